@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 from bench.debias import debias_figures
-from bench.downloads import downloads
 from bench.extraction import against
 from bench.figures import Figure, content_of, markdown, save, saved
 from bench.gpu import ENGINES, gpu_figures
@@ -102,7 +101,6 @@ BENCHMARKS: dict[str, Benchmark] = {
     "sentences": sentences,
     "sharing": sharing,
     "run": run_costs,
-    "downloads": downloads,
     "sweep": sweep,
     "growth": growth,
     "sizes": sizes,

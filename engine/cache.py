@@ -7,3 +7,8 @@ from pathlib import Path
 def user_cache(name: str) -> Path:
     """The folder of this name in `logitbank` in `XDG_CACHE_HOME`, or in `~/.cache`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "logitbank" / name
+
+
+def offline() -> bool:
+    """Whether `HF_HUB_OFFLINE` forbids the network."""
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}

@@ -12,16 +12,15 @@ from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
 from logitbank.engine.doing import step, steps_told
 from logitbank.engine.follow import follow_training
 from logitbank.engine.gpus.refusals import check_precision
-from logitbank.engine.hub.hub import Hub
-from logitbank.engine.hub.patience import waits_told
 from logitbank.engine.plan.engine import asked_batches, choose_engine
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.prompts.registry import OldOptions, Prompts, prompt_sets
 from logitbank.engine.run import run
-from logitbank.engine.suites.budget import parse_bytes
 from logitbank.engine.suites.growing import WantedSteps
+from logitbank.engine.suites.hub import Hub
+from logitbank.engine.suites.prefetch import parse_bytes
 from logitbank.engine.suites.suites import (
     Base,
     HubSource,
@@ -30,7 +29,7 @@ from logitbank.engine.suites.suites import (
     on_hub,
     resolve_suite,
 )
-from logitbank.engine.workers.events import Note, OnEvent, Preparing, Summary
+from logitbank.engine.workers.events import OnEvent, Preparing, Summary
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store.format.schema import Dtype
 from logitbank.store.remote.urls import require_folder
@@ -134,8 +133,8 @@ def extract(
     title, licence, citation
         Of a new bank. One that is there has them already, or gets them by `describe`.
     disk_budget
-        Most that weights downloaded here may take of the disk at a time, in bytes or as `100GB`:
-        what is done is evicted, and never what was in the cache before.
+        Most that downloads may take of the disk at a time, in bytes or as `100GB`. Each is deleted
+        when its checkpoint is done. What was in the cache before stays.
     dry_run
         Make the plan, tell it, and stop.
     sample
@@ -176,11 +175,10 @@ def extract(
     if follow is not None and (others := [name for name, value in given.items() if value]):
         raise UsageError(f"--{others[0]} needs all checkpoints; leave it out with --follow")
     adapters, of_adapters = None, None
-    with waits_told(lambda text: on_event(Note(text))):
-        if adapter_from is not None:
-            adapters = _other("--adapter-from", adapter_from, hub, legacy_weights)
-        if base is not None:
-            of_adapters = _other("--base", base, hub, legacy_weights)
+    if adapter_from is not None:
+        adapters = _other("--adapter-from", adapter_from, hub, legacy_weights)
+    if base is not None:
+        of_adapters = _other("--base", base, hub, legacy_weights)
     settings = EngineSettings(
         choose_engine(
             engine,
@@ -210,8 +208,7 @@ def extract(
         sets = tuple(replace(p, name=f"{p.name}@{language}", language=language) for p in sets)
     if isinstance(suite, str):
         hub = hub or Hub()
-        with waits_told(lambda text: on_event(Note(text))):
-            suite = resolve_suite(suite, steps=steps, hub=hub, model=model, base=of_adapters)
+        suite = resolve_suite(suite, steps=steps, hub=hub, model=model, base=of_adapters)
     of_follow = None if of_adapters is None else of_adapters.folder
     settings = replace(settings, base=of_follow if suite is None else suite.base)
     define = partial(
@@ -261,5 +258,5 @@ def _other(option: str, spec: str | Path, hub: Hub | None, legacy_weights: bool)
     spec = str(spec)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", spec, re.ASCII):
         raise SuiteError(f"{option} {spec!r} is neither a folder nor owner/name on the hub")
-    fetched = (hub or Hub()).fetch(spec, "main", legacy_weights=legacy_weights)
-    return Base(HubSource(spec, "main"), fetched)
+    source = HubSource(spec, "main")
+    return Base(source, (hub or Hub()).fetch(source, legacy=legacy_weights))

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 from logitbank.engine.doing import step, steps_told
 from logitbank.engine.gpus.refusals import check_machine
-from logitbank.engine.hub.hub import Hub
-from logitbank.engine.hub.patience import waits_told
 from logitbank.engine.plan.checks import check_space
 from logitbank.engine.plan.dealing import agreement, own_share
 from logitbank.engine.plan.extraction import Extraction, Prepared
@@ -23,7 +21,8 @@ from logitbank.engine.run_log import RunLog
 from logitbank.engine.sample import measure
 from logitbank.engine.suites.alike import models_of
 from logitbank.engine.suites.fetch import bytes_beside
-from logitbank.engine.suites.fetcher import Fetcher
+from logitbank.engine.suites.hub import Hub
+from logitbank.engine.suites.prefetch import Prefetcher
 from logitbank.engine.suites.suites import (
     HubSource,
     Suite,
@@ -69,6 +68,8 @@ def run(
     if bank is not None:
         _check_about(bank, about or {})
     checkpoints = extraction.suite.checkpoints
+    if hub is None and any(isinstance(c.source, HubSource) for c in checkpoints):
+        hub = Hub()
     legacy = extraction.settings.legacy_weights
     stopping = stopping or Stopping(at=spread.stop_at)
 
@@ -78,13 +79,13 @@ def run(
     def tell(text: str) -> None:
         on_event(Preparing(text))
 
-    with stopping.on_sigterm(), waits_told(note), ExitStack() as ends:
+    with stopping.on_sigterm(), ExitStack() as ends:
         use_log = ends.enter_context(log_of_run(path, alone=spread.shard is None and not kept))
         workers: Sequence[WorkerProcess | RayWorker] = kept
         if not (dry_run or kept):
             workers = _workers(path, extraction, spread, ends)
         fetcher = ends.enter_context(
-            Fetcher(
+            Prefetcher(
                 checkpoints,
                 hub,
                 legacy_weights=legacy,
@@ -105,7 +106,7 @@ def run(
             if spread.shard is not None:
                 prepared = own_share(path, prepared, extraction, spread.shard, dry_run=dry_run)
         notes = [*extraction.suite.notes]
-        if hub is not None and any(isinstance(c.source, HubSource) for c in checkpoints):
+        if hub is not None:
             notes += duplicate_notes(extraction.suite, hub)
         notes += prepared.notes
         if gpu and spread.ray is None:  # there, workers run on other machines
@@ -209,7 +210,7 @@ def _check_about(bank: Bank, about: Mapping[str, str]) -> None:
 def _prepare(
     bank: Bank | None,
     extraction: Extraction,
-    fetcher: Fetcher,
+    fetcher: Prefetcher,
     note: Callable[[str], None],
     *,
     gpu: bool,

@@ -26,12 +26,8 @@ def fetch(
     legacy_weights: Annotated[
         bool, typer.Option("--legacy-weights", help="Accept .bin weights; no code in them is run.")
     ] = False,
-    parallel: Annotated[int, typer.Option(min=1, help="Checkpoints to download at once.")] = 4,
-    disk_budget: Annotated[
-        str | None, typer.Option(help="Refuse to download more than this, such as 100GB.")
-    ] = None,
 ) -> None:
-    """Download checkpoints and prompts, for extract without a network; goes on where it stopped."""
+    """Download checkpoints and prompts, to run extract later without a network."""
     from logitbank.cli.screen.fetched import print_fetched
     from logitbank.cli.screen.progress import byte_progress
 
@@ -41,8 +37,6 @@ def fetch(
             prompts=prompts or (),
             steps=steps,
             legacy_weights=legacy_weights,
-            parallel=parallel,
-            disk_budget=disk_budget,
             progress=progress,
         )
     print_fetched(done, suite=suite, steps=steps, legacy_weights=legacy_weights)

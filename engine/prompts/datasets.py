@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from logitbank.engine.cache import user_cache
-from logitbank.engine.hub.library import offline
+from logitbank.engine.cache import offline, user_cache
 from logitbank.errors import LogitbankError, PromptError, UsageError
 from logitbank.wording import counted
 

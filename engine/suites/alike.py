@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from logitbank.engine.hub.hub import Hub
+from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.sources import Checkpoint, LocalSource, Suite
 from logitbank.engine.weights.said import said_digest, said_of_model
 from logitbank.store.format.schema import CheckpointId
@@ -57,7 +57,7 @@ def _by_model(
 def _said(checkpoint: Checkpoint, base: Path | None, hub: Hub | None) -> str:
     source = checkpoint.source
     if not isinstance(source, LocalSource):
-        return "" if hub is None else hub.listed_config(source.repo, source.revision)
+        return "" if hub is None else hub.listed_config(source)
     body = source.path if source.base is None or base is None else base
     try:
         return said_digest(said_of_model(body))

@@ -119,7 +119,7 @@ def _below(folder: Path, notes: list[str], *, run: str, nested: bool) -> Iterato
             if nested:
                 yield from _below(path, notes, run=path.name, nested=False)
         elif named is not None and (packed := _packed_in(path)) is not None:
-            yield FoundCheckpoint(_joined(run, named.run), named.step, packed)
+            yield FoundCheckpoint(joined_runs(run, named.run), named.step, packed)
         elif not (path / "config.json").is_file():
             if named is not None and not is_token_count(path.name):
                 notes.append(f"{path} is left out: it has no config.json")
@@ -128,7 +128,7 @@ def _below(folder: Path, notes: list[str], *, run: str, nested: bool) -> Iterato
         elif named is None:
             notes.append(f"{path} is left out: its name tells no step; rename it like step1000")
         else:
-            yield FoundCheckpoint(_joined(run, named.run), named.step, path)
+            yield FoundCheckpoint(joined_runs(run, named.run), named.step, path)
 
 
 def _adapter(path: Path, runs: Sequence[str]) -> FoundCheckpoint:
@@ -138,12 +138,13 @@ def _adapter(path: Path, runs: Sequence[str]) -> FoundCheckpoint:
     """
     named = parse_name(path.name)
     if named is None:
-        return FoundCheckpoint(_joined(*runs, path.name), None, path, adapter=True)
+        return FoundCheckpoint(joined_runs(*runs, path.name), None, path, adapter=True)
     around = runs or (path.resolve().parent.name,)
-    return FoundCheckpoint(_joined(*around, named.run), named.step, path, adapter=True)
+    return FoundCheckpoint(joined_runs(*around, named.run), named.step, path, adapter=True)
 
 
-def _joined(*runs: str) -> str:
+def joined_runs(*runs: str) -> str:
+    """One name for runs inside each other; "main" adds nothing."""
     return "-".join(dict.fromkeys(run for run in runs if run != "main")) or "main"
 
 

@@ -28,14 +28,20 @@ class LocalSource:
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
-    """A checkpoint on the hub: one revision of one repository."""
+    """A checkpoint on the hub: one revision of one repository, or a folder in it."""
 
     repo: str
     revision: str
+    folder: str = ""
+
+    def __str__(self) -> str:
+        inside = f", folder {self.folder}" if self.folder else ""
+        return f"{self.repo} at revision {self.revision}{inside}"
 
     def describe(self) -> dict[str, Json]:
-        """What provenance says of it: repository and revision."""
-        return {"repo": self.repo, "revision": self.revision}
+        """Repository, revision and folder, for provenance."""
+        inside: dict[str, Json] = {"folder": self.folder} if self.folder else {}
+        return {"repo": self.repo, "revision": self.revision} | inside
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,15 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from logitbank.engine.hub.hub import Hub
+from logitbank.engine.cache import offline
 from logitbank.engine.suites.bases import checkpoint_of, named_base, with_base
 from logitbank.engine.suites.catalogue import KnownSuite, known_suite, known_suites
-from logitbank.engine.suites.folders import TOKENS, scan_folder
+from logitbank.engine.suites.folders import TOKENS, joined_runs, scan_folder
+from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.sources import Base, Checkpoint, HubSource, LocalSource, Suite
 from logitbank.errors import SuiteError
 from logitbank.store.format.schema import CheckpointId
@@ -41,6 +42,9 @@ __all__ = [
 ]
 
 
+RELEASE = RELEASE_NAMES[0]
+
+
 def resolve_suite(
     spec: str,
     *,
@@ -54,7 +58,8 @@ def resolve_suite(
     Parameters
     ----------
     spec
-        A known suite (`pythia-160m`), a repository on the hub (`owner/name`), or a folder that is
+        A known suite (`pythia-160m`), a repository on the hub (`owner/name`), whose branches, tags
+        and folders may be checkpoints, or a folder that is
         a checkpoint or holds checkpoints (`step1000`, `checkpoint-1000`, `seed0/step1000`, …); or
         a GGUF file.
         A known name comes first, then a folder; write `./pythia-160m` for a folder of that name.
@@ -99,34 +104,28 @@ def duplicate_notes(suite: Suite, hub: Hub) -> tuple[str, ...]:
     One small request per checkpoint and no download. What the hub does not tell is passed over;
     a listing that fails becomes a note.
     """
-    if hub.offline:
+    if offline():
         return ()
     sources = [c.source for c in suite.checkpoints if isinstance(c.source, HubSource)]
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        answers = list(pool.map(lambda source: _digest(source, hub), sources))
+    problems = hub.list_all(sources)
     same: dict[str, list[HubSource]] = {}
-    for source, (digest, _) in zip(sources, answers, strict=True):
-        if digest:
-            same.setdefault(digest, []).append(source)
+    for source in sources:
+        with suppress(SuiteError):
+            if digest := hub.weights_digest(source):
+                same.setdefault(digest, []).append(source)
     return (
-        *(_same_weights(twins) for twins in same.values() if len(twins) > 1),
-        *(f"duplicates unknown: {problem}" for _, problem in answers if problem),
+        *(_same_weights(equal) for equal in same.values() if len(equal) > 1),
+        *(f"duplicates unknown: {problem}" for problem in problems),
     )
 
 
-def _same_weights(twins: Sequence[HubSource]) -> str:
-    repos = list(dict.fromkeys(source.repo for source in twins))
+def _same_weights(equal: Sequence[HubSource]) -> str:
+    repos = list(dict.fromkeys(source.repo for source in equal))
     if len(repos) == 1:
-        revisions = " and ".join(source.revision for source in twins)
-        return f"{repos[0]}: revisions {revisions} hold the same weights"
+        names = " and ".join(source.folder or source.revision for source in equal)
+        what = "folders" if equal[0].folder else "revisions"
+        return f"{repos[0]}: {what} {names} hold the same weights"
     return f"{' and '.join(repos)} hold the same weights"
-
-
-def _digest(source: HubSource, hub: Hub) -> tuple[str | None, str]:
-    try:
-        return hub.weights_digest(source.repo, source.revision), ""
-    except SuiteError as error:
-        return None, str(error)
 
 
 def on_hub(spec: str) -> bool:
@@ -175,36 +174,48 @@ def _choose(everything: Suite, selector: StepSelector) -> Suite:
 
 
 def _from_hub(suite: KnownSuite, hub: Hub, model: str | None) -> Suite:
+    """The checkpoints among branches, tags and folders of a repository, in this order."""
     if suite.members:
         return _from_members(suite, model)
-    by_run_and_step: dict[tuple[str, int | None], Checkpoint] = {}
-    notes = []
-    names = hub.revisions(suite.repo)
-    if unread := [name for name in names if parse_name(name) is None]:
-        notes.append(
-            f"{suite.repo}: revisions left out, as their names have no step: {_shortened(unread)}"
-        )
-    for revision in sorted(names, key=_release_first):
-        if (named := parse_name(revision)) is None:
+    repo, (branches, tags) = suite.repo, hub.refs(suite.repo)
+    refs = [*sorted(branches, key=_release_first), *sorted(tags, key=_release_first)]
+    folders = hub.folders(repo, RELEASE) if RELEASE in refs else ()
+    sources = [
+        HubSource(repo, ref)
+        for ref in dict.fromkeys(refs)
+        if ref != RELEASE or "" in folders or not folders
+    ]
+    sources += [HubSource(repo, RELEASE, each) for each in sorted(folders, key=_natural) if each]
+    found: dict[tuple[str, int | None], Checkpoint] = {}
+    unread, again, counts = [], [], []
+    for source in sources:
+        name = source.folder or source.revision
+        *around, last = name.split("/")
+        if (named := parse_name(last)) is None:
+            unread.append(name)
             continue
-        run, seed = (
-            (suite.run, suite.run_seed) if named.run == "main" else (named.run, run_seed(named.run))
-        )
-        if first := by_run_and_step.get((run, named.step)):
-            kept = first.source.revision if isinstance(first.source, HubSource) else ""
-            notes.append(f"{suite.repo}: revision {revision} left out, {kept} is the same step")
-            continue
-        checkpoint = CheckpointId(model or suite.model, run, named.step, seed)
-        by_run_and_step[run, named.step] = Checkpoint(checkpoint, HubSource(suite.repo, revision))
-    if not by_run_and_step:
+        run, seed = joined_runs(*around, named.run), None
+        run, seed = (suite.run, suite.run_seed) if run == "main" else (run, run_seed(run))
+        if is_token_count(last):
+            counts.append(name)
+        checkpoint = Checkpoint(CheckpointId(model or suite.model, run, named.step, seed), source)
+        if (first := found.setdefault((run, named.step), checkpoint)) is not checkpoint:
+            assert isinstance(first.source, HubSource)
+            again.append(f"{name} ({first.source.folder or first.source.revision})")
+    if not found:
         raise SuiteError(
-            f"{suite.repo} has neither revisions like step1000 nor main, only "
+            f"{repo} has no branch, tag or folder like step1000 and no main, only "
             f"{_shortened(unread) or 'none'}; choose another repository"
         )
-    if counts := [name for name in names if is_token_count(name)]:
-        notes.append(TOKENS.format(where=suite.repo, name=counts[0]))
-    notes += _completeness(suite, {step for _, step in by_run_and_step}, offline=hub.offline)
-    return Suite(suite.name, tuple(by_run_and_step.values()), tuple(notes))
+    notes = []
+    if unread:
+        notes.append(f"{repo}: left out, as their names have no step: {_shortened(unread)}")
+    if again:
+        notes.append(f"{repo}: left out, as others are the same step: {_shortened(again)}")
+    if counts:
+        notes.append(TOKENS.format(where=repo, name=counts[0]))
+    notes += _completeness(suite, {step for _, step in found})
+    return Suite(suite.name, tuple(found.values()), tuple(notes))
 
 
 def _from_members(suite: KnownSuite, model: str | None) -> Suite:
@@ -219,14 +230,14 @@ def _from_members(suite: KnownSuite, model: str | None) -> Suite:
     )
 
 
-def _completeness(suite: KnownSuite, steps: set[int | None], *, offline: bool) -> Iterator[str]:
-    if offline:
-        yield f"{suite.name}: offline, so only the {len(steps)} revisions in the cache are known"
+def _completeness(suite: KnownSuite, steps: set[int | None]) -> Iterator[str]:
+    if offline():
+        yield f"{suite.name}: offline, so only the {len(steps)} checkpoints in the cache are known"
     elif suite.expected and (missing := [s for s in suite.expected if s not in steps]):
         count = f"missing {len(missing)} of {len(suite.expected)} steps"
         yield f"{suite.name}: {count}: {_shortened(missing)}"
     if steps == {None}:
-        yield f"{suite.name} has no revisions like step1000; only its release (main) is there"
+        yield f"{suite.name} has no step like step1000; only its release (main) is there"
 
 
 def _from_folder(folder: Path, model: str | None, base: Base | None) -> Suite:

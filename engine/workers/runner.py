@@ -13,13 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from logitbank.engine.backends.hf.memory import smaller
-from logitbank.engine.hub.patience import waits_told
 from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.fit import Fit
 from logitbank.engine.plan.pieces import Piece, pieces
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.suites.alike import alike_together
-from logitbank.engine.suites.fetcher import Fetcher
+from logitbank.engine.suites.prefetch import Prefetcher
 from logitbank.engine.workers.events import (
     BlockCommitted,
     CheckpointDone,
@@ -64,7 +63,7 @@ class Runner:
         self,
         extraction: Extraction,
         prepared: Prepared,
-        fetcher: Fetcher,
+        fetcher: Prefetcher,
         workers: Sequence[WorkerHandle],
         summary: Summary,
         on_event: OnEvent,
@@ -109,7 +108,7 @@ class Runner:
         for thread in threads:
             thread.start()
         try:
-            with self._stopping.watched(), waits_told(self._note):
+            with self._stopping.watched():
                 self._follow(len(threads))
         except BaseException:
             self._stopping.ask()  # whose worker is killed now does not try again

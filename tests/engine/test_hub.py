@@ -1,23 +1,31 @@
+"""One hub and its cache: what is listed, what is downloaded, and every refusal in one line."""
+
 import errno
 import json
 import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from logitbank.engine.hub.hub import Hub
-from logitbank.engine.hub.patience import Patience
+from logitbank.engine.suites.hub import Hub
+from logitbank.engine.suites.sources import HubSource
 from logitbank.errors import DiskSpaceError, MissingExtraError, SuiteError, WeightsError
 from tests.support.hub_server import HubServer
 
 REPO = "lab/toy"
-QUICK = Patience(tries=3, first_s=0.01)
+WEIGHTS = r"GET .*/resolve/.*\.safetensors"
+
+
+def at(revision: str, repo: str = REPO) -> HubSource:
+    return HubSource(repo, revision)
 
 
 def write_revision(
@@ -56,15 +64,25 @@ def server(root: Path) -> Iterator[HubServer]:
 def hub(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
-    return Hub(server.endpoint, cache_dir=tmp_path / "cache", patience=QUICK)
+    return Hub(server.endpoint, tmp_path / "cache")
 
 
-def test_revisions_are_the_branches(hub):
-    assert hub.revisions(REPO) == ("main", "step1", "step2")
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that huggingface_hub would wait before it asks again."""
+    waited: list[float] = []
+    clock = SimpleNamespace(sleep=waited.append, time=time.time)
+    monkeypatch.setattr("huggingface_hub.utils._http.time", clock)
+    return waited
+
+
+def test_branches_and_tags_are_listed(hub, server):
+    server.tags.add("step2")
+    assert hub.refs(REPO) == (["main", "step1"], ["step2"])
 
 
 def test_files_have_sizes_and_digests_of_large_ones(hub):
-    files = {file.name: file for file in hub.files(REPO, "step1")}
+    files = hub.files(REPO, "step1")
     assert files["tokenizer.json"].size == 2
     assert files["tokenizer.json"].sha256 is None
     assert len(files["model.safetensors"].sha256) == 64
@@ -72,12 +90,12 @@ def test_files_have_sizes_and_digests_of_large_ones(hub):
 
 def test_files_are_asked_for_once(hub, server):
     hub.files(REPO, "step1")
-    hub.weights_digest(REPO, "step1")
+    hub.weights_digest(at("step1"))
     assert server.count("/tree/") == 1
 
 
 def test_weights_digest_is_equal_for_equal_weights_only(hub):
-    digests = [hub.weights_digest(REPO, revision) for revision in ("main", "step1", "step2")]
+    digests = [hub.weights_digest(at(revision)) for revision in ("main", "step1", "step2")]
     assert digests[0] == digests[2] != digests[1]
 
 
@@ -87,35 +105,35 @@ def test_weights_digest_of_shards_depends_on_each(root, hub):
         folder.mkdir()
         save_file({"x": torch.zeros(1)}, folder / "model-00001-of-00002.safetensors")
         save_file({"y": torch.full((1,), last)}, folder / "model-00002-of-00002.safetensors")
-    digests = [hub.weights_digest(REPO, revision) for revision in "abc"]
+    digests = [hub.weights_digest(at(revision)) for revision in "abc"]
     assert digests[0] == digests[1] != digests[2]
 
 
 def test_weights_digest_is_unknown_without_hub_digests(root, tmp_path):
     with HubServer(root, digests=False) as server:
-        assert Hub(server.endpoint, cache_dir=tmp_path / "c").weights_digest(REPO, "step1") is None
+        assert Hub(server.endpoint, tmp_path / "c").weights_digest(at("step1")) == ""
 
 
 def test_fetch_brings_weights_and_settings_but_no_code(hub, server):
-    folder = hub.fetch(REPO, "step1")
+    folder = hub.fetch(at("step1"))
     names = {path.name for path in folder.iterdir()}
     assert names == {"config.json", "tokenizer.json", "model.safetensors"}
     assert server.count(r"\.py|README") == 0
 
 
 def test_second_fetch_downloads_nothing(hub, server):
-    first = hub.fetch(REPO, "step1")
+    first = hub.fetch(at("step1"))
     server.requests.clear()
-    assert hub.fetch(REPO, "step1") == first
+    assert hub.fetch(at("step1")) == first
     assert server.count("/resolve/") == 0
 
 
 def test_fetched_checkpoints_are_there_offline(hub, server, monkeypatch):
-    folder = hub.fetch(REPO, "step1")
+    folder = hub.fetch(at("step1"))
     server.requests.clear()
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert hub.revisions(REPO) == ("step1",)
-    assert hub.fetch(REPO, "step1") == folder
+    assert hub.refs(REPO) == (["step1"], [])
+    assert hub.fetch(at("step1")) == folder
     assert server.requests == []
 
 
@@ -123,10 +141,10 @@ def test_offline_and_not_fetched_says_how_to_fetch(hub, server, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     message = r"not in the cache .* and HF_HUB_OFFLINE is set; run `logitbank fetch` while online"
     with pytest.raises(SuiteError, match="the revisions of lab/toy are " + message):
-        hub.revisions(REPO)
+        hub.refs(REPO)
     with pytest.raises(SuiteError, match="all files of lab/toy at revision step1 are " + message):
-        hub.fetch(REPO, "step1")
-    with pytest.raises(SuiteError, match="the files of lab/toy at step1 are " + message):
+        hub.fetch(at("step1"))
+    with pytest.raises(SuiteError, match="the files of lab/toy at revision step1 are " + message):
         hub.files(REPO, "step1")
     assert server.requests == []
 
@@ -135,19 +153,19 @@ def test_legacy_weights_are_not_fetched_unasked(root, hub, server):
     write_revision(root, "step3", value=3, legacy=True)
     message = r"lab/toy at revision step3 has only legacy weights \(pytorch_model\.bin\) and no .*"
     with pytest.raises(WeightsError, match=message + "add --legacy-weights"):
-        hub.fetch(REPO, "step3")
+        hub.fetch(at("step3"))
     assert server.count(r"resolve.*\.bin") == 0
 
 
 def test_legacy_weights_are_fetched_when_asked_for(root, hub):
     write_revision(root, "step3", value=3, legacy=True)
-    folder = hub.fetch(REPO, "step3", legacy_weights=True)
+    folder = hub.fetch(at("step3"), legacy=True)
     assert (folder / "pytorch_model.bin").is_file()
 
 
 def test_legacy_weights_beside_safetensors_are_never_fetched(root, hub, server):
     torch.save({}, root / REPO / "step1" / "pytorch_model.bin")
-    folder = hub.fetch(REPO, "step1", legacy_weights=True)
+    folder = hub.fetch(at("step1"), legacy=True)
     assert (folder / "model.safetensors").is_file()
     assert server.count(r"resolve.*\.bin") == 0
 
@@ -156,58 +174,122 @@ def test_revision_without_weights_says_what_was_looked_for(root, hub):
     (root / REPO / "step1" / "model.safetensors").unlink()
     message = r"lab/toy at revision step1 holds no weights: looked for model\.safetensors, "
     with pytest.raises(WeightsError, match=message):
-        hub.fetch(REPO, "step1")
-
-
-def test_revision_of_gguf_files_says_how_one_is_run(root, hub):
-    for name in ("q8.gguf", "q4.gguf"):
-        (root / REPO / "step1" / name).write_bytes(b"GGUF")
-    (root / REPO / "step1" / "model.safetensors").unlink()
-    message = r"step1 holds GGUF files alone \(q4\.gguf\); .*`hf download lab/toy q4\.gguf --local"
-    with pytest.raises(WeightsError, match=message):
-        hub.fetch(REPO, "step1")
+        hub.fetch(at("step1"))
 
 
 def test_unknown_repository_is_named(hub, server):
     message = rf"repository 'lab/absent' is not on {server.endpoint}, or is private; `logitbank su"
     with pytest.raises(SuiteError, match=message):
-        hub.revisions("lab/absent")
+        hub.refs("lab/absent")
     with pytest.raises(SuiteError, match=message):
-        hub.fetch("lab/absent", "main")
+        hub.fetch(at("main", "lab/absent"))
 
 
 def test_unknown_revision_is_named(hub):
-    message = "lab/toy has no revision 'step9'; choose one of its branches on .*`logitbank suites`"
-    for ask in (hub.files, hub.fetch):
+    message = "lab/toy at revision step9 is not on .*; choose a branch or tag"
+    for ask in (lambda: hub.files(REPO, "step9"), lambda: hub.fetch(at("step9"))):
         with pytest.raises(SuiteError, match=message):
-            ask(REPO, "step9")
+            ask()
 
 
 def test_text_that_is_no_repository_is_refused(hub):
     with pytest.raises(SuiteError, match="'a//b' is no repository name; use owner/name"):
-        hub.revisions("a//b")
+        hub.refs("a//b")
 
 
 def test_gated_repository_says_to_accept_the_licence(root, hub):
     write_revision(root, "main", value=1, repo="lab/closed")
-    message = "lab/closed is gated: accept its licence on http.*/lab/closed and set HF_TOKEN"
+    message = "lab/closed is gated: accept its license on http.*/lab/closed, then set HF_TOKEN"
     with pytest.raises(SuiteError, match=message):
-        hub.fetch("lab/closed", "main")
+        hub.fetch(at("main", "lab/closed"))
 
 
 def test_token_of_the_environment_opens_a_gated_repository(root, hub, monkeypatch):
     write_revision(root, "main", value=1, repo="lab/closed")
     monkeypatch.setenv("HF_TOKEN", "let-me-in")
-    assert (hub.fetch("lab/closed", "main") / "model.safetensors").is_file()
+    assert (hub.fetch(at("main", "lab/closed")) / "model.safetensors").is_file()
 
 
-def test_unreachable_hub_is_named(tmp_path, monkeypatch):
+def test_a_connection_that_breaks_is_continued_where_it_broke(hub, server, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 8)
+    server.broken = 1
+    came: list[int] = []
+    folder = hub.fetch(at("step1"), on_bytes=came.append)
+    assert server.count(WEIGHTS) == 2
+    size = (folder / "model.safetensors").stat().st_size
+    assert server.sent_bytes == size, "no byte came twice"
+    assert sum(came) == sum(file.size for file in hub.needed(at("step1")))
+
+
+def test_a_file_that_came_damaged_is_fetched_once_more(hub, server, root):
+    server.damaged = 1
+    folder = hub.fetch(at("step1"))
+    expected = (root / REPO / "step1" / "model.safetensors").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == expected
+    assert server.count(WEIGHTS) == 2
+
+
+def test_content_that_is_not_its_digests_is_refused_and_not_kept(hub, server, tmp_path):
+    server.damaged = 99
+    with pytest.raises(WeightsError, match=r"model\.safetensors of lab/toy at revision step1 came"):
+        hub.fetch(at("step1"))
+    assert server.count(WEIGHTS) == 2
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+    server.damaged = 0
+    assert hub.fetch(at("step1"))
+
+
+def test_what_stops_a_download_is_raised_and_nothing_is_kept(hub, tmp_path):
+    def stop(number: int) -> None:
+        if number > 2:
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        hub.fetch(at("step1"), on_bytes=stop)
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+
+
+def test_equal_weights_come_once(hub, server):
+    hub.fetch(at("step2"))
+    hub.fetch(at("main"))
+    assert server.count(WEIGHTS) == 1
+
+
+def test_a_download_into_a_folder_leaves_the_cache_alone(hub, tmp_path):
+    folder = hub.fetch(at("step1"), into=tmp_path / "mine")
+    assert folder == tmp_path / "mine"
+    assert (folder / "model.safetensors").is_file()
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+
+
+def test_a_hub_that_limits_requests_is_waited_for_as_long_as_it_says(hub, server, pauses):
+    server.limited, server.retry_after = 2, "7"
+    hub.files(REPO, "step1")
+    assert pauses == [8.0, 8.0], "a second is added by huggingface_hub"
+
+
+def test_a_limit_that_does_not_end_says_so(hub, server, pauses):
+    server.limited = 99
+    with pytest.raises(SuiteError, match=r"limits requests \(status 429\).*HF_TOKEN raises"):
+        hub.files(REPO, "step1")
+
+
+def test_what_is_here_is_used_while_the_hub_is_out_of_reach(root, tmp_path, pauses):
+    with HubServer(root) as server:
+        folder = Hub(server.endpoint, tmp_path / "cache").fetch(at("step1"))
+    away = Hub(server.endpoint, tmp_path / "cache")
+    assert away.fetch(at("step1")) == folder
+    with pytest.raises(SuiteError, match="cannot reach"):
+        away.fetch(at("step2"))
+
+
+def test_unreachable_hub_is_named(tmp_path, monkeypatch, pauses):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
-        hub = Hub(endpoint, cache_dir=tmp_path)
-        for ask in (lambda: hub.revisions(REPO), lambda: hub.fetch(REPO, "main")):
+        hub = Hub(endpoint, tmp_path)
+        for ask in (lambda: hub.refs(REPO), lambda: hub.fetch(at("main"))):
             with pytest.raises(SuiteError, match=rf"cannot reach {endpoint} for lab/toy.*ConnectE"):
                 ask()
 
@@ -215,28 +297,25 @@ def test_unreachable_hub_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("status", "message"),
     [
-        (403, r"refused access to lab/toy.* \(status 403\): accept the licence on the model page "),
+        (403, r"refused access to lab/toy.*; set HF_TOKEN"),
         (500, r"answered 500 for lab/toy.*; try again later"),
     ],
 )
-def test_hub_that_refuses_or_fails_is_named(hub, server, status, message):
+def test_hub_that_refuses_or_fails_is_named(hub, server, pauses, status, message):
     server.status = status
-    for ask in (lambda: hub.revisions(REPO), lambda: hub.fetch(REPO, "main")):
+    for ask in (lambda: hub.refs(REPO), lambda: hub.fetch(at("main"))):
         with pytest.raises(SuiteError, match=message):
             ask()
 
 
-WEIGHTS = {"type": "file", "path": "model.safetensors", "size": 5}
+LISTED = {"type": "file", "path": "model.safetensors", "size": 5}
 NO_LISTINGS = {
     "page": "<html>Log in</html>",
     "deep": "[" * 200_000,
     "error": '{"error": "quota"}',
     "names": '["model.safetensors"]',
     "no size": json.dumps([{"type": "file", "path": "model.safetensors"}]),
-    "size": json.dumps([WEIGHTS | {"size": "5"}]),
-    "negative": json.dumps([WEIGHTS | {"size": -5}]),
-    "folder": json.dumps([WEIGHTS | {"lfs": {"oid": "../../../evil"}}]),
-    "lfs": json.dumps([WEIGHTS | {"lfs": "yes"}]),
+    "lfs": json.dumps([LISTED | {"lfs": "yes"}]),
 }
 
 
@@ -245,36 +324,26 @@ def test_an_answer_that_is_no_listing_names_who_gave_it(hub, server, listing):
     server.instead["/tree/"] = listing.encode()
     message = "answered for lab/toy at revision main is no answer of a hub.*check HF_ENDPOINT"
     with pytest.raises(SuiteError, match=message):
-        hub.fetch(REPO, "main")
+        hub.fetch(at("main"))
 
 
 @pytest.mark.parametrize("page", [b"<html>Log in</html>", b"{}", b"[]"])
 def test_a_page_in_the_place_of_revisions_names_who_gave_it(hub, server, page):
     server.instead["/refs"] = page
     with pytest.raises(SuiteError, match="answered for lab/toy is no answer of a hub"):
-        hub.revisions(REPO)
+        hub.refs(REPO)
 
 
 def test_a_page_in_the_place_of_a_commit_names_who_gave_it(hub, server):
     server.instead["/revision/"] = b"<html>Log in</html>"  # which huggingface_hub asks for
     with pytest.raises(SuiteError, match="lab/toy at revision main is no answer of a hub"):
-        hub.fetch(REPO, "main")
+        hub.fetch(at("main"))
 
 
 def test_what_is_here_is_used_where_a_page_answers_for_the_hub(hub, server, tmp_path):
-    folder = hub.fetch(REPO, "main")
+    folder = hub.fetch(at("main"))
     server.instead[""] = b"<html>Log in</html>"
-    assert Hub(server.endpoint, cache_dir=tmp_path / "cache").fetch(REPO, "main") == folder
-
-
-def test_a_listing_whose_pages_go_round_in_a_circle_is_refused(hub, server, monkeypatch):
-    from huggingface_hub.utils import get_session
-
-    response = type(get_session().get(f"{server.endpoint}/"))
-    monkeypatch.setattr(response, "links", property(lambda r: {"next": {"url": str(r.url)}}))
-    with pytest.raises(SuiteError, match="is no answer of a hub"):
-        hub.fetch(REPO, "main")
-    assert server.count("GET .*/tree/") == 1
+    assert Hub(server.endpoint, tmp_path / "cache").fetch(at("main")) == folder
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -285,7 +354,7 @@ def test_full_disk_names_the_cache(hub, monkeypatch, number):
     monkeypatch.setattr("huggingface_hub.snapshot_download", full)
     message = "the disk of .*cache filled up while fetching lab/toy at revision main; free some"
     with pytest.raises(DiskSpaceError, match=message):
-        hub.fetch(REPO, "main")
+        hub.fetch(at("main"))
 
 
 def test_environment_names_endpoint_and_cache(tmp_path, monkeypatch):
@@ -300,7 +369,7 @@ def test_environment_names_endpoint_and_cache(tmp_path, monkeypatch):
 def test_telemetry_is_off_once_a_hub_is_built(tmp_path):
     import huggingface_hub.constants
 
-    Hub("http://127.0.0.1:1", cache_dir=tmp_path)
+    Hub("http://127.0.0.1:1", tmp_path)
     assert os.environ["HF_HUB_DISABLE_TELEMETRY"] == "1"
     assert huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY is True
 

@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import extract
-from logitbank.engine.hub.hub import Hub
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Prompt
+from logitbank.engine.suites.hub import Hub
 from logitbank.engine.workers.events import BlockCommitted, Event, Note, Planned, WeightsLoaded
 from logitbank.store import Bank, CheckpointId, verify
 from tests.support.checkpoints import make_checkpoint, make_series
@@ -258,7 +258,7 @@ def test_a_series_comes_from_the_hub_by_revision(tmp_path: Path, series: Path) -
             loaded.append(str(event.checkpoint))
 
     with HubServer(tmp_path / "hub") as server:
-        hub = Hub(endpoint=server.endpoint, cache_dir=tmp_path / "cache")
+        hub = Hub(server.endpoint, tmp_path / "cache")
         summary = extract(
             tmp_path / "b.zarr",
             suite="org/tiny",

@@ -14,13 +14,13 @@ from logitbank.cli.screen.run import forecast
 from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.extract import extract
-from logitbank.engine.hub.hub import Hub
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.fit import Fit
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.run import run
 from logitbank.engine.suites.alike import Models, alike_together, models_of
+from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.sources import Checkpoint, HubSource
 from logitbank.engine.suites.suites import duplicate_notes, resolve_suite
 from logitbank.engine.weights.said import differing, said_digest, said_of_model
@@ -273,7 +273,7 @@ def test_revisions_are_grouped_by_what_the_hub_lists(tmp_path: Path) -> None:
         changed(repo / f"step{step}", layer_norm_eps=0.3)
     shutil.copytree(repo / "step0", repo / "main")
     with HubServer(tmp_path / "hub") as server:
-        hub = Hub(endpoint=server.endpoint, cache_dir=tmp_path / "cache")
+        hub = Hub(server.endpoint, tmp_path / "cache")
         suite = resolve_suite("org/tiny", hub=hub, steps="0,1,2,3")
         ids = [checkpoint.id for checkpoint in suite.checkpoints]
         assert models_of(suite, ids, None, hub) == Models(1, 4), "before they are listed"
@@ -335,7 +335,7 @@ def test_revisions_on_the_hub_have_their_own_models(tmp_path: Path) -> None:
             engine="transformers",
             canary_every=0,
             dtype="float32",
-            hub=Hub(endpoint=server.endpoint, cache_dir=tmp_path / "cache"),
+            hub=Hub(server.endpoint, tmp_path / "cache"),
         )
     assert summary.complete, summary.failed
     assert_each_is_its_own(Bank.open(tmp_path / "b.zarr"), folders)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from logitbank.engine.hub.hub import Hub
+from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.suites import (
     HubSource,
     LocalSource,
@@ -47,7 +47,7 @@ def server(root: Path):
 @pytest.fixture
 def hub(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    return Hub(server.endpoint, cache_dir=tmp_path / "cache")
+    return Hub(server.endpoint, tmp_path / "cache")
 
 
 # Known suites
@@ -118,7 +118,7 @@ def test_stages_are_runs(root, hub):
         (model, "main", None, None),
     ]
     assert picked.notes == (
-        f"allenai/{model}: revisions left out, as their names have no step: notes",
+        f"allenai/{model}: left out, as their names have no step: notes",
         "run stage1 of OLMo-2-0425-1B has no step 1000",
     )
 
@@ -133,7 +133,7 @@ def test_branches_of_many_spellings_are_steps(root, hub):
         ("toy", "main", 1000, None),
         ("toy", "main", 1_000_000, None),
     ]
-    assert suite.notes == ("lab/toy: revisions left out, as their names have no step: step7-ema",)
+    assert suite.notes == ("lab/toy: left out, as their names have no step: step7-ema",)
 
 
 def test_numbers_of_tokens_are_steps_and_said_to_be(root, hub):
@@ -145,6 +145,37 @@ def test_numbers_of_tokens_are_steps_and_said_to_be(root, hub):
     assert "16.78B are read as numbers of tokens" in note
 
 
+def test_tags_are_steps_too(root, hub, server):
+    for name in ("main", "step10", "step20", "step30", "v1.0"):
+        (root / "lab/toy" / name).mkdir(parents=True)
+    server.tags = {"step20", "step30", "v1.0"}
+    (root / "lab/toy/10").mkdir()  # the branch step10 is preferred to a tag
+    server.tags.add("10")
+    suite = resolve_suite("lab/toy", hub=hub)
+    assert [c.source.revision for c in suite.checkpoints] == ["step10", "step20", "step30"]
+    assert suite.notes == (
+        "lab/toy: left out, as their names have no step: v1.0",
+        "lab/toy: left out, as others are the same step: 10 (step10)",
+    )
+
+
+def test_folders_of_a_repository_are_steps_too(root, hub):
+    for name in ("step5", "step-50K-105b", "seed3/step7", "best", "notes"):
+        checkpoint(root / "lab/toy/main" / name)
+    (root / "lab/toy/main/notes/config.json").unlink()
+    suite = resolve_suite("lab/toy", hub=hub)
+    assert ids(suite) == [
+        ("toy", "main", 5, None),
+        ("toy", "main", 50_000, None),
+        ("toy", "seed3", 7, 3),
+    ]
+    assert suite.checkpoints[0].source == HubSource("lab/toy", "main", "step5")
+    assert suite.notes == ("lab/toy: left out, as their names have no step: best",)
+    folder = hub.fetch(suite.checkpoints[0].source)
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+    assert [path.name for path in folder.parent.iterdir()] == ["step5"]
+
+
 def test_final_is_the_release_where_there_is_no_main(root, hub):
     (root / "lab/toy/final").mkdir(parents=True)
     (checkpoint,) = resolve_suite("lab/toy", hub=hub, steps="release").checkpoints
@@ -152,7 +183,7 @@ def test_final_is_the_release_where_there_is_no_main(root, hub):
     (root / "lab/toy/main").mkdir()
     release = resolve_suite("lab/toy", hub=hub, steps="release")
     assert release.checkpoints[0].source == HubSource("lab/toy", "main")
-    assert "lab/toy: revision final left out, main is the same step" in release.notes
+    assert "lab/toy: left out, as others are the same step: final (main)" in release.notes
 
 
 def test_any_repository_works(root, hub):
@@ -171,7 +202,7 @@ def test_repository_without_steps_is_its_release(root, hub):
     (root / "lab/toy/main").mkdir(parents=True)
     suite = resolve_suite("lab/toy", hub=hub)
     assert steps(suite) == [None]
-    assert suite.notes == ("toy has no revisions like step1000; only its release (main) is there",)
+    assert suite.notes == ("toy has no step like step1000; only its release (main) is there",)
 
 
 def test_two_revisions_of_one_step_are_noted(root, hub):
@@ -179,12 +210,14 @@ def test_two_revisions_of_one_step_are_noted(root, hub):
         (root / "lab/toy" / name).mkdir(parents=True)
     suite = resolve_suite("lab/toy", hub=hub)
     assert suite.checkpoints[0].source == HubSource("lab/toy", "step10")
-    assert suite.notes == ("lab/toy: revision step10-tokens1B left out, step10 is the same step",)
+    assert suite.notes == (
+        "lab/toy: left out, as others are the same step: step10-tokens1B (step10)",
+    )
 
 
 def test_repository_without_usable_revisions_is_refused(root, hub):
     (root / "lab/toy/draft").mkdir(parents=True)
-    with pytest.raises(SuiteError, match="lab/toy has neither revisions like step1000 nor main"):
+    with pytest.raises(SuiteError, match="lab/toy has no branch, tag .* only draft; choose"):
         resolve_suite("lab/toy", hub=hub)
 
 
@@ -197,11 +230,11 @@ def test_step_that_the_hub_lacks_is_named(root, hub):
 def test_offline_suite_is_what_was_fetched(root, hub, monkeypatch):
     for step in (0, 1, 2):
         checkpoint(root / "EleutherAI/pythia-14m" / f"step{step}")
-    hub.fetch("EleutherAI/pythia-14m", "step1")
+    hub.fetch(HubSource("EleutherAI/pythia-14m", "step1"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     suite = resolve_suite("pythia-14m", hub=hub)
     assert steps(suite) == [1]
-    assert suite.notes == ("pythia-14m: offline, so only the 1 revisions in the cache are known",)
+    assert suite.notes == ("pythia-14m: offline, so only the 1 checkpoints in the cache are known",)
     assert duplicate_notes(suite, hub) == ()
 
 
@@ -229,7 +262,7 @@ def test_duplicates_are_unknown_without_hub_digests(root, tmp_path):
     for step in (0, 1):
         checkpoint(root / "lab/toy" / f"step{step}")
     with HubServer(root, digests=False) as server:
-        hub = Hub(server.endpoint, cache_dir=tmp_path / "cache")
+        hub = Hub(server.endpoint, tmp_path / "cache")
         assert duplicate_notes(resolve_suite("lab/toy", hub=hub), hub) == ()
 
 
@@ -239,7 +272,7 @@ def test_listing_that_fails_is_a_note(root, hub):
     suite = resolve_suite("lab/toy", hub=hub)
     (root / "lab/toy/step1").rename(root / "lab/toy/gone")
     (note,) = duplicate_notes(suite, hub)
-    assert note.startswith("duplicates unknown: lab/toy has no revision 'step1'")
+    assert note.startswith("duplicates unknown: lab/toy at revision step1 is not on")
 
 
 # In a folder

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from logitbank.engine.hub.hub import Hub
+from logitbank.engine.suites.hub import Hub
+from logitbank.engine.suites.sources import HubSource
 from logitbank.errors import LogitbankError
 from logitbank.store import Bank
 from logitbank.store.remote.hub_token import Origin
@@ -94,31 +95,13 @@ def hub(trap: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
 def test_the_next_page_of_a_models_files_is_asked_without_the_token(
     hub: Server, trap: Server, tmp_path: Path
 ) -> None:
-    assert Hub(hub.url, cache_dir=tmp_path).files("lab/x", "main") == ()
+    assert Hub(hub.url, tmp_path).files("lab/x", "main") == {}
     assert hub.tokens == {f"Bearer {TOKEN}"}
     assert trap.seen == [("/more", None)]
 
 
-def test_a_token_that_was_given_by_hand_stays_too(
-    hub: Server, trap: Server, tmp_path: Path
-) -> None:
-    Hub(hub.url, token="by-hand", cache_dir=tmp_path).files("lab/x", "main")
-    assert hub.tokens == {"Bearer by-hand"}
-    assert trap.seen == [("/more", None)]
-
-
-def test_a_download_that_is_sent_elsewhere_takes_no_token_there(
-    hub: Server, trap: Server, tmp_path: Path
-) -> None:
-    requests = Hub(hub.url, cache_dir=tmp_path)._requests
-    with requests.body("lab/x", "main", "model.safetensors", 0) as body:
-        assert b"".join(body.chunks) == b"[]"
-    assert f"Bearer {TOKEN}" in hub.tokens
-    assert trap.tokens == {None}
-
-
 def test_a_snapshot_takes_no_token_elsewhere(hub: Server, trap: Server, tmp_path: Path) -> None:
-    Hub(hub.url, cache_dir=tmp_path)._snapshot("lab/x", "main", ("config.json",))
+    Hub(hub.url, tmp_path)._download(HubSource("lab/x", "main"), ["config.json"])
     assert f"Bearer {TOKEN}" in hub.tokens
     assert trap.tokens == {None}
 

@@ -26,33 +26,24 @@ class HubServer:
     """The server, from construction to `close`, in a thread of its own.
 
     `gated` repositories show their files and refuse to send them without the token "let-me-in".
-    With `digests=False` the listing lacks every SHA-256. With `status` set, every answer is that.
-    Of the requests to come, `limited` are refused with `Retry-After`; of the large files to come,
-    `broken` end in the middle and `damaged` have a wrong byte. A large file takes `pause_s` after
-    its first byte; `most_at_once` is how many were ever sent side by side.
-
-    Without `ranges`, a part that is asked for is answered with the whole file. Of the large
-    answers to come, `short` have half of the part that was asked for, `shifted` begin a byte later,
-    `overlong` go on to the end of the file, and `changed` have the mark (ETag) of another content.
-    With `elsewhere`, large files are sent from a signed address, which refuses `expired` requests
-    to come. `instead` has contents that are sent, with status 200, for paths in which its patterns
-    are found, such as a proxy's page to log in.
+    With `digests=False` the listing lacks every SHA-256. Revisions named in `tags` are tags and no
+    branches. With `status` set, every answer is that. Of the requests to come, `limited` are
+    refused with `Retry-After`; of the large files to come, `broken` end in the middle and `damaged`
+    have a wrong byte. A large file takes `pause_s` after its first byte; `most_at_once` is how many
+    were ever sent side by side, `sent_bytes` what was sent of them. `instead` has contents that are
+    sent, with status 200, for paths in which its patterns are found, such as a proxy's page.
     """
 
     def __init__(self, root: Path, *, gated: Collection[str] = (), digests: bool = True) -> None:
         self.root, self.gated, self.digests = root, gated, digests
         self.requests: list[str] = []
+        self.tags: set[str] = set()
         self.status: int | None = None
         self.instead: dict[str, bytes] = {}
         self.limited = self.broken = self.damaged = 0
-        self.short = self.shifted = self.overlong = self.changed = self.expired = 0
-        self.ranges, self.elsewhere = True, False
-        self.spans: list[range] = []
-        """Bytes of large files, as they were answered."""
-        self.tokens_elsewhere: set[str | None] = set()
         self.retry_after = "1"
         self.pause_s = 0.0
-        self.sending = self.most_at_once = 0
+        self.sending = self.most_at_once = self.sent_bytes = 0
         self.lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
@@ -135,11 +126,6 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                     self._send_json({"id": match[1], "sha": sha})
                 elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
                     self._send_file(match[1], match[2], match[3])
-                elif match := re.fullmatch(r"/signed/([^/]+/[^/]+)/([^/]+)/(.+)", path):
-                    hub.tokens_elsewhere.add(self.headers.get("Authorization"))
-                    if hub.use_up("expired"):
-                        raise _RefusedError(403, "")
-                    self._send_content(_revision(hub, match[1], match[2]), match[3])
                 else:
                     raise _RefusedError(404, "RepoNotFound")
             except _RefusedError as refusal:
@@ -160,34 +146,13 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                 raise _RefusedError(403 if token else 401, "GatedRepo")
             if not (folder / name).is_file():
                 raise _RefusedError(404, "EntryNotFound")
-            if hub.elsewhere and name.endswith(LARGE):
-                self._send_away(folder, f"/signed/{repo}/{revision}/{name}?Signature=x", name)
-            else:
-                self._send_content(folder, name)
-
-        def _send_away(self, folder: Path, path: str, name: str) -> None:
-            self.send_response(302)
-            self.send_header("Location", hub.endpoint.replace("127.0.0.1", "localhost") + path)
-            self.send_header("X-Linked-ETag", f'"{_etag(name, (folder / name).read_bytes())}"')
-            self.send_header("X-Linked-Size", str((folder / name).stat().st_size))
-            self.send_header("X-Repo-Commit", _commit(folder))
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def _send_content(self, folder: Path, name: str) -> None:
             content = (folder / name).read_bytes()
-            etag = "another" if hub.use_up("changed") else _etag(name, content)
-            self._send(content, {"ETag": f'"{etag}"', "X-Repo-Commit": _commit(folder)})
+            etag = f'"{_etag(name, content)}"'
+            self._send(content, {"ETag": etag, "X-Repo-Commit": _commit(folder)})
 
         def _send(self, content: bytes, headers: dict[str, str]) -> None:
             size = len(content)
-            large = self.command == "GET" and urlsplit(self.path).path.endswith(LARGE)
-            asked = self.headers.get("Range") if hub.ranges else None
-            status, span = _range(asked, size)
-            if large and status == 206:
-                span = self._bent(span, size)
-            if large:
-                hub.spans.append(span)
+            status, span = _range(self.headers.get("Range"), size)
             self.send_response(status)
             if status == 206:
                 headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{size}"
@@ -195,18 +160,11 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            if large:
-                self._send_slowly(content[span.start : span.stop])
+            content = content[span.start : span.stop]
+            if self.command == "GET" and urlsplit(self.path).path.endswith(LARGE):
+                self._send_slowly(content)
             elif self.command == "GET":
-                self.wfile.write(content[span.start : span.stop])
-
-        def _bent(self, span: range, size: int) -> range:
-            """Another part than was asked for, where that is wanted."""
-            if hub.use_up("short"):
-                return span[: len(span) // 2]
-            if hub.use_up("shifted"):
-                return range(span.start + 1, span.stop)
-            return range(span.start, size) if hub.use_up("overlong") else span
+                self.wfile.write(content)
 
         def _send_slowly(self, content: bytes) -> None:
             with hub.sends():
@@ -217,16 +175,19 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                     content = content[:-1] + bytes([content[-1] ^ 1])
                 end = len(content) // 2 if hub.use_up("broken") else len(content)
                 self.wfile.write(content[1:end])
+                hub.sent_bytes += end
 
     return Handler
 
 
 def _refs(hub: HubServer, repo: str) -> dict[str, object]:
-    branches = [
-        {"name": f.name, "ref": f"refs/heads/{f.name}", "targetCommit": _commit(f)}
-        for f in sorted(_repository(hub, repo).iterdir())
-    ]
-    return {"branches": branches, "converts": [], "tags": []}
+    refs: dict[str, list[dict[str, str]]] = {"branches": [], "tags": []}
+    for folder in sorted(_repository(hub, repo).iterdir()):
+        kind = "tags" if folder.name in hub.tags else "branches"
+        refs[kind].append(
+            {"name": folder.name, "ref": f"refs/{folder.name}", "targetCommit": _commit(folder)}
+        )
+    return {**refs, "converts": []}
 
 
 def _tree(hub: HubServer, repo: str, revision: str) -> list[dict[str, object]]:

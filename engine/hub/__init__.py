@@ -1,1 +1,0 @@
-"""The hub of models: listings, downloads and patience."""

@@ -1,0 +1,318 @@
+"""Bring checkpoints to local folders, the next ones while the current one runs.
+
+Downloads run in threads of their own, and the weights that run next are read into memory. With a
+disk budget, downloads go to a folder of this run, and each is deleted when its checkpoint is done.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import socket
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from logitbank.engine.suites.hub import Hub
+from logitbank.engine.suites.sources import Checkpoint, HubSource, LocalSource
+from logitbank.engine.weights.weights import weight_files
+from logitbank.errors import EngineError, LogitbankError, SuiteError, UsageError
+from logitbank.wording import readable_bytes
+
+_READ_BYTES = 16 << 20
+_CLOSED = "the run is over; nothing more is fetched for it"
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def parse_bytes(size: str | int) -> int:
+    """A number of bytes, from a number or from text with B, KB, MB, GB or TB (powers of 1000).
+
+    >>> parse_bytes("1.5 GB")
+    1500000000
+
+    Raises
+    ------
+    UsageError
+        It is neither, or not above 0.
+    """
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?) ?([KMGT]?B)?", str(size).strip().upper())
+    number = int(float(match[1]) * _UNITS[match[2] or "B"]) if match else 0
+    if number <= 0:
+        raise UsageError(f"size {str(size)!r} is unknown; write one such as 500MB, 100GB or 2TB")
+    return number
+
+
+class _DiskBudget:
+    """A folder of this run in the cache, and the downloads in it that take part of the budget.
+
+    Checkpoints with the same files share one download. Not to be used by two threads at once.
+    """
+
+    def __init__(
+        self, checkpoints: Sequence[Checkpoint], hub: Hub, limit: int, *, legacy: bool
+    ) -> None:
+        root, prefix = hub.cache_dir / "logitbank", f"run-{socket.gethostname()}-"
+        root.mkdir(parents=True, exist_ok=True)
+        for left in root.glob(f"{prefix}*"):  # by runs on this machine that were killed
+            if not Path("/proc", left.name.removeprefix(prefix).partition("-")[0]).exists():
+                shutil.rmtree(left, ignore_errors=True)
+        self._root = root / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
+        self._limit = limit
+        self.folders: dict[int, Path] = {}
+        """Where each checkpoint is downloaded to that is not in the cache."""
+        self._sizes: dict[Path, int] = {}
+        self._users: dict[Path, set[int]] = {}
+        self.locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
+        hub.list_all(c.source for c in checkpoints if isinstance(c.source, HubSource))
+        for index, checkpoint in enumerate(checkpoints):
+            with suppress(SuiteError):  # raised when it is fetched
+                self._add(index, checkpoint, hub, legacy=legacy)
+
+    def _add(self, index: int, checkpoint: Checkpoint, hub: Hub, *, legacy: bool) -> None:
+        source = checkpoint.source
+        if isinstance(source, LocalSource) or not hub.missing(source, legacy=legacy):
+            return
+        files = hub.needed(source, legacy=legacy)
+        folder = self._root / hashlib.sha256(repr(sorted(files)).encode()).hexdigest()[:16]
+        self.folders[index], size = folder, sum(file.size for file in files)
+        self._sizes[folder] = size
+        if size > self._limit:
+            raise UsageError(
+                f"the files of {checkpoint.id} take {readable_bytes(size)} and --disk-budget is "
+                f"{readable_bytes(self._limit)}; give at least {readable_bytes(size)}, or twice "
+                "that to download the next checkpoint while one runs"
+            )
+
+    def take(self, index: int) -> bool:
+        """Reserve what a checkpoint needs; False if that is more than the budget has left."""
+        if (folder := self.folders.get(index)) is None:
+            return True
+        taken = sum(self._sizes[other] for other in self._users)
+        if folder not in self._users and taken + self._sizes[folder] > self._limit:
+            return False
+        self._users.setdefault(folder, set()).add(index)
+        return True
+
+    def release(self, index: int) -> None:
+        """Delete what only this checkpoint used."""
+        folder = self.folders.get(index)
+        if folder is not None and (users := self._users.get(folder)) is not None:
+            users.discard(index)
+            if not users:
+                del self._users[folder]
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        shutil.rmtree(self._root, ignore_errors=True)
+
+
+class Prefetcher:
+    """Fetches the checkpoint that is needed now, and some that are needed next.
+
+    Its threads are daemons, which ThreadPoolExecutor's are not: Ctrl-C need not wait for gigabytes.
+
+    Parameters
+    ----------
+    checkpoints
+        All that may be needed, by index.
+    hub
+        The hub of those that are not local folders.
+    legacy_weights
+        Accept `.bin` files.
+    ahead
+        Checkpoints to fetch before they are needed.
+    parallel
+        Checkpoints to download at once.
+    disk_budget
+        Most bytes that downloads may take at a time. What was in the cache before is neither
+        counted nor ever deleted.
+
+    Raises
+    ------
+    UsageError
+        A checkpoint is larger than the budget.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Sequence[Checkpoint],
+        hub: Hub | None,
+        *,
+        legacy_weights: bool,
+        ahead: int = 2,
+        parallel: int = 2,
+        disk_budget: int | None = None,
+    ) -> None:
+        self._checkpoints, self.hub, self._legacy = checkpoints, hub, legacy_weights
+        self._ahead = ahead
+        self._budget: _DiskBudget | None = None
+        if hub is not None and disk_budget is not None:
+            self._budget = _DiskBudget(checkpoints, hub, disk_budget, legacy=legacy_weights)
+        self._futures: dict[int, Future[Path]] = {}
+        self._order: list[int] = []
+        """What is to be fetched and not begun."""
+        self._in_use: set[int] = set()
+        self._done: set[int] = set()
+        self._closed = False
+        self._changed = threading.Condition()
+        self._threads = [
+            threading.Thread(target=self._loop, name="fetch", daemon=True) for _ in range(parallel)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> "Prefetcher":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._closed = True
+            for future in self._futures.values():
+                future.cancel()
+            self._changed.notify_all()
+        if self._budget is not None:
+            for thread in self._threads:
+                thread.join(1.0)  # it may write into the folder that is deleted
+            self._budget.close()
+
+    def plan(self, order: Sequence[int]) -> None:
+        """Set what is needed, in order; everything else is done."""
+        with self._changed:
+            self._in_use.clear()
+            for index in set(self._futures) - set(order):
+                self.done(index)
+            self._order = [index for index in dict.fromkeys(order) if index not in self._futures]
+            self._changed.notify_all()
+
+    def folder(
+        self, index: int, *, on_wait: Callable[[str], None] = lambda _: None, after_s: float = 5.0
+    ) -> Path:
+        """Local folder of a checkpoint; waits for it, and raises what its download raised.
+
+        If that takes longer than `after_s`, `on_wait` is called once with a text.
+
+        Raises
+        ------
+        EngineError
+            The prefetcher was closed, before or meanwhile.
+        """
+        with self._changed:
+            if self._closed:
+                raise EngineError(_CLOSED)
+            self._in_use.add(index)
+            if index not in self._futures:
+                self._futures[index] = Future()
+                self._order = [index, *(other for other in self._order if other != index)]
+            future = self._futures[index]
+            self._changed.notify_all()
+        try:
+            with suppress(TimeoutError):
+                future.exception(after_s)  # does not raise it, which may be a TimeoutError too
+            if not future.done():
+                on_wait(f"{self._checkpoints[index].id}: waiting for its download")
+            return future.result()
+        except (CancelledError, _ClosedError):
+            raise EngineError(_CLOSED) from None
+
+    def done(self, index: int) -> None:
+        """Declare that a checkpoint is not needed any more; with a budget, it is deleted."""
+        with self._changed:
+            self._in_use.discard(index)
+            future = self._futures.get(index)
+            if future is not None and future.done():
+                del self._futures[index]
+                if self._budget is not None:
+                    self._budget.release(index)
+            elif future is not None:
+                self._done.add(index)
+            self._changed.notify_all()
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                while (index := self._next()) is None and not self._closed:
+                    self._changed.wait()
+                if index is None or self._closed:
+                    return
+                self._order.remove(index)
+                future = self._futures.setdefault(index, Future())
+            if future.set_running_or_notify_cancel():
+                self._bring(index, future)
+
+    def _next(self) -> int | None:
+        """What a thread should fetch now, if anything; strictly in order, so that none starves."""
+        if not self._order:
+            return None
+        index, ready = self._order[0], [i for i in self._futures if i not in self._in_use]
+        if index not in self._in_use and len(ready) >= self._ahead:
+            return None
+        while self._budget is not None and not self._budget.take(index):
+            idle = [i for i in ready if i in self._futures and self._futures[i].done()]
+            if index not in self._in_use or not idle:
+                return None
+            self.done(idle[-1])  # what is needed takes the room of what is not
+        return index
+
+    def _bring(self, index: int, future: Future[Path]) -> None:
+        try:
+            folder = self._fetch(index)
+        except BaseException as error:  # raised where the folder is needed
+            future.set_exception(error)
+        else:
+            future.set_result(folder)
+        with self._changed:
+            ahead = index not in self._in_use
+            if index in self._done:
+                self._done.discard(index)
+                self.done(index)
+            elif future.exception() is not None and self._budget is not None:
+                self._budget.release(index)
+            self._changed.notify_all()
+        if ahead and future.exception() is None:
+            self._read_weights(folder)
+
+    def _fetch(self, index: int) -> Path:
+        source = self._checkpoints[index].source
+        if isinstance(source, LocalSource):
+            return source.path
+        assert self.hub is not None
+        fetch = partial(self.hub.fetch, source, legacy=self._legacy, on_bytes=self._stop_if_closed)
+        if self._budget is None or (into := self._budget.folders.get(index)) is None:
+            return fetch()
+        with self._budget.locks[into]:  # an equal checkpoint may be on its way there
+            return fetch(into=into)
+
+    def _stop_if_closed(self, _: int) -> None:
+        if self._closed:
+            raise _ClosedError
+
+    def _read_weights(self, folder: Path) -> None:
+        """Read weights once, so that the system has them in memory; only where there is plenty."""
+        with suppress(LogitbankError, OSError):
+            files = weight_files(folder, legacy_weights=self._legacy)
+            if 2 * sum(file.stat().st_size for file in files) > available_bytes():
+                return
+            buffer = bytearray(_READ_BYTES)
+            for path in files:
+                with path.open("rb", buffering=0) as file:
+                    while file.readinto(buffer) and not self._closed:
+                        pass
+
+
+class _ClosedError(Exception):
+    """Nobody waits for a download any more."""
+
+
+def available_bytes() -> int:
+    """Memory that could be used without paging; 0 where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0
+    sizes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * int(sizes[0]) if sizes else 0

@@ -85,7 +85,7 @@ def written() -> set[Path]:
 
 def file_name(line: str) -> str:
     words = [word for word in line.split() if not word.startswith("-")]
-    return re.sub(r"[^\w.]+", "-", "-".join(words[:3]).replace("--help", "")) or "logitbank"
+    return re.sub(r"\W+", "-", "-".join(words[:3]).replace("--help", "")) or "logitbank"
 
 
 def called(arguments: Sequence[str]) -> tuple[str, list[Any]]:

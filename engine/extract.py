@@ -124,8 +124,8 @@ def extract(
         The same bits whatever else is run: with vLLM's batch-invariant kernels on a GPU, and
         elsewhere with transformers, one sequence at a time.
     canary_every
-        Evaluate one sequence with plain transformers at the first checkpoint and every so many;
-        0 for never.
+        Evaluate a few sequences with plain transformers at the first checkpoint and every so
+        many; 0 for never.
     batch_tokens, batch_sequences
         What one pass of the model runs at most. Without them 4,096 tokens and 64 sequences, or on a
         GPU as much as its memory holds; halved where that is too much. No number depends on them

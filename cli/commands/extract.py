@@ -105,7 +105,8 @@ def extract(
         bool, typer.Option("--deterministic", help="The same bits in any batch; slower.")
     ] = False,
     canary_every: Annotated[
-        int, typer.Option(min=0, help="Check a sequence independently every so many checkpoints.")
+        int,
+        typer.Option(min=0, help="Check sequences independently every so many checkpoints."),
     ] = 50,
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, help="Run together at most: else 4096, or by a GPU's size.")

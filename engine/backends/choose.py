@@ -15,12 +15,16 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
     ------
     WeightsError
         The folder's config claims more than its weights hold; no memory was asked for then.
+    SuiteError
+        It has a field that may change the model and that nobody reads.
     """
     from logitbank.engine.weights.sizes import check_sizes
+    from logitbank.engine.weights.supported import check_fields
     from logitbank.engine.weights.variants.checkpoint import body_folder
 
     body = body_folder(folder, settings.base)
     check_sizes(body, legacy_weights=settings.legacy_weights)
+    check_fields(body, trust_remote_code=settings.trust_remote_code)
     engine = import_engine(settings)
     if settings.engine == "vllm":
         from logitbank.engine.backends.vllm.granted import sized

@@ -3,6 +3,7 @@
 import hashlib
 from array import array
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -67,6 +68,22 @@ def one_begins_another(leaves: Iterable[Branch], queries: Sequence[Query]) -> bo
     return any(
         queries[leaf.queries[0]].position < queries[leaf.queries[-1]].position for leaf in leaves
     )
+
+
+def within(query: Query, switch: int) -> Query:
+    """The query without what follows its context beyond `switch` tokens.
+
+    A longrope model takes other factors for a sequence longer than that, so what follows a shorter
+    context would change its logits.
+
+    Examples
+    --------
+    >>> [within(Query((5, 6, 7, 8), position), 2).ids for position in (1, 2)]
+    [(5, 6), (5, 6, 7, 8)]
+    """
+    if query.head != "next_token" or not query.position < switch < len(query.ids):
+        return query
+    return replace(query, ids=query.ids[:switch])
 
 
 def shared_beginning(a: Sequence[int], b: Sequence[int]) -> int:

@@ -1,8 +1,9 @@
-"""One sequence by plain transformers, in float32 and in the dtype of a run.
+"""A few sequences by plain transformers, in float32 and in the dtype of a run.
 
 To be imported only in the canary's process: vLLM patches transformers where it runs.
 """
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,25 +20,38 @@ from logitbank.engine.backends.torch_precision import in_float32
 from logitbank.store.format.schema import Head, Query
 
 
-def evaluate(folder: Path, query: Query, settings: EngineSettings) -> tuple[np.ndarray, float]:
-    """Logits (v,) in float32, and how far the settings' dtype is from them.
+def evaluate(
+    folder: Path, queries: Sequence[Query], settings: EngineSettings
+) -> list[tuple[np.ndarray, float]]:
+    """Each query's logits (v,) in float32, and how far the settings' dtype is from them.
 
     That is the largest difference over all outputs that both have finite; 0 where the dtype is
     float32. TF32, which this processor has not, is simulated. One model is in memory at a time.
     """
-    exact = _logits(folder, query, replace(settings, compute_dtype="float32"))
+    exact = _logits(folder, queries, replace(settings, compute_dtype="float32"))
     if settings.compute_dtype == "float32":
-        return exact, 0.0
+        return [(logits, 0.0) for logits in exact]
     with tensor_cores() if settings.compute_dtype == "tf32" else nullcontext():
-        rounded = _logits(folder, query, settings)
+        rounded = _logits(folder, queries, settings)
+    return [(one, _difference(one, other)) for one, other in zip(exact, rounded, strict=True)]
+
+
+def _difference(exact: np.ndarray, rounded: np.ndarray) -> float:
     finite = np.isfinite(exact) & np.isfinite(rounded)
-    return exact, float(np.abs(exact - rounded)[finite].max(initial=0))
+    return float(np.abs(exact - rounded)[finite].max(initial=0))
 
 
-def _logits(folder: Path, query: Query, settings: EngineSettings) -> np.ndarray:
+def _logits(folder: Path, queries: Sequence[Query], settings: EngineSettings) -> list[np.ndarray]:
     model: Any = read_model(folder, settings).model.eval()
-    _head_in_float32(model, query.head)
-    inputs = {"input_ids": torch.tensor([query.ids])}
+    for head in {query.head for query in queries}:
+        _head_in_float32(model, head)
+    return [_row(model, query) for query in queries]
+
+
+def _row(model: Any, query: Query) -> np.ndarray:
+    # A context alone: with longrope, what follows it may change its logits.
+    end = query.position + 1 if query.head == "next_token" else len(query.ids)
+    inputs = {"input_ids": torch.tensor([query.ids[:end]])}
     if query.segments:
         inputs["token_type_ids"] = torch.tensor([query.segments])
     if query.language:

@@ -41,6 +41,7 @@ from logitbank.engine.weights.heads import (
     head_sizes,
     is_divided,
 )
+from logitbank.engine.weights.supported import check_architecture, check_fields
 from logitbank.engine.weights.variants.checkpoint import body_folder
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
@@ -58,6 +59,7 @@ def prepare(
     legacy, first = extraction.settings.legacy_weights, body_folder(first, extraction.settings.base)
     config = ModelConfig.read(first)  # before others read it: they believe its sizes
     check_variants(extraction, first)
+    check_fields(first, trust_remote_code=extraction.settings.trust_remote_code)
     tokenizer = Tokenizer.load(tokenizer_folder(first))
     wanted, skipped = _with_head(extraction, config, first)
     tokenized = tuple(prompts.tokenize(tokenizer) for prompts in wanted)
@@ -66,6 +68,7 @@ def prepare(
     settings, notes = fitted_settings(
         extraction.settings, tokenized, config, any_engine=extraction.any_engine
     )
+    check_architecture(first, config, settings.task, legacy_weights=legacy)
     stored = bank.query_sets() if bank is not None else {}
     queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
     leaves = [*branches(queries)] if settings.task == "causal" else []

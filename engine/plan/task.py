@@ -34,11 +34,7 @@ def fitted_settings(
     engine, notes = settings.engine, []
     if settings.adapter_from is not None and not borrowed:
         notes.append(f"no adapter is taken from {settings.adapter_from}: none is lacking")
-    if task == "masked" and engine == "vllm" and config.model_type not in masked_families():
-        why = (
-            f"masked models of type {config.model_type!r} do not run on vLLM here "
-            f"({', '.join(masked_families())} do)"
-        )
+    if engine == "vllm" and (why := _not_on_vllm(task, prompts, config)):
         if not any_engine:
             raise UsageError(f"{why}; use --engine transformers")
         engine = "transformers"
@@ -51,6 +47,28 @@ def fitted_settings(
         adapter_languages=borrowed,
     )
     return fitted, tuple(notes)
+
+
+def _not_on_vllm(task: Task, prompts: Sequence[TokenizedPrompts], config: ModelConfig) -> str:
+    """Why vLLM would not run these prompts, or not rightly; empty where nothing is against it."""
+    if task == "masked" and config.model_type not in masked_families():
+        return (
+            f"masked models of type {config.model_type!r} do not run on vLLM here "
+            f"({', '.join(masked_families())} do)"
+        )
+    if config.not_on_vllm:
+        return f"vLLM does not support {config.not_on_vllm[0]} of {config.model_type!r} models"
+    if config.rope_switch is not None:
+        queries = [query for each in prompts for query in each.queries]
+        shortest = min(query.position + 1 for query in queries)
+        longest = max(len(query.ids) for query in queries)
+        # vLLM takes the factors of its longest sequence, and the token that it generates, for all.
+        if shortest <= config.rope_switch <= longest:
+            return (
+                f"contexts have {shortest} to {longest} tokens, and vLLM uses one set of RoPE"
+                f" factors for lengths up to {config.rope_switch} and above"
+            )
+    return ""
 
 
 def _task(prompts: Sequence[TokenizedPrompts], config: ModelConfig) -> Task:

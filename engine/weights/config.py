@@ -1,13 +1,14 @@
 """Read what a checkpoint's config.json says, without loading any model code."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from logitbank.engine.backends.protocol import Task
 from logitbank.engine.weights.masked_family import masked_families
-from logitbank.engine.weights.sizes import LENGTHS, check_claims
+from logitbank.engine.weights.sizes import LENGTHS, check_claims, numbers
 from logitbank.errors import SuiteError
 
 _SHAPE_KEYS = (
@@ -18,6 +19,15 @@ _SHAPE_KEYS = (
     ("vocab_size",),
 )
 """Each under the names that architectures give it."""
+_WINDOWS = (
+    *("sliding_window", "sliding_window_size", "local_attention", "attention_window"),
+    *("window_size", "attention_chunk_size"),
+)
+_ORIGINAL = "original_max_position_embeddings"
+_NOT_ON_VLLM = {
+    "gpt2": ("add_cross_attention", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"),
+}
+"""Switches that vLLM's classes refuse to start with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,10 @@ class ModelConfig:
     """Language adapters, where the model has such."""
     key_value_heads: int | None = None
     """Attention heads of keys and of values, where the config says that they are fewer."""
+    rope_switch: int | None = None
+    """Length above which longrope takes its other factors, in models that have it."""
+    not_on_vllm: tuple[str, ...] = ()
+    """Switches that are on and that vLLM does not have."""
 
     @property
     def heads(self) -> int | None:
@@ -92,6 +106,12 @@ class ModelConfig:
         except (ValueError, RecursionError) as error:
             raise SuiteError(f"{path} is no JSON: {error}") from None
         check_claims(config, path)
+        if isinstance(config, dict) and isinstance(config.get("text_config"), dict):
+            named = ", ".join(_names(config.get("architectures"))) or config.get("model_type")
+            raise SuiteError(
+                f"{path} is of a multimodal model ({named}), and these are not supported. Use a"
+                " checkpoint of its language model alone, whose config has no text_config"
+            )
         vocab = config.get("vocab_size") if isinstance(config, dict) else None
         if not isinstance(vocab, int) or vocab < 1:
             raise SuiteError(f"{path} gives vocab_size {vocab!r}; a positive number is needed")
@@ -109,7 +129,31 @@ class ModelConfig:
             _names(config.get("architectures")),
             _names(config.get("languages")),
             _key_value_heads(config),
+            _rope_switch(config),
+            tuple(name for name in _NOT_ON_VLLM.get(model_type, ()) if config.get(name)),
         )
+
+
+def length_limits(config: Mapping[str, object]) -> tuple[int, ...]:
+    """Lengths at which a model, or an engine's version of it, may change what it computes.
+
+    Examples
+    --------
+    >>> scaling = {"rope_type": "longrope", "original_max_position_embeddings": 32}
+    >>> length_limits({"sliding_window": 16, "rope_parameters": scaling})
+    (16, 32)
+    """
+    found = {int(number) for _, number in numbers(config, (*_WINDOWS, _ORIGINAL))}
+    return tuple(sorted(number for number in found if number > 0))
+
+
+def _rope_switch(config: dict[str, object]) -> int | None:
+    scaling = config.get("rope_parameters") or config.get("rope_scaling")
+    kinds = [scaling.get("rope_type"), scaling.get("type")] if isinstance(scaling, dict) else []
+    if not {"longrope", "su"}.intersection(kind for kind in kinds if isinstance(kind, str)):
+        return None
+    original = [int(number) for _, number in numbers(config, (_ORIGINAL,))]
+    return next(iter(original), None)
 
 
 def _key_value_heads(config: dict[str, object]) -> int | None:

@@ -39,7 +39,7 @@ def check_claims(config: Any, path: Path) -> None:
         Names the file, the key and its value.
     """
     for names, most in ((_LAYERS, MOST_LAYERS), ((*_SIZES, *LENGTHS), LARGEST_SIZE)):
-        for name, value in _numbers(config, names):
+        for name, value in numbers(config, names):
             if not value <= most:  # NaN is no size either
                 raise SuiteError(
                     f"{path} claims {name} {str(value)[:40]}, and no model has more than {most:,};"
@@ -65,8 +65,8 @@ def check_sizes(folder: Path, *, legacy_weights: bool = False) -> None:
         return  # whoever needs it says so
     shapes = tensor_shapes(folder, legacy_weights=legacy_weights)
     longest = max((size for shape in shapes.values() for size in shape), default=0)
-    claims = [(n, v, len(shapes), "tensors") for n, v in _numbers(config, _LAYERS)]
-    claims += [(n, v, longest, "as longest axis") for n, v in _numbers(config, _SIZES)]
+    claims = [(n, v, len(shapes), "tensors") for n, v in numbers(config, _LAYERS)]
+    claims += [(n, v, longest, "as longest axis") for n, v in numbers(config, _SIZES)]
     for name, value, most, what in claims:
         if value > most:
             raise WeightsError(
@@ -75,7 +75,7 @@ def check_sizes(folder: Path, *, legacy_weights: bool = False) -> None:
             )
 
 
-def _numbers(config: Any, names: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+def numbers(config: Any, names: tuple[str, ...]) -> Iterator[tuple[str, float]]:
     """Numbers under these names, in parts of a config and lists too."""
     parts = [config]
     while parts:

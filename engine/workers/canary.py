@@ -1,4 +1,4 @@
-"""Score one sequence with plain transformers in a process of its own, as a check on an engine.
+"""Score a few sequences with plain transformers in a process of its own, as a check on an engine.
 
 The process is separate because vLLM patches transformers where it runs. Run as a module: it reads
 requests as JSON lines and answers each with one line, logits as base64 float32. What low precision
@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -70,9 +71,10 @@ class Canary:
                 env=os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
             )
 
-    def ask(self, folder: Path, query: Query) -> None:
-        """Start an evaluation; `answer` collects it."""
-        request = {"folder": folder, "query": asdict(query), "settings": self._settings}
+    def ask(self, folder: Path, queries: Sequence[Query]) -> None:
+        """Start an evaluation; `answers` collects it."""
+        asked = [asdict(query) for query in queries]
+        request = {"folder": folder, "queries": asked, "settings": self._settings}
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request, default=str) + "\n")
@@ -80,8 +82,8 @@ class Canary:
         except BrokenPipeError:
             raise self._dead() from None
 
-    def answer(self) -> Reference:
-        """What plain transformers says of the sequence asked for first and not yet answered."""
+    def answers(self) -> list[Reference]:
+        """What plain transformers says of each query that was asked for."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -89,8 +91,10 @@ class Canary:
         reply = json.loads(line)
         if "error" in reply:
             raise EngineError(f"the canary could not run: {reply['error']}")
-        logits = np.frombuffer(base64.b64decode(reply["logits"]), np.float32)
-        return Reference(logits, reply["rounding"])
+        return [
+            Reference(np.frombuffer(base64.b64decode(logits), np.float32), rounding)
+            for logits, rounding in reply["references"]
+        ]
 
     def _dead(self) -> EngineError:
         code = self._process.wait()
@@ -145,18 +149,23 @@ def compare(
 def _serve() -> None:
     # A scheduler's reaches every process of a job, and the worker still waits for an answer.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    from transformers.utils import logging
-
-    from logitbank.engine.backends.plain_logits import evaluate
-
-    logging.disable_progress_bar()
     for line in sys.stdin:
-        request = json.loads(line)
+        request = json.loads(line)  # before long imports: whoever sends a long line waits for that
         try:
-            query, settings = Query(**request["query"]), EngineSettings(**request["settings"])
-            logits, rounding = evaluate(Path(request["folder"]), query, settings)
-            text = base64.b64encode(logits.tobytes()).decode()
-            reply: dict[str, object] = {"logits": text, "rounding": rounding}
+            from transformers.utils import logging
+
+            from logitbank.engine.backends.plain_logits import evaluate
+
+            logging.disable_progress_bar()
+            queries = [Query(**query) for query in request["queries"]]
+            settings = EngineSettings(**request["settings"])
+            references = evaluate(Path(request["folder"]), queries, settings)
+            reply: dict[str, object] = {
+                "references": [
+                    (base64.b64encode(logits.tobytes()).decode(), rounding)
+                    for logits, rounding in references
+                ]
+            }
         except Exception as error:  # the parent decides; this process only reports
             reply = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(reply), flush=True)

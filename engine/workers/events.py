@@ -81,7 +81,7 @@ class WeightsLoaded:
 
 @dataclass(frozen=True, slots=True)
 class CanaryChecked:
-    """A sequence was evaluated independently, and agrees."""
+    """A few sequences were evaluated independently, and agree; numbers are of the worst."""
 
     checkpoint: CheckpointId
     difference: float

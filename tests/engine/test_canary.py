@@ -1,5 +1,6 @@
 """The canary refuses an engine that is wrong, and no engine for what low precision explains."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +11,16 @@ import torch
 
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.run import run
+from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.workers.canary import Reference, compare
+from logitbank.engine.workers.canary_checks import chosen
 from logitbank.engine.workers.events import CanaryChecked, Event, Summary
 from logitbank.errors import EngineError
 from logitbank.store import Bank, Query
 from tests.support.checkpoints import make_checkpoint
 from tests.support.fakes import FakeBackend, InProcess
 from tests.support.preloaded import Preloaded, require_vllm
-from tests.support.run_driver import extraction
+from tests.support.run_driver import extraction, questions
 
 LOGITS = np.array([1.0, -2.0, 0.5], np.float32)
 ONE_OFF = np.array([1.0, -2.0, 1.5], np.float32)
@@ -114,7 +117,7 @@ class SwappedBackend(FakeBackend):
         from logitbank.engine.backends.plain_logits import evaluate
 
         settings = EngineSettings("transformers", compute_dtype="float32")
-        return evaluate(self._other, query, settings)[0]  # type: ignore[arg-type]
+        return evaluate(self._other, [query], settings)[0][0]  # type: ignore[list-item]
 
 
 @pytest.mark.usefixtures("quick_workers")
@@ -132,6 +135,45 @@ def test_weights_of_another_checkpoint_are_refused_in_bfloat16_too(
     assert Bank.open(tmp_path / "b").deposits() == []
 
 
+@pytest.mark.usefixtures("quick_workers")
+def test_an_engine_that_is_wrong_on_one_side_of_a_window_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is right of all other lengths, the shortest and the longest too."""
+    series = tmp_path / "tiny"
+    own = make_checkpoint(series / "step0", seed=1, architecture="mistral")
+    config = json.loads((own / "config.json").read_text())
+    lengths = sorted(len(q.ids) for q in questions().tokenize(Tokenizer.load(own)).queries)
+    window = lengths[140]
+    (own / "config.json").write_text(json.dumps(config | {"sliding_window": window}))
+    other = make_checkpoint(tmp_path / "other", seed=2, architecture="mistral")
+
+    class WrongAtTheWindow(SwappedBackend):
+        def logits(self, query: Query) -> np.ndarray:  # type: ignore[override]
+            self._other = other if query.position + 1 == window else own
+            return super().logits(query)
+
+    monkeypatch.setattr(InProcess, "backend", WrongAtTheWindow(other))
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+    (failed,) = ran(tmp_path / "b", series).failed
+    assert f"a sequence of {window} tokens: the canary's logits differ" in failed.message
+
+
+def test_queries_are_chosen_at_the_ends_at_limits_and_at_random() -> None:
+    lengths = [*range(5, 60), *range(70, 200)]
+    queries = [Query((7,) * n, n - 1) for n in lengths]
+    found = [len(query.ids) for query in chosen(queries, [16, 64, 500])]
+    assert found[:6] == [5, 16, 17, 59, 70, 199]
+    assert len(found) <= 9
+    assert found == [len(query.ids) for query in chosen(queries, [16, 64, 500])]
+    others = {len(q.ids) for q in chosen(queries, [])} - {5, 199}
+    assert len(others) in (1, 2, 3)
+    assert chosen(queries[:1], [1, 5]) == queries[:1]
+    # What a causal model answers depends on the context alone, of whatever sequence.
+    same = [Query((7,) * 50, position) for position in range(50)]
+    assert [q.position for q in chosen(same, [8])[:4]] == [0, 7, 8, 49]
+
+
 @pytest.mark.whole
 @pytest.mark.vllm
 def test_vllm_in_bfloat16_is_proved_and_within_what_its_model_allows(
@@ -146,8 +188,8 @@ def test_vllm_in_bfloat16_is_proved_and_within_what_its_model_allows(
     queries = [Query((5, 6, 7, 8), 3), Query((9, 30, 4, 11, 200, 17), 5)]
     asked = "tests.support.engine_driver:engine"
     (rows,) = preloaded.run("vllm", tmp_path, asked, settings, [folder], queries)
-    for query, row in zip(queries, rows, strict=True):
-        reference = Reference(*evaluate(folder, query, settings))
+    references = [Reference(*each) for each in evaluate(folder, queries, settings)]
+    for reference, row in zip(references, rows, strict=True):
         assert 0 < compare(reference, row, dtype="bfloat16", checkpoint="c") < 0.75
 
 
@@ -155,7 +197,7 @@ def test_the_rounding_of_float32_is_none(steep: Path) -> None:
     from logitbank.engine.backends.plain_logits import evaluate
 
     settings = EngineSettings("transformers")
-    logits, rounding = evaluate(steep / "step0", Query((5, 6, 7), 2), settings)
+    ((logits, rounding),) = evaluate(steep / "step0", [Query((5, 6, 7), 2)], settings)
     assert rounding == 0
     assert logits.dtype == np.float32
     assert torch.from_numpy(logits).isfinite().all()

@@ -92,5 +92,5 @@ def test_a_canary_that_is_killed_says_what_it_held(tmp_path: Path) -> None:
     os.kill(canary._process.pid, signal.SIGKILL)
     canary._process.wait()
     with pytest.raises(EngineError, match="killed by signal 9 .*float32.*--canary-every 0"):
-        canary.answer()
+        canary.answers()
     canary.close()

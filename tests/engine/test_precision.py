@@ -162,8 +162,8 @@ def test_the_canary_measures_what_tf32_may_lose_and_less_than_bfloat16(tmp_path:
 
     folder = make_checkpoint(tmp_path / "step0", seed=1)
     query = Query((9, 30, 4, 11, 200, 17), 5)
-    exact, tf32 = evaluate(folder, query, TF32)
-    again, bfloat16 = evaluate(folder, query, replace(TF32, compute_dtype="bfloat16"))
+    ((exact, tf32),) = evaluate(folder, [query], TF32)
+    ((again, bfloat16),) = evaluate(folder, [query], replace(TF32, compute_dtype="bfloat16"))
     assert np.array_equal(exact, again)
     assert 0 < tf32 < bfloat16 / 2
     assert float32_products() == "ieee"

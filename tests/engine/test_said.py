@@ -208,7 +208,7 @@ def test_numbers_that_json_has_no_text_for_are_compared_as_others_are(tmp_path: 
 def test_checkpoints_whose_configs_have_such_numbers_share_an_engine(tmp_path: Path) -> None:
     series = make_series(tmp_path / "tiny", steps=(0, 1), architecture="gpt2")
     for step in (0, 1):
-        changed(series / f"step{step}", time_step_limit=[0.0, INF], unused=NAN)
+        changed(series / f"step{step}", _time_step_limit=[0.0, INF], _unused=NAN)
     summary = go(tmp_path / "b.zarr", series, "gpt2", "transformers")
     assert summary.complete, summary.failed
     assert not [note for note in summary.notes if "engine of its own" in note]

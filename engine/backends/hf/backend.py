@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 import transformers
 
+from logitbank.engine.backends.contexts import within
 from logitbank.engine.backends.heads import Layer, proved_heads, trial_queries
 from logitbank.engine.backends.hf.after import operations
 from logitbank.engine.backends.hf.batches import Batch, plan_batches
@@ -34,6 +35,7 @@ from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.products import quick_products
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
+from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.said import ModelSaid, check_same_model, said_of_model
 from logitbank.engine.weights.variants.checkpoint import body_folder
 from logitbank.errors import EngineError, HeadError, WeightsError
@@ -69,6 +71,7 @@ class TransformersBackend:
         self._not_packed: str | None = None
         self._resident: Account | None = None
         self._said: ModelSaid | None = None
+        self._rope_switch = ModelConfig.read(folder).rope_switch
         sequences = 1 if settings.deterministic else settings.max_sequences
         self._size = BatchSize(settings.max_batch_tokens, sequences)
         if settings.deterministic:
@@ -130,6 +133,8 @@ class TransformersBackend:
 
     @torch.inference_mode()
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
+        if self._rope_switch is not None:
+            queries = [within(query, self._rope_switch) for query in queries]
         run = self._run_all(queries, sink, packed=self._packed if self._not_packed == "" else 0)
         tokens = sum(len(query.ids) for query in queries)
         return Tokens(tokens, tokens - run)

@@ -17,15 +17,21 @@ from transformers import (
 
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.weights.proof import Fingerprint, fingerprint
+from logitbank.engine.weights.proof import Fingerprint, fingerprint, parameter_names
 from logitbank.engine.weights.sizes import check_sizes
+from logitbank.engine.weights.supported import check_prefix
 from logitbank.engine.weights.variants.checkpoint import checkpoint_weights
 from logitbank.engine.weights.variants.whole import CheckpointWeights, WholeWeights
-from logitbank.engine.weights.weights import stream_weights, weight_files
+from logitbank.engine.weights.weights import stream_weights, tensor_names, weight_files
 from logitbank.errors import WeightsError
 from logitbank.store.format.schema import Head
 
 _CLASSES: dict[str, Any] = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
+_OTHER_HEADS = re.compile(
+    r"(^|\.)(pooler|seq_relationship|sop_classifier|mask_predictions|lm_predictions|contact_head"
+    r"|discriminator_predictions|entity_predictions|classifier|score|qa_outputs)\."
+)
+"""Tensors of heads that masked checkpoints carry beside the one that is used."""
 
 
 class ReadModel(NamedTuple):
@@ -41,8 +47,8 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
     Raises
     ------
     WeightsError
-        It cannot be loaded, lacks a parameter, its config claims more than its weights hold, or the
-        other checkpoint's adapters do not fit.
+        It cannot be loaded, lacks a parameter, has a tensor that the model does not use, its config
+        claims more than its weights hold, or the other checkpoint's adapters do not fit.
     """
     weights = settings_weights(folder, settings)
     body = weights.body
@@ -58,7 +64,8 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
         model, report = read(kind, weights, settings, extra)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise WeightsError(f"{folder} cannot be loaded: {error}") from error
-    _check_missing(report["missing_keys"], folder, settings)
+    _check_missing(report["missing_keys"], body, settings)
+    _check_unused(report["unexpected_keys"], folder, model, settings)
     if getattr(model.config.get_text_config(), "attn_logit_softcapping", None) is not None:
         # transformers' default, PyTorch's own attention, leaves the soft cap out without a word.
         model.set_attn_implementation("eager")
@@ -124,9 +131,23 @@ def _check_missing(names: Iterable[str], folder: Path, settings: EngineSettings)
     borrowed = [f".adapter_modules.{language}." for language in settings.adapter_languages]
     missing = sorted(n for n in names if not any(part in n for part in borrowed))
     if missing:
+        check_prefix(folder, tensor_names(folder, legacy_weights=settings.legacy_weights))
         raise WeightsError(
             f"{folder} lacks {len(missing)} parameters of its model, such as {missing[0]}; fetch "
             "the checkpoint again, or correct its config.json"
+        )
+
+
+def _check_unused(names: Iterable[str], folder: Path, model: Any, settings: EngineSettings) -> None:
+    """Refuse tensors that have no place in the model: whoever trained them ran another model."""
+    unused = sorted(parameter_names(names))
+    if settings.task == "masked":
+        unused = [name for name in unused if not _OTHER_HEADS.search(name)]
+    if unused:
+        raise WeightsError(
+            f"{folder} has {len(unused)} tensors that {type(model).__name__} does not use, such as"
+            f" {unused[0]}. Its logits would be those of another model. Use a checkpoint of this"
+            " architecture, or save it again without the tensors if they change no logit"
         )
 
 

@@ -1,0 +1,174 @@
+"""Refuse checkpoints that the installed code would not compute as their authors do.
+
+Looked at are a config's fields, the text of the installed transformers, and the names and shapes of
+tensors: no model code is imported and no tensor is read.
+"""
+
+import importlib.util
+import json
+import re
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from logitbank.engine.backends.protocol import Task
+from logitbank.engine.weights.config import ModelConfig
+from logitbank.engine.weights.heads import is_embedding, is_head
+from logitbank.engine.weights.weights import tensor_shapes
+from logitbank.errors import SuiteError, WeightsError
+
+_WRAPPERS = ("module.", "_orig_mod.", "_forward_module.", "_fsdp_wrapped_module.")
+"""What DataParallel, torch.compile, Lightning and FSDP put before every name."""
+
+_NOT_CAUSAL = frozenset(
+    {
+        *("bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie"),
+        *("megatron-bert", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer"),
+        *("xlm-roberta", "xlm-roberta-xl", "xlnet", "xmod"),
+    }
+)
+"""Model types for which transformers has a causal class too, in which a token may see later ones:
+XLNet permutes positions, the others are encoders."""
+
+_HARMLESS = re.compile(
+    # What the file is, and who made it.
+    r"^_|^(transformers|torch|adapter_transformers|tokenizer|onnx)|version$|^custom_|_config$"
+    r"|^(architectures|auto_map|model_type|dtype|name|license|author|languages?|prefix|code)$"
+    r"|^model_(name|id|parallel|max_length)|transformers[._]?js|quantization|unsloth"
+    # Training, and how fast it runs.
+    r"|drop|init|grad|checkpoint|train|dataset|seed$|cache|past$|fus(ed|ion)|flash|kernel|compile"
+    r"|padding|repad|unpad|pretraining_tp|deterministic|loss|aux|label|ignore_index|neftune|bucket"
+    r"|^(fp|bf)16|fp32|precision|device|verbose|^max_(length|seq)|^n_ctx$|seq(uence)?_length$"
+    # Other heads and tasks, and generation.
+    r"|^(summary|pooler|classifier|clf|task|problem|finetuning|generation|generator|decoder_start)"
+    r"|^(suppress|forced|do_sample|temperature|top_[kp]$|num_beams|num_return|output_|return_)"
+    r"|penalty$|_tokens?(_ids?)?$|_idx$|^directionality$|^tie_|^is_causal$|^causal"
+    # What is said a second time, or is always so in the types that have it.
+    r"|^(n_)?vocab|^(d_model|d_inner|n_inner|n_embed|n_layers?|num_layers|hidden_dim|hidden_act)$"
+    r"|^(rms_norm|qk_norm|skip_bias_add|offset_alibi|learned_pos_emb|rope_pct)$|(^|_)eps$"
+    r"|^(max_window_layers|layer_types|sliding_window_size|pad_vocab_size_multiple)$"
+)
+"""Names of fields that may be unread without moving a logit, gathered from released configs."""
+
+_NEUTRAL: Mapping[str, Collection[object]] = {
+    "position_embedding_type": ("absolute", "sans_pos", "rope", "rotary"),
+}
+"""Values with which a field asks for nothing else than what is done."""
+
+
+def check_fields(folder: Path, *, trust_remote_code: bool = False) -> None:
+    """Refuse a config with a field that may change the model and that nobody reads.
+
+    A field is read where transformers' files of the model type mention it.
+
+    Raises
+    ------
+    SuiteError
+        Names such fields, and the value of the first.
+    """
+    path = folder / "config.json"
+    config = json.loads(path.read_bytes())
+    if trust_remote_code and "auto_map" in config:
+        return  # the code that comes with it reads it
+    if unread := unread_fields(config):
+        more = f" (and {', '.join(unread[1:4])})" if unread[1:] else ""
+        raise SuiteError(
+            f"{path} has {unread[0]} = {json.dumps(config[unread[0]])[:60]}{more}, which"
+            f" transformers {version('transformers')} does not read for models of type"
+            f" {config['model_type']!r}. Both engines would compute another model. Use another"
+            " checkpoint, or delete the field if it changes no logit"
+        )
+
+
+def unread_fields(config: Mapping[str, object]) -> list[str]:
+    """Names of fields that may change the model and that transformers does not read.
+
+    Empty where transformers does not know the model type.
+
+    Examples
+    --------
+    >>> unread_fields({"model_type": "bert", "position_embedding_type": "relative_key"})
+    ['position_embedding_type']
+    >>> unread_fields({"model_type": "bert", "position_embedding_type": "absolute"})
+    []
+    """
+    words = _words(str(config.get("model_type", "")))
+    return [
+        name
+        for name, value in config.items()
+        if words and name not in words and not (_HARMLESS.search(name) or _is_neutral(name, value))
+    ]
+
+
+def _is_neutral(name: str, value: object) -> bool:
+    off = not value or (value == 1 and value is not True)  # 1: a factor
+    return off or value in _NEUTRAL.get(name, ())
+
+
+@cache
+def _words(model_type: str) -> frozenset[str]:
+    """All words of transformers' files that read a config of this type."""
+    found = importlib.util.find_spec("transformers")  # imports nothing
+    if found is None or found.origin is None or not model_type:
+        return frozenset()
+    root = Path(found.origin).parent
+    mappings = (root / "models" / "auto" / "auto_mappings.py").read_text()
+    modules = re.findall(rf'\("{re.escape(model_type)}", "([a-z0-9_]+)"\)', mappings)
+    folders = [root / "models" / name for name in (*modules, model_type.replace("-", "_"))]
+    own = [path for each in folders for path in each.glob("configuration_*.py")]
+    if not own:
+        return frozenset()
+    own += [path for each in folders for path in each.glob("modeling_*.py")]
+    common = ("configuration_utils.py", "modeling_utils.py", "modeling_rope_utils.py")
+    files = [*own, *(root / name for name in common)]
+    return frozenset(word for path in files for word in re.findall(r"\w+", path.read_text()))
+
+
+def check_architecture(
+    folder: Path, config: ModelConfig, task: Task, *, legacy_weights: bool = False
+) -> None:
+    """Refuse what cannot be run, or cannot be proved, by its type and its tensors' names.
+
+    Raises
+    ------
+    SuiteError
+        The model does not predict next tokens from what is before them alone; or its one matrix of
+        the vocabulary's size, input and output in one, has no known name.
+    WeightsError
+        As `check_prefix`.
+    """
+    named = ", ".join(config.architectures) or config.model_type
+    if task == "causal" and config.model_type in _NOT_CAUSAL:
+        raise SuiteError(
+            f"{named} is not supported: a model of type {config.model_type!r} does not predict each"
+            " token from the tokens before it alone. Use prompts with a [MASK], or a causal model"
+        )
+    shapes: dict[str, tuple[int, ...]] = {}
+    with suppress(WeightsError, OSError):  # a run says which checkpoints cannot be read
+        shapes = tensor_shapes(folder, legacy_weights=legacy_weights)
+    check_prefix(folder, shapes)
+    large = [name for name, shape in shapes.items() if len(shape) == 2 and config.vocab in shape]
+    known = any(is_head(name) or is_embedding(name) for name in shapes)
+    if task == "causal" and len(large) == 1 and not known:
+        raise SuiteError(
+            f"{named} is not supported: {large[0]!r} is both its input and its output embedding,"
+            " and the proof of a weight swap does not know that name. Use another model"
+        )
+
+
+def check_prefix(folder: Path, names: Collection[str]) -> None:
+    """Refuse tensors that all have a training wrapper's prefix in their names.
+
+    Raises
+    ------
+    WeightsError
+        Names the prefix.
+    """
+    for prefix in _WRAPPERS:
+        if names and all(name.startswith(prefix) for name in names):
+            raise WeightsError(
+                f"{folder}: all {len(names)} tensor names begin with {prefix!r}, which a training"
+                f" wrapper added. Save the tensors again under name.removeprefix({prefix!r})"
+            )

@@ -1,0 +1,295 @@
+"""What the installed code would not compute as its authors do is refused, by name, in the plan."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.extract import extract
+from logitbank.engine.plan.task import fitted_settings
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.tokenizers.tokenizer import Tokenizer
+from logitbank.engine.weights.config import ModelConfig, length_limits
+from logitbank.engine.weights.supported import check_fields, unread_fields
+from logitbank.errors import LogitbankError, SuiteError, UsageError, WeightsError
+from logitbank.store import Bank
+from tests.support.checkpoints import (
+    WORDS,
+    make_checkpoint,
+    write_masked_tokenizer,
+    write_tokenizer,
+)
+
+RELEASED = json.loads((Path(__file__).parents[1] / "data" / "released_configs.json").read_text())
+"""Fields of released configs, by model; sizes are not theirs."""
+MALE = (Option("male", " male"),)
+CAUSAL = PromptSet("mine", (Prompt("a", " the nurse said", MALE),))
+MASKED = PromptSet("mine", (Prompt("a", "[MASK] was tired", (Option("he", "he"),)),))
+
+
+def refused(folder: Path, prompts: PromptSet, **options: Any) -> str:
+    """What a plan says of a suite; nothing is run."""
+    with pytest.raises(LogitbankError) as error:
+        extract(folder / "b.zarr", suite=str(folder), prompts=prompts, dry_run=True, **options)
+    return str(error.value)
+
+
+def tensors_changed(
+    folder: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+) -> None:
+    file = folder / "model.safetensors"
+    save_file(change(load_file(file)), file, metadata={"format": "pt"})
+
+
+def config_changed(folder: Path, **fields: object) -> None:
+    config = json.loads((folder / "config.json").read_text()) | fields
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+# Fields of a config
+
+
+@pytest.mark.parametrize("model", RELEASED)
+def test_no_field_of_a_released_config_is_refused(model: str) -> None:
+    assert unread_fields(RELEASED[model]) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "value"),
+    [
+        ("bert", "position_embedding_type", "relative_key"),
+        ("roberta", "position_embedding_type", "relative_key_query"),
+        ("gpt2", "use_relu_squared", True),
+        ("smollm2", "residual_scale", 0.5),
+        ("pythia", "alibi_slopes", [0.5, 0.25]),
+    ],
+)
+def test_a_field_that_changes_the_model_and_is_not_read_is_refused(
+    tmp_path: Path, model: str, field: str, value: object
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(RELEASED[model] | {field: value}))
+    with pytest.raises(SuiteError, match=f"has {field} = .* does not read for models of type"):
+        check_fields(tmp_path)
+    code = RELEASED[model] | {field: value, "auto_map": {"AutoModel": "own.Model"}}
+    (tmp_path / "config.json").write_text(json.dumps(code))
+    check_fields(tmp_path, trust_remote_code=True)
+
+
+def test_a_field_is_read_by_the_types_whose_code_has_it() -> None:
+    esm = {"model_type": "esm", "position_embedding_type": "rotary_of_another_kind"}
+    assert unread_fields(esm) == []
+    assert unread_fields({"model_type": "nobody-knows-this", "field": 5}) == []
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+def test_relative_positions_are_refused_without_advice_that_gives_wrong_numbers(
+    tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logitbank.engine.extract.choose_engine", lambda *_, **__: engine)
+    config_changed(
+        make_checkpoint(tmp_path / "step0", seed=1, architecture="bert"),
+        position_embedding_type="relative_key",
+    )
+    message = refused(tmp_path, MASKED, engine=engine)
+    assert "position_embedding_type" in message
+    assert "--engine" not in message
+
+
+# Tensors
+
+
+def test_tensors_that_the_model_does_not_use_are_refused(tmp_path: Path) -> None:
+    """Of relative positions, where the config no longer says so; and of a causal model."""
+    from logitbank.engine.backends.hf.model import read_model
+
+    bert = make_checkpoint(tmp_path / "bert", seed=1, architecture="bert")
+    distances = "bert.encoder.layer.0.attention.self.distance_embedding.weight"
+    tensors_changed(bert, lambda held: held | {distances: torch.randn(255, 32)})
+    with pytest.raises(WeightsError, match=f"1 tensors that BertForMaskedLM does not.*{distances}"):
+        read_model(bert, EngineSettings("transformers", task="masked"))
+    gpt2 = make_checkpoint(tmp_path / "gpt2", seed=1, architecture="gpt2")
+    tensors_changed(gpt2, lambda held: held | {"transformer.gate.weight": torch.randn(8)})
+    with pytest.raises(WeightsError, match=r"GPT2LMHeadModel does not use.*gate\.weight"):
+        read_model(gpt2, EngineSettings("transformers"))
+
+
+def test_buffers_and_other_heads_are_no_tensors_of_another_model(tmp_path: Path) -> None:
+    from logitbank.engine.backends.hf.model import read_model
+
+    bert = make_checkpoint(tmp_path / "bert", seed=1, architecture="bert_pretraining")
+    ids = {"bert.embeddings.position_ids": torch.arange(128)[None]}
+    tensors_changed(bert, lambda held: held | ids)
+    assert "cls.seq_relationship.weight" in load_file(bert / "model.safetensors")
+    read_model(bert, EngineSettings("transformers", task="masked"))
+    gpt2 = make_checkpoint(tmp_path / "gpt2", seed=1, architecture="gpt2")
+    masks = {"transformer.h.0.attn.masked_bias": torch.tensor(-1e4)}
+    tensors_changed(gpt2, lambda held: held | masks)
+    read_model(gpt2, EngineSettings("transformers"))
+
+
+@pytest.mark.parametrize(("architecture", "prompts"), [("bert", MASKED), ("gpt2", CAUSAL)])
+def test_a_wrapper_s_prefix_is_named(tmp_path: Path, architecture: Any, prompts: PromptSet) -> None:
+    from logitbank.engine.backends.hf.model import read_model
+
+    folder = make_checkpoint(tmp_path / "step0", seed=1, architecture=architecture)
+    tensors_changed(folder, lambda held: {f"module.{name}": held[name] for name in held})
+    assert "tensor names begin with 'module.'" in refused(tmp_path, prompts)
+    task: Any = "masked" if architecture == "bert" else "causal"
+    with pytest.raises(WeightsError, match="tensor names begin with 'module.'"):  # a later one
+        read_model(folder, EngineSettings("transformers", task=task))
+
+
+# Architectures
+
+
+def unsupported() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Class and config of tiny models, by what names them."""
+    gpt = {"n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2}
+    bert = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "is_decoder": True,
+    }
+    return {
+        "OpenAIGPTLMHeadModel": ("OpenAIGPTConfig", gpt),
+        "CTRLLMHeadModel": ("CTRLConfig", gpt | {"dff": 64}),
+        "XLNetLMHeadModel": ("XLNetConfig", {"d_model": 32, "n_layer": 2, "n_head": 2}),
+        "BertLMHeadModel": ("BertConfig", bert),
+        "BertGenerationDecoder": ("BertGenerationConfig", bert),
+    }
+
+
+@pytest.mark.parametrize("name", unsupported())
+def test_an_architecture_that_is_not_supported_is_named_in_the_plan(
+    tmp_path: Path, name: str
+) -> None:
+    import transformers
+
+    config, sizes = unsupported()[name]
+    model = getattr(transformers, name)(getattr(transformers, config)(vocab_size=640, **sizes))
+    model.save_pretrained(tmp_path / "step0")
+    write_tokenizer(tmp_path / "step0")
+    assert refused(tmp_path, CAUSAL).startswith(f"{name} is not supported")
+
+
+def test_a_multimodal_config_is_refused_by_name(tmp_path: Path) -> None:
+    from transformers import Gemma3Config
+
+    Gemma3Config(architectures=["Gemma3ForConditionalGeneration"]).save_pretrained(tmp_path)
+    with pytest.raises(SuiteError, match=r"multimodal model \(Gemma3ForConditionalGeneration\)"):
+        ModelConfig.read(tmp_path)
+
+
+# Engines
+
+
+def fitted(
+    folder: Path, *texts: str, any_engine: bool = True
+) -> tuple[EngineSettings, tuple[str, ...]]:
+    prompts = PromptSet("mine", tuple(Prompt(text, text, MALE) for text in texts))
+    tokenized = prompts.tokenize(Tokenizer.load(folder))
+    config, settings = ModelConfig.read(folder), EngineSettings("vllm")
+    return fitted_settings(settings, [tokenized], config, any_engine=any_engine)
+
+
+def test_auto_takes_the_engine_that_has_the_model_s_switch(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "step0", seed=1, architecture="gpt2")
+    assert fitted(folder, " the nurse")[0].engine == "vllm"
+    config_changed(folder, scale_attn_by_inverse_layer_idx=True)
+    settings, notes = fitted(folder, " the nurse")
+    assert settings.engine == "transformers"
+    assert "does not support scale_attn_by_inverse_layer_idx" in notes[0]
+    with pytest.raises(UsageError, match="scale_attn_by_inverse_layer_idx.*--engine transformers"):
+        fitted(folder, " the nurse", any_engine=False)
+
+
+@pytest.fixture(scope="module")
+def longrope(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Phi-3 whose positions change their factors above 8 tokens."""
+    from transformers import Phi3Config, Phi3ForCausalLM
+
+    torch.manual_seed(0)
+    scaling = {
+        "type": "longrope",
+        "short_factor": [1.0] * 8,
+        "long_factor": [2.0 + i for i in range(8)],
+    }
+    config = Phi3Config(
+        vocab_size=640,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        original_max_position_embeddings=8,
+        pad_token_id=0,
+        initializer_range=0.3,
+        rope_scaling=scaling,
+    )
+    folder = tmp_path_factory.mktemp("longrope") / "step0"
+    Phi3ForCausalLM(config).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+SHORT, SWITCH, LONG = ("".join(f" {word}" for word in WORDS[:count]) for count in (2, 8, 16))
+"""Texts of 2, 8 and 16 tokens, each the beginning of the next."""
+
+
+def test_longrope_on_both_sides_of_its_switch_is_not_run_by_vllm(longrope: Path) -> None:
+    assert length_limits(json.loads((longrope / "config.json").read_text())) == (8,)
+    assert fitted(longrope, SHORT)[0].engine == "vllm"
+    assert fitted(longrope, LONG)[0].engine == "vllm"
+    for texts in ((SHORT, LONG), (SHORT, SWITCH)):  # vLLM counts the token that it generates, too
+        settings, notes = fitted(longrope, *texts)
+        assert settings.engine == "transformers"
+        assert "one set of RoPE factors" in notes[0]
+    with pytest.raises(UsageError, match="contexts have 2 to 16 tokens.*--engine transformers"):
+        fitted(longrope, LONG, SHORT, any_engine=False)
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_longrope_s_logits_are_those_of_each_prompt_alone(tmp_path: Path, longrope: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    prompts = [Prompt(f"{i}", text, MALE) for i, text in enumerate((LONG, SHORT, SWITCH))]
+    summary = extract(
+        tmp_path / "b.zarr",
+        suite=str(longrope.parent),
+        prompts=PromptSet("mine", tuple(prompts)),
+        engine="transformers",
+        dtype="float32",
+    )
+    assert summary.complete, summary.failed
+    (deposit,) = Bank.open(tmp_path / "b.zarr").deposits()
+    model = AutoModelForCausalLM.from_pretrained(longrope, dtype=torch.float32).eval()
+    queries = Bank.open(tmp_path / "b.zarr").query_set(deposit.query_set).queries
+    assert sorted(query.position + 1 for query in queries) == [2, 8, 16]
+    for query, row in zip(queries, deposit.logprobs(), strict=True):
+        with torch.inference_mode():
+            alone = model(torch.tensor([query.ids[: query.position + 1]])).logits[0, -1].double()
+            whole = model(torch.tensor([query.ids])).logits[0, query.position].double()
+        np.testing.assert_allclose(row, alone.log_softmax(0).numpy(), atol=1e-4)
+        assert (whole - alone).abs().max() > 1e-3 or query.position == 15, "what follows matters"
+
+
+def test_masked_prompts_still_fit_a_masked_model(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "step0", seed=1, architecture="distilbert")
+    write_masked_tokenizer(folder)
+    tokenized = MASKED.tokenize(Tokenizer.load(folder))
+    settings = replace(EngineSettings("vllm"), task="masked")
+    config = ModelConfig.read(folder)
+    found, notes = fitted_settings(settings, [tokenized], config, any_engine=True)
+    assert found.engine == "transformers"
+    assert "do not run on vLLM here" in notes[0]

@@ -103,8 +103,10 @@ class DeviceError(EngineError):
     """A GPU that cannot do what is asked of it, whatever the checkpoint."""
 
 
-class DiskSpaceError(LogitbankError, OSError):
+class DiskSpaceError(LogitbankError):
     """A plan or a write larger than the free disk."""
+
+    # No OSError: what reads would take it for damage of what is read.
 
 
 class MissingExtraError(LogitbankError, ImportError):

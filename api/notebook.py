@@ -17,6 +17,15 @@ def told(describe: Callable[[], str]) -> str:
         return f"cannot be read ({error})"
 
 
+def printable(text: str) -> str:
+    r"""A text on one line, with what a terminal would obey, or not show, as Python escapes it.
+
+    >>> printable("é \x1b[2J\n")
+    'é \\x1b[2J\\n'
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def some(names: Sequence[str]) -> str:
     """The first few of several names.
 

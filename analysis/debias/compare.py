@@ -64,7 +64,7 @@ def debias_compare(
     models: Sequence[str] | None = None,
     step: int | None = None,
     bootstrap: int = 1000,
-    out: Path | None = None,
+    out: str | Path | None = None,
     paper: Paper = PAPER,
 ) -> Study[DebiasComparison]:
     """A model without a filter, with untrained and trained filters, and with a prefix.

@@ -71,7 +71,7 @@ def debias_search(
     run: str | None = None,
     step: int | None = None,
     he_she: bool = False,
-    out: Path | None = None,
+    out: str | Path | None = None,
     paper: Paper = PAPER,
 ) -> Study[DebiasSearch]:
     """Train filters of many sizes and strengths, and compare what they gain and cost.
@@ -149,7 +149,7 @@ def debias_search(
     )
     if out is None:
         return study
-    file = out / "filter.safetensors"
+    file = Path(out) / "filter.safetensors"
     file.unlink(missing_ok=True)
     result.by.save(file)
     findings = (*study.summary.findings, f"The best trained filter is in {file}.")

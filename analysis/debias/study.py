@@ -52,7 +52,7 @@ def debias_train(
     step: int | None = None,
     he_she: bool = False,
     bootstrap: int = 1000,
-    out: Path | None = None,
+    out: str | Path | None = None,
 ) -> Study[Debias]:
     """Train a filter on UnQover's instances in a bank; the model is not loaded.
 
@@ -87,6 +87,7 @@ def debias_train(
     ----------
     Qureshi et al. 2024. Ours: the objective `direct`, the mode `keep_tail` and the identity start.
     """
+    out = None if out is None else Path(out)
     if out is not None and out.exists():
         raise UsageError(f"{out} is there already; choose another name or remove it")
     k = k or (10 if preset == "causal" else 8)

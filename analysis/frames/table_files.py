@@ -30,7 +30,7 @@ def read_table(path: Path) -> pl.DataFrame:
         raise UsageError(f"there is no table {path}; check the path")
     try:
         if path.suffix.lower() == ".parquet":
-            return pl.read_parquet(path)
+            return pl.read_parquet(path, glob=False)
         return pl.read_csv(path, infer_schema=False)
     # Polars panics at some damaged Parquet files.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeDecodeError) as error:

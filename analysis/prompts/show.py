@@ -13,6 +13,7 @@ from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.prompts.top_tokens import PromptTokens, prompt_tokens
 from logitbank.analysis.prompts.view import Between, changes
 from logitbank.errors import UsageError
+from logitbank.notebook import printable
 from logitbank.store import Readable, open_bank
 
 
@@ -34,7 +35,7 @@ class PromptMoves:
         return pl.concat(table for _, table in self.series)
 
     def __repr__(self) -> str:
-        return f"<PromptMoves of {self.prompts}; .table has them>"
+        return printable(f"<PromptMoves of {self.prompts}; .table has them>")
 
     def _repr_html_(self) -> str:
         return self.table._repr_html_()

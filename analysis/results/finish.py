@@ -25,7 +25,7 @@ def finish(
     summary: Summary,
     *,
     title: str,
-    out: Path | None,
+    out: str | Path | None,
     paper: Paper = PAPER,
     about: str = "",
     banks: Sequence[Readable] = (),
@@ -50,6 +50,7 @@ def finish(
     study = Study(result, summary)
     if out is None:
         return study
+    out = Path(out)
     require_outside(out)
     out.mkdir(parents=True, exist_ok=True)
     write_tables(result, out / "tables", "csv")

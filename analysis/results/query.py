@@ -19,7 +19,11 @@ _SINKS = {
 
 
 def query(
-    bank: str | Path | Readable, sql: str, *, out: Path | None = None, allow_files: bool = False
+    bank: str | Path | Readable,
+    sql: str,
+    *,
+    out: str | Path | None = None,
+    allow_files: bool = False,
 ) -> pl.LazyFrame:
     """Ask a bank, or a view, in SQL, as `Bank.sql` does, and with `out` write what it says.
 
@@ -47,7 +51,7 @@ def query(
     """
     result = open_bank(bank).sql(sql, allow_files=allow_files)
     if out is not None:
-        _write(result, out)
+        _write(result, Path(out))
     return result
 
 

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.results.words import Summary
-from logitbank.notebook import html_list
+from logitbank.notebook import html_list, printable
 
 R = TypeVar("R", bound=Result)
 
@@ -22,7 +22,7 @@ class Study(Generic[R]):
 
     def __repr__(self) -> str:
         first = f": {self.summary[0]}" if self.summary else ""
-        return f"<Study of {type(self.result).__name__}{first}>"
+        return printable(f"<Study of {type(self.result).__name__}{first}>")
 
     def _repr_html_(self) -> str:
         return html_list(type(self.result).__name__, self.summary)

@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import ArrayLike, DTypeLike
 
 from logitbank.errors import DamagedError
-from logitbank.notebook import html_table, told
+from logitbank.notebook import html_table, printable, told
 from logitbank.store.deposits.kept import KeptRows
 from logitbank.store.deposits.lens import lens_logprobs, require_layer
 from logitbank.store.deposits.normalised import normalised as sum_to_one
@@ -339,7 +339,7 @@ class Deposit:
 
     def __repr__(self) -> str:
         about = told(lambda: f"{self}: {self.layout.told(self.rows_committed)}")
-        return f"<{type(self).__name__} {about}>"
+        return printable(f"<{type(self).__name__} {about}>")
 
     def _repr_html_(self) -> str:
         return html_table(str(self), [], self.layout.about(self.rows_committed))

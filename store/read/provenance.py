@@ -114,14 +114,13 @@ def _engines(deposit: "Deposit") -> list[str]:
 def commits_digest(root: Path, deposits: "Iterable[Deposit]") -> str:
     """SHA-256 by which banks of other contents are told apart, whatever their title.
 
-    Of the lines that `sha256sum` prints of the commits of sealed deposits, in the order of their
-    paths below the bank: each vouches for all of its deposit.
+    Of the lines that `sha256sum` prints of all commits, in the order of their paths below the bank:
+    together they vouch for all that is there, sealed or not.
     """
     states = [(deposit.path, deposit.state()) for deposit in deposits]
     files = sorted(
         f"{(path / 'commits').relative_to(root).as_posix()}/{name}.json"
         for path, state in states
-        if state.sealed
         for name in state.names
     )
     fetching.ensure_here(*(root / file for file in files))

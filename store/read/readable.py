@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from logitbank.errors import BankError, UsageError
-from logitbank.notebook import told
+from logitbank.notebook import printable, told
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.queries import QuerySet
@@ -87,7 +87,7 @@ class Readable(ABC):
 
     def __repr__(self) -> str:
         about = told(lambda: bank_line(self.deposits(), self.prompt_sets))
-        return f"<{type(self).__name__} {self._where()}: {about}>"
+        return printable(f"<{type(self).__name__} {self._where()}: {about}>")
 
     def _repr_html_(self) -> str:
         return bank_table(

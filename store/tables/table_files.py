@@ -101,7 +101,7 @@ def schema_of(path: Path, *, what: str, most: MostRows) -> pl.Schema:
     require_sound(path)
     try:
         check_rows(path, most=most)
-        return pl.Schema(pl.read_parquet_schema(path))
+        return pl.scan_parquet(path, glob=False).collect_schema()
     except (*PARQUET_ERRORS, OSError) as error:
         raise DamagedError(f"{path} is no {what} ({error}); run `logitbank verify`") from error
 

@@ -478,6 +478,26 @@ def test_the_same_answers_in_other_option_orders_tie(unit):
         assert paired["p"].to_list() == [1.0] * len(paired)
 
 
+@pytest.mark.parametrize("unit", ["prompt", "prompt_order"])
+def test_ties_hold_where_logits_were_rounded_apart_from_their_sum(unit):
+    """Scores made later are stored log-probabilities plus a log-sum-exp, rounded to float32."""
+    random = np.random.default_rng(5)
+    palette = random.normal(-6, 3, (4, 3)).astype(np.float16).astype(np.float64)
+    answers = palette[random.integers(0, 4, (2, 2, 40))]
+    gold = [0, 1] * 20
+    mirrored = np.where(np.array(gold)[None, None, :, None] == 0, answers, answers[..., [1, 0, 2]])
+    total = random.normal(20, 4, (2, 2, 40, 1))
+    sound = scan_frame(mirrored, gold=gold)
+    later = scan_frame((mirrored + total).astype(np.float32), gold=gold, exact=False)
+    for test in ("mann_whitney", "wilcoxon"):
+        expected, found = (
+            fairness_metric(frame, unit=unit, bootstrap=0).tests.filter(test=test, measure="jsd_p")
+            for frame in (sound, later)
+        )
+        for name in ("statistic", "p", "n1", "n2"):
+            assert found[name].to_list() == expected[name].to_list()
+
+
 def test_models_that_cannot_be_compared_are_named():
     with pytest.raises(UsageError, match="cannot compare 'three'; the frame has one, two"):
         two_models(compare=("one", "three"))

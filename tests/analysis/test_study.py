@@ -1,6 +1,7 @@
 """From banks to tables, sentences and a report, on banks made from arrays."""
 
 import importlib
+import inspect
 import json
 import pkgutil
 from dataclasses import fields, is_dataclass
@@ -49,6 +50,21 @@ def make_bank(path: Path, *, model: str = "toy", skew_from: int = 2, steps: int 
             logits[:, LABELS["male"]] += 4
         bank.deposit(logits, checkpoint=CheckpointId(model, step=step), query_set=queries.name)
     return path
+
+
+def test_paths_may_be_texts(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path / "b.zarr", steps=2)
+    study = fairness(str(bank), out=str(tmp_path / "out"), bootstrap=0)
+    assert study.report == tmp_path / "out" / "report.html"
+    assert study.report.is_file()
+    for name in dir(logitbank.analysis):
+        function = getattr(logitbank.analysis, name)
+        if inspect.isfunction(function) and not {"models", "bank", "banks"}.isdisjoint(
+            inspect.signature(function).parameters
+        ):
+            for parameter in inspect.signature(function).parameters.values():
+                taken = str(parameter.annotation)
+                assert "Path" not in taken or "str" in taken, f"{name}: {parameter}"
 
 
 def test_a_study_finds_the_skew_and_writes_what_it_says(tmp_path: Path) -> None:

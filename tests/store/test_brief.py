@@ -1,11 +1,14 @@
 """What a bank, a deposit and a study say of themselves at Python's prompt and in a notebook."""
 
+import subprocess
 from pathlib import Path
 
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Summary
 from logitbank.store import Bank, CheckpointId, Keep
-from tests.support.small_banks import QUERY_SET, logits, new_bank, spec
+from logitbank.store.read.provenance import commits_digest
+from tests.support.paths import ROOT
+from tests.support.small_banks import QUERY_SET, block_data, logits, new_bank, spec
 
 
 def bank_of_two_runs(path: Path) -> Bank:
@@ -41,6 +44,27 @@ def test_an_empty_bank_and_a_damaged_one_say_so(tmp_path: Path) -> None:
     bank = bank_of_two_runs(tmp_path / "b")
     (bank.deposits()[0].path / "zarr.json").write_text("{}")
     assert "cannot be read (" in repr(bank)
+
+
+def test_nothing_that_a_terminal_obeys_is_in_a_line(tmp_path: Path) -> None:
+    bank = bank_of_two_runs(tmp_path / "b\x1b[2J")
+    (file,) = (bank.path / "prompts").glob("*.parquet")
+    file.rename(file.with_name(f"%1B[2J%0Aü-{file.name}"))
+    study: Study = Study([], Summary(("\x1b]0;x\x07 é",)))
+    for line in (repr(bank), repr(bank.deposits()[0]), repr(study)):
+        assert line.isprintable()
+    assert "b\\x1b[2J" in repr(bank)
+    assert repr(study).endswith(": \\x1b]0;x\\x07 é>")
+
+
+def test_the_recipe_for_a_banks_digest_gives_that_of_its_pages(tmp_path: Path) -> None:
+    bank = bank_of_two_runs(tmp_path / "b")
+    with bank.begin(spec(16)) as writer:  # is not sealed
+        writer.write(0, block_data(writer.layout, 0))
+    page = (ROOT / "docs" / "how-to" / "sharing.md").read_text()
+    (recipe,) = [line for line in page.splitlines() if line.startswith("find * -path")]
+    printed = subprocess.check_output(["bash", "-c", recipe], cwd=bank.path, text=True)
+    assert printed.split()[0] == commits_digest(bank.path, bank.deposits())
 
 
 def test_a_deposit_in_a_line_and_as_a_table(tmp_path: Path) -> None:

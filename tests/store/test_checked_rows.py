@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from logitbank.analysis.comparison.compare import compare
-from logitbank.errors import DamagedError, RemoteError
+from logitbank.errors import DamagedError, DiskSpaceError, RemoteError
 from logitbank.store import Bank, Deposit, shrink, verify
 from logitbank.store.change.rescore import rescore
 from logitbank.store.filter.filters import Filter
@@ -167,6 +167,20 @@ def test_compare_and_processes_refuse_a_flipped_bit(bank: Bank, tmp_path: Path) 
         compare(bank.path, tmp_path / "copy")
     with pytest.raises(DamagedError, match="logprobs/c/0/0"):
         list(map_rows(tmp_path / "copy", np.mean, workers=2))
+
+
+def test_a_full_disk_is_not_told_as_damage(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> bytes:
+        raise DiskSpaceError("the disk of the cache is full")
+
+    monkeypatch.setattr("logitbank.store.deposits.rows.LocalShards.read", full)
+    deposit = bank.deposits()[0]
+    with pytest.raises(DiskSpaceError, match="the cache is full"):
+        deposit.logprobs([0])
+    monkeypatch.setattr("logitbank.store.remote.fetching.ensure_here", full)
+    for read in (bank.deposits, deposit.logsumexp, lambda: bank.query_set(QUERY_SET.name)):
+        with pytest.raises(DiskSpaceError, match="the cache is full"):
+            read()
 
 
 def test_damage_names_the_shard_its_rows_and_the_next_step(bank: Bank) -> None:

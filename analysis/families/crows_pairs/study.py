@@ -22,9 +22,9 @@ def crows_pairs(
     *,
     prompts: str = "crows-pairs",
     models: Sequence[str] | None = None,
-    out: Path | None = None,
+    out: str | Path | None = None,
     paper: Paper = PAPER,
-    save_results: Path | None = None,
+    save_results: str | Path | None = None,
     partial: bool = False,
 ) -> Study[CrowsPairs]:
     """CrowS-Pairs of the checkpoints in banks; parameters are those of `logitbank.lambada`.
@@ -41,7 +41,7 @@ def crows_pairs(
         expected = expected_rows(opened, prompts, ("pair", "score_kind", "bias_type"))
         save_exports(
             [*_exports(result, expected)],
-            folder=save_results,
+            folder=Path(save_results),
             partial=partial,
         )
     title = f"CrowS-Pairs during training: {models_of(result)}"

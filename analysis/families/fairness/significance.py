@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from logitbank.analysis.families.fairness.axes import CHECKPOINT, GoldCounts
 from logitbank.analysis.families.fairness.baseline import (
@@ -77,6 +78,7 @@ def gender_tests(
     nats, `ranks` are samples by gold option. Rows are not yet `adjusted`.
     """
     male, female = data.gold == 0, data.gold == 1
+    parts = with_ties(parts, data.inexact)
     pairs = data.axes.twins
     measures = {
         "jsd_p": (parts[..., 0], parts[..., 1], delta.in_unit(scaled)),
@@ -113,6 +115,7 @@ def comparison_table(
     if models is None or shared is None or shared.is_empty():
         return pl.DataFrame(schema=COMPARISON_ROWS)
     neutral = data.gold == 2
+    parts = with_ties(parts, data.inexact)
     clusters = data.axes.clusters[neutral]
     tables = []
     for option in (0, 1):
@@ -153,6 +156,29 @@ TIE_DECIMALS = 12
 that differ in the last bit, about 1e-16 of a JSD-P of at most 0.35 nats, and would not tie; 1e-12
 is also what a divergence may be below zero by rounding. Ranks are whole numbers and their means,
 which it leaves as they are."""
+
+
+ROUNDED_LOGITS = 1e-6
+"""Nats of JSD-P that two values may differ by and be equal, where logits were rounded apart from
+their log-sum-exp, as those of scores that were made later: half a unit in the last place of a
+float32 logit below 64 is 1.9e-6, of which JSD-P takes at most 0.17."""
+
+
+def with_ties(parts: Floats, inexact: NDArray[np.bool_]) -> Floats:
+    """JSD-P (c, s, p, o) whose values within `ROUNDED_LOGITS` of the one below are equal to it.
+
+    Only at checkpoints with `inexact` (c, s, p) scores; at others equal logits give equal values.
+    """
+    out = parts.copy()
+    for at in np.flatnonzero(inexact.any(axis=(1, 2))):
+        values = parts[at].ravel()
+        order = np.argsort(values)  # NaN last, and apart: a comparison with it is false
+        ascending = values[order]
+        same = np.diff(ascending, prepend=-np.inf) <= ROUNDED_LOGITS
+        first = np.maximum.accumulate(np.where(same, 0, np.arange(len(order))))
+        values[order] = ascending[first]
+        out[at] = values.reshape(parts[at].shape)
+    return out
 
 
 def observations(values: Floats, *, unit: Unit) -> Floats:

@@ -28,7 +28,7 @@ def fairness(
     *,
     prompts: str | None = None,
     models: Sequence[str] | None = None,
-    out: Path | None = None,
+    out: str | Path | None = None,
     paper: Paper = PAPER,
     vocab_limit: bool = False,
     ties: Ties = "competition",

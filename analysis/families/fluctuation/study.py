@@ -28,13 +28,13 @@ def fluctuation(
     *,
     prompts: str | None = None,
     models: Sequence[str] | None = None,
-    out: Path | None = None,
+    out: str | Path | None = None,
     paper: Paper = PAPER,
     plateaus: Sequence[int] | None = None,
-    frequencies: Path | None = None,
-    corpus_sizes: Path | None = None,
+    frequencies: str | Path | None = None,
+    corpus_sizes: str | Path | None = None,
     professions: Sequence[str] | None = None,
-    save_scores: Path | None = None,
+    save_scores: str | Path | None = None,
     partial: bool = False,
 ) -> Study[Fluctuation]:
     """Analyse fluctuation in banks and tables of scores and, with `out`, write what is found.
@@ -63,6 +63,7 @@ def fluctuation(
         A source that is not there, or what `fluctuation_metric` refuses.
     """
     if save_scores is not None:
+        save_scores = Path(save_scores)
         check_target(save_scores)
     words = _frequencies(frequencies, corpus_sizes)
     read = all_scores(banks, prompts, models)
@@ -105,12 +106,13 @@ def _refuse_partial(checkpoints: pl.DataFrame) -> None:
         )
 
 
-def _frequencies(table: Path | None, sizes: Path | None) -> pl.DataFrame | None:
+def _frequencies(table: str | Path | None, sizes: str | Path | None) -> pl.DataFrame | None:
     if table is None:
         if sizes is not None:
             raise UsageError(f"corpus sizes {sizes} weigh frequencies; give --frequencies too")
         return None
-    rows, words = read_table(table), None if sizes is None else read_table(sizes)
+    rows = read_table(Path(table))
+    words = None if sizes is None else read_table(Path(sizes))
     try:
         return corpus_frequencies(rows, words)
     except UsageError as error:

@@ -23,9 +23,9 @@ def lambada(
     *,
     prompts: str = "lambada",
     models: Sequence[str] | None = None,
-    out: Path | None = None,
+    out: str | Path | None = None,
     paper: Paper = PAPER,
-    save_results: Path | None = None,
+    save_results: str | Path | None = None,
     partial: bool = False,
 ) -> Study[Lambada]:
     """LAMBADA accuracy and perplexity of the checkpoints in banks.
@@ -59,7 +59,7 @@ def lambada(
     if save_results is not None:
         save_exports(
             [*_exports(result)],
-            folder=save_results,
+            folder=Path(save_results),
             partial=partial,
         )
     title = f"LAMBADA during training: {models_of(result)}"

@@ -26,7 +26,7 @@ def options(
     prompts: str | None = None,
     models: Sequence[str] | None = None,
     score: Score = "sum",
-    out: Path | None = None,
+    out: str | Path | None = None,
     paper: Paper = PAPER,
 ) -> Study[OptionScores]:
     """Shares of the options of any prompt set, and how often the answer wins, by checkpoint.

@@ -29,15 +29,15 @@ def stereoset(
     banks: Banks = (),
     *,
     predictions: Sequence[str] = (),
-    gold: Path | None = None,
+    gold: str | Path | None = None,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
     steps: Sequence[str] | None = None,
-    out: Path | None = None,
+    out: str | Path | None = None,
     paper: Paper = PAPER,
     score: Sequence[Rule] = ("reference",),
     bootstrap: int = 1000,
-    save_predictions: Path | None = None,
+    save_predictions: str | Path | None = None,
 ) -> Study[StereoSet]:
     """Analyse StereoSet in banks and prediction files and, with `out`, write what is found.
 
@@ -67,6 +67,7 @@ def stereoset(
         raise UsageError("StereoSet needs a bank, or prediction files (--predictions and --gold)")
     if save_predictions is not None and not banks:
         raise UsageError("--save-predictions writes the scores of a bank; name one")
+    gold = None if gold is None else Path(gold)
     from_files = file_candidates(predictions, gold)
     opened = open_banks(banks)
     names = own_names(PROMPTS, opened) if prompts is None else prompts
@@ -93,7 +94,7 @@ def stereoset(
         parts.append(stereoset_metric(concat_candidates(from_files), bootstrap=bootstrap))
     result = joined(parts)
     if save_predictions is not None:
-        write_predictions(concat_candidates(saved), save_predictions)
+        write_predictions(concat_candidates(saved), Path(save_predictions))
     files = []
     if gold is not None:
         files = [pl.DataFrame({"predictions": list(predictions), "gold": gold.name})]

@@ -36,9 +36,9 @@ def stereotype(
     prompts: str = "stereotype-accuracy",
     winobias: str = WINOBIAS,
     models: Sequence[str] | None = None,
-    out: Path | None = None,
+    out: str | Path | None = None,
     paper: Paper = PAPER,
-    save_results: Path | None = None,
+    save_results: str | Path | None = None,
     partial: bool = False,
 ) -> Study[StereotypeAccuracy]:
     """Stereotype accuracy, and `sa_gender` with JSD-P.
@@ -65,7 +65,7 @@ def stereotype(
     if save_results is not None:
         save_exports(
             [*_exports(result)],
-            folder=save_results,
+            folder=Path(save_results),
             partial=partial,
         )
     title = f"Stereotype accuracy during training: {models_of(result)}"

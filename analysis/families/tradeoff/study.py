@@ -39,7 +39,7 @@ def tradeoff(
     task: str = TASK,
     metric: str = "acc",
     gap: str | None = None,
-    fairness_table: Path | None = None,
+    fairness_table: str | Path | None = None,
     where: Mapping[str, str] | None = None,
     rename: Mapping[str, str] | None = None,
     lower_is_better: bool = False,
@@ -49,7 +49,7 @@ def tradeoff(
     lambada: str = "lambada",
     models: Sequence[str] | None = None,
     bootstrap: int = 1000,
-    out: Path | None = None,
+    out: str | Path | None = None,
     paper: Paper = PAPER,
 ) -> Study[TradeOff]:
     """Set performance against fairness over checkpoints.
@@ -114,6 +114,7 @@ def tradeoff(
             )
         curve = of_model
     if fairness_table is not None:
+        fairness_table = Path(fairness_table)
         fair = table_curve(fairness_table, gap or "value")
         gap_name = gap if gap not in (None, "value") else f"gap of {fairness_table.stem}"
     else:

@@ -32,7 +32,7 @@ def unqover(
     he_she: bool = False,
     bootstrap: int = 1000,
     cells: Cells = "last",
-    out: Path | None = None,
+    out: str | Path | None = None,
     paper: Paper = PAPER,
 ) -> Study[Unqover]:
     """UnQover of the checkpoints in banks and, with `out`, tables, figures and the report.

@@ -159,7 +159,7 @@ def _parquet(path: Path) -> Iterator[Read]:
     import polars as pl
 
     try:
-        frame = pl.read_parquet(path)
+        frame = pl.read_parquet(path, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise PromptError(f"{path} cannot be read as Parquet: {reason}") from error

@@ -67,6 +67,20 @@ def test_of_equally_good_checkpoints_the_fairest_is_the_best() -> None:
     assert fairest(np.array([0.5, 0.5]), np.array([0.2, 0.2]), 0.0) == 0
 
 
+def test_a_choice_says_of_how_many_it_is_and_what_the_checkpoints_beside_it_have() -> None:
+    accuracy, gap = [0.1, 0.49, 0.50, 0.49, 0.3, 0.47], [0.0, 0.3, 0.2, 0.05, 0.01, 0.1]
+    found = tradeoff_metric(side(accuracy), side(gap), give_up=1)
+    (row,) = found.choices.rows(named=True)
+    assert (row["step"], row["searched"]) == (4000, 3)  # 0.49, 0.50 and 0.49
+    assert (row["gap_before"], row["gap_after"]) == (0.2, 0.01)
+    (text,) = (text for text in tradeoff_summary(found) if "Giving up" in text)
+    assert "3 checkpoints searched" in text
+    assert "the checkpoints beside it have 0.2 before and 0.01 after it" in text
+    (ends,) = tradeoff_metric(side(accuracy), side(gap), give_up=100).choices.rows(named=True)
+    assert (ends["step"], ends["searched"]) == (1000, 6)
+    assert np.isnan(ends["gap_before"])
+
+
 def test_without_an_allowance_three_are_shown() -> None:
     assert small().choices["give_up"].to_list() == [1, 2, 5]
 

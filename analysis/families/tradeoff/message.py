@@ -4,7 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from logitbank.analysis.families.tradeoff.metric import TradeOff
-from logitbank.analysis.families.tradeoff.summary import no_percentage, performance_change
+from logitbank.analysis.families.tradeoff.summary import (
+    beside,
+    no_percentage,
+    performance_change,
+    searched,
+)
 from logitbank.analysis.results.message import (
     KeyNumber,
     Message,
@@ -31,15 +36,14 @@ def tradeoff_message(result: TradeOff) -> Message | None:
     return _of_front(result)
 
 
-def _message(
-    result: TradeOff, row: Row, sentence: str, numbers: list[KeyNumber], *, certain: bool
-) -> Message:
+def _message(result: TradeOff, row: Row, sentence: str, numbers: list[KeyNumber]) -> Message:
+    """Never certain: checkpoints were chosen for their numbers, here or by who asks."""
     return Message(
         sentence=sentence,
         figure="tradeoff_front",
         numbers=[*numbers, checkpoint_number(result.tradeoff)],
         series=(row["model"], row["run"]),
-        certain=certain,
+        certain=False,
     )
 
 
@@ -54,36 +58,30 @@ def _of_pair(result: TradeOff, row: Row) -> Message:
         f"{performance_change(row, result.settings)}{end.get(change, '')}."
     )
     numbers = [_gap_number(one) for one in (after, before)]
-    return _message(result, row, sentence, numbers, certain=change in ("above", "below"))
+    return _message(result, row, sentence, numbers)
 
 
 def _of_choice(result: TradeOff) -> Message:
-    """The first choice with a gap that is told from the best's, else the largest allowance's."""
-    rows = result.choices.to_dicts()
-    told = [row for row in rows if _told(result, row)]
-    row = told[0] if told else max(rows, key=lambda row: row["gap_at_best"] - row["gap"])
+    """The choice that makes the gap smaller by most."""
+    row = max(result.choices.to_dicts(), key=lambda row: row["gap_at_best"] - row["gap"])
     best, chosen = (_at(result, row, row[name]) for name in ("best_step", "step"))
     settings, subject = result.settings, subject_of(row, result.tradeoff)
     given = f"Giving up at most {_allowance(row, settings)} of {settings['metric']}"
     if row["step"] == row["best_step"]:
         sentence = (
-            f"{given}, no checkpoint of {subject} has a smaller {settings['gap']} than the best "
-            f"one, step {row['best_step']:,}, where it is {number(best['gap'])}."
+            f"{given}, no checkpoint of {subject} ({searched(row)}) has a smaller "
+            f"{settings['gap']} than the best one, step {row['best_step']:,}, where it is "
+            f"{number(best['gap'])}."
         )
-        return _message(result, row, sentence, [_gap_number(best)], certain=False)
-    end = {None: f"; {NO_INTERVAL}", False: ", and their intervals overlap", True: ""}
+        return _message(result, row, sentence, [_gap_number(best)])
+    unknown = f"; {NO_INTERVAL}" if apart(chosen, best, "gap_") is None else ""
     sentence = (
-        f"{given}, the {settings['gap']} of {subject} is {number(chosen['gap'])} at step "
-        f"{row['step']:,} instead of {number(best['gap'])} at the best, step "
-        f"{row['best_step']:,}{end[apart(chosen, best, 'gap_')]}."
+        f"{given}, the smallest {settings['gap']} of {subject} ({searched(row)}) is "
+        f"{number(chosen['gap'])} at step {row['step']:,}, against {number(best['gap'])} at the "
+        f"best, step {row['best_step']:,}{beside(row)}{unknown}."
     )
     numbers = [_gap_number(chosen), _gap_number(best), _cost(row, settings)]
-    return _message(result, row, sentence, numbers, certain=bool(told))
-
-
-def _told(result: TradeOff, row: Row) -> bool:
-    best, chosen = (_at(result, row, row[name]) for name in ("best_step", "step"))
-    return bool(apart(chosen, best, "gap_"))
+    return _message(result, row, sentence, numbers)
 
 
 def _of_front(result: TradeOff) -> Message:
@@ -97,7 +95,7 @@ def _of_front(result: TradeOff) -> Message:
         f"{result.settings['metric']} and {result.settings['gap']}."
     )
     fairest = front.sort("gap").row(0, named=True)
-    return _message(result, row, sentence, [_gap_number(fairest)], certain=False)
+    return _message(result, row, sentence, [_gap_number(fairest)])
 
 
 def _at(result: TradeOff, row: Row, step: int) -> Row:

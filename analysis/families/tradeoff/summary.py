@@ -19,7 +19,8 @@ CAUTIONS = (
     "The curve joins checkpoints that exist; it does not say what training for fairness would "
     "reach.",
     "A checkpoint chosen for its gap looks fairer here than it will elsewhere: it was the "
-    "smallest of several measured ones.",
+    "smallest of several measured ones. Among 154 checkpoints whose gap only fluctuates, such a "
+    "choice promises 6 to 16 % more fairness; look at the checkpoints beside it.",
 )
 """What the numbers do not say."""
 CHANGES = (
@@ -134,17 +135,36 @@ def _choice(row: Row, settings: Mapping[str, Any], *, first: bool) -> str:
     point = "point" if row["give_up"] == 1 else "points"
     allowance = f"{row['give_up']:g}" + (f" {point}" if settings["unit"] == "points" else "")
     if row["step"] == row["best_step"]:
-        text = f"Giving up at most {allowance}, no checkpoint has a smaller gap than that one."
+        text = (
+            f"Giving up at most {allowance}, no checkpoint has a smaller gap than that one "
+            f"({searched(row)})."
+        )
     else:
         text = (
-            f"Giving up at most {allowance}, the smallest gap is {number(row['gap'])}, at step "
-            f"{row['step']:,}, where {settings['metric']} is {number(row['performance'])}"
+            f"Giving up at most {allowance}, the smallest gap ({searched(row)}) is "
+            f"{number(row['gap'])}, at step {row['step']:,}, where {settings['metric']} is "
+            f"{number(row['performance'])}"
         )
-        text += f": {number(row['gap_at_best'] - row['gap'])} smaller."
+        text += f": {number(row['gap_at_best'] - row['gap'])} smaller{beside(row)}."
     share = row["chosen_share"]
     if share == share:
         text += f" It is chosen in {_percent(share)} of the resamples."
     return best + text
+
+
+def searched(row: Row) -> str:
+    """Among how many checkpoints a choice was made."""
+    return f"{counted(row['searched'], 'checkpoint')} searched"
+
+
+def beside(row: Row) -> str:
+    """The gaps of the checkpoints before and after the chosen one, where there are such."""
+    gaps = [
+        f"{number(row[name])} {where}"
+        for name, where in (("gap_before", "before"), ("gap_after", "after"))
+        if row[name] == row[name]
+    ]
+    return f"; the checkpoints beside it have {' and '.join(gaps)} it" if gaps else ""
 
 
 def _change(row: Row, settings: Mapping[str, Any]) -> str:

@@ -25,6 +25,9 @@ CHOICES = {
     "step": pl.Int64,
     "performance": pl.Float64,
     "gap": pl.Float64,
+    "searched": pl.Int64,
+    "gap_before": pl.Float64,
+    "gap_after": pl.Float64,
     "performance_change": pl.Float64,
     "fairness_change": pl.Float64,
     "chosen_share": pl.Float64,
@@ -101,13 +104,18 @@ def fairest(performance: Floats, gap: Floats, allowance: float) -> NDArray[np.in
 
     (…, c) to (…); of equal gaps the better performance, then the earlier point.
     """
-    best = performance.max(axis=-1, keepdims=True)
-    # Differences of shares such as 0.50 − 0.48 are off by a rounding error.
-    allowed = performance >= best - allowance - 1e-12 * np.maximum(np.abs(best), 1)
-    masked = np.where(allowed, gap, np.inf)
+    masked = np.where(within_allowance(performance, allowance), gap, np.inf)
     least = masked == masked.min(axis=-1, keepdims=True)
     chosen: NDArray[np.int64] = np.where(least, performance, -np.inf).argmax(axis=-1)
     return chosen
+
+
+def within_allowance(performance: Floats, allowance: float) -> Flags:
+    """(…, c) whether a point loses at most `allowance` against the best."""
+    best = performance.max(axis=-1, keepdims=True)
+    # Differences of shares such as 0.50 − 0.48 are off by a rounding error.
+    allowed: Flags = performance >= best - allowance - 1e-12 * np.maximum(np.abs(best), 1)
+    return allowed
 
 
 def size_interval(signed: Interval) -> Interval:
@@ -188,7 +196,11 @@ def _front_share(one: Joined, scale: Scale) -> Floats:
 def choice_table(
     curves: Sequence[Joined], scale: Scale, allowances: Sequence[float]
 ) -> pl.DataFrame:
-    """The fairest checkpoint for each allowance, in the scale's unit."""
+    """The fairest checkpoint for each allowance, in the scale's unit, and the gaps beside it.
+
+    The smallest of many gaps is small by chance too, so a choice says of how many it is
+    (`searched`, those within the allowance) and what the checkpoints before and after it have.
+    """
     rows: list[tuple[Any, ...]] = []
     for one in curves:
         signed, gap = scale.sign * one.performance, np.abs(one.delta)
@@ -205,6 +217,9 @@ def choice_table(
                     *(one.model, one.run, float(allowance)),
                     *(one.steps[best], one.performance[best], gap[best]),
                     *(one.steps[at], one.performance[at], gap[at]),
+                    int(within_allowance(signed, limit).sum()),
+                    gap[at - 1] if at else NAN,
+                    gap[at + 1] if at + 1 < len(gap) else NAN,
                     scale.factor * (signed[at] - signed[best]),
                     float(increase(gap[best], gap[at])),
                     share,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.stats.bootstrap import Interval, with_enough, with_width
 
 CONSTANT = 16 * float(np.finfo(np.float64).eps)
 """Numbers that are apart by at most this share of the greatest are one number, rounded."""
@@ -18,6 +19,9 @@ class Correlation(NamedTuple):
     """One correlation, and over how much it is."""
 
     r: float
+    low: float
+    """Its 95 % interval, as of `correlation_interval`."""
+    high: float
     n: int
     """Pairs of finite values."""
     excluded: int
@@ -40,7 +44,31 @@ def pearson(x: ArrayLike, y: ArrayLike) -> Correlation:
     finite = np.isfinite(both).all(axis=0)
     n = int(np.count_nonzero(finite))
     r = float(pearson_matrix(both if n == both.shape[1] else both[:, finite])[0, 1])
-    return Correlation(r, n, both.shape[1] - n)
+    low, high = correlation_interval(r, n)
+    return Correlation(r, float(low), float(high), n, both.shape[1] - n)
+
+
+def correlation_interval(r: ArrayLike, n: int) -> Interval:
+    r"""95 % interval of Pearson correlations over n pairs, :math:`\tanh(\mathrm{artanh}\,r\pm
+    1.96/\sqrt{n-3})`.
+
+    That of `scipy.stats.pearsonr(...).confidence_interval()`, vectorised. NaN for fewer than ten
+    pairs, and where r is 1 or −1.
+
+    References
+    ----------
+    Fisher 1921, Metron 1. It supposes that both sides are normal.
+
+    Examples
+    --------
+    >>> low, high = correlation_interval(0.5, 20)
+    >>> round(float(low), 3), round(float(high), 3)
+    (0.074, 0.772)
+    """
+    half = 1.959963984540054 / np.sqrt(max(n - 3, 1))
+    with np.errstate(divide="ignore"):
+        z = np.arctanh(np.asarray(r, np.float64))
+    return with_enough(with_width(Interval(np.tanh(z - half), np.tanh(z + half))), n)
 
 
 def pearson_matrix(rows: ArrayLike) -> Floats:

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from logitbank.analysis.families.fluctuation.message import fluctuation_message
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
 from logitbank.analysis.families.fluctuation.plateaus import PUBLISHED
+from logitbank.analysis.families.fluctuation.summary import fluctuation_summary
 from logitbank.analysis.frames.table_files import read_table
 from logitbank.analysis.stats.correlation import pearson, pearson_matrix, variation
 from tests.support.fluctuation_cases import JOBS, drawn, published, random_table, two_runs
@@ -390,3 +392,39 @@ def test_the_released_priors_have_their_variation_and_certainty(model: str) -> N
     checkpoints = 62 if model == "roberta-base" else 5 * 29
     # Two verbs and two pronouns, at the release too.
     assert result.settings["an_priors"] == 4 * (checkpoints + 1)
+
+
+@pytest.mark.parametrize("n", [10, 20, 923])
+def test_intervals_of_correlations_are_scipys(n: int) -> None:
+    x, noise = np.random.default_rng(n).normal(size=(2, n))
+    found = pearson(x, x + noise)
+    expected = stats.pearsonr(x, x + noise).confidence_interval()
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    for none in (pearson(x[:9], noise[:9]), pearson(x, x)):
+        assert math.isnan(none.low)
+        assert math.isnan(none.high)
+
+
+def test_plateaus_of_other_lengths_are_not_compared_without_a_word() -> None:
+    one = random_table(checkpoints=6)
+    both = pl.concat([one, random_table(checkpoints=8, seed=1)])
+    same = fluctuation_metric(pl.concat([one, random_table(seed=1)]))
+    found = fluctuation_metric(both)
+    assert "Plateaus have 2 to 4 checkpoints" in "\n".join(fluctuation_summary(found))
+    assert "cannot be compared" not in "\n".join(fluctuation_summary(same))
+    for result, longer in ((found, True), (same, False)):
+        message = fluctuation_message(result)
+        assert message is not None
+        assert "the largest of 2 plateaus" in message.sentence
+        assert ("longer or shorter" in message.sentence) == longer
+
+
+def test_a_correlation_is_said_with_its_interval_and_n() -> None:
+    jobs = [f"a {at}" for at in range(30)]
+    table = published(drawn(6, 30, 2), drawn(6, 2), jobs=jobs)
+    found = fluctuation_metric(table)
+    row = found.correlations.filter(y="cv_r").row(0, named=True)
+    text = "\n".join(fluctuation_summary(found))
+    ends = " to ".join(f"{row[end]:+.2f}".replace("-", "−") for end in ("low", "high"))
+    assert f"[{ends}] for R" in text
+    assert "(n = 30 professions)" in text

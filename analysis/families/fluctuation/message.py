@@ -29,7 +29,7 @@ def fluctuation_message(result: Fluctuation) -> Message | None:
         sentence=(
             f"From {step_name(row['first_step'])} on, how many times as probable {subject} makes "
             f"“he” as “she” varies between checkpoints by {100 * row['median']:.0f} % of its mean, "
-            "for the median profession."
+            f"for the median profession{_among(result)}."
         ),
         figure="certainty_cv",
         numbers=[
@@ -41,6 +41,15 @@ def fluctuation_message(result: Fluctuation) -> Message | None:
         series=(row["model"], row["run"], *(said(key, row[key]) for key in KEYS[2:])),
         certain=False,
     )
+
+
+def _among(result: Fluctuation) -> str:
+    """Of how many plateaus it is the largest, and whether these are of one length."""
+    lengths = result.plateaus["checkpoints"]
+    if len(lengths) == 1:
+        return ""
+    other = "; others are longer or shorter, which changes a CV" if lengths.n_unique() > 1 else ""
+    return f", the largest of {len(lengths):,} plateaus{other}"
 
 
 def _median(row: Row) -> KeyNumber:

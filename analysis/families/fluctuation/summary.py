@@ -19,8 +19,8 @@ CAUTIONS = (
 NOTES = (
     "R compares the probabilities of the two pronouns in the whole vocabulary, however small both "
     "are; C says how small.",
-    "Correlations are over professions, which are not a random sample of anything; they come "
-    "without intervals.",
+    "Correlations are over professions, with n and a 95 % interval (Fisher) that takes them as a "
+    "random sample, which they are not; fewer than ten professions give none.",
 )
 AGREEING = 0.8
 
@@ -107,21 +107,28 @@ def _correlations(correlations: pl.DataFrame, when: str) -> Iterator[str]:
     for (x, case), rows in known.group_by("x", "case", maintain_order=True):
         what = f"corpus frequency ({case})" if x == "frequency" else str(x)
         parts = [
-            f"r = {_signed_range(part['r'])} for {str(y)[-1].upper()}"
+            f"r = {_r(part)} for {str(y)[-1].upper()}"
             for (y,), part in rows.group_by("y", maintain_order=True)
         ]
-        yield f"{when}{what} and CV correlate with {', '.join(parts)}{_over(rows)}."
+        n = _range(rows["n"], "{:,.0f}".format)
+        yield (
+            f"{when}{what} and CV correlate with {', '.join(parts)} (n = {n} professions)"
+            f"{_over(rows)}."
+        )
 
 
 def _runs(pairs: pl.DataFrame, when: str) -> Iterator[str]:
     known = pairs.filter(pl.col("r").is_not_nan())
     parts = [
-        f"r = {_signed_range(rows['r'])} in {str(measure)[-1].upper()} "
-        f"({counted(len(rows), 'pair')})"
+        f"r = {_r(rows)} in {str(measure)[-1].upper()} ({counted(len(rows), 'pair')})"
         for (measure,), rows in known.group_by("measure", maintain_order=True)
     ]
     if parts:
-        yield f"{when}runs, averaged over the plateau, correlate with {', '.join(parts)}."
+        n = _range(known["n"], "{:,.0f}".format)
+        yield (
+            f"{when}runs, averaged over the plateau, correlate with {', '.join(parts)}; n = {n} "
+            "professions."
+        )
 
 
 def _checkpoints(pairs: pl.DataFrame) -> Iterator[str]:
@@ -170,6 +177,11 @@ def _counts(result: Fluctuation) -> Iterator[str]:
             f"{counted(len(undefined), 'correlation')} with a CV are undefined, since one side is "
             "constant."
         )
+    if (lengths := result.plateaus["checkpoints"]).n_unique() > 1:
+        yield (
+            f"Plateaus have {_range(lengths, '{:,.0f}'.format)} checkpoints. Their CVs cannot be "
+            "compared: a value that wanders has a larger CV over a longer plateau."
+        )
     if twice := result.settings["merged_rows"]:
         yield f"{twice:,} rows repeat another exactly and count once."
     if an := result.settings["an_priors"]:
@@ -185,6 +197,15 @@ def _range(values: pl.Series, form: Callable[[float], str] = "{:.3f}".format) ->
         return "NaN"
     low, high = form(known.sort()[0]), form(known.sort()[-1])
     return low if low == high else f"{low} to {high}"
+
+
+def _r(rows: pl.DataFrame) -> str:
+    """One correlation with its interval, or the least and the largest of several."""
+    low, high = rows["low"][0], rows["high"][0]
+    if len(rows) > 1 or low != low:
+        return _signed_range(rows["r"])
+    ends = " to ".join(signed(end, ".2f") for end in (low, high))
+    return f"{signed(rows['r'][0], '.2f')} [{ends}]"
 
 
 def _signed_range(values: pl.Series) -> str:

@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 from logitbank.analysis.families.fluctuation.plateaus import Measures, Plateau
 from logitbank.analysis.families.fluctuation.series import Scores, Series
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.stats.correlation import pearson, pearson_matrix, variation
+from logitbank.analysis.stats.correlation import (
+    correlation_interval,
+    pearson,
+    pearson_matrix,
+    variation,
+)
 
 RELATIONS = (("certainty", "cv_r"), ("certainty", "cv_n"))
 """RQ2 of the source: measures of a profession that are correlated over professions."""
@@ -147,8 +152,8 @@ def correlation_table(
         for x, y, case, numbers in pairs:
             about = {"x": x, "y": y, "case": case}
             rows.append(p.key | about | pearson(numbers[present], values[y][present])._asdict())
-    names: _Schema = {"x": pl.String, "y": pl.String, "case": pl.String, "r": pl.Float64}
-    return pl.DataFrame(rows, schema=_KEY | names | _COUNTS)
+    names: _Schema = {"x": pl.String, "y": pl.String, "case": pl.String}
+    return pl.DataFrame(rows, schema=_KEY | names | _R | _COUNTS)
 
 
 def run_pair_table(plateaus: Sequence[Plateau], measured: Sequence[Measures]) -> pl.DataFrame:
@@ -166,7 +171,7 @@ def run_pair_table(plateaus: Sequence[Plateau], measured: Sequence[Measures]) ->
                 rows.append((*key, name, run_a, run_b, *found_r))
     schema: _Schema = {
         "model": pl.String, "verb": pl.String, "plateau": pl.Int64, "measure": pl.String,
-        "run_a": pl.String, "run_b": pl.String, "r": pl.Float64, **_COUNTS,
+        "run_a": pl.String, "run_b": pl.String, **_R, **_COUNTS,
     }  # fmt: skip
     return pl.DataFrame(rows, schema=schema, orient="row")
 
@@ -180,7 +185,7 @@ def checkpoint_pair_table(series: Iterable[Series]) -> pl.DataFrame:
     parts = [part for s in series for part in _checkpoint_pairs(s)]
     schema: _Schema = {
         "model": pl.String, "run": pl.String, "verb": pl.String, "step_a": pl.Int64,
-        "step_b": pl.Int64, "r": pl.Float64, **_COUNTS,
+        "step_b": pl.Int64, **_R, **_COUNTS,
     }  # fmt: skip
     return pl.concat([pl.DataFrame(schema=schema), *parts])
 
@@ -193,7 +198,9 @@ def _checkpoint_pairs(s: Series) -> Iterator[pl.DataFrame]:
     n = int(np.count_nonzero(finite))
     matrix = pearson_matrix(ratio if finite.all() else ratio[:, finite])
     a, b = np.triu_indices(len(matrix), 1)
-    pairs = {"step_a": s.steps[a], "step_b": s.steps[b], "r": matrix[a, b]}
+    low, high = correlation_interval(matrix[a, b], n)
+    ends = {"r": matrix[a, b], "low": low, "high": high}
+    pairs = {"step_a": s.steps[a], "step_b": s.steps[b], **ends}
     key = {"model": s.model, "run": s.run, "verb": s.verb}
     counts = {"n": n, "excluded": ratio.shape[1] - n}
     yield pl.DataFrame(pairs).select(*_literals(key), pl.all(), *_literals(counts))
@@ -217,6 +224,7 @@ def frequency_table(occupations: pl.Series, frequencies: Mapping[str, Floats]) -
     return pl.concat([pl.DataFrame(schema=schema), *parts])
 
 
+_R: _Schema = dict.fromkeys(("r", "low", "high"), pl.Float64)
 _COUNTS: _Schema = {"n": pl.Int64, "excluded": pl.Int64}
 
 

@@ -1,4 +1,4 @@
-"""What all commands have in common: how help is laid out, and what is said of banks that they read.
+"""What all commands have in common: how help is laid out.
 
 Help is plain text in sections, wrapped to the terminal: Rich's boxes take four columns of sixty and
 cut long names, and its help 0.33 s instead of 0.18.
@@ -14,26 +14,13 @@ Sections = Mapping[str, Sequence[str]]
 
 
 class Command(TyperCommand):
-    """A command whose options may stand under several headings, and that names lost tables."""
+    """A command whose options may stand under several headings."""
 
     sections: ClassVar[Sections] = {}
     """Headings, and the names of the parameters under them; the others are options."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write_parameters(self, ctx, formatter)
-
-    def invoke(self, ctx: Any) -> Any:
-        if self.name not in _TELL_THEMSELVES:
-            from logitbank.cli.complete import banks_of
-            from logitbank.cli.screen.lost import say_lost
-
-            for bank in dict.fromkeys(banks_of(ctx)):
-                say_lost(bank)
-        return super().invoke(ctx)
-
-
-_TELL_THEMSELVES = ("extract", "push", "report", "shrink", "verify")
-"""Commands that write lost tables again, refuse without them, or say more of them."""
 
 
 class Group(TyperGroup):

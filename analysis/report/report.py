@@ -28,7 +28,7 @@ from logitbank.analysis.results.files import require_outside
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import BankError, DamagedError, LogitbankError, UsageError
 from logitbank.store import Readable, open_bank
-from logitbank.store.care.lost import lost_of
+from logitbank.store.care.lost import missing_tables
 from logitbank.store.format.about import own_fields
 from logitbank.store.remote.mirror import mirror_of
 from logitbank.store.tables.prompt_tables import query_sets_of
@@ -232,7 +232,7 @@ def _lost(bank: Readable) -> list[tuple[str, str]]:
     """Tables that a bank in a folder has lost, each with how one knows."""
     if mirror_of(bank.path) is not None:
         return []
-    lost = lost_of(bank.path)
+    lost = missing_tables(bank.path, (deposit.stored for deposit in bank.deposits()))
     return [(path, f"It is missing: {how}.") for path, how in lost.items()]
 
 

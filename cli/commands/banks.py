@@ -46,14 +46,12 @@ def merge(
 ) -> None:
     """Copy what other banks hold into one; what differs is an error, before anything is copied."""
     from logitbank.cli.screen.bank import merged_line
-    from logitbank.cli.screen.lost import say_lost
     from logitbank.cli.screen.progress import byte_progress
     from logitbank.cli.screen.tables import print_lines
 
     with byte_progress("copying") as progress:
         done = logitbank.merge(into, *banks, progress=progress)
     print_lines([merged_line(into, done)])
-    say_lost(into)
 
 
 def shrink(

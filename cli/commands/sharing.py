@@ -57,7 +57,6 @@ def pull(
     prompts: Prompts = None,
 ) -> None:
     """Copy a bank from a URL, or what a folder lacks of it; goes on after an interruption."""
-    from logitbank.cli.screen.lost import print_lost
     from logitbank.cli.screen.progress import byte_progress
     from logitbank.cli.screen.tables import print_lines
 
@@ -71,4 +70,3 @@ def pull(
             progress=progress,
         )
     print_lines([f"{done} → {folder}"])
-    print_lost(folder, done.lost)

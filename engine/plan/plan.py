@@ -144,7 +144,7 @@ def _by_content(
     """Where queries are that sets of sequences hold as they are, by index."""
     known: dict[Query, tuple[str, int]] = {}
     for name, query_set in stored.items():
-        if query_set.tree is None:
+        if not query_set.of_causal_contexts:
             for row, query in enumerate(query_set.queries):
                 known.setdefault(query, (name, row))
     if not known:

@@ -1,40 +1,56 @@
-"""Which tables a bank has lost, by what its deposits say of how they were made."""
+"""Tables of prompts and tokens that deposits were sealed with, and which of them are gone."""
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from logitbank.errors import BankError
-from logitbank.store.deposits import places
+from logitbank.errors import DamagedError
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.tables.lost import by_extraction, lost_tables
+from logitbank.store.format import commits
+from logitbank.store.format.commits import SEAL
+from logitbank.store.tables import query_tables
+
+AGAIN = (
+    "run the same `logitbank extract` or `merge` again, or copy it from another copy of the bank"
+)
+_WHY = "a seal names it"
 
 
-def lost_of(root: Path) -> dict[str, str]:
-    """Tables of prompts and tokens that a bank has lost, relative to it, and how one knows."""
-    return lost_tables(root, _made(root))
+def missing_tables(
+    root: Path, deposits: Iterable[Deposit], *, others: Sequence[Path] = ()
+) -> dict[str, str]:
+    """Tables that a bank no longer has, relative to it, and how that is known.
 
+    A copy may have some of the prompts of a deposit only, so prompts are missing where none of
+    those that its seal names is there. What one of the banks `others` has is not missing.
 
-def _made(root: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Query set and provenance of a deposit by an extraction, of each query set that has one.
-
-    One says what all do: a query set is named by its tokenizer too. The last in training is opened
-    first, as the likeliest to be by a version that tells, and others until one is found: 154 are
-    not opened for one answer, but where none is by an extraction.
+    Raises
+    ------
+    DamagedError
+        A seal cannot be read.
     """
-    by_query_set: dict[str, list[str]] = {}
-    for folder in places.deposit_folders(root):
-        by_query_set.setdefault(Path(folder).name, []).append(folder)
-    for folders in by_query_set.values():
-        for folder in sorted(folders, key=_step, reverse=True):
-            with suppress(BankError, FileNotFoundError):  # damaged: others say the same
-                deposit = Deposit.open(root, folder)
-                if by_extraction(made := deposit.spec.provenance):
-                    yield deposit.query_set, dict(made)
-                    break
+    missing: dict[str, str] = {}
+    for deposit in deposits:
+        queries = f"queries/{deposit.query_set}.parquet"
+        if not query_tables.query_file(root, deposit.query_set).exists():
+            missing[queries] = "deposits are about its queries"
+        if not deposit.state().sealed:
+            continue
+        tables = [str(table) for table in commits.read(deposit.path, SEAL).get("tables", [])]
+        prompts = [table for table in tables if table.startswith("prompts/")]
+        absent = [t for t in tables if not any((each / t).exists() for each in (root, *others))]
+        missing |= {table: _WHY for table in absent if table not in prompts}
+        if prompts and set(prompts) <= set(absent):
+            missing |= dict.fromkeys(prompts, _WHY)
+    return missing
 
 
-def _step(folder: str) -> int:
-    step = Path(folder).parent.name
-    return int(step) if step.isdecimal() else -1
+def require_tables(root: Path, deposits: Iterable[Deposit], *, others: Sequence[Path] = ()) -> None:
+    """Refuse a bank that lacks a table of its deposits; parameters as of `missing_tables`.
+
+    Raises
+    ------
+    DamagedError
+        It does; names the table.
+    """
+    for path, how in missing_tables(root, deposits, others=others).items():
+        raise DamagedError(f"{root}/{path} is missing ({how}); {AGAIN}")

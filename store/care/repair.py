@@ -120,7 +120,10 @@ def _restore(root: Path, damage: Damage) -> bool:
     try:
         if table.parent.name == "queries":
             query_set = query_tables.query_set_in(table)
-            frame, metadata = query_set.stored(), {query_tables.TOKENIZER_KEY: query_set.tokenizer}
+            frame, metadata = (
+                query_set.to_frame(),
+                {query_tables.TOKENIZER_KEY: query_set.tokenizer},
+            )
         elif table.parent.name == token_texts.FOLDER:
             frame, metadata = token_texts.tokens_in(table), {}
         else:

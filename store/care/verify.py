@@ -1,18 +1,21 @@
 """Recompute the digests of everything in a bank, and name what is not as it was."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from logitbank.errors import BankError
 from logitbank.store.bank import Bank
 from logitbank.store.care import run_logs
 from logitbank.store.care.damage import Damage
 from logitbank.store.care.listed import index_damage
-from logitbank.store.care.lost import lost_of
+from logitbank.store.care.lost import AGAIN, missing_tables
 from logitbank.store.care.objects_read import Progress, Reader, document_damage
 from logitbank.store.care.verify_deposits import deposit_damage
 from logitbank.store.care.verify_heads import head_damage
 from logitbank.store.care.verify_tables import table_damage
 from logitbank.store.deposits import places
+from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects
 from logitbank.store.format import zarrays
 from logitbank.store.format.attributes import QUERY_SET
@@ -20,7 +23,6 @@ from logitbank.store.format.heads import HEAD_DIGEST
 from logitbank.store.heads.stored import FOLDER
 from logitbank.store.remote import mirror
 from logitbank.store.tables import query_tables
-from logitbank.store.tables.lost import AGAIN
 
 _BESIDE = ("index.json", "index.json.gz", "README.md", "index.html")
 """Files of the bank's own folder: the index for readers at a URL, and what tells people of it."""
@@ -68,8 +70,11 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
             damage.append(
                 Damage(f"queries/{name}.parquet", "missing", f"{by} is about its queries")
             )
+    known = {each.path for each in damage}
     damage += [
-        Damage(path, "missing", f"{how}; {AGAIN}") for path, how in lost_of(bank.path).items()
+        Damage(path, "missing", f"{how}; {AGAIN}")
+        for path, how in _missing_tables(bank.path, folders).items()
+        if path not in known
     ]
     damage += _above_deposits(bank.path)
     damage += _run_logs(bank.path, read)
@@ -79,6 +84,14 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
         damage += deposit_damage(bank, folder, read)
     damage += index_damage(bank.path, read, {each.path for each in damage})
     return tuple(damage)
+
+
+def _missing_tables(root: Path, folders: Iterable[str]) -> dict[str, str]:
+    missing: dict[str, str] = {}
+    for folder in folders:
+        with suppress(BankError, FileNotFoundError):  # what `deposit_damage` names
+            missing |= missing_tables(root, [Deposit.open(root, folder)])
+    return missing
 
 
 def _groups(root: Path, folders: list[str], read: Reader) -> Iterator[Damage]:

@@ -7,6 +7,7 @@ import polars as pl
 
 from logitbank.errors import DamagedError
 from logitbank.store.care.damage import Damage
+from logitbank.store.care.lost import AGAIN
 from logitbank.store.care.objects_read import Reader
 from logitbank.store.files import objects
 from logitbank.store.format.attributes import QUERY_SET
@@ -26,6 +27,12 @@ def table_damage(root: Path, read: Reader, needed: dict[str, str]) -> Iterator[D
             name = entry.name.removesuffix(".sha256")
             if not pattern.fullmatch(name) or not entry.is_file():
                 yield Damage(f"{folder}/{entry.name}", "foreign", "it is no table of a bank")
+            elif (
+                name != entry.name
+                and folder != "queries"
+                and not objects.plain_path(root, f"{folder}/{name}").exists()
+            ):
+                yield Damage(f"{folder}/{name}", "missing", f"its digest is there; {AGAIN}")
             elif name == entry.name:
                 yield from _table(root, f"{folder}/{name}", read, needed)
 

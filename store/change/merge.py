@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
+from logitbank.store.care.lost import require_tables
 from logitbank.store.change.about import add_sources, described_as
 from logitbank.store.change.adopt import adopt
 from logitbank.store.change.copying import Progress, counting, missing_tables, write_tables
@@ -24,7 +25,6 @@ from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import remove_dead_staging
 from logitbank.store.format.about import FIELDS, own_fields
-from logitbank.store.tables.lost import require_tables
 
 
 class Merged(NamedTuple):
@@ -101,8 +101,8 @@ def _require_tables(target: Bank | None, sources: Sequence[Bank]) -> None:
     """
     roots = [bank.path for bank in [*([] if target is None else [target]), *sources]]
     for bank in sources:
-        made = ((d.query_set, d.spec.provenance) for d in bank.deposits())
-        require_tables(bank.path, made, others=[root for root in roots if root != bank.path])
+        others = [root for root in roots if root != bank.path]
+        require_tables(bank.path, bank.deposits(), others=others)
 
 
 def _common(sources: Sequence[Bank]) -> dict[str, str]:

@@ -13,6 +13,7 @@ import polars as pl
 
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.bank import Bank
+from logitbank.store.care.lost import require_tables
 from logitbank.store.change.about import add_sources, described_as
 from logitbank.store.change.copying import Progress, counting, missing_tables, write_tables
 from logitbank.store.change.heads import copy_head, missing_heads
@@ -27,7 +28,6 @@ from logitbank.store.format.about import own_fields
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.numbers import as_stored
 from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA, Dtype, Json, Keep, OptionTokens
-from logitbank.store.tables.lost import require_tables
 from logitbank.wording import MADE_OF_STATES
 
 
@@ -93,7 +93,7 @@ def shrink(
             " or, of float32 rows or states, --dtype float16"
         )
     target = Bank.open(out) if objects.holds_something(Path(out)) else None
-    require_tables(source.path, ((d.query_set, d.spec.provenance) for d, _ in specs))
+    require_tables(source.path, (deposit for deposit, _ in specs))
     copies = missing_tables(target, [source])
     if target is None:
         target = Bank.create(out, **own_fields(source.attributes))

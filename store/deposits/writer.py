@@ -27,7 +27,9 @@ from logitbank.store.format.attributes import read_attributes
 from logitbank.store.format.block import check_block
 from logitbank.store.format.commits import SEAL, Committed
 from logitbank.store.format.layout import BlockData, Layout
+from logitbank.store.format.parquet import PARQUET_ERRORS
 from logitbank.store.format.schema import Json
+from logitbank.store.tables import prompt_tables, query_tables, token_texts
 
 _ORDER = ("query", "kind", "rank", "token")
 
@@ -206,6 +208,7 @@ class DepositWriter:
             blocks=deposit.layout.blocks,
             rows=[0, deposit.layout.queries],
             engine=self._engine,
+            tables=_tables_of(deposit),
             **_several_engines(deposit, state, self._engine),
         )
 
@@ -216,6 +219,26 @@ def _attributes(deposit: Deposit) -> object:
         return read_attributes(deposit.path)
     except FileNotFoundError:
         return None
+
+
+def _tables_of(deposit: Deposit) -> list[str]:
+    """Paths in the bank of the tables that a deposit is read with."""
+    root, query_set = deposit.path.parents[3], deposit.query_set
+    prompts = [
+        f"prompts/{file.path.name}"
+        for file in prompt_tables.prompt_files(root)
+        if _points_into(file.path, query_set)
+    ]
+    tokenizer = query_tables.tokenizer_of(root, query_set)
+    tokens = (file for file in token_texts.tokens_files(root) if file.tokenizer == tokenizer)
+    return [*prompts, *(f"{token_texts.FOLDER}/{file.path.name}" for file in tokens)]
+
+
+def _points_into(prompts: Path, query_set: str) -> bool:
+    try:
+        return query_set in prompt_tables.query_sets_of(pl.scan_parquet(prompts, glob=False))
+    except PARQUET_ERRORS:
+        return True  # it is damaged, which `verify` reports
 
 
 def remove_sealed_parts(deposit: Deposit) -> None:

@@ -28,8 +28,6 @@ class MostRows(NamedTuple):
 SCORES = MostRows(100_000, 4)
 PROMPTS = MostRows(4_000_000, 32)
 """A thousand options of each of 5,000 prompts are 11 rows a byte, each some 50 bytes in memory."""
-CONTEXTS = MostRows(4_000_000, 128)
-"""Contexts that end alike are 50 nodes a byte, of 9 bytes in memory."""
 
 
 def check_rows(*paths: Path, most: MostRows = SCORES) -> None:

@@ -1,14 +1,15 @@
 """Query sets: what a deposit has rows for, and how it is kept. Pure."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Self
 
 import polars as pl
 
 from logitbank.errors import UsageError
-from logitbank.store.format.contexts import CONTEXTS_SCHEMA, Asked, ContextTree, grown
 from logitbank.store.format.limits import MAX_NAME, MAX_SIZE, check_name, check_number, check_text
 from logitbank.store.format.schema import CLASS_HEADS, Query, json_digest
 
@@ -20,7 +21,6 @@ QUERIES_SCHEMA = pl.Schema(
         "position": pl.Int32(),
         "head": pl.String(),
         "language": pl.String(),
-        "sequence": pl.Int32(),  # queries of one forward pass share it
     }
 )
 
@@ -32,35 +32,36 @@ class QuerySet:
     tokenizer: str
     """Digest of the tokenizer that made the ids."""
     queries: tuple[Query, ...]
-    tree: ContextTree | None = field(default=None, init=False, repr=False, compare=False)
-    """Of queries that are contexts, how they are kept; None where each has its own sequence."""
 
     @classmethod
     def of_contexts(cls, tokenizer: str, queries: Sequence[Query]) -> tuple[Self, list[int]]:
-        """What a causal model is asked after some contexts, and the row of each of `queries`.
+        """Contexts of a causal model, each once; and the row of each of `queries`.
 
-        Queries of equal contexts have one row, whatever sequences they are asked in.
+        A context is a sequence of tokens up to the scored position. Rows are in ascending order of
+        tokens, so that equal contexts make an equal set. A context that another one continues
+        is stored as a position in the first of those.
 
         Raises
         ------
         UsageError
-            There is none, or one is of another head, or has segments or a language.
+            There is no query, or one is of another head, or has segments or a language.
         """
+        last: dict[tuple[int, ...], int] = {}
         for query in queries:
-            if query.head != "next_token" or query.segments or query.language:
+            if not _is_context(query):
                 raise UsageError(f"a query of head {query.head} is no context of a causal model")
-        tree, contexts, rows = grown([(query.ids, query.position) for query in queries])
-        return cls._of_tree(tokenizer, tree, contexts), rows
-
-    @classmethod
-    def _of_tree(cls, tokenizer: str, tree: ContextTree, contexts: Iterable[Asked]) -> Self:
-        # What is checked of queries by themselves is so of those of a tree.
-        check_name(tokenizer, "tokenizer")
-        query_set = object.__new__(cls)
-        queries = tuple(Query(ids, position) for ids, position in contexts)
-        for name, value in (("tokenizer", tokenizer), ("queries", queries), ("tree", tree)):
-            object.__setattr__(query_set, name, value)
-        return query_set
+            if not 0 <= query.position < len(query.ids):
+                raise UsageError(
+                    f"a query has position {query.position} of {len(query.ids)} tokens"
+                )
+            last[query.ids] = max(query.position, last.get(query.ids, 0))
+        sequences = sorted({ids[: end + 1] for ids, end in last.items()})
+        # What continues a sequence stands right after it.
+        longest = [a for a, b in pairwise([*sequences, ()]) if b[: len(a)] != a]
+        first = [(bisect_left(longest, q.ids[: q.position + 1]), q.position) for q in queries]
+        row_of = {place: row for row, place in enumerate(sorted({*first}))}
+        contexts = tuple(Query(longest[number], position) for number, position in row_of)
+        return cls(tokenizer, contexts), [row_of[place] for place in first]
 
     def __post_init__(self) -> None:
         if not self.queries:
@@ -80,46 +81,37 @@ class QuerySet:
         return len(self.queries)
 
     @cached_property
+    def of_causal_contexts(self) -> bool:
+        """Whether each query is determined by the tokens up to its position."""
+        return all(map(_is_context, self.queries))
+
+    @cached_property
     def positions(self) -> int:
-        """Tokens of all queries, those that they share once: beginnings of contexts, or equal
-        sequences."""
-        if self.tree is not None:
-            return len(self.tree.token)
-        sequences = {(query.ids, query.segments, query.language) for query in self.queries}
-        return sum(len(ids) for ids, _, _ in sequences)
+        """Number of tokens to run: contexts share a common prefix, other queries a sequence."""
+        sequences = {(q.ids, q.segments, q.language) for q in self.queries}
+        tokens = sum(len(ids) for ids, _, _ in sequences)
+        if not self.of_causal_contexts:
+            return tokens
+        ordered = sorted(ids for ids, _, _ in sequences)
+        return tokens - sum(_shared(a, b) for a, b in pairwise(ordered))
 
     @cached_property
     def name(self) -> str:
         """`q-` and the first 16 hex digits of the SHA-256 of the content."""
-        if self.tree is not None:
-            return "q-" + self.tree.digest(self.tokenizer)[:16]
         content = [[q.ids, q.segments, q.position, q.head, q.language] for q in self.queries]
         return "q-" + json_digest([self.tokenizer, content])[:16]
 
     def to_frame(self) -> pl.DataFrame:
         """One row per query, columns of `QUERIES_SCHEMA`."""
-        sequences: dict[tuple[object, ...], int] = {}
         rows = [
-            (
-                row,
-                q.ids,
-                q.segments,
-                q.position,
-                q.head,
-                q.language,
-                sequences.setdefault((q.ids, q.segments, q.language), len(sequences)),
-            )
+            (row, q.ids, q.segments, q.position, q.head, q.language)
             for row, q in enumerate(self.queries)
         ]
         return pl.DataFrame(rows, schema=QUERIES_SCHEMA, orient="row")
 
-    def stored(self) -> pl.DataFrame:
-        """The table that is kept: the tree, or a row per query."""
-        return self.to_frame() if self.tree is None else self.tree.to_frame()
-
     @classmethod
-    def from_stored(cls, tokenizer: str, frame: pl.DataFrame) -> Self:
-        """The query set that `stored` wrote.
+    def from_frame(cls, tokenizer: str, frame: pl.DataFrame) -> Self:
+        """The query set that `to_frame` wrote.
 
         Raises
         ------
@@ -128,18 +120,25 @@ class QuerySet:
         polars.exceptions.PolarsError
             A column is missing or of another type.
         """
-        if "depth" in frame.columns:
-            tree = ContextTree.from_frame(frame.cast(CONTEXTS_SCHEMA))
-            return cls._of_tree(tokenizer, tree, tree.contexts())
-        frame = frame.cast(QUERIES_SCHEMA)
+        frame = frame.cast(QUERIES_SCHEMA).sort("row")
+        known: dict[tuple[int, ...], tuple[int, ...]] = {}  # positions of one text share its tuple
         columns = ("ids", "position", "head", "segments", "language")
-        rows = frame.sort("row").select(columns).iter_rows()
-        return cls(
-            tokenizer,
-            tuple(
-                Query(tuple(ids), at, head, tuple(seg), lang) for ids, at, head, seg, lang in rows
-            ),
+        queries = tuple(
+            Query(known.setdefault(key := tuple(ids), key), at, head, tuple(segments), language)
+            for ids, at, head, segments, language in frame.select(columns).iter_rows()
         )
+        return cls(tokenizer, queries)
+
+
+def _is_context(query: Query) -> bool:
+    return query.head == "next_token" and not (query.segments or query.language)
+
+
+def _shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the common prefix of two sequences."""
+    return next(
+        (n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
 
 
 def _check_contents(queries: Sequence[Query]) -> None:

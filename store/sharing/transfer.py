@@ -2,12 +2,12 @@
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.care.lost import lost_of
+from logitbank.store.care.lost import require_tables
 from logitbank.store.files import objects
 from logitbank.store.format import index
 from logitbank.store.format.index import Object
@@ -15,7 +15,6 @@ from logitbank.store.remote.urls import url_of
 from logitbank.store.sharing.moves import moves
 from logitbank.store.sharing.selection import Steps, chosen
 from logitbank.store.sharing.targets import Bucket, Folder, Target
-from logitbank.store.tables.lost import require_tables
 
 Progress = Callable[[int, int], None]
 """Called with the bytes that are done and those that there are."""
@@ -30,8 +29,6 @@ class Transfer:
     bytes: int
     present: int
     """Objects that were there already, by name and size; their bytes were not read again."""
-    lost: Mapping[str, str] = field(default_factory=dict)
-    """Of a pull, tables of prompts and tokens that the folder has lost, each with how one knows."""
 
     def __str__(self) -> str:
         return (
@@ -84,7 +81,7 @@ def push(
         The extra `remote` is not installed.
     """
     opened = Bank.open(bank)
-    require_tables(opened.path, ((d.query_set, d.spec.provenance) for d in opened.deposits()))
+    require_tables(opened.path, opened.deposits())
     here = chosen(opened, models=models, steps=steps, prompts=prompts)
     index.render(here)  # before anything is sent: it may be too large
     place = _target(target)
@@ -106,9 +103,6 @@ def pull(
 
     Every digest is checked before an object is put in place. The same call goes on after an
     interruption. Parameters and errors are those of `push`; `folder` is new, or a bank.
-
-    A table that the bank at the URL has lost does not stop it, as whoever pulls cannot mend that
-    bank, and the numbers that are left are right: `lost` of what comes back names it.
     """
     folder = Path(folder)
     if url_of(folder) is not None:
@@ -119,8 +113,7 @@ def pull(
     _require_apart(opened, folder)
     here = chosen(opened, models=models, steps=steps, prompts=prompts)
     objects.make_root(folder)
-    done = _move(here, opened.path, Folder(folder, indexed=False), progress)
-    return replace(done, lost=lost_of(folder))
+    return _move(here, opened.path, Folder(folder, indexed=False), progress)
 
 
 def _require_apart(bank: Bank, folder: Path) -> None:

@@ -8,8 +8,7 @@ import polars as pl
 from logitbank.errors import AbsentError, DamagedError, UsageError
 from logitbank.store.files import objects
 from logitbank.store.format.attributes import QUERY_SET
-from logitbank.store.format.contexts import CONTEXTS_SCHEMA
-from logitbank.store.format.parquet import CONTEXTS, PARQUET_ERRORS, check_rows
+from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows
 from logitbank.store.format.queries import QUERIES_SCHEMA, QuerySet
 from logitbank.store.remote import fetching, mirror
 from logitbank.store.tables.table_files import (
@@ -27,7 +26,7 @@ def write_query_set(root: Path, query_set: QuerySet) -> str:
     """Store a query set; nothing happens where it is there."""
     path = query_file(root, query_set.name)
     if not path.exists():
-        write_table(root, path, query_set.stored(), {TOKENIZER_KEY: query_set.tokenizer})
+        write_table(root, path, query_set.to_frame(), {TOKENIZER_KEY: query_set.tokenizer})
     return query_set.name
 
 
@@ -73,9 +72,9 @@ def query_set_in(path: Path) -> QuerySet:
         Its content is another.
     """
     try:
-        check_rows(path, most=CONTEXTS)
+        check_rows(path, most=PROMPTS)
         frame = pl.read_parquet(path, glob=False)
-        query_set = QuerySet.from_stored(_tokenizer_in(path), frame)
+        query_set = QuerySet.from_frame(_tokenizer_in(path), frame)
     except (*PARQUET_ERRORS, UsageError, OSError, TypeError) as error:
         raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
     if query_set.name != path.stem:
@@ -85,8 +84,7 @@ def query_set_in(path: Path) -> QuerySet:
 
 def query_count(root: Path, name: str) -> int:
     """Number of queries, without reading them."""
-    frame, is_tree = _scan_queries(root, name)
-    return int(frame.select(pl.col("is_query").sum() if is_tree else pl.len()).collect().item())
+    return int(_scan_queries(root, name).select(pl.len()).collect().item())
 
 
 def tokenizer_of(root: Path, name: str) -> str:
@@ -98,17 +96,15 @@ def tokenizer_of(root: Path, name: str) -> str:
 
 def head_of(root: Path, name: str) -> str:
     """The output head of a query set's first query; those of one set have as many outputs."""
-    frame, is_tree = _scan_queries(root, name)
-    return "next_token" if is_tree else str(frame.select("head").head(1).collect().item())
+    return str(_scan_queries(root, name).select("head").head(1).collect().item())
 
 
-def _scan_queries(root: Path, name: str) -> tuple[pl.LazyFrame, bool]:
-    """The file of a query set, read later, and whether it is a tree of contexts."""
+def _scan_queries(root: Path, name: str) -> pl.LazyFrame:
+    """The file of a query set, read later."""
     path = _present(root, name)
-    columns = schema_of(path, what="query set", most=CONTEXTS)
-    is_tree = "depth" in columns
-    require_columns(path, columns, CONTEXTS_SCHEMA if is_tree else QUERIES_SCHEMA, "query set")
-    return pl.scan_parquet(path, glob=False), is_tree
+    columns = schema_of(path, what="query set", most=PROMPTS)
+    require_columns(path, columns, QUERIES_SCHEMA, "query set")
+    return pl.scan_parquet(path, glob=False)
 
 
 def _tokenizer_in(path: Path) -> str:

@@ -378,26 +378,12 @@ def test_query_set_example() -> None:
     assert QuerySet("toy", queries).name == name
 
 
-def test_contexts_example() -> None:
-    content = bytes.fromhex(EXAMPLES["contexts"])
-    whole, name = EXAMPLES["contexts-digest"].split()
-    assert hashlib.sha256(content).hexdigest() == whole
-    assert name == "q-" + whole[:16]
-    depths, tokens = struct.pack("<5i", 0, 0, 1, 2, 1), struct.pack("<5i", 4, 5, 7, 9, 8)
-    assert content == b"toy\0" + depths + tokens + bytes([1, 0, 1, 1, 1])
+def test_contexts_are_rows_in_the_documented_order() -> None:
     asked = [Query((5, 7, 9), 2), Query((5, 7), 1), Query((5, 8), 1), Query((4, 1), 0)]
-    query_set, queries = QuerySet.of_contexts("toy", asked)
-    assert query_set.name == name
-    assert queries == [2, 1, 3, 0]
-
-
-def test_contexts_are_stored_in_the_documented_columns(tmp_path: Path) -> None:
-    query_set, _ = QuerySet.of_contexts("toy", [Query((5, 7, 9), 2), Query((4,), 0)])
-    bank = new_bank(tmp_path / "b")
-    bank.add_query_set(query_set)
-    frame = pl.read_parquet(bank.path / "queries" / f"{query_set.name}.parquet")
-    documented = table("`queries/<query set>.parquet`", 1)
-    assert documented == {name: str(kind) for name, kind in frame.schema.items()}
+    query_set, rows = QuerySet.of_contexts("toy", asked)
+    documented = ((4,), 0), ((5, 7, 9), 1), ((5, 7, 9), 2), ((5, 8), 1)
+    assert query_set.queries == tuple(Query(*each) for each in documented)
+    assert rows == [2, 1, 3, 0]
 
 
 def test_prompts_example() -> None:

@@ -106,11 +106,11 @@ def planned(
     return DepositPlan(CheckpointId("m", step=step), name, layout, blocks, head)
 
 
-def test_equal_contexts_are_one_row_of_a_tree() -> None:
+def test_equal_contexts_are_one_row() -> None:
     placement = place([Query((1, 2, 3), 1), Query((1, 2), 1), Query((1, 2, 3), 2)], "tok", {})
     (new_set,) = placement.new
     assert [row for _, row in placement.places] == [0, 0, 1]
-    assert new_set.tree is not None
+    assert new_set.of_causal_contexts
 
 
 def test_masks_and_contexts_of_a_language_have_sets_of_their_own() -> None:

@@ -54,8 +54,7 @@ def test_query_set_survives_the_table() -> None:
     )
     query_set = QuerySet("t", queries)
     frame = query_set.to_frame()
-    assert frame["sequence"].to_list() == [0, 0, 1]
-    assert QuerySet.from_stored("t", frame.reverse()).queries == queries
+    assert QuerySet.from_frame("t", frame.reverse()).queries == queries
 
 
 @pytest.mark.parametrize("name", ["", " pythia", "a\0b"])

@@ -14,7 +14,7 @@ from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.tables import prompt_checks, table_files
 from logitbank.store.tables.prompt_checks import changed_prompt
 from logitbank.store.tables.prompt_tables import prompts_digest
-from tests.support.small_banks import QUERY_SET, new_bank, prompt_table
+from tests.support.small_banks import new_bank, prompt_table
 
 OWN = list(PROMPTS_SCHEMA)
 
@@ -145,17 +145,6 @@ def test_a_thousand_options_of_each_of_many_prompts_are_read_again(tmp_path: Pat
     assert bank.add_prompts("many", table) == digest
     assert bank.prompts("many").collect().height == prompts * options
     assert bank.option_tokens(queries.name).of(7).tolist() == [*range(options)]
-
-
-def test_contexts_that_end_alike_are_read_again(tmp_path: Path) -> None:
-    bank, ends = Bank.create(tmp_path / "b"), tuple(range(40))
-    asked = [Query((1_000 + i % 200, 2_000 + i // 200, *ends), 41) for i in range(20_000)]
-    queries, _ = QuerySet.of_contexts("toy", asked)
-    name = bank.add_query_set(queries)
-    (file,) = bank.path.glob("queries/*.parquet")
-    assert queries.stored().height / file.stat().st_size > 4, "else this tests nothing"
-    assert bank.query_set(name).name == name
-    assert QUERY_SET.name != name
 
 
 def test_long_texts_are_compared_and_written_a_few_rows_at_a_time(

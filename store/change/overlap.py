@@ -59,7 +59,7 @@ def missing_blocks(stored: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
     have = np.zeros(new.layout.queries, bool)
     committed = new.committed_rows()
     for deposit in stored:
-        common = deposit.committed_rows() & committed & ~have
+        common = deposit.claimed_rows() & committed & ~have
         if common.any():
             _check_equal(deposit, new, common)
         have |= common

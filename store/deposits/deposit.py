@@ -129,6 +129,10 @@ class Deposit:
             The query set has another number of queries than the attributes say.
         """
         self.check_queries()
+        return self.claimed_rows()
+
+    def claimed_rows(self) -> np.ndarray:
+        """As `committed_rows`, by the attributes alone: its query set may be lost."""
         rows = np.zeros(self.layout.queries, bool)
         for block in self.committed():
             span = self.layout.rows(block)

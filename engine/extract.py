@@ -80,8 +80,8 @@ def extract(
     bank
         Folder of the bank; made if it is not there.
     suite
-        A known name, `owner/repo` on the hub, a local folder of checkpoints or LoRA adapters, a
-        GGUF file, or a Suite; None with `follow`.
+        A known name, `owner/repo` on the hub, a local folder of checkpoints or LoRA adapters,
+        or a Suite; None with `follow`.
     prompts
         A known set (`winobias`, `professions`, `lambada`, …) or a JSONL, CSV or Parquet file, with
         options of its own after a colon (`winobias:orders=all,splits=dev`); a PromptSet or

@@ -53,7 +53,7 @@ def extract(
     suite: Annotated[
         str | None,
         typer.Option(
-            help="Known suite, owner/repo, folder of checkpoints, or GGUF file.",
+            help="Known suite, owner/repo, or folder of checkpoints.",
             autocompletion=suite_names,
         ),
     ] = None,

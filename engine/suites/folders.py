@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logitbank.engine.weights.variants.checkpoint import is_adapter
-from logitbank.engine.weights.weights import GGUF, weight_names
+from logitbank.engine.weights.weights import GGUF, OF_GGUF, weight_names
 from logitbank.errors import SuiteError
 from logitbank.store.steps import Step, is_token_count, parse_name, run_seed
 
@@ -18,7 +18,7 @@ TOKENS = "{where}: names such as {name} are read as numbers of tokens, which bec
 
 
 class FoundCheckpoint(NamedTuple):
-    """A checkpoint's folder or GGUF file, and what its name says."""
+    """A checkpoint's folder, and what its name says."""
 
     run: str
     step: Step
@@ -46,16 +46,13 @@ def scan_folder(folder: Path) -> FolderScan:
     a checkpoint and holds others is their release. One that holds no other gets its step from its
     own name and its model from its parent's: `pythia/step10` is step 10 of `pythia`.
 
-    A GGUF file is a checkpoint that is called as the file is, without its ending; a folder that
-    holds one, and no other weights, is a checkpoint as others are.
-
     Sub-folders that hold an adapter are runs of their own names, `lora-a`, or steps of the run
     that the folder around them is named for: `lora-a/checkpoint-100`.
 
     Raises
     ------
     SuiteError
-        The folder does not exist, is another file, holds no checkpoint, several GGUF files, or two
+        The folder does not exist, is another file, holds no checkpoint, or two
         checkpoints of the same run and step.
     """
     if not folder.exists():
@@ -63,8 +60,8 @@ def scan_folder(folder: Path) -> FolderScan:
             f"folder {folder} does not exist; give a folder of checkpoints, owner/name on the "
             "hub, or a name that `logitbank suites` lists"
         )
-    if folder.is_file() and folder.suffix == GGUF:
-        return FolderScan(*named_by_itself(folder), ())
+    if folder.suffix == GGUF and folder.is_file():
+        raise SuiteError(f"{folder} {OF_GGUF}")
     if not folder.is_dir():
         raise SuiteError(f"{folder} is a file; give the folder that holds the checkpoint")
     notes: list[str] = []
@@ -103,8 +100,6 @@ def scan_growing(folder: Path, *, base: bool = False) -> FolderScan:
         checkpoints += _below(folder, notes, run="main", nested=True)
     checkpoints = [c for c in checkpoints if not c.path.name.startswith("tmp-")]
     for found in checkpoints:
-        if found.path.suffix == GGUF:
-            raise SuiteError(f"{found.path} is a GGUF file, which no training saves; use --suite")
         if found.adapter and not base:
             raise SuiteError(f"{found.path} is an adapter; give the folder of its base with --base")
     _refuse_twins(checkpoints)
@@ -118,8 +113,6 @@ def _below(folder: Path, notes: list[str], *, run: str, nested: bool) -> Iterato
             yield _adapter(path, () if nested else (run,))
             if nested:
                 yield from _below(path, notes, run=path.name, nested=False)
-        elif named is not None and (packed := _packed_in(path)) is not None:
-            yield FoundCheckpoint(joined_runs(run, named.run), named.step, packed)
         elif not (path / "config.json").is_file():
             if named is not None and not is_token_count(path.name):
                 notes.append(f"{path} is left out: it has no config.json")
@@ -150,11 +143,11 @@ def joined_runs(*runs: str) -> str:
 
 def named_by_itself(folder: Path) -> tuple[str, tuple[FoundCheckpoint, ...]]:
     """Model and checkpoint of a folder that holds no other checkpoint."""
-    where = folder.absolute() if folder.is_file() else folder.resolve()  # a file may be linked
+    where = folder.resolve()
     if is_adapter(folder):
         return where.name, (_adapter(where, ()),)
-    name = where.stem if folder.is_file() else where.name
-    if (checkpoint := folder if folder.is_file() else _checkpoint_in(folder)) is None:
+    name = where.name
+    if (checkpoint := _checkpoint_in(folder)) is None:
         raise SuiteError(_nothing_in(folder))
     if (named := parse_name(name)) is None or is_token_count(name):  # `llama/7B` is a model
         if _STEP_WORD.search(name):
@@ -169,25 +162,9 @@ def named_by_itself(folder: Path) -> tuple[str, tuple[FoundCheckpoint, ...]]:
 
 
 def _checkpoint_in(folder: Path) -> Path | None:
-    """The folder itself where it is a checkpoint, or the GGUF file that it holds."""
+    """The folder itself where it is a checkpoint."""
     names = [path.name for path in folder.iterdir()]
-    whole = "config.json" in names and bool(weight_names(names))
-    return folder if whole else _packed_in(folder)
-
-
-def _packed_in(folder: Path) -> Path | None:
-    """The GGUF file that is all that a folder holds of weights."""
-    names = sorted(path.name for path in folder.iterdir())
-    packed = [name for name in names if name.endswith(GGUF)]
-    if not packed or weight_names(names):
-        return None
-    if len(packed) > 1:
-        raise SuiteError(
-            f"{folder} holds {len(packed)} GGUF files, {packed[0]} and {packed[1]}; give one of"
-            " them, or a folder for each. Parts of one are joined by llama.cpp's `llama-gguf-split"
-            " --merge`"
-        )
-    return folder / packed[0]
+    return folder if "config.json" in names and weight_names(names) else None
 
 
 def _refuse_twins(checkpoints: list[FoundCheckpoint]) -> None:
@@ -205,12 +182,14 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _nothing_in(folder: Path) -> str:
+    if packed := sorted(folder.glob(f"*{GGUF}")):
+        return f"{packed[0]} {OF_GGUF}"
     seen = [path.name for path in _subfolders(folder)]
     more = f" and {len(seen) - 5} more" if len(seen) > 5 else ""
     contents = f"sub-folders {', '.join(seen[:5])}{more}" if seen else "no sub-folder"
     return (
         f"no checkpoint in {folder}: looked for config.json + *.safetensors in it and in "
-        "sub-folders named like step1000, for one *.gguf in place of both, and for "
+        "sub-folders named like step1000, and for "
         "adapter_config.json in sub-folders of any name, "
         f"and saw {contents}; give the folder that holds them"
     )

@@ -13,13 +13,13 @@ class LocalSource:
     """A checkpoint on this machine."""
 
     path: Path
-    """Its folder, or a GGUF file."""
+    """Its folder."""
     base: "LocalSource | HubSource | None" = None
     """Where the base is from, if the folder holds an adapter."""
 
     def describe(self) -> dict[str, Json]:
-        """What provenance says of it: the name of the folder or file, never its path, and a sample
-        of its weights; of an adapter the same of its base."""
+        """What provenance says of it: the name of its folder, never the path, and a sample of its
+        weights; of an adapter the same of its base."""
         description: dict[str, Json] = {"folder": self.path.name}
         if (sample := sample_digest(self.path)) is not None:
             description["sample"] = sample

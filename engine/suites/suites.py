@@ -60,8 +60,7 @@ def resolve_suite(
     spec
         A known suite (`pythia-160m`), a repository on the hub (`owner/name`), whose branches, tags
         and folders may be checkpoints, or a folder that is
-        a checkpoint or holds checkpoints (`step1000`, `checkpoint-1000`, `seed0/step1000`, …); or
-        a GGUF file.
+        a checkpoint or holds checkpoints (`step1000`, `checkpoint-1000`, `seed0/step1000`, …).
         A known name comes first, then a folder; write `./pythia-160m` for a folder of that name.
     steps
         A choice as `parse_steps` reads it. The release (the hub's `main`) is left out unless it

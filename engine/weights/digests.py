@@ -12,7 +12,7 @@ from logitbank.errors import WeightsError
 
 if TYPE_CHECKING:
     import torch
-from logitbank.engine.weights.weights import GGUF, weight_files
+from logitbank.engine.weights.weights import weight_files
 
 _THREADS = 4
 """SHA-256 takes 0.5 s a GB on one core; a card is fed faster than that."""
@@ -25,8 +25,7 @@ def sample_digest(folder: Path) -> str | None:
     any copy of the files. None where the folder holds no weights.
     """
     try:
-        alone = folder.suffix == GGUF and folder.is_file()
-        files = [folder] if alone else weight_files(folder, legacy_weights=True)
+        files = weight_files(folder, legacy_weights=True)
     except WeightsError:
         return None
     total = hashlib.sha256()

@@ -32,14 +32,10 @@ LEGACY = _Format("pytorch_model.bin", "pytorch_model.bin.index.json", r"pytorch_
 
 
 GGUF = ".gguf"
-GGUF_MAGIC = b"GGUF"
-GGUF_SAID = "gguf.json"
-"""What provenance says of a GGUF file, in the folder of the numbers that it stands for."""
 OF_GGUF = (
-    "is a GGUF file, which is read as a checkpoint of --suite alone; name it there once, and give"
-    " here the folder that its numbers are written to, which a line names"
+    "is a GGUF file, which is not run as it is; save it with transformers as an ordinary folder, as"
+    " docs/how-to/extract.md shows, and extract that"
 )
-"""What is said of a file in llama.cpp's format where no such is read."""
 
 
 def weight_names(names: Sequence[str]) -> list[str]:

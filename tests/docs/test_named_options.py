@@ -20,7 +20,6 @@ OF_OTHERS = {
     "--check": "of sha256sum",
     "--log": "--log_samples of lm-evaluation-harness",
     "--local-dir": "of hf download",
-    "--merge": "of llama.cpp's llama-gguf-split",
     "--kl-divergence-base": "of llama.cpp's perplexity tool",
 }
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")

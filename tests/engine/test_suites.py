@@ -415,10 +415,19 @@ def test_file_is_no_suite(tmp_path):
         resolve_suite(str(tmp_path / "weights"))
 
 
+def test_a_gguf_file_is_refused_with_what_to_do(tmp_path):
+    file = tmp_path / "llama" / "model.gguf"
+    file.parent.mkdir()
+    file.write_bytes(b"GGUF")
+    for spec in (file, file.parent):
+        with pytest.raises(SuiteError, match="model.gguf is a GGUF file.*save it with transform"):
+            resolve_suite(str(spec))
+
+
 def test_folder_without_checkpoint_says_what_was_looked_for(tmp_path):
     message = (
         r"no checkpoint in .*: looked for config\.json \+ \*\.safetensors in it and in "
-        r"sub-folders named like step1000, for one \*\.gguf in place of both, and for "
+        r"sub-folders named like step1000, and for "
         r"adapter_config\.json in sub-folders of "
         r"any name, and saw "
     )

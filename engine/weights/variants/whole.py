@@ -1,11 +1,10 @@
 """What engines ask of a checkpoint's weights, and the plain case: a folder that holds them all."""
 
-import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from logitbank.engine.weights.weights import GGUF_SAID, stream_weights, tensor_shapes
+from logitbank.engine.weights.weights import stream_weights, tensor_shapes
 from logitbank.store.format.schema import Json
 
 if TYPE_CHECKING:
@@ -49,5 +48,4 @@ class WholeWeights:
         return stream_weights(self.body, legacy_weights=self._legacy, only=only)
 
     def describe(self) -> dict[str, Json]:
-        path = self.body / GGUF_SAID
-        return {"quantization": json.loads(path.read_bytes())} if path.is_file() else {}
+        return {}

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import polars as pl
 import pytest
+from scipy.stats import binomtest
 
 from logitbank.analysis.families.crows_pairs.metric import crows_pairs_metric
 from logitbank.analysis.families.crows_pairs.summary import crows_pairs_summary
@@ -207,3 +208,22 @@ def test_masked_scores_are_over_the_same_number_of_tokens() -> None:
 def test_missing_columns_are_named() -> None:
     with pytest.raises(UsageError, match=r'lacks side, direction, .*bank\.scan\("crows-pairs"\)'):
         crows_pairs_metric(pair_frame(*PAIRS).drop("side", "direction"))
+
+
+def test_bias_types_are_adjusted_for_their_number() -> None:
+    more, less = (-10.0, -12.0), (-12.0, -10.0)
+    pairs = [(*more, "stereo", "age")] * 15 + [(*less, "stereo", "age")] * 3
+    pairs += [(*more, "stereo", "gender")] * 10 + [(*less, "stereo", "gender")] * 8
+    pairs += [(*more, "stereo", "race")] * 6 + [(-5.0, -5.0, "stereo", "race")] * 5
+    found = rows(pair_frame(*pairs), "p", "p_bh")
+    age, gender, race = (binomtest(*each).pvalue for each in ((15, 18), (10, 18), (6, 6)))
+    assert [found[name][0] for name in ("age", "gender", "race")] == pytest.approx(
+        [age, gender, race]
+    )
+    assert found["all"] == (pytest.approx(binomtest(31, 42).pvalue), None)
+    # In order: race 0.031 · 3/2 and age 0.0075 · 3, of which none may exceed the next.
+    assert [found[name][1] for name in ("age", "gender", "race")] == pytest.approx(
+        [3 * age, gender, 1.5 * race]
+    )
+    said = " ".join(crows_pairs_summary(crows_pairs_metric(pair_frame(*pairs))))
+    assert "adjustment for 3 bias types, Benjamini–Hochberg): age 83.3 %, race 54.5 %." in said

@@ -116,41 +116,52 @@ def test_stereoset_sets_ss_against_a_half(
     ]  # fmt: skip
 
 
-def asked(clear: int, subjects: int, *, attributes: int = 30, without: bool = False) -> Unqover:
-    """Of so many subjects, those whose interval leaves out 0."""
-    head = {"model": "m", "run": "main", "step": 8, "category": "gender", "split": ALL}
+def asked(
+    clear: int, subjects: int, *, attributes: int = 30, without: bool = False, model: str = "m"
+) -> Unqover:
+    """Of so many subjects, those whose preference is no chance: p 0.004, the others 0.6."""
+    head = {"model": model, "run": "main", "step": 8, "category": "gender", "split": ALL}
     rows = [
         {**head, "subject": f"s{at}", "rank": at + 1, "gamma": 0.12 if at < clear else 0.0,
          "gamma_low": nan if without else 0.02 if at < clear else -0.1,
          "gamma_high": nan if without else 0.22 if at < clear else 0.1,
+         "p_adjusted": nan if without else 0.004 if at < clear else 0.6,
          "attributes": attributes}
         for at in range(subjects)
     ]  # fmt: skip
     mu = {"mu": 0.3, "mu_low": nan if without else 0.25, "mu_high": nan if without else 0.4}
-    counts = {"attributes": attributes, "instances": 1200, "missing": 3}
+    counts = {"subjects": subjects, "attributes": attributes, "instances": 1200, "missing": 3}
     table = pl.DataFrame([{**head, **mu, **counts}])
     return Unqover(table, pl.DataFrame(rows), pl.DataFrame(), pl.DataFrame(), {})
 
 
-def test_unqover_counts_the_subjects_beyond_chance() -> None:
-    """Of 20 intervals chance alone leaves one beside 0; four or more have a probability of 1.6 %
-    (binomial), three 7.5 %."""
+def test_unqover_tests_the_largest_preference_of_all_that_were_looked_at() -> None:
     message = said(unqover_message(asked(4, 20)))
     assert message.sentence == (
         "At step 8 the model favours some names over others in questions of gender that leave the "
-        "answer open: 4 of 20 intervals leave out 0, and chance alone gives about 1."
+        "answer open: p = 0.004 for the largest of 20 preferences."
     )
-    assert message.certain
+    assert not message.certain
     assert numbers(message) == [
-        ("4 of 20", "intervals that leave out 0", "gender; chance alone gives about 1"),
+        ("4 of 20", "names with p ≤ 0.05",
+         "gender; adjusted for their number, signs of attributes flipped"),
         ("+0.120", "greatest γ, of s0", "95 %: +0.020 to +0.220; 30 attributes"),
         ("0.300", "bias intensity μ at step 8",
          "95 %: 0.250 to 0.400; 1,200 instances, 3 missing; noise alone is above 0"),
         ("1", "checkpoint", "1 run"),
     ]  # fmt: skip
-    three = said(unqover_message(asked(3, 20)))
-    assert not three.certain
-    assert "favours no more names over others than chance would make it" in three.sentence
+    none = said(unqover_message(asked(0, 20)))
+    assert "favours no names over others that can be told from chance" in none.sentence
+    many = [asked(1, 20, model=f"m{at}") for at in range(20)]
+    together = Unqover(
+        *(pl.concat(getattr(one, name) for one in many) for name in ("unqover", "subjects")),
+        *(pl.DataFrame(), pl.DataFrame(), {}),
+    )
+    message = said(unqover_message(together))
+    assert message.sentence.endswith(
+        "p = 0.08 for the largest of 20 preferences, largest of 20 models and categories."
+    )
+    assert "favours no names" in message.sentence
 
 
 def test_unqover_without_intervals_gives_a_size_and_no_direction() -> None:

@@ -1,5 +1,6 @@
 """UnQover's measures: by hand, against plain loops over a bank's logits, and what always holds."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from polars.testing import assert_frame_equal
 
 import logitbank
 from logitbank.analysis.families.unqover.instances import PROBABILITIES, unqover_instances
+from logitbank.analysis.families.unqover.measures import Grid, sign_test
 from logitbank.analysis.families.unqover.metric import unqover_metric
 from logitbank.analysis.families.unqover.summary import unqover_summary
 from logitbank.analysis.frames.batches import batches
@@ -418,3 +420,33 @@ def test_memory_does_not_grow_with_the_checkpoints() -> None:
 
     few, many = peak_mb(3), peak_mb(14)
     assert many < few + 60, (few, many)
+
+
+def signs_of(gamma: np.ndarray) -> Grid:
+    subjects = pl.DataFrame({"subject": [f"s{at}" for at in range(len(gamma))]})
+    return Grid(subjects, pl.DataFrame(), gamma, np.sign(gamma))
+
+
+def test_p_values_of_preferences_are_shares_of_all_flips_of_signs() -> None:
+    gamma = np.random.default_rng(1).normal(0.2, 1.0, (3, 10))
+    own = np.abs(gamma.sum(axis=1)) / np.sqrt((gamma**2).sum(axis=1))
+    largest = [
+        (np.abs(gamma @ signs) / np.sqrt((gamma**2).sum(axis=1))).max()
+        for signs in itertools.product((-1, 1), repeat=10)
+    ]
+    exact = [np.mean(np.array(largest) >= one - 1e-9) for one in own]
+    assert sign_test(signs_of(gamma), 20_000) == pytest.approx(exact, abs=0.012)
+    assert np.isnan(sign_test(signs_of(gamma[:, :9]), 100)).all()
+    assert np.isnan(sign_test(signs_of(gamma), 0)).all()
+
+
+def test_subjects_that_are_not_preferred_seldom_look_so() -> None:
+    """500 models of 8 subjects, partners of one another, and 20 attributes."""
+    rng, found = np.random.default_rng(2), []
+    for _ in range(500):
+        gamma = rng.standard_t(3, (8, 20)) * rng.lognormal(0, 1, 20)
+        gamma -= gamma.mean(axis=0)  # what one gains the others lose
+        found.append(sign_test(signs_of(gamma), 400).min())
+    assert 0.02 < (np.array(found) <= 0.05).mean() < 0.08
+    gamma[0] += 3 * np.abs(gamma).mean()
+    assert sign_test(signs_of(gamma), 400)[0] < 0.05

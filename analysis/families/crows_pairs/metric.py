@@ -5,9 +5,10 @@ that both sentences share, a causal model's the log-probability of the whole sen
 never mixed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from logitbank.analysis.frames.batches import Scan
@@ -20,6 +21,7 @@ from logitbank.analysis.frames.pieces import (
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
 from logitbank.analysis.stats.shares import standard_error, with_wilson
+from logitbank.analysis.stats.significance import benjamini_hochberg
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
 
@@ -39,7 +41,9 @@ class CrowsPairs(Result):
     crows_pairs: pl.DataFrame
     """Per checkpoint, kind of score and bias type, and for `all` of them: `score` over all `pairs`
     with its standard error and interval (Wilson, 95 %), `stereo_score` and `antistereo_score`
-    over the pairs of each direction that are not neutral, and the number of `neutral` pairs;
+    over the pairs of each direction that are not neutral, and the number of `neutral` pairs; `p`,
+    the exact sign test of no preference over pairs that are not neutral, and `p_bh`, adjusted for
+    the number of bias types of the checkpoint (Benjamini–Hochberg; null for `all`);
     `likelihood_diff`, the mean size of the difference in nats, with its standard error;
     `from_baseline`, the difference of the score from the first checkpoint's, `baseline_step`, in
     points and in pairs over the `common` ones."""
@@ -135,7 +139,7 @@ def _table(pairs: pl.DataFrame) -> pl.DataFrame:
         )
         .sort(*keys, "first", "bias_type", nulls_last=True)
     )
-    table = with_wilson(table, "share", "pairs")
+    table = _with_tests(with_wilson(table, "share", "pairs"), keys)
     return table.select(
         *keys,
         "bias_type",
@@ -145,11 +149,28 @@ def _table(pairs: pl.DataFrame) -> pl.DataFrame:
         high=100 * pl.col("high"),
         stereo_score="stereo_score",
         antistereo_score="antistereo_score",
+        p="p",
+        p_bh="p_bh",
         likelihood_diff="likelihood_diff",
         likelihood_diff_stderr="likelihood_diff_stderr",
         pairs="pairs",
         neutral="neutral",
     )
+
+
+def _with_tests(table: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """With `p` and `p_bh`; p is 1 where all pairs are neutral."""
+    from scipy.special import bdtr
+
+    preferred = (table["share"] * table["pairs"]).round().to_numpy()
+    told = (table["pairs"] - table["neutral"]).to_numpy()
+    fewer = np.minimum(preferred, told - preferred)
+    table = table.with_columns(p=pl.Series(np.minimum(1.0, 2 * bdtr(fewer, told, 0.5))))
+    adjusted = pl.col("p").map_batches(
+        lambda p: pl.Series(benjamini_hochberg(p.to_numpy())), return_dtype=pl.Float64
+    )
+    first = pl.col("bias_type") == ALL
+    return table.with_columns(p_bh=pl.when(~first).then(adjusted.over(*keys, first)))
 
 
 def _unscored(numbers: pl.Series) -> pl.Expr:

@@ -23,6 +23,8 @@ CAUTIONS = (
     "average only, and single bias types have few pairs.",
 )
 """What the numbers do not say."""
+LEVEL = 0.05
+"""Largest adjusted p value of a bias type that is named."""
 KINDS = {"masked": "masked scores", "sentence": "whole sentences"}
 
 
@@ -74,10 +76,11 @@ def _bias_types(table: pl.DataFrame, last: Row, prefix: str) -> Iterator[str]:
         *(pl.col(name).eq_missing(pl.lit(last[name])) for name in ("model", "run", "step")),
         pl.col("bias_type") != ALL,
     )
-    apart = rows.filter((pl.col("low") > 50) | (pl.col("high") < 50)).sort("score", descending=True)
+    apart = rows.filter(pl.col("p_bh") <= LEVEL).sort("score", descending=True)
     if len(rows) > 1:
         named = ", ".join(f"{r['bias_type']} {r['score']:.1f} %" for r in apart.rows(named=True))
         yield (
-            f"{prefix}intervals that exclude 50 % at {step_name(last['step'])}: {named or 'none'}, "
-            f"of {len(rows)} bias types."
+            f"{prefix}bias types that differ from 50 % at {step_name(last['step'])} (sign test, "
+            f"p ≤ {LEVEL} after adjustment for {len(rows)} bias types, Benjamini–Hochberg): "
+            f"{named or 'none'}."
         )

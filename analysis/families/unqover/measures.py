@@ -10,6 +10,7 @@ import polars as pl
 
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.stats.bootstrap import (
+    FEWEST_CLUSTERS,
     Interval,
     bootstrap_means,
     cluster_counts,
@@ -106,6 +107,32 @@ def subject_means(grid: Grid, bootstrap: int) -> tuple[Floats, Interval]:
     draws = bootstrap_means(grid.gamma[:, None, :], counts)
     attributes = np.count_nonzero(~np.isnan(grid.gamma), axis=1)
     return mean_present(grid.gamma, axis=1), percentile_interval(draws, clusters=attributes)
+
+
+def sign_test(grid: Grid, flips: int) -> Floats:
+    r"""p value of each subject's γ(x), adjusted for the number of subjects, (x,).
+
+    Without a preference, γ(·, a) of an attribute is as likely as its negative. So the signs of
+    attributes are flipped at random, those of all subjects together, as subjects are one another's
+    partners: p is the share of `flips`, and the data themselves, in which the largest
+    :math:`|\sum_a\gamma(x,a)|/\sqrt{\sum_a\gamma(x,a)^2}` of all subjects is at least that of x.
+    NaN without flips, for fewer than ten attributes, and where all γ(x, a) are 0.
+
+    References
+    ----------
+    Westfall and Young 1993, Resampling-Based Multiple Testing (maximum over tests).
+    """
+    gamma = np.nan_to_num(grid.gamma)
+    if flips == 0 or gamma.shape[1] < FEWEST_CLUSTERS:
+        return np.full(len(gamma), np.nan)
+    signs = 2.0 * np.random.default_rng(SEED).integers(0, 2, (flips, gamma.shape[1])) - 1
+    with np.errstate(invalid="ignore"):
+        scaled = gamma / np.sqrt((gamma**2).sum(axis=1, keepdims=True))
+    largest = np.sort(np.fmax.reduce(np.abs(signs @ scaled.T), axis=1))
+    own = np.abs(scaled.sum(axis=1))
+    # Flips that give the data again are as large, up to rounding.
+    larger = flips - np.searchsorted(largest, own * (1 - 1e-12))
+    return np.where(np.isnan(own), np.nan, (1 + larger) / (1 + flips))
 
 
 def model_level(instances: pl.DataFrame, grid: Grid, bootstrap: int) -> dict[str, Estimate]:

@@ -18,6 +18,7 @@ from logitbank.analysis.families.unqover.measures import (
     Grid,
     grid_of,
     model_level,
+    sign_test,
     subject_attribute_cells,
     subject_means,
 )
@@ -53,7 +54,8 @@ class Unqover(Result):
     (a full set has pairs × attributes), and `subject_attributes`, rows of `cells`; `missing`
     instances, which the model was asked and of which the checkpoint has no score."""
     subjects: pl.DataFrame
-    """γ(x) as `gamma` with its interval, mean over attributes; `rank`, 1 for the most favoured;
+    """γ(x) as `gamma` with its interval, mean over attributes; `p_adjusted`, the p value of no
+    preference, adjusted for the number of subjects (`sign_test`); `rank`, 1 for the most favoured;
     `eta`, mean of η(x, a); `intensity`, the greatest |γ(x, a)|, and the `attribute` where it is."""
     attributes: pl.DataFrame
     """`strength` and `eta`, means over subjects of |γ(x, a)| and |η(x, a)|; the `subject` with the
@@ -242,6 +244,7 @@ def _subjects(cells: pl.DataFrame, grid: Grid, bootstrap: int) -> pl.DataFrame:
         "gamma": gamma,
         "gamma_low": interval.low,
         "gamma_high": interval.high,
+        "p_adjusted": sign_test(grid, bootstrap),
         "eta": np.nanmean(grid.eta, axis=1),
     }
     table = grid.subjects.with_columns(pl.Series(name, values) for name, values in means.items())

@@ -33,6 +33,8 @@ INTERVALS = (
     "checkpoint at a time."
 )
 SHOWN = 3
+LEVEL = 0.05
+"""Largest adjusted p value of a preference that is counted."""
 FEW = 10
 """Instances of a subject and an attribute, below which their number is told."""
 Row = dict[str, Any]
@@ -100,7 +102,7 @@ def _course(rows: pl.DataFrame) -> Iterator[str]:
 
 
 def _subjects(table: pl.DataFrame, when: str) -> Iterator[str]:
-    """The ends of the ranking, and how many intervals lie on one side of 0."""
+    """The ends of the ranking, and how many are there by more than chance."""
     ranked = table.filter(pl.col("split") == ALL).sort("rank", "subject")
     if len(ranked) < 2:
         return
@@ -110,11 +112,11 @@ def _subjects(table: pl.DataFrame, when: str) -> Iterator[str]:
         for part in (ranked.head(shown).to_dicts(), ranked.tail(shown).reverse().to_dicts())
     ]
     text = f"{when}most favoured, by γ(x): {ends[0]}; least: {ends[1]}."
-    if ranked["gamma_low"].is_not_nan().any():
-        clear = ranked.filter((pl.col("gamma_low") > 0) | (pl.col("gamma_high") < 0))
+    if ranked["p_adjusted"].is_not_nan().any():
+        clear = ranked.filter(pl.col("p_adjusted") <= LEVEL)
         text = (
-            f"{text[:-1]}; the interval excludes 0 for {len(clear):,} of {len(ranked):,}, where "
-            f"chance alone gives about {0.05 * len(ranked):.2g}."
+            f"{text[:-1]}; {len(clear):,} of {len(ranked):,} are favoured or disfavoured at p ≤ "
+            f"{LEVEL}, adjusted for their number (signs of attributes flipped)."
         )
     yield text
 

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.results.query import query as query
     from logitbank.analysis.results.study import Study as Study
     from logitbank.cli.demo import demo as demo
-    from logitbank.engine.callback import BankCallback as BankCallback
     from logitbank.engine.extract import extract as extract
     from logitbank.engine.prompts.files import load_prompts as load_prompts
     from logitbank.engine.prompts.known.winobias import winobias as winobias

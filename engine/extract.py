@@ -10,7 +10,6 @@ from typing import Literal, Unpack
 
 from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
 from logitbank.engine.doing import step, steps_told
-from logitbank.engine.follow import follow_training
 from logitbank.engine.gpus.refusals import check_precision
 from logitbank.engine.plan.engine import asked_batches, choose_engine
 from logitbank.engine.plan.extraction import Extraction
@@ -18,7 +17,6 @@ from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.prompts.registry import OldOptions, Prompts, prompt_sets
 from logitbank.engine.run import run
-from logitbank.engine.suites.growing import WantedSteps
 from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.prefetch import parse_bytes
 from logitbank.engine.suites.suites import (
@@ -29,6 +27,8 @@ from logitbank.engine.suites.suites import (
     on_hub,
     resolve_suite,
 )
+from logitbank.engine.watch import watch as watch_folder
+from logitbank.engine.watch import watched_steps
 from logitbank.engine.workers.events import OnEvent, Preparing, Summary
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store.format.schema import Dtype
@@ -38,12 +38,11 @@ from logitbank.store.remote.urls import require_folder
 def extract(
     bank: str | Path,
     *,
-    suite: str | Path | Suite | None = None,
+    suite: str | Path | Suite,
     prompts: Prompts | Sequence[Prompts],
     steps: str = "all",
     base: str | Path | None = None,
-    follow: str | Path | None = None,
-    until: int | None = None,
+    watch: bool = False,
     data: Path | None = None,
     language: str = "",
     adapter_from: str | Path | None = None,
@@ -81,7 +80,7 @@ def extract(
         Folder of the bank; made if it is not there.
     suite
         A known name, `owner/repo` on the hub, a local folder of checkpoints or LoRA adapters,
-        or a Suite; None with `follow`.
+        or a Suite.
     prompts
         A known set (`winobias`, `professions`, `lambada`, …) or a JSONL, CSV or Parquet file, with
         options of its own after a colon (`winobias:orders=all,splits=dev`); a PromptSet or
@@ -90,13 +89,10 @@ def extract(
         `all`, `log`, `START:END:STRIDE`, a list such as `0,512,last`, or `release`.
     base
         Checkpoint that the adapters in the suite's folder are added to, a folder or `owner/repo` on
-        the hub; otherwise the folder that they name themselves. It is run too. With `follow` it has
-        to be given where adapters are trained, and is not run.
-    follow
-        Folder that a running training saves its checkpoints to: each is run once it is complete,
-        until the training has ended, by what it notes with its checkpoints.
-    until
-        With `follow`, the step at which to end, whatever the training notes.
+        the hub; otherwise the folder that they name themselves. It is run too.
+    watch
+        Look at the suite's folder again every minute, and run each checkpoint that a training has
+        saved meanwhile once it is complete, until it is interrupted.
     data
         Folder with public data; otherwise `LOGITBANK_DATA`, otherwise downloaded.
     language
@@ -165,15 +161,12 @@ def extract(
     """
     if sample and not dry_run:
         raise UsageError("--sample measures how long a run would take; give --dry-run with it")
-    if (suite is None) == (follow is None):
-        raise UsageError("give either --suite or --follow")
-    if follow is None and until is not None:
-        raise UsageError("--until ends what --follow began; choose from a suite with --steps")
     given: dict[str, object] = {"dry-run": dry_run, "disk-budget": disk_budget, "shard": shard}
     given |= {"ray": ray}
-    wanted = None if follow is None else WantedSteps.parse(steps, until=until)
-    if follow is not None and (others := [name for name, value in given.items() if value]):
-        raise UsageError(f"--{others[0]} needs all checkpoints; leave it out with --follow")
+    if watch and (others := [name for name, value in given.items() if value]):
+        raise UsageError(f"--{others[0]} needs all checkpoints; leave it out with --watch")
+    if watch and (isinstance(suite, Suite) or base is not None):
+        raise UsageError("--watch looks at a folder of whole checkpoints; give it as --suite")
     adapters, of_adapters = None, None
     if adapter_from is not None:
         adapters = _other("--adapter-from", adapter_from, hub, legacy_weights)
@@ -200,17 +193,19 @@ def extract(
     budget = None if disk_budget is None else parse_bytes(disk_budget)
     level = asked_level(keep, dtype, layers=layers)
     suite = str(suite) if isinstance(suite, Path) else suite
-    if isinstance(suite, str) and not on_hub(suite):  # quick, where prompts may be downloaded
+    if (
+        isinstance(suite, str) and not watch and not on_hub(suite)
+    ):  # quick, where prompts may be downloaded
         suite = resolve_suite(suite, steps=steps, model=model, base=of_adapters)
     with steps_told(lambda text: on_event(Preparing(text))), step("reading prompts"):
         sets = prompt_sets(prompts, data=data, old=old_options)
     if language:
         sets = tuple(replace(p, name=f"{p.name}@{language}", language=language) for p in sets)
-    if isinstance(suite, str):
+    if isinstance(suite, str) and not watch:
         hub = hub or Hub()
         suite = resolve_suite(suite, steps=steps, hub=hub, model=model, base=of_adapters)
-    of_follow = None if of_adapters is None else of_adapters.folder
-    settings = replace(settings, base=of_follow if suite is None else suite.base)
+    if isinstance(suite, Suite):
+        settings = replace(settings, base=suite.base)
     define = partial(
         Extraction,
         prompt_sets=sets,
@@ -226,15 +221,12 @@ def extract(
     spread = Spread.here(
         workers=workers, shard=shard, ray=ray, tensor_parallel_size=tensor_parallel_size
     )
-    if suite is None:
-        assert follow is not None
-        assert wanted is not None
-        return follow_training(
-            *(bank, Path(follow), define),
-            steps=wanted,
-            about=about,
+    if not isinstance(suite, Suite):
+        return watch_folder(
+            *(bank, Path(suite).expanduser(), define),
+            steps=watched_steps(steps),
             model=model,
-            base=of_adapters,
+            about=about,
             legacy_weights=legacy_weights,
             spread=spread,
             on_event=on_event,

@@ -1,6 +1,5 @@
 """The command `extract`."""
 
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import typer
@@ -27,7 +26,7 @@ ComputeDtype = Literal["float32", "tf32", "bfloat16", "float16"]
 class Extract(Command):
     sections: ClassVar[Sections] = {
         "What to run": (
-            *("suite", "prompts", "steps", "base", "follow", "until"),
+            *("suite", "prompts", "steps", "base", "watch"),
             *("model", "language", "adapter_from"),
         ),
         "Known prompt sets": ("orders", "splits", "instances", "data"),
@@ -51,12 +50,12 @@ def extract(
         ),
     ],
     suite: Annotated[
-        str | None,
+        str,
         typer.Option(
             help="Known suite, owner/repo, or folder of checkpoints.",
             autocompletion=suite_names,
         ),
-    ] = None,
+    ],
     steps: Annotated[
         str, typer.Option(help="all, log, START:END:STRIDE, a list, or release.")
     ] = "all",
@@ -64,13 +63,10 @@ def extract(
         str | None,
         typer.Option(help="What LoRA adapters in the folder are added to: folder or owner/repo."),
     ] = None,
-    follow: Annotated[
-        Path | None,
-        typer.Option(help="In place of a suite: the folder that a running training saves to."),
-    ] = None,
-    until: Annotated[
-        int | None, typer.Option(help="With --follow: end at this step, not with the training.")
-    ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Look every minute for what a training has saved, to Ctrl-C."),
+    ] = False,
     orders: Orders = None,
     splits: Splits = None,
     data: Data = None,
@@ -161,8 +157,7 @@ def extract(
             prompts=prompts,
             steps=steps,
             base=base,
-            follow=follow,
-            until=until,
+            watch=watch,
             data=data,
             language=language,
             adapter_from=adapter_from,

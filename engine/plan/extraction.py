@@ -46,8 +46,6 @@ class Extraction:
     layers: str = ""
     """Layers whose states are kept beside those that the head multiplies: `all`, or a list."""
     block_rows: int | None = None
-    occasion: str = ""
-    """What of a running training asked for it; provenance says so. Empty where no training did."""
 
     def __post_init__(self) -> None:
         if not self.suite.checkpoints:

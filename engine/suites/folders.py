@@ -5,7 +5,6 @@ It opens no file.
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,34 +73,6 @@ def scan_folder(folder: Path) -> FolderScan:
         checkpoints.append(_adapter(folder.resolve(), ()))
     elif (release := _checkpoint_in(folder)) is not None:
         checkpoints.append(FoundCheckpoint("main", None, release))
-    _refuse_twins(checkpoints)
-    return FolderScan(folder.resolve().name, tuple(checkpoints), tuple(notes))
-
-
-def scan_growing(folder: Path, *, base: bool = False) -> FolderScan:
-    """The checkpoints in a folder that a training fills, of which there may be none yet.
-
-    `base` says that it is known what adapters are added to.
-
-    The folder itself is none of them: what lies there after a training is its last checkpoint once
-    more. One whose name begins with `tmp-` is still being written, and will be renamed.
-
-    Raises
-    ------
-    SuiteError
-        The folder is a file, holds two checkpoints of the same run and step, or adapters without a
-        base.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise SuiteError(f"{folder} is a file; give the folder that the training saves to")
-    notes: list[str] = []
-    checkpoints: list[FoundCheckpoint] = []
-    with suppress(FileNotFoundError):  # it may not be made yet, or what is in it be deleted
-        checkpoints += _below(folder, notes, run="main", nested=True)
-    checkpoints = [c for c in checkpoints if not c.path.name.startswith("tmp-")]
-    for found in checkpoints:
-        if found.adapter and not base:
-            raise SuiteError(f"{found.path} is an adapter; give the folder of its base with --base")
     _refuse_twins(checkpoints)
     return FolderScan(folder.resolve().name, tuple(checkpoints), tuple(notes))
 

@@ -15,7 +15,6 @@ def made_of(extraction: Extraction, index: int, prepared: Prepared) -> dict[str,
     borrowed: dict[str, Json] = {}
     if settings.adapter_languages and adapters is not None:
         borrowed = {"adapter_from": adapters.describe()}
-    occasion: dict[str, Json] = {"occasion": extraction.occasion} if extraction.occasion else {}
     return borrowed | {
         "source": extraction.suite.checkpoints[index].source.describe(),
         "tokenizer": prepared.tokenizer.digest,
@@ -25,5 +24,4 @@ def made_of(extraction: Extraction, index: int, prepared: Prepared) -> dict[str,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "trust_remote_code": settings.trust_remote_code,
         "legacy_weights": settings.legacy_weights,
-        **occasion,
     }

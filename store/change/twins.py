@@ -21,7 +21,7 @@ from logitbank.store.format.schema import Json
 COPIED = "copied_from"
 _OWN = frozenset(
     {
-        *("source", "host", "platform", "time", "occasion"),
+        *("source", "host", "platform", "time"),
         *("canary_difference", "canary_rounding", COPIED),
     }
 )

@@ -78,7 +78,7 @@ def test_version_is_the_packages(call: Call) -> None:
             "a_folder is no command, and stands after one: logitbank analyze COMMAND a_folder;",
         ),
         (["info", "--nothing"], "No such option: --nothing"),
-        (["extract", "b", "--prompts", "x"], "give either --suite or --follow"),
+        (["extract", "b", "--prompts", "x"], "Missing option '--suite'"),
         (["info", "nowhere"], "there is no bank at nowhere; check the path"),
         (["verify", "nowhere"], "there is no bank at nowhere"),
         (["analyze", "fairness", "nowhere"], "there is no bank at nowhere"),

@@ -238,7 +238,7 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
 
     suite = Suite("m", (Checkpoint(CheckpointId("m", step=0), LocalSource(Path("step0"))),))
     asked = (PromptSet("mine", (Prompt("p0", "he", (Option("a", " a"), Option("b", " b")), "a"),)),)
-    extraction = Extraction(suite, asked, FakePrepared.settings, occasion="follow")
+    extraction = Extraction(suite, asked, FakePrepared.settings)
     made = made_of(extraction, 0, FakePrepared())  # type: ignore[arg-type]
     made |= TransformersBackend(Path("step0"), FakePrepared.settings).describe()
     adapters = {"adapter_languages", "adapter_weights"}

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import torch
 
 from logitbank.engine.backends.protocol import Loaded, Sink, Tokens
-from logitbank.engine.callback import BankCallback
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
@@ -23,7 +21,6 @@ from logitbank.store.format.heads import Operation
 from logitbank.store.format.schema import Query
 from tests.support.checkpoints import LANGUAGES, VOCAB, Architecture, make_checkpoint
 from tests.support.fakes import FakeBackend, InProcess
-from tests.support.growing import write_state
 
 OPTIONS = (Option("he", " he"), Option("she", " she"))
 TEXTS = ("the nurse said", "the nurse said that", "the doctor", "a clerk was busy because")
@@ -209,28 +206,3 @@ def test_states_are_narrower_on_request(tmp_path: Path) -> None:
         fill(tmp_path / "y", folder, dtype="bfloat16")
     with pytest.raises(UsageError, match="keep level 'states' is unknown"):
         fill(tmp_path / "x", folder, keep="states")
-
-
-def test_checkpoints_of_a_training_are_kept_as_states(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("follow", "callback"):
-        monkeypatch.setattr(f"logitbank.engine.{module}.WorkerProcess", InProcess)
-    monkeypatch.setattr("logitbank.engine.suites.complete.SETTLE_S", 0.0)
-    out = tmp_path / "out"
-    for step in (10, 20):
-        write_state(make_checkpoint(out / f"checkpoint-{step}", seed=step), step, 20)
-    expected = fill(tmp_path / "b", out, keep="hidden").deposits()
-    options: dict[str, Any] = {"prompts": CAUSAL, "canary_every": 0, "keep": "hidden"}
-    summary = extract(tmp_path / "followed", follow=out, engine="transformers", **options)
-    assert summary.notes == ["the training ended at step 20"]
-    callback = BankCallback(tmp_path / "called", **options)
-    for step in (10, 20):
-        state = SimpleNamespace(global_step=step, is_world_process_zero=True)
-        callback.on_save(SimpleNamespace(output_dir=str(out)), state, None)
-    callback.on_train_end(None, None, None)
-    for bank in ("followed", "called"):
-        for ours, theirs in zip(Bank.open(tmp_path / bank).deposits(), expected, strict=True):
-            assert ours.spec.heads == theirs.spec.heads
-            np.testing.assert_array_equal(ours.hidden(), theirs.hidden())
-        assert verify(tmp_path / bank) == ()

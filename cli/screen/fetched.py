@@ -18,14 +18,9 @@ def print_fetched(done: "Fetched", *, suite: str | None, steps: str, legacy_weig
         whom = [str(c) for c, why in done.failed.items() if why == message]
         named = ", ".join(whom[:3]) + (f" and {len(whom) - 3:,} more" if len(whom) > 3 else "")
         say(f"[red]failed[/red] {clean(named)}: {clean(message)}")
-    if done.untried:
-        say(
-            f"{counted(done.untried, 'more checkpoint')} not tried: nothing says that it would go"
-            " better"
-        )
     if done.prompts:
         print_lines([f"prompts are here: {', '.join(done.prompts)}"])
-    total = len(done.folders) + len(done.failed) + done.untried
+    total = len(done.folders) + len(done.failed)
     if suite is not None:
         rate = readable_bytes(done.bytes / done.seconds) if done.seconds else "0 B"
         print_lines(

@@ -31,8 +31,6 @@ class Fetched:
     """Folders of the checkpoints that are here now."""
     failed: dict[CheckpointId, str] = field(default_factory=dict)
     """Why others are not."""
-    untried: int = 0
-    """Checkpoints that were not tried, because others failed for a reason that they share."""
     bytes: int = 0
     """Bytes that came over the network."""
     seconds: float = 0.0
@@ -41,7 +39,7 @@ class Fetched:
 
     @property
     def complete(self) -> bool:
-        return not (self.failed or self.untried)
+        return not self.failed
 
 
 class _StoppedError(Exception):
@@ -129,22 +127,16 @@ def fetch(
         return checkpoint.source.path
 
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        futures = [pool.submit(bring, checkpoint) for checkpoint in suite.checkpoints]
+        futures = {c.id: pool.submit(bring, c) for c in suite.checkpoints}
         try:
-            for number, (checkpoint, future) in enumerate(
-                zip(suite.checkpoints, futures, strict=True), 1
-            ):
+            for name, future in futures.items():
                 try:
-                    result.folders[checkpoint.id] = future.result()
+                    result.folders[name] = future.result()
                 except LogitbankError as error:
-                    again = str(error) in result.failed.values()
-                    result.failed[checkpoint.id] = str(error)
-                    if again or isinstance(error, DiskSpaceError):
-                        result.untried = len(futures) - number
-                        break
+                    result.failed[name] = str(error)
         finally:
-            stopped.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+            stopped.set()  # Ctrl-C need not wait for gigabytes
+            pool.shutdown(cancel_futures=True)
     result.seconds = time.monotonic() - start
     return result
 

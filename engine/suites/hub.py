@@ -6,7 +6,6 @@ ships is never downloaded.
 
 import errno
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -239,8 +238,9 @@ class Hub:
                 return self._from_cache(source, legacy)
             raise
         new = files if into else self.missing(source, legacy=legacy)
+        names, bar = [escape(file.name) for file in files], _counting_bar(on_bytes)
         for _ in range(2):  # a damaged transfer is rarely damaged twice
-            root = self._download(source, [escape(f.name) for f in files], into, on_bytes)
+            root = self._download(source, names, local_dir=into, tqdm_class=bar)
             if not (damaged := _remove_damaged(root, new)):
                 return root / source.folder
         raise WeightsError(
@@ -251,21 +251,13 @@ class Hub:
     def _from_cache(self, source: HubSource, legacy: bool) -> Path:
         """The folder of a checkpoint that is whole in the cache; sends no request."""
         patterns = [f"{source.folder}/{name}".lstrip("/") for name in SETTINGS]
-        folder = self._download(source, patterns, local_only=True) / source.folder
+        folder = self._download(source, patterns, local_files_only=True) / source.folder
         if not weight_names([path.name for path in folder.glob("*")]):
             raise SuiteError(self._absent(f"the weights of {source}"))
         weight_files(folder, legacy_weights=legacy)
         return folder
 
-    def _download(
-        self,
-        source: HubSource,
-        patterns: list[str],
-        into: Path | None = None,
-        on_bytes: Callable[[int], None] = lambda _: None,
-        *,
-        local_only: bool = False,
-    ) -> Path:
+    def _download(self, source: HubSource, patterns: list[str], **options: Any) -> Path:
         from huggingface_hub import snapshot_download
 
         with self._explained(source.repo, str(source)):
@@ -275,11 +267,9 @@ class Hub:
                     revision=source.revision,
                     endpoint=self.endpoint,
                     cache_dir=self.cache_dir,
-                    local_dir=into,
                     allow_patterns=patterns,
                     ignore_patterns=["*.py"],
-                    tqdm_class=_counting_bar(on_bytes),
-                    local_files_only=local_only,
+                    **options,
                 )
             )
 
@@ -308,66 +298,57 @@ class Hub:
             cause: BaseException = error
             if isinstance(error, errors.LocalEntryNotFoundError):
                 cause = error.__cause__ or error
-            full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
-            if full:
+            if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskSpaceError(
                     f"the disk of {self.cache_dir} filled up while fetching {what}; "
                     "free some of it, set HF_HOME to a folder on a larger one, or use --disk-budget"
                 ) from error
-            if text := self._explanation(cause, repo, what):
-                raise SuiteError(text) from error
-            raise
+            if (text := self._explanation(cause, repo, what)) is None:
+                raise
+            raise SuiteError(text) from error
 
-    def _explanation(self, error: BaseException, repo: str, what: str) -> str:
-        """The line for an error of huggingface_hub; "" for any other."""
+    def _explanation(self, error: BaseException, repo: str, what: str) -> str | None:
         from huggingface_hub import errors
 
-        hub = self.endpoint
-        match error:
-            case errors.LocalEntryNotFoundError():
-                return self._absent(f"all files of {what}")
-            case errors.GatedRepoError():
-                return (
-                    f"{repo} is gated: accept its license on {hub}/{repo}, then set HF_TOKEN to a"
-                    " token of that account or run `hf auth login`; some authors grant access by"
-                    " hand"
-                )
-            case errors.RepositoryNotFoundError():
-                return (
-                    f"repository {repo!r} is not on {hub}, or is private; `logitbank suites` lists"
-                    " known suites, and HF_TOKEN opens private repositories"
-                )
-            case errors.RevisionNotFoundError():
-                return f"{what} is not on {hub}; choose a branch or tag of the repository"
-            case errors.HFValidationError():
-                return f"{repo!r} is no repository name; use owner/name"
-            case errors.HfHubHTTPError(response=response) if response.status_code == 429:
-                return (
-                    f"{hub} limits requests (status 429) and did so to the end for {what}; run the"
-                    " same command later; HF_TOKEN raises the limit"
-                )
-            case errors.HfHubHTTPError(response=response) if response.status_code in (401, 403):
-                return f"{hub} refused access to {what}; set HF_TOKEN to a token with access"
-            case errors.HfHubHTTPError(response=response):
-                return f"{hub} answered {response.status_code} for {what}; try again later"
-            case (
-                json.JSONDecodeError() | KeyError() | TypeError() | AttributeError()
-                | RecursionError() | AssertionError() | errors.FileMetadataError()
-            ):  # fmt: skip
-                return (
-                    f"what {hub} answered for {what} is no answer of a hub "
-                    f"({type(error).__name__}); a proxy or a page to log in may stand in between: "
-                    "open the address in a browser, and check HF_ENDPOINT"
-                )
-            case ConnectionError() | errors.XetDownloadError() | errors.HTTPError():  # type: ignore[attr-defined]
-                return (
-                    f"cannot reach {hub} for {what} ({type(error).__name__}); check the network and"
-                    " HF_ENDPOINT, or set HF_HUB_OFFLINE=1 to use what was fetched before"
-                )
-            case OSError(errno=None):  # the library's check of sizes
-                reason = str(error).partition("\n")[0]
-                return f"{what} did not come whole ({reason}); run the same command again"
-        return ""
+        hub, status = self.endpoint, getattr(getattr(error, "response", None), "status_code", None)
+        if isinstance(error, errors.LocalEntryNotFoundError):
+            return self._absent(f"all files of {what}")
+        if isinstance(error, errors.GatedRepoError) or status == 403:
+            return (
+                f"{repo} is gated: accept its license on {hub}/{repo}, then set HF_TOKEN to a token"
+                " of that account or run `hf auth login`; some authors grant access by hand"
+            )
+        if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
+            return (
+                f"repository {repo!r} is not on {hub}, or is private; `logitbank suites` lists"
+                " known suites, and HF_TOKEN opens private repositories"
+            )
+        if isinstance(error, errors.RevisionNotFoundError):
+            return f"{what} is not on {hub}; choose a branch or tag of the repository"
+        if isinstance(error, errors.HFValidationError):
+            return f"{repo!r} is no repository name; use owner/name"
+        if status == 429:
+            return (
+                f"{hub} limits requests (status 429) and did so to the end for {what}; run the"
+                " same command later; HF_TOKEN raises the limit"
+            )
+        if status is not None:
+            return f"{hub} answered {status} for {what}; try again later"
+        # The base of HTTP and connection errors is httpx's or httpx2's, by version.
+        transport = errors.HfHubHTTPError.__bases__[0]
+        if isinstance(error, (transport, ConnectionError, errors.XetDownloadError)):
+            return (
+                f"cannot reach {hub} for {what} ({type(error).__name__}); check the network and"
+                " HF_ENDPOINT, or set HF_HUB_OFFLINE=1 to use what was fetched before"
+            )
+        no_answers = ValueError, LookupError, TypeError, AttributeError, RecursionError
+        short = isinstance(error, OSError) and error.errno is None  # the library's check of sizes
+        if short or isinstance(error, (*no_answers, AssertionError)):
+            return (
+                f"{hub} gave no valid answer for {what} ({type(error).__name__}); a proxy or a page"
+                " to log in may stand in between: open the address in a browser, check HF_ENDPOINT"
+            )
+        return None
 
 
 def _listed(entry: Any) -> HubFile:

@@ -157,7 +157,6 @@ class Prefetcher:
         self._order: list[int] = []
         """What is to be fetched and not begun."""
         self._in_use: set[int] = set()
-        self._done: set[int] = set()
         self._closed = False
         self._changed = threading.Condition()
         self._threads = [
@@ -186,7 +185,8 @@ class Prefetcher:
             self._in_use.clear()
             for index in set(self._futures) - set(order):
                 self.done(index)
-            self._order = [index for index in dict.fromkeys(order) if index not in self._futures]
+            begun = self._futures.keys() - set(self._order)
+            self._order = [index for index in dict.fromkeys(order) if index not in begun]
             self._changed.notify_all()
 
     def folder(
@@ -223,13 +223,9 @@ class Prefetcher:
         """Declare that a checkpoint is not needed any more; with a budget, it is deleted."""
         with self._changed:
             self._in_use.discard(index)
-            future = self._futures.get(index)
-            if future is not None and future.done():
-                del self._futures[index]
-                if self._budget is not None:
-                    self._budget.release(index)
-            elif future is not None:
-                self._done.add(index)
+            future = self._futures.pop(index, None)
+            if self._budget is not None and future is not None and future.done():
+                self._budget.release(index)
             self._changed.notify_all()
 
     def _loop(self) -> None:
@@ -248,32 +244,34 @@ class Prefetcher:
         """What a thread should fetch now, if anything; strictly in order, so that none starves."""
         if not self._order:
             return None
-        index, ready = self._order[0], [i for i in self._futures if i not in self._in_use]
+        index = self._order[0]
+        ready = [other for other in self._futures if other not in self._in_use]
         if index not in self._in_use and len(ready) >= self._ahead:
             return None
         while self._budget is not None and not self._budget.take(index):
-            idle = [i for i in ready if i in self._futures and self._futures[i].done()]
+            idle = [other for other in ready if self._futures[other].done()]
             if index not in self._in_use or not idle:
                 return None
             self.done(idle[-1])  # what is needed takes the room of what is not
+            ready.remove(idle[-1])
         return index
 
     def _bring(self, index: int, future: Future[Path]) -> None:
+        folder, failure = None, None
         try:
             folder = self._fetch(index)
         except BaseException as error:  # raised where the folder is needed
-            future.set_exception(error)
-        else:
-            future.set_result(folder)
+            failure = error
         with self._changed:
-            ahead = index not in self._in_use
-            if index in self._done:
-                self._done.discard(index)
-                self.done(index)
-            elif future.exception() is not None and self._budget is not None:
-                self._budget.release(index)
+            if folder is None:
+                future.set_exception(failure)
+            else:
+                future.set_result(folder)
+            if self._budget is not None and (folder is None or index not in self._futures):
+                self._budget.release(index)  # it failed, or was done before it came
+            ahead = index in self._futures and index not in self._in_use
             self._changed.notify_all()
-        if ahead and future.exception() is None:
+        if ahead and folder is not None:
             self._read_weights(folder)
 
     def _fetch(self, index: int) -> Path:

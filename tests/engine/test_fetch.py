@@ -394,12 +394,13 @@ def test_fetch_lists_what_failed_and_brings_the_rest(hub: Hub, root: Path) -> No
     assert not result.complete
 
 
-def test_fetch_of_a_gated_model_stops_after_two(hub: Hub, root: Path) -> None:
-    for step in range(20):
+def test_fetch_of_a_gated_model_says_what_to_do(hub: Hub, root: Path) -> None:
+    for step in range(3):
         write_step(root, step, repo="lab/closed")
     result = fetch("lab/closed", hub=hub)
-    assert len(result.failed) == 2
-    assert result.untried == 18
+    assert len(result.failed) == 3
+    (why,) = set(result.failed.values())
+    assert "lab/closed is gated: accept its license on" in why
 
 
 def test_fetch_refuses_more_than_the_disk(

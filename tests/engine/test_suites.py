@@ -238,6 +238,21 @@ def test_offline_suite_is_what_was_fetched(root, hub, monkeypatch):
     assert duplicate_notes(suite, hub) == ()
 
 
+def test_offline_tags_and_folders_are_what_was_fetched(root, hub, server, monkeypatch):
+    for name in ("main/step5", "main/step7", "step10", "step20"):
+        checkpoint(root / "lab/toy" / name)
+    server.tags = {"step10", "step20"}
+    for source in (HubSource("lab/toy", "main", "step7"), HubSource("lab/toy", "step20")):
+        hub.fetch(source)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    there = Hub(server.endpoint, hub.cache_dir)
+    suite = resolve_suite("lab/toy", hub=there)
+    assert steps(suite) == [7, 20]
+    server.requests.clear()
+    assert [there.fetch(c.source).name for c in suite.checkpoints][0] == "step7"
+    assert server.requests == []
+
+
 def test_duplicates_are_named_before_any_download(root, hub, server):
     for step, value in ((0, 1.0), (1, 2.0), (2, 2.0), (4, 3.0), (8, 2.0)):
         checkpoint(root / "lab/toy" / f"step{step}", value=value)

@@ -249,7 +249,9 @@ def test_offline_tags_and_folders_are_what_was_fetched(root, hub, server, monkey
     suite = resolve_suite("lab/toy", hub=there)
     assert steps(suite) == [7, 20]
     server.requests.clear()
-    assert [there.fetch(c.source).name for c in suite.checkpoints][0] == "step7"
+    folders = [there.fetch(checkpoint.source) for checkpoint in suite.checkpoints]
+    assert folders[0].name == "step7"
+    assert all((folder / "model.safetensors").is_file() for folder in folders)
     assert server.requests == []
 
 

@@ -75,8 +75,10 @@ if TYPE_CHECKING:
     from logitbank.analysis.prompts.view import movements as movements
     from logitbank.analysis.report.study import write_report as write_report
     from logitbank.analysis.results.files import write_tables as write_tables
-    from logitbank.analysis.stats.change_points import ChangePoint as ChangePoint
-    from logitbank.analysis.stats.change_points import change_point as change_point
+    from logitbank.analysis.stats.change_points import Changes as Changes
+    from logitbank.analysis.stats.change_points import Place as Place
+    from logitbank.analysis.stats.change_points import Slope as Slope
+    from logitbank.analysis.stats.change_points import change_points as change_points
     from logitbank.analysis.stats.correlation import pearson as pearson
     from logitbank.analysis.stats.correlation import pearson_matrix as pearson_matrix
     from logitbank.analysis.stats.correlation import variation as variation

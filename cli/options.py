@@ -67,6 +67,14 @@ Models = Annotated[
     list[str] | None, typer.Option("--model", help="Only these models.", autocompletion=bank_models)
 ]
 Prompts = Annotated[str, typer.Option(help="Prompt set to analyse.", autocompletion=bank_prompts)]
+FromStep = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="First step of the search for change points.",
+        show_default="the first after the untrained phase",
+    ),
+]
 Table = Annotated[
     str | None, typer.Option(help="Print this table instead of all.", autocompletion=table_names)
 ]

@@ -1,7 +1,8 @@
-"""Marks over training steps: rows of tests beneath a figure, and the onset of a gap."""
+"""Marks over training steps: rows of tests beneath a figure, and the change points of a gap."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -72,13 +73,13 @@ def add_level(
     )  # fmt: skip
 
 
-def add_onset(
+def add_change_point(
     sheet: Sheet,
     places: StepPlaces,
     part: pl.DataFrame,
+    change: Mapping[str, Any],
     *,
     series: str,
-    step: int,
     colour: str,
 ) -> None:
     """A dashed line at the step from which a gap has another level, and between which it may.
@@ -86,10 +87,11 @@ def add_onset(
     Its text says what changed: the means of both levels.
     """
     ends = pl.concat([part["low"], part["high"], part["value"]]).drop_nulls().drop_nans()
-    levels = " → ".join(signed(part[f"delta_{side}"][0], ".2f") for side in ("before", "after"))
+    levels = " → ".join(signed(change[f"mean_{side}"], ".2f") for side in ("before", "after"))
+    step = change["step"]
     where, mean = f"step {step:,}:", f"mean {levels}"
     text = f"{where} {mean}"
-    first, last = part["earliest"][0], part["latest"][0]
+    first, last = change["earliest"], change["latest"]
     among = "" if first == last else f" (95 %: {first:,} to {last:,})"
     reach = floats([min(0.0, *ends), max(0.0, *ends)])
     columns = {**places.columns([step, step]), "value": reach, "told": [text + among] * 2}

@@ -8,7 +8,8 @@ GENERAL = (
     "The page is about the models and prompts that it names. Other prompts, wordings, languages "
     "and models may behave otherwise, and a number about text is no measure of harm in use.",
     "Intervals and tests hold for one checkpoint at a time. Among many checkpoints, some differ by "
-    "chance alone; a change is credible where neighbouring checkpoints agree.",
+    "chance alone. Neighbouring checkpoints share their weights, so that their agreement is no "
+    "evidence of a change.",
     "A score near zero is not the absence of bias: a model that gives no probability to any of the "
     "options has none to share out unequally. Look at ranks and probabilities too.",
 )

@@ -35,9 +35,9 @@ class Message:
     numbers: Sequence[KeyNumber]
     series: tuple[str, ...]
     """The model and run that it is about, and whatever else tells series of its figure apart."""
-    certain: bool
-    """Whether it is more than chance could make: a change of level, or an interval without the
-    value of no effect."""
+    certain: bool = False
+    """Whether it is a change that random walks seldom show. The value of one checkpoint is none: a
+    curve that only fluctuates around no effect has most of its intervals on one side of it."""
 
 
 def side(low: float | None, high: float | None, middle: float) -> Side:
@@ -58,6 +58,21 @@ def on_one_side(low: str, high: str, middle: float) -> pl.Expr:
     ends = [pl.col(name).cast(pl.Float64).fill_nan(None) for name in (low, high)]
     both = ends[0].is_not_null() & ends[1].is_not_null()
     return (both & ((ends[0] > middle) | (ends[1] < middle))).fill_null(False)
+
+
+def last_ten(values: pl.Series, form: Callable[[float], str]) -> str:
+    """`, 0.1 to 0.3 over the last 10 checkpoints`; nothing of a single one."""
+    last = values.drop_nulls().drop_nans().tail(10)
+    if len(last) < 2:
+        return ""
+    low, high = (form(float(end)) for end in (last.min(), last.max()))  # type: ignore[arg-type]
+    return f", {low} to {high} over the last {len(last)} checkpoints"
+
+
+def largest_of(table: pl.DataFrame) -> str:
+    """`, largest of 3 runs`, where a table has several."""
+    runs = table.select(SERIES).n_unique()
+    return f", largest of {runs:,} runs" if runs > 1 else ""
 
 
 def missing_text(row: Row) -> str:

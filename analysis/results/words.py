@@ -7,7 +7,6 @@ from typing import Any, overload
 import polars as pl
 
 from logitbank.analysis.frames.expected import missing_sentence
-from logitbank.analysis.stats.change_points import WANDERS
 from logitbank.analysis.stats.shares import too_few
 from logitbank.wording import signed, step_name
 
@@ -18,15 +17,6 @@ INTERVALS = (
 )
 UNTRAINED = 0
 """The step of random weights, from whose gap no percentage is given."""
-
-
-def p_against_wandering(p: float) -> str:
-    """A p value of `change_point`; `≤` where it is the least that so many curves can give.
-
-    >>> p_against_wandering(0.0312), p_against_wandering(1 / 10_001)
-    ('p = 0.031', 'p ≤ 0.0001')
-    """
-    return f"p {'≤' if p <= 1 / (WANDERS + 1) else '='} {p:.2g}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from logitbank.cli.options import (
     Banks,
     FilterFile,
     Format,
+    FromStep,
     Models,
     Out,
     Style,
@@ -57,6 +58,7 @@ def fairness(
             help="Resample occupations too; else intervals hold for these occupations.",
         ),
     ] = False,
+    from_step: FromStep = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -74,6 +76,7 @@ def fairness(
         unit=unit,
         bootstrap=bootstrap,
         resample_occupations=resample_occupations,
+        from_step=from_step,
         compare=compare,
         change=change,
     )

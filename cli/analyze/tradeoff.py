@@ -8,7 +8,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import Format, Models, Out, Style, Table, Width, once
+from logitbank.cli.options import Format, FromStep, Models, Out, Style, Table, Width, once
 
 
 def tradeoff(
@@ -60,6 +60,7 @@ def tradeoff(
     ] = "winobias",
     model: Models = None,
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
+    from_step: FromStep = None,
     out: Out = None,
     width: Width = "double",
     style: Style = None,
@@ -84,6 +85,7 @@ def tradeoff(
         prompts=prompts,
         models=model,
         bootstrap=bootstrap,
+        from_step=from_step,
         out=out,
         paper=logitbank.Paper(width, style),
     )

@@ -282,34 +282,46 @@ def test_adjustment_is_over_the_checkpoints_of_a_test():
 
 
 def test_a_shift_is_found_at_its_checkpoint_with_its_sign():
-    result = fairness_metric(random_frame(checkpoints=7, skew_from=3), bootstrap=200)
-    onset = result.onset.row(0, named=True)
-    assert (onset["onset_step"], onset["sign"], onset["last_step"]) == (4, 1, 32)
+    result = fairness_metric(random_frame(checkpoints=7, skew_from=3), bootstrap=200, from_step=0)
+    (change,) = result.change_points.iter_rows(named=True)
+    assert (change["kind"], change["step"], change["last_step"]) == ("change point", 4, 32)
+    assert change["mean_after"] > change["mean_before"]
     u = result.tests.filter((pl.col("measure") == "jsd_p") & (pl.col("test") == "mann_whitney"))
     assert u["significant"].to_list()[3:] == [True] * 4
 
 
-def test_no_shift_has_no_onset():
-    onset = fairness_metric(random_frame(checkpoints=12), bootstrap=200).onset.row(0, named=True)
-    assert (onset["onset_step"], onset["sign"], onset["checkpoints"]) == (None, None, 12)
-    assert onset["p"] > 0.05
+def test_no_shift_has_no_change_point_and_the_search_begins_after_step_0():
+    (change,) = fairness_metric(random_frame(checkpoints=12)).change_points.iter_rows(named=True)
+    assert (change["kind"], change["from_step"], change["checkpoints"]) == ("none", 1, 11)
+    assert change["p_random_walk"] > 0.05
 
 
-def test_fewer_than_six_steps_have_no_onset_to_look_for():
-    onset = fairness_metric(random_frame(checkpoints=5, skew_from=3), bootstrap=20).onset
-    assert onset.select("onset_step", "place", "p").row(0) == (None, None, None)
+def test_in_fewer_than_six_steps_no_change_point_is_looked_for():
+    changes = fairness_metric(random_frame(checkpoints=6, skew_from=3), bootstrap=20).change_points
+    assert changes.select("kind", "step", "checkpoints").rows() == [(None, None, 5)]
 
 
-def test_the_onset_may_be_at_any_step_where_resampled_sentences_have_it():
+def test_several_runs_are_adjusted_for():
+    """Holm: the smallest p counts as often as there are runs."""
+    skewed = random_frame(checkpoints=9, model="a", skew_from=5)
+    frames = [skewed, random_frame(checkpoints=9, model="b")]
+    changes = fairness_metric(pl.concat(frames), bootstrap=20).change_points
+    p = dict(changes.select("model", "p_random_walk").iter_rows())
+    assert dict(changes.select("model", "p_holm").iter_rows()) == {
+        "a": pytest.approx(2 * p["a"]), "b": pytest.approx(p["b"])
+    }  # fmt: skip
+
+
+def test_the_change_point_may_be_at_any_step_where_resampled_sentences_have_it():
     # Half of the sentences change at step 4, the others at step 8; by a little more in the former.
     z = np.random.default_rng(5).normal(0, 0.3, (12, 1, 80, 3))
     early, late = np.arange(80) % 4 < 2, np.arange(80) % 4 >= 2
     z[5:, :, early, FEMALE] -= 1.6
     z[6:, :, late, FEMALE] -= 1.5
     frame = scan_frame(z, gold=[MALE, FEMALE] * 40, sentences=[f"s{i // 2}" for i in range(80)])
-    onset = fairness_metric(frame, bootstrap=300).onset.row(0, named=True)
-    assert onset["onset_step"] in (5, 6)
-    assert (onset["earliest"], onset["latest"]) == (5, 6)
+    change = fairness_metric(frame, bootstrap=300).change_points.row(0, named=True)
+    assert change["step"] in (5, 6)
+    assert (change["earliest"], change["latest"]) == (5, 6)
 
 
 def reference_draws(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -388,7 +400,7 @@ def test_a_table_of_frames_one_by_one_is_that_of_all_together():
     parts = [frame.filter(pl.col("step") == step) for step in (0, 1, 2, 4, 8, 16, 32, 64)]
     one, many = fairness_metric(frame, bootstrap=40), fairness_metric(parts, bootstrap=40)
     assert one.tests.equals(many.tests)
-    assert one.onset.equals(many.onset)
+    assert one.change_points.equals(many.change_points)
 
 
 def test_interval_is_the_same_for_the_same_seed_and_contains_the_estimate():
@@ -609,6 +621,6 @@ def test_every_table_begins_with_its_checkpoint():
     tables = small().tables()
     assert list(tables) == [
         *("checkpoints", "average_rank", "accuracy", "jsd_parts", "gap", "change", "tests"),
-        *("comparison", "onset"),
+        *("comparison", "change_points"),
     ]
     assert all(table.columns[0] == "model" for table in tables.values())

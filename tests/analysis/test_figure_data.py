@@ -40,10 +40,10 @@ def test_jsd_table_is_the_correct_answers_with_band_and_tests(result):
     assert len(table) == 16
 
 
-def test_gap_table_has_the_interval_and_the_onset(result):
+def test_gap_table_has_the_interval_and_the_change_point(result):
     table = figure_data(result)["gap"]
     assert table["low"].to_list() == result.gap["low_scaled"].to_list()
-    assert table["onset_step"].unique().to_list() == [4]
+    assert table.drop_nulls("mean_after")["step"].to_list() == [4]
 
 
 def test_two_models_share_the_neutral_figure_and_have_their_own_others():

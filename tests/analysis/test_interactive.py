@@ -194,14 +194,14 @@ def test_filled_marks_are_small_p_values(fair: Fairness) -> None:
     assert not all(filled)
 
 
-def test_the_onset_is_a_dashed_line_at_its_step() -> None:
+def test_the_change_point_is_a_dashed_line_at_its_step() -> None:
     fair = fairness_metric(random_frame(checkpoints=9, sentences=10, skew_from=4), bootstrap=50)
     figure = interactive_figures(fair)["gap"]
     untrained, line = renderers(figure, "Line", role="mark")
     assert steps_of(line) == [8, 8]
     assert line.glyph.line_dash == [6]
-    (change,) = fair.onset.iter_rows(named=True)
-    levels = [signed(change[f"delta_{side}"], ".2f") for side in ("before", "after")]
+    (change,) = fair.change_points.iter_rows(named=True)
+    levels = [signed(change[f"mean_{side}"], ".2f") for side in ("before", "after")]
     below, text = renderers(figure, "Text", role="mark")
     assert column(text, "note") == ["", f"step 8:\nmean {levels[0]} → {levels[1]}"]
     first = fair.gap.row(0, named=True)

@@ -13,6 +13,7 @@ from logitbank.analysis.families.fairness.summary import (
     UNIT,
     fairness_summary,
 )
+from logitbank.analysis.results.changes import NOTE
 from logitbank.analysis.results.files import write_tables
 from logitbank.analysis.results.tables import json_rows
 from logitbank.errors import UsageError
@@ -76,14 +77,14 @@ def test_summary_gives_gap_interval_onset_and_cautions():
         f"At step 256 the gap is Δ = {gap['delta_scaled']:+.3f} (95 % interval "
         f"{gap['low_scaled']:+.3f} to {gap['high_scaled']:+.3f}), worse for female answers."
     ) in summary
-    before, after = (result.gap["delta_scaled"][at].mean() for at in (slice(4), slice(4, 10)))
-    (onset,) = (s for s in summary if "changes its level" in s)
-    assert onset.startswith(
-        f"The gap changes its level at step 8: mean Δ is {after - before:.3f} higher from there to "
-        "step 256 than before, "
+    before, after = (result.gap["delta_scaled"][at].mean() for at in (slice(1, 4), slice(4, 10)))
+    (change,) = (s for s in summary if s.startswith("Change point"))
+    assert change.startswith(
+        f"Change point at step 8: mean Δ rises from {before:+.3f} to {after:+.3f} (p "
     )
-    unit, intervals, *rest = summary[-len(CAUTIONS) - 3 :]
-    assert (unit, *rest) == (UNIT, ONE_RUN, *CAUTIONS)
+    assert any("before step 1 are left out of the search" in s for s in summary)
+    unit, intervals, *rest = summary[-len(CAUTIONS) - 4 :]
+    assert (unit, *rest) == (UNIT, ONE_RUN, NOTE, *CAUTIONS)
     assert "with the occupations fixed" in intervals
 
 
@@ -101,13 +102,13 @@ def test_summary_gives_the_difference_from_the_untrained_model_in_the_gaps_unit(
     assert any("Mann–Whitney at step 0, the untrained model: p = " in s for s in summary)
 
 
-def test_summary_says_that_no_change_can_be_told_from_wandering():
+def test_summary_says_what_was_tested_and_that_no_change_point_is_significant():
     summary = fairness_summary(result_of(checkpoints=10))
-    assert any("No change of the gap's level can be told from wandering" in s for s in summary)
-    few = fairness_summary(result_of(checkpoints=3))
     assert any(
-        "No change of the gap's level is looked for: 3 steps are fewer than 6." in s for s in few
+        "No change point of mean Δ is significant from step 1 to 256 (p = " in s for s in summary
     )
+    few = fairness_summary(result_of(checkpoints=3))
+    assert any("was looked for: 2 checkpoints from step 1 on are fewer than 6." in s for s in few)
 
 
 @pytest.mark.parametrize("size", [0, 1.5])

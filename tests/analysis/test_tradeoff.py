@@ -218,13 +218,12 @@ def test_a_change_of_level_is_found_in_the_curve_that_has_one() -> None:
         side((0.3 + noise[::-1]).tolist(), steps=steps), side(jump.tolist(), steps=steps)
     )
     rows = {row["curve"]: row for row in found.change_points.rows(named=True)}
-    assert (rows["delta"]["last_before"], rows["delta"]["first_after"]) == (64, 128)
-    assert rows["delta"]["p"] < 0.01
-    assert rows["delta"]["p_wander"] < 0.001
-    assert min(rows["performance"]["p"], rows["performance"]["p_wander"]) > 0.05
+    assert (rows["delta"]["kind"], rows["delta"]["step"]) == ("change point", 128)
+    assert rows["delta"]["p_random_walk"] < 0.01
+    assert rows["performance"]["p_random_walk"] > 0.05
     text = " ".join(tradeoff_summary(found))
-    assert "is between steps 64 and 128" in text
-    assert "No change of level in acc can be told from wandering" in text
+    assert "Change point at step 128: gap rises from 0.02" in text
+    assert "No change point of acc is significant from step 1 to 2,048" in text
 
 
 def test_models_are_one_where_only_the_owner_differs_or_they_are_renamed() -> None:
@@ -311,4 +310,4 @@ def test_one_common_checkpoint_is_told_without_a_change() -> None:
     text = tradeoff_summary(found)
     assert "1 checkpoint with both acc and gap, step 8; on the Pareto front: step 8; " in text[0]
     assert "no checkpoint has a smaller gap than that one" in text[1]
-    assert found.change_points["p"].to_list() == [None, None]
+    assert found.change_points["p_random_walk"].to_list() == [None, None]

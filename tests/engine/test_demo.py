@@ -53,10 +53,11 @@ def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:
 
 
 def test_the_change_is_found_at_the_first_checkpoint_after_the_switch(study: Study) -> None:
-    (onset,) = study.result.onset.iter_rows(named=True)
-    assert (onset["onset_step"], onset["sign"]) == (AFTER[0], DIRECTION)
-    assert onset["earliest"] <= AFTER[0] <= onset["latest"]
-    assert any(f"changes its level at step {AFTER[0]}" in sentence for sentence in study.summary)
+    (change,) = study.result.change_points.iter_rows(named=True)
+    assert (change["kind"], change["step"]) == ("change point", AFTER[0])
+    assert DIRECTION * (change["mean_after"] - change["mean_before"]) > 0
+    assert change["earliest"] <= AFTER[0] <= change["latest"]
+    assert any(f"Change point at step {AFTER[0]}" in sentence for sentence in study.summary)
 
 
 def test_the_change_has_the_corpus_direction(study: Study) -> None:

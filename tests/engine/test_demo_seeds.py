@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.families.fairness.baseline import DRAWS
+from logitbank.analysis.families.fairness.change_points import change_point_table
 from logitbank.analysis.families.fairness.metric import fairness_metric
-from logitbank.analysis.families.fairness.onset import onset_table
 from logitbank.engine.demo.causal import train_series
 from logitbank.engine.demo.corpus import DIRECTION, SWITCH_STEP, demo_prompts
 from logitbank.engine.extract import extract
@@ -49,7 +49,7 @@ def gaps(
     return pl.concat(parts)
 
 
-def onsets(gaps: pl.DataFrame) -> pl.DataFrame:
+def changes(gaps: pl.DataFrame) -> pl.DataFrame:
     """The table of that name, with a run for every seed."""
     series = gaps.with_columns(
         model=pl.lit("demo"),
@@ -57,16 +57,20 @@ def onsets(gaps: pl.DataFrame) -> pl.DataFrame:
         sentences=48,
         **{DRAWS: pl.lit([], pl.List(pl.Float64))},
     )
-    return onset_table(series)
+    return change_point_table(series)
 
 
 def told(gaps: pl.DataFrame) -> int:
-    """Checkpoints on neutral text that are at or after an onset."""
-    starts = onsets(gaps).select(pl.col("run").cast(pl.Int64), "onset_step")
+    """Checkpoints on neutral text that are at or after a change point."""
+    starts = (
+        changes(gaps)
+        .filter(pl.col("kind") != "none")
+        .select(pl.col("run").cast(pl.Int64), start="earliest")
+    )
     neutral = gaps.filter(pl.col("step") <= SWITCH_STEP).join(
         starts, left_on=pl.col("seed").cast(pl.Int64), right_on="run"
     )
-    return int((neutral["step"] >= neutral["onset_step"]).sum())
+    return int((neutral["step"] >= neutral["start"]).sum())
 
 
 def test_one_in_twenty_checkpoints_before_the_change_is_told_as_changed_at_most(
@@ -78,14 +82,12 @@ def test_one_in_twenty_checkpoints_before_the_change_is_told_as_changed_at_most(
 
 
 def test_the_change_is_found_for_every_seed(gaps: pl.DataFrame) -> None:
-    for row in onsets(gaps).iter_rows(named=True):
-        assert row["onset_step"] is not None, row["run"]
+    for row in changes(gaps).iter_rows(named=True):
+        assert row["kind"] in ("change point", "gradual"), row["run"]
         assert row["earliest"] <= AFTER <= row["latest"], row["run"]
-        assert row["sign"] == DIRECTION, row["run"]
+        assert DIRECTION * (row["mean_after"] - row["mean_before"]) > 0, row["run"]
 
 
 def test_a_run_that_ends_before_the_change_is_seldom_told_to_have_one(gaps: pl.DataFrame) -> None:
-    # The order of the same checkpoints is told to matter in half of the runs.
-    found = onsets(gaps.filter(pl.col("step") <= SWITCH_STEP))
-    assert found["onset_step"].is_not_null().sum() <= 1
-    assert (found["p_order"] <= FALSE_ALARMS).sum() >= 2
+    found = changes(gaps.filter(pl.col("step") <= SWITCH_STEP))
+    assert (found["kind"] != "none").sum() <= 1

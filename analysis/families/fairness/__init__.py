@@ -1,4 +1,4 @@
-"""Fairness: answers by gender, their distances, ranks, tests and onset."""
+"""Fairness: answers by gender, their distances, ranks, tests and change points."""
 
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,9 @@ def family() -> "Family[Fairness]":
                 "from_baseline_high"
             ),
             "comparison": columns("other_model option test statistic p p_bh effect significant"),
-            "onset": columns("onset_step sign p earliest latest delta_before delta_after"),
+            "change_points": columns(
+                "change kind step p_random_walk p_holm earliest latest mean_before mean_after"
+            ),
         },
         headline=fairness_headline,
         message=fairness_message,

@@ -87,10 +87,10 @@ def _gap(result: Fairness) -> Tables:
     points = result.gap.select(
         *CHECKPOINT, value="delta_scaled", low="low_scaled", high="high_scaled"
     )
-    onsets = result.onset.select(
-        *("model", "run", "onset_step", "earliest", "latest", "delta_before", "delta_after")
+    changes = result.change_points.filter(kind="change point").select(
+        *CHECKPOINT, "earliest", "latest", "mean_before", "mean_after"
     )
-    return _per_series(points.join(onsets, on=["model", "run"], how="left", maintain_order="left"))
+    return _per_series(points.join(changes, on=CHECKPOINT, how="left", maintain_order="left"))
 
 
 _TABLES = {

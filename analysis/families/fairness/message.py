@@ -1,11 +1,13 @@
 """What a fairness result says first: whom the model serves worse, since when, and by how much."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import polars as pl
 
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_change
+from logitbank.analysis.results.changes import change_text, tested
 from logitbank.analysis.results.message import (
     SERIES,
     KeyNumber,
@@ -13,33 +15,37 @@ from logitbank.analysis.results.message import (
     Side,
     checkpoint_number,
     interval_text,
-    on_one_side,
+    largest_of,
+    last_ten,
     side,
     subject_of,
     untold,
 )
-from logitbank.analysis.results.words import UNTRAINED, Row, p_against_wandering
+from logitbank.analysis.results.words import UNTRAINED, Row
+from logitbank.analysis.stats.change_points import LEVEL
 from logitbank.wording import counted, signed, step_name
 
 PEOPLE = {"male": "men", "female": "women"}
 
 
 def fairness_message(result: Fairness) -> Message | None:
-    """The largest change of the gap's level, or else the largest gap at an end of training.
+    """The largest change of the gap's course, or else the largest gap at an end of training.
 
-    None where there is no gap: no prompt has a male answer, or none has a female one.
+    A change is one that stays significant when all runs are adjusted for (Holm). None where there
+    is no gap: no prompt has a male answer, or none has a female one.
     """
     known = result.gap.filter(pl.col("gap_scaled").cast(pl.Float64).is_not_nan())
     if known.is_empty():
         return None
-    changed = result.onset.drop_nulls("onset_step")
+    changed = result.change_points.filter(
+        pl.col("kind").is_in(["change point", "gradual"]), pl.col("p_holm") <= LEVEL
+    )
     if len(changed):
-        moved = (pl.col("delta_after") - pl.col("delta_before")).abs()
+        moved = (pl.col("mean_after") - pl.col("mean_before")).abs()
         change = changed.sort(moved, descending=True).row(0, named=True)
         return _changed(result, change, _of_run(known, change))
     last = known.group_by(SERIES, maintain_order=True).last()
-    clear = on_one_side("low_scaled", "high_scaled", 0)
-    largest = last.sort(clear, "gap_scaled", descending=True).row(0, named=True)
+    largest = last.sort("gap_scaled", descending=True).row(0, named=True)
     return _at_the_end(result, largest, _of_run(known, largest))
 
 
@@ -48,46 +54,20 @@ def _of_run(table: pl.DataFrame, row: Row) -> pl.DataFrame:
 
 
 def _changed(result: Fairness, change: Row, gap: pl.DataFrame) -> Message:
-    """A change of level, which was told from wandering."""
-    before, after = change["delta_before"], change["delta_after"]
-    steps = gap.filter(pl.col("step") < change["earliest"])["step"]
-    first, last = steps[-1], change["latest"]
-    when = f"After step {first:,}" if change["earliest"] == last else (
-        f"Between step {first:,} and step {last:,}"
-    )  # fmt: skip
+    """A change that is significant against random walks."""
     subject = subject_of(change, result.checkpoints)
-    levels = f"from {signed(before, '.2f')} to {signed(after, '.2f')}"
-    now = _side_now(gap)
-    if now == "unknown":
-        few = untold(gap["sentences"][-1], "sentence")
-        told = f"the gap of {subject} changes, {levels}; {few}."
-    elif abs(after) <= abs(before):
-        told = f"{subject} comes closer to serving men and women alike: the gap goes {levels}."
-        if not set(result.labels[:2]) <= set(PEOPLE):
-            told = f"{subject} comes to have a smaller gap: it goes {levels}."
-    elif now == ("above" if after > 0 else "below"):
-        told = f"{subject} comes to serve {_whom(result, after)} worse: the gap goes {levels}."
-    else:  # the new level is a mean over checkpoints, of which the last one does not bear it out
-        told = (
-            f"the gap of {subject} changes, {levels}; at {step_name(gap['step'][-1])} it cannot be "
-            "told from zero."
-            if now == "within"
-            else f"the gap of {subject} changes, {levels}, and later its sign."
-        )
-    earlier = gap.filter(pl.col("step") < change["onset_step"])
+    text = change_text(change, f"mean Δ of {subject}", partial(signed, form=".2f"))
+    earlier = gap.filter(pl.col("step") < change["earliest"])
     largest = earlier.row(int(earlier["gap_scaled"].arg_max() or 0), named=True)
-    sure = change["earliest"] == change["latest"]
-    reach = "" if sure else f"95 %: {change['earliest']:,} to {last:,}; "
     return Message(
-        sentence=f"{when} {told}",
+        sentence=f"{text[0].upper()}{text[1:]}{_meaning(result, change, gap)}.",
         figure="gap",
         numbers=[
             _gap_now(result, gap),
             KeyNumber(
-                f"{change['onset_step']:,}",
-                "first checkpoint of the new level",
-                f"{reach}{p_against_wandering(change['p'])} against a gap that only wanders; "
-                "levels are means over checkpoints",
+                f"{change['step' if change['step'] is not None else 'earliest']:,}",
+                "first step of the change" if change["step"] is None else "change point",
+                f"{tested(change)}; levels are means over checkpoints",
             ),
             KeyNumber(
                 f"{largest['gap_scaled']:.3f}",
@@ -97,29 +77,40 @@ def _changed(result: Fairness, change: Row, gap: pl.DataFrame) -> Message:
             checkpoint_number(result.checkpoints),
         ],
         series=(change["model"], change["run"]),
-        certain=now != "unknown",
+        certain=True,
     )
 
 
-def _at_the_end(result: Fairness, row: Row, gap: pl.DataFrame) -> Message:
-    """The gap of the last checkpoint, where no change of level was found."""
-    delta, subject = row["delta_scaled"], subject_of(row, result.checkpoints)
-    now = _side_now(gap)
-    where = f"At {step_name(row['step'])}"
+def _meaning(result: Fairness, change: Row, gap: pl.DataFrame) -> str:
+    """Whom the new level is worse for, where the last checkpoint's interval bears that out."""
+    after = change["mean_after"]
+    last, now = step_name(gap["step"][-1]), _side_now(gap)
+    if now == "unknown":
+        return f"; {untold(gap['sentences'][-1], 'sentence')}"
     if now == "within":
-        sentence = f"{where} no gap of {subject} can be told from zero."
-    elif now == "unknown":
-        few = untold(row["sentences"], "sentence")
-        sentence = f"{where} the gap Δ of {subject} is {signed(delta, '.2f')}; {few}."
-    else:
-        sentence = f"{where} {subject} serves {_whom(result, delta)} worse, by a gap of "
-        sentence += f"{signed(delta, '.2f')}."
+        return f"; the interval of {last} contains 0"
+    if now != ("above" if after > 0 else "below"):
+        return f"; at {last} it has the other sign"
+    closer = ", closer to 0" if abs(after) <= abs(change["mean_before"]) else ""
+    return f"{closer}, worse for {_whom(result, after)}{largest_of(result.gap)}"
+
+
+def _at_the_end(result: Fairness, row: Row, gap: pl.DataFrame) -> Message:
+    """The gap of the last checkpoint, where no change is significant."""
+    ends = (row["low_scaled"], row["high_scaled"])
+    interval = untold(row["sentences"], "sentence")
+    if _side_now(gap) != "unknown":
+        interval = f"pointwise 95 % interval {signed(ends[0], '.2f')} to {signed(ends[1], '.2f')}"
+    sentence = (
+        f"At {step_name(row['step'])} the gap Δ of {subject_of(row, result.checkpoints)} is "
+        f"{signed(row['delta_scaled'], '.2f')} ({interval})"
+        f"{last_ten(gap['delta_scaled'], partial(signed, form='.2f'))}{largest_of(result.gap)}."
+    )
     return Message(
         sentence=sentence,
         figure="gap",
         numbers=[_gap_now(result, gap), *_range(gap), checkpoint_number(result.checkpoints)],
         series=(row["model"], row["run"]),
-        certain=now in ("above", "below"),
     )
 
 

@@ -13,9 +13,9 @@ import polars as pl
 
 from logitbank.analysis.families.fairness.axes import CHECKPOINT, Axes
 from logitbank.analysis.families.fairness.baseline import DRAWS, gender_difference, with_draws
+from logitbank.analysis.families.fairness.change_points import change_point_table
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.cube import Cube, each_cube
-from logitbank.analysis.families.fairness.onset import onset_table
 from logitbank.analysis.families.fairness.samples import samples
 from logitbank.analysis.families.fairness.significance import (
     Unit,
@@ -73,9 +73,8 @@ class Fairness(Result):
     effect size and the difference from the first checkpoint."""
     comparison: pl.DataFrame
     """Two models on neutral prompts, likewise; no rows without a second model."""
-    onset: pl.DataFrame
-    """Step from which delta has another level, with the steps that it may be; null if none can be
-    told from wandering."""
+    change_points: pl.DataFrame
+    """Change points of delta: their steps, levels and p values against random walks."""
     labels: FairnessLabels
     settings: Mapping[str, str | int | bool | None]
     """The choices that made these numbers."""
@@ -91,6 +90,7 @@ def fairness_metric(
     bootstrap: int = 1000,
     resample_occupations: bool = False,
     seed: int = 0,
+    from_step: int | None = None,
     compare: tuple[str, str] | None = None,
     expected: pl.DataFrame | None = None,
 ) -> Fairness:
@@ -121,7 +121,10 @@ def fairness_metric(
         Resample occupations too, independently of sentences. Without it, intervals hold for the
         occupations that are asked, and not for others.
     seed
-        Of the bootstrap.
+        Of the bootstrap, and of the random walks that change points are tested against.
+    from_step
+        First step of the search for change points; by default the first one after the untrained
+        phase, whose gap differs from that of step 0 by more than its own noise.
     compare
         Two models to compare on neutral prompts. By default the two in the frame, if there are
         two with a run and step in common.
@@ -193,13 +196,13 @@ def fairness_metric(
     else:
         _check_compared(compared, whole["checkpoints"], compare)
     whole["tests"] = adjusted(whole["tests"], group="measure")
-    onset = onset_table(whole["gap"], seed=seed)
+    changes = change_point_table(whole["gap"], from_step=from_step, seed=seed)
     whole["gap"] = whole["gap"].drop(DRAWS)
     return Fairness(
         **whole,
         change=change_table(whole["gap"]),
         comparison=adjusted(compared, group="option"),
-        onset=onset,
+        change_points=changes,
         labels=labels,
         settings={
             "vocab_limit": vocab_limit,
@@ -208,6 +211,7 @@ def fairness_metric(
             "bootstrap": bootstrap,
             "resampled": "sentences and occupations" if resample_occupations else "sentences",
             "seed": seed,
+            "from_step": from_step,
             "compare": " and ".join(compare) if compare else None,
         },
     )

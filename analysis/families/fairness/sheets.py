@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.drawing.marks import add_level, add_marks, add_onset, mark_panel
+from logitbank.analysis.drawing.marks import add_change_point, add_level, add_marks, mark_panel
 from logitbank.analysis.drawing.paper import COLOURS, PURPLE, WRITTEN
 from logitbank.analysis.drawing.sheet import (
     Axis,
@@ -183,8 +183,8 @@ def _gap(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
         "Gap between genders",
         f"JSD-P of {labels.female} answers minus JSD-P of {labels.male} answers."
         + (" Band: 95 % bootstrap interval over sentences." if known else "")
-        + f" Dotted{', with a grey band' if known else ''}: the untrained model. Dashed: zero, and "
-        "where the level changes, if that can be told from wandering.",
+        + f" Dotted{', with a grey band' if known else ''}: the untrained model. Dashed: zero and "
+        "the change points.",
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[Panel(axis, rules=[("y", 0)], notes=notes)],
@@ -194,8 +194,8 @@ def _gap(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
         add_curve(sheet, places, Curve(series, "", colour, part, "Gap Δ"))
         if len(first := part.filter(step=UNTRAINED)):
             add_level(sheet, places, first, series=series, name="untrained")
-        if (onset := part["onset_step"][0]) is not None:
-            add_onset(sheet, places, part, series=series, step=onset, colour=colour)
+        for change in part.drop_nulls("mean_after").iter_rows(named=True):
+            add_change_point(sheet, places, part, change, series=series, colour=colour)
     return sheet
 
 

@@ -35,6 +35,7 @@ def fairness(
     unit: Unit = "prompt",
     bootstrap: int = 1000,
     resample_occupations: bool = False,
+    from_step: int | None = None,
     compare: tuple[str, str] | None = None,
     change: tuple[int, int] | None = None,
 ) -> Study[Fairness]:
@@ -68,6 +69,7 @@ def fairness(
         unit=unit,
         bootstrap=bootstrap,
         resample_occupations=resample_occupations,
+        from_step=from_step,
         compare=compare,
         expected=expected_rows(opened, prompts, ("prompt_id", "order_seed")),
     )

@@ -7,9 +7,9 @@ import polars as pl
 from logitbank.analysis.families.fairness.message import compared
 from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.families.fairness.significance import MANN_WHITNEY, WILCOXON
-from logitbank.analysis.results.words import UNTRAINED, Summary, p_against_wandering
+from logitbank.analysis.results.changes import NOTE, change_sentences
+from logitbank.analysis.results.words import UNTRAINED, Summary
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
-from logitbank.analysis.stats.change_points import FEWEST
 from logitbank.analysis.stats.shares import too_few
 from logitbank.analysis.stats.significance import SIGNIFICANCE
 from logitbank.wording import counted, number, signed, step_name
@@ -40,8 +40,7 @@ RESAMPLED = {
 
 ONE_RUN = (
     "A test over sentences asks whether Δ is zero for this model, which it is not for untrained "
-    "weights either; whether another training run would have the same gap, one run cannot say. A "
-    "change of level is told from the course of the run alone, against a gap that only wanders."
+    "weights either; whether another training run would have the same gap, one run cannot say."
 )
 
 
@@ -68,7 +67,7 @@ def fairness_summary(result: Fairness) -> Summary:
         sentences += [prefix + text for text in _run_sentences(result, of_run, rows)]
     findings = (*sentences, *_comparison(result), *_counts(result))
     resampled = INTERVALS.format(RESAMPLED[str(result.settings["resampled"])])
-    notes = (UNIT, resampled, ONE_RUN) if result.settings["bootstrap"] else (UNIT,)
+    notes = (UNIT, resampled, ONE_RUN, NOTE) if result.settings["bootstrap"] else (UNIT, NOTE)
     return Summary(findings, notes, CAUTIONS, tuple(_missing(result)))
 
 
@@ -88,7 +87,10 @@ def _run_sentences(result: Fairness, of_run: pl.Expr, rows: pl.DataFrame) -> Ite
         yield f"At {step_name(last['step'])} the gap is {_gap(last, result)}."
     if result.settings["bootstrap"]:
         yield from _few(known)
-    yield from _onset(result.onset.filter(of_run), gap)
+    changes = result.change_points.filter(of_run)
+    if len(changes) and changes["last_step"][0] != gap["step"][0]:
+        first_step = int(gap["step"].drop_nulls()[0])
+        yield from change_sentences(changes, "mean Δ", signed, first_step=first_step)
     if len(steps := known.filter(pl.col("step").is_not_null())) > 1:
         yield from _from_first(result, of_run, steps)
     yield from _ranks(result, of_run)
@@ -123,37 +125,6 @@ def _few(gap: pl.DataFrame) -> Iterator[str]:
         least = int(str(few["sentences"].min()))
         where = "" if len(few) == len(gap) else f" at {counted(len(few), 'checkpoint')}"
         yield f"The gap has {too_few(least, 'sentence')}{where}."
-
-
-def _onset(onset: pl.DataFrame, gap: pl.DataFrame) -> Iterator[str]:
-    """When the gap's level changes, or why nothing is told of it."""
-    steps = gap.filter(pl.col("step").is_not_null())
-    unknown = int(steps["delta_nats"].is_nan().sum())
-    for row in onset.iter_rows(named=True):
-        if row["p"] is None:
-            if row["checkpoints"] > 1:
-                why = f"Δ is the same at all {row['checkpoints']} steps"
-                if row["checkpoints"] < FEWEST:
-                    why = f"{row['checkpoints']} steps are fewer than {FEWEST}"
-                elif unknown:
-                    why = f"Δ is missing at {unknown} of {row['checkpoints']} steps"
-                yield f"No change of the gap's level is looked for: {why}."
-        elif row["onset_step"] is None:
-            yield (
-                f"No change of the gap's level can be told from wandering "
-                f"({p_against_wandering(row['p'])}, {row['checkpoints']} steps)."
-            )
-        else:
-            sure = row["earliest"] == row["latest"]
-            when = "" if sure else f" (95 %: {row['earliest']:,} to {row['latest']:,})"
-            size = abs(row["delta_after"] - row["delta_before"])
-            yield (
-                f"The gap changes its level at step {row['onset_step']:,}{when}: mean Δ is "
-                f"{size:.3f} {'higher' if row['sign'] > 0 else 'lower'} from there to step "
-                f"{row['last_step']:,} than before, {signed(row['delta_before'])} → "
-                f"{signed(row['delta_after'])} ({p_against_wandering(row['p'])} against a gap "
-                "that only wanders)."
-            )
 
 
 def _from_first(result: Fairness, of_run: pl.Expr, steps: pl.DataFrame) -> Iterator[str]:

@@ -45,7 +45,9 @@ def family() -> "Family[TradeOff]":
                 "before after performance_change performance_low performance_high fairness_change "
                 "fairness_low fairness_high"
             ),
-            "change_points": columns("curve last_before first_after p_wander earliest latest"),
+            "change_points": columns(
+                "curve change kind step p_random_walk earliest latest mean_before mean_after"
+            ),
         },
         message=tradeoff_message,
     )

@@ -67,6 +67,7 @@ def tradeoff_metric(
     rename: Mapping[str, str] | None = None,
     resamples: int = 1000,
     seed: int = 0,
+    from_step: int | None = None,
 ) -> TradeOff:
     r"""Set a performance curve against a gap, checkpoint by checkpoint.
 
@@ -95,6 +96,9 @@ def tradeoff_metric(
         Models of the performance to their names in the gap.
     resamples
         Draws where a side has standard errors only; 0 gives no intervals at all.
+    from_step
+        First step of the search for change points; by default the first one after the untrained
+        phase, whose value differs from that of step 0 by more than its own noise.
 
     Raises
     ------
@@ -108,7 +112,7 @@ def tradeoff_metric(
     ----------
     Early stopping for fairness: arXiv 2506.01709. Its change of fairness is that of
     `fairness_change`. Ours: the front, the allowance, intervals, and change points
-    (`change_point`).
+    (`change_points`).
 
     Examples
     --------
@@ -138,7 +142,7 @@ def tradeoff_metric(
         tradeoff=curve_table(curves, scale),
         choices=choice_table(curves, scale, allowances if give_up is None else (give_up,)),
         pairs=pair_table(curves, scale, pair),
-        change_points=change_table(curves, seed=seed),
+        change_points=change_table(curves, from_step=from_step, seed=seed),
         settings={
             "metric": metric,
             "gap": gap_name,

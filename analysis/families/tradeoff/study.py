@@ -49,6 +49,7 @@ def tradeoff(
     lambada: str = "lambada",
     models: Sequence[str] | None = None,
     bootstrap: int = 1000,
+    from_step: int | None = None,
     out: str | Path | None = None,
     paper: Paper = PAPER,
 ) -> Study[TradeOff]:
@@ -140,6 +141,7 @@ def tradeoff(
         pair=pair,
         rename=rename,
         resamples=bootstrap,
+        from_step=from_step,
     )
     summary = tradeoff_summary(result)
     partly = partly_scored_sentences(opened, read, models)

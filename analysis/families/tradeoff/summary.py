@@ -8,8 +8,8 @@ import polars as pl
 
 from logitbank.analysis.families.tradeoff.curves import NORMAL, RESAMPLED
 from logitbank.analysis.families.tradeoff.metric import TradeOff
-from logitbank.analysis.results.words import UNTRAINED, Summary, p_against_wandering
-from logitbank.analysis.stats.change_points import WANDERING
+from logitbank.analysis.results.changes import NOTE, change_sentences
+from logitbank.analysis.results.words import UNTRAINED, Summary
 from logitbank.wording import counted, number, signed
 
 Row = Mapping[str, Any]
@@ -23,10 +23,6 @@ CAUTIONS = (
     "choice promises 6 to 16 % more fairness; look at the checkpoints beside it.",
 )
 """What the numbers do not say."""
-CHANGES = (
-    "Change points suppose levels that jump. Their p values are against curves that only wander, "
-    "each checkpoint a random step from the one before; a slow rise cannot be told from that."
-)
 KINDS = {
     RESAMPLED: "items resampled, the same ones at every checkpoint",
     NORMAL: "normal, from the standard errors given, checkpoints taken as independent",
@@ -47,7 +43,7 @@ def tradeoff_summary(result: TradeOff) -> Summary:
         f"Intervals (95 %): performance – {KINDS.get(str(kinds[0]), KINDS[None])}; gap – "
         f"{KINDS.get(str(kinds[1]), KINDS[None])}."
     )
-    return Summary(tuple(sentences), (how, CHANGES), CAUTIONS, tuple(_left_out(result.settings)))
+    return Summary(tuple(sentences), (how, NOTE), CAUTIONS, tuple(_left_out(result.settings)))
 
 
 def _left_out(settings: Mapping[str, Any]) -> Iterator[str]:
@@ -121,8 +117,9 @@ def _run_sentences(result: TradeOff, of_run: pl.Expr) -> Iterator[str]:
     choices = result.choices.filter(of_run)
     for at, row in enumerate(choices.iter_rows(named=True)):
         yield _choice(row, settings, first=at == 0)
-    for row in result.change_points.filter(of_run).iter_rows(named=True):
-        yield _change(row, settings)
+    for curve, name in (("performance", settings["metric"]), ("delta", settings["gap"])):
+        rows = result.change_points.filter(of_run, curve=curve)
+        yield from change_sentences(rows, str(name), number, first_step=steps[0])
 
 
 def _choice(row: Row, settings: Mapping[str, Any], *, first: bool) -> str:
@@ -165,38 +162,6 @@ def beside(row: Row) -> str:
         if row[name] == row[name]
     ]
     return f"; the checkpoints beside it have {' and '.join(gaps)} it" if gaps else ""
-
-
-def _change(row: Row, settings: Mapping[str, Any]) -> str:
-    name = settings["metric"] if row["curve"] == "performance" else settings["gap"]
-    if row["p"] is None:
-        return (
-            f"No change of level is looked for in {name}: it is constant, or has fewer than six "
-            "checkpoints."
-        )
-    within = (
-        f"between steps {row['last_before']:,} and {row['first_after']:,}, with a probability of "
-        f"{_percent(row['probability'])}"
-        if row["earliest"] == row["latest"]
-        else f"most likely between steps {row['last_before']:,} and {row['first_after']:,}; with "
-        f"95 % probability the new level begins at one of steps {row['earliest']:,} to "
-        f"{row['latest']:,}"
-    )
-    if row["p_wander"] > WANDERING:
-        return (
-            f"No change of level in {name} can be told from wandering "
-            f"({p_against_wandering(row['p_wander'])})."
-        )
-    fits = (
-        "one jump fits better than a straight line over the checkpoints"
-        if row["bic_over_line"] > 0
-        else "a straight line over the checkpoints fits better than one jump"
-    )
-    return (
-        f"If {name} has one level before and one after a single change, that change, from "
-        f"{number(row['mean_before'])} to {number(row['mean_after'])}, is {within} "
-        f"({p_against_wandering(row['p_wander'])} against a curve that only wanders); {fits} (BIC)."
-    )
 
 
 def _steps(steps: list[int]) -> str:

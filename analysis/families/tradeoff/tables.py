@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from logitbank.analysis.families.tradeoff.curves import Joined
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.stats.bootstrap import Interval, central_interval
-from logitbank.analysis.stats.change_points import change_point
+from logitbank.analysis.stats.change_points import CHANGE_COLUMNS, ChangeSearch
 from logitbank.errors import UsageError
 
 Flags = NDArray[np.bool_]
@@ -49,22 +49,7 @@ PAIRS = {
     "fairness_high": pl.Float64,
     "before_may_be_zero": pl.Boolean,
 }
-CHANGES = {
-    "model": pl.String,
-    "run": pl.String,
-    "curve": pl.String,
-    "checkpoints": pl.Int64,
-    "last_before": pl.Int64,
-    "first_after": pl.Int64,
-    "mean_before": pl.Float64,
-    "mean_after": pl.Float64,
-    "p": pl.Float64,
-    "p_wander": pl.Float64,
-    "probability": pl.Float64,
-    "earliest": pl.Int64,
-    "latest": pl.Int64,
-    "bic_over_line": pl.Float64,
-}
+CHANGES = {"model": pl.String, "run": pl.String, "curve": pl.String, **CHANGE_COLUMNS}
 
 
 class Scale(NamedTuple):
@@ -273,23 +258,16 @@ def _pair(one: Joined, scale: Scale, before: int, after: int) -> tuple[Any, ...]
     )
 
 
-def change_table(curves: Sequence[Joined], *, seed: int) -> pl.DataFrame:
-    """The change of level of each curve; nulls where there is none to look for."""
-    rows: list[tuple[Any, ...]] = []
-    for one in curves:
-        for name, values in (("performance", one.performance), ("delta", one.delta)):
-            head = (one.model, one.run, name, len(values))
-            change = change_point(values, seed=seed)
-            if change is None:
-                rows.append((*head, *([None] * (len(CHANGES) - len(head)))))
-                continue
-            rows.append(
-                (
-                    *head,
-                    *(one.steps[change.at - 1], one.steps[change.at]),
-                    *(change.mean_before, change.mean_after),
-                    *(change.p, change.p_wander, change.probability),
-                    *(one.steps[change.first], one.steps[change.last], change.bic_over_line),
-                )
-            )
-    return pl.DataFrame(rows, schema=CHANGES, orient="row")
+def change_table(curves: Sequence[Joined], *, from_step: int | None, seed: int) -> pl.DataFrame:
+    """The change points of each curve."""
+    search = ChangeSearch(from_step=from_step, seed=seed)
+    rows = [
+        {"model": one.model, "run": one.run, "curve": name, **row}
+        for one in curves
+        for name, values, draws in (
+            ("performance", one.performance, one.performance_draws),
+            ("delta", one.delta, one.delta_draws),
+        )
+        for row in search.rows(one.steps, values, draws)
+    ]
+    return pl.DataFrame(rows, schema=CHANGES)

@@ -102,7 +102,7 @@ def test_p_is_at_least_that_of_walks_that_are_drawn_and_split_one_by_one() -> No
     least = ((drawn - drawn.mean(axis=0)) / drawn.std(axis=0)).min(axis=1)
     own = ((statistics(values) - drawn.mean(axis=0)) / drawn.std(axis=0)).min()
     share = float((least <= own).mean())
-    assert share < 0.1
+    assert 0.1 < share < 0.5
     assert found_in(values).p_random_walk >= share - 0.015
 
 
@@ -207,14 +207,15 @@ def test_p_does_not_depend_on_the_seed_nor_on_what_was_tested_before() -> None:
     curves = 4.2 * (np.arange(24) >= 12) + rng.normal(size=(25, 24))
     walks, others = Walks(np.arange(24)), Walks(np.arange(24), seed=1)
     found = [found_in(y, walks=walks) for y in curves]
-    near = [at for at, one in enumerate(found) if 0.03 < one.p_random_walk < 0.08]
-    assert near
-    for at in near:
-        assert found[at].p_error < 0.003
-        assert found_in(curves[at]).p_random_walk == found[at].p_random_walk
-        other = found_in(curves[at], walks=others)
-        error = math.hypot(other.p_error, found[at].p_error)
-        assert abs(other.p_random_walk - found[at].p_random_walk) < 5 * error
+    assert found_in(curves[-1]).p_random_walk == found[-1].p_random_walk
+    told = [one.p_random_walk <= 0.05 for one in found]
+    assert 0 < sum(told) < len(told)
+    for y, one in zip(curves, found, strict=True):
+        # Either p is clearly on one side, or it is from 100,000 walks.
+        assert abs(one.p_random_walk - 0.05) > 4 * one.p_error or one.p_error < 0.0008
+        other = found_in(y, walks=others)
+        error = math.hypot(other.p_error, one.p_error)
+        assert abs(other.p_random_walk - one.p_random_walk) < 5 * error + 0.001
 
 
 def test_location_and_scale_do_not_matter() -> None:

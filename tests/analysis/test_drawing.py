@@ -187,11 +187,11 @@ def test_filled_marks_are_small_p_values_on_paper() -> None:
 
 
 def test_the_change_point_of_a_gap_is_drawn_with_where_it_may_be() -> None:
-    result = fairness_metric(random_frame(checkpoints=9, sentences=10, skew_from=4), bootstrap=50)
+    result = fairness_metric(random_frame(checkpoints=14, sentences=20, skew_from=7), bootstrap=50)
     figure = figures(result)["gap"]
     head = result.change_points.row(0, named=True)
     levels = [signed(head[f"mean_{side}"], ".2f") for side in ("before", "after")]
-    assert f"step 8: mean {levels[0]} → {levels[1]}" in texts_of(figure)
+    assert f"step 64: mean {levels[0]} → {levels[1]}" in texts_of(figure)
     bands = [trace for trace in sheets_of(result)["gap"].traces if trace.band and not trace.told]
     steps = [[int(step) for step in trace.columns["step"]] for trace in bands]
     assert steps == ([[head["earliest"], head["latest"]]] if head["earliest"] != head["latest"]

@@ -24,7 +24,7 @@ from tests.support.browser import Opened
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a gap that changes its level."""
     folder = tmp_path_factory.mktemp("first")
-    bank = make_bank(folder / "b.zarr", skew_from=4, steps=9)
+    bank = make_bank(folder / "b.zarr", skew_from=7, steps=14)
     describe(bank, title="a title", licence="CC0", citation="Doe (2026)")
     return report(bank, folder / "b.html", bootstrap=50)
 
@@ -71,7 +71,7 @@ def test_sentence_figure_and_numbers_are_on_the_first_screen(
     )
     opened.page.wait_for_selector("#message .plot[data-drawn]")
     sentence = opened.page.locator(".message")
-    assert re.match(r"(After|Between) step \d+.* the model comes to serve ", sentence.inner_text())
+    assert re.match(r"Change point at step \d+.* rises from ", sentence.inner_text())
     plot = opened.page.locator("figure .plot").first.bounding_box()
     assert plot is not None
     assert plot["y"] + plot["height"] < height

@@ -195,20 +195,20 @@ def test_filled_marks_are_small_p_values(fair: Fairness) -> None:
 
 
 def test_the_change_point_is_a_dashed_line_at_its_step() -> None:
-    fair = fairness_metric(random_frame(checkpoints=9, sentences=10, skew_from=4), bootstrap=50)
+    fair = fairness_metric(random_frame(checkpoints=14, sentences=20, skew_from=7), bootstrap=50)
     figure = interactive_figures(fair)["gap"]
     untrained, line = renderers(figure, "Line", role="mark")
-    assert steps_of(line) == [8, 8]
+    assert steps_of(line) == [64, 64]
     assert line.glyph.line_dash == [6]
     (change,) = fair.change_points.iter_rows(named=True)
     levels = [signed(change[f"mean_{side}"], ".2f") for side in ("before", "after")]
     below, text = renderers(figure, "Text", role="mark")
-    assert column(text, "note") == ["", f"step 8:\nmean {levels[0]} → {levels[1]}"]
+    assert column(text, "note") == ["", f"step 64:\nmean {levels[0]} → {levels[1]}"]
     first = fair.gap.row(0, named=True)
     assert column(below, "note") == ["", "untrained"]
-    assert steps_of(untrained) == [0, 128]
+    assert steps_of(untrained) == [0, 4096]
     assert column(untrained) == pytest.approx([first["delta_scaled"]] * 2, rel=1e-5)
-    (band,) = [one for one in renderers(figure, "VArea") if steps_of(one) == [0, 128]]
+    (band,) = [one for one in renderers(figure, "VArea") if steps_of(one) == [0, 4096]]
     assert column(band, "low") == pytest.approx([first["low_scaled"]] * 2, rel=1e-5)
     assert column(band, "high") == pytest.approx([first["high_scaled"]] * 2, rel=1e-5)
 

@@ -44,12 +44,18 @@ def with_gap(made: Fairness, deltas: tuple[float, ...], *, half: float = 0.01) -
     return replace(made, gap=gap)
 
 
+CHANGE = {
+    "kind": "change point", "step": 20, "earliest": 20, "latest": 20, "p_random_walk": 0.0021,
+    "p_error": 0.0004, "p_holm": 0.0021,
+}  # fmt: skip
+
+
 def with_change(made: Fairness, **about: Any) -> Fairness:
-    row = {"onset_step": 20, "sign": 1, "p": 0.002, "earliest": 20, "latest": 20, **about}
-    onset = made.onset.with_columns(
-        pl.lit(value).cast(made.onset.schema[name]).alias(name) for name, value in row.items()
+    changes = made.change_points.with_columns(
+        pl.lit(value).cast(made.change_points.schema[name]).alias(name)
+        for name, value in {**CHANGE, **about}.items()
     )
-    return replace(made, onset=onset)
+    return replace(made, change_points=changes)
 
 
 def said(result: Fairness) -> Message:
@@ -58,11 +64,11 @@ def said(result: Fairness) -> Message:
     return message
 
 
-def test_a_change_of_level_is_the_message_with_its_step_and_both_levels(made: Fairness) -> None:
+def test_a_change_point_is_the_message_with_its_step_and_both_levels(made: Fairness) -> None:
     result = with_gap(made, (0.02, -0.05, 0.70, 0.72))
-    message = said(with_change(result, delta_before=-0.015, delta_after=0.714))
+    message = said(with_change(result, mean_before=-0.015, mean_after=0.714))
     assert message.sentence == (
-        "After step 10 the model comes to serve women worse: the gap goes from −0.01 to +0.71."
+        "Change point at step 20: mean Δ of the model rises from −0.01 to +0.71, worse for women."
     )
     assert message.certain
     assert (message.figure, message.series) == ("gap", ("toy", "main"))
@@ -76,58 +82,56 @@ def test_a_change_of_level_is_the_message_with_its_step_and_both_levels(made: Fa
         ),
         (
             "20",
-            "first checkpoint of the new level",
-            "p = 0.002 against a gap that only wanders; levels are means over checkpoints",
+            "change point",
+            "p = 0.0021 ± 0.0004, random-walk null; levels are means over checkpoints",
         ),
         ("0.050", "largest gap before", "at step 10; 0.020 untrained"),
         ("4", "checkpoints", "1 run, steps 0 to 30"),
     ]
 
 
-def test_a_step_that_is_not_sure_is_an_interval_and_a_smaller_gap_no_harm(made: Fairness) -> None:
+def test_a_step_that_is_not_sure_is_an_interval_and_a_smaller_gap_is_closer(made: Fairness) -> None:
     result = with_gap(made, (-0.6, -0.6, -0.1, -0.1))
-    change = {"sign": 1, "delta_before": -0.6, "delta_after": -0.1, "latest": 30}
-    message = said(with_change(result, **change))
-    assert message.sentence == (
-        "Between step 10 and step 30 the model comes closer to serving men and women alike: the "
-        "gap goes from −0.60 to −0.10."
+    change = {"mean_before": -0.6, "mean_after": -0.1, "latest": 30}
+    assert said(with_change(result, **change)).sentence == (
+        "Change point at step 20 (95 %: 20 to 30): mean Δ of the model rises from −0.60 to −0.10, "
+        "closer to 0, worse for men."
     )
-    assert message.numbers[1].rests_on.startswith("95 %: 20 to 30; p = 0.002 ")
+    gradual = said(with_change(result, **change, kind="gradual", step=None))
+    assert gradual.sentence.startswith(
+        "Mean Δ of the model rises gradually between steps 20 and 30, from −0.60 to −0.10"
+    )
 
 
 @pytest.mark.parametrize(
-    ("deltas", "half", "sentence", "certain"),
+    ("deltas", "half", "sentence"),
     [
-        ((0.1, 0.2, 0.1, -0.3), 0.1, "the model serves men worse, by a gap of −0.30.", True),
-        ((0.1, 0.2, 0.1, 0.05), 0.1, "no gap of the model can be told from zero.", False),
-        ((0.1, 0.2, 0.1, 0.05), float("nan"), "the gap Δ of the model is +0.05; "
-         "no interval was made that would tell that from chance.", False),
+        ((0.1, 0.2, 0.1, -0.3), 0.1, "−0.30 (pointwise 95 % interval −0.40 to −0.20), −0.30 to "
+         "+0.20 over the last 4 checkpoints."),
+        ((0.1, 0.2, 0.1, 0.05), nan, "+0.05 (no interval was made that would tell that from "
+         "chance), +0.05 to +0.20 over the last 4 checkpoints."),
     ],
 )  # fmt: skip
-def test_without_a_change_the_last_checkpoint_is_the_message(
-    made: Fairness, deltas: tuple[float, ...], half: float, sentence: str, certain: bool
+@pytest.mark.parametrize("about", [{"kind": None}, {"kind": "none"}, {"p_holm": 0.08}])
+def test_without_a_change_the_last_checkpoint_is_the_message_with_the_range_of_the_last_ten(
+    made: Fairness, deltas: tuple[float, ...], half: float, sentence: str, about: dict[str, Any]
 ) -> None:
-    none = made.onset.with_columns(onset_step=pl.lit(None, pl.Int64))
-    message = said(replace(with_gap(made, deltas, half=half), onset=none))
-    assert message.sentence == f"At step 30 {sentence}"
-    assert message.certain == certain
+    message = said(with_change(with_gap(made, deltas, half=half), **about))
+    assert message.sentence == f"At step 30 the gap Δ of the model is {sentence}"
+    assert not message.certain
     assert message.numbers[1][:2] == (f"{max(map(abs, deltas)):.3f}", "largest gap")
 
 
 def test_a_change_claims_no_direction_that_the_last_interval_does_not_have(made: Fairness) -> None:
-    change = {"delta_before": -0.015, "delta_after": 0.03}
+    change = {"mean_before": -0.015, "mean_after": 0.03}
     near = said(with_change(with_gap(made, (0.0, 0.0, 0.03, 0.03), half=0.05), **change))
-    assert near.sentence == (
-        "After step 10 the gap of the model changes, from −0.01 to +0.03; at step 30 it cannot be "
-        "told from zero."
-    )
+    assert near.sentence.endswith("from −0.01 to +0.03; the interval of step 30 contains 0.")
     turned = said(with_change(with_gap(made, (0.0, 0.0, 0.1, -0.04)), **change))
-    assert turned.sentence.endswith("changes, from −0.01 to +0.03, and later its sign.")
-    bare = with_gap(made, (0.0, 0.0, 0.03, 0.03), half=float("nan"))
+    assert turned.sentence.endswith("from −0.01 to +0.03; at step 30 it has the other sign.")
+    bare = with_gap(made, (0.0, 0.0, 0.03, 0.03), half=nan)
     few = replace(bare, gap=bare.gap.with_columns(sentences=pl.lit(4)))
     message = said(with_change(few, **change))
     assert message.sentence.endswith("; 4 sentences are too few to tell that from chance.")
-    assert not message.certain
 
 
 def test_a_run_without_an_interval_does_not_go_before_one_that_has_one() -> None:
@@ -153,7 +157,7 @@ def test_too_few_for_an_interval_are_said_to_be_so(end: float | None) -> None:
     checkpoints, empty = table.select("model", "run", "step", missing=0), pl.DataFrame()
     messages = [
         crows_pairs_message(CrowsPairs(table, checkpoints, {})),
-        stereotype_message(StereotypeAccuracy(table, empty, empty, empty, {})),
+        stereotype_message(StereotypeAccuracy(table, empty, {})),
         lambada_message(Lambada(table, checkpoints, {})),
     ]
     told = [
@@ -173,8 +177,8 @@ def test_too_few_for_an_interval_are_said_to_be_so(end: float | None) -> None:
 def test_answers_of_other_names_are_quoted_and_of_models_the_one_is_named(made: Fairness) -> None:
     labels = FairnessLabels("er", "sie", "unklar")
     result = replace(with_gap(made, (0.1, 0.1, 0.5, 0.5)), labels=labels)
-    change = {"delta_before": 0.1, "delta_after": 0.5}
-    assert "comes to serve “sie” worse" in said(with_change(result, **change)).sentence
+    change = {"mean_before": 0.1, "mean_after": 0.5}
+    assert "worse for “sie”" in said(with_change(result, **change)).sentence
     frames = [random_frame(checkpoints=3, sentences=10, model=name) for name in ("a", "b")]
     two = fairness_metric(pl.concat(frames), bootstrap=20)
     gap = two.gap.with_columns(
@@ -182,7 +186,10 @@ def test_answers_of_other_names_are_quoted_and_of_models_the_one_is_named(made: 
         for name in ("delta_scaled", "gap_scaled", "low_scaled", "high_scaled")
     )
     message = said(replace(two, gap=gap))
-    assert message.sentence == "At step 2 b serves women worse, by a gap of +0.40."
+    assert message.sentence == (
+        "At step 2 the gap Δ of b is +0.40 (pointwise 95 % interval +0.40 to +0.40), +0.40 to "
+        "+0.40 over the last 3 checkpoints, largest of 2 runs."
+    )
     assert message.series == ("b", "main")
     assert message.numbers[-1] == ("6", "checkpoints", "2 models, 2 runs, steps 0 to 2")
 
@@ -276,7 +283,7 @@ def test_stereotype_accuracy_says_how_often_the_stereotype_is_given(
     table = levels(accuracy=shares, low=[s - 0.05 for s in shares], high=[s + 0.05 for s in shares])
     table = table.with_columns(measure=pl.lit("sa"), type=2, sentences=396, missing=2)
     none = pl.DataFrame()
-    message = stereotype_message(StereotypeAccuracy(table, none, none, none, {}))
+    message = stereotype_message(StereotypeAccuracy(table, none, {}))
     assert message is not None
     assert message.sentence == f"At step 1,000 the model {said}"
     assert message.numbers[0].rests_on.endswith("; 396 sentences, 2 missing")

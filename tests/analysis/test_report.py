@@ -17,6 +17,7 @@ from logitbank.analysis.results.changes import NOTE
 from logitbank.analysis.results.files import write_tables
 from logitbank.analysis.results.tables import json_rows
 from logitbank.errors import UsageError
+from logitbank.wording import signed
 from tests.support.fairness_cases import random_frame, scan_frame
 
 
@@ -78,9 +79,9 @@ def test_summary_gives_gap_interval_onset_and_cautions():
         f"{gap['low_scaled']:+.3f} to {gap['high_scaled']:+.3f}), worse for female answers."
     ) in summary
     before, after = (result.gap["delta_scaled"][at].mean() for at in (slice(1, 4), slice(4, 10)))
-    (change,) = (s for s in summary if s.startswith("Change point"))
+    (change,) = (s for s in summary if s.startswith("Change point at"))
     assert change.startswith(
-        f"Change point at step 8: mean Δ rises from {before:+.3f} to {after:+.3f} (p "
+        f"Change point at step 8: mean Δ rises from {signed(before)} to {signed(after)} (p = "
     )
     assert any("before step 1 are left out of the search" in s for s in summary)
     unit, intervals, *rest = summary[-len(CAUTIONS) - 4 :]
@@ -124,7 +125,7 @@ def test_summary_of_a_gap_that_is_the_same_everywhere_names_no_largest(size):
     gap = f"{result.gap['gap_scaled'][0]:.3f}"
     assert (gap == "0.000") == (size == 0)
     assert f"The gap is {gap}, to three decimals, at all 8 checkpoints." in text
-    assert "No change of the gap's level is looked for: Δ is the same at all 8 steps." in text
+    assert "No change point of mean Δ was looked for: it is constant" in text
     same = f"At step 107 the gap is to three decimals the same as at step 100: {gap} → {gap}; "
     assert f"{same}Δ moved by 0.000." in text
     assert ("Δ = 0.000.\n" in text) == (size == 0)
@@ -137,9 +138,9 @@ def test_summary_of_a_gap_that_is_the_same_everywhere_names_no_largest(size):
 
 def test_summary_says_which_steps_have_no_gap_to_look_at():
     frame = random_frame(checkpoints=8, sentences=12, steps=range(8))
-    holes = frame.filter((pl.col("step") != 0) | (pl.col("answer") != "female"))
+    holes = frame.filter((pl.col("step") != 4) | (pl.col("answer") != "female"))
     text = "\n".join(fairness_summary(fairness_metric(holes, bootstrap=20)))
-    assert "No change of the gap's level is looked for: Δ is missing at 1 of 8 steps." in text
+    assert "was looked for: it is constant, or missing at a checkpoint." in text
     assert "nan" not in text
 
 

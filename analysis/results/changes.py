@@ -61,7 +61,7 @@ def change_sentences(
         The first step of the curve, from which the search may begin later.
     """
     begin = rows["from_step"][0] if len(rows) else None
-    if begin is not None and begin > first_step:
+    if begin is not None and begin > first_step and rows["kind"][0] is not None:
         yield (
             f"Checkpoints before step {begin:,} are left out of the search for changes of {what} "
             "(untrained phase, or `from_step`)."
@@ -83,5 +83,5 @@ def change_sentences(
 def _untested(row: Row) -> str:
     if row["checkpoints"] < FEWEST:
         since = "" if row["from_step"] is None else f" from step {row['from_step']:,} on"
-        return f"{row['checkpoints']} checkpoints{since} are fewer than {FEWEST}"
+        return f"there are fewer than {FEWEST} checkpoints{since} ({row['checkpoints']})"
     return "it is constant, or missing at a checkpoint"

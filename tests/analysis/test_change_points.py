@@ -249,6 +249,5 @@ def test_sentences_say_what_was_found_and_deny_nothing_that_was_not_tested() -> 
     assert gradual.startswith("The gap rises gradually between steps 30 and 50, from 0.1 to 0.5 ")
     (none,) = sentences([{"kind": "none", **place, **test, **about}])
     assert none.startswith("No change point of the gap is significant from step 0 to 90 (p = ")
-    left_out, untested = sentences([{**about, "from_step": 60, "checkpoints": 4}])
-    assert left_out.startswith("Checkpoints before step 60 are left out of the search")
-    assert untested.endswith("was looked for: 4 checkpoints from step 60 on are fewer than 6.")
+    (untested,) = sentences([{**about, "from_step": 60, "checkpoints": 4}])
+    assert untested.endswith("looked for: there are fewer than 6 checkpoints from step 60 on (4).")

@@ -109,7 +109,7 @@ def test_summary_says_what_was_tested_and_that_no_change_point_is_significant():
         "No change point of mean Δ is significant from step 1 to 256 (p = " in s for s in summary
     )
     few = fairness_summary(result_of(checkpoints=3))
-    assert any("was looked for: 2 checkpoints from step 1 on are fewer than 6." in s for s in few)
+    assert any("there are fewer than 6 checkpoints from step 1 on (2)." in s for s in few)
 
 
 @pytest.mark.parametrize("size", [0, 1.5])

@@ -50,7 +50,7 @@ def family() -> "Family[Fairness]":
             ),
             "comparison": columns("other_model option test statistic p p_bh effect significant"),
             "change_points": columns(
-                "change kind step p_random_walk p_holm earliest latest mean_before mean_after"
+                "change kind p_random_walk p_holm earliest latest mean_before mean_after"
             ),
         },
         headline=fairness_headline,

@@ -46,7 +46,7 @@ def family() -> "Family[TradeOff]":
                 "fairness_low fairness_high"
             ),
             "change_points": columns(
-                "curve change kind step p_random_walk earliest latest mean_before mean_after"
+                "curve change kind p_random_walk earliest latest mean_before mean_after"
             ),
         },
         message=tradeoff_message,

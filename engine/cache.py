@@ -10,5 +10,6 @@ def user_cache(name: str) -> Path:
 
 
 def offline() -> bool:
-    """Whether `HF_HUB_OFFLINE` forbids the network."""
-    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+    """Whether `HF_HUB_OFFLINE` or `TRANSFORMERS_OFFLINE` forbids the network."""
+    value = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
+    return value.upper() in {"1", "ON", "YES", "TRUE"}

@@ -4,12 +4,13 @@ Downloads run in threads of their own, and the weights that run next are read in
 disk budget, downloads go to a folder of this run, and each is deleted when its checkpoint is done.
 """
 
+import fcntl
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import socket
+import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -56,37 +57,32 @@ class _DiskBudget:
     def __init__(
         self, checkpoints: Sequence[Checkpoint], hub: Hub, limit: int, *, legacy: bool
     ) -> None:
-        root, prefix = hub.cache_dir / "logitbank", f"run-{socket.gethostname()}-"
-        root.mkdir(parents=True, exist_ok=True)
-        for left in root.glob(f"{prefix}*"):  # by runs on this machine that were killed
-            if not Path("/proc", left.name.removeprefix(prefix).partition("-")[0]).exists():
-                shutil.rmtree(left, ignore_errors=True)
-        self._root = root / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
-        self._limit = limit
-        self.folders: dict[int, Path] = {}
-        """Where each checkpoint is downloaded to that is not in the cache."""
-        self._sizes: dict[Path, int] = {}
-        self._users: dict[Path, set[int]] = {}
-        self.locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
+        names, sizes = dict[int, str](), dict[str, int]()
         hub.list_all(c.source for c in checkpoints if isinstance(c.source, HubSource))
         for index, checkpoint in enumerate(checkpoints):
+            if not isinstance(source := checkpoint.source, HubSource):
+                continue
             with suppress(SuiteError):  # raised when it is fetched
-                self._add(index, checkpoint, hub, legacy=legacy)
-
-    def _add(self, index: int, checkpoint: Checkpoint, hub: Hub, *, legacy: bool) -> None:
-        source = checkpoint.source
-        if isinstance(source, LocalSource) or not hub.missing(source, legacy=legacy):
-            return
-        files = hub.needed(source, legacy=legacy)
-        folder = self._root / hashlib.sha256(repr(sorted(files)).encode()).hexdigest()[:16]
-        self.folders[index], size = folder, sum(file.size for file in files)
-        self._sizes[folder] = size
-        if size > self._limit:
-            raise UsageError(
-                f"the files of {checkpoint.id} take {readable_bytes(size)} and --disk-budget is "
-                f"{readable_bytes(self._limit)}; give at least {readable_bytes(size)}, or twice "
-                "that to download the next checkpoint while one runs"
-            )
+                if hub.missing(source, legacy=legacy):
+                    files = sorted(hub.needed(source, legacy=legacy))
+                    names[index] = hashlib.sha256(repr(files).encode()).hexdigest()[:16]
+                    size = sizes[names[index]] = sum(file.size for file in files)
+                    _check_size(checkpoint, size, limit)
+        # Of this machine's runs alone: not every file system locks across machines.
+        root, prefix = hub.cache_dir / "logitbank", f"run-{socket.gethostname()}-"
+        root.mkdir(parents=True, exist_ok=True)
+        for left in root.glob(f"{prefix}*/"):
+            _remove_unlocked(left)
+        handle, lock = tempfile.mkstemp(".lock", prefix, root)
+        self._lock, self._root = os.fdopen(handle), Path(lock).with_suffix("")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._root.mkdir()  # whoever sees the folder finds it locked
+        self._limit = limit
+        self.folders = {index: self._root / name for index, name in names.items()}
+        """Where each checkpoint is downloaded to that is not in the cache."""
+        self._sizes = {self._root / name: size for name, size in sizes.items()}
+        self._users: dict[Path, set[int]] = {}
+        self.locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
 
     def take(self, index: int) -> bool:
         """Reserve what a checkpoint needs; False if that is more than the budget has left."""
@@ -108,7 +104,26 @@ class _DiskBudget:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
-        shutil.rmtree(self._root, ignore_errors=True)
+        self._lock.close()
+        _remove_unlocked(self._root)
+
+
+def _check_size(checkpoint: Checkpoint, size: int, limit: int) -> None:
+    if size > limit:
+        raise UsageError(
+            f"the files of {checkpoint.id} take {readable_bytes(size)} and --disk-budget is "
+            f"{readable_bytes(limit)}; give at least {readable_bytes(size)}, or twice that to "
+            "download the next checkpoint while one runs"
+        )
+
+
+def _remove_unlocked(folder: Path) -> None:
+    """Delete the folder of a run that is over: its lock is free."""
+    lock = folder.with_name(f"{folder.name}.lock")
+    with lock.open("a") as file, suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.unlink(missing_ok=True)
 
 
 class Prefetcher:

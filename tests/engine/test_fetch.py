@@ -1,6 +1,5 @@
 """Downloads: several at once, some ahead, within a budget, and only what is not there."""
 
-import os
 import re
 import socket
 import threading
@@ -335,15 +334,17 @@ def test_a_download_that_failed_makes_room(hub: Hub, server: HubServer) -> None:
 
 
 def test_what_a_killed_run_left_is_deleted_by_the_next(hub: Hub) -> None:
-    mine = f"run-{socket.gethostname()}"
-    dead, alive = (
-        hub.cache_dir / "logitbank" / f"{mine}-{pid}-ab" for pid in (2**22 + 1, os.getpid())
-    )
-    for folder in (dead, alive):
-        folder.mkdir(parents=True)
-    with prefetcher(hub, budget=CHECKPOINT_BYTES):
-        assert not dead.exists()
-    assert alive.exists(), "another run uses it"
+    """A run that is killed holds its lock no more; one that goes on does."""
+    root = hub.cache_dir / "logitbank"
+    killed = root / f"run-{socket.gethostname()}-killed"
+    killed.mkdir(parents=True)
+    killed.with_name(f"{killed.name}.lock").touch()
+    with prefetcher(hub, budget=CHECKPOINT_BYTES) as alive:
+        assert not killed.exists()
+        folder = alive.folder(0)
+        with prefetcher(hub, budget=CHECKPOINT_BYTES):
+            assert folder.is_dir(), "another run uses it"
+    assert list(root.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -92,3 +92,5 @@ class Prepared:
     keep: Keep
     dtype: Dtype
     """What is kept of a row, which the extraction may have left open."""
+    special_tokens: Mapping[str, str]
+    """The special tokens before the first text of each prompt set, for provenance."""

@@ -28,7 +28,6 @@ from logitbank.engine.plan.plan import (
 )
 from logitbank.engine.plan.sooner import sooner_engine
 from logitbank.engine.plan.task import fitted_settings
-from logitbank.engine.prompts.files.misspelt import misspelt_columns, misspelt_message
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.tokenized import TokenizedPrompts
@@ -60,7 +59,7 @@ def prepare(
     config = ModelConfig.read(first)  # before others read it: they believe its sizes
     check_variants(extraction, first)
     check_fields(first, trust_remote_code=extraction.settings.trust_remote_code)
-    tokenizer = Tokenizer.load(tokenizer_folder(first))
+    tokenizer = Tokenizer.load(tokenizer_folder(first)).for_task(config.task)
     wanted, skipped = _with_head(extraction, config, first)
     tokenized = tuple(prompts.tokenize(tokenizer) for prompts in wanted)
     for prompts in tokenized:
@@ -127,18 +126,12 @@ def prepare(
     return Prepared(
         *(plan, requested, tables, tokenizer, first, settings),
         adapters=extraction.adapters,
-        notes=skipped + notes + _misspelt(wanted) + tuple(n for p in tokenized for n in p.notes),
+        notes=skipped + notes + tuple(n for p in tokenized for n in p.notes),
         keep=extraction.keep,
         dtype=extraction.dtype,
-    )
-
-
-def _misspelt(sets: Sequence[PromptSet | SequenceSet]) -> tuple[str, ...]:
-    """A line for each column of a set that is spelt almost like a field of prompt files."""
-    return tuple(
-        f"{each.name}: {misspelt_message(column, field)}"
-        for each in sets
-        for column, field in misspelt_columns(p.columns for p in each.prompts).items()
+        special_tokens={
+            prompts.name: tokenizer.opening_of(prompts.queries[0].ids) for prompts in tokenized
+        },
     )
 
 

@@ -86,12 +86,9 @@ def _task(prompts: Sequence[TokenizedPrompts], config: ModelConfig) -> Task:
         )
     ((task, where),) = tasks.items()
     if config.task is not None and config.task != task:
-        what = "a [MASK] and the model predicts next tokens"
-        if task == "causal":
-            what = "no [MASK] and the model is a masked one"
         raise PromptError(
-            f"{where} has {what} ({', '.join(config.architectures)}); choose other prompts or "
-            "another suite"
+            f"{where} is for a {task} model, and this is a {config.task} one "
+            f"({', '.join(config.architectures)}); choose other prompts or another suite"
         )
     return task
 

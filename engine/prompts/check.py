@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from typing import Literal
 
-from logitbank.engine.prompts.encoded import Encoded, Remark, joined
+from logitbank.engine.prompts.encoded import Encoded, OptionTokens, Remark
 from logitbank.engine.prompts.files.misspelt import misspelt_columns, misspelt_message
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sentences import SentenceTokens
@@ -36,6 +37,8 @@ class Finding:
 
 _OPENING = "([{<\"'“‘«/-_"
 """A word may follow these without a space."""
+_BATCH = 10_000
+"""Texts that are encoded at once; the ids of all would fill memory."""
 
 
 def check_prompts(
@@ -52,20 +55,24 @@ def check_prompts(
     PromptError
         Everything is left out for this tokenizer.
     """
+    encoded = None if tokenizer is None else prompt_set.encoded(tokenizer)
+    errors: list[Remark] = []
+    if encoded is not None:
+        errors = [*encoded.problems(), *_length_remarks(encoded, max_length)]
+    return told_once([*errors, *remarks(prompt_set, encoded)])
+
+
+def remarks(prompt_set: PromptSet, encoded: Encoded | None) -> Iterator[Remark]:
+    """What the author of these prompts may not have meant, in the ids of a tokenizer if given."""
     prompts = prompt_set.prompts
     absent = [] if any(p.options for p in prompts) else ["options"]
     absent += [] if any(p.answer for p in prompts) else ["answer"]
-    remarks: list[Remark] = [*_column_remarks(prompts, absent), *_option_remarks(prompts)]
-    if tokenizer is not None:
-        encoded = prompt_set.encoded(tokenizer)
+    yield from _column_remarks(prompts, absent)
+    yield from _option_remarks(prompts)
+    if encoded is not None:
         prompts = encoded.prompts
-        remarks += encoded.problems()
-        remarks += _length_remarks(encoded, max_length)
-        remarks += _special_remarks(encoded)
-        remarks += _boundary_remarks(encoded)
-        remarks += _mask_remarks(encoded, prompt_set.add_special_tokens)
-    remarks += _space_remarks(prompts)
-    return _told_once(remarks)
+        yield from _mask_remarks(encoded, prompt_set.add_special_tokens)
+    yield from _space_remarks(prompts)
 
 
 def check_sequences(
@@ -80,7 +87,7 @@ def check_sequences(
     remarks: list[Remark] = [*_column_remarks(prompts, [] if spanned else ["spans"])]
     if tokenizer is not None:
         remarks += _sequence_remarks(prompt_set, tokenizer, max_length)
-    return _told_once(remarks)
+    return told_once(remarks)
 
 
 def _sequence_remarks(
@@ -98,7 +105,8 @@ def _sequence_remarks(
             yield Remark("error", "length", prompt, message)
 
 
-def _told_once(remarks: Sequence[Remark]) -> list[Finding]:
+def told_once(remarks: Sequence[Remark]) -> list[Finding]:
+    """Each thing once, for the first prompt that has it, with the number of other prompts."""
     count = Counter((r.level, r.about) for r in remarks)
     first = {(r.level, r.about): r for r in reversed(remarks)}
     return [
@@ -108,9 +116,8 @@ def _told_once(remarks: Sequence[Remark]) -> list[Finding]:
 
 
 def _length_remarks(encoded: Encoded, max_length: int | None) -> Iterator[Remark]:
-    for prompt in encoded.prompts:
-        whole = [o for o in prompt.options if (prompt.text, o.text) in encoded.tails]
-        beyond = max((len(encoded.tokens(prompt, option)) - 1 for option in whole), default=0)
+    for prompt, options in zip(encoded.prompts, encoded.options, strict=True):
+        beyond = max((len(encoded.scored(tokens)) - 1 for tokens in options if tokens), default=0)
         length = len(encoded.texts[prompt.text]) + beyond
         if max_length is not None and length > max_length:
             what = "text and its longest option are" if beyond else "text is"
@@ -182,50 +189,15 @@ def _space_remarks(prompts: Sequence[Prompt]) -> Iterator[Remark]:
                 yield Remark("warning", "space " + option.text, prompt, message)
 
 
-def _special_remarks(encoded: Encoded) -> Iterator[Remark]:
-    prompt, tokenizer = encoded.prompts[0], encoded.tokenizer
-    if prompt.masks:
-        return
-    scored = encoded.texts[prompt.text][-1:]
-    plain = tokenizer.encode(prompt.text, add_special_tokens=False)[-1:]
-    if scored != plain:
-        message = (
-            f"the tokenizer puts {quote(tokenizer.pieces(scored)[0])} after every text, and the "
-            "token after that would be scored; turn special tokens off"
-        )
-        yield Remark("warning", "special", prompt, message)
-
-
-def _boundary_remarks(encoded: Encoded) -> Iterator[Remark]:
-    """Options that text and option together do not split as text and option apart."""
-    prompts, tokenizer = encoded.prompts, encoded.tokenizer
-    every = dict.fromkeys((p.text, o.text) for p in prompts if not p.masks for o in _required(p))
-    # That others merge is an error.
-    pairs = [pair for pair in every if encoded.tails.get(pair, [0])]
-    tails: dict[tuple[str, str], str] = {}
-    for (text, continuation), ids in joined(tokenizer, pairs).items():
-        end = len(ids.text) + 1 if encoded.first_token else None
-        apart = ids.text + encoded.options[continuation]
-        if ids.both[:end] != apart[:end]:
-            tails[text, continuation] = _tail(tokenizer, ids.both, apart)
-    for prompt in prompts:
-        for option in _required(prompt):
-            if tail := tails.get((prompt.text, option.text)):
-                message = (
-                    f"option {option.label!r} ({quote(option.text)}) is split otherwise right "
-                    f"after this text ({tail}); check the space between them"
-                )
-                yield Remark("warning", "boundary " + option.text, prompt, message)
-
-
 def _mask_remarks(encoded: Encoded, add_special_tokens: bool | None) -> Iterator[Remark]:
     """Options whose token is not the one that stands there where the option fills the mask."""
     tokenizer = encoded.tokenizer
-    masked = [p for p in encoded.prompts if p.masks and encoded.has_its_masks(p)]
-    cases = [(prompt, option) for prompt in masked for option in _required(prompt)]
-    texts = [masked_text(_filled(*case), tokenizer.mask_token) for case in cases]
-    rows = tokenizer.encode_many(texts, add_special_tokens=add_special_tokens)
-    for prompt in masked:
+    masked = [
+        (prompt, options)
+        for prompt, options in zip(encoded.prompts, encoded.options, strict=True)
+        if prompt.masks and encoded.has_its_masks(prompt)
+    ]
+    for prompt, _ in masked:
         before = encoded.texts[prompt.text][: encoded.query(prompt).position]
         if before and tokenizer.pieces(before[-1:]) == [" "]:
             message = (
@@ -233,16 +205,30 @@ def _mask_remarks(encoded: Encoded, add_special_tokens: bool | None) -> Iterator
                 "that space (lstrip): check the tokenizer's files"
             )
             yield Remark("warning", "space before mask", prompt, message)
-    for (prompt, option), row in zip(cases, rows, strict=True):
-        position = encoded.query(prompt).position
-        end = 1 if encoded.first_token else None
-        if row[position : position + 1] != encoded.options[option.text][:end]:
-            pieces = tokenizer.pieces(row[position : position + 1])
-            message = (
-                f"option {option.label!r} ({quote(option.text)}) is another token when it stands "
-                f"in the text ({', '.join(map(quote, pieces))}); check the space before it"
-            )
-            yield Remark("warning", "fills " + option.text, prompt, message)
+    filled = _filled_masks(masked)
+    while cases := [*islice(filled, _BATCH)]:
+        texts = [masked_text(text, tokenizer.mask_token) for *_, text in cases]
+        rows = tokenizer.encode_many(texts, add_special_tokens=add_special_tokens)
+        for (prompt, option, tokens, _), row in zip(cases, rows, strict=True):
+            position = encoded.query(prompt).position
+            if tuple(row[position : position + 1]) != encoded.scored(tokens):
+                pieces = tokenizer.pieces(row[position : position + 1])
+                message = (
+                    f"option {option.label!r} ({quote(option.text)}) is another token when it "
+                    f"stands in the text ({', '.join(map(quote, pieces))}); check the space before "
+                    "it"
+                )
+                yield Remark("warning", "fills " + option.text, prompt, message)
+
+
+def _filled_masks(
+    masked: Sequence[tuple[Prompt, OptionTokens]],
+) -> Iterator[tuple[Prompt, Option, tuple[int, ...], str]]:
+    """Each option that is required, with its tokens and the text in which it fills the mask."""
+    for prompt, options in masked:
+        for option, tokens in zip(prompt.options, options, strict=True):
+            if tokens is not None and not option.optional:
+                yield prompt, option, tokens, _filled(prompt, option)
 
 
 def _required(prompt: Prompt) -> list[Option]:
@@ -256,11 +242,3 @@ def _filled(prompt: Prompt, option: Option) -> str:
     before, after = MASK.join(parts[:at]), MASK.join(parts[at:])
     # The space before a mask is the mask token's where the option brings its own.
     return (before.rstrip(" ") if option.text.startswith(" ") else before) + option.text + after
-
-
-def _tail(tokenizer: Tokenizer, together: Sequence[int], apart: Sequence[int]) -> str:
-    """The pieces of `together` from where it differs."""
-    same = 0
-    while same < min(len(together), len(apart)) and together[same] == apart[same]:
-        same += 1
-    return ", ".join(map(quote, tokenizer.pieces(together[same : same + 4]))) or "fewer tokens"

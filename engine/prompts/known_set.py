@@ -126,3 +126,11 @@ def true_or_false(text: str) -> bool:
     if text not in ("true", "false"):
         raise ValueError("is neither true nor false")
     return text == "true"
+
+
+ADD_SPECIAL_TOKENS = SetOption(
+    "add_special_tokens",
+    "true",
+    "false to leave out the special tokens that the tokenizer puts before a text, such as <s>",
+    true_or_false,
+)

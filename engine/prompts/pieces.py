@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from logitbank.engine.prompts.encoded import Encoded
+from logitbank.engine.prompts.encoded import Encoded, OptionTokens
 from logitbank.engine.prompts.tokenized import OptionPiece
 from logitbank.engine.prompts.values import Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
@@ -10,16 +10,22 @@ from logitbank.store.format.schema import Query
 
 
 def option_pieces(
-    encoded: Encoded, prompt: Prompt, query: Query, number: int, places: dict[Query, int]
+    encoded: Encoded,
+    prompt: Prompt,
+    tokens_of: OptionTokens,
+    query: Query,
+    number: int,
+    places: dict[Query, int],
 ) -> list[list[OptionPiece]]:
     """For each option its tokens; each after the first is asked after those before it.
 
-    `query` is that of the prompt, and `number` its own. Queries that are new get the next number in
-    `places`.
+    `tokens_of` has the tokens of each option, `query` is that of the prompt, and `number` its own.
+    Queries that are new get the next number in `places`.
     """
     options = []
-    for option in prompt.options:
-        tokens = encoded.tokens(prompt, option)
+    for option, every in zip(prompt.options, tokens_of, strict=True):
+        assert every is not None, "problems are told before"
+        tokens = encoded.scored(every)
         ids, numbers = query.ids, [number]
         for token in tokens[:-1]:
             ids = (*ids, token)

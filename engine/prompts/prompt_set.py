@@ -22,12 +22,17 @@ class PromptSet:
     name: str
     prompts: tuple[Prompt, ...]
     add_special_tokens: bool | None = None
-    """Whether special tokens are put around each text; None leaves it to the tokenizer."""
+    """Whether special tokens are put around each text; None leaves it to the tokenizer. None of
+    those that end a text stands before an option."""
     first_token: bool = False
     """Whether an option of several tokens is represented by its first."""
     whole_options: bool = False
     """Whether an option of several tokens is scored by all of them, each after those before it;
     first tokens, where they are allowed, are scored alone. An option under a mask is one token."""
+    separate_options: bool = False
+    """Whether options are encoded apart from their text. Otherwise an option is what text and
+    option, encoded together, have beyond the text, as in lm-evaluation-harness; one that merges
+    with its text is an error."""
     drop_split: bool = False
     """Whether a prompt is left out where an option, and no optional one, is not one token."""
     language: str = ""
@@ -52,10 +57,11 @@ class PromptSet:
         """Turn prompts into distinct queries and the table that points at them.
 
         The query of a prompt is its mask, or the next token after its last one where it has none.
-        An option's token is the one token of its continuation, encoded by itself, or the first one
-        where the set allows that. Where the set allows whole options, one of several tokens is
-        encoded together with the text, as evaluation harnesses do, and has a row per token. Before
-        that, what the set allows to be left out is left out.
+        An option is encoded together with the text, as evaluation harnesses do, unless the set has
+        `separate_options`; under a mask it is encoded by itself. It is one token, or the first of
+        several where the set allows that; where the set allows whole options, it has a row per
+        token. Before that, what the set allows to be left out is left out. What its author may not
+        have meant is in `notes`.
 
         Raises
         ------
@@ -64,6 +70,7 @@ class PromptSet:
             where one is needed or that merge with the text, two options with the same tokens (each
             told once, all of them together), or a column with values of different kinds.
         """
+        from logitbank.engine.prompts.check import remarks, told_once
         from logitbank.engine.prompts.pieces import option_pieces
         from logitbank.engine.prompts.tokenized import TokenizedPrompts, option_table
 
@@ -73,23 +80,37 @@ class PromptSet:
             raise one_error(f"prompt set {self.name!r}", errors[::-1])
         places: dict[Query, int] = {}
         queries, pieces = [], []
-        for prompt in each(encoded.prompts, f"tokenizing {self.name}", len(encoded.prompts)):
+        both = zip(encoded.prompts, encoded.options, strict=True)
+        for prompt, options in each(both, f"tokenizing {self.name}", len(encoded.prompts)):
             query = encoded.query(prompt, self.language)
             queries.append(places.setdefault(query, len(places)))
-            pieces.append(option_pieces(encoded, prompt, query, queries[-1], places))
+            pieces.append(option_pieces(encoded, prompt, options, query, queries[-1], places))
+        warnings = [f for f in told_once([*remarks(self, encoded)]) if f.level == "warning"]
         return TokenizedPrompts(
             name=self.name,
             queries=tuple(places),
             table=option_table(encoded.prompts, queries=queries, pieces=pieces),
-            notes=(*encoded.notes, *self._scored_whole(encoded)),
+            notes=(
+                *encoded.notes,
+                *self._scored_whole(encoded),
+                *(f"{self.name}: prompt {w.prompt_id!r}: {w.message}" for w in warnings),
+            ),
         )
 
     def _scored_whole(self, encoded: "Encoded") -> tuple[str, ...]:
         """A line where some options are scored by several tokens."""
-        if not (long := len({continuation for _, continuation in encoded.tails})):
+        every, long = set(), set()
+        for prompt, options in zip(encoded.prompts, encoded.options, strict=True):
+            every |= {option.text for option in prompt.options}
+            if not prompt.masks:
+                both = zip(prompt.options, options, strict=True)
+                long |= {
+                    option.text for option, ids in both if ids and len(encoded.scored(ids)) > 1
+                }
+        if not long:
             return ()
         return (
-            f"{self.name}: {long:,} of {len(encoded.options):,} options are several tokens, and "
+            f"{self.name}: {len(long):,} of {len(every):,} options are several tokens, and "
             "scored by all of them; sums, means and first tokens are told apart by "
             "`logitbank analyze options --score`",
         )
@@ -116,4 +137,5 @@ class PromptSet:
             add_special_tokens=False if talked else self.add_special_tokens,
             first_token=self.first_token,
             whole_options=self.whole_options,
+            separate_options=self.separate_options,
         )

@@ -14,7 +14,13 @@ from typing import TypedDict
 
 from logitbank.engine.prompts import known
 from logitbank.engine.prompts.files import load_prompts
-from logitbank.engine.prompts.known_set import KnownSet, SetOption, read_options, true_or_false
+from logitbank.engine.prompts.known_set import (
+    ADD_SPECIAL_TOKENS,
+    KnownSet,
+    SetOption,
+    read_options,
+    true_or_false,
+)
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.errors import UsageError
@@ -27,6 +33,13 @@ FILE_OPTIONS = (
         "true to score the first token of options that are several tokens, or false",
         true_or_false,
     ),
+    SetOption(
+        "separate_options",
+        "false",
+        "true to encode an option apart from its text, or false",
+        true_or_false,
+    ),
+    ADD_SPECIAL_TOKENS,
     SetOption("few_shot", "", "a text file that is put before every text as it is", str),
 )
 """Options of a prompt file."""

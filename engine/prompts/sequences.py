@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from logitbank.engine.prompts.joined import contexts, continuations
 from logitbank.engine.prompts.values import MASK, Scalar, masked_text
 from logitbank.errors import PromptError
 
@@ -65,6 +66,8 @@ class Continuation:
     target: str
     columns: Mapping[str, Scalar] = field(default_factory=dict)
     kind: Kind = "target"
+    add_special_tokens: bool | None = None
+    """Whether special tokens stand before the context; None leaves it to the tokenizer."""
 
     @property
     def text(self) -> str:
@@ -72,14 +75,28 @@ class Continuation:
 
     def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
         """Context and target are encoded together; the target is what is beyond the context."""
-        ids = tuple(tokenizer.encode(self.text, add_special_tokens=False))
-        start = len(tokenizer.encode(self.context, add_special_tokens=False))
-        if not 0 < start < len(ids):
+        flag = self.add_special_tokens
+        (context,) = contexts(tokenizer, [self.context], add_special_tokens=flag)
+        pair = (self.context, self.target)
+        (target,) = continuations(tokenizer, [pair], [context], add_special_tokens=flag)
+        if target is None:
             raise PromptError(
-                f"prompt {self.id!r}: context and target are {start} and {len(ids) - start} "
+                f"prompt {self.id!r}: the target {self.target!r} merges with its context: encoded "
+                "together, no token ends where the context does. End the context without a space, "
+                "and begin the target with it"
+            )
+        if not context or not target:
+            raise PromptError(
+                f"prompt {self.id!r}: context and target are {len(context)} and {len(target)} "
                 "tokens; both need at least one"
             )
-        yield from _following(ids, range(start, len(ids)), tokenizer, language, self.kind)
+        if tokenizer.unknown and tokenizer.unknown.id in target:
+            raise PromptError(
+                f"prompt {self.id!r}: the target {self.target!r} is not in this vocabulary: the "
+                "token of unknown words would be scored; use another model"
+            )
+        ids = (*context, *target)
+        yield from _following(ids, range(len(context), len(ids)), tokenizer, language, self.kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,8 @@ def _checked(prompts: PromptSet | SequenceSet, tokenizer_folder: Path | None) ->
     if tokenizer_folder is not None:
         tokenizer = Tokenizer.load(tokenizer_folder)
         if (tokenizer_folder / "config.json").is_file():
-            longest = ModelConfig.read(tokenizer_folder).max_length
+            config = ModelConfig.read(tokenizer_folder)
+            tokenizer, longest = tokenizer.for_task(config.task), config.max_length
     if not isinstance(prompts, PromptSet):
         return _check_sequences(prompts, tokenizer, longest)
     lines, count = [], len(prompts.prompts)

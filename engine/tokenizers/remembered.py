@@ -42,6 +42,8 @@ class Remembered:
         self.backend_tokenizer.encode_special_tokens = self.split_special_tokens
         self.mask_token: str | None = content["mask_token"]
         self.mask_token_id: int | None = content["mask_token_id"]
+        self.unk_token: str | None = content["unk_token"]
+        self.unk_token_id: int | None = content["unk_token_id"]
         self.bos_token_id: int | None = content["bos_token_id"]
         self.eos_token_id: int | None = content["eos_token_id"]
         self.all_special_ids: list[int] = content["all_special_ids"]
@@ -98,7 +100,10 @@ def remember(folder: Path, files: str, made: Any) -> None:
     """Keep what transformers made of `folder`, if it does no more with it than is kept."""
     if not made.is_fast or _does_more(made):
         return
-    names = ("mask_token", "mask_token_id", "bos_token_id", "eos_token_id", "all_special_ids")
+    names = (
+        *("mask_token", "mask_token_id", "unk_token", "unk_token_id"),
+        *("bos_token_id", "eos_token_id", "all_special_ids"),
+    )
     content: dict[str, Any] = {
         "tokenizer": made.backend_tokenizer.to_str(),
         "split_special_tokens": bool(getattr(made, "split_special_tokens", False)),

@@ -7,8 +7,10 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import polars as pl
 
@@ -28,6 +30,9 @@ VOCABULARY_FILES = (
 )
 _BATCH = 10_000
 """Texts that are encoded at once: what the library makes of each takes more memory than its ids."""
+MAX_RENDERED = 1_000_000
+"""Characters that a chat template may write for one prompt: more than any context of today takes,
+and tokenizing ten times as many took 2.5 GB."""
 _OTHER_FILES = (
     "config.json",
     "tokenizer_config.json",
@@ -77,6 +82,13 @@ class Placed(NamedTuple):
     (0, 0) for a token that is put around the text. None where the tokenizer does not say."""
 
 
+class Unknown(NamedTuple):
+    """The token that stands for whatever a vocabulary lacks."""
+
+    id: int
+    text: str
+
+
 class Tokenizer:
     """Text to token ids, as the checkpoint's own files define it.
 
@@ -86,7 +98,10 @@ class Tokenizer:
     have more outputs. `mask_token` and `mask_id` are None where it has no mask, and so is
     `begin_id`, of the begin-of-text token. `before_id` is what stands before a text that is scored
     from its first token on: `begin_id`, or where it has none its end-of-text token, as
-    lm-evaluation-harness does (Qwen has the one alone); None where it has neither.
+    lm-evaluation-harness does (Qwen has the one alone), or where it has neither what it puts before
+    a text (`[CLS]`); None where that is nothing. `unknown` is the
+    token for what the vocabulary lacks, if there is one, and `opening` the special tokens that are
+    put before every text.
     """
 
     def __init__(self, backend: Any, folder: Path | None = None) -> None:
@@ -95,8 +110,13 @@ class Tokenizer:
         self.mask_token: str | None = backend.mask_token
         self.mask_id: int | None = None if self.mask_token is None else backend.mask_token_id
         self.begin_id: int | None = backend.bos_token_id
-        self.before_id = self.begin_id if self.begin_id is not None else backend.eos_token_id
         self.special_ids = frozenset(backend.all_special_ids)
+        self.unknown: Unknown | None = None
+        if backend.unk_token is not None:
+            self.unknown = Unknown(backend.unk_token_id, backend.unk_token)
+        self.opening: list[int] = self._opening()
+        before = (self.begin_id, backend.eos_token_id, *self.opening[-1:])
+        self.before_id: int | None = next((i for i in before if i is not None), None)
         self.entries: int = len(backend)
         self.digest: str = json_digest(_mapping(backend))
 
@@ -133,6 +153,41 @@ class Tokenizer:
             )
         remember(folder, files, made)
         return tokenizer
+
+    def _opening(self) -> list[int]:
+        probes = ["a"] if self.encode("a", add_special_tokens=False) else self._backend.get_vocab()
+        for probe in probes:
+            if plain := self.encode(probe, add_special_tokens=False):
+                whole = self.encode(probe)
+                for at in range(len(whole) - len(plain) + 1):
+                    if whole[at : at + len(plain)] == plain:
+                        return whole[:at]
+        return []
+
+    def for_task(self, task: Literal["causal", "masked"] | None) -> Self:
+        """The tokenizer as a model of this task uses it: one that predicts next tokens has no mask.
+
+        Raises
+        ------
+        SuiteError
+            The model predicts masked tokens, and its tokenizer names no mask.
+        """
+        if task == "masked" and self.mask_id is None:
+            raise SuiteError(
+                f"the model in {self._folder} predicts masked tokens, and its tokenizer names no "
+                "mask_token; name it in tokenizer_config.json"
+            )
+        if task != "causal":
+            return self
+        other = copy(self)
+        other.mask_token = other.mask_id = None
+        return other
+
+    def opening_of(self, ids: Sequence[int]) -> str:
+        """The special tokens that these ids begin with, as text."""
+        unknown = self.unknown.id if self.unknown else None
+        begin = takewhile(lambda token: token in self.special_ids and token != unknown, ids)
+        return "".join(self.pieces([*begin]))
 
     def encode(self, text: str, *, add_special_tokens: bool | None = None) -> list[int]:
         """Ids of one text; None leaves the special tokens to the tokenizer."""
@@ -205,22 +260,31 @@ class Tokenizer:
             )
 
         def text_of(turns: Sequence[Mapping[str, str]]) -> str:
+            texts: set[str] = set()
             try:
-                texts = [
-                    made.apply_chat_template([*turns], tokenize=False, add_generation_prompt=True)
-                    for _ in range(4)
-                ]
+                for _ in range(4):
+                    text = made.apply_chat_template(
+                        [*turns], tokenize=False, add_generation_prompt=True
+                    )
+                    if len(text) > MAX_RENDERED:
+                        break
+                    texts.add(text)
             except Exception as error:  # the template's own, and those of the sandbox
                 raise PromptError(
                     f"the chat template of {where} refuses it: {error}; change the conversation or"
                     " the template"
                 ) from error
-            if len({*texts}) > 1:
+            if len(text) > MAX_RENDERED:
+                raise PromptError(
+                    f"the chat template of {where} writes {len(text):,} characters, and a prompt "
+                    f"may have {MAX_RENDERED:,}; shorten the conversation or mend the template"
+                )
+            if len(texts) > 1:
                 raise PromptError(
                     f"the chat template of {where} depends on chance: it writes one conversation in"
                     " several ways; take the chance out of it"
                 )
-            return str(texts[0])
+            return str(text)
 
         return template, text_of
 

@@ -18,6 +18,7 @@ def made_of(extraction: Extraction, index: int, prepared: Prepared) -> dict[str,
     return borrowed | {
         "source": extraction.suite.checkpoints[index].source.describe(),
         "tokenizer": prepared.tokenizer.digest,
+        "special_tokens": {**prepared.special_tokens},
         "logitbank_version": __version__,
         "host": socket.gethostname(),
         "platform": platform.platform(),

@@ -10,7 +10,7 @@ import shutil
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -235,6 +235,7 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
         settings = EngineSettings("transformers", device="cpu", adapter_languages=("en_XX",))
         adapters = LocalSource(Path("other"))
         tokenizer = FakeTokenizer()
+        special_tokens: ClassVar[dict[str, str]] = {"mine": "<s>"}
 
     suite = Suite("m", (Checkpoint(CheckpointId("m", step=0), LocalSource(Path("step0"))),))
     asked = (PromptSet("mine", (Prompt("p0", "he", (Option("a", " a"), Option("b", " b")), "a"),)),)

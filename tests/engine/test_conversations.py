@@ -78,6 +78,7 @@ def test_what_is_shown_and_checked_without_a_tokenizer_are_the_messages(tmp_path
             [TALKED | {"messages": [{"role": "system", "content": "x"}]}],
             "prompt 'a': the chat template of",
         ),
+        ("{{ 'x' * 1000001 }}", [TALKED], "writes 1,000,001 characters, and a prompt may have"),
         (TEMPLATE, [TALKED, {"id": "b", "text": "He"}], "make two files of them"),
         (TEMPLATE, [TALKED | {"chat_template": "x"}], "is where the template's digest goes"),
     ],

@@ -390,7 +390,7 @@ def test_a_plan_tells_a_misspelt_field(tmp_path: Path, series: Path) -> None:
     odd = Prompt("1", TEXTS[0], (Option("male", " male"),), columns={"anwser": "male", "task": 1})
     settings = EngineSettings("transformers")
     wanted = Extraction(resolve_suite(str(series)), (PromptSet("mine", (odd,)),), settings)
-    message = "mine: column 'anwser' is kept as your own; did you mean 'answer'?"
+    message = "mine: prompt '1': column 'anwser' is kept as your own; did you mean 'answer'?"
     notes = run(tmp_path / "b.zarr", wanted, dry_run=True).notes
     assert [note for note in notes if "kept as your own" in note] == [message]
 

@@ -119,7 +119,7 @@ def test_what_is_written_with_a_set_comes_first(data: Path) -> None:
             "winobias:order=5",
             r"option 'order' \(did you mean orders\?\); it has orders=5 \(.*; spl",
         ),
-        ("lambada:orders=5", "lambada has no option 'orders'; it has no options"),
+        ("lambada:orders=5", "lambada has no option 'orders'; it has add_special_tokens=true"),
         (
             "winobias:orders=0",
             r"winobias: orders '0' is neither a number from 1 nor 'all' \(option",

@@ -77,7 +77,7 @@ def test_an_option_of_several_pieces_is_named(tokenizer: Tokenizer) -> None:
 
 def test_a_tokenizer_without_a_mask_is_named(tmp_path: Path) -> None:
     write_causal_tokenizer(tmp_path)
-    with pytest.raises(PromptError, match=r"has a \[MASK\], but this tokenizer has no mask token"):
+    with pytest.raises(PromptError, match=r"has a \[MASK\], and this model has no mask"):
         PromptSet("p", (Prompt("p", "[MASK] was", ()),)).tokenize(Tokenizer.load(tmp_path))
 
 
@@ -237,7 +237,7 @@ def test_language_adapters_of_another_checkpoint_are_used_and_recorded(
         ("xmod", {"language": "en_XX"}, PromptError, "has no adapter for 'en_XX' .*--adapter-from"),
         ("xmod", {"language": "de_CH", "engine": "vllm"}, UsageError, "use --engine transformers"),
         ("bert", {"language": "de_CH"}, PromptError, "has no language adapters, so none for 'de_"),
-        ("gpt_neox", {}, PromptError, "this tokenizer has no mask token"),
+        ("gpt_neox", {}, PromptError, "this model has no mask: it predicts next tokens"),
     ],
 )
 def test_what_does_not_fit_the_model_is_refused_before_anything_runs(
@@ -258,9 +258,10 @@ def test_what_does_not_fit_the_model_is_refused_before_anything_runs(
 def test_a_prompt_without_its_mask_is_refused_for_a_masked_model(
     tmp_path: Path, bert: Path
 ) -> None:
-    prompts = PromptSet("mine", (Prompt("p", "the nurse was", HE_SHE),))
+    spaced = (Option("he", " he"), Option("she", " she"))
+    prompts = PromptSet("mine", (Prompt("p", "the nurse was", spaced),))
     with pytest.raises(
-        PromptError, match=r"'p' of 'mine' has no \[MASK\] and the model is a masked"
+        PromptError, match="'p' of 'mine' is for a causal model, and this is a masked one"
     ):
         extract(tmp_path / "b", suite=str(bert), prompts=prompts, engine="transformers")
     both = PromptSet("mine", (*prompts.prompts, Prompt("q", "[MASK] was", HE_SHE)))

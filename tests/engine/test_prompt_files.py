@@ -338,3 +338,9 @@ def test_a_misspelt_field_is_told_and_kept(tmp_path: Path, column: str, field: s
     name = repr("2" if column != "id" else "z")
     message = f"column {column!r} is kept as your own; did you mean {field!r}?"
     assert told == ([f"warning: prompt {name}: {message}"] if field else [])
+
+
+def test_a_cell_may_be_longer_than_csv_readers_take_by_default(tmp_path: Path) -> None:
+    long = "word " * 30_000 + "end"
+    path = written(tmp_path, "mine.csv", f'text,options\n"{long}"," he| she"\n')
+    assert load_prompts(path).prompts[0].text == long

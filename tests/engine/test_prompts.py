@@ -162,7 +162,7 @@ def test_texts_that_share_their_ids_share_a_query(bert: Tokenizer) -> None:
 
 def test_special_tokens_are_part_of_the_query_unless_turned_off(bert: Tokenizer) -> None:
     prompts = (Prompt("p1", "he"),)
-    assert PromptSet("a", prompts).tokenize(bert).queries == (Query((101, 2002, 102), 2),)
+    assert PromptSet("a", prompts).tokenize(bert).queries == (Query((101, 2002), 1),)
     plain = PromptSet("a", prompts, add_special_tokens=False)
     assert plain.tokenize(bert).queries == (Query((2002,), 0),)
 
@@ -174,7 +174,7 @@ def test_an_option_of_two_tokens_is_named_with_its_pieces(pythia: Tokenizer) -> 
     assert str(caught.value) == (
         "prompt 'p1': option 'nurse' (\" nurse practitioner\") is 2 tokens "
         '(" nurse", " practitioner"); one is needed. '
-        "Shorten it, or allow first tokens with --first-token"
+        "Shorten it, or score its first token only (first_token)"
     )
 
 
@@ -187,7 +187,9 @@ def test_first_token_lets_a_long_option_stand_for_its_first_token(pythia: Tokeni
 
 def test_an_option_without_tokens_is_an_error_even_with_first_token(bert: Tokenizer) -> None:
     prompt = Prompt("p1", "The nurse", (Option("space", " "),))
-    with pytest.raises(PromptError, match=r"option 'space' \(\" \"\) is no token; one is needed"):
+    with pytest.raises(
+        PromptError, match=r"option 'space' \(\" \"\) is no token in this vocabulary"
+    ):
         PromptSet("mine", (prompt,), first_token=True).tokenize(bert)
 
 
@@ -294,18 +296,17 @@ def test_a_trailing_space_is_told() -> None:
     assert message.startswith("the text ends in a space")
 
 
-def test_a_boundary_that_moves_is_told_with_the_pieces_that_come_out(pythia: Tokenizer) -> None:
+def test_a_boundary_that_moves_is_an_error_with_the_pieces_that_come_out(pythia: Tokenizer) -> None:
     [boundary, space] = findings(one("The nurse", Option("ry", "ry")), pythia)
-    assert boundary[2] == (
-        'option \'ry\' ("ry") is split otherwise right after this text (" nursery"); '
-        "check the space between them"
-    )
+    assert boundary[0] == "error"
+    assert '" nurse", with the option it goes on with " nursery"' in boundary[2]
     assert "begins without a space" in space[2]
 
 
-def test_special_tokens_after_the_text_are_told(bert: Tokenizer) -> None:
-    [(_, _, message)] = findings(one("The nurse said", Option("he", " he")), bert)
-    assert message.startswith('the tokenizer puts "[SEP]" after every text')
+def test_what_is_checked_is_told_where_prompts_are_tokenized(bert: Tokenizer) -> None:
+    prompts = one("The nurse said", Option("he", "he"), Option("she", " she"))
+    (note,) = PromptSet("one", prompts.prompts, whole_options=True).tokenize(bert).notes
+    assert note.startswith("one: prompt 'p1': option 'he' (\"he\") begins without a space")
 
 
 def test_every_option_of_several_tokens_is_found(pythia: Tokenizer) -> None:

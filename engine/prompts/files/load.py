@@ -25,6 +25,7 @@ def load_prompts(
     first_token: bool = False,
     few_shot: str | Path | None = None,
     add_special_tokens: bool | None = None,
+    separate_options: bool = False,
 ) -> PromptSet | SequenceSet:
     """Read the prompts of one `.jsonl`, `.csv` or `.parquet` file.
 
@@ -38,6 +39,8 @@ def load_prompts(
     name
         Name of the prompt set; the file's name without its ending by default, with `few_shot` and
         that file's after a plus sign.
+    separate_options
+        Whether options are encoded apart from their text.
     few_shot
         A text file that is put before every text as it is, its line ends and all; not before one
         that is there as the condition of others.
@@ -88,6 +91,7 @@ def load_prompts(
         add_special_tokens=add_special_tokens,
         first_token=first_token,
         whole_options=True,
+        separate_options=separate_options,
     )
 
 

@@ -88,6 +88,7 @@ def _nothing_to_ask(names: Iterable[str]) -> str:
 
 
 def _csv(path: Path) -> Iterator[Read]:
+    csv.field_size_limit(2**31 - 1)  # Python's 131,072 characters stop a few-shot prompt
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.reader(lines, strict=True)
         places, cells = [], []

@@ -1,0 +1,209 @@
+"""Texts and options are joined as lm-evaluation-harness joins them, whatever the tokenizer."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from logitbank.engine.prompts.joined import contexts, continuations
+from logitbank.engine.prompts.known.winobias.prompts import OPTIONS
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.registry import prompt_set
+from logitbank.engine.prompts.sequences import Continuation
+from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.tokenizers.tokenizer import Tokenizer
+from logitbank.errors import PromptError, SuiteError
+from tests.support.tokenizers import Kind, tiny_tokenizer
+
+TEXTS = {
+    "word": "The nurse said that",
+    "colon": "Question: What is it? Answer:",
+    "space": "Answer: ",
+    "bracket": "Answer: (",
+    "line": "Answer:\n",
+    "digit": "The answer is 4",
+}
+CONTINUED = ("A", " A", "he", " she", "2", " was tired", ".")
+
+
+@pytest.fixture(scope="module", params=get_args(Kind))
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_tokenizer(request.param, tmp_path_factory.mktemp("t") / request.param)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Tokenizer:
+    return Tokenizer.load(folder)
+
+
+@pytest.mark.filterwarnings("ignore")  # those of what the harness imports
+@pytest.mark.parametrize("place", TEXTS)
+def test_options_are_split_off_as_by_the_harness(
+    folder: Path, tokenizer: Tokenizer, place: str
+) -> None:
+    from lm_eval.api.model import TemplateLM
+    from transformers import AutoTokenizer
+
+    theirs = AutoTokenizer.from_pretrained(folder)
+    # A tokenizer that ends texts breaks the harness's own split: it is told to add nothing.
+    ends = folder.name in ("bert", "roberta")
+
+    class Harness(TemplateLM):
+        eot_token_id = prefix_token_id = 0
+        backend = "causal"
+
+        def tok_encode(self, string: str, **_: Any) -> list[int]:  # type: ignore[override]
+            ids: list[int] = theirs(string, add_special_tokens=not ends)["input_ids"]
+            return ids
+
+        def _loglikelihood_tokens(self, *_: Any, **__: Any) -> Any: ...
+        def loglikelihood_rolling(self, *_: Any, **__: Any) -> Any: ...
+        def generate_until(self, *_: Any, **__: Any) -> Any: ...
+
+    text, flag = TEXTS[place], False if ends else None
+    (context,) = contexts(tokenizer, [text], add_special_tokens=flag)
+    pairs = [(text, option) for option in CONTINUED]
+    found = continuations(tokenizer, pairs, [context] * len(pairs), add_special_tokens=flag)
+    harness, scored = Harness(), 0
+    for option, ours in zip(CONTINUED, found, strict=True):
+        before, after = harness._encode_pair(text, option)
+        if ours is None:  # the harness moves the space over, or scores what merely comes later
+            assert (
+                theirs(text + option, add_special_tokens=False)["input_ids"][: len(context)]
+                != (theirs(text, add_special_tokens=False)["input_ids"])
+            )
+            continue
+        scored += 1
+        # It moves spaces and line breaks at the end of a text to the option: they are ours before.
+        assert [*context, *ours] == [*before, *after], option
+        assert list(ours) == after[len(after) - len(ours) :], option
+        if text == text.rstrip():
+            assert context == before, option
+    assert scored >= (4 if place == "space" else 5)
+
+
+def test_winobias_s_options_are_one_token_each(folder: Path, tokenizer: Tokenizer) -> None:
+    """Also where the tokenizer puts a word mark before every text."""
+    (context,) = contexts(tokenizer, ["Answer:"], add_special_tokens=None)
+    pairs = [("Answer:", option.text) for option in OPTIONS]
+    found = continuations(tokenizer, pairs, [context] * 3, add_special_tokens=None)
+    assert [len(ids or ()) for ids in found] == [1, 1, 1]
+    assert len({*found}) == 3
+    made = PromptSet("mine", (Prompt("p", "Answer:", OPTIONS),)).tokenize(tokenizer)
+    assert [(token,) for token in made.table["token"]] == found
+
+
+def test_only_special_tokens_that_begin_a_text_stand_before_an_option(
+    folder: Path, tokenizer: Tokenizer
+) -> None:
+    from transformers import AutoTokenizer
+
+    begin = {"bert": ["[CLS]"], "gpt2": [], "neox": []}.get(folder.name, ["<s>"])
+    other = AutoTokenizer.from_pretrained(folder)
+    assert other.convert_ids_to_tokens(tokenizer.opening) == begin
+    plain = other("The nurse", add_special_tokens=False)["input_ids"]
+    prompts = (Prompt("p", "The nurse", (Option("he", " he"), Option("she", " she"))),)
+    (query,) = PromptSet("mine", prompts).tokenize(tokenizer).queries
+    assert list(query.ids) == [*tokenizer.opening, *plain]
+    assert query.position == len(query.ids) - 1
+    (bare,) = PromptSet("mine", prompts, add_special_tokens=False).tokenize(tokenizer).queries
+    assert list(bare.ids) == plain
+    if begin == ["<s>"]:  # as the harness, which adds none to a text that begins with it
+        begun = (Prompt("p", "<s>The nurse"),)
+        (query,) = PromptSet("mine", begun).tokenize(tokenizer).queries
+        assert query.ids[:2].count(tokenizer.opening[0]) == 1
+
+
+LETTERS = (Option("A", "A"), Option("B", "B"))
+
+
+@pytest.mark.parametrize("text", ["Question? Answer: (", "Answer:\n"])
+@pytest.mark.parametrize("kind", ["llama", "llama-slow"])
+def test_a_letter_after_a_bracket_or_a_line_break_has_no_word_mark(
+    kind: Kind, text: str, tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer.load(tiny_tokenizer(kind, tmp_path / kind))
+    entries = tokenizer._backend.get_vocab()
+    prompts = PromptSet("mine", (Prompt("p", text, LETTERS),), whole_options=True)
+    made = prompts.tokenize(tokenizer)
+    assert made.table["token"].to_list() == [entries["A"], entries["B"]]
+    assert made.notes == ()
+    apart = PromptSet("mine", prompts.prompts, whole_options=True, separate_options=True)
+    assert apart.tokenize(tokenizer).table["token"].to_list() == [entries["▁A"], entries["▁B"]]
+
+
+@pytest.mark.parametrize("first_token", [False, True])
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_an_option_that_merges_is_an_error_with_both_splits(
+    kind: Kind, first_token: bool, tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer.load(tiny_tokenizer(kind, tmp_path / kind))
+    prompts = PromptSet("mine", (Prompt("p", "Answer: ", LETTERS),), first_token=first_token)
+    with pytest.raises(PromptError) as caught:
+        prompts.tokenize(tokenizer)
+    message = str(caught.value)
+    assert 'ends in the tokens " ", with the option it goes on with " A"' in message
+    assert "separate_options" in message
+    assert "--first-token" not in message
+
+
+def test_an_option_that_the_vocabulary_lacks_is_named(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(tiny_tokenizer("bert", tmp_path))
+    for text, space in (("[MASK] is a nurse.", ""), ("The nurse said", " ")):
+        lacking = (Option("he", space + "he"), Option("sign", space + "♀"))
+        prompts = PromptSet("mine", (Prompt("p", text, lacking),), whole_options=True)
+        with pytest.raises(PromptError, match=r"option 'sign' \(\" ?♀\"\) is not in this vocab"):
+            prompts.tokenize(tokenizer)
+    named = (Option("he", "he"), Option("unknown", "[UNK]"))  # who writes the token means it
+    made = PromptSet("mine", (Prompt("p", "[MASK] is a nurse.", named),)).tokenize(tokenizer)
+    assert made.table["token"].to_list()[1] == tokenizer.unknown.id  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma", "gpt2"])
+def test_lambada_begins_as_the_tokenizer_begins_a_text(kind: Kind, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    (tmp_path / "data" / "lambada").mkdir(parents=True)
+    file = tmp_path / "data" / "lambada" / "lambada_test_openai.jsonl"
+    file.write_text('{"text": "The nurse said that she was tired"}\n')
+    folder = tiny_tokenizer(kind, tmp_path / kind)
+    tokenizer, other = Tokenizer.load(folder), AutoTokenizer.from_pretrained(folder)
+    for spec, flag in (("lambada", True), ("lambada:add_special_tokens=false", False)):
+        made = prompt_set(spec, data=tmp_path / "data").tokenize(tokenizer)
+        whole = other("The nurse said that she was tired", add_special_tokens=flag)["input_ids"]
+        context = other("The nurse said that she was", add_special_tokens=flag)["input_ids"]
+        assert made.table["token"].to_list() == whole[len(context) :]
+        assert list(made.queries[-1].ids) == whole[:-1]
+    begun = tokenizer.opening_of(prompt_set("lambada", data=tmp_path / "data").tokenize(
+        tokenizer).queries[0].ids)  # fmt: skip
+    assert begun == ("" if kind == "gpt2" else "<s>")
+
+
+def test_a_target_that_cannot_be_split_off_or_is_unknown_is_named(tmp_path: Path) -> None:
+    gpt2 = Tokenizer.load(tiny_tokenizer("gpt2", tmp_path / "gpt2"))
+    with pytest.raises(PromptError, match="target 'rse' merges with its context"):
+        [*Continuation("a", "The nu", "rse").pieces(gpt2, "")]
+    bert = Tokenizer.load(tiny_tokenizer("bert", tmp_path / "bert"))
+    with pytest.raises(PromptError, match="target ' ♀' is not in this vocabulary"):
+        [*Continuation("a", "The nurse", " ♀").pieces(bert, "")]
+
+
+def test_sentences_are_scored_as_the_model_s_task_says(tmp_path: Path) -> None:
+    """A causal model may have a tokenizer with a mask token."""
+    from logitbank.engine.prompts.sentences import SentenceTokens
+
+    tokenizer = Tokenizer.load(tiny_tokenizer("bert", tmp_path))
+    sentence = SentenceTokens("a", "The nurse")
+    assert {p.kind for p in sentence.pieces(tokenizer, "")} == {"masked"}
+    assert {p.kind for p in sentence.pieces(tokenizer.for_task("masked"), "")} == {"masked"}
+    causal = [*sentence.pieces(tokenizer.for_task("causal"), "")]
+    assert [(p.kind, p.query.head, p.query.position) for p in causal] == [
+        ("sentence", "next_token", 0),
+        ("sentence", "next_token", 1),
+    ]
+    ids = tokenizer.encode("The nurse")  # [CLS] the nurse [SEP]
+    assert [p.token for p in causal] == ids[1:3]
+    assert {p.query.ids for p in causal} == {tuple(ids[:2])}
+    gpt2 = Tokenizer.load(tiny_tokenizer("gpt2", tmp_path / "gpt2"))
+    with pytest.raises(SuiteError, match="names no mask_token"):
+        gpt2.for_task("masked")

@@ -46,6 +46,7 @@ def test_sums_are_those_of_plain_transformers(kind: Kind, tmp_path: Path) -> Non
     """A GPT-2 with BERT's tokenizer, which ends texts, and a Llama with a word mark and `<s>`."""
     folder = tmp_path / "suite" / "step1"
     make_checkpoint(folder, seed=1, architecture="gpt2" if kind == "bert" else "llama_tied")
+    (folder / "tokenizer.json").unlink()
     tiny_tokenizer(kind, folder)
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, ROWS[kind])))
     words = "The nurse said that she was"

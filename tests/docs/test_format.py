@@ -218,7 +218,7 @@ def test_documents_are_the_documented_bytes(bank: Bank) -> None:
             assert text == (json.dumps(json.loads(text), indent=2) + "\n").encode()
 
 
-def test_provenance_fields_are_those_that_extraction_writes() -> None:
+def test_provenance_fields_are_those_that_extraction_writes(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     from logitbank.engine.backends.hf.backend import TransformersBackend
     from logitbank.engine.backends.protocol import EngineSettings
@@ -241,7 +241,8 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
     asked = (PromptSet("mine", (Prompt("p0", "he", (Option("a", " a"), Option("b", " b")), "a"),)),)
     extraction = Extraction(suite, asked, FakePrepared.settings)
     made = made_of(extraction, 0, FakePrepared())  # type: ignore[arg-type]
-    made |= TransformersBackend(Path("step0"), FakePrepared.settings).describe()
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "vocab_size": 9}')
+    made |= TransformersBackend(tmp_path, FakePrepared.settings).describe()
     adapters = {"adapter_languages", "adapter_weights"}
     elsewhere = {"weights", "canary_difference", "model_runner", "block_size", "deterministic"}
     elsewhere |= {

@@ -70,8 +70,8 @@ class PromptSet:
             where one is needed or that merge with the text, two options with the same tokens (each
             told once, all of them together), or a column with values of different kinds.
         """
-        from logitbank.engine.prompts.check import remarks, told_once
         from logitbank.engine.prompts.pieces import option_pieces
+        from logitbank.engine.prompts.remarks import remarks, warning_lines
         from logitbank.engine.prompts.tokenized import TokenizedPrompts, option_table
 
         encoded = self.encoded(tokenizer)
@@ -85,7 +85,8 @@ class PromptSet:
             query = encoded.query(prompt, self.language)
             queries.append(places.setdefault(query, len(places)))
             pieces.append(option_pieces(encoded, prompt, options, query, queries[-1], places))
-        warnings = [f for f in told_once([*remarks(self, encoded)]) if f.level == "warning"]
+        flag = self.add_special_tokens
+        found = remarks(self.prompts, encoded, add_special_tokens=flag)
         return TokenizedPrompts(
             name=self.name,
             queries=tuple(places),
@@ -93,7 +94,7 @@ class PromptSet:
             notes=(
                 *encoded.notes,
                 *self._scored_whole(encoded),
-                *(f"{self.name}: prompt {w.prompt_id!r}: {w.message}" for w in warnings),
+                *warning_lines(self.name, found),
             ),
         )
 

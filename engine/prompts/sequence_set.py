@@ -58,7 +58,7 @@ class SequenceSet:
             sentences are the same tokens, or a tokenizer without a mask or a token before a text:
             each told once, all of them together.
         """
-        from logitbank.engine.prompts.check import check_sequences
+        from logitbank.engine.prompts.remarks import sequence_remarks, warning_lines
         from logitbank.engine.prompts.tokenized import PieceRow, TokenizedPrompts, piece_table
 
         places: dict[Query, int] = {}
@@ -88,11 +88,7 @@ class SequenceSet:
                 texts=[prompt.text for prompt in self.prompts],
                 columns=[prompt.columns for prompt in self.prompts],
             ),
-            notes=tuple(
-                f"{self.name}: prompt {found.prompt_id!r}: {found.message}"
-                for found in check_sequences(self, None)
-                if found.level == "warning"
-            ),
+            notes=warning_lines(self.name, sequence_remarks(self.prompts)),
         )
 
 

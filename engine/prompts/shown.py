@@ -15,7 +15,7 @@ from logitbank.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logitbank.engine.prompts.check import Finding
+    from logitbank.engine.prompts.remarks import Finding
     from logitbank.engine.tokenizers.tokenizer import Tokenizer
 
 

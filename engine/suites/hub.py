@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from logitbank.engine.cache import offline
 from logitbank.engine.suites.sources import HubSource
-from logitbank.engine.weights.weights import LEGACY, SAFE, weight_files, weight_names
+from logitbank.engine.weights.weights import GGUF, LEGACY, OF_GGUF, SAFE, weight_files, weight_names
 from logitbank.errors import (
     DiskSpaceError,
     LogitbankError,
@@ -166,6 +166,8 @@ class Hub:
             if name.rpartition("/")[0] == source.folder
         }
         weights = weight_names(sorted(files))
+        if not weights and (packed := [name for name in sorted(files) if name.endswith(GGUF)]):
+            raise WeightsError(f"{packed[0]} of {source} {OF_GGUF}")
         if not weights:
             raise WeightsError(
                 f"{source} holds no weights: looked for {SAFE.single}, *.safetensors and "

@@ -177,6 +177,13 @@ def test_revision_without_weights_says_what_was_looked_for(root, hub):
         hub.fetch(at("step1"))
 
 
+def test_revision_of_gguf_files_says_what_to_do(root, hub):
+    (root / REPO / "step1" / "q4.gguf").write_bytes(b"GGUF")
+    (root / REPO / "step1" / "model.safetensors").unlink()
+    with pytest.raises(WeightsError, match=r"q4\.gguf of lab/toy at revision step1 is a GGUF file"):
+        hub.fetch(at("step1"))
+
+
 def test_unknown_repository_is_named(hub, server):
     message = rf"repository 'lab/absent' is not on {server.endpoint}, or is private; `logitbank su"
     with pytest.raises(SuiteError, match=message):

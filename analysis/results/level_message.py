@@ -12,7 +12,6 @@ from logitbank.analysis.results.message import (
     checkpoint_number,
     interval_text,
     on_one_side,
-    side,
     subject_of,
 )
 from logitbank.analysis.results.words import UNTRAINED, Row
@@ -30,14 +29,18 @@ def level_message(
     over: Callable[[Row], str],
     sentence: Callable[[str, Row], str],
 ) -> Message | None:
-    """Of the last checkpoints of all models and runs, the one that is clearly farthest.
+    """Of the last checkpoints of all models and runs, the one that is farthest with an interval
+    beside `middle`, or else farthest.
+
+    It is the largest of as many, and says so. It is never certain: of values that only fluctuate
+    around the middle, most have an interval on one side of it at some checkpoint.
 
     Parameters
     ----------
     table
         One row per checkpoint, in order, with the interval of `value` as low and high.
     middle
-        The level of no preference; certain is what has its interval on one side of it.
+        The level of no preference.
     form
         How the value is written.
     over
@@ -52,17 +55,21 @@ def level_message(
     clear = on_one_side("low", "high", middle)
     row = last.sort(clear, (pl.col(value) - middle).abs(), descending=True).row(0, named=True)
     rows = known.filter(model=row["model"], run=row["run"])
+    said = sentence(subject_of(row, table), row)
+    if len(last) > 1:
+        said = f"{said.removesuffix('.')} (largest of {len(last):,} runs)."
     return Message(
-        sentence=sentence(subject_of(row, table), row),
+        sentence=said,
         figure=figure,
         numbers=[
             KeyNumber(form(row[value]), f"{what} at {step_name(row['step'])}",
                       interval_text(row, form) + over(row)),
             *_first(rows, value, what, form),
+            *_last_ten(rows, value, what, form),
             checkpoint_number(table),
         ],
         series=(row["model"], row["run"]),
-        certain=side(row["low"], row["high"], middle) in ("above", "below"),
+        certain=False,
     )  # fmt: skip
 
 
@@ -82,3 +89,14 @@ def _first(
     row: Any = rows.row(0, named=True)
     untrained = "the untrained model" if row["step"] == UNTRAINED else "the first checkpoint"
     return [KeyNumber(form(row[value]), f"{what} at {step_name(row['step'])}", untrained)]
+
+
+def _last_ten(
+    rows: pl.DataFrame, value: str, what: str, form: Callable[[float], str]
+) -> list[KeyNumber]:
+    """Between which values the last checkpoints of the run are, where there are more than two."""
+    values = rows[value].tail(10).sort()
+    if len(values) < 3:
+        return []
+    ends = f"{form(values[0])} to {form(values[-1])}"
+    return [KeyNumber(ends, f"{what} over the last {len(values)} checkpoints")]

@@ -8,9 +8,11 @@ import pytest
 from bokeh.models import Legend, Plot
 from scipy.special import log_softmax
 from scipy.stats import entropy as scipy_entropy
+from scipy.stats import sem, t
 
 from logitbank.analysis.drawing.figures import figures, interactive_figures, sheets_of
 from logitbank.analysis.families.curves.entropy import entropies
+from logitbank.analysis.families.curves.means import BOUNDS, means_of, with_intervals
 from logitbank.analysis.families.curves.metric import curves_metric
 from logitbank.analysis.families.curves.study import curves, curves_summary
 from logitbank.analysis.report.sections import planned
@@ -97,12 +99,28 @@ def test_every_measure_is_that_of_scipy_and_numpy(tmp_path: Path) -> None:
                 .iter_rows(named=True)
             )
             assert found["value"] == pytest.approx(each.mean(), rel=1e-6)
-            half = 1.959964 * each.std(ddof=1) / np.sqrt(10)
-            least, most = (1, 6) if measure == "rank" else (0, 1 if measure != "entropy" else 9)
+            assert found["prompts"] == 10
+            half = 2.262157 * each.std(ddof=1) / np.sqrt(10)  # t of nine degrees of freedom
+            if measure == "rank" or half == 0:
+                assert np.isnan([found["low"], found["high"]]).all()
+                continue
+            least, most = 0, 1 if measure != "entropy" else 9
             assert found["low"] == pytest.approx(max(least, each.mean() - half), rel=1e-5)
             assert found["high"] == pytest.approx(min(most, each.mean() + half), rel=1e-5)
-            assert found["prompts"] == 10
     assert values(result.curves, "agreement")[1:] == [LIKE_THE_LAST / 10, 1.0]
+
+
+def test_prompts_of_one_sentence_are_one_draw() -> None:
+    each = np.random.default_rng(1).uniform(size=12)
+    twice = pl.DataFrame({"sentence": np.arange(24) // 2, "probability": np.repeat(each, 2)})
+    prompts = twice.with_columns(
+        pl.lit(None, pl.Float64).alias(m) for m in BOUNDS if m not in twice
+    )
+    table = with_intervals(means_of(prompts, {"model": "m", "prompt_set": "mine"}))
+    row = table.filter(measure="probability").row(0, named=True)
+    low, high = t.interval(0.95, 11, loc=each.mean(), scale=sem(each))
+    assert (row["low"], row["high"]) == pytest.approx((low, high))
+    assert row["prompts"] == 24
 
 
 def test_entropy_by_hand() -> None:

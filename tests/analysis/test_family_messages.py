@@ -83,20 +83,17 @@ def test_the_figure_shows_the_verb_and_run_that_the_message_is_about() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ss", "half", "sentence", "certain"),
+    ("ss", "half", "sentence"),
     [
-        (62.4, 5.0, "prefers the stereotype to its opposite in 62 % of examples; 50 % is neither.",
-         True),
+        (62.4, 5.0, "prefers the stereotype to its opposite in 62 % of examples; 50 % is neither."),
         (40.0, 5.0, "prefers the stereotype to its opposite in 40 % of examples, less than half; "
-         "50 % is neither.", True),
-        (52.0, 5.0, "has no preference for stereotypes that is more than chance.", False),
+         "50 % is neither."),
+        (52.0, 5.0, "has no preference for stereotypes that is more than chance."),
         (52.0, nan, "prefers the stereotype to its opposite in 52 % of examples; 3 terms are too "
-         "few to tell that from chance.", False),
+         "few to tell that from chance."),
     ],
 )  # fmt: skip
-def test_stereoset_sets_ss_against_a_half(
-    ss: float, half: float, sentence: str, certain: bool
-) -> None:
+def test_stereoset_sets_ss_against_a_half(ss: float, half: float, sentence: str) -> None:
     made = stereoset_metric(pl.concat([candidates(step=step) for step in (0, 8)]), bootstrap=0)
     values = {"ss": ss, "ss_low": ss - half, "ss_high": ss + half, "lms": 85.0, "icat": 64.0,
               "icat_low": 60.0, "icat_high": 68.0}  # fmt: skip
@@ -104,7 +101,7 @@ def test_stereoset_sets_ss_against_a_half(
     scores = made.scores.with_columns(pl.lit(value).alias(name) for name, value in values.items())
     message = said(stereoset_message(replace(made, scores=scores, tasks=tasks)))
     assert message.sentence == f"At step 8 the model {sentence}"
-    assert message.certain == certain
+    assert not message.certain
     assert message.figure == "domains"
     interval = "" if half != half else f"95 %: {ss - half:.1f} to {ss + half:.1f}; "
     assert numbers(message) == [
@@ -187,23 +184,23 @@ def shares(*rows: tuple[str, float | None, float | None], prompts: int = 40) -> 
 
 
 @pytest.mark.parametrize(
-    ("half", "prompts", "sentence", "certain"),
+    ("half", "prompts", "sentence"),
     [
-        (0.1, 40, "the model gives “no” the largest share of the options, 0.70 on average.", True),
+        (0.1, 40, "the model gives “no” the largest share of the options, 0.70 on average."),
         (0.3, 40, "no option of the model is clearly the most probable: “no” 0.70 and “yes” 0.20 "
-         "on average.", False),
+         "on average."),
         (None, 4, "the model gives “no” 0.70 and “yes” 0.20 on average; 4 prompts are too few to "
-         "tell that from chance.", False),
+         "tell that from chance."),
     ],
 )  # fmt: skip
 def test_of_options_one_is_the_largest_where_its_interval_is_above_all_others(
-    half: float | None, prompts: int, sentence: str, certain: bool
+    half: float | None, prompts: int, sentence: str
 ) -> None:
     rows: list[tuple[str, float | None, float | None]]
     rows = [(" yes", 0.2, half), (" no", 0.7, half), (" maybe", 0.1, half)]
     message = said(option_message(shares(*rows, prompts=prompts)))
     assert message.sentence == f"At step 8 {sentence}"
-    assert message.certain == certain
+    assert not message.certain
     assert message.numbers[0].value == "0.700"
     assert message.numbers[0].rests_on.endswith(f"{prompts} prompts, 2 missing")
 
@@ -306,7 +303,7 @@ def test_curves_tell_how_far_the_right_answer_has_come(half: float, prompts: int
         "From step 0 to step 8 the mean probability of the right answer of the model in mine goes "
         f"from 0.1 to 0.4{end}"
     )
-    assert message.certain == (end == ".")
+    assert not message.certain
     assert message.numbers[0].rests_on.endswith(f"{prompts} prompts, 1 missing")
 
 

@@ -144,7 +144,8 @@ def test_a_run_without_an_interval_does_not_go_before_one_that_has_one() -> None
     checkpoints = table.select("model", "run", "step", missing=0)
     message = crows_pairs_message(CrowsPairs(table, checkpoints, {}))
     assert message is not None
-    assert (message.series, message.certain) == (("a", "main"), True)
+    assert (message.series, message.certain) == (("a", "main"), False)
+    assert message.sentence.endswith(" (largest of 2 runs).")
 
 
 @pytest.mark.parametrize("end", [nan, None])
@@ -225,7 +226,7 @@ def test_a_level_without_preference_is_what_a_share_is_set_against() -> None:
         "At step 1,000 the model prefers the stereotyping sentence in 61 % of pairs; 50 % is "
         "neither."
     )
-    assert message.certain
+    assert not message.certain, "one of many checkpoints"
     assert [tuple(number) for number in message.numbers] == [
         (
             "61.4 %",
@@ -249,10 +250,27 @@ def test_a_level_without_preference_is_what_a_share_is_set_against() -> None:
 def test_of_several_models_the_clearest_speaks_and_is_named() -> None:
     message = crows_pairs_message(crows([50.0, 55.0, 50.0, 70.0]))
     assert message is not None
-    assert message.sentence.startswith("At step 1,000 b prefers the stereotyping sentence in 70 %")
+    assert message.sentence == (
+        "At step 1,000 b prefers the stereotyping sentence in 70 % of pairs; 50 % is neither "
+        "(largest of 2 runs)."
+    )
     assert message.series == ("b", "main")
     assert message.numbers[-1] == ("4", "checkpoints", "2 models, 2 runs, steps 0 to 1,000")
     assert crows_pairs_message(crows([float("nan")])) is None
+
+
+def test_a_level_has_the_range_of_the_last_ten_checkpoints() -> None:
+    scores = [50.0, 90.0, *(60.0 + at for at in range(9)), 61.4]
+    table = pl.DataFrame(
+        {"model": "a", "run": "main", "step": range(12), "score": scores, "pairs": 1508,
+         "score_kind": "sentence", "bias_type": ALL}
+    ).with_columns(low=pl.col("score") - 2, high=pl.col("score") + 2)  # fmt: skip
+    checkpoints = table.select("model", "run", "step", missing=0)
+    message = crows_pairs_message(CrowsPairs(table, checkpoints, {}))
+    assert message is not None
+    assert message.numbers[2][:2] == (
+        "60.0 % to 68.0 %", "stereotype preferred over the last 10 checkpoints"
+    )  # fmt: skip
 
 
 def test_lambada_says_how_many_words_are_known() -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 import polars as pl
 
 from logitbank.analysis.frames.pieces import AGAIN
-from logitbank.analysis.stats.shares import Z95, if_enough
+from logitbank.analysis.stats.shares import clustered_error, with_t_interval
 from logitbank.errors import BankError
 from logitbank.wording import checkpoint_name
 
@@ -28,39 +28,37 @@ CURVES = pl.Schema(
 
 
 def means_of(prompts: pl.DataFrame, head: Mapping[str, object]) -> list[dict[str, object]]:
-    """One row per measure: value, the deviation of prompts, and how many have a value."""
-    found = prompts.select(
-        statistic
-        for measure in BOUNDS
-        # In the order of their size, so that the mean does not depend on that of a group-by.
-        for value in (pl.col(measure).cast(pl.Float64).drop_nulls().sort(),)
-        for statistic in (
-            value.mean().alias(f"{measure} value"),
-            value.std().alias(f"{measure} deviation"),
-            value.len().alias(f"{measure} prompts"),
-        )
-    ).row(0, named=True)
-    named = ("value", "deviation", "prompts")
-    return [
-        {**head, "measure": measure, **{name: found[f"{measure} {name}"] for name in named}}
-        for measure in BOUNDS
-    ]
+    """One row per measure: value, how many prompts have one, and its error between sentences."""
+    rows = []
+    for measure in BOUNDS:
+        values = prompts.select(
+            pl.lit(measure).alias("measure"), "sentence", value=pl.col(measure).cast(pl.Float64)
+        ).drop_nulls("value")
+        # In the order of their size, so that sums do not depend on that of a group-by.
+        values = values.sort("value", "sentence")
+        errors = clustered_error(values, ["measure"], "value", cluster="sentence")
+        error = errors.row(0, named=True) if len(errors) else {}
+        mean = values["value"].mean()
+        rows.append({**head, "measure": measure, **error, "value": mean, "prompts": len(values)})
+    return rows
 
 
 def with_intervals(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
-    """Rows of `means_of` as `CURVES`: each with its 95 % interval, within its measure's bounds."""
-    table = pl.DataFrame(rows, {**CURVES, "deviation": pl.Float64()})
-    half = Z95 * pl.col("deviation") / pl.col("prompts").sqrt()
+    """Rows of `means_of` as `CURVES`: each with its 95 % interval, within its measure's bounds.
+
+    Ranks have none: that of a mean of such skewed numbers is too short.
+    """
+    table = pl.DataFrame(rows, {**CURVES, "clusters": pl.Int64(), "stderr": pl.Float64()})
     least, most = (
         pl.col("measure").replace_strict(
             {measure: bounds[side] for measure, bounds in BOUNDS.items()}, return_dtype=pl.Float64
         )
         for side in (0, 1)
     )
-    ends = {"low": pl.col("value") - half, "high": pl.col("value") + half}
-    return table.with_columns(
-        if_enough(end.clip(least, most), pl.col("prompts")).alias(name)
-        for name, end in ends.items()
+    known = with_t_interval(table, "value", bounds=(None, None))
+    end = pl.col("low", "high").clip(least, most).fill_null(float("nan"))
+    return known.with_columns(
+        pl.when(pl.col("measure") == "rank").then(float("nan")).otherwise(end).name.keep()
     ).select(CURVES.names())
 
 

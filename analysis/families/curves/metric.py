@@ -39,7 +39,8 @@ class Curves(Result):
 
     curves: pl.DataFrame
     """One row per checkpoint, prompt set and measure: value, the mean over prompts, null where
-    there is none; low and high, its 95 % interval (normal), NaN for fewer than ten prompts;
+    there is none; low and high, its 95 % interval (t, prompts of one `sentence_id` together), NaN
+    for fewer than ten of them, where all are alike, and of ranks;
     prompts, over how many it is. Measures are `entropy` (nats), `probability` and `rank` of the
     right answer, and `agreement`."""
     checkpoints: pl.DataFrame
@@ -119,7 +120,7 @@ def curves_metric(
 
 
 def _places(table: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
-    """What a model was asked: prompt, order_seed, place, at, token, is_right.
+    """What a model was asked: prompt, sentence, order_seed, place, at, token, is_right.
 
     A place is a piece of an option, wherever it is scored. Prompts are numbers, and so are query
     sets and rows: tables of every checkpoint are grouped and joined by them.
@@ -129,12 +130,14 @@ def _places(table: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
         right |= pl.col("answer").is_null() & (pl.col("score_kind") == "target")
     index = table.select(_PLACE).unique(maintain_order=True).with_row_index("place")
     places = table.join(index, on=_PLACE, nulls_equal=True, maintain_order="left")
+    sentence = [name for name in ("sentence_id",) if name in table.columns]
     of_set = pl.col("query_set").replace_strict(numbers, return_dtype=pl.Int64)
     return places.select(
         "order_seed",
         "place",
         "token",
         prompt=pl.col("prompt_id").rank("dense"),
+        sentence=pl.coalesce(*sentence, "prompt_id").rank("dense"),
         at=of_set * _ROWS + pl.col("row"),
         is_right=right.fill_null(False),
     )
@@ -145,13 +148,15 @@ class _Asked(NamedTuple):
 
     places: pl.DataFrame
     prompts: pl.DataFrame
-    """prompt, and how many places it has: `asked`."""
+    """prompt, its sentence, and how many places it has: `asked`."""
     answered: int
     """Prompts that name a right answer."""
 
     @classmethod
     def of(cls, places: pl.DataFrame) -> Self:
-        prompts = places.group_by("prompt").agg(asked=pl.col("place").n_unique())
+        prompts = places.group_by("prompt").agg(
+            pl.col("sentence").first(), asked=pl.col("place").n_unique()
+        )
         return cls(places, prompts, places.filter("is_right")["prompt"].n_unique())
 
 
@@ -286,4 +291,5 @@ def _prompts(
     there = scored.group_by("prompt").agg(there=pl.len())
     whole = asked.join(there, on="prompt").filter(pl.col("asked") == pl.col("there"))
     means = positions.group_by("prompt").agg(entropy=every, agreement=agrees)
-    return means.join(whole, on="prompt", how="semi").join(answers, on="prompt", how="left")
+    whole = whole.select("prompt", "sentence")
+    return means.join(whole, on="prompt").join(answers, on="prompt", how="left")

@@ -75,7 +75,7 @@ def _of_shares(shares: pl.DataFrame) -> Message:
         figure="shares",
         numbers=[*numbers, checkpoint_number(shares)],
         series=(first["model"], first["run"]),
-        certain=clear,
+        certain=False,
     )
 
 

@@ -163,8 +163,8 @@ class Resampler:
 
         iCAT has a peak where ss is 50. Near it almost all draws lie below the iCAT of the data,
         and that below the model's: percentiles cover it in 33 to 79 % of samples. So where the
-        interval of ss contains 50, that of iCAT ends where that of lms ends; this covers it in 94
-        to 97 % (10 to 50 terms).
+        interval of ss contains 50, that of iCAT ends where that of lms ends; this covers it in 93
+        to 98 % (10 to 50 terms).
         """
         lms, ss, icat = (percentile_interval(values, clusters=terms) for values in draws)
         top = np.where(np.isnan(lms.high), draws.lms.max(axis=0, initial=0), lms.high)

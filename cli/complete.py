@@ -1,16 +1,10 @@
-"""What a shell offers at a Tab; nothing slow is imported.
+"""What a shell completes; nothing slow is imported."""
 
-Names in a bank are those of its files, names of tables those of fields in the source.
-"""
-
-import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
 import typer
-
-import logitbank
 
 BANKS = ("bank", "banks", "sources", "a", "b")
 """What commands call the banks among their arguments, which they read."""
@@ -41,52 +35,6 @@ def bank_models(ctx: typer.Context, incomplete: str) -> list[str]:
     """Models of the banks on the line that begin so; none of a bank at a URL."""
     groups = (group.parent for bank in banks_of(ctx) for group in bank.glob("*/zarr.json"))
     return _beginning(incomplete, sorted({unquote(group.name) for group in groups}))
-
-
-def table_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Tables of the command's result that begin so."""
-    return _beginning(incomplete, tables_of_function(function_name(ctx.command_path)))
-
-
-def function_name(command_path: str) -> str:
-    """The public function of a command, by its whole path; `analyze` only groups the families.
-
-    >>> function_name("logitbank debias train"), function_name("logitbank analyze crows-pairs")
-    ('debias_train', 'crows_pairs')
-    """
-    words = command_path.split()[1:]
-    return "_".join(words[words[0] == "analyze" :]).replace("-", "_")
-
-
-def tables_of_function(name: str) -> list[str]:
-    """The frames of the result of a public function, which gives a `Study` of it.
-
-    From the source: importing an analysis takes 1.3 s of a CPU, for which nobody waits at a Tab.
-    """
-    function = next(
-        node
-        for node in ast.walk(_source(name))
-        if isinstance(node, ast.FunctionDef) and node.name == name
-    )
-    assert isinstance(function.returns, ast.Subscript)  # Study[…]
-    result = ast.unparse(function.returns.slice)
-    fields = next(
-        node.body
-        for node in ast.walk(_source(result))
-        if isinstance(node, ast.ClassDef) and node.name == result
-    )
-    return [
-        ast.unparse(field.target)
-        for field in fields
-        if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation) == "pl.DataFrame"
-    ]
-
-
-def _source(name: str) -> ast.Module:
-    """The module that a public name comes from."""
-    _, *module = logitbank._HOMES[name].split(".")
-    path = Path(logitbank.__file__).parent.joinpath(*module).with_suffix(".py")
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def banks_of(ctx: typer.Context) -> Iterator[Path]:

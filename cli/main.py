@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from typing import Annotated, Any, ClassVar, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -11,39 +11,30 @@ from logitbank.cli import analyze
 from logitbank.cli.commands import banks, debias, prompts, sharing
 from logitbank.cli.commands.care import verify
 from logitbank.cli.commands.demo import demo
-from logitbank.cli.commands.extract import Extract, extract
+from logitbank.cli.commands.extract import extract
 from logitbank.cli.commands.fetch import fetch
 from logitbank.cli.commands.query import query
 from logitbank.cli.commands.report import report
 from logitbank.cli.commands.show import show
 from logitbank.cli.commands.suites import suites
-from logitbank.cli.layout import App, Group, Sections
+from logitbank.cli.options import new_app
 
+COMMANDS = {
+    "Try it": (demo,),
+    "Run models": (extract, fetch, suites),
+    "Analyse": (banks.info, report, show, query, banks.compare),
+    "Share": (banks.describe, sharing.push, sharing.pull),
+    "Maintain": (verify, banks.merge, banks.shrink, banks.rescore),
+}
+"""Panels of the help, in order, and their commands."""
 
-class Root(Group):
-    sections: ClassVar[Sections] = {
-        "Try it": ("demo",),
-        "Fill a bank": ("extract", "fetch", "suites", "prompts"),
-        "Ask it": ("info", "analyze", "report", "show", "query", "compare", "debias"),
-        "Share it": ("describe", "push", "pull"),
-        "Look after it": ("verify", "merge", "shrink", "rescore"),
-    }
-
-
-app = App(
-    cls=Root,
-    help="Run every checkpoint over every prompt once, keep the logits, ask every question later.",
-)
-app.command(cls=Extract)(extract)
-for command in (
-    *(demo, fetch, suites, verify, report, query, show),
-    *(banks.info, banks.describe, banks.merge, banks.shrink, banks.rescore, banks.compare),
-    *(sharing.push, sharing.pull),
-):
-    app.command()(command)
-app.add_typer(prompts.app, name="prompts")
-app.add_typer(analyze.app, name="analyze")
-app.add_typer(debias.app, name="debias")
+app = new_app("Store the logits of every checkpoint once, and run all later analyses offline.")
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.add_typer(prompts.app, name="prompts", rich_help_panel="Run models")
+app.add_typer(analyze.app, name="analyze", rich_help_panel="Analyse")
+app.add_typer(debias.app, name="debias", rich_help_panel="Analyse")
 
 
 @app.callback(invoke_without_command=True)

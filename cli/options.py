@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast
 
 import typer
 
-from logitbank.cli.complete import bank_models, bank_prompts, table_names
+from logitbank.cli.complete import bank_models, bank_prompts
 
 if TYPE_CHECKING:
     from logitbank.engine.prompts.registry import OldOptions
@@ -13,6 +13,17 @@ if TYPE_CHECKING:
 
 
 Default = TypeVar("Default")
+
+
+def new_app(text: str) -> typer.Typer:
+    """A Typer application whose failures `main` prints."""
+    return typer.Typer(
+        help=text,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
 
 
 def once(option: str, values: list[float] | None, default: Default) -> float | Default:
@@ -75,9 +86,7 @@ FromStep = Annotated[
         show_default="the first after the untrained phase",
     ),
 ]
-Table = Annotated[
-    str | None, typer.Option(help="Print this table instead of all.", autocompletion=table_names)
-]
+Table = Annotated[str | None, typer.Option(help="Print this table instead of all.")]
 SaveResults = Annotated[
     Path | None,
     typer.Option(

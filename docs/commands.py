@@ -6,8 +6,7 @@ from typing import Any
 import typer
 
 import logitbank
-from logitbank.cli.complete import function_name
-from logitbank.cli.main import app
+from logitbank.cli.main import COMMANDS, app
 
 FOLDER = "commands"
 """Of the pages, beside that of the list."""
@@ -22,7 +21,9 @@ def commands_list() -> str:
     """Every command with its first sentence, under the headings of `logitbank --help`."""
     root, lines = typer.main.get_command(app), []
     leaves = list(_leaves())
-    for heading, names in root.sections.items():  # type: ignore[attr-defined]
+    for heading in COMMANDS:
+        commands = root.commands.items()  # type: ignore[attr-defined]
+        names = [name for name, each in commands if each.rich_help_panel == heading]
         lines += [f"## {heading}", "", "| Command | |", "|---|---|"]
         lines += [
             f"| [`{context.command_path}`]({FOLDER}/{_file(words)}) | {_first_sentence(context)} |"
@@ -55,18 +56,23 @@ def _page(context: Any) -> str:
     command = context.command
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     lines = [f"# {context.command_path}", "", command.help, "", "```text", usage, "```", ""]
-    function = function_name(context.command_path)
+    function = _function_name(context.command_path)
     if hasattr(logitbank, function):
         lines += [f"In Python: {{py:func}}`logitbank.{function}`.", ""]
-    heads = {name: head for head, names in command.sections.items() for name in names}
-    sections: dict[str, list[str]] = {"": [], **{head: [] for head in heads.values()}}
+    sections: dict[str, list[str]] = {"": []}
     for parameter in command.get_params(context):
         if record := parameter.get_help_record(context):
             names = record[0].replace(", -", "`, `-")  # each spelling by itself
-            sections[heads.get(parameter.name, "")].append(f"* `{names}`: {record[1]}")
+            panel = getattr(parameter, "rich_help_panel", None) or ""
+            sections.setdefault(panel, []).append(f"* `{names}`: {record[1]}")
     for head, rows in sections.items():
         lines += [*([f"## {head}", ""] if head else []), *rows, ""]
     return "\n".join(lines)
+
+
+def _function_name(command_path: str) -> str:
+    words = command_path.split()[1:]
+    return "_".join(words[words[0] == "analyze" :]).replace("-", "_")
 
 
 def _file(words: tuple[str, ...]) -> str:

@@ -86,7 +86,7 @@ def extract(
         options of its own after a colon (`winobias:orders=all,splits=dev`); a PromptSet or
         SequenceSet; or several of these.
     steps
-        `all`, `log`, `START:END:STRIDE`, a list such as `0,512,last`, or `release`.
+        `all`, `log`, `START:STOP:STRIDE`, a list such as `0,512,last`, or `release`.
     base
         Checkpoint that the adapters in the suite's folder are added to, a folder or `owner/repo` on
         the hub; otherwise the folder that they name themselves. It is run too.

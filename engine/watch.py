@@ -39,7 +39,7 @@ def watched_steps(steps: str) -> StepSelector:
     if selector.kind == "log" or selector.last or selector.release:
         raise UsageError(
             f"steps {steps!r} can be chosen only when all are there; with --watch use all, "
-            "START:END:STRIDE, or a list of numbers"
+            "START:STOP:STRIDE, or a list of numbers"
         )
     return selector
 

@@ -15,7 +15,7 @@ from logitbank.store.format.limits import MAX_STEP
 Step = int | None
 """A training step; None is the release, which has none."""
 
-_ALLOWED = "use all, log, START:END:STRIDE, release, or a list like 0,512,last"
+_ALLOWED = "use all, log, START:STOP:STRIDE, release, or a list like 0,512,last"
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT = r"[0-9]{1,18}(?:\.[0-9]{1,9})?[KMBT]?"
 # The run is tried last (`??`), so that the run of `global_step10` is not "global".
@@ -127,7 +127,7 @@ class StepSelector:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `all`, `log`, `START:END:STRIDE`, `release` or a list.
+        """Read `all`, `log`, `START:STOP:STRIDE`, `release` or a list.
 
         Raises
         ------
@@ -208,10 +208,10 @@ class StepSelector:
 
 
 def parse_steps(text: str) -> StepSelector:
-    """Read `all`, `log`, `START:END:STRIDE`, `release`, or a list like `0,512,last`.
+    """Read `all`, `log`, `START:STOP:STRIDE`, `release`, or a list like `0,512,last`.
 
     `log` is step 0, for each power of two the available step nearest on a log scale, and the
-    last. `START:END:STRIDE` is every step of that range, both ends included, whose distance from
+    last. `START:STOP:STRIDE` is every step of that range, both ends included, whose distance from
     the first is a multiple of the stride; any part may be empty. A number may be written `20k` or
     `1M`.
 

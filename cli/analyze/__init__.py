@@ -3,9 +3,9 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from logitbank.cli.layout import App
+from logitbank.cli.options import new_app
 
-app = App(help="Compute a family of metrics from a bank.")
+app = new_app("Compute a family of metrics from a bank.")
 for module in iter_modules(__path__):
     command = getattr(import_module(f"{__name__}.{module.name}"), module.name)
     app.command(module.name.replace("_", "-"))(command)

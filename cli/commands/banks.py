@@ -90,7 +90,7 @@ def compare(
         str | None, typer.Option(help="Only this prompt set.", autocompletion=bank_prompts)
     ] = None,
     steps: Annotated[
-        str | None, typer.Option(help="Only these: START:END:STRIDE, a list, or release.")
+        str | None, typer.Option(help="Only these: START:STOP:STRIDE, a list, or release.")
     ] = None,
     table: Table = None,
     form: Format = "table",

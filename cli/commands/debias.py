@@ -7,10 +7,9 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_models
-from logitbank.cli.layout import App
-from logitbank.cli.options import BankPath, Format, Models, Out, Style, Table, Width, once
+from logitbank.cli.options import BankPath, Format, Models, Out, Style, Table, Width, new_app, once
 
-app = App(help="Train a small filter from a bank, and see the bank through it.")
+app = new_app("Train a small filter from a bank, and see the bank through it.")
 
 
 Objective = Literal["direct", "published"]

@@ -1,12 +1,11 @@
 """The command `extract`."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import typer
 
 import logitbank
 from logitbank.cli.complete import prompt_set_names, suite_names
-from logitbank.cli.layout import Command, Sections
 from logitbank.cli.options import (
     BankFolder,
     Data,
@@ -23,23 +22,6 @@ from logitbank.wording import ASKED_LEVELS
 ComputeDtype = Literal["float32", "tf32", "bfloat16", "float16"]
 
 
-class Extract(Command):
-    sections: ClassVar[Sections] = {
-        "What to run": (
-            *("suite", "prompts", "steps", "base", "watch"),
-            *("model", "language", "adapter_from"),
-        ),
-        "Known prompt sets": ("orders", "splits", "instances", "data"),
-        "What is kept": ("keep", "dtype", "layers", "title", "licence", "citation"),
-        "How it is run": (
-            *("engine", "compute_dtype", "deterministic", "canary_every", "first_token"),
-            *("batch_tokens", "batch_sequences", "legacy_weights", "trust_remote_code"),
-        ),
-        "Machines": ("workers", "shard", "ray", "tensor_parallel_size", "disk_budget"),
-        "Before it is run": ("dry_run", "sample"),
-    }
-
-
 def extract(
     bank: BankFolder,
     prompts: Annotated[
@@ -47,6 +29,7 @@ def extract(
         typer.Option(
             help="A known set, such as winobias:orders=5, or a JSONL, CSV, Parquet file.",
             autocompletion=prompt_set_names,
+            rich_help_panel="What to run",
         ),
     ],
     suite: Annotated[
@@ -54,18 +37,29 @@ def extract(
         typer.Option(
             help="Known suite, owner/repo, or folder of checkpoints.",
             autocompletion=suite_names,
+            rich_help_panel="What to run",
         ),
     ],
     steps: Annotated[
-        str, typer.Option(help="all, log, START:END:STRIDE, a list, or release.")
+        str,
+        typer.Option(
+            help="all, log, START:STOP:STRIDE, a list, or release.", rich_help_panel="What to run"
+        ),
     ] = "all",
     base: Annotated[
         str | None,
-        typer.Option(help="What LoRA adapters in the folder are added to: folder or owner/repo."),
+        typer.Option(
+            help="What LoRA adapters in the folder are added to: folder or owner/repo.",
+            rich_help_panel="What to run",
+        ),
     ] = None,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Look every minute for what a training has saved, to Ctrl-C."),
+        typer.Option(
+            "--watch",
+            help="Look every minute for what a training has saved, to Ctrl-C.",
+            rich_help_panel="What to run",
+        ),
     ] = False,
     orders: Orders = None,
     splits: Splits = None,
@@ -73,73 +67,161 @@ def extract(
     first_token: FirstToken = False,
     instances: Instances = None,
     language: Annotated[
-        str, typer.Option(help="Language adapter of the prompts, for models that have such.")
+        str,
+        typer.Option(
+            help="Language adapter of the prompts, for models that have such.",
+            rich_help_panel="What to run",
+        ),
     ] = "",
     adapter_from: Annotated[
-        str | None, typer.Option(help="Take that adapter from this folder or owner/repo.")
+        str | None,
+        typer.Option(
+            help="Take that adapter from this folder or owner/repo.", rich_help_panel="What to run"
+        ),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Name to store the model under.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Name to store the model under.", rich_help_panel="What to run"),
+    ] = None,
     engine: Annotated[
         Engine,
-        typer.Option(help="auto takes vLLM if installed, unless transformers has less to run."),
+        typer.Option(
+            help="auto takes vLLM if installed, unless transformers has less to run.",
+            rich_help_panel="How it is run",
+        ),
     ] = "auto",
     keep: Annotated[
         str,
-        typer.Option(help=f"{ASKED_LEVELS}: the smaller of the first two."),
+        typer.Option(
+            help=f"{ASKED_LEVELS}: the smaller of the first two.", rich_help_panel="What is kept"
+        ),
     ] = "full",
     dtype: Annotated[
         StoredDtype | None,
-        typer.Option(help="Of stored rows: else float16, or float32 of hidden states and auto."),
+        typer.Option(
+            help="Of stored rows: else float16, or float32 of hidden states and auto.",
+            rich_help_panel="What is kept",
+        ),
     ] = None,
     layers: Annotated[
-        str, typer.Option(help="Beside hidden, states of these layers: all, or 0,6,12 or -1.")
+        str,
+        typer.Option(
+            help="Beside hidden, states of these layers: all, or 0,6,12 or -1.",
+            rich_help_panel="What is kept",
+        ),
     ] = "",
     compute_dtype: Annotated[
-        ComputeDtype, typer.Option(help="Of the model's body, tf32 on a GPU; its head is float32.")
+        ComputeDtype,
+        typer.Option(
+            help="Of the model's body, tf32 on a GPU; its head is float32.",
+            rich_help_panel="How it is run",
+        ),
     ] = "float32",
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="The same bits in any batch; slower.")
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="The same bits in any batch; slower.",
+            rich_help_panel="How it is run",
+        ),
     ] = False,
     canary_every: Annotated[
         int,
-        typer.Option(min=0, help="Check sequences independently every so many checkpoints."),
+        typer.Option(
+            min=0,
+            help="Check sequences independently every so many checkpoints.",
+            rich_help_panel="How it is run",
+        ),
     ] = 50,
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Run together at most: else 4096, or by a GPU's size.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Run together at most: else 4096, or by a GPU's size.",
+            rich_help_panel="How it is run",
+        ),
     ] = None,
     batch_sequences: Annotated[
-        int | None, typer.Option(min=1, help="Run together at most: else 64, or by a GPU's size.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Run together at most: else 64, or by a GPU's size.",
+            rich_help_panel="How it is run",
+        ),
     ] = None,
     legacy_weights: Annotated[
-        bool, typer.Option("--legacy-weights", help="Accept .bin weights; no code in them is run.")
+        bool,
+        typer.Option(
+            "--legacy-weights",
+            help="Accept .bin weights; no code in them is run.",
+            rich_help_panel="How it is run",
+        ),
     ] = False,
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that ships with the model.")
+        bool,
+        typer.Option(
+            "--trust-remote-code",
+            help="Run code that ships with the model.",
+            rich_help_panel="How it is run",
+        ),
     ] = False,
-    title: Annotated[str, typer.Option(help="Of a new bank.")] = "",
+    title: Annotated[str, typer.Option(help="Of a new bank.", rich_help_panel="What is kept")] = "",
     licence: Annotated[
-        str, typer.Option("--licence", "--license", help="Of a new bank's data, such as CC-BY-4.0.")
+        str,
+        typer.Option(
+            "--licence",
+            "--license",
+            help="Of a new bank's data, such as CC-BY-4.0.",
+            rich_help_panel="What is kept",
+        ),
     ] = "",
-    citation: Annotated[str, typer.Option(help="How to cite a new bank.")] = "",
+    citation: Annotated[
+        str, typer.Option(help="How to cite a new bank.", rich_help_panel="What is kept")
+    ] = "",
     workers: Annotated[
         str | None,
-        typer.Option(help="Engines side by side, or auto: one for each GPU. Else 1; on Ray auto."),
+        typer.Option(
+            help="Engines side by side, or auto: one for each GPU. Else 1; on Ray auto.",
+            rich_help_panel="Machines",
+        ),
     ] = None,
     shard: Annotated[
-        str | None, typer.Option(help="i/n: this run's part; else that of a SLURM array.")
+        str | None,
+        typer.Option(
+            help="i/n: this run's part; else that of a SLURM array.", rich_help_panel="Machines"
+        ),
     ] = None,
     ray: Annotated[
-        str | None, typer.Option(help="Workers run on this Ray cluster: auto, or HOST:PORT.")
+        str | None,
+        typer.Option(
+            help="Workers run on this Ray cluster: auto, or HOST:PORT.", rich_help_panel="Machines"
+        ),
     ] = None,
     tensor_parallel_size: Annotated[
-        int, typer.Option(min=1, help="GPUs that hold one model together, by vLLM.")
+        int,
+        typer.Option(
+            min=1, help="GPUs that hold one model together, by vLLM.", rich_help_panel="Machines"
+        ),
     ] = 1,
     disk_budget: Annotated[
-        str | None, typer.Option(help="Downloaded weights take at most this, such as 100GB.")
+        str | None,
+        typer.Option(
+            help="Downloaded weights take at most this, such as 100GB.", rich_help_panel="Machines"
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Print the plan and stop.", rich_help_panel="Before it is run"
+        ),
+    ] = False,
     sample: Annotated[
-        bool, typer.Option("--sample", help="With --dry-run: measure how long it will take.")
+        bool,
+        typer.Option(
+            "--sample",
+            help="With --dry-run: measure how long it will take.",
+            rich_help_panel="Before it is run",
+        ),
     ] = False,
 ) -> None:
     """Run checkpoints over prompts and deposit the logits; what the bank has is not run again.

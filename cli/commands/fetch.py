@@ -21,7 +21,7 @@ def fetch(
         ),
     ] = None,
     steps: Annotated[
-        str, typer.Option(help="all, log, START:END:STRIDE, a list, or release.")
+        str, typer.Option(help="all, log, START:STOP:STRIDE, a list, or release.")
     ] = "all",
     legacy_weights: Annotated[
         bool, typer.Option("--legacy-weights", help="Accept .bin weights; no code in them is run.")

@@ -7,10 +7,9 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import prompt_set_names
-from logitbank.cli.layout import App
-from logitbank.cli.options import Data, FirstToken, Instances, Orders, Splits, old_options
+from logitbank.cli.options import Data, FirstToken, Instances, Orders, Splits, new_app, old_options
 
-app = App(help="Show and check prompt sets.")
+app = new_app("Show and check prompt sets.")
 
 
 @app.command()

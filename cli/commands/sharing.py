@@ -9,7 +9,7 @@ import logitbank
 from logitbank.cli.options import Models
 
 Steps = Annotated[
-    str | None, typer.Option(help="Only these: log, START:END:STRIDE, a list, or release.")
+    str | None, typer.Option(help="Only these: log, START:STOP:STRIDE, a list, or release.")
 ]
 Prompts = Annotated[list[str] | None, typer.Option(help="Only these prompt sets.")]
 

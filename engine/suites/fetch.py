@@ -68,7 +68,7 @@ def fetch(
         Prompt sets, with options as for `extract`; their files go where `extract` looks for them,
         `logitbank` in `XDG_CACHE_HOME` or `~/.cache`, with their checksums compared.
     steps
-        `all`, `log`, `START:END:STRIDE`, a list such as `0,512,last`, or `release`.
+        `all`, `log`, `START:STOP:STRIDE`, a list such as `0,512,last`, or `release`.
     legacy_weights
         Accept `.bin` weights where there are no safetensors.
     hub

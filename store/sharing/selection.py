@@ -18,7 +18,7 @@ from logitbank.store.steps import Step, parse_steps
 from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
 
 Steps = Collection[Step] | str
-"""Training steps, None for a release; or a text, such as `log` or `START:END:STRIDE`."""
+"""Training steps, None for a release; or a text, such as `log` or `START:STOP:STRIDE`."""
 
 
 def chosen(

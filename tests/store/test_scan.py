@@ -133,7 +133,7 @@ def test_words_choose_releases_where_there_is_nothing_else(tmp_path: Path) -> No
         ({"steps": [9, 10]}, "no deposit has step 9, 10; the bank has 0, 8, 1000, release"),
         ({"steps": "9"}, "step 9 of this bank is not available; the nearest is 8"),
         ({"steps": "20:30"}, "steps '20:30' choose none of this bank"),
-        ({"steps": "some"}, "use all, log, START:END:STRIDE, release, or a list"),
+        ({"steps": "some"}, "use all, log, START:STOP:STRIDE, release, or a list"),
     ],
 )
 def test_checkpoints_that_are_not_there(

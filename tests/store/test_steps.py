@@ -60,7 +60,7 @@ def test_release_is_chosen_where_nothing_else_is_there(text):
     [
         (
             "every",
-            "steps 'every' are unknown at 'every'; use all, log, START:END:STRIDE, release, or a",
+            "steps 'every' are unknown at 'every'; use all, log, START:STOP:STRIDE, release, or a",
         ),
         ("", r"steps '' are unknown at ''"),
         ("1,,2", r"steps '1,,2' are unknown at ''"),

@@ -112,8 +112,7 @@ _KEYBOARD_INTERRUPT = 130
 
 def _refuse(error: typer.TyperException) -> NoReturn:
     """End a call that does not parse, naming the help of the command that it was for."""
-    if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
-        print(error.format_message(), file=sys.stderr)
+    if type(error).__name__ == "NoArgsIsHelpError":  # the help is printed by then
         sys.exit(2)
     context = getattr(error, "ctx", None)  # absent where an option lacks a value
     command = "logitbank" if context is None else context.command_path

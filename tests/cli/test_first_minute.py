@@ -93,8 +93,8 @@ def test_without_arguments_the_help_is_shown_and_the_call_was_wrong(
     call: Call, arguments: list[str]
 ) -> None:
     code, out, error = call(*arguments)
-    assert (code, out) == (2, "")
-    assert error.startswith(f"Usage: {' '.join(['logitbank', *arguments])} [OPTIONS] COMMAND")
+    assert (code, error) == (2, "")
+    assert f"Usage: {' '.join(['logitbank', *arguments])} [OPTIONS] COMMAND" in out
 
 
 FAIRNESS: Any = {"known": "winobias", "family_prompts": OF_FAIRNESS}

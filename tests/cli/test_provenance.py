@@ -102,10 +102,10 @@ def test_on_paper_many_values_are_counted(
 def test_texts_of_strangers_are_shown_as_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bank = Bank.create(tmp_path / "b", title="\x1b[2Jevil [red]", citation="one\ntwo")
+    bank = Bank.create(tmp_path / "b", citation="one\ntwo")
     path = bank.path / "zarr.json"
     sources = [{"title": "\x1b]0;x\x07", "models": ["m"]}, {"models": [3]}, 7]
-    fields = {"sources": sources, "licence": {"not": "text"}}
+    fields = {"sources": sources, "licence": {"not": "text"}, "title": "\x1b[2Jevil [red]"}
     rewrite(path, lambda told: told["attributes"]["logitbank"].update(fields))
     show_bank.print_bank(Bank.open(bank.path), "table")
     text = capsys.readouterr().out

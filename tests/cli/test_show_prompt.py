@@ -257,7 +257,7 @@ def test_a_stranger_s_text_controls_nothing(call: Call, tmp_path: Path) -> None:
     queries = QuerySet(TOKENIZER, (Query((1, 1), 1),))
     bank.add_query_set(queries)
     rows = [
-        (HOSTILE, None, 0, HOSTILE, None, HOSTILE + option, HOSTILE, i, None, queries.name, 0)
+        ("p [red]", None, 0, HOSTILE, None, HOSTILE + option, HOSTILE, i, None, queries.name, 0)
         for i, option in enumerate("ab")
     ]
     table = pl.DataFrame(rows, schema=PROMPTS_SCHEMA, orient="row")
@@ -269,7 +269,7 @@ def test_a_stranger_s_text_controls_nothing(call: Call, tmp_path: Path) -> None:
             query_set=queries.name,
             keep="options",
         )
-    for arguments in ([], ["--prompt", HOSTILE], ["--between", 0, 8]):
+    for arguments in ([], ["--prompt", "p [red]"], ["--between", 0, 8]):
         code, out, error = call("show", tmp_path / "b", *arguments)
         assert (code, error) == (0, "")
         assert not {"\x1b", "\x9b", "\u202e"} & set(out)
@@ -277,7 +277,7 @@ def test_a_stranger_s_text_controls_nothing(call: Call, tmp_path: Path) -> None:
         assert "m [red] main, share" in out
         forged = [line for line in out.splitlines() if line.startswith("│ forged")]
         assert not forged
-    _, shown, _ = call("show", tmp_path / "b", "--prompt", HOSTILE)
+    _, shown, _ = call("show", tmp_path / "b", "--prompt", "p [red]")
     assert "│ │ forged" in shown
     assert "col[red]umn: \\x1b" in shown
 

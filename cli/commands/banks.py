@@ -20,8 +20,10 @@ def info(
 ) -> None:
     """Say what a bank holds and what is missing, one row a checkpoint and query set."""
     from logitbank.cli.screen.bank import print_bank, print_provenance
+    from logitbank.cli.screen.progress import busy
 
-    (print_provenance if provenance else print_bank)(logitbank.open(bank), form)
+    with busy(f"reading {bank}"):
+        (print_provenance if provenance else print_bank)(logitbank.open(bank), form)
 
 
 def describe(

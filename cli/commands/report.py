@@ -30,12 +30,12 @@ def report(
 ) -> None:
     """Write one HTML page with all that a bank allows; any browser opens it, without a network."""
     from logitbank.cli.screen.findings import print_findings
-    from logitbank.cli.screen.progress import count_progress
+    from logitbank.cli.screen.progress import busy, count_progress
     from logitbank.cli.screen.tables import clean, err, one_line
 
     findings: dict[str, Summary] = {}
     damaged: dict[str, str] = {}
-    with count_progress(transient=True) as progress:
+    with busy(f"reading {bank}"), count_progress(transient=True) as progress:
         path = logitbank.report(
             filtered(bank, by),
             out,

@@ -46,16 +46,18 @@ def show(
     form: Format = "table",
 ) -> None:
     """Show a prompt and its probabilities through training, or the prompts that move most."""
+    from logitbank.cli.screen.progress import busy
     from logitbank.cli.screen.shown import print_shown
 
-    shown = logitbank.show(
-        bank,
-        prompts=prompts,
-        prompt=prompt,
-        order=order,
-        models=model,
-        runs=run,
-        between=between,
-        top_tokens=top_tokens,
-    )
-    print_shown(shown, form, bank=str(bank), top=top)
+    with busy(f"reading prompts of {bank}"):
+        shown = logitbank.show(
+            bank,
+            prompts=prompts,
+            prompt=prompt,
+            order=order,
+            models=model,
+            runs=run,
+            between=between,
+            top_tokens=top_tokens,
+        )
+        print_shown(shown, form, bank=str(bank), top=top)

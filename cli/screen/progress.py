@@ -5,6 +5,7 @@ terminal; it looks as `bars` says.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -66,6 +67,20 @@ class Bar:
         self._what = what
         self._progress.update(self._task, description=clean(what))
         self(done, total)
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """While in it, a line on stderr after 5 s, and then ever more seldom: this goes on."""
+    from logitbank.engine.doing import step, steps_told
+
+    began = time.monotonic()
+
+    def tell(at_hand: str) -> None:
+        say(clean(f"{at_hand} ({time.monotonic() - began:.0f} s)"))
+
+    with steps_told(tell), step(what):
+        yield
 
 
 @contextmanager

@@ -21,7 +21,7 @@ MAX_ID = 1_000
 """Letters of a prompt's id, and of a title."""
 MAX_ABOUT = 100_000
 """Letters of a licence or a citation."""
-CONTROL = r"[\x00-\x1f\x7f-\x9f\u2028\u2029]"
+CONTROL = r"[\x00-\x1f\x7f-\x9f]"
 """Characters that no name has, as a regular expression of Python."""
 
 

@@ -1,8 +1,10 @@
 """What a run tells while it goes on where nobody sees a bar, such as in the log of a job."""
 
+import time
+
 import pytest
 
-from logitbank.cli.screen.progress import byte_progress, count_progress
+from logitbank.cli.screen.progress import busy, byte_progress, count_progress
 from logitbank.cli.screen.run import ProgressLines
 from logitbank.cli.screen.run_progress import ExtractProgress
 from logitbank.cli.screen.tables import print_summary
@@ -214,3 +216,18 @@ def test_who_is_interrupted_before_there_was_anything_to_do_reads_no_account(
     print_summary(Summary(Plan((), 0, 0, 0), interrupted=True), bank="b.zarr", dry_run=False)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("interrupted: what was committed is kept")
+
+
+def test_what_takes_long_says_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("logitbank.engine.doing._LOOK_S", 0.01)
+    monkeypatch.setattr("logitbank.engine.doing.FIRST_S", 60.0)
+    with busy("reading a"):
+        time.sleep(0.05)
+    monkeypatch.setattr("logitbank.engine.doing.FIRST_S", 0.02)
+    with busy("reading b"):
+        time.sleep(0.3)
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "reading b (0 s)"
+    assert 1 <= len(told) <= 4  # ever more seldom

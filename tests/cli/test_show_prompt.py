@@ -252,7 +252,11 @@ def test_sets_and_models_that_are_not_there_are_named_with_those_that_are(
 HOSTILE = "\x1b[31mred\x9b2J [bold]x[/bold] :cat: \u202e\n│ forged\ttab"
 
 
-def test_a_stranger_s_text_controls_nothing(call: Call, tmp_path: Path) -> None:
+def test_a_stranger_s_text_controls_nothing(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A stranger's writer looks at no id.
+    monkeypatch.setattr("logitbank.store.tables.prompt_checks.check_text", lambda *_, **__: None)
     bank = Bank.create(tmp_path / "b")
     queries = QuerySet(TOKENIZER, (Query((1, 1), 1),))
     bank.add_query_set(queries)

@@ -20,7 +20,6 @@ from logitbank.engine.run import run
 from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.prefetch import parse_bytes
 from logitbank.engine.suites.suites import (
-    Base,
     HubSource,
     LocalSource,
     Suite,
@@ -41,7 +40,6 @@ def extract(
     suite: str | Path | Suite,
     prompts: Prompts | Sequence[Prompts],
     steps: str = "all",
-    base: str | Path | None = None,
     watch: bool = False,
     data: Path | None = None,
     language: str = "",
@@ -79,7 +77,7 @@ def extract(
     bank
         Folder of the bank; made if it is not there.
     suite
-        A known name, `owner/repo` on the hub, a local folder of checkpoints or LoRA adapters,
+        A known name, `owner/repo` on the hub, a local folder of checkpoints,
         or a Suite.
     prompts
         A known set (`winobias`, `professions`, `lambada`, …) or a JSONL, CSV or Parquet file, with
@@ -87,9 +85,6 @@ def extract(
         SequenceSet; or several of these.
     steps
         `all`, `log`, `START:STOP:STRIDE`, a list such as `0,512,last`, or `release`.
-    base
-        Checkpoint that the adapters in the suite's folder are added to, a folder or `owner/repo` on
-        the hub; otherwise the folder that they name themselves. It is run too.
     watch
         Look at the suite's folder again every minute, and run each checkpoint that a training has
         saved meanwhile once it is complete, until it is interrupted.
@@ -165,13 +160,12 @@ def extract(
     given |= {"ray": ray}
     if watch and (others := [name for name, value in given.items() if value]):
         raise UsageError(f"--{others[0]} needs all checkpoints; leave it out with --watch")
-    if watch and (isinstance(suite, Suite) or base is not None):
-        raise UsageError("--watch looks at a folder of whole checkpoints; give it as --suite")
-    adapters, of_adapters = None, None
+    if watch and isinstance(suite, Suite):
+        raise UsageError("--watch looks at a folder of checkpoints; give it as --suite")
+    adapters: LocalSource | HubSource | None = None
+    adapter_folder: Path | None = None
     if adapter_from is not None:
-        adapters = _other("--adapter-from", adapter_from, hub, legacy_weights)
-    if base is not None:
-        of_adapters = _other("--base", base, hub, legacy_weights)
+        adapters, adapter_folder = _adapters(adapter_from, hub, legacy_weights)
     settings = EngineSettings(
         choose_engine(
             engine,
@@ -184,7 +178,7 @@ def extract(
         **asked_batches(tokens=batch_tokens, sequences=batch_sequences),
         legacy_weights=legacy_weights,
         trust_remote_code=trust_remote_code,
-        adapter_from=None if adapters is None else adapters.folder,
+        adapter_from=adapter_folder,
         tensor_parallel_size=tensor_parallel_size,
     )
     if ray is None:  # there, each worker looks at its own machine
@@ -196,22 +190,20 @@ def extract(
     if (
         isinstance(suite, str) and not watch and not on_hub(suite)
     ):  # quick, where prompts may be downloaded
-        suite = resolve_suite(suite, steps=steps, model=model, base=of_adapters)
+        suite = resolve_suite(suite, steps=steps, model=model)
     with steps_told(lambda text: on_event(Preparing(text))), step("reading prompts"):
         sets = prompt_sets(prompts, data=data, old=old_options)
     if language:
         sets = tuple(replace(p, name=f"{p.name}@{language}", language=language) for p in sets)
     if isinstance(suite, str) and not watch:
         hub = hub or Hub()
-        suite = resolve_suite(suite, steps=steps, hub=hub, model=model, base=of_adapters)
-    if isinstance(suite, Suite):
-        settings = replace(settings, base=suite.base)
+        suite = resolve_suite(suite, steps=steps, hub=hub, model=model)
     define = partial(
         Extraction,
         prompt_sets=sets,
         settings=settings,
         any_engine=engine == "auto",
-        adapters=None if adapters is None else adapters.source,
+        adapters=adapters,
         keep=level.keep,
         dtype=level.dtype,
         any_level=level.any_level,
@@ -243,12 +235,14 @@ def extract(
     )
 
 
-def _other(option: str, spec: str | Path, hub: Hub | None, legacy_weights: bool) -> Base:
-    """Another checkpoint than the suite's: where it is from, and its folder here."""
+def _adapters(
+    spec: str | Path, hub: Hub | None, legacy_weights: bool
+) -> tuple[LocalSource | HubSource, Path]:
+    """The checkpoint that language adapters are taken of: where it is from, and its folder here."""
     if (folder := Path(spec).expanduser()).is_dir():
-        return Base(LocalSource(folder), folder)
+        return LocalSource(folder), folder
     spec = str(spec)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", spec, re.ASCII):
-        raise SuiteError(f"{option} {spec!r} is neither a folder nor owner/name on the hub")
+        raise SuiteError(f"--adapter-from {spec!r} is neither a folder nor owner/name on the hub")
     source = HubSource(spec, "main")
-    return Base(source, (hub or Hub()).fetch(source, legacy=legacy_weights))
+    return source, (hub or Hub()).fetch(source, legacy=legacy_weights)

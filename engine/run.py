@@ -120,7 +120,7 @@ def run(
         downloads = bytes_beside(path, to_run, hub, legacy_weights=legacy, disk_budget=disk_budget)
         check_space(path, prepared, extraction, downloads=downloads)
         if dry_run:
-            summary.models = models_of(extraction.suite, lacking, prepared.settings.base, hub)
+            summary.models = models_of(extraction.suite, lacking, hub)
         if dry_run and sample and prepared.plan.rows:
             count = max(1, spread.workers)  # 0 is for as many as a cluster has room for
             ranks = prepared.settings.tensor_parallel_size

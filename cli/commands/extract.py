@@ -46,13 +46,6 @@ def extract(
             help="all, log, START:STOP:STRIDE, a list, or release.", rich_help_panel="What to run"
         ),
     ] = "all",
-    base: Annotated[
-        str | None,
-        typer.Option(
-            help="What LoRA adapters in the folder are added to: folder or owner/repo.",
-            rich_help_panel="What to run",
-        ),
-    ] = None,
     watch: Annotated[
         bool,
         typer.Option(
@@ -238,7 +231,6 @@ def extract(
             suite=suite,
             prompts=prompts,
             steps=steps,
-            base=base,
             watch=watch,
             data=data,
             language=language,

@@ -20,17 +20,15 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
     """
     from logitbank.engine.weights.sizes import check_sizes
     from logitbank.engine.weights.supported import check_fields
-    from logitbank.engine.weights.variants.checkpoint import body_folder
 
-    body = body_folder(folder, settings.base)
-    check_sizes(body, legacy_weights=settings.legacy_weights)
-    check_fields(body, trust_remote_code=settings.trust_remote_code)
+    check_sizes(folder, legacy_weights=settings.legacy_weights)
+    check_fields(folder, trust_remote_code=settings.trust_remote_code)
     engine = import_engine(settings)
     if settings.engine == "vllm":
         from logitbank.engine.backends.vllm.granted import sized
 
-        settings = sized(body, settings)
-    return engine(body, settings)
+        settings = sized(folder, settings)
+    return engine(folder, settings)
 
 
 def import_engine(settings: EngineSettings) -> Callable[[Path, EngineSettings], Backend]:

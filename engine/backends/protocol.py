@@ -53,8 +53,6 @@ class EngineSettings:
     canary_every: int = 50
     legacy_weights: bool = False
     trust_remote_code: bool = False
-    base: Path | None = None
-    """Folder of the checkpoint that LoRA adapters are added to."""
     adapter_from: Path | None = None
     """Folder of the checkpoint whose language adapters are put into models that lack them."""
     adapter_languages: tuple[str, ...] = ()
@@ -78,7 +76,7 @@ class Loaded:
     note: str = ""
     """What is not as it should be, and was not so before."""
     made: Mapping[str, Json] = field(default_factory=dict)
-    """What provenance says of tensors that are not the file's own: an adapter, a quantisation."""
+    """What provenance says of tensors that are not the file's own: adapters of another."""
     heads: Mapping[Head, OutputHead] = field(default_factory=dict)
     """The heads that are asked for, each shown to give the model's logits; empty unless the
     settings ask for hidden states."""

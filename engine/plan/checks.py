@@ -10,10 +10,8 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.levels import level_sizes
 from logitbank.engine.prompts.tokenized import TokenizedPrompts
-from logitbank.engine.suites.suites import Checkpoint, LocalSource
+from logitbank.engine.suites.suites import Checkpoint
 from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.variants.checkpoint import check_checkpoint
-from logitbank.engine.weights.variants.quantised import scheme_of
 from logitbank.errors import (
     DiskSpaceError,
     KeepLevelError,
@@ -85,39 +83,18 @@ def check_options(
                 )
 
 
-def check_variants(extraction: Extraction, first: Path) -> None:
-    """Refuse adapters and quantised weights of a kind that is not supported.
-
-    Looked at are the first checkpoint and all adapters, as those are headers alone.
-    """
-    settings = extraction.settings
-    if scheme_of(first) is not None:
-        check_checkpoint(first, base=None, legacy_weights=settings.legacy_weights)
-    for checkpoint in extraction.suite.checkpoints:
-        source = checkpoint.source
-        if isinstance(source, LocalSource) and source.base is not None:
-            check_checkpoint(
-                source.path, base=settings.base, legacy_weights=settings.legacy_weights
-            )
-
-
 def check_source(deposit: Deposit, checkpoint: Checkpoint) -> None:
     """Refuse to take another model's deposit for this one's because their names are the same."""
     stored = deposit.spec.provenance.get("source")
     described = checkpoint.source.describe()
     if not isinstance(stored, dict):
         return
-    pairs = [("", stored, described)]
-    base, own = stored.get("base"), described.get("base")
-    if isinstance(base, dict) and isinstance(own, dict):
-        pairs.append(("base's ", base, own))
-    for whose, before, now in pairs:
-        for key in ("repo", "sample"):
-            if key in before and key in now and before[key] != now[key]:
-                raise SuiteError(
-                    f"the bank has {checkpoint.id} from another source ({whose}{key} {before[key]},"
-                    f" not {now[key]}); store this suite under another name with --model"
-                )
+    for key in ("repo", "sample"):
+        if key in stored and key in described and stored[key] != described[key]:
+            raise SuiteError(
+                f"the bank has {checkpoint.id} from another source ({key} {stored[key]}, not"
+                f" {described[key]}); store this suite under another name with --model"
+            )
 
 
 def check_stored(deposit: Deposit, extraction: Extraction, layers: tuple[int, ...]) -> None:

@@ -7,7 +7,7 @@ from logitbank.engine.plan.extraction import Prepared
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, files_digest, tokenizer_folder
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.said import ModelSaid, said_of_model
-from logitbank.engine.weights.variants.checkpoint import body_folder, check_checkpoint
+from logitbank.engine.weights.weights import check_plain, check_weights
 from logitbank.errors import SuiteError
 
 
@@ -27,15 +27,14 @@ class Fit:
         first: Path,
         *,
         legacy_weights: bool,
-        base: Path | None = None,
         longest: int = 0,
     ) -> None:
         """`config` and `tokenizer` are those of the checkpoint in the folder `first`.
 
-        `base` is the folder of what adapters are added to. All have to take `longest` tokens.
+        All have to take `longest` tokens.
         """
         self._config, self._tokenizer, self._legacy = config, tokenizer, legacy_weights
-        self._base, self._longest = base, longest
+        self._longest = longest
         self._same_tokenizer = {files_digest(tokenizer_folder(first))}
 
     @classmethod
@@ -44,23 +43,8 @@ class Fit:
         return cls(
             *(prepared.requested.config, prepared.tokenizer, prepared.first),
             legacy_weights=prepared.settings.legacy_weights,
-            base=prepared.settings.base,
             longest=prepared.settings.max_length,
         )
-
-    @classmethod
-    def of(cls, first: Path, *, legacy_weights: bool, base: Path | None = None) -> Self:
-        """By the checkpoint in the folder `first` alone, or an adapter of `base`.
-
-        Raises
-        ------
-        SuiteError
-            Its config or its tokenizer cannot be read.
-        """
-        body = body_folder(first, base)
-        config = ModelConfig.read(body)
-        tokenizer = Tokenizer.load(tokenizer_folder(body))
-        return cls(config, tokenizer, body, legacy_weights=legacy_weights, base=base)
 
     def check(self, folder: Path) -> ModelSaid:
         """What the files of one checkpoint say of its model; not for several threads at once.
@@ -68,13 +52,13 @@ class Fit:
         Raises
         ------
         SuiteError
-            Its architecture, vocabulary or tokenizer is another, it takes fewer tokens than a query
-            has, or it is an adapter of a kind that is not supported.
+            Its architecture, vocabulary or tokenizer is another, it or it takes fewer tokens than
+            a query has.
         WeightsError
-            Its weights are not there, or an adapter's do not fit the base.
+            Its weights are not there, are an adapter's, or quantised.
         """
-        body = body_folder(folder, self._base)
-        config = ModelConfig.read(body)
+        check_plain(folder)
+        config = ModelConfig.read(folder)
         if difference := config.difference(self._config):
             raise SuiteError(
                 f"its {difference}; a suite has one architecture and vocabulary: extract it on "
@@ -85,9 +69,9 @@ class Fit:
                 f"it takes at most {config.max_length} tokens, the first checkpoint more, and the"
                 f" longest query has {self._longest}: extract it on its own, with shorter prompts"
             )
-        self._check_tokenizer(tokenizer_folder(body))
-        check_checkpoint(folder, base=self._base, legacy_weights=self._legacy)
-        return said_of_model(body)
+        self._check_tokenizer(tokenizer_folder(folder))
+        check_weights(folder, legacy_weights=self._legacy)
+        return said_of_model(folder)
 
     def _check_tokenizer(self, folder: Path) -> None:
         if (files := files_digest(folder)) in self._same_tokenizer:

@@ -13,7 +13,6 @@ from logitbank.engine.plan.checks import (
     check_source,
     check_stored,
     check_tokens,
-    check_variants,
 )
 from logitbank.engine.plan.extraction import Extraction, Prepared, Requested
 from logitbank.engine.plan.layers import layers_of, settings_for_layers
@@ -41,7 +40,7 @@ from logitbank.engine.weights.heads import (
     is_divided,
 )
 from logitbank.engine.weights.supported import check_architecture, check_fields
-from logitbank.engine.weights.variants.checkpoint import body_folder
+from logitbank.engine.weights.weights import check_plain
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
 from logitbank.store.format.layout import Layout
@@ -55,9 +54,9 @@ def prepare(
     bank: Bank | None, extraction: Extraction, first: Path, *, gpu: bool = False
 ) -> Prepared:
     """Tokenise the prompts with the first checkpoint's tokenizer and plan against the bank."""
-    legacy, first = extraction.settings.legacy_weights, body_folder(first, extraction.settings.base)
+    legacy = extraction.settings.legacy_weights
+    check_plain(first)
     config = ModelConfig.read(first)  # before others read it: they believe its sizes
-    check_variants(extraction, first)
     check_fields(first, trust_remote_code=extraction.settings.trust_remote_code)
     tokenizer = Tokenizer.load(tokenizer_folder(first)).for_task(config.task)
     wanted, skipped = _with_head(extraction, config, first)

@@ -1,7 +1,6 @@
 """The order in which checkpoints are run, those of one model after each other; how many models."""
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import NamedTuple
 
 from logitbank.engine.suites.hub import Hub
@@ -11,14 +10,14 @@ from logitbank.store.format.schema import CheckpointId
 
 
 def alike_together(
-    suite: Suite, wanted: Collection[CheckpointId], base: Path | None, hub: Hub | None = None
+    suite: Suite, wanted: Collection[CheckpointId], hub: Hub | None = None
 ) -> list[CheckpointId]:
     """Those wanted of a suite, each after the first whose config says the same of its model.
 
     An engine runs one model, so fewer are opened. Of revisions that `hub` has listed, whose
     config.json is not here yet, equal files say the same; all others on a hub count as alike.
     """
-    groups = _by_model(suite, wanted, base, hub)
+    groups = _by_model(suite, wanted, hub)
     return [checkpoint for group in groups.values() for checkpoint in group]
 
 
@@ -35,31 +34,28 @@ class Models(NamedTuple):
 ONE_MODEL = Models(1, 0)
 
 
-def models_of(
-    suite: Suite, wanted: Collection[CheckpointId], base: Path | None, hub: Hub | None = None
-) -> Models:
+def models_of(suite: Suite, wanted: Collection[CheckpointId], hub: Hub | None = None) -> Models:
     """The models of those wanted of a suite: a worker starts an engine for each that it meets."""
-    groups = _by_model(suite, wanted, base, hub)
+    groups = _by_model(suite, wanted, hub)
     far = {c.id for c in suite.checkpoints if not isinstance(c.source, LocalSource)}
     return Models(len(groups), len(far.intersection(groups.get("", ()))))
 
 
 def _by_model(
-    suite: Suite, wanted: Collection[CheckpointId], base: Path | None, hub: Hub | None
+    suite: Suite, wanted: Collection[CheckpointId], hub: Hub | None
 ) -> dict[str, list[CheckpointId]]:
     groups: dict[str, list[CheckpointId]] = {}
     for checkpoint in suite.checkpoints:
         if checkpoint.id in wanted:
-            groups.setdefault(_said(checkpoint, base, hub), []).append(checkpoint.id)
+            groups.setdefault(_said(checkpoint, hub), []).append(checkpoint.id)
     return groups
 
 
-def _said(checkpoint: Checkpoint, base: Path | None, hub: Hub | None) -> str:
+def _said(checkpoint: Checkpoint, hub: Hub | None) -> str:
     source = checkpoint.source
     if not isinstance(source, LocalSource):
         return "" if hub is None else hub.listed_config(source)
-    body = source.path if source.base is None or base is None else base
     try:
-        return said_digest(said_of_model(body))
+        return said_digest(said_of_model(source.path))
     except (OSError, ValueError, RecursionError, AttributeError):
         return ""  # whoever comes to run it says what is wrong

@@ -1,15 +1,14 @@
-"""Find the checkpoints and adapters in a folder by the names of its sub-folders.
+"""Find the checkpoints in a folder by the names of its sub-folders.
 
 It opens no file.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from logitbank.engine.weights.variants.checkpoint import is_adapter
-from logitbank.engine.weights.weights import GGUF, OF_GGUF, weight_names
+from logitbank.engine.weights.weights import ADAPTER, GGUF, OF_ADAPTER, OF_GGUF, weight_names
 from logitbank.errors import SuiteError
 from logitbank.store.steps import Step, is_token_count, parse_name, run_seed
 
@@ -22,8 +21,6 @@ class FoundCheckpoint(NamedTuple):
     run: str
     step: Step
     path: Path
-    adapter: bool = False
-    """A LoRA adapter, which is nothing without its base."""
 
 
 _STEP_WORD = re.compile(r"(?:step|checkpoint|ckpt|chck|iter)[-_=]?\d", re.IGNORECASE)
@@ -45,13 +42,10 @@ def scan_folder(folder: Path) -> FolderScan:
     a checkpoint and holds others is their release. One that holds no other gets its step from its
     own name and its model from its parent's: `pythia/step10` is step 10 of `pythia`.
 
-    Sub-folders that hold an adapter are runs of their own names, `lora-a`, or steps of the run
-    that the folder around them is named for: `lora-a/checkpoint-100`.
-
     Raises
     ------
     SuiteError
-        The folder does not exist, is another file, holds no checkpoint, or two
+        The folder does not exist, is another file, holds no checkpoint, an adapter, or two
         checkpoints of the same run and step.
     """
     if not folder.exists():
@@ -69,9 +63,7 @@ def scan_folder(folder: Path) -> FolderScan:
         notes.append(TOKENS.format(where=folder, name=counts[0]))
     if not checkpoints:
         return FolderScan(*named_by_itself(folder), ())
-    if is_adapter(folder):
-        checkpoints.append(_adapter(folder.resolve(), ()))
-    elif (release := _checkpoint_in(folder)) is not None:
+    if (release := _checkpoint_in(folder)) is not None:
         checkpoints.append(FoundCheckpoint("main", None, release))
     _refuse_twins(checkpoints)
     return FolderScan(folder.resolve().name, tuple(checkpoints), tuple(notes))
@@ -80,11 +72,9 @@ def scan_folder(folder: Path) -> FolderScan:
 def _below(folder: Path, notes: list[str], *, run: str, nested: bool) -> Iterator[FoundCheckpoint]:
     for path in _subfolders(folder):
         named = parse_name(path.name)
-        if is_adapter(path):
-            yield _adapter(path, () if nested else (run,))
-            if nested:
-                yield from _below(path, notes, run=path.name, nested=False)
-        elif not (path / "config.json").is_file():
+        if (path / ADAPTER).is_file():
+            raise SuiteError(f"{path} {OF_ADAPTER}")
+        if not (path / "config.json").is_file():
             if named is not None and not is_token_count(path.name):
                 notes.append(f"{path} is left out: it has no config.json")
             elif nested:
@@ -95,18 +85,6 @@ def _below(folder: Path, notes: list[str], *, run: str, nested: bool) -> Iterato
             yield FoundCheckpoint(joined_runs(run, named.run), named.step, path)
 
 
-def _adapter(path: Path, runs: Sequence[str]) -> FoundCheckpoint:
-    """An adapter: where its name tells a step, its run is named for the folder around it.
-
-    The base is the model's run "main", so an adapter is of another.
-    """
-    named = parse_name(path.name)
-    if named is None:
-        return FoundCheckpoint(joined_runs(*runs, path.name), None, path, adapter=True)
-    around = runs or (path.resolve().parent.name,)
-    return FoundCheckpoint(joined_runs(*around, named.run), named.step, path, adapter=True)
-
-
 def joined_runs(*runs: str) -> str:
     """One name for runs inside each other; "main" adds nothing."""
     return "-".join(dict.fromkeys(run for run in runs if run != "main")) or "main"
@@ -115,8 +93,8 @@ def joined_runs(*runs: str) -> str:
 def named_by_itself(folder: Path) -> tuple[str, tuple[FoundCheckpoint, ...]]:
     """Model and checkpoint of a folder that holds no other checkpoint."""
     where = folder.resolve()
-    if is_adapter(folder):
-        return where.name, (_adapter(where, ()),)
+    if (folder / ADAPTER).is_file():
+        raise SuiteError(f"{folder} {OF_ADAPTER}")
     name = where.name
     if (checkpoint := _checkpoint_in(folder)) is None:
         raise SuiteError(_nothing_in(folder))
@@ -140,7 +118,7 @@ def _checkpoint_in(folder: Path) -> Path | None:
 
 def _refuse_twins(checkpoints: list[FoundCheckpoint]) -> None:
     taken: dict[tuple[str, Step], Path] = {}
-    for run, step, path, _ in checkpoints:
+    for run, step, path in checkpoints:
         if (other := taken.setdefault((run, step), path)) != path:
             what = "the release" if step is None else f"step {step}"
             raise SuiteError(
@@ -160,7 +138,6 @@ def _nothing_in(folder: Path) -> str:
     contents = f"sub-folders {', '.join(seen[:5])}{more}" if seen else "no sub-folder"
     return (
         f"no checkpoint in {folder}: looked for config.json + *.safetensors in it and in "
-        "sub-folders named like step1000, and for "
-        "adapter_config.json in sub-folders of any name, "
+        "sub-folders named like step1000, "
         f"and saw {contents}; give the folder that holds them"
     )

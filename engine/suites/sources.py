@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from logitbank.engine.weights.digests import sample_digest
 from logitbank.store.format.schema import CheckpointId, Json
@@ -14,16 +13,14 @@ class LocalSource:
 
     path: Path
     """Its folder."""
-    base: "LocalSource | HubSource | None" = None
-    """Where the base is from, if the folder holds an adapter."""
 
     def describe(self) -> dict[str, Json]:
         """What provenance says of it: the name of its folder, never the path, and a sample of its
-        weights; of an adapter the same of its base."""
+        weights."""
         description: dict[str, Json] = {"folder": self.path.name}
         if (sample := sample_digest(self.path)) is not None:
             description["sample"] = sample
-        return description | ({} if self.base is None else {"base": self.base.describe()})
+        return description
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +58,3 @@ class Suite:
     """Sorted by run, then by step; a run's release after its steps."""
     notes: tuple[str, ...] = ()
     """What the user should know, one line each: missing, left out, duplicate."""
-    base: Path | None = None
-    """Folder of the checkpoint that its adapters are added to, where it has such."""
-
-
-class Base(NamedTuple):
-    """A checkpoint that adapters are added to: where it is from, and its folder here."""
-
-    source: LocalSource | HubSource
-    folder: Path

@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from logitbank.engine.cache import offline
-from logitbank.engine.suites.bases import checkpoint_of, named_base, with_base
 from logitbank.engine.suites.catalogue import KnownSuite, known_suite, known_suites
 from logitbank.engine.suites.folders import TOKENS, joined_runs, scan_folder
 from logitbank.engine.suites.hub import Hub
-from logitbank.engine.suites.sources import Base, Checkpoint, HubSource, LocalSource, Suite
+from logitbank.engine.suites.sources import Checkpoint, HubSource, LocalSource, Suite
 from logitbank.errors import SuiteError
 from logitbank.store.format.schema import CheckpointId
 from logitbank.store.steps import (
@@ -29,7 +28,6 @@ from logitbank.store.steps import (
 )
 
 __all__ = [
-    "Base",
     "Checkpoint",
     "HubSource",
     "KnownSuite",
@@ -51,7 +49,6 @@ def resolve_suite(
     steps: str = "all",
     hub: Hub | None = None,
     model: str | None = None,
-    base: Base | None = None,
 ) -> Suite:
     """The checkpoints that a name stands for.
 
@@ -68,11 +65,7 @@ def resolve_suite(
     hub
         The hub to ask, by default the one that the environment names. Unused for a folder.
     model
-        Name of the model, by default that of the suite, repository or folder; of adapters that of
-        their base.
-    base
-        What the adapters in a folder are added to, by default the folder that they name. It is a
-        checkpoint of the suite too, under the name that it has alone.
+        Name of the model, by default that of the suite, repository or folder.
 
     Raises
     ------
@@ -80,14 +73,12 @@ def resolve_suite(
         `steps` cannot be read.
     SuiteError
         Nothing of that name, no checkpoint in it, two folders of the same run and step, a step
-        that is not there, a hub that cannot be asked, or adapters without one base.
+        that is not there, a hub that cannot be asked, or adapters.
     """
     selector = parse_steps(steps)
     known = known_suite(spec)
     if _is_folder(spec):
-        everything = _from_folder(Path(spec).expanduser(), model, base)
-    elif base is not None:
-        raise SuiteError(f"--base is for a folder of adapters, and {spec!r} is none; leave it out")
+        everything = _from_folder(Path(spec).expanduser(), model)
     elif on_hub(spec):
         repo = spec.partition("/")[2]
         suite = known or KnownSuite(repo, repo=spec, description="", model=repo)
@@ -163,10 +154,7 @@ def _choose(everything: Suite, selector: StepSelector) -> Suite:
     for checkpoint in everything.checkpoints:
         runs.setdefault(checkpoint.id.run, {})[checkpoint.id.step] = checkpoint
     for run, by_step in sorted(runs.items(), key=lambda r: (set(r[1]) == {None}, _natural(r[0]))):
-        alone = everything.base is not None and set(by_step) == {None}
-        # A base or a finished adapter beside others' steps: it is all there is of its run.
-        every = alone and selector.kind in ("all", "log")
-        chosen += [by_step[step] for step in ([None] if every else selector.pick(by_step))]
+        chosen += [by_step[step] for step in selector.pick(by_step)]
         if set(by_step) != {None} and (missing := selector.missing(by_step)):
             notes.append(f"run {run} of {everything.name} has no step {_shortened(missing)}")
     return replace(everything, checkpoints=tuple(chosen), notes=tuple(notes))
@@ -239,22 +227,12 @@ def _completeness(suite: KnownSuite, steps: set[int | None]) -> Iterator[str]:
         yield f"{suite.name} has no step like step1000; only its release (main) is there"
 
 
-def _from_folder(folder: Path, model: str | None, base: Base | None) -> Suite:
+def _from_folder(folder: Path, model: str | None) -> Suite:
     scan = scan_folder(folder)
-    if any(found.adapter for found in scan.checkpoints):
-        if base is not None:
-            return with_base(scan, model, base)
-        suite = with_base(scan, model, base := named_base(scan))
-        note = f"the base of the adapters is {base.folder}, as they name it; --base names another"
-        return replace(suite, notes=(*suite.notes, note))
-    if base is not None:
-        raise SuiteError(
-            f"--base is for a folder of adapters, and {folder} holds no adapter_config.json; leave"
-            " it out"
-        )
     name = model or scan.model
     checkpoints = (
-        checkpoint_of(name, found, LocalSource(found.path)) for found in scan.checkpoints
+        Checkpoint(CheckpointId(name, f.run, f.step, run_seed(f.run)), LocalSource(f.path))
+        for f in scan.checkpoints
     )
     return Suite(name, tuple(checkpoints), scan.notes)
 

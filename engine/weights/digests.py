@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,12 +84,6 @@ class ContentDigest:
                 yield name, tensor
             for each in hashed:
                 each.result()
-
-    def without(self, names: Collection[str]) -> "ContentDigest":
-        """The digest of all tensors but these."""
-        rest = ContentDigest()
-        rest._digests = {n: digest for n, digest in self._digests.items() if n not in names}
-        return rest
 
     def hexdigest(self) -> str:
         """64 hex digits for the tensors added so far."""

@@ -7,8 +7,8 @@ nothing. A tensor that kept its old values changes the sums.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -107,11 +107,6 @@ class Ledger:
     def empty(self) -> "Ledger":
         """An account of nothing yet, kept in the same way."""
         return Ledger(self.dtype, self.tied, self.device)
-
-    def without(self, names: Collection[str]) -> "Ledger":
-        """The account of all tensors but these, none of which is an embedding that is tied."""
-        marks = {name: mark for name, mark in self.marks.items() if name not in names}
-        return replace(self, marks=marks, buffers=[*self.buffers])
 
     def record(
         self, weights: Iterable[tuple[str, torch.Tensor]]

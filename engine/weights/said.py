@@ -16,8 +16,6 @@ ModelSaid = Mapping[str, object]
 """Fields of a config that say which model it is, and a digest of the code that comes with it."""
 
 _OF_THE_FILE = {"_name_or_path", "transformers_version"}
-_OF_TENSORS = {"compression_config", "quantization_config"}
-"""Engines have the numbers that quantised tensors stand for."""
 _SET_BY_ENGINES = {"dtype", "torch_dtype", "use_cache"}
 _OF_TRAINING = {
     *("gradient_checkpointing", "initializer_range"),
@@ -28,7 +26,7 @@ _OF_GENERATION = {"bos_token_id"}
 """Not `pad_token_id`, from which RoBERTa counts its positions, and not `eos_token_id`, at which
 n-gram embeddings begin anew (LongCat, Qwen4). No model of vLLM and transformers reads the first
 token's id where texts are scored: Moondream does beside pictures, others when they generate."""
-_LEFT_OUT = _OF_THE_FILE | _OF_TENSORS | _SET_BY_ENGINES | _OF_TRAINING | _OF_GENERATION
+_LEFT_OUT = _OF_THE_FILE | _SET_BY_ENGINES | _OF_TRAINING | _OF_GENERATION
 _CODE = "code"
 
 

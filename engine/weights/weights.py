@@ -36,6 +36,36 @@ OF_GGUF = (
     "is a GGUF file, which is not run as it is; save it with transformers as an ordinary folder, as"
     " docs/how-to/extract.md shows, and extract that"
 )
+ADAPTER = "adapter_config.json"
+OF_ADAPTER = (
+    "is an adapter, which is not run as it is; merge it into its base with peft, as"
+    " docs/how-to/extract.md shows, and extract the folder that this saves"
+)
+
+
+def check_plain(folder: Path) -> None:
+    """Refuse a folder whose tensors are not the numbers that are run.
+
+    Raises
+    ------
+    WeightsError
+        It holds an adapter, or weights that are quantised.
+    """
+    if (folder / ADAPTER).is_file():
+        raise WeightsError(f"{folder} {OF_ADAPTER}")
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return  # whoever needs it says so
+    of_config = config if isinstance(config, dict) else {}
+    quantised = of_config.get("quantization_config") or of_config.get("compression_config")
+    if quantised or (folder / "hf_quant_config.json").is_file():
+        method = quantised.get("quant_method", "") if isinstance(quantised, dict) else ""
+        raise WeightsError(
+            f"{folder} holds quantised weights ({str(method)[:40] or 'no method told'}), which are"
+            " not run; give the model before it was quantised, or save it dequantised with the"
+            " tool that made it"
+        )
 
 
 def weight_names(names: Sequence[str]) -> list[str]:

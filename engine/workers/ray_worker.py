@@ -222,8 +222,7 @@ class Actor:
         return socket.gethostname()
 
     def run(self, job: Job, sign: Path) -> Iterator[Event]:
-        base = job.settings.base
-        for path in (sign, job.folder, *([] if base is None else [Path(base)])):
+        for path in (sign, job.folder):
             if not _seen(path):
                 yield self._unseen(job, path)
                 return
@@ -247,8 +246,7 @@ class Actor:
         self._process.stop()
 
     def _unseen(self, job: Job, path: Path) -> CheckpointFailed:
-        weights = path in (job.folder, job.settings.base)
-        what, shown = ("checkpoint", path) if weights else ("bank", self._bank)
+        what, shown = ("checkpoint", path) if path == job.folder else ("bank", self._bank)
         return CheckpointFailed(
             job.checkpoint,
             f"{socket.gethostname()} does not see the {what} {shown} of the machine that started"

@@ -80,8 +80,7 @@ class Runner:
         for deposit in prepared.plan.deposits:
             self._work.setdefault(deposit.checkpoint, []).append(deposit)
         self._indices = {c.id: i for i, c in enumerate(extraction.suite.checkpoints)}
-        base = prepared.settings.base
-        to_run = alike_together(extraction.suite, self._work, base, fetcher.hub)
+        to_run = alike_together(extraction.suite, self._work, fetcher.hub)
         self._todo = [
             (to_run[piece.index], piece)
             for piece in pieces(len(to_run), len(workers))

@@ -89,9 +89,6 @@ def _made(deposits: Iterable[Mapping[str, Any]]) -> str:
         for name in _MADE:
             if provenance.get(name) is not None:
                 values_by_name.setdefault(name, set()).add(line(provenance[name]))
-        if isinstance(quantised := provenance.get("quantization"), dict):
-            how = f"{line(quantised.get('method'))} {line(quantised.get('bits'))} bits"
-            values_by_name.setdefault("quantization", set()).add(how)
     return "; ".join(
         f"{name} {', '.join(sorted(values))}" for name, values in values_by_name.items()
     )

@@ -250,9 +250,7 @@ def test_provenance_fields_are_those_that_extraction_writes(tmp_path: Path) -> N
         "canary_rounding",
         "copied_from",
         "packed",
-        "adapter",
         "config",
-        "quantization",
     }
     elsewhere |= {"tensor_parallel_size", "cuda_graphs"}
     assert set(table("Provenance")) == set(made) | elsewhere | adapters

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from logitbank.cli.screen.run import forecast
-from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.extract import extract
 from logitbank.engine.plan.extraction import Extraction
@@ -23,13 +22,14 @@ from logitbank.engine.suites.alike import Models, alike_together, models_of
 from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.sources import Checkpoint, HubSource
 from logitbank.engine.suites.suites import duplicate_notes, resolve_suite
+from logitbank.engine.tokenizers.tokenizer import Tokenizer, tokenizer_folder
+from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.said import differing, said_digest, said_of_model
 from logitbank.engine.workers.events import Summary
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.worker_process import WorkerProcess
 from logitbank.errors import SuiteError, WeightsError
 from logitbank.store import Bank, CheckpointId, verify
-from tests.support.adapters import random_adapter
 from tests.support.checkpoints import (
     MASKED_ARCHITECTURES,
     WORDS,
@@ -62,6 +62,12 @@ LLAMA: list[dict[str, Any]] = [
 GPT2: list[dict[str, Any]] = [{"scale_attn_weights": False}, {"activation_function": "relu"}]
 WINDOW: list[dict[str, Any]] = [{"sliding_window": 2}]
 MASKED: list[dict[str, Any]] = [{"layer_norm_eps": 0.3}, {"hidden_act": "relu"}]
+
+
+def fit_of(first: Path) -> Fit:
+    """By the checkpoint in a folder alone."""
+    config, tokenizer = ModelConfig.read(first), Tokenizer.load(tokenizer_folder(first))
+    return Fit(config, tokenizer, first, legacy_weights=False)
 
 
 def changed(folder: Path, **fields: Any) -> Path:
@@ -276,11 +282,11 @@ def test_revisions_are_grouped_by_what_the_hub_lists(tmp_path: Path) -> None:
         hub = Hub(server.endpoint, tmp_path / "cache")
         suite = resolve_suite("org/tiny", hub=hub, steps="0,1,2,3")
         ids = [checkpoint.id for checkpoint in suite.checkpoints]
-        assert models_of(suite, ids, None, hub) == Models(1, 4), "before they are listed"
+        assert models_of(suite, ids, hub) == Models(1, 4), "before they are listed"
         duplicate_notes(suite, hub)
         answered = len(server.requests)
-        assert models_of(suite, ids, None, hub) == Models(2, 0)
-        assert [c.step for c in alike_together(suite, ids, None, hub)] == [0, 2, 1, 3]
+        assert models_of(suite, ids, hub) == Models(2, 0)
+        assert [c.step for c in alike_together(suite, ids, hub)] == [0, 2, 1, 3]
         assert len(server.requests) == answered, "what is known is not asked for"
 
 
@@ -377,7 +383,7 @@ def test_a_checkpoint_is_not_continued_under_another_config(tmp_path: Path) -> N
 def test_a_checkpoint_that_takes_fewer_tokens_than_a_query_has_is_refused(tmp_path: Path) -> None:
     series = make_series(tmp_path / "tiny", steps=(0, 1))
     changed(series / "step1", max_position_embeddings=16)
-    fit = Fit.of(series / "step0", legacy_weights=False)
+    fit = fit_of(series / "step0")
     assert fit.check(series / "step1")["max_position_embeddings"] == 16
     fit._longest = 20
     with pytest.raises(SuiteError, match="it takes at most 16 tokens, .* longest query has 20"):
@@ -387,20 +393,6 @@ def test_a_checkpoint_that_takes_fewer_tokens_than_a_query_has_is_refused(tmp_pa
 def test_language_adapters_of_a_suite_are_the_same(tmp_path: Path) -> None:
     make_series(tmp_path / "tiny", steps=(0, 1), architecture="xmod")
     changed(tmp_path / "tiny" / "step1", languages=["de_CH"])
-    fit = Fit.of(tmp_path / "tiny" / "step0", legacy_weights=False)
+    fit = fit_of(tmp_path / "tiny" / "step0")
     with pytest.raises(SuiteError, match=r"its languages is \['de_CH'\], the first checkpoint's"):
         fit.check(tmp_path / "tiny" / "step1")
-
-
-def test_adapters_have_the_model_of_their_base(tmp_path: Path) -> None:
-    base = make_checkpoint(tmp_path / "base", seed=1, architecture="llama_tied")
-    module = {"model.layers.0.self_attn.q_proj": (64, 64)}
-    adapter = random_adapter(tmp_path / "lora", base, module, seed=1)
-    settings = EngineSettings("transformers", base=base, max_length=8)
-    backend = TransformersBackend(base, settings)
-    backend.load(adapter, checkpoint="lora")
-    fit = Fit.of(base, legacy_weights=False, base=base)
-    assert fit.check(adapter) == fit.check(base) == said_of_model(base)
-    changed(base, rms_norm_eps=0.3)
-    with pytest.raises(WeightsError, match="lora: config.json differs .* in rms_norm_eps"):
-        backend.load(adapter, checkpoint="lora")

@@ -441,12 +441,19 @@ def test_a_gguf_file_is_refused_with_what_to_do(tmp_path):
             resolve_suite(str(spec))
 
 
+def test_an_adapter_is_refused_with_what_to_do(tmp_path):
+    adapter = tmp_path / "adapters" / "lora-a"
+    adapter.mkdir(parents=True)
+    (adapter / "adapter_config.json").write_text("{}")
+    for spec in (adapter, adapter.parent):
+        with pytest.raises(SuiteError, match="lora-a is an adapter.*merge it into its base with p"):
+            resolve_suite(str(spec))
+
+
 def test_folder_without_checkpoint_says_what_was_looked_for(tmp_path):
     message = (
         r"no checkpoint in .*: looked for config\.json \+ \*\.safetensors in it and in "
-        r"sub-folders named like step1000, and for "
-        r"adapter_config\.json in sub-folders of "
-        r"any name, and saw "
+        r"sub-folders named like step1000, and saw "
     )
     with pytest.raises(SuiteError, match=message + "no sub-folder; give"):
         resolve_suite(str(tmp_path))

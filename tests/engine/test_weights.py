@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from logitbank.engine.weights.digests import ContentDigest
-from logitbank.engine.weights.weights import stream_weights, weight_files
+from logitbank.engine.weights.weights import check_plain, stream_weights, weight_files
 from logitbank.errors import WeightsError
 
 TENSORS = {
@@ -235,3 +235,19 @@ def test_truncated_legacy_file_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(WeightsError, match=r"pytorch_model\.bin"):
         list(stream_weights(tmp_path, legacy_weights=True))
+
+
+@pytest.mark.parametrize("field", ["quantization_config", "compression_config"])
+def test_quantised_weights_are_refused_by_the_name_of_their_method(
+    tmp_path: Path, field: str
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model_type": "llama"}))
+    check_plain(tmp_path)
+    config.write_text(json.dumps({"model_type": "llama", field: {"quant_method": "gptq"}}))
+    with pytest.raises(WeightsError, match=r"quantised weights \(gptq\).*before it was quantised"):
+        check_plain(tmp_path)
+    config.unlink()
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(WeightsError, match="is an adapter"):
+        check_plain(tmp_path)

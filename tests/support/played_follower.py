@@ -6,12 +6,12 @@
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from logitbank.engine.backends.vllm import engine, held
-from logitbank.engine.weights.variants.whole import WholeWeights
 from logitbank.engine.workers.ranks import follower
 from tests.support.preloaded import FAULT
 
@@ -29,13 +29,13 @@ def _wrong(name: str) -> None:
 
 def _stale(name: str) -> None:
     """A tensor is read from another file than rank 0's."""
-    honest = WholeWeights.stream
+    honest = engine.stream_weights
 
-    def stream(self: WholeWeights, **options: Any) -> Iterator[tuple[str, torch.Tensor]]:
-        for each, tensor in honest(self, **options):
+    def stream(folder: Path, **options: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        for each, tensor in honest(folder, **options):
             yield each, tensor * 2 if each == name else tensor
 
-    WholeWeights.stream = stream  # type: ignore[method-assign]
+    engine.stream_weights = stream
 
 
 def _short(_: str) -> None:

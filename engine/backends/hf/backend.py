@@ -24,7 +24,7 @@ from logitbank.engine.backends.hf.memory import (
     is_out_of_memory,
     sizes_of,
 )
-from logitbank.engine.backends.hf.model import read_model, settings_weights
+from logitbank.engine.backends.hf.model import read_model
 from logitbank.engine.backends.hf.one_length import a_language
 from logitbank.engine.backends.hf.packed import difference, last_places_moved, refusal, trial
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS
@@ -37,7 +37,6 @@ from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loade
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.said import ModelSaid, check_same_model, said_of_model
-from logitbank.engine.weights.variants.checkpoint import body_folder
 from logitbank.errors import EngineError, HeadError, WeightsError
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head, Json, Query
@@ -79,7 +78,7 @@ class TransformersBackend:
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start, first = time.perf_counter(), self._model is None
-        said = said_of_model(body_folder(folder, self._settings.base))
+        said = said_of_model(folder)
         self._said = check_same_model(None if first else self._said, said, checkpoint=checkpoint)
         try:
             account = self._sent(folder) or self._read(folder)
@@ -109,7 +108,7 @@ class TransformersBackend:
         resident, self._resident = self._resident, None  # until the swap is proved
         if resident is None or self._model is None:
             return None
-        return resident.sent(settings_weights(folder, self._settings), self._model)
+        return resident.sent(folder, self._model)
 
     def _read(self, folder: Path) -> Account:
         """Read a whole model, and open the engine with it or put it in the place of the other."""
@@ -124,7 +123,7 @@ class TransformersBackend:
                 self.run_by_graphs(partial(CudaRecorder, self._device))
         else:
             copy_weights(read.model, self._model)
-        return Account.of(settings_weights(folder, self._settings), read, self._settings)
+        return Account.of(folder, read, self._settings)
 
     def run_by_graphs(self, open_recorder: Callable[[], Recorder]) -> None:
         """Record passes of packs from here on, and replay them."""

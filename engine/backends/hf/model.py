@@ -20,8 +20,6 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.weights.proof import Fingerprint, fingerprint, parameter_names
 from logitbank.engine.weights.sizes import check_sizes
 from logitbank.engine.weights.supported import check_prefix
-from logitbank.engine.weights.variants.checkpoint import checkpoint_weights
-from logitbank.engine.weights.variants.whole import CheckpointWeights, WholeWeights
 from logitbank.engine.weights.weights import stream_weights, tensor_names, weight_files
 from logitbank.errors import WeightsError
 from logitbank.store.format.schema import Head
@@ -50,71 +48,32 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
         It cannot be loaded, lacks a parameter, has a tensor that the model does not use, its config
         claims more than its weights hold, or the other checkpoint's adapters do not fit.
     """
-    weights = settings_weights(folder, settings)
-    body = weights.body
-    check_sizes(body, legacy_weights=settings.legacy_weights)
+    check_sizes(folder, legacy_weights=settings.legacy_weights)
     extra: dict[str, Any] = {}
     try:
         if settings.adapter_languages:
-            config = AutoConfig.from_pretrained(body)
+            config = AutoConfig.from_pretrained(folder)
             config.languages = [*config.languages, *settings.adapter_languages]
             extra["config"] = config
         kind = AutoModelForPreTraining if settings.next_sentence else _CLASSES[settings.task]
-        read = _from_files if isinstance(weights, WholeWeights) else _from_tensors
-        model, report = read(kind, weights, settings, extra)
+        files = weight_files(folder, legacy_weights=settings.legacy_weights)
+        model, report = kind.from_pretrained(
+            folder,
+            dtype=getattr(torch, body_dtype(settings.compute_dtype)),
+            use_safetensors=files[0].suffix == ".safetensors",
+            trust_remote_code=settings.trust_remote_code,
+            output_loading_info=True,
+            **extra,
+        )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise WeightsError(f"{folder} cannot be loaded: {error}") from error
-    _check_missing(report["missing_keys"], body, settings)
+    _check_missing(report["missing_keys"], folder, settings)
     _check_unused(report["unexpected_keys"], folder, model, settings)
     if getattr(model.config.get_text_config(), "attn_logit_softcapping", None) is not None:
         # transformers' default, PyTorch's own attention, leaves the soft cap out without a word.
         model.set_attn_implementation("eager")
     _put_adapters(model, settings)
     return ReadModel(model, frozenset(report["unexpected_keys"]))
-
-
-def settings_weights(folder: Path, settings: EngineSettings) -> CheckpointWeights:
-    """The tensors of a checkpoint as these settings have it run."""
-    return checkpoint_weights(folder, base=settings.base, legacy_weights=settings.legacy_weights)
-
-
-def _from_files(
-    kind: Any, weights: CheckpointWeights, settings: EngineSettings, extra: dict[str, Any]
-) -> Any:
-    """Model and report of a folder that transformers reads itself."""
-    files = weight_files(weights.body, legacy_weights=settings.legacy_weights)
-    return kind.from_pretrained(
-        weights.body,
-        dtype=getattr(torch, body_dtype(settings.compute_dtype)),
-        use_safetensors=files[0].suffix == ".safetensors",
-        trust_remote_code=settings.trust_remote_code,
-        output_loading_info=True,
-        **extra,
-    )
-
-
-def _from_tensors(
-    kind: Any, weights: CheckpointWeights, settings: EngineSettings, extra: dict[str, Any]
-) -> Any:
-    """Model and report of tensors that are worked out of what the files hold."""
-    dtype = getattr(torch, body_dtype(settings.compute_dtype))
-    trust = settings.trust_remote_code
-    config = extra.get("config") or AutoConfig.from_pretrained(
-        weights.body, trust_remote_code=trust
-    )
-    for name in ("quantization_config", "compression_config"):  # these are the numbers themselves
-        if hasattr(config, name):
-            delattr(config, name)
-    with torch.device("meta"):  # only to learn the class
-        chosen: Any = type(kind.from_config(config, trust_remote_code=trust))
-    # Copies: transformers puts what it is given into the model, and files are mapped.
-    tensors = {
-        name: tensor.to(dtype if tensor.is_floating_point() else None, copy=True)
-        for name, tensor in weights.stream()
-    }
-    return chosen.from_pretrained(
-        None, config=config, state_dict=tensors, dtype=dtype, output_loading_info=True
-    )
 
 
 def output_logits(output: Any, head: Head) -> torch.Tensor:

@@ -1,9 +1,10 @@
 """Weights of one checkpoint put in the place of another's, and what is then in memory."""
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 from typing import Self
 
 import torch
@@ -19,7 +20,7 @@ from logitbank.engine.weights.proof import (
     fingerprint,
     parameter_names,
 )
-from logitbank.engine.weights.variants.whole import CheckpointWeights
+from logitbank.engine.weights.weights import stream_weights, tensor_shapes
 from logitbank.errors import WeightsError
 from logitbank.store.format.schema import Json
 
@@ -59,12 +60,15 @@ def loaded_fingerprint(
     return total
 
 
+def _streamed(folder: Path, settings: EngineSettings) -> Iterator[tuple[str, torch.Tensor]]:
+    return stream_weights(folder, legacy_weights=settings.legacy_weights)
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """What a model's parameters ought to be, tensor by tensor, by a checkpoint's files."""
 
     settings: EngineSettings
-    weights: CheckpointWeights
     digest: ContentDigest
     ledger: Ledger
     borrowed: ContentDigest
@@ -73,44 +77,39 @@ class Account:
     """The model's parameters by the names of the file's tensors; empty until they are needed."""
 
     @classmethod
-    def of(cls, weights: CheckpointWeights, read: ReadModel, settings: EngineSettings) -> Self:
+    def of(cls, folder: Path, read: ReadModel, settings: EngineSettings) -> Self:
         """By streaming all tensors once."""
         masked = settings.task == "masked"
         tied = bool(getattr(read.model.config, "tie_word_embeddings", False))
         digest, borrowed = ContentDigest(), ContentDigest()
         dtype: torch.dtype = getattr(torch, body_dtype(settings.compute_dtype))
         ledger = Ledger(dtype, tied and not masked, next(read.model.parameters()).device)
-        stream = digest.watch(weights.stream())
+        stream = digest.watch(_streamed(folder, settings))
         others = borrowed.watch(adapter_weights(settings))
         used = chain(used_weights(stream, read), others) if masked else stream
         deque(ledger.record(used), maxlen=0)
-        return cls(settings, weights, digest, ledger, borrowed)
+        return cls(settings, digest, ledger, borrowed)
 
     @torch.no_grad()
-    def sent(self, weights: CheckpointWeights, model: torch.nn.Module) -> Self | None:
+    def sent(self, folder: Path, model: torch.nn.Module) -> Self | None:
         """Put another checkpoint's tensors into the model of this account, as they are read.
 
-        Of two with one base only those in which they differ. None where the model has to be read
+        None where the model has to be read
         anew: it holds a tensor in another shape or not as a whole.
         """
         places = self.places or _places(self.ledger, model)
-        base = self.settings.base is not None and self.weights.body == weights.body
-        shapes = weights.shapes()
-        names = self.weights.changed | weights.changed if base else parameter_names(shapes)
+        shapes = tensor_shapes(folder, legacy_weights=self.settings.legacy_weights)
+        names = parameter_names(shapes)
+        if names != places.keys():
+            return None
         if any(name not in places or places[name].shape != shapes.get(name) for name in names):
             return None
-        if base:
-            digest, ledger = self.digest.without(names), self.ledger.without(names)
-            stream = weights.stream(only=names)
-        else:
-            if names != places.keys():
-                return None
-            digest, ledger = ContentDigest(), self.ledger.empty()
-            stream = weights.stream()
+        digest, ledger = ContentDigest(), self.ledger.empty()
+        stream = _streamed(folder, self.settings)
         for name, tensor in ledger.record(digest.watch(stream)):
             if name in places:  # a tied head comes again
                 places[name].copy_(tensor)
-        return replace(self, weights=weights, digest=digest, ledger=ledger, places=places)
+        return replace(self, digest=digest, ledger=ledger, places=places)
 
     def check(self, model: torch.nn.Module, checkpoint: str) -> None:
         """Show that the model holds this and nothing else, or raise WeightsError."""
@@ -127,7 +126,7 @@ class Account:
                 "adapter_languages": [*languages],
                 "adapter_weights": self.borrowed.hexdigest(),
             }
-        return self.weights.describe() | borrowed
+        return borrowed
 
 
 def _places(ledger: Ledger, model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

@@ -48,8 +48,7 @@ from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.heads import is_head
 from logitbank.engine.weights.proof import Ledger
 from logitbank.engine.weights.said import check_same_model, said_of_model
-from logitbank.engine.weights.variants.checkpoint import checkpoint_weights
-from logitbank.engine.weights.variants.quantised import scheme_of
+from logitbank.engine.weights.weights import stream_weights
 from logitbank.errors import EngineError, LogitbankError, WeightsError
 from logitbank.store.format.heads import Operation, OutputHead
 from logitbank.store.format.schema import Head, Json, Query
@@ -91,11 +90,8 @@ class VllmEngine(ABC):
         settings = self._settings
         if self._device.type == "cuda":  # vLLM may leave one; tensors are laid out for their copies
             torch.set_num_threads(min(_SWAP_THREADS, own_threads()))
-        weights = checkpoint_weights(
-            folder, base=settings.base, legacy_weights=settings.legacy_weights
-        )
-        check_same_model(self._said, said_of_model(weights.body), checkpoint=checkpoint)
-        of_file = weights.stream()
+        check_same_model(self._said, said_of_model(folder), checkpoint=checkpoint)
+        of_file = stream_weights(folder, legacy_weights=settings.legacy_weights)
         if Rank.of().index == 0:  # who follows has no bank that names it
             of_file = digest.watch(of_file)
         ledger, recorded = self._recorded(of_file)
@@ -123,8 +119,8 @@ class VllmEngine(ABC):
         if self._settings.hidden and self._after is not None:
             queries = trial_queries(vocab, self._settings.max_length)
             heads = proved_heads(self._layers(streamed), [self._after], self.score, queries)
-        seconds, made = time.perf_counter() - start, weights.describe()
-        return Loaded(digest.hexdigest(), vocab, seconds, made=made, heads=heads)
+        seconds = time.perf_counter() - start
+        return Loaded(digest.hexdigest(), vocab, seconds, heads=heads)
 
     @abstractmethod
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens: ...
@@ -248,7 +244,7 @@ def common_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
 
 def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     arguments: dict[str, Any] = common_arguments(folder, settings) | {
-        "hf_overrides": overrides(folder, head_dtype="float32"),
+        "hf_overrides": {"head_dtype": "float32"},
         "max_model_len": settings.max_length + 1,  # vLLM wants room for one generated token
         "max_num_seqs": settings.max_sequences,
     }
@@ -264,15 +260,6 @@ def cache_arguments(settings: EngineSettings) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
     }
-
-
-def overrides(folder: Path, **fields: Any) -> dict[str, Any]:
-    """What vLLM is to believe of a model's config beside, or in place of, what the folder says.
-
-    Quantised weights come to it as the numbers that they stand for, and want no own kernel.
-    """
-    plain = {"quantization_config": None, "compression_config": None}
-    return (plain if scheme_of(folder) is not None else {}) | fields
 
 
 def block_size(settings: EngineSettings) -> int:

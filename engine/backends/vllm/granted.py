@@ -22,7 +22,7 @@ from logitbank.engine.backends.vllm.memory import (
     larger_batches,
 )
 from logitbank.engine.plan.share import GPU_WORKERS
-from logitbank.engine.weights.variants.checkpoint import checkpoint_weights
+from logitbank.engine.weights.weights import tensor_shapes
 from logitbank.store.files.locks import locked
 
 
@@ -45,9 +45,7 @@ def _sizes(folder: Path, settings: EngineSettings) -> ModelSizes:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)
-    legacy = settings.legacy_weights
-    weights = checkpoint_weights(folder, base=settings.base, legacy_weights=legacy)
-    return ModelSizes.of(config, weights.shapes())
+    return ModelSizes.of(config, tensor_shapes(folder, legacy_weights=settings.legacy_weights))
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from logitbank.engine.backends.heads import Layer, StreamedHead
 from logitbank.engine.backends.products import linear
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.torch_precision import in_float32
-from logitbank.engine.backends.vllm.engine import Weights, common_arguments, overrides
+from logitbank.engine.backends.vllm.engine import Weights, common_arguments
 from logitbank.engine.backends.vllm.pooled import PooledEngine, PositionPooler, pooling_arguments
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.masked import SPARE_BIAS, masked_weights
@@ -73,11 +73,7 @@ def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     return (
         common_arguments(folder, settings)
         | pooling_arguments(settings)
-        | {
-            "hf_overrides": overrides(
-                folder, architectures=[_CLASS], **{_NEXT_SENTENCE: settings.next_sentence}
-            )
-        }
+        | {"hf_overrides": {"architectures": [_CLASS], _NEXT_SENTENCE: settings.next_sentence}}
     )
 
 

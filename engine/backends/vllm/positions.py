@@ -19,7 +19,6 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.vllm.engine import (
     cache_arguments,
     common_arguments,
-    overrides,
 )
 from logitbank.engine.backends.vllm.multiplied import last_multiplied
 from logitbank.engine.backends.vllm.pooled import (
@@ -38,7 +37,7 @@ class VllmPositionsBackend(PooledEngine):
 
     def __init__(self, folder: Path, settings: EngineSettings) -> None:
         arguments = common_arguments(folder, settings)
-        head = overrides(folder, head_dtype="float32")
+        head = {"head_dtype": "float32"}
         config = EngineArgs(**arguments, hf_overrides=head).create_model_config()
         known, _ = ModelRegistry.resolve_model_cls(config.architectures, config)
         ModelRegistry.register_model(_CLASS, _pooled(known, config.architectures))

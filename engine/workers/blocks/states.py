@@ -9,7 +9,6 @@ from logitbank.engine.backends.heads import allowed
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.heads import divided_head
-from logitbank.engine.weights.variants.checkpoint import body_folder
 from logitbank.engine.workers.job import Job
 from logitbank.errors import EngineError, SuiteError
 from logitbank.store.format.heads import OutputHead
@@ -112,8 +111,7 @@ def head_of(
     """
     head = heads.get(kind)
     if head is None:
-        body = body_folder(job.folder, job.settings.base)
-        raise divided_head(job.checkpoint, kind, ModelConfig.read(body))
+        raise divided_head(job.checkpoint, kind, ModelConfig.read(job.folder))
     if head.width != plan.layout.width:
         raise SuiteError(
             f"{job.checkpoint}: its head takes states of {head.width:,} entries, not of"

@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 from logitbank.store import Bank, CheckpointId, DepositSpec, Keep, Layout, Query, QuerySet
 from logitbank.store.deposits.reduce import BlockReducer
+from tests.data import make_format_1, make_format_1_hidden
 from tests.support import evaluation_banks, small_banks, stereoset_cases, unqover_cases
 from tests.support.checkpoints import write_tokenizer
 from tests.support.fluctuation_cases import two_runs
@@ -149,9 +150,14 @@ def debias(folder: Path) -> None:
 
 
 def levels(folder: Path) -> None:
-    """The recorded banks of format 1: rows, the highest entries, states with their heads."""
-    for name in ("contexts", "hidden"):
-        shutil.copytree(DATA / f"bank-format-1-{name}", folder / f"{name}.zarr")
+    """Rows, the highest entries and options alone; states with their heads, and blocks missing."""
+    for module, name, arguments in (
+        (make_format_1, "contexts", ("contexts",)),
+        (make_format_1_hidden, "hidden", ()),
+    ):
+        with mock.patch.object(module, "HERE", folder):
+            module.main(*arguments)
+        (folder / f"bank-format-1-{name}").rename(folder / f"{name}.zarr")
 
 
 def two_banks(folder: Path) -> None:

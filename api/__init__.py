@@ -90,17 +90,29 @@ if TYPE_CHECKING:
     from logitbank.store.format.schema import CheckpointId as CheckpointId
     from logitbank.store.format.schema import Keep as Keep
     from logitbank.store.format.schema import Query as Query
+    from logitbank.store.read.choose import Names, Steps
     from logitbank.store.read.mapping import map_rows as map_rows
     from logitbank.store.read.readable import Readable
-    from logitbank.store.sharing.transfer import pull as pull
-    from logitbank.store.sharing.transfer import push as push
+    from logitbank.store.share.push import pull as pull
+    from logitbank.store.share.push import push as push
 
 
-def open(path: str | Path) -> "Readable":
-    """Open an existing bank, in a folder or at a URL; `Bank.create` makes a new one."""
+def open(
+    path: str | Path,
+    *,
+    models: "Names" = None,
+    steps: "Steps" = None,
+    prompts: "Names" = None,
+    rows: bool = False,
+) -> "Readable":
+    """Open an existing bank, in a folder or at a URL; `Bank.create` makes a new one.
+
+    Of a bank at a URL, the scores of these models, steps and prompt sets are copied into the cache,
+    all if None, and with `rows` their full rows too.
+    """
     from logitbank.store.filter.view import open_bank
 
-    return open_bank(path)
+    return open_bank(path, models=models, steps=steps, prompts=prompts, rows=rows)
 
 
 __getattr__, __dir__, _HOMES = front_door(__name__, __file__, "open")

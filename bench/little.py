@@ -50,7 +50,7 @@ def nothing_to_do(tmp: Path, *, rounds: int = 5) -> Figure:
 def one_step_at_a_url(tmp: Path) -> Iterator[Figure]:
     """What a server is asked for and sends, into an empty cache."""
     from logitbank.store import Bank
-    from logitbank.store.sharing.transfer import push
+    from logitbank.store.share.push import push
 
     made = small_deposits(tmp, deposits=DEPOSITS, prompts=PROMPTS, keep="full")
     push(made, tmp / "www" / "bank")

@@ -128,4 +128,4 @@ def filtered(bank: Path, by: Path | None) -> "Path | Readable":
         return bank
     from logitbank.store import Filter, open_bank
 
-    return open_bank(bank).filtered(Filter.load(by))
+    return open_bank(bank, rows=True).filtered(Filter.load(by))

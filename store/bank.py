@@ -16,7 +16,7 @@ from logitbank.errors import BankFormatError, DamagedError, UsageError
 from logitbank.store.deposits import places
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
-from logitbank.store.files import checked, documents, objects
+from logitbank.store.files import checked, copies, documents, objects
 from logitbank.store.format import zarrays
 from logitbank.store.format.about import checked_fields
 from logitbank.store.format.heads import OutputHead
@@ -33,10 +33,12 @@ from logitbank.store.format.schema import (
 )
 from logitbank.store.heads.put import put_head
 from logitbank.store.heads.stored import StoredHead
+from logitbank.store.read.choose import Steps
 from logitbank.store.read.missing_scores import missing_options
 from logitbank.store.read.readable import Readable
-from logitbank.store.remote import fetching, mirror
-from logitbank.store.remote.urls import require_folder, url_of
+from logitbank.store.share.local import ensure_local
+from logitbank.store.share.selection import Names
+from logitbank.store.share.urls import require_new_folder, url_of
 from logitbank.store.tables import prompt_tables, query_tables, token_texts
 from logitbank.version import __version__
 from logitbank.wording import KEPT_OF_LOGITS
@@ -49,6 +51,8 @@ class Bank(Readable):
     path: Path
     attributes: dict[str, Any] = field(compare=False)
     """Format version, title, licence, citation, and the sources that a merge names."""
+    url: str | None = field(default=None, kw_only=True)
+    has_rows: bool = field(default=True, kw_only=True)
 
     @classmethod
     def create(
@@ -61,7 +65,7 @@ class Bank(Readable):
         UsageError
             Something is there already, or it is a URL.
         """
-        path = require_folder(path)
+        path = require_new_folder(path)
         taken = f"{path} is there already; open it with Bank.open, or choose another folder"
         if objects.holds_something(path):
             raise UsageError(taken)
@@ -73,11 +77,27 @@ class Bank(Readable):
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: str | Path) -> Self:
-        """Open a bank in a folder, or read one at a URL: https://…, s3://…, hf://datasets/….
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        models: Names = None,
+        steps: Steps = None,
+        prompts: Names = None,
+        rows: bool = False,
+    ) -> Self:
+        """Open a bank in a folder, or a copy of one at a URL: https://…, s3://…, hf://datasets/….
 
-        Of a bank at a URL, what is asked for is fetched, checked, and kept in a cache: the folder
-        `LOGITBANK_CACHE`, else in the user's. Full rows are read in place and not kept.
+        Parameters
+        ----------
+        path
+            Folder or URL. Of a bank at a URL, documents and scores are copied into the folder
+            `LOGITBANK_CACHE`, or the user's cache, and checked. The bank reads that copy.
+        models, steps, prompts
+            Models, training steps and prompt sets of the scores to copy; all if None.
+            `prompts=[]` copies no table and no score. Of a folder, everything is there.
+        rows
+            Whether to copy full rows, states and heads too.
 
         Raises
         ------
@@ -91,7 +111,7 @@ class Bank(Readable):
             The extra `remote` is not installed.
         """
         if url := url_of(path):
-            path = fetching.open_mirror(url)
+            path = ensure_local(url, models=models, steps=steps, prompts=prompts, rows=rows)
         path = Path(path)
         if not path.exists():
             raise BankFormatError(
@@ -100,11 +120,16 @@ class Bank(Readable):
         if not path.is_dir():
             raise BankFormatError(f"{path} is a file, and a bank is a folder; check the path")
         root = objects.plain_path(path, "zarr.json")
-        fetching.ensure_here(root)
         try:
             attributes = documents.read_json(root)["attributes"]["logitbank"]
             version = attributes["format"]
         except FileNotFoundError as error:
+            if places.has_parts(path):
+                raise BankFormatError(
+                    f"{path} has parts of a bank, but not its zarr.json: a copy was interrupted."
+                    " Copy zarr.json from the bank that it is a copy of, and run the same command"
+                    " again"
+                ) from error
             raise BankFormatError(
                 f"{path} is a folder but no bank: it has no zarr.json; check the path"
             ) from error
@@ -125,11 +150,11 @@ class Bank(Readable):
                 f" {attributes.get('written_by', '?')}"
             )
         require_as_written(root)
-        return cls(path, attributes)
+        return cls(path, attributes, url=url, has_rows=rows or url is None)
 
     def add_query_set(self, query_set: QuerySet) -> str:
         """Store a query set and return its name; nothing happens where it is there."""
-        mirror.require_local(self.path)
+        copies.require_folder(self.path)
         return query_tables.write_query_set(self.path, query_set)
 
     def add_prompts(self, name: str, table: pl.DataFrame) -> str:
@@ -145,7 +170,7 @@ class Bank(Readable):
             stored under this name with another text, answer, token or column of its own.
         """
         check_folder(name, "prompt set")
-        mirror.require_local(self.path)
+        copies.require_folder(self.path)
         return prompt_tables.write_prompts(self.path, name, table)
 
     def add_tokens(self, tokenizer: str, table: pl.DataFrame) -> None:
@@ -158,7 +183,7 @@ class Bank(Readable):
         UsageError
             A column is not there or of another type, or a token is there twice.
         """
-        mirror.require_local(self.path)
+        copies.require_folder(self.path)
         token_texts.write_tokens(self.path, tokenizer, table)
 
     def put_head(self, head: OutputHead) -> str:
@@ -176,7 +201,7 @@ class Bank(Readable):
         UsageError
             The bank is at a URL.
         """
-        mirror.require_local(self.path)
+        copies.require_folder(self.path)
         return put_head(self.path, head)
 
     def head(self, digest: str) -> OutputHead:
@@ -234,7 +259,7 @@ class Bank(Readable):
         KeepLevelError
             It is there and keeps less.
         """
-        mirror.require_local(self.path)
+        copies.require_folder(self.path)
         deposit = places.open_or_create(self.path, spec)
         return DepositWriter(deposit, engine=spec.provenance.get("engine"))
 

@@ -3,7 +3,7 @@
 To judge storage dtypes, engines and hardware: logits, divergences, ranks, and what metrics move.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,7 @@ from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import AbsentError, BankError
 from logitbank.store import Bank, Deposit, Readable
-from logitbank.store.sharing.selection import Steps
-from logitbank.store.steps import parse_steps
+from logitbank.store.steps import Step, parse_steps
 
 _DEPOSIT = {"model": pl.String, "run": pl.String, "step": pl.Int64, "query_set": pl.String}
 _MADE = {
@@ -39,7 +38,7 @@ def compare(
     b: str | Path | Bank,
     *,
     prompts: str | None = None,
-    steps: Steps | None = None,
+    steps: Collection[Step] | str | None = None,
 ) -> Study[Comparison]:
     """Compare two banks wherever both have the same checkpoint, query set and row.
 
@@ -119,7 +118,7 @@ Named = dict[str, pl.DataFrame] | None
 
 
 def _opened(bank: str | Path | Bank) -> Bank:
-    return bank if isinstance(bank, Bank) else Bank.open(bank)
+    return bank if isinstance(bank, Bank) else Bank.open(bank, rows=True)
 
 
 def _named(banks: tuple[Readable, Readable], prompts: str | None) -> Named:
@@ -183,5 +182,5 @@ def _compared(banks: tuple[Readable, Readable], prompts: str | None) -> set[str]
     return names if prompts is None else names & {prompts}
 
 
-def _steps_note(steps: Steps | None) -> str:
+def _steps_note(steps: Collection[Step] | str | None) -> str:
     return "" if steps is None else " among these steps"

@@ -88,7 +88,7 @@ def debias_compare(
     LogitbankError
         A file or bank that is not there, a filter that does not fit, or no prompt set to judge by.
     """
-    opened = open_unfiltered(bank)
+    opened = open_unfiltered(bank, rows=True)
     sources = _sources(opened, filters, models)
     result = _compared(opened, sources, step=step, bootstrap=bootstrap)
     named = ", ".join(dict.fromkeys(source.base for source in sources))

@@ -108,7 +108,7 @@ def debias_search(
     LogitbankError
         The bank lacks what is asked for.
     """
-    opened = open_unfiltered(bank)
+    opened = open_unfiltered(bank, rows=True)
     sizes = _SIZES if sizes is None else sizes
     regularisations = _REGULARISATIONS if regularisations is None else regularisations
     temperatures = _TEMPERATURES if temperatures is None else temperatures

@@ -91,7 +91,7 @@ def debias_train(
     if out is not None and out.exists():
         raise UsageError(f"{out} is there already; choose another name or remove it")
     k = k or (10 if preset == "causal" else 8)
-    opened = open_unfiltered(bank)
+    opened = open_unfiltered(bank, rows=True)
     given, deposit = instances(
         opened, prompts, k=k, split=split, model=model, run=run, step=step, he_she=he_she
     )

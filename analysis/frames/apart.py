@@ -5,9 +5,8 @@ from itertools import combinations
 from pathlib import Path
 
 from logitbank.analysis.frames.same_prompts import same_table
-from logitbank.errors import UsageError
+from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Deposit, Readable, View, open_bank
-from logitbank.store.remote.mirror import mirror_of
 
 OneBank = str | Path | Readable
 """A bank: its folder or URL, or an open one."""
@@ -27,8 +26,12 @@ def banks_and_files(
     return named, files
 
 
-def open_banks(banks: Banks) -> list[Readable]:
+def open_banks(
+    banks: Banks, *, models: Sequence[str] | None = None, prompts: str | None = None
+) -> list[Readable]:
     """Open banks, each of which may be named once.
+
+    Of a bank at a URL, the scores of these models and this prompt set are copied, all if None.
 
     Raises
     ------
@@ -40,7 +43,10 @@ def open_banks(banks: Banks) -> list[Readable]:
     opened: list[Readable] = []
     named: set[tuple[Path, str]] = set()
     for given in _several(banks):
-        bank = open_bank(given)
+        try:
+            bank = open_bank(given, models=models, prompts=prompts)
+        except AbsentError:  # another bank may have it; the analysis reports what none has
+            bank = open_bank(given, models=[])
         key = bank.path.resolve(), bank.name if isinstance(bank, View) else ""
         if key in named:
             raise UsageError(f"{place_of(bank)} is named twice; name each bank once")
@@ -78,5 +84,4 @@ def check_checkpoints_apart(
 
 def place_of(bank: Readable) -> str:
     """Where a person finds a bank: a folder or a URL."""
-    copy = mirror_of(bank.path)
-    return copy.url if copy else str(bank.path)
+    return bank.url or str(bank.path)

@@ -89,7 +89,7 @@ def show(
     BankError
         The bank has no such prompts, or no scores of them.
     """
-    opened = open_bank(bank)
+    opened = open_bank(bank, models=models, prompts=prompts, rows=top_tokens is not None)
     if prompt is not None:
         if between is not None:
             raise UsageError("--between lists prompts; leave it out, or --prompt")

@@ -11,7 +11,6 @@ from logitbank.store import Bank, Readable
 from logitbank.store.filter.view import View
 from logitbank.store.format.about import own_fields, sources_of
 from logitbank.store.read.provenance import commits_digest
-from logitbank.store.remote.mirror import mirror_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +58,12 @@ def bank_name(bank: Readable) -> str:
     """What a page calls a bank: a view by its name, others by that of their folder or URL."""
     if isinstance(bank, View):
         return bank.name
-    mirror = mirror_of(bank.path)
-    return stem(bank.path if mirror is None else mirror.url)
+    return stem(bank.url or bank.path)
 
 
 def opening(bank: Readable) -> str:
     """How a reader opens the bank, by its URL or the name of its folder."""
-    if isinstance(bank, View):
-        where = bank.name
-    else:
-        mirror = mirror_of(bank.path)
-        where = bank.path.resolve().name if mirror is None else mirror.url
+    where = bank.name if isinstance(bank, View) else bank.url or bank.path.resolve().name
     return f"logitbank.open({json.dumps(where, ensure_ascii=False)})"
 
 

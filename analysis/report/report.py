@@ -30,7 +30,6 @@ from logitbank.errors import BankError, DamagedError, LogitbankError, UsageError
 from logitbank.store import Readable, open_bank
 from logitbank.store.care.lost import missing_tables
 from logitbank.store.format.about import own_fields
-from logitbank.store.remote.mirror import mirror_of
 from logitbank.store.tables.prompt_tables import query_sets_of
 from logitbank.wording import counted, readable_bytes
 
@@ -91,7 +90,7 @@ def report(
         `out` is a folder, or does not end in .html.
     """
     path = _target(bank, out)
-    opened = open_bank(bank)
+    opened = open_bank(bank, models=models, prompts=prompts)
     names, unreadable = _readable(opened, _prompt_sets(opened, prompts))
     info = _info(opened, names, models)
     if models is not None and prompts is None:  # of what these were not asked, there is nothing
@@ -230,7 +229,7 @@ def _info(bank: Readable, names: Sequence[str], models: Sequence[str] | None) ->
 
 def _lost(bank: Readable) -> list[tuple[str, str]]:
     """Tables that a bank in a folder has lost, each with how one knows."""
-    if mirror_of(bank.path) is not None:
+    if bank.url is not None:
         return []
     lost = missing_tables(bank.path, (deposit.stored for deposit in bank.deposits()))
     return [(path, f"It is missing: {how}.") for path, how in lost.items()]

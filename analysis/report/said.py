@@ -8,7 +8,6 @@ import polars as pl
 
 from logitbank.analysis.prompts.top_tokens import tokens_at
 from logitbank.store import Deposit, Readable
-from logitbank.store.remote.mirror import mirror_of
 from logitbank.store.tables.token_texts import COLUMN, tokens_files
 
 TOKENS = 5
@@ -104,7 +103,7 @@ def _deposits(bank: Readable, prompts: str, asked: Asked) -> list[Deposit]:
 def _far(bank: Readable, deposits: Sequence[Deposit]) -> bool:
     """Whether full rows would come over a network; the most probable token is among the scores."""
     full = any(deposit.layout.keep.whole_rows for deposit in deposits)
-    return full and mirror_of(bank.path) is not None
+    return full and not bank.has_rows
 
 
 def _most(series: Sequence[Sequence[Deposit]]) -> int:

@@ -12,22 +12,35 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.filter.deposit import FilteredDeposit
 from logitbank.store.filter.filters import Filter
 from logitbank.store.format.schema import CheckpointId
+from logitbank.store.read.choose import Names, Steps
 from logitbank.store.read.readable import Readable
 from logitbank.store.tables import query_tables
 
 
-def open_bank(path: str | Path | Readable) -> Readable:
+def open_bank(
+    path: str | Path | Readable,
+    *,
+    models: Names = None,
+    steps: Steps = None,
+    prompts: Names = None,
+    rows: bool = False,
+) -> Readable:
     """Open a bank; one that is open already is returned.
+
+    Of a bank at a URL, the scores of these models, steps and prompt sets are copied, all if None,
+    and with `rows` their full rows; see `Bank.open`.
 
     Raises
     ------
     BankError
         As `Bank.open`.
     """
-    return path if isinstance(path, Readable) else Bank.open(path)
+    if isinstance(path, Readable):
+        return path
+    return Bank.open(path, models=models, steps=steps, prompts=prompts, rows=rows)
 
 
-def open_unfiltered(path: str | Path | Readable) -> Bank:
+def open_unfiltered(path: str | Path | Readable, *, rows: bool = False) -> Bank:
     """Open a bank for what is done without a filter.
 
     Raises
@@ -37,7 +50,7 @@ def open_unfiltered(path: str | Path | Readable) -> Bank:
     BankError
         As `Bank.open`.
     """
-    bank = open_bank(path)
+    bank = open_bank(path, rows=rows)
     if isinstance(bank, View):
         raise UsageError(
             f"{bank.name!r} is seen through a filter already; use the bank itself, {bank.path}"
@@ -55,6 +68,8 @@ class View(Readable):
     by: Filter = field(kw_only=True)
     name: str = field(kw_only=True)
     """Model name that its checkpoints have."""
+    url: str | None = field(default=None, kw_only=True)
+    has_rows: bool = field(default=True, kw_only=True)
 
     @classmethod
     def of(cls, bank: Readable, by: Filter, *, name: str | None = None) -> Self:
@@ -90,7 +105,7 @@ class View(Readable):
             raise UsageError(f"{name!r} is a model of the bank; give the view another name")
         CheckpointId(name)  # refuses what is no name
         view = cls(bank.path, bank.attributes, by=replace(by, about={**by.about, "model": model}),
-                   name=name)  # fmt: skip
+                   name=name, url=bank.url, has_rows=bank.has_rows)  # fmt: skip
         if not view.deposits():
             raise UsageError(
                 f"the filter was made for {model} with another tokenizer than any deposit of it in"

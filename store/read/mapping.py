@@ -72,7 +72,7 @@ def map_rows(
         for deposit, values in logitbank.map_rows("pythia.zarr", entropy, ray="auto"):
             print(deposit.checkpoint, values.mean())
     """
-    bank = bank if isinstance(bank, Readable) else Bank.open(bank)
+    bank = bank if isinstance(bank, Readable) else Bank.open(bank, rows=True)
     deposits = [d for d in bank.deposits() if query_set in (None, d.query_set)]
     if not deposits:
         raise BankError(f"{bank.path} has no deposit{f' of {query_set}' if query_set else ''}")

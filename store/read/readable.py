@@ -6,7 +6,6 @@ first, and what they do lies in modules of its own.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,6 @@ from logitbank.store.read.brief import bank_line, bank_table, info_rows
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen, require_scored_models
 from logitbank.store.read.missing_scores import have_no_score, require_scored
 from logitbank.store.read.scan import by_option, scan
-from logitbank.store.read.scores_source import scan_source
-from logitbank.store.remote import fetching, mirror
 from logitbank.store.steps import Step, in_order
 from logitbank.store.tables import prompt_tables, query_tables, token_texts
 
@@ -38,7 +35,11 @@ class Readable(ABC):
     """A bank that is read: `Bank`, or `View` of one. Analyses ask no more of it than this."""
 
     path: Path
-    """Folder of the bank; of one at a URL, of its cache."""
+    """Folder of the bank, or of the copy of a bank at a URL."""
+    url: str | None
+    """URL that the bank was opened at; None of a folder."""
+    has_rows: bool
+    """Whether full rows can be read: a copy of a bank at a URL contains them if `rows` was set."""
     attributes: dict[str, Any]
     """Format version, title, licence, citation, and the sources that a merge names."""
 
@@ -95,8 +96,7 @@ class Readable(ABC):
         )
 
     def _where(self) -> str:
-        copy = mirror.mirror_of(self.path)
-        return copy.url if copy else str(self.path)
+        return self.url or str(self.path)
 
     def prompts(self, name: str) -> pl.LazyFrame:
         """All prompts of a prompt set, one row per prompt × order × piece × option."""
@@ -154,8 +154,7 @@ class Readable(ABC):
     ) -> pl.LazyFrame:
         """One row per checkpoint × prompt × option of a prompt set, from committed blocks only.
 
-        An option of several tokens has a row for each: its pieces. Of a bank at a URL, scores are
-        fetched when the frame is collected: those of checkpoints that its filters leave.
+        An option of several tokens has a row for each: its pieces.
 
         Parameters
         ----------
@@ -184,8 +183,10 @@ class Readable(ABC):
         ------
         BankError
             The bank has no such prompts, or no deposit of them by such checkpoints; or one with
-            full rows was scored before an option of them was named: see `rescore`. This last
-            one, of a bank at a URL, and RemoteError are raised when the frame is collected.
+            full rows was scored before an option of them was named: see `rescore`.
+        DamagedError
+            Scores are missing, or not what was committed. Of a bank at a URL, those of the model,
+            step or prompt set were not copied when it was opened.
         AbsentError
             Texts of tokens are asked for, and the bank keeps none.
         SuiteError
@@ -211,21 +212,13 @@ class Readable(ABC):
         asked = table
         if token_text:
             table = token_texts.with_texts(self.path, table, {d.query_set for d in deposits})
-        if mirror.mirror_of(self.path) is None:
-            self.require_scored(prompts, deposits, of=asked)
-            scores = scan(table, deposits)
-        else:  # a filter of the frame is to choose what is fetched, too
-            scores = scan_source(table, deposits, partial(self._fetch_scored, prompts))
+        self.require_scored(prompts, deposits, of=asked)
+        scores = scan(table, deposits)
         if not whole_options:
             return scores
         query_sets = {d.query_set for d in deposits}
         made_by = {name: query_tables.tokenizer_of(self.path, name) for name in query_sets}
         return by_option(scores, table, made_by)
-
-    def _fetch_scored(self, name: str, prompts: pl.LazyFrame, deposits: Sequence[Deposit]) -> None:
-        """Fetch scores of a bank at a URL, all at once; refused where they lack options."""
-        fetching.ensure_here(*(part for d in deposits for part in d.score_files()))
-        self.require_scored(name, deposits, of=prompts)
 
     def require_scored(
         self, prompts: str, deposits: Sequence[Deposit], *, of: pl.LazyFrame | None = None

@@ -15,7 +15,7 @@ from logitbank.store.files import checked, objects
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import top
 from logitbank.store.filter.view import View
-from logitbank.store.sharing.selection import chosen
+from logitbank.store.share.selection import chosen
 from tests.support.made_once import made_once
 from tests.support.run_lines import run_lines
 from tests.support.small_banks import block_data, new_bank, prompt_table, recommit, rewrite, spec
@@ -112,7 +112,7 @@ TABLE_READERS: dict[str, Callable[[Bank], object]] = {
     "begin": lambda bank: bank.begin(spec(9)),
     "add_prompts": lambda bank: bank.add_prompts("parity", prompt_table(split="dev")),
     "merge": lambda bank: merge(bank.path.with_name("m"), bank.path),
-    "push": lambda bank: chosen(bank, prompts=["parity"]),
+    "push": lambda bank: chosen(bank.path, prompts=["parity"]),
 }
 
 

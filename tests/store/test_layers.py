@@ -15,7 +15,7 @@ from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.files.objects import digest
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.view import View
-from logitbank.store.sharing.transfer import pull, push
+from logitbank.store.share.push import pull, push
 from tests.support.file_server import FileServer
 from tests.support.hidden_banks import (
     WIDTH,
@@ -237,11 +237,11 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServ
         yield server
 
 
-def test_layers_are_sent_fetched_and_read_in_place(tmp_path: Path, served: FileServer) -> None:
+def test_layers_are_sent_and_fetched(tmp_path: Path, served: FileServer) -> None:
     bank = layers_bank(tmp_path / "b")
     push(bank.path, tmp_path / "www" / "bank")
     expected = true_logprobs(head(), layer_states(2))
-    (there,) = Bank.open(f"{served.url}/bank").deposits()
+    (there,) = Bank.open(f"{served.url}/bank", rows=True).deposits()
     np.testing.assert_allclose(there.lens(2, rows=[3]), expected[[3]], atol=2e-6)
     pull(f"{served.url}/bank", tmp_path / "here")
     assert verify(tmp_path / "here") == ()

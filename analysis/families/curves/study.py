@@ -75,7 +75,7 @@ def curves(
     LogitbankError
         As `curves_metric`.
     """
-    opened = open_bank(bank)
+    opened = open_bank(bank, models=models, prompts=prompts, rows=entropy)
     names = opened.prompt_sets if prompts is None else list(prompts)
     check_there(opened, names, models)
     result = curves_metric(opened, names, models=models, entropy=entropy)

@@ -69,7 +69,7 @@ def layers(
     LogitbankError
         As `layers_metric`.
     """
-    opened = open_bank(bank)
+    opened = open_bank(bank, models=models, prompts=prompts, rows=True)
     names = opened.prompt_sets if prompts is None else list(prompts)
     check_there(opened, names, models)
     result = layers_metric(opened, names, models=models, several_tokens=several_tokens)

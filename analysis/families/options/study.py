@@ -54,7 +54,7 @@ def options(
         None of the options is scored.
     """
     check_score(score)
-    opened = open_bank(bank)
+    opened = open_bank(bank, models=models, prompts=prompts)
     names = opened.prompt_sets
     if prompts is None and len(names) != 1:
         raise UsageError(

@@ -53,7 +53,7 @@ def unqover(
     LogitbankError
         A bank, prompt set or model that is not there, or what `unqover_metric` refuses.
     """
-    opened = open_banks(banks)
+    opened = open_banks(banks, models=models)
     frames = _frames(opened, prompts, models)
     names = _prompt_sets(opened, prompts)
     result = unqover_metric(

@@ -1,7 +1,7 @@
-"""Push a bank to a URL or folder, and pull one from a URL: only what changed, resumable."""
+"""Push a bank to a URL or folder, and pull one from a URL: only what is new, resumable."""
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +11,15 @@ from logitbank.store.care.lost import require_tables
 from logitbank.store.files import objects
 from logitbank.store.format import index
 from logitbank.store.format.index import Object
-from logitbank.store.remote.urls import url_of
-from logitbank.store.sharing.moves import moves
-from logitbank.store.sharing.selection import Steps, chosen
-from logitbank.store.sharing.targets import Bucket, Folder, Target
+from logitbank.store.share.bucket import Bucket
+from logitbank.store.share.folder import Folder
+from logitbank.store.share.hub import HubDataset
+from logitbank.store.share.local import ensure_local
+from logitbank.store.share.moves import moves
+from logitbank.store.share.places import place_at
+from logitbank.store.share.selection import Names, Steps, chosen
+from logitbank.store.share.targets import SourceBank, Target
+from logitbank.store.share.urls import url_of
 
 Progress = Callable[[int, int], None]
 """Called with the bytes that are done and those that there are."""
@@ -41,9 +46,9 @@ def push(
     bank: str | Path,
     target: str | Path,
     *,
-    models: Collection[str] | None = None,
-    steps: Steps | None = None,
-    prompts: Collection[str] | None = None,
+    models: Names = None,
+    steps: Steps = None,
+    prompts: Names = None,
     progress: Progress | None = None,
 ) -> Transfer:
     """Publish a bank, or add what is new in it to where it was published.
@@ -56,7 +61,7 @@ def push(
     Parameters
     ----------
     bank
-        Folder (or URL) of the bank.
+        Folder or URL of the bank.
     target
         `s3://bucket/prefix`, with the usual `AWS_…` variables; `hf://datasets/owner/name`, with
         `HF_TOKEN`; or a folder, to be given out by a web server.
@@ -73,30 +78,31 @@ def push(
         A deposit is there with other attributes or content; nothing of it was changed. Or the bank
         has no such model, step or prompt set.
     DamagedError
-        An object of the bank is not what was committed, or a table of it is missing; or an object
-        there is of another size.
+        An object of the bank is missing, or is not what was committed; or an object at the target
+        has another size.
     RemoteError
         The target cannot be reached, or refuses.
     MissingExtraError
         The extra `remote` is not installed.
     """
-    opened = Bank.open(bank)
-    require_tables(opened.path, opened.deposits())
-    here = chosen(opened, models=models, steps=steps, prompts=prompts)
+    opened = Bank.open(bank, models=models, steps=steps, prompts=prompts, rows=True)
+    if opened.url is None:  # a copy of a bank at a URL has what is asked for, and maybe no more
+        require_tables(opened.path, opened.deposits())
+    here = chosen(opened.path, models=models, steps=steps, prompts=prompts)
     index.render(here)  # before anything is sent: it may be too large
     place = _target(target)
     if isinstance(place, Folder):
-        _require_apart(opened, Path(target))
-    return _move(here, opened.path, place, progress)
+        _require_apart(opened.path, Path(target))
+    return _move(here, SourceBank(opened.path), place, progress)
 
 
 def pull(
     url: str | Path,
     folder: str | Path,
     *,
-    models: Collection[str] | None = None,
-    steps: Steps | None = None,
-    prompts: Collection[str] | None = None,
+    models: Names = None,
+    steps: Steps = None,
+    prompts: Names = None,
     progress: Progress | None = None,
 ) -> Transfer:
     """Copy a bank from a URL into a folder, or add to a folder what it lacks of it.
@@ -109,20 +115,24 @@ def pull(
         raise UsageError(f"pull writes into a folder; to copy to {folder} pull first, then push")
     if objects.holds_something(folder):
         Bank.open(folder)
-    opened = Bank.open(url)
-    _require_apart(opened, folder)
-    here = chosen(opened, models=models, steps=steps, prompts=prompts)
+    address = url_of(url)
+    if address is None:
+        source = SourceBank(Bank.open(url).path)
+    else:
+        source = SourceBank(ensure_local(address, prompts=prompts, models=[]), place_at(address))
+    _require_apart(source.root, folder)
+    here = chosen(source.root, models=models, steps=steps, prompts=prompts)
     objects.make_root(folder)
-    return _move(here, opened.path, Folder(folder, indexed=False), progress)
+    return _move(here, source, Folder(folder, indexed=False), progress)
 
 
-def _require_apart(bank: Bank, folder: Path) -> None:
-    if folder.exists() and folder.samefile(bank.path):
+def _require_apart(bank: Path, folder: Path) -> None:
+    if folder.exists() and folder.samefile(bank):
         raise UsageError(f"{folder} is the bank itself; give another folder")
 
 
 def _move(
-    here: Mapping[str, Object], source: Path, target: Target, progress: Progress | None
+    here: Mapping[str, Object], source: SourceBank, target: Target, progress: Progress | None
 ) -> Transfer:
     stored = target.stored()
     plan = moves(here, stored, place=target.name)
@@ -145,9 +155,7 @@ def _target(target: str | Path) -> Target:
     if url.startswith("s3:"):
         return Bucket(url)
     if url.startswith("hf:"):
-        from logitbank.store.sharing.hub import HubDataset
-
-        return HubDataset.at(url)
+        return HubDataset(url)
     raise UsageError(
         f"{url} cannot be written to over HTTP; push into a folder that the server gives out, to"
         " s3://bucket/prefix, or to hf://datasets/owner/name"

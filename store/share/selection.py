@@ -1,12 +1,12 @@
-"""Which objects of a bank are to travel: whole deposits, and the tables that they need."""
+"""Choose which objects of a bank are published or copied: whole deposits, and tables for them."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import polars as pl
 
-from logitbank.errors import AbsentError
-from logitbank.store.bank import Bank
+from logitbank.errors import AbsentError, DamagedError
+from logitbank.store.deposits import places
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import checked, objects
 from logitbank.store.files.objects import Digest
@@ -17,16 +17,14 @@ from logitbank.store.heads.stored import FOLDER, StoredHead
 from logitbank.store.steps import Step, parse_steps
 from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
 
-Steps = Collection[Step] | str
-"""Training steps, None for a release; or a text, such as `log` or `START:STOP:STRIDE`."""
+Names = Collection[str] | str | None
+"""Names of models or prompt sets; all if None."""
+Steps = Collection[Step] | int | str | None
+"""Training steps, None in a collection for a release, or a text such as `log` or `0:100:10`."""
 
 
 def chosen(
-    bank: Bank,
-    *,
-    models: Collection[str] | None = None,
-    steps: Steps | None = None,
-    prompts: Collection[str] | None = None,
+    root: Path, *, models: Names = None, steps: Steps = None, prompts: Names = None
 ) -> dict[str, Object]:
     """Committed objects of these deposits, their query sets and prompts; of all where None.
 
@@ -34,42 +32,62 @@ def chosen(
     ------
     AbsentError
         The bank has no such model, step or prompt set, or no deposit of all of them.
+    DamagedError
+        An object is missing, or is not what was committed.
     """
-    deposits = bank.deposits()
-    files = prompt_tables.prompt_files(bank.path)
+    deposits = places.deposits(root)
+    files = prompt_tables.prompt_files(root)
     sets: set[str] | None = None
     if prompts is not None:
-        _check(prompts, {f.name for f in files}, "prompt set")
-        files = [f for f in files if f.name in set(prompts)]
-        sets = {name for f in files for name in _query_sets(f.path)}
+        wanted = {prompts} if isinstance(prompts, str) else set(prompts)
+        require(wanted, {f.name for f in files}, "prompt set")
+        files = [f for f in files if f.name in wanted]
+        sets = {name for f in files for name in query_sets_in(f.path)}
         deposits = [d for d in deposits if d.query_set in sets]
+    if (models, steps) != (None, None):
+        deposits = chosen_deposits(deposits, models, steps)
+        used = {d.query_set for d in deposits}
+        files = [f for f in files if used & query_sets_in(f.path)]
+        sets = used | {name for f in files for name in query_sets_in(f.path)}
+    if sets is None:
+        sets = set(query_tables.query_set_names(root))
+    queries = [query_tables.query_file(root, name) for name in sorted(sets)]
+    tokenizers = {query_tables.tokenizer_of(root, name) for name in sets}
+    texts = [f.path for f in token_texts.tokens_files(root) if f.tokenizer in tokenizers]
+    try:
+        return _inventory(root, deposits, [*queries, *(f.path for f in files), *texts])
+    except FileNotFoundError as error:
+        raise DamagedError(f"{error.filename} is missing; run `logitbank verify`") from error
+
+
+def chosen_deposits(deposits: Sequence[Deposit], models: Names, steps: Steps) -> list[Deposit]:
+    """Deposits of these models and training steps.
+
+    Raises
+    ------
+    AbsentError
+        None is of one of them.
+    """
     if models is not None:
-        _check(models, {d.checkpoint.model for d in deposits}, "model")
-        deposits = [d for d in deposits if d.checkpoint.model in set(models)]
+        wanted = {models} if isinstance(models, str) else set(models)
+        require(wanted, {d.checkpoint.model for d in deposits}, "model")
+        deposits = [d for d in deposits if d.checkpoint.model in wanted]
     if steps is not None:
         available = {d.checkpoint.step for d in deposits}
         if isinstance(steps, str):
-            wanted = set(parse_steps(steps).select(available, of="this bank"))
+            selected = set(parse_steps(steps).select(available, of="this bank"))
         else:
-            wanted = set(steps)
-        _check(wanted, available, "step")
-        deposits = [d for d in deposits if d.checkpoint.step in wanted]
-    if (models, steps) != (None, None):
-        used = {d.query_set for d in deposits}
-        files = [f for f in files if used & _query_sets(f.path)]
-        sets = used | {name for f in files for name in _query_sets(f.path)}
-    if sets is None:
-        sets = set(query_tables.query_set_names(bank.path))
-    queries = [query_tables.query_file(bank.path, name) for name in sorted(sets)]
-    tokenizers = {query_tables.tokenizer_of(bank.path, name) for name in sets}
-    texts = [f.path for f in token_texts.tokens_files(bank.path) if f.tokenizer in tokenizers]
-    return _inventory(bank.path, deposits, [*queries, *(f.path for f in files), *texts])
+            selected = {steps} if isinstance(steps, int) else set(steps)
+        require(selected, available, "step")
+        deposits = [d for d in deposits if d.checkpoint.step in selected]
+    return list(deposits)
 
 
-def _check(requested: Iterable[object], available: Collection[object], what: str) -> None:
+def require(requested: Iterable[object], available: Collection[object], what: str) -> None:
+    """Raise AbsentError if the bank has no such model, step or prompt set."""
     for value in requested:
         if value not in available:
-            listed = ", ".join(sorted(map(_shown, available))) or "none"
+            listed = ", ".join(sorted({_shown(each) for each in available})) or "none"
             raise AbsentError(f"the bank has no {what} {_shown(value)}; it has {listed}")
 
 
@@ -77,17 +95,18 @@ def _shown(value: object) -> str:
     return "release" if value is None else str(value)
 
 
-def _query_sets(path: Path) -> set[str]:
+def query_sets_in(path: Path) -> set[str]:
+    """Query sets that a table of prompts points into."""
     table_files.require_sound(path)
     column = pl.read_parquet(path, columns=["query_set"], glob=False)["query_set"]
     return set(column.unique().drop_nulls())
 
 
 def _inventory(
-    root: Path, deposits: Iterable[Deposit], tables_: Iterable[Path]
+    root: Path, deposits: Iterable[Deposit], tables: Iterable[Path]
 ) -> dict[str, Object]:
     objects_by_path = {"zarr.json": _text(root / "zarr.json", *zarrays.ATTRIBUTES)}
-    for file in tables_:
+    for file in tables:
         table_files.require_sound(file)
         beside, path = table_files.digest_file(file), file.relative_to(root).as_posix()
         objects_by_path[f"{path}.sha256"] = text_object(beside.read_text())

@@ -86,8 +86,11 @@ def _check_table(path: str, stored: Objects, place: str) -> None:
         raise _damaged(place, path, f"{path}.sha256")
 
 
-def rank(path: str) -> int:
-    """What must be there before what: a commit comes after all that it vouches for."""
+def _rank(path: str) -> int:
+    """What must be there before what: the document that makes a folder a bank comes first, so that
+    an interrupted copy can be continued, and a commit comes after all that it vouches for."""
+    if path == "zarr.json":
+        return -1
     if "/commits/" in path:
         return 3
     if deposit_of(path) is None:  # a head's own document comes after its data
@@ -99,7 +102,7 @@ def rounds(paths: Iterable[str]) -> list[list[str]]:
     """Paths in the order in which they may appear; those of one list at once."""
     by_rank: dict[int, list[str]] = {}
     for path in sorted(paths):
-        by_rank.setdefault(rank(path), []).append(path)
+        by_rank.setdefault(_rank(path), []).append(path)
     return [by_rank[key] for key in sorted(by_rank)]
 
 

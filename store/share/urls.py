@@ -33,8 +33,7 @@ def url_of(path: str | Path) -> str | None:
         raise UsageError(f"{path} is a file on this machine; give its path, /{match[2]}")
     if scheme not in SCHEMES:
         raise UsageError(
-            f"{url} is no place of banks: give a folder, or a URL of https://, s3:// or"
-            " hf://datasets/owner/name"
+            f"Unsupported location {url}. Use a folder, https://, s3:// or hf://datasets/owner/name."
         )
     if scheme == "hf" and not HUB.fullmatch(url):
         raise UsageError(
@@ -48,7 +47,7 @@ def url_of(path: str | Path) -> str | None:
     return url
 
 
-def require_folder(path: str | Path) -> Path:
+def require_new_folder(path: str | Path) -> Path:
     """Where a bank is to be made.
 
     Raises

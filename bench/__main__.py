@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.debias import debias_figures
+from bench.errors import errors_page
 from bench.extraction import against
 from bench.figures import Figure, content_of, markdown, save, saved
 from bench.gpu import ENGINES, gpu_figures
@@ -117,10 +118,21 @@ BENCHMARKS: dict[str, Benchmark] = {
 ON_DEMAND = ("precision", *(name for name in BENCHMARKS if name.startswith("gpu")))
 """Not run where no benchmark is named: they need what not every machine has."""
 
+ERRORS = "errors"
+"""On demand too: it measures rates of wrong findings, and writes a page of its own."""
+
 
 def main(names: list[str], out: Path | None = None) -> None:
-    if unknown := set(names) - set(BENCHMARKS):
-        sys.exit(f"no benchmark is called {unknown.pop()!r}; there are {', '.join(BENCHMARKS)}")
+    if unknown := set(names) - {*BENCHMARKS, ERRORS}:
+        known = ", ".join([*BENCHMARKS, ERRORS])
+        sys.exit(f"no benchmark is called {unknown.pop()!r}; there are {known}")
+    if ERRORS in names:
+        page = (out or ROOT / "docs") / "errors.md"
+        page.write_text(errors_page())
+        print(f"written to {page}")
+        names = [name for name in names if name != ERRORS]
+        if not names:
+            return
     found: list[Figure] = []
     started = datetime.now(UTC)
     path = (out or ROOT / "bench" / "results") / f"{started:%Y-%m-%d-%H%M}.json"
@@ -138,7 +150,7 @@ def main(names: list[str], out: Path | None = None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join([*BENCHMARKS, ERRORS]))
     parser.add_argument("--out", type=Path, help="folder for the JSON, in place of the page")
     given = parser.parse_args()
     main(given.names, given.out)

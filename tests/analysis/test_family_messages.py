@@ -56,7 +56,7 @@ def test_fluctuation_says_how_much_the_median_profession_varies_and_claims_no_mo
         "From step 10 on, how many times as probable the model makes “he” as “she” varies between "
         "checkpoints by 33 % of its mean, for the median profession."
     )
-    assert not message.certain
+    assert not message.change_point
     assert message.series == ("bert", "main", "“is”", "from 10")
     assert numbers(message) == [
         ("0.333", "median CV of R", "3 professions, after “is”; 2 checkpoints, no interval"),
@@ -101,7 +101,7 @@ def test_stereoset_sets_ss_against_a_half(ss: float, half: float, sentence: str)
     scores = made.scores.with_columns(pl.lit(value).alias(name) for name, value in values.items())
     message = said(stereoset_message(replace(made, scores=scores, tasks=tasks)))
     assert message.sentence == f"At step 8 the model {sentence}"
-    assert not message.certain
+    assert not message.change_point
     assert message.figure == "domains"
     interval = "" if half != half else f"95 %: {ss - half:.1f} to {ss + half:.1f}; "
     assert numbers(message) == [
@@ -138,7 +138,7 @@ def test_unqover_tests_the_largest_preference_of_all_that_were_looked_at() -> No
         "At step 8 the model favours some names over others in questions of gender that leave the "
         "answer open: p = 0.004 for the largest of 20 preferences."
     )
-    assert not message.certain
+    assert not message.change_point
     assert numbers(message) == [
         ("4 of 20", "names with p ≤ 0.05",
          "gender; adjusted for their number, signs of attributes flipped"),
@@ -167,7 +167,7 @@ def test_unqover_without_intervals_gives_a_size_and_no_direction() -> None:
         "At step 8 the preferences of the model in questions of gender that leave the answer open "
         "have a size μ of 0.300; 4 attributes are too few to tell that from chance."
     )
-    assert not message.certain
+    assert not message.change_point
     assert len(message.numbers) == 3
 
 
@@ -200,7 +200,7 @@ def test_of_options_one_is_the_largest_where_its_interval_is_above_all_others(
     rows = [(" yes", 0.2, half), (" no", 0.7, half), (" maybe", 0.1, half)]
     message = said(option_message(shares(*rows, prompts=prompts)))
     assert message.sentence == f"At step 8 {sentence}"
-    assert not message.certain
+    assert not message.change_point
     assert message.numbers[0].value == "0.700"
     assert message.numbers[0].rests_on.endswith(f"{prompts} prompts, 2 missing")
 
@@ -220,7 +220,7 @@ def test_options_without_shares_have_a_probability_and_answers_an_accuracy() -> 
     assert message.sentence == (
         "At step 8 the model finds the right answer the most probable option in 62 % of prompts."
     )
-    assert not message.certain  # a guess may be right as often: options are not counted here
+    assert not message.change_point  # a guess may be right as often: options are not counted here
     assert numbers(message)[0] == (
         "62.5 %", "accuracy at step 8",
         "95 %: 47.0 % to 76.0 %; 40 prompts, 20 sentences, 1 missing",
@@ -242,7 +242,7 @@ def test_a_trade_off_says_what_a_smaller_gap_costs() -> None:
         "is 0.05 at step 16, against 0.73 at the best, step 32; the checkpoints beside it have 0.1 "
         "before and 0.73 after it."
     )
-    assert not message.certain, "the smallest of several is small by chance too"
+    assert not message.change_point, "the smallest of several is small by chance too"
     assert numbers(message) == [
         ("0.05", "gap at step 16", "95 %: 0.03 to 0.07"),
         ("0.73", "gap at step 32", "95 %: 0.71 to 0.75"),
@@ -303,7 +303,7 @@ def test_curves_tell_how_far_the_right_answer_has_come(half: float, prompts: int
         "From step 0 to step 8 the mean probability of the right answer of the model in mine goes "
         f"from 0.1 to 0.4{end}"
     )
-    assert not message.certain
+    assert not message.change_point
     assert message.numbers[0].rests_on.endswith(f"{prompts} prompts, 1 missing")
 
 

@@ -60,7 +60,6 @@ def _message(result: Curves, rows: pl.DataFrame, measure: Measure, what: str) ->
             checkpoint_number(result.checkpoints),
         ],
         series=(first["model"], first["run"]),
-        certain=False,
     )
 
 

@@ -1,7 +1,5 @@
 """What any prompt set says first: how often the answer wins, or which option has most."""
 
-from dataclasses import replace
-
 import polars as pl
 
 from logitbank.analysis.drawing.paper import shortened
@@ -29,12 +27,10 @@ def option_message(result: OptionScores) -> Message | None:
     """Accuracy where prompts have answers, else shares; of single options their probability."""
     answers = result.answers.drop_nulls("accuracy")
     if len(answers):
-        message = level_message(
+        return level_message(
             answers, value="accuracy", middle=0, figure="accuracy", what="accuracy",
             form=lambda share: f"{100 * share:.1f} %", over=_over, sentence=_accuracy,
         )  # fmt: skip
-        # How often a guess is right is not known here: prompts may have any number of options.
-        return None if message is None else replace(message, certain=False)
     shares = result.shares.with_columns(pl.col("share", "probability").fill_nan(None))
     shared = shares.drop_nulls("share")
     if len(shared):
@@ -75,7 +71,6 @@ def _of_shares(shares: pl.DataFrame) -> Message:
         figure="shares",
         numbers=[*numbers, checkpoint_number(shares)],
         series=(first["model"], first["run"]),
-        certain=False,
     )
 
 
@@ -119,5 +114,4 @@ def _of_probability(shares: pl.DataFrame) -> Message | None:
             checkpoint_number(known),
         ],
         series=(row["model"], row["run"]),
-        certain=False,
     )

@@ -240,9 +240,9 @@ a change point or as gradual. Steps of the 95 % set are of change points only.
 * **Ten checkpoints are few.** A shift of six standard deviations is found in about half of the
   runs, since walks of ten points with heavy-tailed steps often look the same. Use 24 checkpoints
   or more.
-* **Log-spaced steps have little power late in the run**: the last checkpoints are so far apart
-  that Brownian motion makes jumps there by itself. Two shifts are seldom found with 20 log-spaced
-  checkpoints.
+* **Log-spaced steps find nine in ten at their middle, and have little power late in the run**: the
+  last checkpoints are so far apart that Brownian motion makes jumps there by itself. Two shifts are
+  seldom found with 20 log-spaced checkpoints.
 * A shift up that is followed by one of the same size down is found with 154 checkpoints, and
   seldom with 24.
 

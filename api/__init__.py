@@ -85,14 +85,12 @@ if TYPE_CHECKING:
     from logitbank.store.change.merge import merge as merge
     from logitbank.store.change.shrink import shrink as shrink
     from logitbank.store.filter.filters import Filter as Filter
-    from logitbank.store.filter.view import View as View
     from logitbank.store.format.queries import QuerySet as QuerySet
     from logitbank.store.format.schema import CheckpointId as CheckpointId
     from logitbank.store.format.schema import Keep as Keep
     from logitbank.store.format.schema import Query as Query
     from logitbank.store.read.choose import Names, Steps
     from logitbank.store.read.mapping import map_rows as map_rows
-    from logitbank.store.read.readable import Readable
     from logitbank.store.share.push import pull as pull
     from logitbank.store.share.push import push as push
 
@@ -104,13 +102,13 @@ def open(
     steps: "Steps" = None,
     prompts: "Names" = None,
     rows: bool = False,
-) -> "Readable":
+) -> "Bank":
     """Open an existing bank, in a folder or at a URL; `Bank.create` makes a new one.
 
     Of a bank at a URL, the scores of these models, steps and prompt sets are copied into the cache,
     all if None, and with `rows` their full rows too.
     """
-    from logitbank.store.filter.view import open_bank
+    from logitbank.store.bank import open_bank
 
     return open_bank(path, models=models, steps=steps, prompts=prompts, rows=rows)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from logitbank.analysis.frames.same_prompts import same_table
 from logitbank.errors import AbsentError, UsageError
-from logitbank.store import Deposit, Readable, View, open_bank
+from logitbank.store import Bank, Deposit, open_bank
 
-OneBank = str | Path | Readable
+OneBank = str | Path | Bank
 """A bank: its folder or URL, or an open one."""
 Banks = OneBank | Sequence[OneBank]
 
@@ -28,7 +28,7 @@ def banks_and_files(
 
 def open_banks(
     banks: Banks, *, models: Sequence[str] | None = None, prompts: str | None = None
-) -> list[Readable]:
+) -> list[Bank]:
     """Open banks, each of which may be named once.
 
     Of a bank at a URL, the scores of these models and this prompt set are copied, all if None.
@@ -40,14 +40,14 @@ def open_banks(
     LogitbankError
         As `open_bank`.
     """
-    opened: list[Readable] = []
+    opened: list[Bank] = []
     named: set[tuple[Path, str]] = set()
     for given in _several(banks):
         try:
             bank = open_bank(given, models=models, prompts=prompts)
         except AbsentError:  # another bank may have it; the analysis reports what none has
             bank = open_bank(given, models=[])
-        key = bank.path.resolve(), bank.name if isinstance(bank, View) else ""
+        key = bank.path.resolve(), bank.name
         if key in named:
             raise UsageError(f"{place_of(bank)} is named twice; name each bank once")
         named.add(key)
@@ -56,11 +56,11 @@ def open_banks(
 
 
 def _several(banks: Banks) -> Sequence[OneBank]:
-    return [banks] if isinstance(banks, str | Path | Readable) else banks
+    return [banks] if isinstance(banks, str | Path | Bank) else banks
 
 
 def check_checkpoints_apart(
-    banks: Sequence[Readable], prompts: str, deposits: Sequence[Iterable[Deposit]]
+    banks: Sequence[Bank], prompts: str, deposits: Sequence[Iterable[Deposit]]
 ) -> None:
     """Raise UsageError where two banks have all scores of one checkpoint on the same prompts.
 
@@ -82,6 +82,6 @@ def check_checkpoints_apart(
                 )
 
 
-def place_of(bank: Readable) -> str:
+def place_of(bank: Bank) -> str:
     """Where a person finds a bank: a folder or a URL."""
     return bank.url or str(bank.path)

@@ -14,7 +14,7 @@ from logitbank.analysis.prompts.top_tokens import PromptTokens, prompt_tokens
 from logitbank.analysis.prompts.view import Between, changes
 from logitbank.errors import UsageError
 from logitbank.notebook import printable
-from logitbank.store import Readable, open_bank
+from logitbank.store import Bank, open_bank
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,7 +55,7 @@ class _EachTime:
 
 
 def show(
-    bank: str | Path | Readable,
+    bank: str | Path | Bank,
     *,
     prompts: str | None = None,
     prompt: str | None = None,

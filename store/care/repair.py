@@ -15,7 +15,7 @@ from typing import NamedTuple
 import polars as pl
 
 from logitbank.errors import BankError, LogitbankError
-from logitbank.store.bank import Bank
+from logitbank.store.bank import Bank, open_unfiltered
 from logitbank.store.care.damage import Damage
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.places import TABLE_FOLDERS, deposit_folders
@@ -28,7 +28,6 @@ from logitbank.store.deposits.writer import (
 )
 from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import Staging, remove_dead, remove_dead_staging
-from logitbank.store.filter.view import open_unfiltered
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import SEAL
 from logitbank.store.format.index import head_of

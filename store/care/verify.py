@@ -56,6 +56,7 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
     """
     if not isinstance(bank, Bank):
         bank = Bank.open(bank, prompts=[])
+    bank.require_unfiltered()
     copies.require_folder(bank.path)
     read = Reader(bank, progress)
     folders = places.deposit_folders(bank.path)

@@ -12,7 +12,6 @@ from logitbank.errors import DamagedError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.files import copies, disk, documents, locks, objects
 from logitbank.store.format.about import Source, checked_fields, own_fields, sources_of
-from logitbank.store.read.readable import Readable
 from logitbank.store.share.urls import url_of
 
 
@@ -47,7 +46,7 @@ def describe(
     return Bank.open(bank)
 
 
-def described_as(bank: Readable, models: Iterable[str]) -> list[Source]:
+def described_as(bank: Bank, models: Iterable[str]) -> list[Source]:
     """A bank as a source of others, after its own sources; none where it says nothing."""
     fields = own_fields(bank.attributes)
     here = [{**fields, "models": sorted(set(models))}] if any(fields.values()) else []

@@ -15,7 +15,6 @@ from logitbank.errors import DamagedError, DiskSpaceError, RemoteError
 from logitbank.store import Bank, shrink, verify
 from logitbank.store.change.rescore import rescore
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.view import View
 from logitbank.store.format import shards
 from logitbank.store.format.schema import Codec, Dtype, OptionTokens
 from logitbank.store.read.mapping import map_rows
@@ -137,7 +136,7 @@ def test_a_flipped_bit_anywhere_is_refused_or_not_read(bank: Bank, way: str) -> 
 def test_every_other_reader_refuses_a_flipped_bit(bank: Bank, tmp_path: Path, way: str) -> None:
     (deposit,) = bank.deposits()
     rows = truth()
-    view = View.of(bank, Filter(np.eye(1), np.ones(1)), name="v")
+    view = bank.filtered(Filter(np.eye(1), np.ones(1)), name="v")
     side = bank.to_xarray(QUERY_SET.name).logprobs
     readers: dict[str, Read] = {
         "map_rows": lambda: next(map_rows(bank, lambda values: values[:, :3]))[1],

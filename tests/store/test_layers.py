@@ -14,7 +14,6 @@ from logitbank.store.deposits.lens import lens_at
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.files.objects import digest
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.view import View
 from logitbank.store.share.push import pull, push
 from tests.support.file_server import FileServer
 from tests.support.hidden_banks import (
@@ -80,7 +79,7 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
     assert plain.layers == ()
     with pytest.raises(KeepLevelError, match="keeps no states of layers; extract again with"):
         plain.lens(0)
-    (filtered,) = View.of(bank, Filter(np.eye(3) / 2, np.ones(3)), name="v").deposits()
+    (filtered,) = bank.filtered(Filter(np.eye(3) / 2, np.ones(3)), name="v").deposits()
     with pytest.raises(UsageError, match="what a layer says passes no filter"):
         filtered.lens(0)
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from logitbank.errors import BankError, DamagedError
-from logitbank.store import Bank, CheckpointId, Readable, open_bank
+from logitbank.store import Bank, CheckpointId, open_bank
 from logitbank.store.format import index
 from logitbank.store.share.push import push
 from tests.support.file_server import FileServer
@@ -60,7 +60,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "made" / "www" / "bank"
 
 
-Ask = Callable[[Readable], pl.LazyFrame]
+Ask = Callable[[Bank], pl.LazyFrame]
 ONE_STEP: dict[str, Ask] = {
     "scan": lambda bank: bank.scan("parity", steps=3),
     "filter": lambda bank: bank.scan("parity", steps=3).filter(pl.col("option") == "yes"),

@@ -17,7 +17,6 @@ from logitbank.engine.run import _finish
 from logitbank.errors import BankError
 from logitbank.store import Bank, CheckpointId, Deposit, verify
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.view import View
 from tests.support.command import Call
 from tests.support.small_banks import (
     QUERIES,
@@ -107,7 +106,7 @@ def test_scores_of_options_named_later_are_those_of_the_rows(bank: Bank) -> None
 
 
 def test_a_view_tells_them_too_and_names_the_bank(bank: Bank) -> None:
-    view = View.of(bank, Filter(np.eye(2), np.ones(2)), name="v")
+    view = bank.filtered(Filter(np.eye(2), np.ones(2)), name="v")
     with pytest.raises(
         BankError, match=rf"20 options .* named later; run `logitbank rescore {bank.path}`"
     ):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.errors import LogitbankError
-from logitbank.store import Bank, Filter, OptionTokens, Readable, rescore, verify
+from logitbank.store import Bank, Filter, OptionTokens, rescore, verify
 from logitbank.store.care import run_logs
 from logitbank.store.read.provenance import provenance_document
 from logitbank.store.share.push import push
@@ -162,7 +162,7 @@ def _of_tables(bank: Bank) -> Answers:
     }
 
 
-def _of_scores(bank: Readable) -> Answers:
+def _of_scores(bank: Bank) -> Answers:
     key = ("step", "row", "token")
     last = "SELECT step, logprob FROM scores WHERE prompt_id = 'p9' ORDER BY step, logprob"
     return {
@@ -176,7 +176,7 @@ def _of_scores(bank: Readable) -> Answers:
     }
 
 
-def _of_rows(bank: Readable) -> Answers:
+def _of_rows(bank: Bank) -> Answers:
     def rows(which: list[int], tokens: list[int] | None = None) -> Callable[[], object]:
         return lambda: [
             d.logprobs([row for row in which if row < d.rows_committed], tokens).tobytes()

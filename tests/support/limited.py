@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 import logitbank
-from logitbank.store import Bank, Filter, Readable, View
+from logitbank.store import Bank, Filter
 from tests.support.evaluation_banks import add_winobias
 
 
-def view(bank: Readable) -> View:
+def view(bank: Bank) -> Bank:
     values = np.random.default_rng(3)
-    return View.of(bank, Filter(values.normal(size=(4, 4)) / 4, values.normal(size=4), "keep_tail"))
+    return bank.filtered(Filter(values.normal(size=(4, 4)) / 4, values.normal(size=4), "keep_tail"))
 
 
 def highest(rows: np.ndarray) -> np.ndarray:

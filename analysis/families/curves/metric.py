@@ -15,7 +15,7 @@ from logitbank.analysis.families.curves.means import means_of, refuse_undefined,
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.pieces import together
 from logitbank.analysis.results.tables import Result
-from logitbank.store import Deposit, Readable
+from logitbank.store import Bank, Deposit
 from logitbank.store.deposits.sealed_scores import check_scores
 from logitbank.store.filter.top import first_entries
 
@@ -52,7 +52,7 @@ class Curves(Result):
 
 
 def curves_metric(
-    bank: Readable,
+    bank: Bank,
     prompts: Sequence[str],
     *,
     models: Collection[str] | None = None,

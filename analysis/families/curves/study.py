@@ -18,7 +18,7 @@ from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Summary, by_run, missing_sentences
 from logitbank.errors import AbsentError
-from logitbank.store import Readable, open_bank
+from logitbank.store import Bank, open_bank
 from logitbank.wording import counted, number, step_name
 
 CAUTIONS = (
@@ -49,7 +49,7 @@ PANELS: dict[Measure, Axis] = {
 
 
 def curves(
-    bank: str | Path | Readable,
+    bank: str | Path | Bank,
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,

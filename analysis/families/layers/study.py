@@ -18,7 +18,7 @@ from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Row, Summary, by_run, missing_sentences
 from logitbank.errors import AbsentError, KeepLevelError
-from logitbank.store import Readable, open_bank
+from logitbank.store import Bank, open_bank
 from logitbank.wording import counted, number, step_name
 
 CAUTIONS = (
@@ -41,7 +41,7 @@ LINES = len(PALETTE)
 
 
 def layers(
-    bank: str | Path | Readable,
+    bank: str | Path | Bank,
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
@@ -96,7 +96,7 @@ def layers(
     )
 
 
-def keeps_layers(bank: Readable) -> bool:
+def keeps_layers(bank: Bank) -> bool:
     """Whether a checkpoint of a bank keeps states of layers."""
     return any(deposit.layers for deposit in bank.deposits())
 

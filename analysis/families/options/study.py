@@ -17,11 +17,11 @@ from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Readable, open_bank
+from logitbank.store import Bank, open_bank
 
 
 def options(
-    bank: str | Path | Readable,
+    bank: str | Path | Bank,
     *,
     prompts: str | None = None,
     models: Sequence[str] | None = None,
@@ -76,7 +76,7 @@ def options(
 
 
 def option_study(
-    bank: Readable, prompts: str, *, models: Sequence[str] | None = None, score: Score = "sum"
+    bank: Bank, prompts: str, *, models: Sequence[str] | None = None, score: Score = "sum"
 ) -> Study[OptionScores]:
     """The shares of the options of a prompt set.
 

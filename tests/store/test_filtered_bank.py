@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitbank.errors import KeepLevelError, UsageError
-from logitbank.store import Bank, CheckpointId, Keep, Query, QuerySet, shrink
+from logitbank.store import Bank, CheckpointId, Keep, Query, QuerySet, shrink, verify
 from logitbank.store.deposits.entries import option_entries, top_entries
 from logitbank.store.filter import filtering
 from logitbank.store.filter import top as top_module
 from logitbank.store.filter.filtering import Listed, Scores, Sizes, filtered
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import top
-from logitbank.store.filter.view import View
 from tests.support.small_banks import (
     QUERY_SET,
     TOKENIZER,
@@ -127,7 +126,7 @@ def bank(path: Path, keep: str = "topk:4", *, model: str = "org/model") -> Bank:
 
 def test_identity_with_the_tail_kept_changes_nothing(tmp_path: Path) -> None:
     made = bank(tmp_path / "b")
-    view = View.of(made, Filter.identity(3), name="same")
+    view = made.filtered(Filter.identity(3), name="same")
     key = ["step", "prompt_id", "option"]
     ours, theirs = (b.scan("parity").sort(key).collect() for b in (view, made))
     assert ours["model"].unique().to_list() == ["same"]
@@ -140,7 +139,7 @@ def test_identity_changes_no_tie_and_makes_no_rank_a_bound(tmp_path: Path) -> No
     made = new_bank(tmp_path / "b")
     rows = np.random.default_rng(0).integers(0, 3, size=(10, 6)).astype(np.float32)
     made.deposit(rows, checkpoint=CheckpointId("m"), query_set=QUERY_SET.name, keep="topk:3")
-    view = View.of(made, Filter.identity(3))
+    view = made.filtered(Filter.identity(3))
     ours, theirs = (b.deposits()[0].option_scores().collect() for b in (view, made))
     assert theirs["ties"].sum() > 10
     assert ours.equals(theirs.cast(dict(ours.schema)))
@@ -152,7 +151,7 @@ def test_a_scan_and_full_rows_agree_with_the_definition(
     tmp_path: Path, keep: str, mode: str
 ) -> None:
     made, by = bank(tmp_path / "b", keep), drawn(3, mode)
-    view = View.of(made, by)
+    view = made.filtered(by)
     rows = view.scan("parity", steps=[8]).collect()
     for row, token, logprob in rows.select("row", "token", "logprob").iter_rows():
         want = whole(logits(8)[row].astype(np.float64), by)[token]
@@ -171,7 +170,7 @@ def test_a_scan_and_full_rows_agree_with_the_definition(
 def test_full_rows_are_read_in_pieces_to_the_last_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    view = View.of(bank(tmp_path / "b", "full"), drawn(3, "keep_tail", 4, 2.0))
+    view = bank(tmp_path / "b", "full").filtered(drawn(3, "keep_tail", 4, 2.0))
     key = ["step", "prompt_id", "option"]
     whole_rows = view.scan("parity").sort(key).collect()
     monkeypatch.setattr(filtering, "_CELLS", 4)
@@ -186,7 +185,7 @@ def test_a_bank_filters_by_a_file_as_it_is_scanned(tmp_path: Path) -> None:
     made, by = bank(tmp_path / "b"), drawn(3, "truncate")
     by.save(tmp_path / "f.safetensors")
     key = ("step", "prompt_id", "option")
-    expected = View.of(made, by).scan("parity").sort(key).collect()
+    expected = made.filtered(by).scan("parity").sort(key).collect()
     assert (
         made.scan("parity", filter=tmp_path / "f.safetensors").sort(key).collect().equals(expected)
     )
@@ -194,41 +193,48 @@ def test_a_bank_filters_by_a_file_as_it_is_scanned(tmp_path: Path) -> None:
 
 
 def test_views_are_not_written_into(tmp_path: Path) -> None:
-    view = View.of(bank(tmp_path / "b"), drawn(3, "truncate"))
+    view = bank(tmp_path / "b").filtered(drawn(3, "truncate"))
     assert len({*view.deposits(), *view.deposits()}) == 2  # may be keys
-    writing = {"add_prompts", "add_query_set", "begin", "deposit", "rescore"}
-    assert writing <= set(dir(Bank))
-    assert writing.isdisjoint(dir(view))
+    for write in (
+        lambda: view.add_prompts("own", prompt_table()),
+        lambda: view.add_query_set(QUERY_SET),
+        lambda: view.begin(spec(7)),
+        view.rescore,
+    ):
+        with pytest.raises(UsageError, match="seen through a filter already"):
+            write()
+    with pytest.raises(UsageError, match="seen through a filter already"):
+        verify(view)
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     made = bank(tmp_path / "b", "topk:2")
     by = drawn(3, "truncate")
     with pytest.raises(KeepLevelError, match=r"lists 2 highest tokens.*3 are needed.*topk:64"):
-        View.of(made, by).scan("parity").collect()
+        made.filtered(by).scan("parity").collect()
     other = Filter(by.weight, by.bias, "truncate", {"model": "bert"})
     with pytest.raises(UsageError, match=r"made for bert, and .*b has org/model; train one"):
-        View.of(made, other)
+        made.filtered(other)
     other = Filter(by.weight, by.bias, "truncate", {"model": "org/model", "tokenizer": "00" * 32})
     with pytest.raises(UsageError, match=r"made for org/model with another tokenizer than any"):
-        View.of(made, other)
-    View.of(made, Filter(by.weight, by.bias, about={"model": "org/model", "tokenizer": TOKENIZER}))
-    with pytest.raises(UsageError, match=r"'org/model' is a model of the bank; give the view"):
-        View.of(made, by, name="org/model")
+        made.filtered(other)
+    made.filtered(Filter(by.weight, by.bias, about={"model": "org/model", "tokenizer": TOKENIZER}))
+    with pytest.raises(UsageError, match=r"'org/model' is a model of the bank; give the filt"):
+        made.filtered(by, name="org/model")
     with pytest.raises(UsageError, match=r"has 6 outputs, and the 7 highest are needed; .* k ≤ 6"):
-        View.of(made, drawn(7, "truncate")).scan("parity").collect()
+        made.filtered(drawn(7, "truncate")).scan("parity").collect()
     with pytest.raises(UsageError, match=r"'v' is seen through a filter already; use the bank .*b"):
-        View.of(View.of(made, by, name="v"), by)
+        made.filtered(by, name="v").filtered(by)
     bank(tmp_path / "b", "topk:2", model="second")
     with pytest.raises(UsageError, match=r"made for no one model, and .* has org/model, second"):
-        View.of(Bank.open(tmp_path / "b"), by)
+        Bank.open(tmp_path / "b").filtered(by)
 
 
 @pytest.mark.parametrize("model", ["org/model", "m"])
 def test_each_column_may_be_read_alone(tmp_path: Path, model: str) -> None:
     """`m` has a next-sentence head."""
-    view = View.of(next_sentence_bank(tmp_path / "n") if model == "m" else bank(tmp_path / "b"),
-                   drawn(3, "keep_tail"))  # fmt: skip
+    made = next_sentence_bank(tmp_path / "n") if model == "m" else bank(tmp_path / "b")
+    view = made.filtered(drawn(3, "keep_tail"))
     scores = view.deposits()[0].scores()
     whole = scores.collect()
     assert len(whole) == (2 if model == "m" else 50)
@@ -240,13 +246,13 @@ def test_each_column_may_be_read_alone(tmp_path: Path, model: str) -> None:
 
 
 def test_sql_gives_the_logits_that_a_scan_gives(tmp_path: Path) -> None:
-    view = View.of(bank(tmp_path / "b"), drawn(3, "keep_tail"))
+    view = bank(tmp_path / "b").filtered(drawn(3, "keep_tail"))
     scanned = view.scan("parity").select("logit").sort("logit").collect()
     assert view.sql("SELECT logit FROM scores ORDER BY logit").collect().equals(scanned)
 
 
 def test_rows_and_tokens_may_be_asked_for_twice_or_not_at_all(tmp_path: Path) -> None:
-    (deposit, _) = View.of(bank(tmp_path / "b", "full"), drawn(3, "truncate")).deposits()
+    (deposit, _) = bank(tmp_path / "b", "full").filtered(drawn(3, "truncate")).deposits()
     whole = deposit.logprobs()
     for tokens in ([4, 1, 4, 4], [], None):
         for rows in ([2, 7, 2], [], None):
@@ -260,10 +266,10 @@ def test_a_view_of_an_unfinished_deposit_sees_what_is_committed_later(tmp_path: 
     made, about = new_bank(tmp_path / "b"), spec()
     with made.begin(about) as writer:
         writer.write(0, block_data(about.layout, 0))
-        (deposit,) = View.of(made, drawn(3, "keep_tail")).deposits()
+        (deposit,) = made.filtered(drawn(3, "keep_tail")).deposits()
         deposit.logprobs([1])
         writer.write(1, block_data(about.layout, 1))
-        (fresh,) = View.of(made, drawn(3, "keep_tail")).deposits()
+        (fresh,) = made.filtered(drawn(3, "keep_tail")).deposits()
         np.testing.assert_array_equal(deposit.logprobs([5, 1]), fresh.logprobs([5, 1]))
 
 
@@ -281,7 +287,7 @@ def test_entries_of_a_shrunk_bank_are_known_by_token_where_ranks_are_bounds(tmp_
     near = (np.random.default_rng(3).normal(size=(10, 6)) * 1e-3).astype(np.float32)
     made.deposit(near, checkpoint=CheckpointId("m"), query_set=QUERY_SET.name, dtype="float16")
     shrink(tmp_path / "b", tmp_path / "s", keep="topk:4")
-    view = View.of(Bank.open(tmp_path / "s"), drawn(3, "keep_tail", 5, 2.0))
+    view = Bank.open(tmp_path / "s").filtered(drawn(3, "keep_tail", 5, 2.0))
     scores = view.deposits()[0].scores().collect()
     options, best = (scores.filter(pl.col("kind") == kind) for kind in ("option", "top"))
     both = options.join(best, on=["query", "token"])
@@ -307,5 +313,5 @@ def next_sentence_bank(path: Path) -> Bank:
 
 def test_a_next_sentence_head_is_left_as_it_is(tmp_path: Path) -> None:
     made = next_sentence_bank(tmp_path / "b")
-    ours, theirs = (b.scan("nsp").collect() for b in (View.of(made, drawn(3, "truncate")), made))
+    ours, theirs = (b.scan("nsp").collect() for b in (made.filtered(drawn(3, "truncate")), made))
     assert ours["logprob"].to_list() == theirs["logprob"].to_list()

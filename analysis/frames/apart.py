@@ -5,10 +5,11 @@ from itertools import combinations
 from pathlib import Path
 
 from logitbank.analysis.frames.same_prompts import same_table
-from logitbank.errors import AbsentError, UsageError
-from logitbank.store import Bank, Deposit, open_bank
+from logitbank.errors import UsageError
+from logitbank.store import Deposit, Readable, View, open_bank
+from logitbank.store.remote.mirror import mirror_of
 
-OneBank = str | Path | Bank
+OneBank = str | Path | Readable
 """A bank: its folder or URL, or an open one."""
 Banks = OneBank | Sequence[OneBank]
 
@@ -26,12 +27,8 @@ def banks_and_files(
     return named, files
 
 
-def open_banks(
-    banks: Banks, *, models: Sequence[str] | None = None, prompts: str | None = None
-) -> list[Bank]:
+def open_banks(banks: Banks) -> list[Readable]:
     """Open banks, each of which may be named once.
-
-    Of a bank at a URL, the scores of these models and this prompt set are copied, all if None.
 
     Raises
     ------
@@ -40,14 +37,11 @@ def open_banks(
     LogitbankError
         As `open_bank`.
     """
-    opened: list[Bank] = []
+    opened: list[Readable] = []
     named: set[tuple[Path, str]] = set()
     for given in _several(banks):
-        try:
-            bank = open_bank(given, models=models, prompts=prompts)
-        except AbsentError:  # another bank may have it; the analysis reports what none has
-            bank = open_bank(given, models=[])
-        key = bank.path.resolve(), bank.name
+        bank = open_bank(given)
+        key = bank.path.resolve(), bank.name if isinstance(bank, View) else ""
         if key in named:
             raise UsageError(f"{place_of(bank)} is named twice; name each bank once")
         named.add(key)
@@ -56,11 +50,11 @@ def open_banks(
 
 
 def _several(banks: Banks) -> Sequence[OneBank]:
-    return [banks] if isinstance(banks, str | Path | Bank) else banks
+    return [banks] if isinstance(banks, str | Path | Readable) else banks
 
 
 def check_checkpoints_apart(
-    banks: Sequence[Bank], prompts: str, deposits: Sequence[Iterable[Deposit]]
+    banks: Sequence[Readable], prompts: str, deposits: Sequence[Iterable[Deposit]]
 ) -> None:
     """Raise UsageError where two banks have all scores of one checkpoint on the same prompts.
 
@@ -82,6 +76,7 @@ def check_checkpoints_apart(
                 )
 
 
-def place_of(bank: Bank) -> str:
+def place_of(bank: Readable) -> str:
     """Where a person finds a bank: a folder or a URL."""
-    return bank.url or str(bank.path)
+    copy = mirror_of(bank.path)
+    return copy.url if copy else str(bank.path)

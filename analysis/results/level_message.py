@@ -69,6 +69,7 @@ def level_message(
             checkpoint_number(table),
         ],
         series=(row["model"], row["run"]),
+        certain=False,
     )  # fmt: skip
 
 

@@ -34,12 +34,12 @@ def _verify_bank(path: Path, *, repair: bool) -> "tuple[Damage, ...]":
     from logitbank.store import Bank
     from logitbank.store import repair as repaired
 
-    bank = Bank.open(path, prompts=[])
+    bank = Bank.open(path)
     with byte_progress("verifying") as bar:
         damage = logitbank.verify(bank, progress=bar.about)
     print_damage(path, damage, whole=f"{path} is whole")
-    done = repaired(bank, damage) if repair else None
-    if damage and done is not None:
+    if damage and repair:
+        done = repaired(bank, damage)
         with byte_progress("verifying again") as bar:
             damage = logitbank.verify(bank, progress=bar.about)
         print_repaired(path, done, damage)

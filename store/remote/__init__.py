@@ -1,0 +1,1 @@
+"""Banks at a URL: reading, caching."""

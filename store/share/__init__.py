@@ -1,1 +1,0 @@
-"""Publish banks to where others read them, and copy them from there."""

@@ -1,0 +1,1 @@
+"""Banks sent to where others read them, and fetched."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.results.message import Message
     from logitbank.analysis.results.study import Study
     from logitbank.analysis.results.tables import Result
-    from logitbank.store import Readable
+    from logitbank.store import Bank
 
 R = TypeVar("R", bound="Result")
 Columns = Mapping[str, Collection[str]]
@@ -27,9 +27,12 @@ Columns = Mapping[str, Collection[str]]
 Prompts = Callable[[Columns], Sequence[tuple[str, ...]]]
 """Chooses the prompt sets of a family: those that are studied together, for each of its studies."""
 Wants: TypeAlias = (
-    "Callable[[Sequence[Readable], tuple[str, ...], Sequence[str] | None, int], list[Wanted]]"
+    "Callable[[Sequence[Bank], tuple[str, ...], Sequence[str] | None, int], list[Wanted]]"
 )
 """Of banks, prompt sets, models and a number of resamples: what is wanted of others' reads."""
+
+GapWants: TypeAlias = "Callable[[Sequence[Bank], str, Sequence[str] | None, int], list[Wanted]]"
+"""The same, of one prompt set."""
 
 
 class Gap(NamedTuple):
@@ -38,11 +41,9 @@ class Gap(NamedTuple):
     label: str
     prompts: str
     """The prompt set that it is measured on."""
-    curve: "Callable[[Sequence[Readable], str, Sequence[str] | None, int], pl.DataFrame]"
+    curve: "Callable[[Sequence[Bank], str, Sequence[str] | None, int], pl.DataFrame]"
     """Of banks, a prompt set, models and a number of resamples: a curve over checkpoints."""
-    wants: "Callable[[Sequence[Readable], str, Sequence[str] | None, int], list[Wanted]]" = (
-        lambda *_: []
-    )
+    wants: "GapWants" = lambda *_: []
     """Of the same: what other studies of a report are to make for it, as they read the prompts."""
 
 
@@ -69,14 +70,14 @@ class Family(Generic[R]):
     """What its numbers do not say."""
     result: type[R]
     prompts: Prompts
-    study: "Callable[[Sequence[Readable], tuple[str, ...], Sequence[str] | None, int], Study[R]]"
+    study: "Callable[[Sequence[Bank], tuple[str, ...], Sequence[str] | None, int], Study[R]]"
     """Of banks, prompt sets, models and a number of resamples: the study, nothing else chosen."""
     drawing: Drawing
     wants: Wants = lambda *_: []
     """What other studies of a report, which read the same, are to make for this one."""
     brief: Mapping[str, Sequence[str]]
     """The tables that people see on the screen, and which columns of them."""
-    needs: "Callable[[Readable], bool]" = lambda _: True
+    needs: "Callable[[Bank], bool]" = lambda _: True
     """Whether a bank keeps what its numbers are made of; a report asks, as it runs what it can."""
     headline: "Callable[[Sequence[pl.LazyFrame], pl.DataFrame], pl.DataFrame] | None" = None
     """Of scans of one prompt set, and how many pieces its prompts have: model, run, step, metric,

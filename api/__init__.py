@@ -3,7 +3,7 @@
 ``bank = logitbank.open("demo.zarr")`` opens a bank, at a path or a URL: it has ``models``,
 ``steps`` and ``prompt_sets``, ``scan(prompts)`` for every score as a Polars frame, ``sql(query)``
 and ``to_xarray(prompts)``. Each command is a function of its name that takes a bank: ``fairness``,
-``options``, ``show``, ``report``, ``compare``; ``extract`` fills one. What they return
+``curves``, ``options``, ``show``, ``report``, ``compare``; ``extract`` fills one. What they return
 has a ``summary`` in words and a ``result`` of tables, which ``figures`` and ``save_figures`` draw.
 """
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.drawing.paper import Paper as Paper
     from logitbank.analysis.families.crows_pairs.metric import CrowsPairs as CrowsPairs
     from logitbank.analysis.families.crows_pairs.study import crows_pairs as crows_pairs
+    from logitbank.analysis.families.curves.metric import Curves as Curves
+    from logitbank.analysis.families.curves.study import curves as curves
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
     from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
     from logitbank.analysis.families.fairness.study import fairness as fairness
@@ -83,22 +85,32 @@ if TYPE_CHECKING:
     from logitbank.store.change.merge import merge as merge
     from logitbank.store.change.shrink import shrink as shrink
     from logitbank.store.filter.filters import Filter as Filter
-    from logitbank.store.filter.view import View as View
     from logitbank.store.format.queries import QuerySet as QuerySet
     from logitbank.store.format.schema import CheckpointId as CheckpointId
     from logitbank.store.format.schema import Keep as Keep
     from logitbank.store.format.schema import Query as Query
+    from logitbank.store.read.choose import Names, Steps
     from logitbank.store.read.mapping import map_rows as map_rows
-    from logitbank.store.read.readable import Readable
-    from logitbank.store.sharing.transfer import pull as pull
-    from logitbank.store.sharing.transfer import push as push
+    from logitbank.store.share.push import pull as pull
+    from logitbank.store.share.push import push as push
 
 
-def open(path: str | Path) -> "Readable":
-    """Open an existing bank, in a folder or at a URL; `Bank.create` makes a new one."""
-    from logitbank.store.filter.view import open_bank
+def open(
+    path: str | Path,
+    *,
+    models: "Names" = None,
+    steps: "Steps" = None,
+    prompts: "Names" = None,
+    rows: bool = False,
+) -> "Bank":
+    """Open an existing bank, in a folder or at a URL; `Bank.create` makes a new one.
 
-    return open_bank(path)
+    Of a bank at a URL, the scores of these models, steps and prompt sets are copied into the cache,
+    all if None, and with `rows` their full rows too.
+    """
+    from logitbank.store.bank import open_bank
+
+    return open_bank(path, models=models, steps=steps, prompts=prompts, rows=rows)
 
 
 __getattr__, __dir__, _HOMES = front_door(__name__, __file__, "open")

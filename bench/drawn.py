@@ -1,8 +1,7 @@
-"""Banks of as many checkpoints as wanted, whose logits are drawn and no model's."""
+"""Banks with many checkpoints and drawn logits."""
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
@@ -12,9 +11,7 @@ import polars as pl
 from bench.models import DATA, series
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.plan.prepare import prepare
-from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.run import record_prompts
 from logitbank.engine.suites.suites import resolve_suite
@@ -26,123 +23,48 @@ from logitbank.store import (
     Keep,
     Layout,
     OptionTokens,
-    OutputHead,
+    Query,
+    QuerySet,
 )
-from logitbank.store.deposits.reduce import BlockReducer
-from logitbank.store.format.schema import SCORES_SCHEMA
+from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA
 
 STEPS = [0, *(2**k for k in range(10)), *range(1000, 144_000, 1000)]
 """Pythia's 154."""
-WIDTH, LAYERS = 64, (0, 1, 2)
-"""Of states that are kept."""
-Block = Callable[[OptionTokens, Layout, int, int], BlockData]
-"""The block of a layout at a step."""
 
 
-def drawn_bank(
-    path: Path,
-    tmp: Path,
-    prompts: Sequence[str | PromptSet],
-    *,
-    shape: str = "toy",
-    keep: str = "options",
-    steps: Sequence[int] = STEPS,
-) -> Path:
-    """A bank with a deposit of each prompt set, or known name of one, at each step, made once.
-
-    At keep level `full` and `hidden` all steps have the same rows; what is kept of options is drawn
-    for each.
-    """
+def drawn_bank(path: Path, tmp: Path) -> Path:
+    """WinoBias in five orders at each step, at keep level options, made once."""
     if path.exists():
         return path
     part = path.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     bank = Bank.create(part)
-    with patch.object(os, "fsync", lambda _: None):  # thousands of them; what is timed is reading
-        for name in prompts:
-            _deposit(bank, tmp, name, shape, Keep(keep), steps)  # type: ignore[arg-type]
-    part.rename(path)
-    return path
-
-
-def only_first(bank: Path, steps: Sequence[int]) -> Path:
-    """The same bank with these steps alone, made once; its files are the same ones."""
-    path = bank.with_name(f"{bank.stem}-{len(steps)}.zarr")
-    kept = {str(step) for step in steps}
-
-    def others(folder: str, names: list[str]) -> set[str]:
-        return {name for name in names if name.isdecimal() and Path(folder).name == "main"} - kept
-
-    if not path.exists():
-        shutil.copytree(bank, path, copy_function=os.link, ignore=others)
-    return path
-
-
-def _deposit(
-    bank: Bank,
-    tmp: Path,
-    prompts: str | PromptSet,
-    shape: str,
-    keep: Keep,
-    steps: Sequence[int],
-) -> None:
-    folder = series(tmp, shape, 1)
-    engine = "transformers" if shape.startswith("bert") else "vllm"
-    asked = prompts if isinstance(prompts, PromptSet) else prompt_set(prompts, data=DATA)
+    folder = series(tmp, "toy", 1)
     extraction = Extraction(
-        *(resolve_suite(str(folder)), (asked,), EngineSettings(engine)),
+        resolve_suite(str(folder)),
+        (prompt_set("winobias", data=DATA),),
+        EngineSettings("vllm"),
         keep=Keep("options"),
     )
     prepared = prepare(None, extraction, folder / "step0")
     record_prompts(bank, prepared)
     (plan,) = prepared.plan.deposits
     named = bank.option_tokens(plan.query_set)
-    layout, heads, block_of = _kept(bank, plan, keep)
-    for step in steps:
-        spec = DepositSpec(
-            CheckpointId("pythia", step=step), plan.query_set, layout, prepared.tokenizer.entries,
-            {"engine": "drawn"}, heads,
-        )  # fmt: skip
-        with bank.begin(spec) as writer:
-            for block in range(layout.blocks):
-                writer.write(block, block_of(named, layout, block, step))
-            writer.seal()
+    with patch.object(os, "fsync", lambda _: None):  # thousands of them; what is timed is reading
+        for step in STEPS:
+            spec = DepositSpec(
+                CheckpointId("pythia", step=step), plan.query_set, plan.layout,
+                prepared.tokenizer.entries, {"engine": "drawn"},
+            )  # fmt: skip
+            with bank.begin(spec) as writer:
+                for block in range(plan.layout.blocks):
+                    writer.write(block, _drawn(named, plan.layout, block, step))
+                writer.seal()
+    part.rename(path)
+    return path
 
 
-def _kept(bank: Bank, plan: DepositPlan, keep: Keep) -> tuple[Layout, dict[str, str], Block]:
-    if keep.level == "options":
-        return plan.layout, {}, drawn
-    hidden = keep.level == "hidden"
-    sizes = {"width": WIDTH, "layers": LAYERS} if hidden else {}
-    layout = Layout.plan(
-        queries=plan.layout.queries, vocab=plan.layout.vocab, dtype="float16", keep=keep, **sizes
-    )  # type: ignore[arg-type]
-    draw = np.random.default_rng(0)
-    head = OutputHead(draw.normal(0, 0.3, (layout.vocab, WIDTH)).astype(np.float16), "float16")
-    blocks: dict[int, BlockData] = {}
-
-    def rows(named: OptionTokens, layout: Layout, block: int, step: int) -> BlockData:
-        if block not in blocks:
-            blocks[block] = _rows(named, layout, block, head)
-        return blocks[block]
-
-    return layout, {"next_token": bank.put_head(head)} if hidden else {}, rows
-
-
-def _rows(named: OptionTokens, layout: Layout, block: int, head: OutputHead) -> BlockData:
-    """Whole rows, or states and those of layers."""
-    of_block = layout.rows(block)
-    draw = np.random.default_rng(block)
-    reducer = BlockReducer(layout, block, options=named, vocab_entries=layout.vocab)
-    states = draw.normal(size=(len(of_block), WIDTH)).astype(np.float32)
-    of_layers = draw.normal(size=(len(of_block), len(layout.layers), WIDTH)).astype(np.float32)
-    reducer.put_states(range(len(of_block)), states, of_layers if layout.layers else None)
-    for at, logits in enumerate(head.logits(states)):
-        reducer.put(at, logits)
-    return reducer.finish()
-
-
-def drawn(named: OptionTokens, layout: Layout, block: int, step: int) -> BlockData:
+def _drawn(named: OptionTokens, layout: Layout, block: int, step: int) -> BlockData:
     """Options whose logits drift with the step, and a top entry for each query."""
     rows, rng = layout.rows(block), np.random.default_rng((step, block))
     options = [named.of(row) for row in rows]
@@ -171,3 +93,31 @@ def drawn(named: OptionTokens, layout: Layout, block: int, step: int) -> BlockDa
             ).select(pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items())
         )
     return BlockData(None, pl.concat(frames))
+
+
+def small_deposits(tmp: Path, *, deposits: int, prompts: int, keep: str = "options") -> Path:
+    """A bank with deposits of few prompts by as many steps of one model, made once."""
+    path = tmp / f"deposits-{deposits}-{prompts}.zarr"
+    if path.exists():
+        return path
+    queries = QuerySet("5e" * 32, tuple(Query((row, 1), 1) for row in range(prompts)))
+    rows = [
+        (f"p{row}", None, 0, f"The nurse number {row} said that", " he", label, f" {label}", token,
+         label == "he", queries.name, row)
+        for row in range(prompts)
+        for label, token in (("he", 3), ("she", 5))
+    ]  # fmt: skip
+    bank = Bank.create(path.with_suffix(".part"))
+    bank.add_query_set(queries)
+    bank.add_prompts("nurses", pl.DataFrame(rows, schema=PROMPTS_SCHEMA, orient="row"))
+    random = np.random.default_rng(0)
+    with patch.object(os, "fsync", lambda _: None):  # 50,000 of them; what is timed is reading
+        for step in range(deposits):
+            bank.deposit(
+                random.normal(size=(prompts, 100)).astype(np.float32),
+                checkpoint=CheckpointId("drawn", step=step),
+                query_set=queries.name,
+                keep=keep,
+            )
+    bank.path.rename(path)
+    return path

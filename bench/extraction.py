@@ -1,20 +1,78 @@
-"""Scoring with a bank against what its users would run instead."""
+"""Scoring into a bank, against bare vLLM; what sharing, hidden states and a swap give and cost."""
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
 from bench.contender import Contender
 from bench.figures import Figure
 from bench.models import series
+from bench.one_run import whole_run
 from bench.workload import Kind
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.worker_process import worker_environment
 
 
-def paired(
-    ours: Contender, theirs: Contender, *, rounds: int, scale: float = 1.0
-) -> tuple[list[float], str]:
-    """Ratios of their seconds to ours, times `scale`; the first pair warms both up.
+def bare(tmp: Path) -> Iterator[Figure]:
+    name = "70M, full float16 bank on disk, against bare vLLM"
+    yield against(f"{name}, 38 tokens", 0.95, "bare_vllm", tmp=tmp, count=512)
+    yield against(f"{name}, 110 tokens", 1, "bare_vllm", tmp=tmp, count=192, prompts="long")
+
+
+def sharing(tmp: Path) -> Iterator[Figure]:
+    """240 sentences of WinoBias, each a prompt in five orders of its options."""
+    name = "70M, WinoBias in five orders, against each prompt alone"
+    yield against(name, 2.5, "each_alone", tmp=tmp, count=240, prompts="five_orders", rounds=3)
+
+
+def hidden(tmp: Path) -> Iterator[Figure]:
+    """The same run at both levels: space on disk, and speed against bare vLLM."""
+    yield _space(tmp)
+    yield against(
+        "70M, hidden states kept, against bare vLLM, 38 tokens", 0.97, "bare_vllm",
+        tmp=tmp, count=512, keep="hidden",
+    )  # fmt: skip
+
+
+def swap(tmp: Path, *, checkpoints: int = 8, count: int = 64) -> Iterator[Figure]:
+    """One worker that loads checkpoints one after the other; each is digested and proved."""
+    folder = series(tmp, "70m", checkpoints)
+    spent = whole_run(folder, tmp / f"{time.time_ns()}.zarr", count, workers=1)["spent"]
+    each = spent["swap"] / checkpoints
+    detail = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in spent.items())
+    yield Figure(
+        "70M, swap of weights, digest and proof included, a checkpoint", each, "s",
+        detail=f"{checkpoints} checkpoints: {detail}",
+    )  # fmt: skip
+
+
+CONTEXTS = 11_369
+"""Distinct contexts of WinoBias in five orders."""
+
+
+def _space(tmp: Path, *, count: int = 512) -> Figure:
+    """Bytes of a row at either level, from a run of `count` prompts, and those of the LM head."""
+    folder, full, states = series(tmp, "70m", 8), tmp / "full.zarr", tmp / "hidden.zarr"
+    whole_run(folder, full, count, steps="0", keep="full", dtype="float16")
+    whole_run(folder, states, count, steps="0", keep="hidden")
+    rows = _bytes(full, "logprobs") / count * CONTEXTS
+    kept = _bytes(states, "hidden") / count * CONTEXTS + _bytes(states, "heads")
+    return Figure(
+        f"70M, {CONTEXTS:,} contexts of a checkpoint: size of full rows over hidden states",
+        *(rows / kept, "×", "≥ 8 ×", rows / kept >= 8),
+        detail=f"{rows / 1e6:.0f} MB in float16 against {kept / 1e6:.0f} MB in float32, LM head"
+        f" included; from {count} contexts",
+    )
+
+
+def _bytes(bank: Path, folder: str) -> int:
+    files = [path for path in bank.rglob(f"{folder}/**/*") if path.is_file()]
+    return sum(path.stat().st_size for path in files)
+
+
+def paired(ours: Contender, theirs: Contender, *, rounds: int) -> tuple[list[float], str]:
+    """Ratios of their seconds to ours; the first pair warms both up.
 
     The two take turns in going first, because the second of a pair finds a warmer machine.
     """
@@ -25,7 +83,7 @@ def paired(
         else:
             other, own = theirs.round(), ours.round()
         if i:
-            ratios.append(other / own * scale)
+            ratios.append(other / own)
             seconds.append((own, other))
     own, other = (median(column) for column in zip(*seconds, strict=True))
     return ratios, f"{own:.2f} s against {other:.2f} s"
@@ -37,42 +95,29 @@ def against(
     kind: str,
     *,
     tmp: Path,
-    shape: str,
     count: int,
-    their_count: int | None = None,
+    shape: str = "70m",
     prompts: Kind = "plain",
     rounds: int = 7,
     keep: str | None = None,
-    **request: object,
 ) -> Figure:
-    """Prompts per second of a full bank over those of contender `kind`."""
-    model = series(tmp, shape, 1 if shape.startswith("bert") else 8) / "step0"
-    theirs = Contender(
-        kind,
-        tmp / f"{kind}.log",
-        checkpoint=model,
-        count=their_count or count,
-        prompts=prompts,
-        **request,
-    )
+    """Prompts per second into a bank, over those of contender `kind`."""
+    request = {"checkpoint": series(tmp, shape, 8) / "step0", "count": count, "prompts": prompts}
+    theirs = Contender(kind, tmp / f"{kind}.log", **request)
     ours = Contender(
         "bank",
         tmp / "bank.log",
         environment=worker_environment(EngineSettings("vllm")),  # as workers are started
-        checkpoint=model,
-        count=count,
-        prompts=prompts,
-        engine="auto",
         folder=tmp,
         keep=keep,
+        **request,
     )
     try:
-        ratios, detail = paired(ours, theirs, rounds=rounds, scale=count / (their_count or count))
+        ratios, detail = paired(ours, theirs, rounds=rounds)
     finally:
         ours.close()
         theirs.close()
     value = median(ratios)
-    counts = f"{count} prompts" if their_count is None else f"{count} and {their_count} prompts"
     return Figure(
         name,
         value,
@@ -80,5 +125,5 @@ def against(
         "" if target is None else f"≥ {target:g} ×",
         None if target is None else value >= target,
         ratios,
-        f"{counts}: {detail}",
+        f"{count} prompts: {detail}",
     )

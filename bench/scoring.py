@@ -2,7 +2,6 @@
 
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,38 +22,22 @@ from logitbank.store import Bank
 class Scoring:
     """Each call of `once` scores all prompts into a deposit of its own, at the level `keep`.
 
-    Where none is given, rows are whole and float16, unless the prompts are sentences, or have
-    options of many tokens: full rows of every token of a sentence are 1 MB a sentence, so what is
-    kept is what is asked.
+    By default rows are whole, in float16.
     """
 
     def __init__(
-        self,
-        checkpoint: str,
-        count: int,
-        prompts: Kind = "plain",
-        *,
-        engine: str,
-        folder: str,
-        words: int | None = None,
-        keep: str | None = None,
+        self, checkpoint: str, count: int, prompts: Kind, *, folder: str, keep: str | None
     ) -> None:
         self._source = Path(checkpoint)
         suite = resolve_suite(
             str(self._source.parent), steps=self._source.name.removeprefix("step")
         )
-        # As `extract` has it: auto is vLLM unless another engine has less to run.
-        settings = EngineSettings(
-            "transformers" if engine == "transformers" else "vllm", canary_every=0
-        )
-        asked = workload(count, prompts, words=words)
-        few = "options" if prompts in ("sentences", "options") else "full"
-        level = asked_level(keep or few, None if keep else "float16")
+        level = asked_level(keep or "full", None if keep else "float16")
         self._prepared = prepare(
             None,
             Extraction(
-                *(suite, (asked,), settings),
-                any_engine=engine == "auto",
+                *(suite, (workload(count, prompts),), EngineSettings("vllm", canary_every=0)),
+                any_engine=True,  # as `extract` chooses
                 keep=level.keep,
                 dtype=level.dtype,
             ),
@@ -65,7 +48,6 @@ class Scoring:
         shutil.rmtree(path, ignore_errors=True)
         record_prompts(Bank.create(path), self._prepared)
         self._loaded: list[float] = []
-        self.on_loaded: Callable[[], None] = lambda: None
         self.worker = Worker(path, log=Path(folder) / "canary.log", emit=self._notice)
 
     def once(self) -> float:
@@ -87,5 +69,4 @@ class Scoring:
 
     def _notice(self, event: Event) -> None:
         if isinstance(event, WeightsLoaded):
-            self.on_loaded()
             self._loaded.append(time.perf_counter())

@@ -9,7 +9,7 @@ from logitbank.cli.complete import bank_models, bank_prompts
 
 if TYPE_CHECKING:
     from logitbank.engine.prompts.registry import OldOptions
-    from logitbank.store import Readable
+    from logitbank.store import Bank
 
 
 Default = TypeVar("Default")
@@ -122,10 +122,10 @@ FirstToken = Annotated[
 ]
 
 
-def filtered(bank: Path, by: Path | None) -> "Path | Readable":
+def filtered(bank: Path, by: Path | None) -> "Path | Bank":
     """A bank as it looks through a filter; a file of scores among the banks stays as it is."""
     if by is None or bank.is_file():
         return bank
     from logitbank.store import Filter, open_bank
 
-    return open_bank(bank).filtered(Filter.load(by))
+    return open_bank(bank, rows=True).filtered(Filter.load(by))

@@ -53,7 +53,7 @@ maximum_signature_line_length = 88
 # variables; and what callers only pass on.
 nitpick_ignore_regex = [
     ("py:.*", r"(collections|matplotlib|numpy|pathlib|polars|typing|xarray)\..*"),
-    ("py:.*", r"ArrayLike|Encoded|Estimate|Event|Figure|Json|LayoutDOM|Readable|Tokenizer"),
+    ("py:.*", r"ArrayLike|Encoded|Estimate|Event|Figure|Json|LayoutDOM|Bank|Tokenizer"),
     # Types that pages name and need not explain, in whichever room their module lies.
     (
         "py:.*",

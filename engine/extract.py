@@ -31,7 +31,7 @@ from logitbank.engine.watch import watched_steps
 from logitbank.engine.workers.events import OnEvent, Preparing, Summary
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store.format.schema import Dtype
-from logitbank.store.remote.urls import require_folder
+from logitbank.store.share.urls import require_new_folder
 
 
 def extract(
@@ -183,7 +183,7 @@ def extract(
     )
     if ray is None:  # there, each worker looks at its own machine
         check_precision(settings, os.environ)
-    require_folder(bank)
+    require_new_folder(bank)
     budget = None if disk_budget is None else parse_bytes(disk_budget)
     level = asked_level(keep, dtype, layers=layers)
     suite = str(suite) if isinstance(suite, Path) else suite

@@ -8,6 +8,7 @@ from logitbank.front_door import front_door
 
 if TYPE_CHECKING:
     from logitbank.store.bank import Bank as Bank
+    from logitbank.store.bank import open_bank as open_bank
     from logitbank.store.care.damage import Damage as Damage
     from logitbank.store.care.leftovers import leftovers as leftovers
     from logitbank.store.care.repair import Repaired as Repaired
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from logitbank.store.deposits.deposit import Deposit as Deposit
     from logitbank.store.deposits.writer import DepositWriter as DepositWriter
     from logitbank.store.filter.filters import Filter as Filter
-    from logitbank.store.filter.view import View as View
-    from logitbank.store.filter.view import open_bank as open_bank
     from logitbank.store.format.heads import OutputHead as OutputHead
     from logitbank.store.format.heads import Scale as Scale
     from logitbank.store.format.heads import SoftCap as SoftCap
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from logitbank.store.format.schema import Keep as Keep
     from logitbank.store.format.schema import OptionTokens as OptionTokens
     from logitbank.store.format.schema import Query as Query
-    from logitbank.store.read.readable import Readable as Readable
 
 __getattr__, __dir__, _ = front_door(__name__, __file__)
 __all__ = __dir__()

@@ -3,7 +3,7 @@
 To judge storage dtypes, engines and hardware: logits, divergences, ranks, and what metrics move.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +17,9 @@ from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import AbsentError, BankError
-from logitbank.store import Bank, Deposit, Readable
-from logitbank.store.sharing.selection import Steps
-from logitbank.store.steps import parse_steps
+from logitbank.store import Bank, Deposit
+from logitbank.store.bank import open_unfiltered
+from logitbank.store.steps import Step, parse_steps
 
 _DEPOSIT = {"model": pl.String, "run": pl.String, "step": pl.Int64, "query_set": pl.String}
 _MADE = {
@@ -39,7 +39,7 @@ def compare(
     b: str | Path | Bank,
     *,
     prompts: str | None = None,
-    steps: Steps | None = None,
+    steps: Collection[Step] | str | None = None,
 ) -> Study[Comparison]:
     """Compare two banks wherever both have the same checkpoint, query set and row.
 
@@ -106,7 +106,7 @@ def compare(
     return Study(result, Summary(tuple(comparison_summary(result))))
 
 
-def _models_note(one: Readable, other: Readable) -> str:
+def _models_note(one: Bank, other: Bank) -> str:
     """That no model of one has a name of the other's, by which checkpoints are known."""
     if {*one.models} & {*other.models}:
         return ""
@@ -119,10 +119,10 @@ Named = dict[str, pl.DataFrame] | None
 
 
 def _opened(bank: str | Path | Bank) -> Bank:
-    return bank if isinstance(bank, Bank) else Bank.open(bank)
+    return open_unfiltered(bank, rows=True)
 
 
-def _named(banks: tuple[Readable, Readable], prompts: str | None) -> Named:
+def _named(banks: tuple[Bank, Bank], prompts: str | None) -> Named:
     if prompts is None:
         return None
     holders = [bank for bank in banks if prompts in bank.prompt_sets]
@@ -134,7 +134,7 @@ def _named(banks: tuple[Readable, Readable], prompts: str | None) -> Named:
     return {str(name): part for (name,), part in parts.items()}
 
 
-def _deposits(bank: Readable, named: Named) -> dict[tuple[object, ...], Deposit]:
+def _deposits(bank: Bank, named: Named) -> dict[tuple[object, ...], Deposit]:
     return {
         (d.checkpoint.model, d.checkpoint.run, d.checkpoint.step, d.query_set): d
         for d in bank.deposits()
@@ -169,7 +169,7 @@ def _made(a: Deposit, b: Deposit) -> Iterator[object]:
 
 
 def _metrics(
-    banks: tuple[Readable, Readable], prompts: str | None, common: set[tuple[object, ...]]
+    banks: tuple[Bank, Bank], prompts: str | None, common: set[tuple[object, ...]]
 ) -> pl.DataFrame:
     checkpoints = pl.LazyFrame(list(common), schema=dict(list(_DEPOSIT.items())[:3]), orient="row")
     names = sorted(_compared(banks, prompts))
@@ -177,11 +177,11 @@ def _metrics(
     return pl.concat([pl.DataFrame(schema=METRICS), *parts])
 
 
-def _compared(banks: tuple[Readable, Readable], prompts: str | None) -> set[str]:
+def _compared(banks: tuple[Bank, Bank], prompts: str | None) -> set[str]:
     """Prompt sets asked for that both banks have."""
     names = set(banks[0].prompt_sets) & set(banks[1].prompt_sets)
     return names if prompts is None else names & {prompts}
 
 
-def _steps_note(steps: Steps | None) -> str:
+def _steps_note(steps: Collection[Step] | str | None) -> str:
     return "" if steps is None else " among these steps"

@@ -8,7 +8,7 @@ from logitbank.analysis.family import families
 from logitbank.analysis.frames.batches import ROWS
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.sources import ColumnsOf
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 METRICS = {
     "model": pl.String,
@@ -26,7 +26,7 @@ _CELL = [*_CHECKPOINT, "prompt_id", "order_seed", "piece", "option"]
 
 
 def metric_differences(
-    banks: tuple[Readable, Readable], prompts: str, checkpoints: pl.LazyFrame
+    banks: tuple[Bank, Bank], prompts: str, checkpoints: pl.LazyFrame
 ) -> pl.DataFrame:
     """Headline values of one prompt set by either bank; no rows where no family has any.
 
@@ -82,7 +82,7 @@ def _side_by_side(one: pl.DataFrame, other: pl.DataFrame, prompts: str) -> pl.Da
 
 
 def _in_step(
-    banks: tuple[Readable, Readable], prompts: str, steps: Collection[int | None]
+    banks: tuple[Bank, Bank], prompts: str, steps: Collection[int | None]
 ) -> Iterator[tuple[pl.LazyFrame, pl.LazyFrame]]:
     """Scans of both banks at the same steps, a few steps at a time."""
     common = set(steps)

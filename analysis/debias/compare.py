@@ -37,9 +37,9 @@ from logitbank.analysis.results.finish import finish
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import UsageError
-from logitbank.store import Readable
+from logitbank.store import Bank
+from logitbank.store.bank import open_unfiltered
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.view import View, open_unfiltered
 from logitbank.wording import step_name
 
 INTRA = "stereoset-intra"
@@ -49,7 +49,7 @@ INTRA = "stereoset-intra"
 class _Source(NamedTuple):
     """A bank, or a view of it, and whose scores it gives."""
 
-    bank: Readable
+    bank: Bank
     model: str
     """As it is called there."""
     base: str
@@ -58,7 +58,7 @@ class _Source(NamedTuple):
 
 
 def debias_compare(
-    bank: str | Path | Readable,
+    bank: str | Path | Bank,
     filters: Sequence[str | Path | Filter],
     *,
     models: Sequence[str] | None = None,
@@ -88,7 +88,7 @@ def debias_compare(
     LogitbankError
         A file or bank that is not there, a filter that does not fit, or no prompt set to judge by.
     """
-    opened = open_unfiltered(bank)
+    opened = open_unfiltered(bank, rows=True)
     sources = _sources(opened, filters, models)
     result = _compared(opened, sources, step=step, bootstrap=bootstrap)
     named = ", ".join(dict.fromkeys(source.base for source in sources))
@@ -107,7 +107,7 @@ def debias_compare(
 
 
 def _sources(
-    bank: Readable, filters: Sequence[str | Path | Filter], models: Sequence[str] | None
+    bank: Bank, filters: Sequence[str | Path | Filter], models: Sequence[str] | None
 ) -> list[_Source]:
     available = sorted({d.checkpoint.model for d in bank.deposits()})
     if unknown := [model for model in models or () if model not in available]:
@@ -119,8 +119,9 @@ def _sources(
     for given in filters:
         by = given if isinstance(given, Filter) else Filter.load(given)
         for kind, filter_ in ((UNTRAINED, untrained_like(by)), (TRAINED, by)):
-            view = View.of(bank, filter_, name=None)
-            base = str(view.by.about["model"])
+            view = bank.filtered(filter_, name=None)
+            assert view.filter is not None, "it is filtered"
+            base = str(view.filter.about["model"])
             if (base, filter_.digest) in seen or (models and base not in models):
                 continue
             seen.add((base, filter_.digest))
@@ -129,7 +130,7 @@ def _sources(
                 label += f" ({clash + 1})"
             sources.append(
                 _Source(
-                    View.of(bank, filter_, name=f"{base}: {label}"),
+                    bank.filtered(filter_, name=f"{base}: {label}"),
                     f"{base}: {label}",
                     base,
                     kind,
@@ -149,12 +150,12 @@ def untrained_like(by: Filter) -> Filter:
     return Filter(start.weight, start.bias, by.mode, {**start.about, **kept})
 
 
-def _of_stereoset(bank: Readable) -> list[str]:
+def _of_stereoset(bank: Bank) -> list[str]:
     return [name for name in bank.prompt_sets if name.startswith(INTRA)]
 
 
 def _compared(
-    bank: Readable, sources: Sequence[_Source], *, step: int | None, bootstrap: int
+    bank: Bank, sources: Sequence[_Source], *, step: int | None, bootstrap: int
 ) -> DebiasComparison:
     stereo = _of_stereoset(bank)
     own_sets = own_names(PROMPTS, [bank])

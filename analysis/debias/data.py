@@ -14,7 +14,7 @@ from logitbank.analysis.debias.instances import OUTSIDE, QUESTIONS, Instances, l
 from logitbank.analysis.families.unqover.instances import PRONOUNS, folded
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Deposit, Readable
+from logitbank.store import Bank, Deposit
 from logitbank.store.filter.top import top
 
 _NAMED = 5
@@ -29,7 +29,7 @@ _PROBABILITY = (pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.F
 
 
 def instances(
-    bank: Readable,
+    bank: Bank,
     prompts: str,
     *,
     k: int,
@@ -100,7 +100,7 @@ def instances(
 
 
 def _deposits(
-    bank: Readable,
+    bank: Bank,
     prompts: str,
     *,
     model: str | None,

@@ -28,9 +28,9 @@ from logitbank.analysis.results.finish import finish
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import UsageError
-from logitbank.store import Deposit, Readable
+from logitbank.store import Bank, Deposit
+from logitbank.store.bank import open_unfiltered
 from logitbank.store.filter.filters import Filter, Mode
-from logitbank.store.filter.view import View, open_unfiltered
 
 _SIZES = (4, 8, 16)
 _REGULARISATIONS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -58,7 +58,7 @@ class _Point(NamedTuple):
 
 
 def debias_search(
-    bank: str | Path | Readable,
+    bank: str | Path | Bank,
     *,
     prompts: str,
     sizes: Sequence[int] | None = None,
@@ -108,7 +108,7 @@ def debias_search(
     LogitbankError
         The bank lacks what is asked for.
     """
-    opened = open_unfiltered(bank)
+    opened = open_unfiltered(bank, rows=True)
     sizes = _SIZES if sizes is None else sizes
     regularisations = _REGULARISATIONS if regularisations is None else regularisations
     temperatures = _TEMPERATURES if temperatures is None else temperatures
@@ -157,7 +157,7 @@ def debias_search(
 
 
 def _parts(
-    bank: Readable,
+    bank: Bank,
     prompts: str,
     k: int,
     *,
@@ -206,7 +206,7 @@ def _points(
         yield _Point("temperature", cooled, temperature=temperature)
 
 
-def _judge(bank: Readable, requested: str | None) -> str:
+def _judge(bank: Bank, requested: str | None) -> str:
     """StereoSet's prompt set: as asked, else the plain one, else the only one there is."""
     available = [name for name in bank.prompt_sets if name.startswith(INTRA)]
     plain = [name for name in available if "-prefix" not in name]
@@ -221,7 +221,7 @@ def _judge(bank: Readable, requested: str | None) -> str:
     return wanted
 
 
-def _row(bank: Readable, parts: _Parts, point: _Point) -> dict[str, object]:
+def _row(bank: Bank, parts: _Parts, point: _Point) -> dict[str, object]:
     k = parts.fit.k if point.by is None else point.by.k
     chosen = measured(parts.chosen.narrowed(k), point.by)["abs_c"]
     first, second = _stereoset(bank, parts, point.by)
@@ -243,14 +243,14 @@ def _told(values: dict[str, float]) -> dict[str, float]:
 
 
 def _stereoset(
-    bank: Readable, parts: _Parts, by: Filter | None
+    bank: Bank, parts: _Parts, by: Filter | None
 ) -> tuple[dict[str, float], dict[str, float]]:
     """lms, ss and iCAT on either half of the terms."""
     checkpoint = parts.deposit.checkpoint
     source, name = bank, checkpoint.model
     if by is not None:
         named = Filter(by.weight, by.bias, by.mode, {"model": name})
-        source = View.of(bank, named, name=f"{name} filtered")
+        source = bank.filtered(named, name=f"{name} filtered")
         name = f"{name} filtered"
     rows = bank_candidates(source, prompts=[parts.judge], models=[name], steps=[checkpoint.step])
     rows = rows.filter(pl.col("run") == checkpoint.run)
@@ -270,7 +270,7 @@ def _stereoset(
     return found[0], found[1]
 
 
-def _missing_examples(bank: Readable, parts: _Parts) -> int:
+def _missing_examples(bank: Bank, parts: _Parts) -> int:
     """Examples of StereoSet that the checkpoint was to answer and has no score of."""
     own = parts.deposit.checkpoint
     rows = bank_candidates(bank, prompts=[parts.judge], models=[own.model], steps=[own.step])

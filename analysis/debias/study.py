@@ -15,9 +15,9 @@ from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import UsageError
-from logitbank.store import Deposit, Readable
+from logitbank.store import Bank, Deposit
+from logitbank.store.bank import open_unfiltered
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.view import open_unfiltered
 from logitbank.store.tables import query_tables
 from logitbank.version import __version__
 
@@ -40,7 +40,7 @@ class Debias(Result):
 
 
 def debias_train(
-    bank: str | Path | Readable,
+    bank: str | Path | Bank,
     *,
     prompts: str,
     k: int | None = None,
@@ -91,7 +91,7 @@ def debias_train(
     if out is not None and out.exists():
         raise UsageError(f"{out} is there already; choose another name or remove it")
     k = k or (10 if preset == "causal" else 8)
-    opened = open_unfiltered(bank)
+    opened = open_unfiltered(bank, rows=True)
     given, deposit = instances(
         opened, prompts, k=k, split=split, model=model, run=run, step=step, he_she=he_she
     )
@@ -120,7 +120,7 @@ def debias_train(
 
 
 def _other(
-    bank: Readable, prompts: str, deposit: Deposit, *, k: int, split: str, he_she: bool
+    bank: Bank, prompts: str, deposit: Deposit, *, k: int, split: str, he_she: bool
 ) -> dict[str, Instances]:
     """The other part, where the bank has one."""
     splits = bank.prompts(prompts).select("split").unique().collect()["split"]
@@ -135,7 +135,7 @@ def _other(
 
 
 def about_of(
-    bank: Readable, deposit: Deposit, prompts: str, *, split: str | None, he_she: bool
+    bank: Bank, deposit: Deposit, prompts: str, *, split: str | None, he_she: bool
 ) -> dict[str, str | int | bool | None]:
     checkpoint, weights = deposit.checkpoint, deposit.spec.provenance.get("weights")
     return {

@@ -5,11 +5,10 @@ from itertools import combinations
 from pathlib import Path
 
 from logitbank.analysis.frames.same_prompts import same_table
-from logitbank.errors import UsageError
-from logitbank.store import Deposit, Readable, View, open_bank
-from logitbank.store.remote.mirror import mirror_of
+from logitbank.errors import AbsentError, UsageError
+from logitbank.store import Bank, Deposit, open_bank
 
-OneBank = str | Path | Readable
+OneBank = str | Path | Bank
 """A bank: its folder or URL, or an open one."""
 Banks = OneBank | Sequence[OneBank]
 
@@ -27,8 +26,12 @@ def banks_and_files(
     return named, files
 
 
-def open_banks(banks: Banks) -> list[Readable]:
+def open_banks(
+    banks: Banks, *, models: Sequence[str] | None = None, prompts: str | None = None
+) -> list[Bank]:
     """Open banks, each of which may be named once.
+
+    Of a bank at a URL, the scores of these models and this prompt set are copied, all if None.
 
     Raises
     ------
@@ -37,11 +40,14 @@ def open_banks(banks: Banks) -> list[Readable]:
     LogitbankError
         As `open_bank`.
     """
-    opened: list[Readable] = []
+    opened: list[Bank] = []
     named: set[tuple[Path, str]] = set()
     for given in _several(banks):
-        bank = open_bank(given)
-        key = bank.path.resolve(), bank.name if isinstance(bank, View) else ""
+        try:
+            bank = open_bank(given, models=models, prompts=prompts)
+        except AbsentError:  # another bank may have it; the analysis reports what none has
+            bank = open_bank(given, models=[])
+        key = bank.path.resolve(), bank.name
         if key in named:
             raise UsageError(f"{place_of(bank)} is named twice; name each bank once")
         named.add(key)
@@ -50,11 +56,11 @@ def open_banks(banks: Banks) -> list[Readable]:
 
 
 def _several(banks: Banks) -> Sequence[OneBank]:
-    return [banks] if isinstance(banks, str | Path | Readable) else banks
+    return [banks] if isinstance(banks, str | Path | Bank) else banks
 
 
 def check_checkpoints_apart(
-    banks: Sequence[Readable], prompts: str, deposits: Sequence[Iterable[Deposit]]
+    banks: Sequence[Bank], prompts: str, deposits: Sequence[Iterable[Deposit]]
 ) -> None:
     """Raise UsageError where two banks have all scores of one checkpoint on the same prompts.
 
@@ -76,7 +82,6 @@ def check_checkpoints_apart(
                 )
 
 
-def place_of(bank: Readable) -> str:
+def place_of(bank: Bank) -> str:
     """Where a person finds a bank: a folder or a URL."""
-    copy = mirror_of(bank.path)
-    return copy.url if copy else str(bank.path)
+    return bank.url or str(bank.path)

@@ -14,7 +14,7 @@ import polars as pl
 from logitbank.analysis.frames.apart import check_checkpoints_apart
 from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Deposit, Readable
+from logitbank.store import Bank, Deposit
 from logitbank.store.read.scan import CHECKPOINT, VALUES, scan
 from logitbank.wording import checkpoint_name
 
@@ -60,7 +60,7 @@ class Batches(Sequence[pl.LazyFrame]):
 
 
 def batches(
-    banks: Readable | Sequence[Readable],
+    banks: Bank | Sequence[Bank],
     prompts: str | Sequence[str],
     *,
     models: Collection[str] | None = None,
@@ -90,7 +90,7 @@ def batches(
     UsageError
         Two banks have other content of one prompt, or the scores of one checkpoint.
     """
-    banks = [banks] if isinstance(banks, Readable) else banks
+    banks = [banks] if isinstance(banks, Bank) else banks
     if isinstance(prompts, str):
         holdings = [_held(bank, prompts, models, steps) for bank in banks]
         _check_same(banks, [prompts] * len(banks), holdings)
@@ -198,9 +198,9 @@ def _frame(
     return pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
 
 
-def _check_same(banks: Sequence[Readable], names: Sequence[str], holdings: Sequence[_Held]) -> None:
+def _check_same(banks: Sequence[Bank], names: Sequence[str], holdings: Sequence[_Held]) -> None:
     """Of banks that give rows of a prompt set."""
-    giving: dict[str, list[tuple[Readable, list[Deposit]]]] = {}
+    giving: dict[str, list[tuple[Bank, list[Deposit]]]] = {}
     for bank, name, holding in zip(banks, names, holdings, strict=True):
         if holding.deposits:
             deposits = [d for place in holding.deposits.values() for d in place]
@@ -212,7 +212,7 @@ def _check_same(banks: Sequence[Readable], names: Sequence[str], holdings: Seque
 
 
 def _held(
-    bank: Readable,
+    bank: Bank,
     prompts: str,
     models: Collection[str] | None,
     steps: Collection[int | None] | None,

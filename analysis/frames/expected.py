@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import polars as pl
 
-from logitbank.store import Deposit, Readable
+from logitbank.store import Bank, Deposit
 from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId
 from logitbank.store.tables.prompt_tables import query_sets_of
 from logitbank.store.tables.query_tables import tokenizer_of
@@ -14,7 +14,7 @@ from logitbank.wording import counted
 _ASKED = ("prompt_id", "order_seed", "piece")
 
 
-def expected_rows(banks: Sequence[Readable], prompts: str, columns: Sequence[str]) -> pl.DataFrame:
+def expected_rows(banks: Sequence[Bank], prompts: str, columns: Sequence[str]) -> pl.DataFrame:
     """The distinct values of some columns of a prompt set, by model: model, then `columns`.
 
     A model is asked what the prompt set has for its tokenizer, whether or not any checkpoint has a
@@ -38,7 +38,7 @@ def expected_rows(banks: Sequence[Readable], prompts: str, columns: Sequence[str
     return pl.concat(parts, how="vertical_relaxed").unique() if parts else empty
 
 
-def expected_query_sets(bank: Readable, prompts: str) -> Mapping[str, frozenset[str]]:
+def expected_query_sets(bank: Bank, prompts: str) -> Mapping[str, frozenset[str]]:
     """By model with a deposit of a prompt set: those of its query sets that have its tokenizer."""
     names = query_sets_of(bank.prompts(prompts))
     scored: dict[str, set[str]] = {}
@@ -57,7 +57,7 @@ def expected_query_sets(bank: Readable, prompts: str) -> Mapping[str, frozenset[
 
 
 def expected_pieces(
-    banks: Sequence[Readable], prompts: str, *, columns: Sequence[str] = ()
+    banks: Sequence[Bank], prompts: str, *, columns: Sequence[str] = ()
 ) -> pl.DataFrame:
     """How many pieces each prompt has: model, prompt_id, pieces, and these columns."""
     rows = expected_rows(banks, prompts, ("prompt_id", "piece", *columns))
@@ -79,7 +79,7 @@ def missing_sentence(missing: int, noun: str, plural: str = "", *, checkpoints: 
 
 
 def left_out_sentences(
-    banks: Sequence[Readable],
+    banks: Sequence[Bank],
     prompts: Collection[str],
     models: Collection[str] | None = None,
     steps: Collection[int | None] | None = None,
@@ -134,7 +134,7 @@ were named later: a b 7; extract it again, into another bank.'
 
 
 def partly_scored_sentences(
-    banks: Sequence[Readable], prompts: Collection[str], models: Collection[str] | None = None
+    banks: Sequence[Bank], prompts: Collection[str], models: Collection[str] | None = None
 ) -> tuple[str, ...]:
     """That checkpoints lack scores of some prompts, if any do; for what counts no prompts itself.
 

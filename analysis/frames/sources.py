@@ -7,7 +7,7 @@ import polars as pl
 from logitbank.analysis.family import Prompts
 from logitbank.analysis.frames.batches import ROWS, batches
 from logitbank.errors import AbsentError, UsageError
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 PIECES = 40_000
 """Rows of a batch: sums over the pieces of prompts take several times the memory of dense arrays.
@@ -15,7 +15,7 @@ PIECES = 40_000
 
 
 def chosen_prompts(
-    banks: Sequence[Readable], requested: str | None, *, known: str, family_prompts: Prompts
+    banks: Sequence[Bank], requested: str | None, *, known: str, family_prompts: Prompts
 ) -> str:
     """The prompt set to analyse: as asked, else the `known` one, else the only one.
 
@@ -39,7 +39,7 @@ def chosen_prompts(
     raise UsageError(f"{no_prompts(banks, repr(wanted), instead=several)}. Name one with --prompts")
 
 
-def no_prompts(banks: Sequence[Readable], what: str, *, instead: str = "", make: str = "") -> str:
+def no_prompts(banks: Sequence[Bank], what: str, *, instead: str = "", make: str = "") -> str:
     """That banks lack a prompt set, what there is `instead`, and what would `make` it.
 
     By default there are the prompt sets that they have.
@@ -62,7 +62,7 @@ def no_model(model: str, models: Collection[str], where: str) -> str:
 class ColumnsOf(Mapping[str, frozenset[str]]):
     """The columns of the prompt sets of banks, each read when it is asked for."""
 
-    def __init__(self, banks: Sequence[Readable], names: Collection[str] | None = None) -> None:
+    def __init__(self, banks: Sequence[Bank], names: Collection[str] | None = None) -> None:
         self._banks = banks
         self._names = sorted(
             {n for bank in banks for n in bank.prompt_sets} if names is None else names
@@ -84,7 +84,7 @@ class ColumnsOf(Mapping[str, frozenset[str]]):
 
 
 def frame_of(
-    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None
 ) -> Sequence[pl.LazyFrame]:
     """The scans of the banks that hold a prompt set, together and in batches.
 
@@ -100,7 +100,7 @@ def frame_of(
 
 
 def frame_if_scored(
-    banks: Sequence[Readable],
+    banks: Sequence[Bank],
     prompts: str,
     models: Sequence[str] | None,
     *,
@@ -115,7 +115,7 @@ def frame_if_scored(
 
 
 def bank_frames(
-    banks: Sequence[Readable],
+    banks: Sequence[Bank],
     prompts: str,
     models: Sequence[str] | None,
     *,
@@ -145,7 +145,7 @@ def held_models(
     return [[model for model in models if model in names] for names in models_of_banks]
 
 
-def check_there(bank: Readable, prompts: Sequence[str], models: Sequence[str] | None) -> None:
+def check_there(bank: Bank, prompts: Sequence[str], models: Sequence[str] | None) -> None:
     """Raise AbsentError where a bank lacks one of the prompt sets or models; says what would help.
 
     Of models it is enough that the bank has them, with whatever prompts.
@@ -174,6 +174,6 @@ def step_given(text: str, option: str) -> int | None:
     raise UsageError(f"{option} {text!r} is neither a training step nor release")
 
 
-def own_names(fitting: Prompts, banks: Sequence[Readable]) -> list[str]:
+def own_names(fitting: Prompts, banks: Sequence[Bank]) -> list[str]:
     """The prompt sets of banks that a family takes for its own."""
     return [name for names in fitting(ColumnsOf(banks)) for name in names]

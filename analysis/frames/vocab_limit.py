@@ -5,11 +5,11 @@ from collections.abc import Collection, Sequence
 import polars as pl
 
 from logitbank.errors import UsageError
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 
 def check_vocab_limit(
-    banks: Sequence[Readable], prompts: str, models: Collection[str] | None = None
+    banks: Sequence[Bank], prompts: str, models: Collection[str] | None = None
 ) -> None:
     """Refuse ranks among the tokenizer's entries where a bank cannot give them.
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 _LOOKED_AT = 20_000
 """Ids that are compared with a mistyped one: 0.2 s."""
@@ -28,7 +28,7 @@ class PromptView:
 
 
 def prompt_view(
-    bank: Readable,
+    bank: Bank,
     prompt_id: str,
     *,
     prompts: str | None = None,
@@ -84,7 +84,7 @@ def of_order(scores: PromptScores, order: int | None) -> PromptScores | None:
     return scores.only(seeds.index(order)) if order in seeds else None
 
 
-def chosen_set(bank: Readable, prompts: str | None, *, prompt_id: str | None = None) -> str:
+def chosen_set(bank: Bank, prompts: str | None, *, prompt_id: str | None = None) -> str:
     """The prompt set asked for; else the only one, or the only one with a prompt of this id.
 
     Raises
@@ -126,7 +126,7 @@ def _holds(table: pl.LazyFrame, prompt_id: str) -> bool:
     return not table.filter(pl.col("prompt_id") == prompt_id).head(1).collect().is_empty()
 
 
-def _near(bank: Readable, sets: Sequence[str], wanted: str) -> list[str]:
+def _near(bank: Bank, sets: Sequence[str], wanted: str) -> list[str]:
     """At most three ids: those that contain the text, else those spelt like it."""
     ids = pl.concat([bank.prompts(name).select(pl.col("prompt_id").unique()) for name in sets])
     within = ids.filter(

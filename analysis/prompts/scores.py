@@ -16,7 +16,7 @@ from logitbank.analysis.frames.batches import evenly
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.prompts.layout import Codes, PromptLayout, layout
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Deposit, Readable
+from logitbank.store import Bank, Deposit
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen, require_scored_models
 from logitbank.store.read.together import DEPOSIT, option_scores
 from logitbank.store.steps import in_order
@@ -113,7 +113,7 @@ class PromptScores:
 
 
 def prompt_scores(
-    bank: Readable,
+    bank: Bank,
     prompts: str,
     *,
     models: Names = None,

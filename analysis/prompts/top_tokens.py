@@ -8,7 +8,7 @@ import polars as pl
 
 from logitbank.analysis.prompts.lookup import PromptView, chosen_set
 from logitbank.errors import UsageError
-from logitbank.store import Deposit, Readable
+from logitbank.store import Bank, Deposit
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 from logitbank.store.tables.token_texts import COLUMN, texts_of
 
@@ -29,7 +29,7 @@ class PromptTokens:
     """What `top_tokens` gives, of the orders that the prompt has here."""
 
 
-def prompt_tokens(bank: Readable, view: PromptView, k: int) -> PromptTokens:
+def prompt_tokens(bank: Bank, view: PromptView, k: int) -> PromptTokens:
     """The most probable tokens after a prompt, of the models, runs and orders that are viewed."""
     seeds = {seed for scores in view.scores for seed in scores.prompts["order_seed"]}
     table = top_tokens(
@@ -46,7 +46,7 @@ def prompt_tokens(bank: Readable, view: PromptView, k: int) -> PromptTokens:
 
 
 def top_tokens(
-    bank: Readable,
+    bank: Bank,
     prompt_id: str,
     *,
     k: int = 10,
@@ -98,7 +98,7 @@ def top_tokens(
 
 
 def tokens_at(
-    bank: Readable, deposits: Iterable[Deposit], queries: pl.DataFrame, k: int
+    bank: Bank, deposits: Iterable[Deposit], queries: pl.DataFrame, k: int
 ) -> pl.DataFrame:
     """The k most probable tokens at queries (query_set, row), and `token_text`, by deposit and row.
 

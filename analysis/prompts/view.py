@@ -11,7 +11,7 @@ from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.prompts.scores import PromptScores, each_series, prompt_scores
 from logitbank.errors import UsageError
-from logitbank.store import Readable
+from logitbank.store import Bank
 from logitbank.store.read.choose import Names, checkpoints_chosen
 from logitbank.wording import plain_step
 
@@ -20,7 +20,7 @@ Between = tuple[int | None, int | None]
 
 
 def changes(
-    bank: Readable,
+    bank: Bank,
     prompts: str,
     *,
     between: Between | None = None,

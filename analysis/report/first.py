@@ -39,7 +39,7 @@ class First:
 def first_of(parts: Sequence[Part]) -> First | None:
     """The message of a page, and its figure; a page without a message begins with a figure.
 
-    Parts are in the order of a report: the first whose message is more than chance, else the first
+    Parts are in the order of a report: the first whose message is a change point, else the first
     that has one.
     """
     saying = [
@@ -47,6 +47,6 @@ def first_of(parts: Sequence[Part]) -> First | None:
         for part in parts
         if part.message and part.message.figure in part.figures
     ]
-    for part, message in sorted(saying, key=lambda pair: not pair[1].certain):
+    for part, message in sorted(saying, key=lambda pair: not pair[1].change_point):
         return First(part.id, message.figure, message)
     return next((First(part.id, next(iter(part.figures))) for part in parts if part.figures), None)

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.store import Bank, Readable
-from logitbank.store.filter.view import View
+from logitbank.store import Bank
 from logitbank.store.format.about import own_fields, sources_of
 from logitbank.store.read.provenance import commits_digest
-from logitbank.store.remote.mirror import mirror_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class Origin:
     """How each bank is opened, as one writes it in Python."""
 
 
-def origin_of(banks: Sequence[Readable], files: Sequence[pl.DataFrame]) -> Origin:
+def origin_of(banks: Sequence[Bank], files: Sequence[pl.DataFrame]) -> Origin:
     """Of a study: all that its banks hold, and tables about what else was read."""
     names = [bank_name(bank) for bank in banks]
     several = len(banks) > 1
@@ -55,21 +53,16 @@ def _together(tables: Sequence[pl.DataFrame], names: Sequence[str]) -> pl.DataFr
     return pl.concat(table.select(pl.lit(name).alias("bank"), pl.all()) for table, name in named)
 
 
-def bank_name(bank: Readable) -> str:
+def bank_name(bank: Bank) -> str:
     """What a page calls a bank: a view by its name, others by that of their folder or URL."""
-    if isinstance(bank, View):
+    if bank.filter is not None:
         return bank.name
-    mirror = mirror_of(bank.path)
-    return stem(bank.path if mirror is None else mirror.url)
+    return stem(bank.url or bank.path)
 
 
-def opening(bank: Readable) -> str:
+def opening(bank: Bank) -> str:
     """How a reader opens the bank, by its URL or the name of its folder."""
-    if isinstance(bank, View):
-        where = bank.name
-    else:
-        mirror = mirror_of(bank.path)
-        where = bank.path.resolve().name if mirror is None else mirror.url
+    where = bank.name if bank.filter is not None else bank.url or bank.path.resolve().name
     return f"logitbank.open({json.dumps(where, ensure_ascii=False)})"
 
 
@@ -84,7 +77,7 @@ def stem(source: Path | str) -> str:
     return name.removesuffix(".zarr") or "bank"
 
 
-def about_bank(bank: Readable) -> dict[str, str]:
+def about_bank(bank: Bank) -> dict[str, str]:
     """What a bank says of itself, and of those that it came from."""
     about = dict(own_fields(bank.attributes))
     if isinstance(bank, Bank):

@@ -17,7 +17,7 @@ from logitbank.analysis.drawing.places import StepPlaces
 from logitbank.analysis.prompts.scores import PromptScores, each_series, prompt_scores
 from logitbank.analysis.prompts.view import Moving, differences
 from logitbank.analysis.report.said import Asked, said
-from logitbank.store import Readable
+from logitbank.store import Bank
 from logitbank.store.steps import in_order
 
 MOVED, DIFFERENT, ANCHORS = 20, 10, 8
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 
 def prompt_data(
-    bank: Readable, prompts: str, *, models: Sequence[str] | None = None, values: int = 350_000
+    bank: Bank, prompts: str, *, models: Sequence[str] | None = None, values: int = 350_000
 ) -> Json:
     """What the prompt view of a page needs of a prompt set, for JSON.
 
@@ -110,7 +110,7 @@ def prompt_data(
 class _Lists:
     """The prompts of one model and run that move and differ most."""
 
-    def __init__(self, bank: Readable, prompts: str, moving: Moving) -> None:
+    def __init__(self, bank: Bank, prompts: str, moving: Moving) -> None:
         scores, c = moving.scores, len(moving.steps)
         self.series = scores.model, scores.run
         self.measure = scores.measure
@@ -239,7 +239,7 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def prompt_table(bank: Readable, names: Sequence[str]) -> pl.DataFrame:
+def prompt_table(bank: Bank, names: Sequence[str]) -> pl.DataFrame:
     """One row per prompt set: prompts, option orders, options, and the set's own columns."""
     rows = []
     for name in names:

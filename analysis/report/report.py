@@ -27,10 +27,9 @@ from logitbank.analysis.report.words import cautions
 from logitbank.analysis.results.files import require_outside
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import BankError, DamagedError, LogitbankError, UsageError
-from logitbank.store import Readable, open_bank
+from logitbank.store import Bank, open_bank
 from logitbank.store.care.lost import missing_tables
 from logitbank.store.format.about import own_fields
-from logitbank.store.remote.mirror import mirror_of
 from logitbank.store.tables.prompt_tables import query_sets_of
 from logitbank.wording import counted, readable_bytes
 
@@ -45,7 +44,7 @@ Damaged = Callable[[str, str], None]
 
 
 def report(
-    bank: Path | str | Readable,
+    bank: Path | str | Bank,
     out: Path | str | None = None,
     *,
     prompts: Sequence[str] | None = None,
@@ -91,7 +90,7 @@ def report(
         `out` is a folder, or does not end in .html.
     """
     path = _target(bank, out)
-    opened = open_bank(bank)
+    opened = open_bank(bank, models=models, prompts=prompts)
     names, unreadable = _readable(opened, _prompt_sets(opened, prompts))
     info = _info(opened, names, models)
     if models is not None and prompts is None:  # of what these were not asked, there is nothing
@@ -164,7 +163,7 @@ def report(
     return path
 
 
-def _target(bank: Path | str | Readable, out: Path | str | None) -> Path:
+def _target(bank: Path | str | Bank, out: Path | str | None) -> Path:
     path = Path(f"{_stem(bank)}.html" if out is None else out)
     if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{path} is no name for a page; give a file that ends in .html")
@@ -178,11 +177,11 @@ def _target(bank: Path | str | Readable, out: Path | str | None) -> Path:
     return path
 
 
-def _stem(bank: Path | str | Readable) -> str:
-    return stem(bank.path if isinstance(bank, Readable) else bank)
+def _stem(bank: Path | str | Bank) -> str:
+    return stem(bank.path if isinstance(bank, Bank) else bank)
 
 
-def _prompt_sets(bank: Readable, requested: Sequence[str] | None) -> list[str]:
+def _prompt_sets(bank: Bank, requested: Sequence[str] | None) -> list[str]:
     available = bank.prompt_sets
     for name in requested or ():
         if name not in available:
@@ -192,7 +191,7 @@ def _prompt_sets(bank: Readable, requested: Sequence[str] | None) -> list[str]:
     )
 
 
-def _readable(bank: Readable, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+def _readable(bank: Bank, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """The prompt sets whose tables can be read, and why each other one cannot.
 
     Raises
@@ -215,7 +214,7 @@ def _readable(bank: Readable, names: Sequence[str]) -> tuple[list[str], dict[str
     return readable, problems
 
 
-def _info(bank: Readable, names: Sequence[str], models: Sequence[str] | None) -> pl.DataFrame:
+def _info(bank: Bank, names: Sequence[str], models: Sequence[str] | None) -> pl.DataFrame:
     sets = {query_set for name in names for query_set in query_sets_of(bank.prompts(name))}
     info = bank.info().filter(pl.col("query_set").is_in(list(sets)))
     if info.is_empty():
@@ -228,21 +227,21 @@ def _info(bank: Readable, names: Sequence[str], models: Sequence[str] | None) ->
     return info if models is None else info.filter(pl.col("model").is_in(list(models)))
 
 
-def _lost(bank: Readable) -> list[tuple[str, str]]:
+def _lost(bank: Bank) -> list[tuple[str, str]]:
     """Tables that a bank in a folder has lost, each with how one knows."""
-    if mirror_of(bank.path) is not None:
+    if bank.url is not None:
         return []
     lost = missing_tables(bank.path, (deposit.stored for deposit in bank.deposits()))
     return [(path, f"It is missing: {how}.") for path, how in lost.items()]
 
 
-def _asked(bank: Readable, prompts: str) -> int:
+def _asked(bank: Bank, prompts: str) -> int:
     """Prompts of a set, option orders counted."""
     of_prompts = bank.prompts(prompts).select("prompt_id", "order_seed").unique()
     return int(of_prompts.select(pl.len()).collect().item())
 
 
-def _scored(bank: Readable, prompts: str, models: Sequence[str] | None) -> bool:
+def _scored(bank: Bank, prompts: str, models: Sequence[str] | None) -> bool:
     scored = {deposit.checkpoint.model for deposit in bank.deposits_of(prompts)}
     return bool(scored if models is None else scored.intersection(models))
 

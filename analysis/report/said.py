@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from logitbank.analysis.prompts.top_tokens import tokens_at
-from logitbank.store import Deposit, Readable
-from logitbank.store.remote.mirror import mirror_of
+from logitbank.store import Bank, Deposit
 from logitbank.store.tables.token_texts import COLUMN, tokens_files
 
 TOKENS = 5
@@ -32,7 +31,7 @@ class Asked(NamedTuple):
 
 
 def said(
-    bank: Readable, prompts: str, series: Sequence[Asked], keys: Sequence[tuple[int, Key]]
+    bank: Bank, prompts: str, series: Sequence[Asked], keys: Sequence[tuple[int, Key]]
 ) -> Json | None:
     """The most probable tokens at the first of these prompts, by name; None without names.
 
@@ -77,7 +76,7 @@ def said(
     }
 
 
-def _queries(bank: Readable, prompts: str, keys: Sequence[Key]) -> dict[Key, pl.DataFrame]:
+def _queries(bank: Bank, prompts: str, keys: Sequence[Key]) -> dict[Key, pl.DataFrame]:
     """Of each prompt, query_set and row of the place where all of its options begin."""
     wanted = pl.Series(list({name for name, _ in keys}), dtype=pl.String)
     first = (
@@ -92,7 +91,7 @@ def _queries(bank: Readable, prompts: str, keys: Sequence[Key]) -> dict[Key, pl.
     return {key: parts[key] for key in keys if key in parts}
 
 
-def _deposits(bank: Readable, prompts: str, asked: Asked) -> list[Deposit]:
+def _deposits(bank: Bank, prompts: str, asked: Asked) -> list[Deposit]:
     return [
         deposit
         for deposit in bank.deposits_of(prompts)
@@ -101,10 +100,10 @@ def _deposits(bank: Readable, prompts: str, asked: Asked) -> list[Deposit]:
     ]
 
 
-def _far(bank: Readable, deposits: Sequence[Deposit]) -> bool:
+def _far(bank: Bank, deposits: Sequence[Deposit]) -> bool:
     """Whether full rows would come over a network; the most probable token is among the scores."""
     full = any(deposit.layout.keep.whole_rows for deposit in deposits)
-    return full and mirror_of(bank.path) is not None
+    return full and not bank.has_rows
 
 
 def _most(series: Sequence[Sequence[Deposit]]) -> int:

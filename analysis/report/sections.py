@@ -13,7 +13,7 @@ from logitbank.analysis.frames.shared import Wanted, sharing
 from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.analysis.results.study import Study
 from logitbank.errors import DamagedError, LogitbankError
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 
 class Planned(NamedTuple):
@@ -37,7 +37,7 @@ class Section:
 
 
 def planned(
-    bank: Readable,
+    bank: Bank,
     prompt_sets: Collection[str],
     *,
     models: Sequence[str] | None = None,
@@ -64,7 +64,7 @@ def planned(
 
 
 def wanted_by(
-    bank: Readable,
+    bank: Bank,
     plans: Collection[Planned],
     models: Sequence[str] | None = None,
     bootstrap: int = 1000,
@@ -86,7 +86,7 @@ def known_prompts(plans: Collection[Planned]) -> set[str]:
     return {name for plan in own for name in plan.prompts}
 
 
-def options_of(bank: Readable, name: str, models: Sequence[str] | None) -> Planned:
+def options_of(bank: Bank, name: str, models: Sequence[str] | None) -> Planned:
     """The shares of a prompt set's options, whatever it asks."""
     family = families()["options"]
     shares = partial(family.study, [bank], (name,), models, 0)

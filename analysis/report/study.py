@@ -12,7 +12,7 @@ from logitbank.analysis.report.page import write_page
 from logitbank.analysis.report.part import part_of
 from logitbank.analysis.report.words import GENERAL
 from logitbank.analysis.results.study import Study
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 
 def write_report(
@@ -21,7 +21,7 @@ def write_report(
     *,
     title: str,
     about: str = "",
-    banks: Sequence[Readable] = (),
+    banks: Sequence[Bank] = (),
     files: Sequence[pl.DataFrame] = (),
     beside: bool = False,
 ) -> None:
@@ -56,7 +56,7 @@ def write_report(
     )
 
 
-def _lead(banks: Sequence[Readable], files: Sequence[pl.DataFrame]) -> str:
+def _lead(banks: Sequence[Bank], files: Sequence[pl.DataFrame]) -> str:
     names = ", ".join(bank_name(bank) for bank in banks)
     read = [f"the bank{'s' if len(banks) > 1 else ''} {names}"] if banks else []
     read += ["the files that are named below"] if files else []

@@ -15,7 +15,7 @@ from logitbank.analysis.results.files import require_outside, write_tables
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.results.words import Summary
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 R = TypeVar("R", bound=Result)
 
@@ -28,7 +28,7 @@ def finish(
     out: str | Path | None,
     paper: Paper = PAPER,
     about: str = "",
-    banks: Sequence[Readable] = (),
+    banks: Sequence[Bank] = (),
     files: Sequence[pl.DataFrame] = (),
     prompts: Collection[str] = (),
     models: Collection[str] | None = None,

@@ -69,7 +69,6 @@ def level_message(
             checkpoint_number(table),
         ],
         series=(row["model"], row["run"]),
-        certain=False,
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ class Message:
     numbers: Sequence[KeyNumber]
     series: tuple[str, ...]
     """The model and run that it is about, and whatever else tells series of its figure apart."""
-    certain: bool = False
+    change_point: bool = False
     """Whether it is a change that random walks seldom show. The value of one checkpoint is none: a
     curve that only fluctuates around no effect has most of its intervals on one side of it."""
 

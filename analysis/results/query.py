@@ -7,7 +7,7 @@ import polars as pl
 from logitbank.analysis.results.csv_text import without_formulas
 from logitbank.analysis.results.files import require_outside
 from logitbank.errors import UsageError
-from logitbank.store import Readable, open_bank
+from logitbank.store import Bank, open_bank
 from logitbank.store.read.sql import answered
 
 _SINKS = {
@@ -19,7 +19,7 @@ _SINKS = {
 
 
 def query(
-    bank: str | Path | Readable,
+    bank: str | Path | Bank,
     sql: str,
     *,
     out: str | Path | None = None,

@@ -29,7 +29,7 @@ CHUNK = 500
 """Curves simulated at a time; 500 of 154 points stay in a processor's cache."""
 SECOND_PRICE = 2
 """Weight of the p value of two changes against that of one. With 1, a shift of six standard
-deviations is found in 89 % of curves at Pythia's 20 log-spaced steps, and with 2 in 92 %."""
+deviations is found less often at Pythia's 20 log-spaced steps, where 9 in 10 are found with 2."""
 UNTRAINED_SHARE = 0.1
 """Longest untrained phase, as a share of the last step."""
 TINY = 1e-12

@@ -23,7 +23,7 @@ def info(
     from logitbank.cli.screen.progress import busy
 
     with busy(f"reading {bank}"):
-        (print_provenance if provenance else print_bank)(logitbank.open(bank), form)
+        (print_provenance if provenance else print_bank)(logitbank.open(bank, models=[]), form)
 
 
 def describe(
@@ -82,7 +82,7 @@ def rescore(bank: BankFolder) -> None:
     from logitbank.cli.screen.bank import rescored_line
     from logitbank.cli.screen.tables import print_lines
 
-    print_lines([rescored_line(logitbank.Bank.open(bank).rescore())])
+    print_lines([rescored_line(logitbank.Bank.open(bank, prompts=[]).rescore())])
 
 
 def compare(

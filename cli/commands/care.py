@@ -34,12 +34,12 @@ def _verify_bank(path: Path, *, repair: bool) -> "tuple[Damage, ...]":
     from logitbank.store import Bank
     from logitbank.store import repair as repaired
 
-    bank = Bank.open(path)
+    bank = Bank.open(path, prompts=[])
     with byte_progress("verifying") as bar:
         damage = logitbank.verify(bank, progress=bar.about)
     print_damage(path, damage, whole=f"{path} is whole")
-    if damage and repair:
-        done = repaired(bank, damage)
+    done = repaired(bank, damage) if repair else None
+    if damage and done is not None:
         with byte_progress("verifying again") as bar:
             damage = logitbank.verify(bank, progress=bar.about)
         print_repaired(path, done, damage)

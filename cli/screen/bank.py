@@ -14,13 +14,13 @@ from logitbank.store.read.provenance import provenance_document
 from logitbank.wording import counted
 
 if TYPE_CHECKING:
-    from logitbank.store import Deposit, Merged, Readable, Shrunk
+    from logitbank.store import Bank, Deposit, Merged, Shrunk
 
 _MANY = 4
 """Values of a field that are printed; of more, their number."""
 
 
-def print_bank(bank: "Readable", form: str) -> None:
+def print_bank(bank: "Bank", form: str) -> None:
     if form == "table":
         print_about(bank)
     info = bank.info()
@@ -29,7 +29,7 @@ def print_bank(bank: "Readable", form: str) -> None:
         say(f"{clean(bank.path)} has no checkpoint yet; run `logitbank extract`")
 
 
-def print_about(bank: "Readable") -> None:
+def print_about(bank: "Bank") -> None:
     """Title, licence and citation, and those of the banks that it was made of."""
     about = own_fields(bank.attributes)
     print_lines(f"{name}: {value}" for name, value in about.items() if value)
@@ -38,7 +38,7 @@ def print_about(bank: "Readable") -> None:
         print_lines([f"from: {texts} ({', '.join(source['models'])})"])
 
 
-def print_provenance(bank: "Readable", form: str) -> None:
+def print_provenance(bank: "Bank", form: str) -> None:
     """Equal values together; as JSON, everything by deposit."""
     if form == "json":
         json.dump(

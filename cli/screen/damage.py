@@ -52,7 +52,10 @@ def print_repaired(path: Path, done: "Repaired", left: "Sequence[Damage]") -> No
     )
     if any(each.path in done.dropped for each in left):
         print_lines(
-            ["index.json still lists what was dropped: the same `logitbank extract` runs it again"]
+            [
+                "index.json.gz still lists what was dropped: the same `logitbank extract` runs it"
+                " again"
+            ]
         )
     left = [each for each in left if each.path not in done.dropped]
     print_lines(f"still damaged: {each.path}" for each in left)

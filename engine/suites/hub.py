@@ -25,7 +25,7 @@ from logitbank.errors import (
     SuiteError,
     WeightsError,
 )
-from logitbank.store.remote.hub_token import keep_token
+from logitbank.store.share.hub_token import keep_token
 
 SETTINGS = (
     "config.json",

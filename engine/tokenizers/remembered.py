@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from logitbank.store.remote.mirror import cache_folder
+from logitbank.store.files.copies import cache_folder
 
 _PACKAGES = ("transformers", "tokenizers", "sentencepiece", "tiktoken", "mistral-common")
 """Whose versions decide what is made of the files."""

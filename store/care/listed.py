@@ -1,4 +1,4 @@
-"""What an `index.json` in the bank's own folder lists and what is no longer there."""
+"""What an `index.json.gz` in the bank's own folder lists and what is no longer there."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ def index_damage(root: Path, read: Reader, named: Collection[str]) -> Iterator[D
     if not path.is_file():
         return
     try:
-        listed = index.parse(read.read(index.NAME, path), where=str(path)).objects
+        listed = index.parse(read.read(index.NAME, path), where=str(path))
     except DamagedError as error:
         yield Damage(index.NAME, "unreadable", str(error))
         return

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import polars as pl
 
 from logitbank.errors import BankError, LogitbankError
-from logitbank.store.bank import Bank
+from logitbank.store.bank import Bank, open_unfiltered
 from logitbank.store.care.damage import Damage
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.places import TABLE_FOLDERS, deposit_folders
@@ -27,8 +27,7 @@ from logitbank.store.deposits.writer import (
     write_scores,
 )
 from logitbank.store.files import locks, objects
-from logitbank.store.files.staging import Staging, remove_dead_staging
-from logitbank.store.filter.view import open_unfiltered
+from logitbank.store.files.staging import Staging, remove_dead, remove_dead_staging
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import SEAL
 from logitbank.store.format.index import head_of
@@ -71,6 +70,7 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
 
     A damaged head is removed. Only an extraction writes it again, so one deposit that needs it
     gives up its last block; merging another copy of the bank into this one brings it back too.
+    What killed writers left beside the bank's objects goes as well.
 
     Query sets and prompts whose content is damaged stay as they are, and so do foreign objects:
     the first are to be had from another copy only, the others are not the bank's to delete. Nobody
@@ -82,6 +82,7 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
         It is a view, which is made again instead.
     """
     open_unfiltered(bank)
+    remove_dead(bank.path)
     by_deposit: dict[str, list[Damage]] = {}
     restored: list[str] = []
     lost_heads: set[str] = set()

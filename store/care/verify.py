@@ -16,15 +16,14 @@ from logitbank.store.care.verify_heads import head_damage
 from logitbank.store.care.verify_tables import table_damage
 from logitbank.store.deposits import places
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.files import objects
-from logitbank.store.format import zarrays
+from logitbank.store.files import copies, objects
+from logitbank.store.format import index, zarrays
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.heads import HEAD_DIGEST
 from logitbank.store.heads.stored import FOLDER
-from logitbank.store.remote import mirror
 from logitbank.store.tables import query_tables
 
-_BESIDE = ("index.json", "index.json.gz", "README.md", "index.html")
+_BESIDE = (index.NAME, "README.md")
 """Files of the bank's own folder: the index for readers at a URL, and what tells people of it."""
 
 
@@ -33,7 +32,7 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
 
     Every byte of every object that belongs to the bank is read once.
 
-    A checkpoint whose whole folder was removed is missed only where an `index.json` lies in the
+    A checkpoint whose whole folder was removed is missed only where an `index.json.gz` lies in the
     bank's folder, as in a pushed one: nothing else lists the checkpoints.
 
     Parameters
@@ -56,8 +55,9 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
         The folder is no bank.
     """
     if not isinstance(bank, Bank):
-        bank = Bank.open(bank)
-    mirror.require_local(bank.path)
+        bank = Bank.open(bank, prompts=[])
+    bank.require_unfiltered()
+    copies.require_folder(bank.path)
     read = Reader(bank, progress)
     folders = places.deposit_folders(bank.path)
     needed = {Path(folder).name: folder for folder in folders}

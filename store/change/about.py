@@ -10,11 +10,9 @@ from typing import Any
 
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.files import disk, documents, locks, objects
+from logitbank.store.files import copies, disk, documents, locks, objects
 from logitbank.store.format.about import Source, checked_fields, own_fields, sources_of
-from logitbank.store.read.readable import Readable
-from logitbank.store.remote import mirror
-from logitbank.store.remote.urls import url_of
+from logitbank.store.share.urls import url_of
 
 
 def describe(
@@ -40,7 +38,7 @@ def describe(
     if not fields:
         raise UsageError("nothing to set; give a title, a licence or a citation")
     try:
-        mirror.require_local(Bank.open(bank).path)
+        copies.require_folder(Bank.open(bank, prompts=[]).path)
     except DamagedError:  # of what is written again here
         if url_of(bank):
             raise
@@ -48,7 +46,7 @@ def describe(
     return Bank.open(bank)
 
 
-def described_as(bank: Readable, models: Iterable[str]) -> list[Source]:
+def described_as(bank: Bank, models: Iterable[str]) -> list[Source]:
     """A bank as a source of others, after its own sources; none where it says nothing."""
     fields = own_fields(bank.attributes)
     here = [{**fields, "models": sorted(set(models))}] if any(fields.values()) else []

@@ -17,7 +17,6 @@ from logitbank.store.bank import Bank
 from logitbank.store.deposits.score_parts import VERIFY
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
-from logitbank.store.remote import fetching
 from logitbank.store.tables import (
     prompt_checks,
     prompt_tables,
@@ -62,7 +61,6 @@ def copy_checked(
     DamagedError
         It is not there or not what `expected` says; what was copied of it is to be dropped.
     """
-    fetching.ensure_here(source)
     objects.require_file(source)
     digest, size = hashlib.sha256(), 0
     try:

@@ -6,7 +6,6 @@ each block's commit says which engine computed that block.
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,10 +19,9 @@ from logitbank.store.change.heads import copy_head, missing_heads
 from logitbank.store.change.merge_plan import Addition, plan
 from logitbank.store.change.rescore import rescore
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.places import TABLE_FOLDERS, deposit_folders
 from logitbank.store.deposits.writer import DepositWriter
-from logitbank.store.files import locks, objects
-from logitbank.store.files.staging import remove_dead_staging
+from logitbank.store.files import objects
+from logitbank.store.files.staging import remove_dead
 from logitbank.store.format.about import FIELDS, own_fields
 
 
@@ -69,7 +67,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
         raise UsageError("there is nothing to merge; name the banks to be read")
     if any(Path(bank).resolve() == Path(into).resolve() for bank in banks):
         raise UsageError(f"{into} cannot be merged into itself; name other banks")
-    sources = [Bank.open(bank) for bank in banks]
+    sources = [Bank.open(bank, rows=True) for bank in banks]
     target = Bank.open(into) if objects.holds_something(Path(into)) else None
     _require_tables(target, sources)
     copies = missing_tables(target, sources)
@@ -89,7 +87,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
         adopt(target.path, addition, copied)
     for deposit in target.deposits():
         _finish(target, deposit)
-    _tidy(target)
+    remove_dead(target.path)
     return Merged(len({a.folder for a in additions}), len(copies), total)
 
 
@@ -132,15 +130,3 @@ def _finish(target: Bank, deposit: Deposit) -> None:
     full = deposit.layout.keep.whole_rows
     if full and (options := target.missing_options(deposit)) is not None:
         rescore(deposit, options)
-
-
-def _tidy(target: Bank) -> None:
-    """Delete what merges and other writers that were killed left, in what is complete too."""
-    folders = {target.path, *(target.path / name for name in TABLE_FOLDERS)}
-    for folder in deposit_folders(target.path):
-        deposit = target.path / folder
-        folders |= {p for p in deposit.parents if p.is_relative_to(target.path)}
-        with suppress(FileNotFoundError), locks.locked(deposit / ".lock"):
-            remove_dead_staging(deposit)
-    for place in folders:
-        objects.remove_dead_files(place)

@@ -10,12 +10,11 @@ import polars as pl
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import move_into_place, write_scores
-from logitbank.store.files import disk, locks, objects
+from logitbank.store.files import copies, disk, locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits
 from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens, json_digest
 from logitbank.store.read.missing_scores import lacking_options, missing_options
-from logitbank.store.remote import mirror
 
 
 def rescore(deposit: Deposit, options: OptionTokens) -> None:
@@ -42,7 +41,7 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
     UsageError
         `options` is for another number of queries, empty, or names a token outside the vocabulary.
     """
-    mirror.require_local(deposit.path)
+    copies.require_folder(deposit.path)
     _check(deposit, options)
     if _name(options) in deposit.state().options:
         return
@@ -64,7 +63,7 @@ def rescore_missing(root: Path, deposit: Deposit) -> None:
     """
     if missing_options(root, deposit) is None:
         return
-    mirror.require_local(deposit.path)
+    copies.require_folder(deposit.path)
     with locks.locked(deposit.path / ".lock"):
         if (options := missing_options(root, deposit)) is not None:
             _check(deposit, options)
@@ -73,7 +72,7 @@ def rescore_missing(root: Path, deposit: Deposit) -> None:
 
 def rescore_all(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     """See `Bank.rescore`."""
-    mirror.require_local(root)
+    copies.require_folder(root)
     incomplete = lacking_options(root, deposits)
     for deposit in incomplete:
         rescore_missing(root, deposit)

@@ -81,7 +81,7 @@ def shrink(
         The bank has lost a table: options that only lost prompts name could never be scored again.
     """
     level = None if keep is None else Keep.parse(keep, accepted=MADE_OF_STATES)
-    source = Bank.open(bank)
+    source = Bank.open(bank, rows=True)
     if Path(out).resolve() == Path(bank).resolve():
         raise UsageError(f"{out} is the bank itself; name another folder")
     specs = [(deposit, _spec(deposit, level, dtype)) for deposit in source.deposits()]

@@ -21,14 +21,13 @@ from logitbank.store.deposits.lens import lens_logprobs, require_layer
 from logitbank.store.deposits.normalised import normalised as sum_to_one
 from logitbank.store.deposits.requested import index_of, require_committed
 from logitbank.store.deposits.score_parts import VERIFY, logsumexp_of, scan_parts, vouched_parts
-from logitbank.store.files import objects
+from logitbank.store.files import copies, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits
 from logitbank.store.format.attributes import from_attributes, read_attributes
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.schema import SCORES_SCHEMA, CheckpointId
-from logitbank.store.remote import mirror
 from logitbank.store.tables.query_tables import query_count
 from logitbank.store.tables.token_texts import numbered
 
@@ -271,7 +270,7 @@ class Deposit:
             The attributes are a stranger's, who claims more than there is.
         """
         self.check_queries()
-        if self.layout.keep.whole_rows and mirror.mirror_of(self.path) is None:
+        if self.layout.keep.whole_rows and copies.url_of_copy(self.path) is None:
             self.kept.check_sizes(self.committed())
 
     def logsumexp(self, rows: ArrayLike | None = None) -> np.ndarray:

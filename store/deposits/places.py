@@ -29,6 +29,12 @@ _HEADS = f"{HEADS}/"
 """Walked all the same: before there were heads, a model might be called so."""
 
 
+def has_parts(root: Path) -> bool:
+    """Whether a folder contains tables, heads or deposits, as a bank does."""
+    names = {entry.name for entry in objects.entries(root)}
+    return not names.isdisjoint({*TABLE_FOLDERS, HEADS}) or bool(deposit_folders(root))
+
+
 def deposit_folders(root: Path, checkpoint: CheckpointId | None = None) -> list[str]:
     """Folders, relative to the bank, that are named as deposits are."""
     parents = [""]

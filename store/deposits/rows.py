@@ -7,65 +7,34 @@ is worked out from plain values; where they are is the business of their source.
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from logitbank.errors import DamagedError
-from logitbank.store.files import objects
+from logitbank.store.files import copies, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format.block import finite_rows
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.shards import Shard, decode, index_offset, shard
 
-
-class Shards(Protocol):
-    """Where the shards of one deposit are."""
-
-    @property
-    def at_once(self) -> int:
-        """Threads that fetch and decode."""
-        ...
-
-    @property
-    def by_block(self) -> bool:
-        """Whether the inner chunks of a block are fetched together, in few requests."""
-        ...
-
-    @property
-    def remedy(self) -> str:
-        """What to do about damage."""
-        ...
-
-    def name(self, block: int) -> str:
-        """The path or the URL of a block's shard."""
-        ...
-
-    def size(self, block: int) -> int | None:
-        """Its bytes; None where only reading it tells."""
-        ...
-
-    def read(self, block: int, offset: int, length: int) -> bytes:
-        """Some of its bytes, fewer where it is shorter; FileNotFoundError where it is not there."""
-        ...
+_THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4
+_REMEDY = "run `logitbank verify`"
 
 
 @dataclass(frozen=True)
-class LocalShards:
-    """Shards in a folder, `c/<block>/0`."""
+class Shards:
+    """Shards of an array in a folder, `c/<block>/0`."""
 
     array: Path
-    at_once: int = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4
-    by_block: bool = False
-    remedy: str = "run `logitbank verify`"
 
     def name(self, block: int) -> str:
         return f"{self.array}/c/{block}/0"
@@ -131,10 +100,11 @@ def _as_slice(index: np.ndarray) -> slice | np.ndarray:
 
 
 class _Job(NamedTuple):
-    """Inner chunks of one block that are fetched together, by their rows and tokens."""
+    """One inner chunk of a block, by its rows and tokens."""
 
     block: int
-    pieces: Sequence[tuple[Part, Part]]
+    rows: Part
+    tokens: Part
 
 
 @dataclass(frozen=True)
@@ -156,22 +126,20 @@ class _Reading:
             return shard(read, self.shards.size(block), self.committed[block], self.grid)
 
     def put(self, job: _Job, of: Shard, out: np.ndarray) -> None:
-        """Decode inner chunks into their places in the result."""
+        """Decode an inner chunk into its place in the result."""
         columns = self.grid.shard_shape[1] // self.grid.chunk_shape[1]
         height = self.grid.block_rows // self.grid.chunk_shape[0]
-        pieces = {rows.chunk % height * columns + tokens.chunk: (rows, tokens)
-                  for rows, tokens in job.pieces}  # fmt: skip
+        rows, tokens = job.rows, job.tokens
+        chunk = rows.chunk % height * columns + tokens.chunk
         with self._explained(job.block):
-            for chunk, frame in of.frames(list(pieces)):
-                rows, tokens = pieces[chunk]
-                decode(frame, self.grid, decoded := self._scratch())
-                values = decoded[rows.inside][:, tokens.inside]
-                if not finite_rows(values).all():
-                    raise ValueError(f"inner chunk {chunk} holds a number that is not finite")
-                if isinstance(rows.outside, slice) or isinstance(tokens.outside, slice):
-                    out[rows.outside, tokens.outside] = values
-                else:
-                    out[np.ix_(rows.outside, tokens.outside)] = values
+            decode(of.frame(chunk), self.grid, decoded := self._scratch())
+            values = decoded[rows.inside][:, tokens.inside]
+            if not finite_rows(values).all():
+                raise ValueError(f"inner chunk {chunk} holds a number that is not finite")
+            if isinstance(rows.outside, slice) or isinstance(tokens.outside, slice):
+                out[rows.outside, tokens.outside] = values
+            else:
+                out[np.ix_(rows.outside, tokens.outside)] = values
 
     def _scratch(self) -> np.ndarray:
         """An inner chunk to decode into, one for each thread: new memory takes a third as long."""
@@ -186,14 +154,15 @@ class _Reading:
         try:
             yield
         except FileNotFoundError as error:
+            advice = copies.missing_advice(self.shards.name(block), _REMEDY)
             raise DamagedError(
                 f"{self.shards.name(block)} (block {block}, rows {rows.start}–{rows.stop - 1}) was"
-                f" committed and is not there; {self.shards.remedy}"
+                f" committed and is not there; {advice}"
             ) from error
         except (OSError, ValueError, RuntimeError) as error:
             raise DamagedError(
                 f"{self.shards.name(block)} (block {block}, rows {rows.start}–{rows.stop - 1}) is"
-                f" not as it was committed: {error}; {self.shards.remedy}"
+                f" not as it was committed: {error}; {_REMEDY}"
             ) from error
 
 
@@ -231,7 +200,7 @@ def read_rows(
     DamagedError
         A shard is not there, is not as it was committed, or holds a number that is not finite.
     """
-    (height, width), threads = grid.chunk_shape, shards.at_once
+    height, width = grid.chunk_shape
     axes = ((rows, grid.rows), (columns, grid.columns))
     shape = [length if index is None else len(index) for index, length in axes]
     if 0 in shape:
@@ -240,14 +209,13 @@ def read_rows(
     for part in parts(rows, grid.rows, height):
         of_block.setdefault(part.chunk * height // grid.block_rows, []).append(part)
     reading = _Reading(shards, grid, committed)
-    blocks = list(of_block)
-    opened = in_parallel(reading.opened, blocks, at_once=threads if shards.by_block else 1)
-    index = dict(zip(blocks, opened, strict=True))
+    index = {block: reading.opened(block) for block in of_block}
     of_columns = parts(columns, grid.columns, width)
-    jobs = []
-    for block, rows_of_block in of_block.items():
-        pieces = list(product(rows_of_block, of_columns))
-        jobs += [_Job(block, p) for p in ([pieces] if shards.by_block else [[p] for p in pieces])]
+    jobs = [
+        _Job(block, *piece)
+        for block, rows_of_block in of_block.items()
+        for piece in product(rows_of_block, of_columns)
+    ]
     out = np.empty(shape, dtype)  # sizes are borne out by now: an index is as long as they say
-    in_parallel(lambda job: reading.put(job, index[job.block], out), jobs, at_once=threads)
+    in_parallel(lambda job: reading.put(job, index[job.block], out), jobs, at_once=_THREADS)
     return out

@@ -14,7 +14,6 @@ from logitbank.store.format import commits
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA
-from logitbank.store.remote import fetching
 
 VERIFY = "run `logitbank verify`"
 
@@ -49,7 +48,6 @@ def scan_parts(parts: Mapping[Path, Digest], state: Committed, *, checked: bool)
     if not parts:
         return pl.LazyFrame(schema=SCORES_SCHEMA)
     if state.sealed:
-        fetching.ensure_here(*parts)
         checking.require(parts)
         scan = pl.concat([scan_scores(part, checked=checked) for part in parts])
     else:  # read now: a seal may remove these parts before the frame is collected
@@ -86,7 +84,6 @@ def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
     DamagedError
         It is not what was committed, or no such table.
     """
-    fetching.ensure_here(part)
     checking.require({part: expected})
     try:
         check_rows(part)

@@ -9,7 +9,6 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import checked
 from logitbank.store.files.objects import Digest
 from logitbank.store.format.parquet import PARQUET_ERRORS, footer, row_counts
-from logitbank.store.remote import fetching
 
 HELD = 2**26
 """Bytes of files, together, up to which a frame may hold them."""
@@ -51,7 +50,6 @@ def checked_files(deposits: Sequence[Deposit], *, hold: bool = False) -> list[Fi
             parts |= vouched
             whole = deposit.scores_as_stored and len(vouched) == 1
             paths.append(next(iter(vouched)) if whole else None)
-        fetching.ensure_here(*parts)
         files = _held(parts) if hold and parts and _are_small(parts.values()) else _looked_at(parts)
     except (FileNotFoundError, LogitbankError, *PARQUET_ERRORS):
         return None

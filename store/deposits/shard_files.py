@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from logitbank.errors import DamagedError
-from logitbank.store.deposits.rows import LocalShards, Shards
+from logitbank.store.deposits.rows import Shards
 from logitbank.store.deposits.score_parts import VERIFY
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
@@ -14,7 +14,6 @@ from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import SEAL, Committed
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.schema import RowArray
-from logitbank.store.remote import mirror
 
 
 def shards_of(path: Path, expected: bytes) -> Shards:
@@ -25,8 +24,6 @@ def shards_of(path: Path, expected: bytes) -> Shards:
     DamagedError
         Its metadata are not the `expected` ones.
     """
-    if (remote := mirror.remote_shards(path)) is not None:
-        return remote
     metadata = objects.plain_path(path, "zarr.json")
     try:
         same = metadata.stat().st_size == len(expected) and metadata.read_bytes() == expected
@@ -34,7 +31,7 @@ def shards_of(path: Path, expected: bytes) -> Shards:
         raise DamagedError(f"{metadata} cannot be read ({error}); {VERIFY}") from error
     if not same:
         raise DamagedError(f"{metadata} is not the metadata of this array; {VERIFY}")
-    return LocalShards(path)
+    return Shards(path)
 
 
 def shard_digests(

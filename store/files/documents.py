@@ -45,7 +45,7 @@ def parse_json(path: Path | str, data: bytes) -> dict[str, Any]:
 
 
 def json_bytes(value: object) -> bytes:
-    """Readable JSON, the same bytes for the same value."""
+    """Bank JSON, the same bytes for the same value."""
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 

@@ -3,9 +3,11 @@
 import os
 import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
-from logitbank.store.files import locks
+from logitbank.store.files import locks, objects
 
 _PREFIX = ".staging-"
 
@@ -20,8 +22,29 @@ class Staging:
         assert handle is not None, "a new file is locked by nobody"
         self._owner = handle
 
+    @classmethod
+    def adopt(cls, folder: Path) -> Self:
+        """One that a dead writer left in a bank, with what it has prepared, or a new one.
+
+        The caller holds the lock of `folder`.
+        """
+        for path in folder.glob(f"{_PREFIX}*"):
+            with suppress(FileNotFoundError):
+                owner = locks.try_lock(path / "owner", create=False)
+                if owner is not None and locks.is_current(owner, path / "owner"):
+                    staging = cls.__new__(cls)
+                    staging.path, staging._owner = path, owner
+                    return staging
+                if owner is not None:
+                    os.close(owner)
+        return cls(folder)
+
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._owner)
+
+    def leave(self) -> None:
+        """Keep the folder, for the next writer to adopt."""
         os.close(self._owner)
 
 
@@ -34,6 +57,10 @@ def remove_dead_staging(deposit: Path, *, keep: Staging | None = None) -> None:
     """Delete what killed writers left. The caller holds the deposit's lock."""
     for file in [*deposit.glob(".*.json-*"), *deposit.glob("*/.*.json-*")]:
         file.unlink(missing_ok=True)  # made under the lock, so nobody's
+    _remove_dead_folders(deposit, keep)
+
+
+def _remove_dead_folders(deposit: Path, keep: Staging | None = None) -> None:
     for folder in deposit.glob(f"{_PREFIX}*"):
         if folder.is_symlink() or (keep is not None and folder == keep.path):
             continue
@@ -46,3 +73,20 @@ def remove_dead_staging(deposit: Path, *, keep: Staging | None = None) -> None:
         if handle is not None:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(handle)
+
+
+def remove_dead(root: Path) -> None:
+    """Delete what killed writers left anywhere in a bank; what live ones prepare stays."""
+    for name, folders, files in os.walk(root):
+        folder = Path(name)
+        if any(each.startswith(_PREFIX) for each in folders):
+            with locks.locked(folder / ".lock"):
+                _remove_dead_folders(folder)
+        for each in folders:
+            if each.startswith(".gone-"):  # renamed so by whoever was removing it
+                shutil.rmtree(folder / each, ignore_errors=True)
+        objects.remove_dead_files(folder)
+        for each in files:
+            if each in (".lock", ".index.lock"):
+                locks.remove_dead(folder / each)
+        folders[:] = [each for each in folders if not each.startswith(".")]

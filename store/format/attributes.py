@@ -12,7 +12,6 @@ from logitbank.store.format.heads import HEAD_DIGEST
 from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.limits import MAX_OUTPUTS, MAX_SIZE, check_number
 from logitbank.store.format.schema import CheckpointId, Codec, Dtype, Head, Json, Keep, KeepLevel
-from logitbank.store.remote import fetching
 from logitbank.version import __version__
 
 QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
@@ -75,7 +74,6 @@ def read_attributes(deposit: Path) -> dict[str, Any]:
         They are not what was written there.
     """
     path = objects.plain_name(deposit, "zarr.json")  # text: a path for each took 6 µs of 70
-    fetching.ensure_here(path)
     attributes: dict[str, Any] = checked.document(path, *zarrays.ATTRIBUTES)["attributes"][
         "logitbank"
     ]

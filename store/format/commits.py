@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from logitbank.errors import DamagedError
-from logitbank.store.files import checked, documents, objects
+from logitbank.store.files import checked, copies, documents, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format.schema import Json
-from logitbank.store.remote import fetching
 
 T = TypeVar("T")
 
@@ -75,9 +74,8 @@ def retrying(read: Callable[[Committed], T], state: Callable[[], Committed], *, 
     try:
         return read(state())
     except FileNotFoundError as error:
-        raise DamagedError(
-            f"{name}: a committed object is gone ({error}); run `logitbank verify`"
-        ) from error
+        advice = copies.missing_advice(str(error.filename), "run `logitbank verify`")
+        raise DamagedError(f"{name}: a committed object is gone ({error}); {advice}") from error
 
 
 def commit(deposit: Path, name: str, *, objects_: Mapping[str, Digest], **fields: object) -> bool:
@@ -115,7 +113,6 @@ def read(deposit: Path, name: str) -> dict[str, Any]:
         It is not what was written there, or is the commit of another deposit.
     """
     path = objects.plain_name(deposit, f"commits/{name}.json")
-    fetching.ensure_here(path)
     return _read(path, deposit)
 
 
@@ -163,7 +160,6 @@ def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
         As `read`; or a seal is not of the deposit's attributes.
     """
     path = objects.plain_name(deposit, f"commits/{name}.json")
-    fetching.ensure_here(path)
     stamp = checked.stamp_of(path)
     listed = (_lasting if stamp.settled else _listed)(path, deposit, stamp)
     if name == SEAL and not _is_sealed(deposit, listed.get("zarr.json", Digest("", 0))):

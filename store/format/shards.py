@@ -5,7 +5,7 @@ beside them. A shard is data from strangers all the same: a Zstandard frame of 6
 Every inner chunk of a bank has one size, so a frame that tells another, or none, is refused.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import google_crc32c
@@ -40,38 +40,33 @@ class Shard:
     """(n, 2) uint64: offset and length of each inner chunk, checksum included."""
     read: Read
 
-    def frames(self, chunks: Sequence[int]) -> Iterator[tuple[int, memoryview]]:
-        """Compressed inner chunks with their numbers, as they follow each other in the shard.
+    def frame(self, chunk: int) -> memoryview:
+        """A compressed inner chunk.
 
         Raises
         ------
         ValueError
-            One is not there, or is not what was written.
+            It is not there, or is not what was written.
         """
-        for chunk in chunks:
-            if self.index[chunk, 0] == _ABSENT:
-                raise ValueError(f"inner chunk {chunk} is not there")
-        for span in _adjacent(self.index, chunks):
-            start, end = self.index[span[0], 0], self.index[span[-1]].sum()
-            data = self.read(int(start), int(end - start))
-            for chunk in span:
-                offset, length = int(self.index[chunk, 0] - start), int(self.index[chunk, 1])
-                frame = data[offset : offset + length]  # no copy where it is all of them
-                check_frame(frame[:HEADER], length, self.grid)
-                if len(frame) != length or google_crc32c.value(frame) != _SOUND:
-                    raise ValueError(f"the CRC-32C of inner chunk {chunk} is not the written one")
-                yield chunk, memoryview(frame)[:-CHECKSUM]
+        offset, length = (int(value) for value in self.index[chunk])
+        if offset == _ABSENT:
+            raise ValueError(f"inner chunk {chunk} is not there")
+        frame = self.read(offset, length)
+        check_frame(frame[:HEADER], length, self.grid)
+        if len(frame) != length or google_crc32c.value(frame) != _SOUND:
+            raise ValueError(f"the CRC-32C of inner chunk {chunk} is not the written one")
+        return memoryview(frame)[:-CHECKSUM]
 
 
-def index_offset(size: int | None, committed: Digest, grid: Grid) -> int:
-    """Where in a shard of `size` bytes its index begins; None where only reading it tells its size.
+def index_offset(size: int, committed: Digest, grid: Grid) -> int:
+    """Where in a shard of `size` bytes its index begins.
 
     Raises
     ------
     ValueError
         The size is not the committed one, or none of a shard of this grid.
     """
-    if size not in (None, committed.bytes):
+    if size != committed.bytes:
         raise ValueError(f"{size:,} bytes, committed were {committed.bytes:,}")
     offset = committed.bytes - _index_bytes(grid) - CHECKSUM
     if offset < 0:
@@ -84,8 +79,8 @@ def _index_bytes(grid: Grid) -> int:
     return 16 * (rows // height) * (tokens // width)
 
 
-def shard(read: Read, size: int | None, committed: Digest, grid: Grid) -> Shard:
-    """A shard, once its size and index have been compared; None where only reading tells its size.
+def shard(read: Read, size: int, committed: Digest, grid: Grid) -> Shard:
+    """A shard, once its size and index have been compared.
 
     Raises
     ------
@@ -119,17 +114,6 @@ def decode(frame: memoryview, grid: Grid, into: np.ndarray) -> None:
     from numcodecs import blosc, zstd  # tens of ms, which scores need not wait for
 
     (blosc if grid.codec == "blosc" else zstd).decompress(frame, into)
-
-
-def _adjacent(index: np.ndarray, chunks: Sequence[int]) -> list[list[int]]:
-    """Inner chunks that follow each other without a gap, together: one request for each list."""
-    spans: list[list[int]] = []
-    for chunk in sorted(chunks, key=lambda chunk: int(index[chunk, 0])):
-        if spans and index[chunk, 0] == index[spans[-1][-1]].sum():
-            spans[-1].append(chunk)
-        else:
-            spans.append([chunk])
-    return spans
 
 
 def inner_bytes(grid: Grid) -> int:

@@ -1,7 +1,7 @@
 """Heads of a bank: written once under the digest of their content, read by rows or whole."""
 
-import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -9,11 +9,11 @@ from typing import Any, get_args
 
 import numpy as np
 
-from logitbank.errors import BankFormatError, DamagedError
+from logitbank.errors import BankError, BankFormatError, DamagedError
 from logitbank.store.deposits.rows import read_rows
 from logitbank.store.deposits.score_parts import VERIFY
 from logitbank.store.deposits.shard_files import shards_of
-from logitbank.store.files import checked, objects
+from logitbank.store.files import checked, copies, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import zarrays
 from logitbank.store.format.grid import Grid
@@ -28,8 +28,6 @@ from logitbank.store.format.heads import (
 from logitbank.store.format.limits import MAX_OUTPUTS, MAX_SIZE, check_number
 from logitbank.store.format.numbers import STORED_AS
 from logitbank.store.format.schema import Dtype
-from logitbank.store.remote import fetching
-from logitbank.store.remote.mirror import mirror_of
 
 FOLDER = "heads"
 BIAS = "bias/c/0"
@@ -74,7 +72,6 @@ class StoredHead:
         """
         path = objects.plain_path(root, f"{FOLDER}/{digest}")
         about = path / "zarr.json"
-        fetching.ensure_here(about)
         try:
             head, own = _parse(path, checked.document(about, *zarrays.ATTRIBUTES))
         except FileNotFoundError as error:
@@ -145,12 +142,12 @@ class StoredHead:
         if not self.has_bias:
             return None
         file = objects.plain_path(self.path, BIAS)
-        fetching.ensure_here(file)
         try:
             checked.require({file: self.objects[BIAS]})
             return np.frombuffer(file.read_bytes()[:-4], "<f4").astype(np.float32)
         except FileNotFoundError as error:
-            raise DamagedError(f"{file} is not there; {RESTORE}") from error
+            advice = copies.missing_advice(file, RESTORE)
+            raise DamagedError(f"{file} is not there; {advice}") from error
 
 
 @lru_cache(maxsize=1)  # rows are read block after block: 0.1 s each time for one of 50,304 x 512
@@ -165,22 +162,11 @@ def head_digests(root: Path) -> list[str]:
 
 
 def head_sizes(root: Path) -> dict[str, int]:
-    """Bytes of the objects of each head of a bank, by digest, as `StoredHead.size` of sound ones.
-
-    From listings alone: no head is opened, and one that is damaged is no error.
-    """
+    """Bytes of the objects of each head of a bank, by digest; a damaged head has none."""
     sizes: dict[str, int] = {}
-    if (mirror := mirror_of(root / FOLDER)) is not None:
-        for path, listed in mirror.listed.items():
-            folder, _, inside = path.partition("/")
-            name, _, inside = inside.partition("/")
-            if folder == FOLDER and HEAD_DIGEST.fullmatch(name) and inside != "zarr.json":
-                sizes[name] = sizes.get(name, 0) + listed.digest.bytes
-        return sizes
     for name in head_digests(root):
-        folder_path = root / FOLDER / name
-        files = (file.lstat() for file in folder_path.rglob("*") if file.parent != folder_path)
-        sizes[name] = sum(each.st_size for each in files if stat.S_ISREG(each.st_mode))
+        with suppress(BankError):
+            sizes[name] = StoredHead.open(root, name).size
     return sizes
 
 

@@ -11,14 +11,13 @@ from logitbank.errors import BankError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
-from logitbank.store.read.readable import Readable
 from logitbank.store.read.tasks import in_order
 
 Function = Callable[[np.ndarray], ArrayLike]
 
 
 def map_rows(
-    bank: Readable | str | Path,
+    bank: Bank | str | Path,
     function: Function,
     *,
     query_set: str | None = None,
@@ -72,7 +71,7 @@ def map_rows(
         for deposit, values in logitbank.map_rows("pythia.zarr", entropy, ray="auto"):
             print(deposit.checkpoint, values.mean())
     """
-    bank = bank if isinstance(bank, Readable) else Bank.open(bank)
+    bank = bank if isinstance(bank, Bank) else Bank.open(bank, rows=True)
     deposits = [d for d in bank.deposits() if query_set in (None, d.query_set)]
     if not deposits:
         raise BankError(f"{bank.path} has no deposit{f' of {query_set}' if query_set else ''}")

@@ -9,9 +9,9 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.files import copies
 from logitbank.store.format.schema import OptionTokens
 from logitbank.store.read.together import DEPOSIT, option_scores
-from logitbank.store.remote import mirror
 from logitbank.store.tables import prompt_tables
 
 
@@ -35,12 +35,12 @@ def require_scored(
     if not incomplete:
         return
     more = f" and {len(incomplete) - 1} more" if len(incomplete) > 1 else ""
-    copy = mirror.mirror_of(root)
-    first = f"`logitbank pull {copy.url} FOLDER`, then " if copy else ""
+    url = copies.url_of_copy(root)
+    first = f"`logitbank pull {url} FOLDER`, then " if url else ""
     raise BankError(
         f"{incomplete[0][0]}{more} lack{'' if more else 's'} scores of"
         f" {sum(count for _, count in incomplete):,} options that prompt set {name!r} named later;"
-        f" run {first}`logitbank rescore {'FOLDER' if copy else root}`, which reads them from full"
+        f" run {first}`logitbank rescore {'FOLDER' if url else root}`, which reads them from full"
         " rows"
     )
 

@@ -60,33 +60,6 @@ def scores_source(
     return lazily(schema, read, is_pure=False)
 
 
-def scan_source(
-    prompts: pl.LazyFrame,
-    deposits: "Sequence[Deposit]",
-    look: "Callable[[pl.LazyFrame, Sequence[Deposit]], None]",
-) -> pl.LazyFrame:
-    """What `scan` gives, of deposits that are chosen when the frame is collected.
-
-    Parameters
-    ----------
-    prompts
-        As `scan` takes them.
-    deposits
-        At least one.
-    look
-        Called with the options and the deposits that a filter leaves, before scores are read.
-    """
-    columns = prompts.collect_schema()
-    schema = _schema(columns, deposits)
-
-    def read(
-        wanted: list[str], predicate: pl.Expr | None, n_rows: int | None
-    ) -> Iterator[pl.DataFrame]:
-        return _read(prompts, deposits, columns.names(), wanted, predicate, n_rows, look)
-
-    return lazily(schema, read, is_pure=False)
-
-
 def _read(
     table: pl.LazyFrame,
     deposits: "Sequence[Deposit]",

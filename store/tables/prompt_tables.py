@@ -12,10 +12,9 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import AbsentError, DamagedError
-from logitbank.store.files import objects
+from logitbank.store.files import copies, objects
 from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows
 from logitbank.store.format.schema import PROMPTS_SCHEMA, OptionTokens, canonical_json, folder_name
-from logitbank.store.remote import mirror
 from logitbank.store.tables.prompt_checks import PROMPT_KEY, check_prompts, check_unchanged
 from logitbank.store.tables.query_tables import query_count
 from logitbank.store.tables.table_files import require_columns, schema_of, write_table
@@ -112,9 +111,9 @@ def prompts_in(path: Path) -> pl.DataFrame:
 def prompt_files(root: Path) -> list[PromptFile]:
     """All tables of prompts, by name and digest."""
     return sorted(
-        PromptFile(unquote(match[1]), match[2], root / "prompts" / name)
-        for name in mirror.names(root / "prompts")
-        if (match := PROMPT_FILE.fullmatch(name))
+        PromptFile(unquote(match[1]), match[2], Path(entry.path))
+        for entry in objects.entries(root / "prompts")
+        if (match := PROMPT_FILE.fullmatch(entry.name))
     )
 
 
@@ -132,10 +131,11 @@ def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
     tables = [_scan_prompts(f.path) for f in files if f.name == name]
     if not tables:
         names = sorted({f.name for f in files})
+        has = f"it has {', '.join(names)}" if names else "it has no prompts yet"
+        advice = copies.missing_advice(root / "prompts" / ".parquet", "")
+        otherwise = "" if names else "; add some with `logitbank extract`"
         raise AbsentError(
-            f"prompt set {name!r} is not in {root}; it has {', '.join(names)}"
-            if names
-            else f"{root} has no prompts yet; add some with `logitbank extract`"
+            f"prompt set {name!r} is not in {root}; {has}{f'; {advice}' if advice else otherwise}"
         )
     if len(tables) == 1:
         return tables[0]

@@ -6,11 +6,10 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.errors import AbsentError, DamagedError, UsageError
-from logitbank.store.files import objects
+from logitbank.store.files import copies, objects
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows
 from logitbank.store.format.queries import QUERIES_SCHEMA, QuerySet
-from logitbank.store.remote import fetching, mirror
 from logitbank.store.tables.table_files import (
     require_columns,
     require_sound,
@@ -44,7 +43,7 @@ def query_file(root: Path, name: str) -> Path:
 
 
 def query_set_names(root: Path) -> list[str]:
-    stems = [name.removesuffix(".parquet") for name in mirror.names(root / "queries")]
+    stems = [entry.name.removesuffix(".parquet") for entry in objects.entries(root / "queries")]
     return [stem for stem in stems if QUERY_SET.fullmatch(stem)]
 
 
@@ -120,10 +119,8 @@ def _tokenizer_in(path: Path) -> str:
 
 def _present(root: Path, name: str) -> Path:
     path = query_file(root, name)
-    fetching.ensure_here(path)
     if not path.exists():
         names = ", ".join(query_set_names(root)) or "none"
-        raise AbsentError(
-            f"query set {name} is not in {root}, which has {names}; add it with add_query_set"
-        )
+        advice = copies.missing_advice(path, "add it with add_query_set")
+        raise AbsentError(f"query set {name} is not in {root}, which has {names}; {advice}")
     return path

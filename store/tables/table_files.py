@@ -10,7 +10,6 @@ from logitbank.errors import DamagedError
 from logitbank.store.files import checked, disk, locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format.parquet import PARQUET_ERRORS, MostRows, check_rows
-from logitbank.store.remote import fetching
 
 GROUP_BYTES = 2**27
 """Of the texts in a group of rows, where those of a table are more."""
@@ -85,7 +84,6 @@ def require_sound(table: Path) -> None:
     DamagedError
         They are others, or nothing vouches for them.
     """
-    fetching.ensure_here(table, digest_file(table))
     size = table.stat().st_size  # which a sidecar does not tell
     checked.require({table: Digest(vouched_digest(table), size)})
 

@@ -15,7 +15,6 @@ from logitbank.errors import AbsentError, DamagedError, UsageError
 from logitbank.store.files import objects
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import CLASS_HEADS, TOKENS_SCHEMA, check_folder, folder_name
-from logitbank.store.remote import mirror
 from logitbank.store.tables import prompt_tables, query_tables
 from logitbank.store.tables.table_files import require_sound, write_table
 
@@ -36,9 +35,9 @@ class TokensFile(NamedTuple):
 def tokens_files(root: Path) -> list[TokensFile]:
     """All tables of texts, by tokenizer and digest."""
     return sorted(
-        TokensFile(unquote(match[1]), match[2], root / FOLDER / name)
-        for name in mirror.names(root / FOLDER)
-        if (match := TOKENS_FILE.fullmatch(name))
+        TokensFile(unquote(match[1]), match[2], Path(entry.path))
+        for entry in objects.entries(root / FOLDER)
+        if (match := TOKENS_FILE.fullmatch(entry.name))
     )
 
 

@@ -27,7 +27,6 @@ from logitbank.analysis.families.unqover.metric import unqover_metric
 from logitbank.errors import BankError, KeepLevelError, UsageError
 from logitbank.store import Bank, BlockData, CheckpointId, Query, QuerySet
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.view import View
 from tests.support import unqover_cases
 from tests.support.command import Call
 from tests.support.evaluation_banks import add_lambada, add_stereotype, add_winobias
@@ -109,7 +108,7 @@ def test_a_view_measures_what_training_measured(tmp_path: Path, mode: str) -> No
     rows = {row["filter"]: row for row in study.result.bias.iter_rows(named=True)}
     for label, by in (("untrained", study.result.untrained), ("trained", study.result.by)):
         seen = unqover_metric(
-            View.of(bank, by, name="v").scan("unqover-gender"), bootstrap=0
+            bank.filtered(by, name="v").scan("unqover-gender"), bootstrap=0
         ).unqover
         found = seen.filter(pl.col("split") == "all").row(0, named=True)
         for name in ("mu", "eta", "abs_c", "positional", "attributive"):
@@ -294,7 +293,7 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
     assert table["model"].to_list() == ["toy"] * 6 + ["ideal model", "random model"]
     assert table["icat_change"][0] == 0
     assert table["icat"].to_list()[-2:] == [100.0, 50.0]
-    views = [View.of(Bank.open(path), f, name=n) for n, f in (("u", untrained_like(by)), ("t", by))]
+    views = [Bank.open(path).filtered(f, name=n) for n, f in (("u", untrained_like(by)), ("t", by))]
     for view, row in zip(views, (2, 4), strict=True):
         own = stereoset([view], bootstrap=0).result.scores.filter(
             (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")

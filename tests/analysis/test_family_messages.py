@@ -1,17 +1,19 @@
 """What the families without a level of no preference say first, of numbers put in by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 import pytest
 
 from logitbank.analysis.drawing.figures import interactive_figures
+from logitbank.analysis.families.curves.means import CURVES
+from logitbank.analysis.families.curves.message import curves_message
+from logitbank.analysis.families.curves.metric import CHECKPOINTS, Curves
 from logitbank.analysis.families.fluctuation.message import fluctuation_message
 from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
-from logitbank.analysis.families.options.curves import CHECKPOINTS, CURVES
-from logitbank.analysis.families.options.findings import option_message
-from logitbank.analysis.families.options.metric import OptionScores
-from logitbank.analysis.families.options.shares import ANSWERS, SHARES
+from logitbank.analysis.families.options.message import option_message
+from logitbank.analysis.families.options.metric import ANSWERS, SHARES, OptionScores
 from logitbank.analysis.families.stereoset.message import stereoset_message
 from logitbank.analysis.families.stereoset.metric import stereoset_metric
 from logitbank.analysis.families.tradeoff.message import tradeoff_message
@@ -54,7 +56,7 @@ def test_fluctuation_says_how_much_the_median_profession_varies_and_claims_no_mo
         "From step 10 on, how many times as probable the model makes “he” as “she” varies between "
         "checkpoints by 33 % of its mean, for the median profession."
     )
-    assert not message.certain
+    assert not message.change_point
     assert message.series == ("bert", "main", "“is”", "from 10")
     assert numbers(message) == [
         ("0.333", "median CV of R", "3 professions, after “is”; 2 checkpoints, no interval"),
@@ -99,7 +101,7 @@ def test_stereoset_sets_ss_against_a_half(ss: float, half: float, sentence: str)
     scores = made.scores.with_columns(pl.lit(value).alias(name) for name, value in values.items())
     message = said(stereoset_message(replace(made, scores=scores, tasks=tasks)))
     assert message.sentence == f"At step 8 the model {sentence}"
-    assert not message.certain
+    assert not message.change_point
     assert message.figure == "domains"
     interval = "" if half != half else f"95 %: {ss - half:.1f} to {ss + half:.1f}; "
     assert numbers(message) == [
@@ -136,7 +138,7 @@ def test_unqover_tests_the_largest_preference_of_all_that_were_looked_at() -> No
         "At step 8 the model favours some names over others in questions of gender that leave the "
         "answer open: p = 0.004 for the largest of 20 preferences."
     )
-    assert not message.certain
+    assert not message.change_point
     assert numbers(message) == [
         ("4 of 20", "names with p ≤ 0.05",
          "gender; adjusted for their number, signs of attributes flipped"),
@@ -165,24 +167,20 @@ def test_unqover_without_intervals_gives_a_size_and_no_direction() -> None:
         "At step 8 the preferences of the model in questions of gender that leave the answer open "
         "have a size μ of 0.300; 4 attributes are too few to tell that from chance."
     )
-    assert not message.certain
+    assert not message.change_point
     assert len(message.numbers) == 3
 
 
 def shares(*rows: tuple[str, float | None, float | None], prompts: int = 40) -> OptionScores:
     """Options with their share and half the width of its interval."""
     made = [
-        {"model": "m", "run": "main", "step": 8, "prompt_set": "mine", "option": name,
-         "prompts": prompts,
+        {"model": "m", "run": "main", "step": 8, "option": name, "prompts": prompts,
          "share": share, "low": half and share and share - half,
          "high": half and share and share + half, "probability": 0.0123, "rank": 1.0,
          "sentences": prompts, "missing": 2}
         for name, share, half in rows
     ]  # fmt: skip
-    head = {key: made[0][key] for key in ("model", "run", "step", "prompt_set", "prompts")}
-    about = pl.DataFrame([{**head, "missing": 2, "answered": 0, "full_rows": False}], CHECKPOINTS)
-    none = (pl.DataFrame(schema=schema) for schema in (ANSWERS, CURVES))
-    return OptionScores(pl.DataFrame(made, schema=SHARES), *none, about)
+    return OptionScores(pl.DataFrame(made, schema=SHARES), pl.DataFrame(schema=ANSWERS))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +200,7 @@ def test_of_options_one_is_the_largest_where_its_interval_is_above_all_others(
     rows = [(" yes", 0.2, half), (" no", 0.7, half), (" maybe", 0.1, half)]
     message = said(option_message(shares(*rows, prompts=prompts)))
     assert message.sentence == f"At step 8 {sentence}"
-    assert not message.certain
+    assert not message.change_point
     assert message.numbers[0].value == "0.700"
     assert message.numbers[0].rests_on.endswith(f"{prompts} prompts, 2 missing")
 
@@ -213,8 +211,8 @@ def test_options_without_shares_have_a_probability_and_answers_an_accuracy() -> 
         "At step 8 the model gives “yes” a mean probability of 0.0123."
     )
     answers = pl.DataFrame(
-        {"model": "m", "run": "main", "step": [0, 8], "prompt_set": "mine", "prompts": 40,
-         "sentences": 20, "accuracy": [0.25, 0.625],
+        {"model": "m", "run": "main", "step": [0, 8], "prompts": 40, "sentences": 20,
+         "accuracy": [0.25, 0.625],
          "low": [0.14, 0.47], "high": [0.4, 0.76], "tied": 0, "missing": 1},
         schema=ANSWERS,
     )  # fmt: skip
@@ -222,7 +220,7 @@ def test_options_without_shares_have_a_probability_and_answers_an_accuracy() -> 
     assert message.sentence == (
         "At step 8 the model finds the right answer the most probable option in 62 % of prompts."
     )
-    assert not message.certain  # a guess may be right as often: options are not counted here
+    assert not message.change_point  # a guess may be right as often: options are not counted here
     assert numbers(message)[0] == (
         "62.5 %", "accuracy at step 8",
         "95 %: 47.0 % to 76.0 %; 40 prompts, 20 sentences, 1 missing",
@@ -244,7 +242,7 @@ def test_a_trade_off_says_what_a_smaller_gap_costs() -> None:
         "is 0.05 at step 16, against 0.73 at the best, step 32; the checkpoints beside it have 0.1 "
         "before and 0.73 after it."
     )
-    assert not message.certain, "the smallest of several is small by chance too"
+    assert not message.change_point, "the smallest of several is small by chance too"
     assert numbers(message) == [
         ("0.05", "gap at step 16", "95 %: 0.03 to 0.07"),
         ("0.73", "gap at step 32", "95 %: 0.71 to 0.75"),
@@ -272,4 +270,54 @@ def test_a_pair_that_was_asked_for_is_the_message_and_without_a_choice_the_front
     front = said(tradeoff_message(exchange(metric="perplexity")))
     assert front.sentence == (
         "2 of 3 checkpoints of the model are beaten by no other in both perplexity and gap."
+    )
+
+
+def curve(measure: str, ends: list[tuple[float, float]], *, prompts: int = 40) -> Curves:
+    """From step 0 to 8: values, and half their intervals; of a probability ranks, too."""
+    rows: list[dict[str, Any]] = [
+        {"model": "m", "run": "main", "step": step, "prompt_set": "mine", "measure": measure,
+         "value": value, "low": value - half, "high": value + half, "prompts": prompts}
+        for step, (value, half) in zip((0, 8), ends, strict=False)
+    ]  # fmt: skip
+    held = [{"model": "m", "run": "main", "step": row["step"], "prompt_set": "mine",
+             "prompts": prompts, "missing": 1, "answered": prompts, "full_rows": True}
+            for row in rows]  # fmt: skip
+    if measure == "probability":
+        rows += [row | {"measure": "rank"} for row in rows]
+    return Curves(pl.DataFrame(rows, CURVES), pl.DataFrame(held, CHECKPOINTS), entropy=True)
+
+
+@pytest.mark.parametrize(
+    ("half", "prompts", "end"),
+    [
+        (0.05, 40, "."),
+        (0.2, 40, ", and their intervals overlap."),
+        (nan, 4, "; 4 prompts are too few to tell that from chance."),
+    ],
+)
+def test_curves_tell_how_far_the_right_answer_has_come(half: float, prompts: int, end: str) -> None:
+    ends = [(0.1, half), (0.4, half)]
+    message = said(curves_message(curve("probability", ends, prompts=prompts)))
+    assert message.sentence == (
+        "From step 0 to step 8 the mean probability of the right answer of the model in mine goes "
+        f"from 0.1 to 0.4{end}"
+    )
+    assert not message.change_point
+    assert message.numbers[0].rests_on.endswith(f"{prompts} prompts, 1 missing")
+
+
+def test_a_probability_of_many_tokens_is_not_said_first() -> None:
+    both = curve("probability", [(1e-44, 1e-45), (2e-82, 1e-83)])
+    assert curves_message(both) is not None
+    unranked = replace(both, curves=both.curves.filter(measure="probability"))
+    assert curves_message(unranked) is None
+
+
+def test_curves_of_one_checkpoint_or_of_agreement_alone_say_nothing_first() -> None:
+    assert curves_message(curve("probability", [(0.1, 0.0)])) is None
+    assert curves_message(curve("agreement", [(0.1, 0.0), (1.0, 0.0)])) is None
+    assert (
+        "mean entropy of predictions, in nats, of"
+        in said(curves_message(curve("entropy", [(9.0, 0.1), (4.0, 0.1)]))).sentence
     )

@@ -29,20 +29,23 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return report(bank, folder / "b.html", bootstrap=50)
 
 
-def part(name: str, *, figures: str = "", certain: bool | None = None) -> Part:
-    """A part with figures of these kinds; `certain` None says nothing."""
-    message = certain if certain is None else Message(
-        sentence=name, figure="gap", numbers=(), series=("m", "main"), certain=certain
+def part(name: str, *, figures: str = "", change_point: bool | None = None) -> Part:
+    """A part with figures of these kinds; `change_point` None says nothing."""
+    message = change_point if change_point is None else Message(
+        sentence=name, figure="gap", numbers=(), series=("m", "main"), change_point=change_point
     )  # fmt: skip
     found: dict[str, object] = dict.fromkeys(figures.split())
     return Part(id=name, title=name, figures=found, message=message)  # type: ignore[arg-type]
 
 
-def test_the_message_is_the_first_that_is_more_than_chance() -> None:
-    both = [part("a", figures="x gap", certain=False), part("b", figures="gap", certain=True)]
+def test_the_message_is_the_first_that_is_a_change_point() -> None:
+    both = [
+        part("a", figures="x gap", change_point=False),
+        part("b", figures="gap", change_point=True),
+    ]
     assert first_of(both) == First("b", "gap", both[1].message)
     assert first_of(both[:1]) == First("a", "gap", both[0].message)
-    assert first_of([part("a", certain=True), part("b", figures="x y")]) == First("b", "x")
+    assert first_of([part("a", change_point=True), part("b", figures="x y")]) == First("b", "x")
     assert first_of([part("a")]) is None
 
 
@@ -103,7 +106,7 @@ def test_previews_of_links_have_title_and_message_and_the_box_says_how_to_cite(p
         f"{sha256(file.read_bytes()).hexdigest()}  {file.relative_to(page.parent / 'b.zarr')}\n"
         for file in commits
     ]
-    assert len(lines) == 9
+    assert len(lines) == 14
     assert told["SHA-256 of its commits"] == sha256("".join(lines).encode()).hexdigest()
 
 

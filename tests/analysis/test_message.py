@@ -70,7 +70,7 @@ def test_a_change_point_is_the_message_with_its_step_and_both_levels(made: Fairn
     assert message.sentence == (
         "Change point at step 20: mean Δ of the model rises from −0.01 to +0.71, worse for women."
     )
-    assert message.certain
+    assert message.change_point
     assert (message.figure, message.series) == ("gap", ("toy", "main"))
     prompts = made.checkpoints["prompts"][0]
     orders = made.checkpoints["orders"][0]
@@ -118,7 +118,7 @@ def test_without_a_change_the_last_checkpoint_is_the_message_with_the_range_of_t
 ) -> None:
     message = said(with_change(with_gap(made, deltas, half=half), **about))
     assert message.sentence == f"At step 30 the gap Δ of the model is {sentence}"
-    assert not message.certain
+    assert not message.change_point
     assert message.numbers[1][:2] == (f"{max(map(abs, deltas)):.3f}", "largest gap")
 
 
@@ -144,7 +144,7 @@ def test_a_run_without_an_interval_does_not_go_before_one_that_has_one() -> None
     checkpoints = table.select("model", "run", "step", missing=0)
     message = crows_pairs_message(CrowsPairs(table, checkpoints, {}))
     assert message is not None
-    assert (message.series, message.certain) == (("a", "main"), False)
+    assert (message.series, message.change_point) == (("a", "main"), False)
     assert message.sentence.endswith(" (largest of 2 runs).")
 
 
@@ -171,7 +171,7 @@ def test_too_few_for_an_interval_are_said_to_be_so(end: float | None) -> None:
         assert (
             message.sentence == f"At step 1,000 the model {text} too few to tell that from chance."
         )
-        assert not message.certain
+        assert not message.change_point
         assert "95 %" not in message.numbers[0].rests_on
 
 
@@ -226,7 +226,7 @@ def test_a_level_without_preference_is_what_a_share_is_set_against() -> None:
         "At step 1,000 the model prefers the stereotyping sentence in 61 % of pairs; 50 % is "
         "neither."
     )
-    assert not message.certain, "one of many checkpoints"
+    assert not message.change_point, "one of many checkpoints"
     assert [tuple(number) for number in message.numbers] == [
         (
             "61.4 %",
@@ -241,7 +241,7 @@ def test_a_level_without_preference_is_what_a_share_is_set_against() -> None:
     assert "prefers the less stereotyping sentence in 60 % of pairs" in less.sentence
     none = crows_pairs_message(crows([50.2, 51.0]))
     assert none is not None
-    assert not none.certain
+    assert not none.change_point
     assert none.sentence.endswith(
         "no preference for stereotyping sentences that is more than chance."
     )
@@ -343,7 +343,7 @@ def blanked(result: Any, value: float | None, *, ends: bool) -> Any:
 
 @pytest.mark.parametrize("value", [nan, None])
 @pytest.mark.parametrize("name", [name for name in RESULTS if not name.startswith("debias")])
-def test_without_intervals_nothing_is_certain_and_without_numbers_nothing_is_said(
+def test_without_intervals_nothing_is_a_change_point_and_without_numbers_nothing_is_said(
     name: str, value: float | None, tmp_path: Path
 ) -> None:
     result = RESULTS[name]("m", tmp_path)
@@ -351,7 +351,7 @@ def test_without_intervals_nothing_is_certain_and_without_numbers_nothing_is_sai
     assert family is not None and family.message is not None  # noqa: PT018
     message = family.message(blanked(result, value, ends=True))
     assert message is not None
-    assert not message.certain
+    assert not message.change_point
     assert "95 %" not in "".join(number.rests_on for number in message.numbers)
     if name != "fluctuation":  # which has no intervals, and says how much something varies
         assert "chance" in message.sentence

@@ -18,7 +18,6 @@ from logitbank.analysis.prompts.view import changes, differences, movements, pro
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.view import View
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.support.evaluation_banks import add_lambada
 from tests.support.small_banks import (
@@ -476,7 +475,7 @@ def test_a_view_gives_what_its_scan_gives(tmp_path: Path, mode: Any) -> None:
     bank = new_bank(tmp_path / "b")
     for step in (0, 8):
         put(bank, logits(step), step=step)
-    view = View.of(bank, Filter.ones(2, mode))
+    view = bank.filtered(Filter.ones(2, mode))
     scores = only(view)
     long = view.scan("parity").collect()
     for row in long.iter_rows(named=True):

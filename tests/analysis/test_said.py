@@ -1,5 +1,6 @@
 """What a page has of what a model would say: the most probable tokens by name, of a few prompts."""
 
+from dataclasses import replace
 from math import exp
 from pathlib import Path
 
@@ -58,10 +59,9 @@ def test_the_most_probable_tokens_of_a_few_prompts_at_the_asked_steps(
 
 @pytest.mark.parametrize(("keep", "places"), [("full", 1), ("topk:3", 3)])
 def test_of_a_bank_at_a_url_no_full_rows_are_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str, places: int
+    tmp_path: Path, keep: str, places: int
 ) -> None:
-    bank = bank_at(tmp_path / "b", keep=keep)
-    monkeypatch.setattr(module, "mirror_of", lambda path: "a mirror")
+    bank = replace(bank_at(tmp_path / "b", keep=keep), has_rows=False)
     found = said(bank, "parity", [Asked("m", "main", (0,))], [(0, ("p4", None))])
     assert found is not None
     assert len(found["series"][0]["tokens"][0][0]) == 2 * places

@@ -20,7 +20,7 @@ from logitbank.cli.screen import tables as show
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.workers.events import CheckpointFailed, Summary
 from logitbank.store import Bank, CheckpointId
-from logitbank.store.sharing.transfer import push
+from logitbank.store.share.push import push
 from tests.support import small_banks
 from tests.support.command import Call
 from tests.support.small_banks import QUERY_SET, logits, new_bank
@@ -145,7 +145,7 @@ def test_a_bank_of_another_format_version_is_refused(call: Call, bank: Path) -> 
 def test_what_stops_a_command_from_outside_is_one_line_with_an_exit_code_of_its_own(
     monkeypatch: pytest.MonkeyPatch, call: Call, raised: BaseException, ends: int, message: str
 ) -> None:
-    def stopped(*_: object) -> None:
+    def stopped(*_: object, **__: object) -> None:
         raise raised
 
     monkeypatch.setattr(Bank, "open", stopped)
@@ -191,8 +191,8 @@ def test_what_was_dropped_of_a_bank_that_was_pushed_is_to_be_run_again(
     shard = next(copy.rglob("logprobs/c/0/0"))
     shard.write_bytes(shard.read_bytes()[:-5])
     code, out, _ = call("verify", copy, "--repair")
-    assert code == 1, "its index.json lists more than there is"
-    assert "index.json still lists what was dropped: the same `logitbank extract` runs it" in out
+    assert code == 1, "its index lists more than there is"
+    assert "index.json.gz still lists what was dropped: the same `logitbank extract` runs it" in out
     assert "still damaged" not in out
     assert "another copy" not in out
 

@@ -295,11 +295,9 @@ def test_a_cache_that_cannot_be_written_to_is_named_with_the_way_out(
     monkeypatch.setattr(sys, "platform", "linux")
     code, _, error = call(*command, "https://127.0.0.1:9/bank")
     assert code == 2
-    assert error == (
-        f"logitbank: what is read of https://127.0.0.1:9/bank is kept in {tmp_path}/file/logitbank/"
-        "banks, which cannot be written to (Not a directory); set LOGITBANK_CACHE to a folder that"
-        " can\n"
-    )
+    assert f"{tmp_path}/file/logitbank/banks/" in error
+    assert "cannot be written (Not a directory)" in error
+    assert error.endswith("or set LOGITBANK_CACHE to a folder that can be written\n")
 
 
 @pytest.mark.whole

@@ -13,7 +13,7 @@ from logitbank.analysis.results.files import table_bytes
 from logitbank.analysis.results.latex import latex
 from logitbank.cli.screen import tables
 from logitbank.errors import UsageError
-from tests.analysis.test_options import parity
+from tests.analysis.test_curves import parity
 from tests.support.command import Call
 
 TABLE = pl.DataFrame({"name_of": ["a&b", "x"], "gap": [-0.25, None], "n": [1, -2]})
@@ -102,5 +102,5 @@ def test_report_prints_what_it_found(bank: Path, tmp_path: Path, call: Call) -> 
     assert code == 0
     assert "Report:" in error
     lines = out.splitlines()
-    assert lines[0] == "Options of parity"
-    assert lines[1].startswith("  at the release, mean share of yes ")
+    assert lines[0] == "Curves"
+    assert lines[1].startswith("  parity, step 0 → release: ")

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from logitbank.store import Bank, shrink
-from logitbank.store.sharing.transfer import pull
+from logitbank.store.share.push import pull
 
 FILE = Path(__file__).with_name("demo-bank.tar.xz")
 FULL_STEPS = (0, 720)

@@ -59,4 +59,3 @@ def test_the_page_of_benchmarks_is_what_the_saved_results_say() -> None:
     root = README.parent
     page = (root / "docs" / "benchmarks.md").read_text()
     assert page == markdown(saved(root / "bench" / "results"))
-    assert "writing runs\nwith a worker's allocator settings" in page

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch.nn.functional import linear, scaled_dot_product_attention
 
-from bench.precision import Asked, compared, ranks
 from logitbank import extract
 from logitbank.engine.backends.precision import require_tf32
 from logitbank.engine.backends.protocol import ComputeDtype, EngineName, EngineSettings
@@ -170,19 +169,6 @@ def test_the_canary_measures_what_tf32_may_lose_and_less_than_bfloat16(tmp_path:
     reference = Reference(exact, 0.01)
     assert reference.allowed("tf32") == pytest.approx(0.05)
     assert "plain transformers in tf32, simulated on the CPU, differs" in reference.limit("tf32")
-
-
-def test_the_benchmark_counts_ranks_and_what_moves_as_by_hand() -> None:
-    """One token falls from rank 2 to 3; the other stays the first."""
-    exact = np.array([[0.0, 3, 2, 1], [5, 0, 0, 0]], np.float32)
-    found = np.array([[0.0, 3, 0.5, 1], [5, 0, 0.25, 0]], np.float32)
-    asked = Asked([Query((1,), 0), Query((2,), 0)], np.array([0, 1]), np.array([2, 0]))
-    assert (ranks(exact, asked).tolist(), ranks(found, asked).tolist()) == ([2, 1], [3, 1])
-    logits, moved = compared("x", exact, found, asked)
-    assert (logits.value, moved.value) == (1.5, 0.5)
-    assert logits.detail == "0 in the median of 8"
-    assert "2 ranks: they move by 0.5 in the median, 0.99 at the 99th" in moved.detail
-    assert "of the 2 up to 100 0.5 move, by 1 at most" in moved.detail
 
 
 @pytest.fixture

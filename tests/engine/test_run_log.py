@@ -16,7 +16,7 @@ from logitbank.engine.workers.events import Summary
 from logitbank.errors import EngineError
 from logitbank.store import Bank, merge, shrink, verify
 from logitbank.store.care import run_logs
-from logitbank.store.sharing.transfer import pull, push
+from logitbank.store.share.push import pull, push
 from tests.engine.test_extract import TEXTS, questions, write_series
 from tests.support.checkpoints import VOCAB
 from tests.support.fakes import FakeBackend, InProcess

@@ -14,8 +14,7 @@ from logitbank.store.care import run_logs
 from logitbank.store.files import checked, objects
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import top
-from logitbank.store.filter.view import View
-from logitbank.store.sharing.selection import chosen
+from logitbank.store.share.selection import chosen
 from tests.support.made_once import made_once
 from tests.support.run_lines import run_lines
 from tests.support.small_banks import block_data, new_bank, prompt_table, recommit, rewrite, spec
@@ -73,9 +72,9 @@ READERS: dict[str, Callable[[Bank], object]] = {
     "top": lambda bank: top(bank.deposits()[0], 1),
     "merge": lambda bank: merge(bank.path.with_name("m"), bank.path),
     "shrink": lambda bank: shrink(bank.path, bank.path.with_name("s"), keep="options"),
-    "view": lambda bank: View.of(bank, Filter.ones(2), name="v").scan("parity").collect(),
+    "view": lambda bank: bank.filtered(Filter.ones(2), name="v").scan("parity").collect(),
     "rows of a view": lambda bank: [
-        d.logprobs([0]) for d in View.of(bank, Filter.ones(2), name="v").deposits()
+        d.logprobs([0]) for d in bank.filtered(Filter.ones(2), name="v").deposits()
     ],
 }
 
@@ -112,7 +111,7 @@ TABLE_READERS: dict[str, Callable[[Bank], object]] = {
     "begin": lambda bank: bank.begin(spec(9)),
     "add_prompts": lambda bank: bank.add_prompts("parity", prompt_table(split="dev")),
     "merge": lambda bank: merge(bank.path.with_name("m"), bank.path),
-    "push": lambda bank: chosen(bank, prompts=["parity"]),
+    "push": lambda bank: chosen(bank.path, prompts=["parity"]),
 }
 
 

@@ -12,14 +12,13 @@ import pytest
 
 from logitbank.analysis.comparison.compare import compare
 from logitbank.errors import DamagedError, DiskSpaceError, RemoteError
-from logitbank.store import Bank, Deposit, shrink, verify
+from logitbank.store import Bank, shrink, verify
 from logitbank.store.change.rescore import rescore
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.view import View
 from logitbank.store.format import shards
 from logitbank.store.format.schema import Codec, Dtype, OptionTokens
 from logitbank.store.read.mapping import map_rows
-from logitbank.store.sharing.transfer import push
+from logitbank.store.share.push import push
 from tests.support.file_server import FileServer
 from tests.support.made_once import made_once
 from tests.support.small_banks import QUERIES, QUERY_SET, block_data, new_bank, spec
@@ -137,7 +136,7 @@ def test_a_flipped_bit_anywhere_is_refused_or_not_read(bank: Bank, way: str) -> 
 def test_every_other_reader_refuses_a_flipped_bit(bank: Bank, tmp_path: Path, way: str) -> None:
     (deposit,) = bank.deposits()
     rows = truth()
-    view = View.of(bank, Filter(np.eye(1), np.ones(1)), name="v")
+    view = bank.filtered(Filter(np.eye(1), np.ones(1)), name="v")
     side = bank.to_xarray(QUERY_SET.name).logprobs
     readers: dict[str, Read] = {
         "map_rows": lambda: next(map_rows(bank, lambda values: values[:, :3]))[1],
@@ -167,20 +166,6 @@ def test_compare_and_processes_refuse_a_flipped_bit(bank: Bank, tmp_path: Path) 
         compare(bank.path, tmp_path / "copy")
     with pytest.raises(DamagedError, match="logprobs/c/0/0"):
         list(map_rows(tmp_path / "copy", np.mean, workers=2))
-
-
-def test_a_full_disk_is_not_told_as_damage(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> bytes:
-        raise DiskSpaceError("the disk of the cache is full")
-
-    monkeypatch.setattr("logitbank.store.deposits.rows.LocalShards.read", full)
-    deposit = bank.deposits()[0]
-    with pytest.raises(DiskSpaceError, match="the cache is full"):
-        deposit.logprobs([0])
-    monkeypatch.setattr("logitbank.store.remote.fetching.ensure_here", full)
-    for read in (bank.deposits, deposit.logsumexp, lambda: bank.query_set(QUERY_SET.name)):
-        with pytest.raises(DiskSpaceError, match="the cache is full"):
-            read()
 
 
 def test_damage_names_the_shard_its_rows_and_the_next_step(bank: Bank) -> None:
@@ -236,43 +221,32 @@ def served(bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield server
 
 
-@pytest.mark.whole
-def test_a_flipped_bit_at_a_url_is_refused_or_not_read(
-    served: FileServer, tmp_path: Path, way: str
+def test_a_flipped_bit_at_a_url_is_refused_when_rows_are_copied(
+    served: FileServer, tmp_path: Path
 ) -> None:
-    (deposit,) = Bank.open(f"{served.url}/bank").deposits()
-    there, results = Bank.open(tmp_path / "www" / "bank"), list[str]()
-    for _ in flips(there, every=20_000):
-        for name, selection in SELECTIONS.items():
-            expected = selected(truth(), **selection)
-            results.append(outcome(lambda s=selection: deposit.logprobs(**s), expected))  # type: ignore[misc]
-            assert results[-1] == "refused" or name != "whole"
-    assert set(results) == {"refused", "right"}
+    for _ in flips(Bank.open(tmp_path / "www" / "bank"), every=60_000):
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)  # nothing is fetched twice
+        with pytest.raises(RemoteError, match=rf"{served.url}/bank/\S+/logprobs/c/\d/0 does not"):
+            Bank.open(f"{served.url}/bank", rows=True)
+    (deposit,) = Bank.open(f"{served.url}/bank", rows=True).deposits()
     assert outcome(deposit.logprobs, truth()) == "right"
 
 
-@pytest.mark.parametrize("how", [{"change": "c/1/0"}, {"cut": "c/1/0"}, {"short": "c/1/0"}])
-def test_what_a_server_makes_of_a_range_is_refused_and_its_url_named(
-    served: FileServer, way: str, how: dict[str, str]
+@pytest.mark.parametrize("how", [{"change": "c/1/0"}, {"cut": "c/1/0"}])
+def test_what_a_server_makes_of_rows_is_refused_and_its_url_named(
+    served: FileServer, how: dict[str, str]
 ) -> None:
-    (deposit,) = Bank.open(f"{served.url}/bank").deposits()
     served.behave(**how)
-    with pytest.raises((DamagedError, RemoteError), match=rf"{served.url}/bank/\S+/logprobs/c/1/0"):
-        deposit.logprobs([5])
-    np.testing.assert_array_equal(deposit.logprobs([0]), truth()[[0]])
+    with pytest.raises(RemoteError, match=rf"{served.url}/bank/\S+/logprobs/c/1/0"):
+        Bank.open(f"{served.url}/bank", rows=True)
 
 
-def test_damage_at_a_url_says_what_its_reader_can_do(served: FileServer, tmp_path: Path) -> None:
-    next(flips(Bank.open(tmp_path / "www" / "bank"), every=9000))
-    with pytest.raises(DamagedError, match="same command again.* ask its publisher to run `logitb"):
-        Bank.open(f"{served.url}/bank").deposits()[0].logprobs()
-
-
-def test_a_large_selection_at_a_url_is_one_request_a_shard(
+def test_a_full_disk_of_the_cache_is_told_as_such(
     served: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "WHOLE", 0)
-    deposit: Deposit = Bank.open(f"{served.url}/bank").deposits()[0]
-    served.behave()
-    np.testing.assert_array_equal(deposit.logprobs(), truth())
-    assert len(served.log()) == 3 * 2, "an index and all that follows each other, of three shards"
+    def full(*_: object) -> None:
+        raise DiskSpaceError("the disk of the cache is full")
+
+    monkeypatch.setattr("logitbank.store.share.places.Place.download", full)
+    with pytest.raises(DiskSpaceError, match="the cache is full"):
+        Bank.open(f"{served.url}/bank")

@@ -12,7 +12,6 @@ from logitbank.analysis.comparison.compare import compare
 from logitbank.errors import BankError, DamagedError, KeepLevelError, UsageError
 from logitbank.store import Bank, Keep, merge, repair, shrink, verify
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.view import View
 from logitbank.store.format import layout as layouts
 from tests.support.hidden_banks import (
     fill,
@@ -89,9 +88,9 @@ def test_xarray_reads_what_is_indexed(tmp_path: Path) -> None:
 
 def test_a_view_filters_what_states_give(tmp_path: Path) -> None:
     bank = hidden_bank(tmp_path / "b")
-    view = View.of(bank, Filter(np.eye(3) / 2, np.ones(3)), name="v")
+    view = bank.filtered(Filter(np.eye(3) / 2, np.ones(3)), name="v")
     shrink(bank.path, tmp_path / "full", keep="full")
-    same = View.of(Bank.open(tmp_path / "full"), Filter(np.eye(3) / 2, np.ones(3)), name="v")
+    same = Bank.open(tmp_path / "full").filtered(Filter(np.eye(3) / 2, np.ones(3)), name="v")
     (through,), (expected,) = view.deposits(), same.deposits()
     np.testing.assert_allclose(through.logprobs(), expected.logprobs(), atol=2e-6)
     with pytest.raises(UsageError, match="the states of a deposit pass no filter"):

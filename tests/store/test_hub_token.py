@@ -13,9 +13,9 @@ from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.sources import HubSource
 from logitbank.errors import LogitbankError
 from logitbank.store import Bank
-from logitbank.store.remote.hub_token import Origin
-from logitbank.store.remote.remote import Remote
-from logitbank.store.sharing.hub import HubDataset
+from logitbank.store.share.hub import HubDataset
+from logitbank.store.share.hub_token import Origin
+from logitbank.store.share.places import place_at
 
 pytest.importorskip("obstore")
 pytest.importorskip("huggingface_hub")
@@ -107,7 +107,7 @@ def test_a_snapshot_takes_no_token_elsewhere(hub: Server, trap: Server, tmp_path
 
 
 def test_listing_a_dataset_takes_no_token_elsewhere(hub: Server, trap: Server) -> None:
-    HubDataset("lab/x")._look(1)
+    HubDataset("hf://datasets/lab/x").stored()
     assert f"Bearer {TOKEN}" in hub.tokens
     assert trap.seen == [("/more", None)]
 
@@ -115,23 +115,22 @@ def test_listing_a_dataset_takes_no_token_elsewhere(hub: Server, trap: Server) -
 def test_reading_a_bank_takes_no_token_elsewhere(hub: Server, trap: Server) -> None:
     with pytest.raises(LogitbankError):
         Bank.open("hf://datasets/lab/x")
-    Remote.at("hf://datasets/lab/x").read("zarr.json", limit=100)
+    place_at("hf://datasets/lab/x").read("zarr.json", limit=100)
     assert hub.tokens == {f"Bearer {TOKEN}"}
-    assert len(trap.seen) == 3  # the index, compressed and not, and what was read
+    assert len(trap.seen) == 2  # the index, and what was read
     assert trap.tokens == {None}
 
 
 def test_a_redirect_after_a_limit_takes_no_token_elsewhere(
     trap: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Then it is the standard library that asks, which takes all headers along by itself."""
     answers: Iterator[Answer] = iter([(429, {"Retry-After": "0"}, b""), (429, {}, b"")])
     elsewhere = (302, {"Location": f"{trap.url}/there"}, b"")
     server = Server(lambda _: next(answers, elsewhere))
     monkeypatch.setenv("HF_ENDPOINT", server.url)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     try:
-        answer = Remote.at("hf://datasets/lab/x").read("zarr.json", limit=100)
+        answer = place_at("hf://datasets/lab/x").read("zarr.json", limit=100)
     finally:
         server.close()
     assert answer is not None
@@ -144,7 +143,7 @@ def test_no_call_of_the_library_takes_the_token_elsewhere(hub: Server, trap: Ser
     """As where an upload is to be confirmed at an address that the hub names."""
     from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]
 
-    HubDataset("lab/x")
+    HubDataset("hf://datasets/lab/x")
     headers = build_hf_headers(token=TOKEN)
     assert headers["authorization"] == f"Bearer {TOKEN}"
     get_session().post(f"{trap.url}/verify", headers=headers)

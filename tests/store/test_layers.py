@@ -14,8 +14,7 @@ from logitbank.store.deposits.lens import lens_at
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.files.objects import digest
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.view import View
-from logitbank.store.sharing.transfer import pull, push
+from logitbank.store.share.push import pull, push
 from tests.support.file_server import FileServer
 from tests.support.hidden_banks import (
     WIDTH,
@@ -80,7 +79,7 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
     assert plain.layers == ()
     with pytest.raises(KeepLevelError, match="keeps no states of layers; extract again with"):
         plain.lens(0)
-    (filtered,) = View.of(bank, Filter(np.eye(3) / 2, np.ones(3)), name="v").deposits()
+    (filtered,) = bank.filtered(Filter(np.eye(3) / 2, np.ones(3)), name="v").deposits()
     with pytest.raises(UsageError, match="what a layer says passes no filter"):
         filtered.lens(0)
 
@@ -237,11 +236,11 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServ
         yield server
 
 
-def test_layers_are_sent_fetched_and_read_in_place(tmp_path: Path, served: FileServer) -> None:
+def test_layers_are_sent_and_fetched(tmp_path: Path, served: FileServer) -> None:
     bank = layers_bank(tmp_path / "b")
     push(bank.path, tmp_path / "www" / "bank")
     expected = true_logprobs(head(), layer_states(2))
-    (there,) = Bank.open(f"{served.url}/bank").deposits()
+    (there,) = Bank.open(f"{served.url}/bank", rows=True).deposits()
     np.testing.assert_allclose(there.lens(2, rows=[3]), expected[[3]], atol=2e-6)
     pull(f"{served.url}/bank", tmp_path / "here")
     assert verify(tmp_path / "here") == ()

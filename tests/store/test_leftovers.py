@@ -9,7 +9,7 @@ import pytest
 
 from logitbank.store import Bank, CheckpointId, Filter, describe, merge, shrink, verify
 from logitbank.store.files import objects
-from logitbank.store.sharing.transfer import push
+from logitbank.store.share.push import push
 from tests.support.small_banks import QUERY_SET, logits, new_bank
 
 HEX = "0123456789abcdef0123456789abcdef"

@@ -9,7 +9,7 @@ from logitbank.errors import DamagedError
 from logitbank.store import Bank, leftovers, repair, verify
 from logitbank.store.change.merge import merge
 from logitbank.store.change.shrink import shrink
-from logitbank.store.sharing.transfer import pull, push
+from logitbank.store.share.push import pull, push
 from tests.support.command import Call
 from tests.support.small_banks import (
     QUERY_SET,
@@ -98,11 +98,13 @@ def test_a_checkpoint_that_was_removed_is_missed_where_an_index_lists_it(tmp_pat
     folder = f"org%2Fmodel/main/8/{QUERY_SET.name}"
     (damage,) = verify(pushed)
     assert (damage.path, damage.problem) == (folder, "missing")
-    assert "index.json lists commits/seal.json and 8 more objects of it; take it" in damage.detail
+    assert (
+        "index.json.gz lists commits/seal.json and 8 more objects of it; take it" in damage.detail
+    )
     assert repair(pushed, [damage]) == ({}, ())
-    index = pushed.path / "index.json"
+    index = pushed.path / "index.json.gz"
     index.write_bytes(index.read_bytes()[:100])
-    assert damaged(pushed) == [("index.json", "unreadable")]
+    assert damaged(pushed) == [("index.json.gz", "unreadable")]
 
 
 def test_a_bank_that_was_sealed_or_grew_after_it_was_pushed_is_whole(tmp_path: Path) -> None:
@@ -196,7 +198,7 @@ def test_each_kind_of_damage_has_its_next_step(tmp_path: Path, call: Call) -> No
     scores.write_bytes(scores.read_bytes()[:-1])
     assert told("verify") == {"foreign", "lost", "drop"}
     assert told("verify", "--repair") == {"foreign", "lost"}
-    (bank.path / "index.json").write_text("{")
+    (bank.path / "index.json.gz").write_text("{")
     assert told("verify") == {"foreign", "lost", "rest"}
 
 

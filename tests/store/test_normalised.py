@@ -9,7 +9,6 @@ from scipy.special import log_softmax
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.view import View
 from tests.support.small_banks import block_data, new_bank, spec
 
 QUERIES, VOCAB, PADDING = 140, 6000, 100
@@ -70,7 +69,7 @@ def test_a_divergence_by_hand_is_right(bank: Bank) -> None:
 @pytest.mark.parametrize("mode", ["truncate", "keep_tail"])
 def test_rows_of_a_view_sum_to_one(bank: Bank, mode: str) -> None:
     by = Filter(np.eye(3) / 2, np.ones(3), mode=mode)  # type: ignore[arg-type]
-    (deposit,) = View.of(bank, by, name="v").deposits()
+    (deposit,) = bank.filtered(by, name="v").deposits()
     rows = deposit.logprobs(normalised=True)
     assert np.abs(summed(rows) - 1).max() < 1e-6
     stored = deposit.logprobs()

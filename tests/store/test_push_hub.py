@@ -1,7 +1,6 @@
 """Banks in dataset repositories of a hub like Hugging Face's."""
 
 import gzip
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,18 +9,18 @@ import yaml
 
 from logitbank.errors import BankError, BankFormatError, RemoteError, UsageError
 from logitbank.store import Bank, verify
-from logitbank.store.remote.remote import Remote
-from logitbank.store.sharing.card import card
-from logitbank.store.sharing.hub import HubDataset
-from logitbank.store.sharing.selection import chosen
-from logitbank.store.sharing.spaces import Limits, assign
-from logitbank.store.sharing.transfer import _move, pull, push
+from logitbank.store.share.card import card
+from logitbank.store.share.hub import HubDataset
+from logitbank.store.share.places import place_at
+from logitbank.store.share.push import pull, push
+from logitbank.store.share.selection import chosen
+from logitbank.store.share.targets import SourceBank
 from tests.store.test_push_s3 import add, make, same_rows
 from tests.support.dataset_hub import TOKEN, DatasetHub
-from tests.support.small_banks import QUERY_SET, block_data, new_bank, prompt_table, spec
+from tests.support.small_banks import QUERY_SET, prompt_table
 
 pytest.importorskip("obstore")
-pytest.importorskip("huggingface_hub")
+HfApi = pytest.importorskip("huggingface_hub").HfApi
 # huggingface_hub 2.4 uploads large files in a way that httpx calls outdated.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
@@ -48,7 +47,7 @@ def url(
 
 
 def file(url: str, path: str) -> str:
-    answer = Remote.at(url).read(path, limit=2**20)
+    answer = place_at(url).read(path, limit=2**20)
     assert answer is not None
     return answer.data.decode()
 
@@ -60,7 +59,7 @@ def test_a_pushed_bank_opens_in_place_and_comes_back_equal(
     add(bank, 2, blocks=1)
     push(bank.path, url)
     assert server.count("POST /api/datasets/.*/commit/main") == 2  # all objects; index and card
-    same_rows(bank, Bank.open(url))
+    same_rows(bank, Bank.open(url, rows=True))
     pull(url, tmp_path / "back")
     assert verify(Bank.open(tmp_path / "back")) == ()
     same_rows(bank, Bank.open(tmp_path / "back"))
@@ -69,15 +68,14 @@ def test_a_pushed_bank_opens_in_place_and_comes_back_equal(
     assert server.count("/commit/") == 0
     add(bank, 2)
     push(bank.path, url)
-    same_rows(bank, Bank.open(url))
-    assert "scores/0.parquet" not in file(url, "index.json")
-    packed = Remote.at(url).read("index.json.gz", limit=2**20)
+    same_rows(bank, Bank.open(url, rows=True))
+    packed = place_at(url).read("index.json.gz", limit=2**20)
     assert packed is not None
-    assert gzip.decompress(packed.data).decode() == file(url, "index.json")
+    assert b"scores/0.parquet" not in gzip.decompress(packed.data)
     assert Bank.open(f"{url}@main").info().equals(bank.info())
 
 
-def test_the_card_tells_what_the_bank_tells(tmp_path: Path, url: str) -> None:
+def test_the_card_tells_what_the_bank_tells(tmp_path: Path, url: str, server: DatasetHub) -> None:
     bank = Bank.create(
         tmp_path / "bank",
         title="Pronouns <b>& bias</b>",
@@ -102,20 +100,21 @@ def test_the_card_tells_what_the_bank_tells(tmp_path: Path, url: str) -> None:
     for line in (
         r"# Pronouns &lt;b&gt;&amp; bias&lt;/b&gt;",
         f"$ logitbank info {url}",
-        f'bank = logitbank.open("{url}")  # fetches what is asked for, no more',
+        f'bank = logitbank.open("{url}")',
         "| org/model | main | 2 | 0 to 1,000 | full | float32 |",
-        "Made with engine test. The rest is in each deposit's `zarr.json`.",
+        "Made with engine test. Each deposit's `zarr.json` has the rest.",
         "    A. Author (2026).",
         "    Title.",
     ):
         assert line in text.splitlines()
     assert "Prompt sets: parity." in text
     edited = text.replace("<!-- Written", "<!-- no longer written")
-    api = HubDataset.at(url)
-    api.stored()
-    from huggingface_hub import CommitOperationAdd
-
-    api._commit(1, [CommitOperationAdd("README.md", edited.encode())], "card")
+    HfApi(server.endpoint).upload_file(
+        path_or_fileobj=edited.encode(),
+        path_in_repo="README.md",
+        repo_id=url.removeprefix("hf://datasets/"),
+        repo_type="dataset",
+    )
     add(bank, 2000)
     push(bank.path, url)
     assert file(url, "README.md") == edited
@@ -123,69 +122,15 @@ def test_the_card_tells_what_the_bank_tells(tmp_path: Path, url: str) -> None:
 
 def test_an_unknown_licence_is_named_as_another(tmp_path: Path) -> None:
     bank = Bank.create(tmp_path / "bank", licence="Ours: ask")
-    text = card(chosen(bank), url="hf://datasets/a/b")
+    text = card(chosen(bank.path), url="hf://datasets/a/b")
     assert 'license: other\nlicense_name: "Ours: ask"\n' in text
     assert "\n# b\n" in text
-
-
-@pytest.mark.whole
-def test_a_bank_too_large_for_one_repository_goes_on_in_the_next(
-    tmp_path: Path, url: str, server: DatasetHub
-) -> None:
-    bank = make(tmp_path / "bank", 0, 1, 2, 3)
-    # 9 objects a sealed deposit of three blocks; groups, tables and what a repository needs: 16.
-    limits = Limits(files=35)
-
-    def small_push() -> None:
-        target = HubDataset(url.removeprefix("hf://datasets/"), limits=limits)
-        _move(chosen(bank), bank.path, target, None)
-
-    small_push()
-    assert json.loads(file(url, "index.json"))["parts"] > 1
-    assert "A part of the bank" in file(f"{url}-2", "README.md")
-    with pytest.raises(FileNotFoundError):
-        file(f"{url}-2", "zarr.json")
-    same_rows(bank, Bank.open(url))
-    add(bank, 4)
-    small_push()
-    same_rows(bank, Bank.open(url))
-    server.behave()
-    small_push()
-    assert server.count("/commit/") == 0
-    pull(url, tmp_path / "back")
-    same_rows(bank, Bank.open(tmp_path / "back"))
-    with pytest.raises(BankFormatError, match="lists no zarr.json"):
-        Bank.open(f"{url}-2")
-
-
-def test_another_bank_is_not_taken_for_a_part(tmp_path: Path, url: str) -> None:
-    push(make(tmp_path / "other", 7).path, f"{url}-2")
-    bank = make(tmp_path / "bank", 0, 1, 2, 3)
-    target = HubDataset(url.removeprefix("hf://datasets/"), limits=Limits(files=35))
-    with pytest.raises(UsageError, match="-2 is needed for the rest of .* holds another bank"):
-        _move(chosen(bank), bank.path, target, None)
-
-
-def test_deposits_stay_whole_and_where_they_are() -> None:
-    def deposit(step: int, files: int) -> list[str]:
-        folder = f"m/main/{step}/q-{'0' * 16}"
-        return [f"{folder}/logprobs/c/{i}/0" for i in range(files)]
-
-    limits = Limits(files=20, entries=10)
-    held = [["zarr.json", *deposit(0, 9)], deposit(1, 9)]
-    placed = assign([*deposit(1, 10), *deposit(2, 4), *deposit(3, 5), "m/zarr.json"], held, limits)
-    assert {placed[p] for p in deposit(1, 10)} == {2}
-    assert {placed[p] for p in deposit(2, 4)} == {1}
-    assert {placed[p] for p in deposit(3, 5)} == {3}
-    assert placed["m/zarr.json"] == 1
-    with pytest.raises(UsageError, match="11 objects, more than a repository or folder"):
-        assign(deposit(0, 11), [], limits)
 
 
 def test_a_push_that_was_refused_goes_on_without_sending_again(
     tmp_path: Path, url: str, server: DatasetHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitbank.store.sharing.moves.GROUP_OBJECTS", 12)
+    monkeypatch.setattr("logitbank.store.share.moves.GROUP_OBJECTS", 12)
     bank = make(tmp_path / "bank", 0)
     add(bank, 1, seed=1)
     add(bank, 2, seed=2)
@@ -196,18 +141,18 @@ def test_a_push_that_was_refused_goes_on_without_sending_again(
     server.behave()
     push(bank.path, url)
     assert sent + server.count("PUT /large/") == 5  # a query set, prompts, three tables of scores
-    same_rows(bank, Bank.open(url))
+    same_rows(bank, Bank.open(url, rows=True))
 
 
 @pytest.mark.whole
 def test_who_was_quicker_is_kept(tmp_path: Path, url: str) -> None:
     mine, theirs = make(tmp_path / "mine", 0), make(tmp_path / "theirs", 1)
-    target = HubDataset.at(url)
+    target = HubDataset(url)
     push(make(tmp_path / "first", 5).path, url)
     held = target.stored()
     push(theirs.path, url)  # between our look and our commit
-    group = {p: o for p, o in chosen(mine).items() if "/0/" in p}
-    target.send(group, mine.path, lambda _: None)
+    group = {p: o for p, o in chosen(mine.path).items() if "/0/" in p}
+    target.send(group, SourceBank(mine.path), lambda _: None)
     target.finish({**held, **group}, ())
     assert Bank.open(url).info()["step"].to_list() == [0, 1, 5]
     other = make(tmp_path / "other", 1, seed=4)
@@ -227,13 +172,10 @@ def test_without_a_right_to_write_one_error_names_the_next_step(
         Bank.open(url)
 
 
-def test_a_file_too_large_for_the_hub_is_refused_before_it_is_sent(
-    tmp_path: Path, url: str, server: DatasetHub
+def test_more_files_than_a_repository_holds_are_refused_before_any_is_sent(
+    tmp_path: Path, url: str, server: DatasetHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bank = new_bank(tmp_path / "bank")
-    with bank.begin(spec(0)) as writer:
-        writer.write(0, block_data(writer.layout, 0))
-    target = HubDataset(url.removeprefix("hf://datasets/"), limits=Limits(file_bytes=1000))
-    with pytest.raises(UsageError, match="the Hub takes files of at most 1,000"):
-        _move(chosen(bank), bank.path, target, None)
-    assert server.count("POST") == 0
+    monkeypatch.setattr("logitbank.store.share.hub.MAX_FILES", 20)
+    with pytest.raises(UsageError, match=r"more than 20 files.*Push to s3://"):
+        push(make(tmp_path / "bank", 0, 1, 2).path, url)
+    assert server.count("/commit/") == 0

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,16 +10,17 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import logitbank
-from logitbank.errors import BankError, DamagedError, RemoteError
+from logitbank.errors import BankError, BankFormatError, DamagedError, RemoteError
 from logitbank.store import Bank, verify
-from logitbank.store.remote.remote import Remote
-from logitbank.store.sharing.transfer import pull, push
+from logitbank.store.share.places import place_at, s3_store
+from logitbank.store.share.push import pull, push
 from tests.support.s3_server import BUCKET, S3Server
 from tests.support.small_banks import (
     TOKENIZER,
@@ -31,7 +31,7 @@ from tests.support.small_banks import (
     token_table,
 )
 
-pytest.importorskip("obstore")
+obstore = pytest.importorskip("obstore")
 pytest.importorskip("moto")
 
 
@@ -87,14 +87,15 @@ def test_a_pushed_bank_opens_in_place_and_comes_back_equal(
     add(bank, 2, blocks=1)
     done = push(bank.path, url)
     puts = server.puts()
-    assert done.objects == len(puts) - 2  # and the index, which is the last, twice
-    assert [path.rpartition("/")[2] for path in puts][-2:] == ["index.json", "index.json.gz"]
+    assert done.objects == len(puts) - 1  # and the index, which is the last
+    assert [path.rpartition("/")[2] for path in puts][-1] == "index.json.gz"
+    assert next(iter(puts)).endswith("/bank/zarr.json"), "what makes it a bank comes first"
     order = list(puts)
     for seal in (p for p in order if p.endswith("seal.json")):
         mine = [p for p in order if p.startswith(seal.removesuffix("commits/seal.json"))]
         assert mine[0].endswith("/zarr.json")
         assert mine[-1] == seal
-    same_rows(bank, Bank.open(url))
+    same_rows(bank, Bank.open(url, rows=True))
     pull(url, tmp_path / "back")
     assert verify(Bank.open(tmp_path / "back")) == ()
     same_rows(bank, Bank.open(tmp_path / "back"))
@@ -115,16 +116,29 @@ def test_pushing_again_sends_what_is_new_and_removes_what_a_seal_replaced(
     add(bank, 1)
     push(bank.path, url)
     assert {p.split("/bank/")[1].split("/")[2] for p in server.puts() if "index" not in p} == {"1"}
-    for there in (Remote.at(url).listing(), json.loads(_index(url))["objects"]):
+    for there in (listing(url), index_of(url)):
         assert not [p for p in there if p.endswith(("commits/0.json", "scores/0.parquet"))]
         assert len([p for p in there if p.endswith("seal.json")]) == 2
-    same_rows(bank, Bank.open(url))
+    same_rows(bank, Bank.open(url, rows=True))
 
 
-def _index(url: str, name: str = "index.json") -> bytes:
-    answer = Remote.at(url).read(name, limit=2**20)
+def listing(url: str) -> list[str]:
+    return [meta["path"] for page in obstore.list(s3_store(url)) for meta in page]
+
+
+def delete(url: str, *paths: str) -> None:
+    obstore.delete(s3_store(url, write=True), list(paths))
+
+
+def put(url: str, path: str, data: bytes) -> None:
+    obstore.put(s3_store(url, write=True), path, data)
+
+
+def index_of(url: str) -> dict[str, Any]:
+    answer = place_at(url).read("index.json.gz", limit=2**20)
     assert answer is not None
-    return answer.data
+    objects: dict[str, Any] = json.loads(gzip.decompress(answer.data))["objects"]
+    return objects
 
 
 def test_a_push_that_a_failing_server_broke_off_goes_on_without_sending_again(
@@ -140,7 +154,7 @@ def test_a_push_that_a_failing_server_broke_off_goes_on_without_sending_again(
     assert done.objects + done.present == len(bank_files(bank))
     assert done.present >= 10
     assert not set(first) & set(second)
-    same_rows(bank, Bank.open(url))
+    same_rows(bank, Bank.open(url, rows=True))
 
 
 def bank_files(bank: Bank) -> list[Path]:
@@ -166,7 +180,7 @@ def test_a_killed_push_and_a_killed_pull_are_completed_by_the_same_command(
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         assert "objects" in done.stdout
-    same_rows(bank, Bank.open(url))
+    same_rows(bank, Bank.open(url, rows=True))
     same_rows(bank, Bank.open(back))
     assert verify(Bank.open(back)) == ()
     assert sorted(p.relative_to(back) for p in bank_files(Bank.open(back))) == sorted(
@@ -180,9 +194,8 @@ def test_two_people_push_different_deposits_at_once_and_both_survive(
     banks = [make(tmp_path / f"bank{i}", i, seed=i) for i in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda bank: push(bank.path, url), banks))
-    there = Bank.open(url)
+    there = Bank.open(url, rows=True)
     assert there.info()["step"].to_list() == [0, 1, 2, 3]
-    assert gzip.decompress(_index(url, "index.json.gz")) == _index(url)
     for bank, deposit in zip(banks, there.deposits(), strict=True):
         np.testing.assert_array_equal(deposit.logprobs(), bank.deposits()[0].logprobs())
 
@@ -191,13 +204,13 @@ def test_a_deposit_that_is_there_with_other_content_is_one_error_and_stays(
     tmp_path: Path, url: str, server: S3Server
 ) -> None:
     push(make(tmp_path / "theirs", 0).path, url)
-    before = _index(url)
+    before = index_of(url)
     mine = make(tmp_path / "mine", 0, 1, seed=3)
     server.behave()
     with pytest.raises(BankError, match=r"org%2Fmodel/main/0/q-\S+ is in s3://\S+ already, with"):
         push(mine.path, url)
     assert server.puts() == {}
-    assert _index(url) == before
+    assert index_of(url) == before
     for made, message in (
         ({"engine": "y"}, r"main/0/q-\S+ is in .* with another zarr.json"),
         ({"weights": "cd" * 32}, "not the same weights; store these under another model"),
@@ -227,47 +240,24 @@ def test_the_same_deposit_pushed_by_two_is_no_conflict(tmp_path: Path, url: str)
     time.sleep(1.1)  # so that the commits' times differ
     two = make(tmp_path / "two", 0)
     assert push(two.path, url).objects == 0
-    same_rows(two, Bank.open(url))
+    same_rows(two, Bank.open(url, rows=True))
 
 
-def test_a_compressed_index_of_another_push_is_passed_over_and_replaced_by_the_next(
-    tmp_path: Path, url: str
-) -> None:
-    bank = make(tmp_path / "bank", 0)
-    push(bank.path, url)
-    small = _index(url, "index.json.gz")
-    add(bank, 1, blocks=1)
-    push(bank.path, url)
-    large = _index(url, "index.json.gz")
-    there = Remote.at(url, write=True)
-    for steps, packed in (((0, 1), small), ((0, 1, 2), small), ((0, 1, 2), large)):
-        for step in set(steps) - {d.checkpoint.step for d in bank.deposits()}:
-            add(bank, step)
-            push(bank.path, url)
-        there.delete(["index.json.gz"])
-        assert there.create("index.json.gz", packed)
-        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
-        same_rows(bank, Bank.open(url))
-        assert push(bank.path, url).objects == 0
-        assert gzip.decompress(_index(url, "index.json.gz")) == _index(url)
-    # One that is longer than the index: where its end would be, nothing is.
-    longer = _index(url, "index.json.gz")
-    there.delete(["index.json", "index.json.gz"])
-    assert there.create("index.json", gzip.decompress(small))
-    assert there.create("index.json.gz", longer)
-    shutil.rmtree(tmp_path / "cache")
-    assert Bank.open(url).info()["step"].to_list() == [0]
-
-
-def test_a_bank_without_an_index_is_listed(tmp_path: Path, url: str) -> None:
+def test_a_lost_index_is_written_again_by_the_next_push(tmp_path: Path, url: str) -> None:
     bank = make(tmp_path / "bank", 0)
     add(bank, 1, blocks=2)
     push(bank.path, url)
-    Remote.at(url, write=True).delete(["index.json"])
-    same_rows(bank, Bank.open(url))
-    assert len(Bank.open(url).scan("parity").collect()) == 36
+    before = index_of(url)
+    delete(url, "index.json.gz")
+    with pytest.raises(BankFormatError, match=r"index\.json\.gz is not there.*logitbank push"):
+        Bank.open(url)
     assert push(bank.path, url).objects == 0
-    assert json.loads(_index(url))["index"] == 1
+    assert index_of(url) == before
+    put(url, "index.json.gz", b"no index")
+    with pytest.raises(DamagedError, match="is no index of a bank"):
+        Bank.open(url)
+    assert push(bank.path, url).objects == 0
+    assert index_of(url) == before
 
 
 def test_parts_bring_what_they_need(tmp_path: Path, url: str) -> None:
@@ -302,7 +292,9 @@ def test_a_damaged_object_is_not_sent(tmp_path: Path, url: str, server: S3Server
     scores.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(DamagedError, match=r"all.parquet is not what was committed"):
         push(bank.path, url)
-    assert not [p for p in server.puts() if p.endswith(("all.parquet", "seal.json", "index.json"))]
+    assert not [
+        p for p in server.puts() if p.endswith(("all.parquet", "seal.json", "index.json.gz"))
+    ]
 
 
 def test_a_missing_bucket_is_one_error(tmp_path: Path, url: str) -> None:
@@ -316,15 +308,14 @@ def test_a_truncated_object_is_named_and_sent_anew_once_it_is_deleted(
 ) -> None:
     bank = make(tmp_path / "bank", 0)
     push(bank.path, url)
-    there = Remote.at(url, write=True)
-    (shard,) = (p for p in there.listing() if p.endswith("logprobs/c/1/0"))
-    whole = (bank.path / shard).read_bytes()
-    there.delete([shard] if indexed else [shard, "index.json"])
-    assert there.create(shard, whole[:-1])
+    (shard,) = (p for p in listing(url) if p.endswith("logprobs/c/1/0"))
+    put(url, shard, (bank.path / shard).read_bytes()[:-1])
+    if not indexed:
+        delete(url, "index.json.gz")
     message = rf"{url}/{shard} is damaged.* Delete {shard} there and run the same command again"
     with pytest.raises(DamagedError, match=message):
         push(bank.path, url)
-    there.delete([shard])
+    delete(url, shard)
     assert push(bank.path, url).objects == 1
     pull(url, tmp_path / "back")
     assert verify(Bank.open(tmp_path / "back")) == ()
@@ -335,10 +326,8 @@ def test_an_object_of_the_right_size_is_not_read_again_and_the_command_says_so(
 ) -> None:
     bank = make(tmp_path / "bank", 0)
     push(bank.path, url)
-    there = Remote.at(url, write=True)
-    (shard,) = (p for p in there.listing() if p.endswith("logprobs/c/1/0"))
-    there.delete([shard])
-    there.create(shard, bytes(len((bank.path / shard).read_bytes())))
+    (shard,) = (p for p in listing(url) if p.endswith("logprobs/c/1/0"))
+    put(url, shard, bytes(len((bank.path / shard).read_bytes())))
     done = push(bank.path, url)
     assert str(done).endswith("of the same size were there already and were not read again")
     assert done.objects == 0

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import logitbank
 from logitbank.errors import (
+    BankError,
     BankFormatError,
     DamagedError,
     MissingExtraError,
@@ -22,10 +23,12 @@ from logitbank.errors import (
     UsageError,
 )
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, describe, merge, shrink, verify
+from logitbank.store.files import documents
 from logitbank.store.filter.filters import Filter
 from logitbank.store.format.shards import CHECKSUM, blosc_bytes, inner_bytes
-from logitbank.store.remote.urls import url_of
-from logitbank.store.sharing.transfer import pull, push
+from logitbank.store.share import local
+from logitbank.store.share.push import pull, push
+from logitbank.store.share.urls import url_of
 from tests.support.evaluation_banks import add_winobias
 from tests.support.file_server import FileServer, Sent
 from tests.support.made_once import made_once
@@ -39,7 +42,7 @@ from tests.support.small_banks import (
     token_table,
 )
 
-pytest.importorskip("obstore")
+pytest.importorskip("huggingface_hub")
 pytestmark = pytest.mark.usefixtures("cache")
 
 
@@ -83,7 +86,7 @@ def publish(bank: Bank, tmp_path: Path, **part: Any) -> Path:
 
 
 def data_sent(log: list[Sent]) -> list[Sent]:
-    return [sent for sent in log if not sent.path.endswith(("index.json", "index.json.gz"))]
+    return [sent for sent in log if not sent.path.endswith("index.json.gz")]
 
 
 def test_a_bank_at_a_url_is_read_through_a_filter(
@@ -91,7 +94,8 @@ def test_a_bank_at_a_url_is_read_through_a_filter(
 ) -> None:
     publish(bank, tmp_path)
     url, by = f"{served.url}/bank", Filter(np.eye(3) / 2, np.ones(3))
-    there, here = (opened.filtered(by, name="v") for opened in (logitbank.open(url), bank))
+    there = logitbank.open(url, rows=True).filtered(by, name="v")
+    here = bank.filtered(by, name="v")
     key = ["step", "prompt_id", "option"]
     mine, theirs = (b.scan("parity", steps=[0, 1]).collect().sort(key) for b in (here, there))
     assert theirs.equals(mine)
@@ -104,7 +108,7 @@ def test_a_bank_at_a_url_answers_as_the_folder_does(
 ) -> None:
     bank.add_tokens(TOKENIZER, token_table())
     publish(bank, tmp_path)
-    there = logitbank.open(f"{served.url}/bank/")
+    there = logitbank.open(f"{served.url}/bank/", rows=True)
     assert there.info().equals(bank.info())
     assert there.attributes == bank.attributes
     assert there.prompt_sets == ["parity"]
@@ -123,17 +127,15 @@ def test_a_bank_at_a_url_answers_as_the_folder_does(
 
 def test_index_is_as_documented(bank: Bank, tmp_path: Path) -> None:
     root = publish(bank, tmp_path)
-    text = (root / "index.json").read_text()
+    text = gzip.decompress((root / "index.json.gz").read_bytes()).decode()
     index = json.loads(text)
     assert json.dumps(index, indent=2, ensure_ascii=False) + "\n" == text
-    assert list(index) == ["index", "parts", "objects", "sha256"]
+    assert list(index) == ["index", "objects", "sha256"]
     told = f',\n  "sha256": "{index["sha256"]}"'
     assert hashlib.sha256(text.replace(told, "").encode()).hexdigest() == index["sha256"]
-    assert (index["index"], index["parts"]) == (1, 1)
+    assert index["index"] == 1
     files = {p.relative_to(root).as_posix(): p for p in root.rglob("*") if p.is_file()}
-    beside = {"index.json", "index.json.gz", "index.html", "README.md"}
-    assert list(index["objects"]) == sorted(set(files) - beside)
-    assert gzip.decompress((root / "index.json.gz").read_bytes()).decode() == text
+    assert list(index["objects"]) == sorted(set(files) - {"index.json.gz", "README.md"})
     for path, value in index["objects"].items():
         data = files[path].read_bytes()
         assert value.pop("sha256") == hashlib.sha256(data).hexdigest()
@@ -142,69 +144,45 @@ def test_index_is_as_documented(bank: Bank, tmp_path: Path) -> None:
         assert value == ({"text": data.decode()} if documents else {})
 
 
-def test_opening_costs_a_compressed_index_and_opening_again_no_bytes(
+def test_scores_are_copied_once_and_rows_when_they_are_asked_for(
     bank: Bank, served: FileServer, tmp_path: Path
 ) -> None:
-    root = publish(bank, tmp_path)
-    size, packed = ((root / name).stat().st_size for name in ("index.json", "index.json.gz"))
-    Bank.open(f"{served.url}/bank").info()
-    end = len(',\n  "sha256": ""\n}\n') + 64
-    assert served.log() == [
-        Sent("bank/index.json.gz", None, 200, packed),
-        Sent("bank/index.json", f"bytes={size - end}-{size - 1}", 206, end),
-    ]
-    served.behave()
-    Bank.open(f"{served.url}/bank").info()
-    assert served.log() == [Sent("bank/index.json", "bytes=0-0", 304, 0)]
-
-
-def test_a_scan_fetches_the_scores_asked_for_once(
-    bank: Bank, served: FileServer, tmp_path: Path
-) -> None:
-    root = publish(bank, tmp_path)
-    there = Bank.open(f"{served.url}/bank")
-    served.behave()
-    there.scan("parity", steps=1).collect()
-    prompts, scores = sorted(served.log(), key=lambda sent: "/1/" in sent.path)
-    assert prompts.path.startswith("bank/prompts/parity-")
-    assert scores.path.endswith("/1/" + there.deposits()[0].query_set + "/scores/all.parquet")
-    for sent in (prompts, scores):
+    root, url = publish(bank, tmp_path), f"{served.url}/bank"
+    there = Bank.open(url, steps=1)
+    assert there.scan("parity", steps=1).collect().height == 20
+    data = data_sent(served.log())
+    assert [sent.path.split("/")[1] for sent in data] == ["prompts", "queries", "org%2Fmodel"]
+    for sent in data:
         assert sent.bytes == (root.parent / sent.path).stat().st_size
     served.behave()
-    Bank.open(f"{served.url}/bank").scan("parity", steps=1).collect()
+    again = Bank.open(url, steps=1)
     assert data_sent(served.log()) == []
-
-
-def test_one_token_of_all_rows_fetches_its_inner_chunks(served: FileServer, tmp_path: Path) -> None:
-    queries, vocab = 300, 12_000
-    bank = Bank.create(tmp_path / "bank")
-    query_set = QuerySet("5e" * 32, tuple(Query((i, 7), 1) for i in range(queries)))
-    bank.add_query_set(query_set)
-    values = logits(queries=queries, vocab=vocab)
-    for step in (0, 1):
-        bank.deposit(
-            values,
-            checkpoint=CheckpointId("m", step=step),
-            query_set=query_set.name,
-            dtype="float16",
-        )
-    root = publish(bank, tmp_path)
-    there = Bank.open(f"{served.url}/bank")
+    assert not again.has_rows
     served.behave()
-    columns = [d.logprobs(tokens=[4321]) for d in there.deposits()]
-    for column, own in zip(columns, bank.deposits(), strict=True):
-        np.testing.assert_array_equal(column, own.logprobs(tokens=[4321]))
-    log = served.log()
-    shards = sum(f.stat().st_size for f in root.glob("m/main/*/*/logprobs/c/*/0"))
-    # Per checkpoint one shard of 3 × 3 inner chunks: its index, and the chunks of one column.
-    assert len(log) == 2 * (1 + 3)
-    assert {sent.status for sent in log} == {206}
-    # The index by its place: what the commit says of the size tells it, and no server needs to.
-    assert not any(sent.range.startswith("bytes=-") for sent in log if sent.range)
-    index = 16 * 16 * 3 + 4  # of blocks of 2,048 rows: 16 × 3 inner chunks, most of them absent
-    assert sum(sent.bytes == index for sent in log) == 2
-    assert 0.3 * shards < sum(sent.bytes for sent in log) < 0.35 * shards
-    assert not list(Path(os.environ["LOGITBANK_CACHE"]).glob("*/m/main/*/*/logprobs/c"))
+    rows = Bank.open(url, steps=1, rows=True).deposits()[1].logprobs()
+    np.testing.assert_array_equal(rows, bank.deposits()[1].logprobs())
+    assert {sent.path.split("/")[5] for sent in data_sent(served.log())} == {
+        "logprobs",
+        "logsumexp",
+    }
+
+
+def test_what_was_not_copied_is_an_error_that_names_the_call(
+    bank: Bank, served: FileServer, tmp_path: Path
+) -> None:
+    bank.add_prompts("other", prompt_table(topic="x"))
+    publish(bank, tmp_path)
+    url = f"{served.url}/bank"
+    there = Bank.open(url, steps=1, prompts="parity")
+    assert there.info().equals(bank.info())
+    call = rf"logitbank\.open\('{url}', models=…, steps=…, prompts=…"
+    for read, more in (
+        (lambda: there.scan("parity").collect(), r"\)"),
+        (lambda: there.scan("other").collect(), r"\)"),
+        (lambda: there.deposits()[1].logprobs(), r", rows=True\)"),
+    ):
+        with pytest.raises(BankError, match=call + more):
+            read()
 
 
 def test_analyze_fairness_on_a_url_fetches_scores_and_one_table_of_prompts(
@@ -223,9 +201,9 @@ def test_analyze_fairness_on_a_url_fetches_scores_and_one_table_of_prompts(
     assert result.exit_code == 0, result.output
     local = CliRunner().invoke(app, [*command[:2], str(bank.path), *command[3:], "--format", "csv"])
     assert result.output == local.output
-    needed = [root / "index.json.gz", *root.glob("prompts/*.parquet")]
+    needed = [root / "index.json.gz", *root.glob("*s/*.parquet")]
     needed += root.glob("toy/main/*/*/scores/all.parquet")
-    log = [sent for sent in served.log() if not sent.path.endswith("index.json")]
+    log = served.log()
     assert sorted(sent.path for sent in log) == sorted(
         p.relative_to(root.parent).as_posix() for p in needed
     )
@@ -237,17 +215,36 @@ def test_an_open_bank_follows_a_seal_and_the_next_opening_a_new_deposit(
 ) -> None:
     publish(bank, tmp_path)
     url = f"{served.url}/bank"
-    open_before = Bank.open(url)
+    open_before = Bank.open(url, rows=True)
     deposit(bank, 2)
     deposit(bank, 3)
     root = publish(bank, tmp_path)
     assert not list(root.glob("*/main/2/*/scores/0.parquet"))
     assert len(open_before.deposits()) == 3
-    # Its part of block 0 is gone: the seal is found instead.
-    assert open_before.deposits()[2].scores().collect()["query"].n_unique() == 10
     now = Bank.open(url)
     assert now.info().equals(bank.info())
     assert [d.sealed for d in now.deposits()] == [True] * 4
+    # Its part of block 0 is gone: the seal is found instead.
+    assert open_before.deposits()[2].scores().collect()["query"].n_unique() == 10
+    assert not list(open_before.path.glob("*/main/2/*/scores/0.parquet"))
+
+
+def test_an_object_that_a_seal_replaces_while_it_is_copied_is_followed(
+    bank: Bank, served: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(bank, tmp_path)
+    fetch = local._Copy._fetch
+
+    def late(self: local._Copy, path: str) -> None:
+        if path.endswith("scores/0.parquet"):
+            deposit(bank, 2)
+            publish(bank, tmp_path)
+        fetch(self, path)
+
+    monkeypatch.setattr(local._Copy, "_fetch", late)
+    there = Bank.open(f"{served.url}/bank")
+    assert there.info().equals(bank.info())
+    assert there.scan("parity").collect().height == bank.scan("parity").collect().height
 
 
 def test_a_copy_is_read_only(bank: Bank, served: FileServer, tmp_path: Path) -> None:
@@ -274,11 +271,14 @@ def test_a_copy_is_read_only(bank: Bank, served: FileServer, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("how", "kind", "message"),
     [
-        ({"status": 404}, BankFormatError, "there is no bank at .*check the address"),
+        ({"status": 404}, BankFormatError, "there is no bank at .*Check the address"),
         ({"status": 403}, RemoteError, "refuses access; ask its publisher"),
         ({"status": 401}, RemoteError, "refuses access; ask its publisher"),
         ({"cut": "index"}, RemoteError, "the answer broke off"),
         ({"change": "index"}, DamagedError, "is no index of a bank .*push again"),
+        ({"cut": "scores"}, RemoteError, "the answer broke off.*what arrived is kept"),
+        ({"change": "scores"}, RemoteError, "does not hold the bytes that its bank lists"),
+        ({"status": 500}, RemoteError, "500 Internal Server Error"),
     ],
 )
 def test_what_stops_opening_is_one_error_that_names_the_url(
@@ -295,6 +295,18 @@ def test_what_stops_opening_is_one_error_that_names_the_url(
         Bank.open(f"{served.url}/bank")
     assert f"{served.url}/bank" in str(raised.value)
     assert "\n" not in str(raised.value)
+    served.behave()
+    assert Bank.open(f"{served.url}/bank").scan("parity").collect().height == 48
+
+
+def test_an_object_that_is_gone_is_named(bank: Bank, served: FileServer, tmp_path: Path) -> None:
+    root = publish(bank, tmp_path)
+    (gone,) = root.glob("*/main/0/*/scores/all.parquet")
+    gone.unlink()
+    with pytest.raises(RemoteError, match=r"0/q-\S+/scores/all\.parquet is not there, although"):
+        Bank.open(f"{served.url}/bank")
+    with pytest.raises(RemoteError, match=r"0/q-\S+/scores/all\.parquet is not there, although"):
+        pull(f"{served.url}/bank", tmp_path / "pulled")
 
 
 @pytest.mark.whole
@@ -302,50 +314,6 @@ def test_a_refused_connection_is_one_error(served: FileServer) -> None:
     served.close()
     with pytest.raises(RemoteError, match=rf"{served.url}/bank.*no connection.*same command again"):
         Bank.open(f"{served.url}/bank")
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({"cut": "scores"}, "the answer broke off.*what arrived is kept"),
-        ({"change": "scores"}, "does not hold the bytes that its bank lists"),
-        ({"status": 404}, "is not there, although the bank lists it|there is no bank at"),
-        ({"status": 500}, "500 Internal Server Error"),
-    ],
-)
-def test_what_stops_a_scan_names_the_object(
-    bank: Bank, served: FileServer, tmp_path: Path, how: dict[str, Any], message: str
-) -> None:
-    publish(bank, tmp_path)
-    there = Bank.open(f"{served.url}/bank")
-    served.behave(**how)
-    with pytest.raises((RemoteError, BankFormatError), match=message) as raised:
-        there.scan("parity", steps=0).collect()
-    assert served.url in str(raised.value)
-    served.behave()
-    assert len(there.scan("parity", steps=0).collect()) == 20
-
-
-def test_a_server_without_ranges_serves_scores_and_refuses_rows(
-    served: FileServer, tmp_path: Path
-) -> None:
-    wide_bank(tmp_path / "bank", queries=300, vocab=12_000)
-    push(tmp_path / "bank", tmp_path / "www" / "bank")
-    (there,) = Bank.open(f"{served.url}/bank").deposits()
-    served.behave(ranges=False)
-    assert there.scores().collect()["query"].n_unique() == 300
-    with pytest.raises(RemoteError, match=rf"{served.url}.*range requests.*logitbank pull"):
-        there.logprobs(tokens=[17])
-
-
-def test_a_missing_shard_is_damage_and_no_number(
-    bank: Bank, served: FileServer, tmp_path: Path
-) -> None:
-    root = publish(bank, tmp_path)
-    next(iter(root.glob("*/main/0/*/logprobs/c/1/0"))).unlink()
-    with pytest.raises(DamagedError, match=rf"{served.url}/\S+logprobs/c/1/0 .* is not there"):
-        Bank.open(f"{served.url}/bank").deposits()[0].logprobs()
 
 
 def test_pull_goes_on_where_a_broken_connection_left_it(served: FileServer, tmp_path: Path) -> None:
@@ -362,7 +330,7 @@ def test_pull_goes_on_where_a_broken_connection_left_it(served: FileServer, tmp_
     (again,) = [s for s in served.log() if "/logprobs/c/" in s.path]
     assert again.status == 206
     assert again.bytes < shard.stat().st_size
-    assert done.present == 0
+    assert done.present == 1  # the document that makes the folder a bank
     np.testing.assert_array_equal(
         Bank.open(target).deposits()[0].logprobs(), bank.deposits()[0].logprobs()
     )
@@ -430,11 +398,12 @@ def test_a_frame_that_would_fill_memory_is_refused(served: FileServer, tmp_path:
         assert blosc_bytes(data[offset:], length - CHECKSUM) == inner_bytes(grid)
         data[offset + 4 : offset + 8] = (2**31 - 1).to_bytes(4, "little")
     shard.write_bytes(data)
-    for place in (root, f"{served.url}/bank"):
-        (there,) = Bank.open(place).deposits()
-        for ask in ({"tokens": [17]}, {}):  # by ranges, and the whole object
-            with pytest.raises(DamagedError, match="an inner chunk tells 2,147,483,647 bytes, and"):
-                there.logprobs(**ask)  # type: ignore[arg-type]
+    (there,) = Bank.open(root).deposits()
+    for ask in ({"tokens": [17]}, {}):  # by ranges, and the whole object
+        with pytest.raises(DamagedError, match="an inner chunk tells 2,147,483,647 bytes, and"):
+            there.logprobs(**ask)  # type: ignore[arg-type]
+    with pytest.raises(RemoteError, match="does not hold the bytes that its bank lists"):
+        Bank.open(f"{served.url}/bank", rows=True)
 
 
 def test_what_a_bank_lacks_is_said(bank: Bank, served: FileServer, tmp_path: Path) -> None:
@@ -454,13 +423,12 @@ def test_what_a_bank_lacks_is_said(bank: Bank, served: FileServer, tmp_path: Pat
 
 TABLE = "queries/q-" + "0" * 16 + ".parquet"
 HOSTILE: list[tuple[Any, str]] = [
-    ([], "is no index"),
+    ({"sha256": []}, "is no index"),
     ({"index": 2, "objects": {}}, "of version 2"),
-    ({"index": 1, "parts": 10**9, "objects": {}}, "parts is"),
     ({"index": 1, "objects": {"../x": {"sha256": "a" * 64, "bytes": 1}}}, "no path of a bank"),
     ({"index": 1, "objects": {"/etc/x": {"sha256": "a" * 64, "bytes": 1}}}, "no path of a bank"),
     ({"index": 1, "objects": {"a\\b": {"sha256": "a" * 64, "bytes": 1}}}, "no path of a bank"),
-    ({"index": 1, "objects": {".remote.json": {"sha256": "a" * 64, "bytes": 1}}}, "no path"),
+    ({"index": 1, "objects": {".source.json": {"sha256": "a" * 64, "bytes": 1}}}, "no path"),
     ({"index": 1, "objects": {"zarr.json": {"sha256": "a" * 64, "bytes": 1}}}, "texts belong"),
     (
         {"index": 1, "objects": {"zarr.json": {"sha256": "a" * 64, "bytes": 2, "text": "{}"}}},
@@ -468,7 +436,7 @@ HOSTILE: list[tuple[Any, str]] = [
     ),
     ({"index": 1, "objects": {TABLE: {"sha256": "x", "bytes": 1}}}, "sha256 is 'x'"),
     ({"index": 1, "objects": {TABLE: {"sha256": "a" * 64, "bytes": -1}}}, "bytes is -1"),
-    ({"index": 1, "objects": {}, "sha256": "0" * 64}, "its SHA-256 is not the one that it tells"),
+    ({"index": 1, "objects": {}, "sha256": "0" * 64}, "its SHA-256 is not its member sha256"),
     ({"index": 1, "objects": {}}, "lists no zarr.json"),
 ]  # fmt: skip
 
@@ -478,7 +446,8 @@ def test_a_hostile_index_is_refused(
     served: FileServer, tmp_path: Path, cache: Path, index: Any, message: str
 ) -> None:
     (tmp_path / "www" / "bank").mkdir()
-    (tmp_path / "www" / "bank" / "index.json").write_text(json.dumps(index))
+    data = json.dumps(index).encode() if "sha256" in index else documents.signed(index, index)
+    (tmp_path / "www" / "bank" / "index.json.gz").write_bytes(gzip.compress(data))
     with pytest.raises((DamagedError, BankFormatError), match=message):
         Bank.open(f"{served.url}/bank")
     assert [p.name for p in cache.rglob("*") if p.is_file()] == []
@@ -488,16 +457,14 @@ def test_a_size_that_lies_allocates_and_keeps_nothing(
     bank: Bank, served: FileServer, tmp_path: Path, cache: Path
 ) -> None:
     root = publish(bank, tmp_path)
-    index = json.loads((root / "index.json").read_text())
+    index = json.loads(gzip.decompress((root / "index.json.gz").read_bytes()))
     scores = [p for p in index["objects"] if p.endswith("all.parquet")]
     index["objects"][scores[0]]["bytes"] = 2**50
     index["objects"][scores[1]]["bytes"] = 1
-    del index["sha256"]  # as of an older publisher: nothing vouches for the sizes
-    (root / "index.json").write_text(json.dumps(index))
-    there = Bank.open(f"{served.url}/bank")
-    for deposit in there.deposits()[:2]:
+    (root / "index.json.gz").write_bytes(gzip.compress(documents.signed(index, index)))
+    for step in (0, 1):
         with pytest.raises(RemoteError, match="does not hold the bytes"):
-            deposit.scores().collect()
+            Bank.open(f"{served.url}/bank", steps=step)
     assert not list(cache.rglob("scores/*"))
     assert not list(cache.rglob("scores/.*"))
 
@@ -521,7 +488,7 @@ def test_a_truncated_object_in_a_folder_is_named_and_sent_anew_once_it_is_delete
         (there,) = root.glob(path)
         os.truncate(there, there.stat().st_size - 1)
         if not indexed:
-            (root / "index.json").unlink()
+            (root / "index.json.gz").unlink()
         with pytest.raises(DamagedError, match=f"{there} is damaged.* Delete .* there and run"):
             push(bank.path, root)
         there.unlink()
@@ -537,9 +504,9 @@ def test_a_truncated_object_in_a_folder_is_named_and_sent_anew_once_it_is_delete
     assert verify(Bank.open(root)) == ()
 
 
-def test_a_listing_in_a_strangers_bank_means_nothing(bank: Bank, served: FileServer) -> None:
-    listing = {"url": served.url, "etags": [None], "objects": {}}
-    (bank.path / ".remote.json").write_text(json.dumps(listing))
+def test_a_source_in_a_strangers_bank_means_nothing(bank: Bank, served: FileServer) -> None:
+    listing = {"url": served.url, "etag": None}
+    (bank.path / ".source.json").write_text(json.dumps(listing))
     served.behave()
     assert len(Bank.open(bank.path).scan("parity").collect()) == 48
     assert served.log() == []
@@ -557,8 +524,10 @@ def test_a_local_bank_needs_no_obstore_and_a_url_names_the_extra(
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout == "[]\n", result.stderr
     monkeypatch.setitem(sys.modules, "obstore.store", None)
-    with pytest.raises(MissingExtraError, match=r"needs obstore; .*pip install 'logitbank\[remote"):
-        Bank.open("s3://bucket/not-asked-for")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    for url, name in (("s3://bucket/not-asked-for", "obstore"), ("https://x.org/b", "huggingface")):
+        with pytest.raises(MissingExtraError, match=rf"needs {name}.*'logitbank\[remote"):
+            Bank.open(url)
 
 
 @pytest.mark.whole
@@ -579,7 +548,7 @@ def test_a_bank_at_a_url_is_pushed_on(bank: Bank, served: FileServer, tmp_path: 
     publish(bank, tmp_path)
     push(f"{served.url}/bank", tmp_path / "further", steps=[1])
     assert verify(Bank.open(tmp_path / "further")) == ()
-    assert (tmp_path / "further" / "index.json").exists()
+    assert (tmp_path / "further" / "index.json.gz").exists()
 
 
 def test_a_sealed_folder_keeps_its_seal_when_an_older_copy_is_pulled(
@@ -598,9 +567,7 @@ def test_places_that_are_not_known_are_no_folders(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    message = (
-        r"^(gs|abfs|az)://\S+ is no place of banks: give a folder, or a URL of https://, s3://"
-    )
+    message = r"^Unsupported location (gs|abfs|az)://\S+\. Use a folder, https://, s3:// or hf://"
     for call in (Bank.open, Bank.create, lambda to: push(bank.path, to), verify):
         with pytest.raises(UsageError, match=message):
             call(address)

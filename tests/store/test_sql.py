@@ -9,7 +9,7 @@ import pytest
 
 from logitbank.analysis.results.csv_text import without_formulas
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Bank, CheckpointId, Filter, View
+from logitbank.store import Bank, CheckpointId, Filter
 from tests.support.command import Call
 from tests.support.small_banks import QUERY_SET, logits, new_bank, prompt_table
 
@@ -61,7 +61,7 @@ def test_tables_join(bank: Bank) -> None:
 
 
 def test_a_view_answers_too(bank: Bank) -> None:
-    view = View.of(bank, Filter.identity(3), name="same")
+    view = bank.filtered(Filter.identity(3), name="same")
     query = "SELECT model, AVG(logprob) AS mean FROM scores GROUP BY model"
     (ours,), (theirs,) = (b.sql(query).collect().rows() for b in (view, bank))
     assert ours[0] == "same"

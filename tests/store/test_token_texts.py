@@ -10,7 +10,7 @@ import pytest
 from logitbank.errors import AbsentError, DamagedError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, merge, repair, shrink, verify
 from logitbank.store.format import index
-from logitbank.store.sharing.selection import chosen
+from logitbank.store.share.selection import chosen
 from tests.support.small_banks import (
     QUERY_SET,
     TEXTS,
@@ -139,7 +139,7 @@ def test_classes_of_a_head_have_no_text(bank: Bank) -> None:
 
 def test_texts_go_where_their_query_sets_go(bank: Bank, tmp_path: Path) -> None:
     bank.add_tokens(OTHER, token_table())  # of no query set
-    pushed = [path for path in chosen(bank, prompts=["parity"]) if path.startswith("tokens/")]
+    pushed = [path for path in chosen(bank.path, prompts=["parity"]) if path.startswith("tokens/")]
     assert len(pushed) == 2
     assert all(index.is_object(path) and TOKENIZER in path for path in pushed)
     merge(tmp_path / "all", without_tokens(tmp_path / "old").path, bank.path)
@@ -178,7 +178,7 @@ READERS: dict[str, Callable[[Bank], object]] = {
     "logprobs": lambda bank: bank.deposits()[0].logprobs(tokens=[" no"]),
     "scan": lambda bank: bank.scan("parity", token_text=True),
     "merge": lambda bank: merge(bank.path.with_name("m"), bank.path),
-    "push": chosen,
+    "push": lambda bank: chosen(bank.path),
 }
 
 

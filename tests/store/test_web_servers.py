@@ -14,8 +14,8 @@ import pytest
 from logitbank.errors import RemoteError
 from logitbank.store import Bank, CheckpointId
 from logitbank.store.files.objects import Digest
-from logitbank.store.remote.remote import Remote
-from logitbank.store.sharing.transfer import pull, push
+from logitbank.store.share.places import place_at
+from logitbank.store.share.push import pull, push
 from tests.support.file_server import FileServer
 from tests.support.small_banks import QUERY_SET, logits, new_bank
 
@@ -42,17 +42,10 @@ def read_all(bank: Bank) -> tuple[list[Any], np.ndarray]:
 
 
 def same_as_local(server: FileServer, tmp_path: Path) -> None:
-    there, here = read_all(Bank.open(f"{server.url}/bank")), read_all(Bank.open(tmp_path / "b"))
+    url = f"{server.url}/bank"
+    there, here = read_all(Bank.open(url, rows=True)), read_all(Bank.open(tmp_path / "b"))
     assert there[0] == here[0]
     np.testing.assert_array_equal(there[1], here[1])
-
-
-def test_a_bank_is_read_where_parts_at_the_end_cannot_be_asked_for(
-    server: FileServer, tmp_path: Path
-) -> None:
-    for status in (416, 501):
-        server.behave(suffix=status)
-        same_as_local(server, tmp_path)
 
 
 def test_a_bank_is_read_where_no_answer_has_a_length(server: FileServer, tmp_path: Path) -> None:
@@ -67,29 +60,15 @@ def test_a_bank_is_read_where_a_server_compresses_unless_told_not_to(
     same_as_local(server, tmp_path)
 
 
-def test_a_server_that_always_compresses_gives_whole_objects(
+def test_a_server_that_always_compresses_gives_the_same_objects(
     server: FileServer, tmp_path: Path
 ) -> None:
     server.behave(packed="always")
-    there = Bank.open(f"{server.url}/bank")
-    assert (
-        there.deposits()[0].logsumexp().tobytes()
-        == Bank.open(tmp_path / "b").deposits()[0].logsumexp().tobytes()
-    )
-    with pytest.raises(RemoteError, match=r"parts of objects cannot be read in place; .*pull URL"):
-        there.deposits()[0].logprobs([7])
+    same_as_local(server, tmp_path)
     pull(f"{server.url}/bank", tmp_path / "pulled")
     mine, theirs = read_all(Bank.open(tmp_path / "pulled")), read_all(Bank.open(tmp_path / "b"))
     assert mine[0] == theirs[0]
     np.testing.assert_array_equal(mine[1], theirs[1])
-
-
-def test_rows_are_read_in_place_when_a_limit_allows(server: FileServer, tmp_path: Path) -> None:
-    there = Bank.open(f"{server.url}/bank").deposits()[0]
-    server.behave(limited=2, limit={"Retry-After": "1"})
-    rows = there.logprobs([7, 2])
-    np.testing.assert_array_equal(rows, Bank.open(tmp_path / "b").deposits()[0].logprobs([7, 2]))
-    assert [sent.status for sent in server.log()][:2] == [429, 429]
 
 
 @pytest.mark.parametrize("how", [{"chunked": True}, {"packed": "always"}, {"packed": "heeding"}])
@@ -99,14 +78,14 @@ def test_an_interrupted_download_goes_on_or_begins_anew(
     server.behave(**how)
     expected = Digest(hashlib.sha256(LARGE).hexdigest(), len(LARGE))
     (tmp_path / ".x.part").write_bytes(LARGE[:1000])
-    Remote.at(server.url).download("large", expected, tmp_path / "x")
+    place_at(server.url).download("large", expected, tmp_path / "x")
     assert (tmp_path / "x").read_bytes() == LARGE
 
 
 def test_what_is_packed_is_not_unpacked_beyond_its_limit(server: FileServer) -> None:
     server.behave(packed="always")
     with pytest.raises(RemoteError, match=r"large is larger than 1,000 bytes; refused"):
-        Remote.at(server.url).read("large", limit=1000)
+        place_at(server.url).read("large", limit=1000)
 
 
 @pytest.mark.whole
@@ -124,7 +103,7 @@ def test_a_server_that_asks_to_wait_is_asked_again_only_then(
 def test_a_date_to_wait_for_is_waited_for(server: FileServer) -> None:
     at = datetime.now(UTC) + timedelta(seconds=3)
     server.behave(limited=2, limit={"Retry-After": format_datetime(at, usegmt=True)})
-    answer = Remote.at(server.url).read("bank/zarr.json", limit=10_000)
+    answer = place_at(server.url).read("bank/zarr.json", limit=10_000)
     assert answer is not None
     assert datetime.now(UTC) >= at.replace(microsecond=0)
 
@@ -135,15 +114,15 @@ def test_a_server_that_asks_to_wait_for_long_is_not_waited_for(server: FileServe
     with pytest.raises(
         RemoteError, match=r"it asks to wait 86,400 s, and at most 300 s are waited"
     ):
-        Remote.at(server.url).read("bank/zarr.json", limit=10_000)
+        place_at(server.url).read("bank/zarr.json", limit=10_000)
     assert time.monotonic() - start < 30
 
 
 @pytest.mark.whole
 def test_a_limit_that_names_no_time_is_tried_a_few_times(server: FileServer) -> None:
     server.behave(limited=3)
-    assert Remote.at(server.url).read("bank/zarr.json", limit=10_000) is not None
+    assert place_at(server.url).read("bank/zarr.json", limit=10_000) is not None
     server.behave(limited=99)
     with pytest.raises(RemoteError, match=r"answers wrongly \(429 Too Many Requests\)"):
-        Remote.at(server.url).read("bank/zarr.json", limit=10_000)
-    assert len(server.log()) == 6
+        place_at(server.url).read("bank/zarr.json", limit=10_000)
+    assert len(server.log()) == 5

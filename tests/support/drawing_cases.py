@@ -17,9 +17,7 @@ from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuat
 from logitbank.analysis.families.lambada.study import lambada
 from logitbank.analysis.families.layers.metric import CHECKPOINTS as LAYER_CHECKPOINTS
 from logitbank.analysis.families.layers.metric import LAYERS, SETTLED, Layers
-from logitbank.analysis.families.options.curves import CHECKPOINTS, CURVES
-from logitbank.analysis.families.options.metric import OptionScores
-from logitbank.analysis.families.options.shares import ANSWERS, SHARES
+from logitbank.analysis.families.options.metric import ANSWERS, SHARES, OptionScores
 from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset_metric
 from logitbank.analysis.families.stereotype.study import stereotype
 from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff_metric
@@ -104,7 +102,7 @@ def exchange(*, model: str = "m", **options: Any) -> TradeOff:
 
 
 def options(*, single: bool = False, model: str = "m") -> OptionScores:
-    head = {"model": model, "run": "main", "step": [0, 8, None], "prompt_set": "mine"}
+    head = {"model": model, "run": "main", "step": [0, 8, None]}
     shares = pl.concat(
         pl.DataFrame(
             {**head, "option": name, "prompts": 2, "sentences": 2,
@@ -120,11 +118,7 @@ def options(*, single: bool = False, model: str = "m") -> OptionScores:
          "high": [0.6, 0.9, 1.0], "tied": 0, "missing": 0},
         schema=ANSWERS,
     )  # fmt: skip
-    about = pl.DataFrame(
-        {**head, "prompts": 2, "missing": 0, "answered": 2, "full_rows": False}, schema=CHECKPOINTS
-    )
-    curves = pl.DataFrame(schema=CURVES)
-    return OptionScores(shares, answers.clear() if single else answers, curves, about)
+    return OptionScores(shares, answers.clear() if single else answers)
 
 
 def layered(*, model: str = "m") -> Layers:

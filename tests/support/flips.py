@@ -16,18 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.errors import LogitbankError
-from logitbank.store import Bank, Filter, OptionTokens, Readable, rescore, verify
+from logitbank.store import Bank, Filter, OptionTokens, rescore, verify
 from logitbank.store.care import run_logs
 from logitbank.store.read.provenance import provenance_document
-from logitbank.store.sharing.transfer import push
+from logitbank.store.share.push import push
 from tests.support.file_server import FileServer
 from tests.support.run_lines import run_lines
 from tests.support.small_banks import TOKENIZER, block_data, new_bank, spec, token_table
 
 KINDS = {
-    "listing of the cache": r"\.remote\.json",
-    "index": r"index\.json",
-    "compressed index": r"index\.json\.gz",
+    "source of the copy": r"\.source\.json",
+    "index": r"index\.json\.gz",
     "bank's zarr.json": r"zarr\.json",
     "group's zarr.json": r"[^/]+(/[^/]+){0,2}/zarr\.json",
     "deposit's zarr.json": r".*/q-\w+/zarr\.json",
@@ -129,7 +128,7 @@ class Places:
         found: dict[str, list[Path]] = {}
         for file in sorted(p for p in root.rglob("*") if p.is_file() and p.stat().st_size):
             path = file.relative_to(root).as_posix()
-            if path.endswith(".lock") or path in ("README.md", "index.html"):  # for people alone
+            if path.endswith(".lock") or path == "README.md":  # for people alone
                 continue
             (kind,) = (kind for kind, name in KINDS.items() if re.fullmatch(name, path))
             found.setdefault(kind, []).append(file)
@@ -140,7 +139,7 @@ class Places:
         if place == "filtered":
             filtered = Bank.open(self.bank).filtered(Filter.ones(2), name="filtered")
             return _of_scores(filtered) | _of_rows(filtered)
-        bank = Bank.open(self.bank if place == "bank" else self.url)
+        bank = Bank.open(self.bank if place == "bank" else self.url, rows=True)
         answers = _of_tables(bank) | _of_scores(bank) | _of_rows(bank)
         if place == "bank":
             answers["log"] = lambda: run_lines(self.bank / LOG)
@@ -163,7 +162,7 @@ def _of_tables(bank: Bank) -> Answers:
     }
 
 
-def _of_scores(bank: Readable) -> Answers:
+def _of_scores(bank: Bank) -> Answers:
     key = ("step", "row", "token")
     last = "SELECT step, logprob FROM scores WHERE prompt_id = 'p9' ORDER BY step, logprob"
     return {
@@ -177,7 +176,7 @@ def _of_scores(bank: Readable) -> Answers:
     }
 
 
-def _of_rows(bank: Readable) -> Answers:
+def _of_rows(bank: Bank) -> Answers:
     def rows(which: list[int], tokens: list[int] | None = None) -> Callable[[], object]:
         return lambda: [
             d.logprobs([row for row in which if row < d.rows_committed], tokens).tobytes()

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 import logitbank
-from logitbank.store import Bank, Filter, Readable, View
+from logitbank.store import Bank, Filter
 from tests.support.evaluation_banks import add_winobias
 
 
-def view(bank: Readable) -> View:
+def view(bank: Bank) -> Bank:
     values = np.random.default_rng(3)
-    return View.of(bank, Filter(values.normal(size=(4, 4)) / 4, values.normal(size=4), "keep_tail"))
+    return bank.filtered(Filter(values.normal(size=(4, 4)) / 4, values.normal(size=4), "keep_tail"))
 
 
 def highest(rows: np.ndarray) -> np.ndarray:
@@ -36,6 +36,7 @@ KEY = ["step", "prompt_id", "option"]
 ANSWERS: dict[str, Callable[[Bank], Any]] = {
     "fairness": lambda bank: study(logitbank.fairness(bank, bootstrap=50)),
     "fairness of a view": lambda bank: study(logitbank.fairness(view(bank), bootstrap=50)),
+    "curves": lambda bank: study(logitbank.curves(bank)),
     "options": lambda bank: study(logitbank.options(bank)),
     "full rows": lambda bank: [values.tolist() for _, values in logitbank.map_rows(bank, highest)],
     "scan": lambda bank: bank.scan("winobias").collect().sort(KEY).hash_rows().to_list(),

@@ -10,11 +10,11 @@ from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.stats.shares import if_enough
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 
 def crows_pairs_gap(
-    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, bootstrap: int
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, bootstrap: int
 ) -> pl.DataFrame:
     """`crows_pairs_curve` of banks."""
     frame, pieces = frame_of(banks, prompts, models), expected_pieces(banks, prompts)

@@ -34,7 +34,7 @@ def crows_pairs(
     LogitbankError
         A bank or prompt set that is not there, or what `crows_pairs_metric` refuses.
     """
-    opened = open_banks(banks)
+    opened = open_banks(banks, models=models, prompts=prompts)
     frame = frame_of(opened, prompts, models)
     result = crows_pairs_metric(frame, expected=expected_pieces(opened, prompts))
     if save_results is not None:

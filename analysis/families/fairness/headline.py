@@ -18,7 +18,7 @@ from logitbank.analysis.frames.pieces import together
 from logitbank.analysis.frames.shared import Wanted, made_of, shared_frames
 from logitbank.analysis.frames.sources import bank_frames, frame_of
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 GAP = "fairness gap"
 
@@ -42,7 +42,7 @@ def fairness_headline(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) ->
 
 
 def fairness_gap(
-    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, bootstrap: int
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, bootstrap: int
 ) -> pl.DataFrame:
     """`fairness_curve` of banks, which is that of the study where a report has read both."""
     frames = shared_frames(prompts) or frame_of(banks, prompts, models)
@@ -53,7 +53,7 @@ def fairness_gap(
 
 
 def wanted_gap(
-    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, bootstrap: int
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, bootstrap: int
 ) -> list[Wanted]:
     """What a report's other studies of the prompts are to make for `fairness_gap`."""
     frames = shared_frames(prompts) or bank_frames(banks, prompts, models, coded=CODED)

@@ -77,7 +77,7 @@ def _changed(result: Fairness, change: Row, gap: pl.DataFrame) -> Message:
             checkpoint_number(result.checkpoints),
         ],
         series=(change["model"], change["run"]),
-        certain=True,
+        change_point=True,
     )
 
 

@@ -13,7 +13,7 @@ KEYS = ["model", "run", "verb", "plateau"]
 
 
 def fluctuation_message(result: Fluctuation) -> Message | None:
-    """Of the plateau whose median profession wanders most; never certain, as a CV has no interval.
+    """Of the plateau whose median profession wanders most; a CV has no interval.
 
     None where no profession has all of its scores in a plateau.
     """
@@ -39,7 +39,6 @@ def fluctuation_message(result: Fluctuation) -> Message | None:
             checkpoint_number(result.checkpoints),
         ],
         series=(row["model"], row["run"], *(said(key, row[key]) for key in KEYS[2:])),
-        certain=False,
     )
 
 

@@ -24,7 +24,7 @@ from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.analysis.frames.sources import PIECES, chosen_prompts, held_models
 from logitbank.analysis.frames.table_files import is_table_path, read_table
 from logitbank.errors import UsageError
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 COLUMNS = ("verb", "occupation", "prior")
 PROMPTS = having(*COLUMNS)
@@ -41,7 +41,7 @@ class Scores(NamedTuple):
     expected: pl.DataFrame | None
     """What the models of the banks were asked: model, verb, occupation, prior; None without
     banks."""
-    banks: Sequence[Readable]
+    banks: Sequence[Bank]
     prompts: str
     """The prompt set that was read of the banks."""
     files: Sequence[pl.DataFrame]

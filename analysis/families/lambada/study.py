@@ -53,7 +53,7 @@ def lambada(
         A bank or prompt set that is not there, what `lambada_metric` refuses, or results to save
         that are partial.
     """
-    opened = open_banks(banks)
+    opened = open_banks(banks, models=models, prompts=prompts)
     frame = shared_frames(prompts) or frame_of(opened, prompts, models)
     result = lambada_metric(frame, expected=expected_pieces(opened, prompts))
     if save_results is not None:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from logitbank.analysis.families.options.score import asked
+from logitbank.analysis.families.options.conditions import asked
 from logitbank.analysis.prompts.layout import Codes, PromptLayout, layout
 from logitbank.analysis.prompts.scores import PromptScores
 

@@ -45,7 +45,6 @@ def layers_message(result: Layers) -> Message | None:
             checkpoint_number(result.checkpoints),
         ],
         series=(last["model"], last["run"]),
-        certain=False,
     )
 
 

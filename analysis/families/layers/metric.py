@@ -12,7 +12,7 @@ from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.pieces import together
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.shares import with_wilson
-from logitbank.store import Deposit, Readable
+from logitbank.store import Bank, Deposit
 from logitbank.store.deposits.lens import lens_at
 
 LAYERS = pl.Schema(
@@ -55,7 +55,7 @@ class Layers(Result):
 
 
 def layers_metric(
-    bank: Readable,
+    bank: Bank,
     prompts: Sequence[str],
     *,
     models: Collection[str] | None = None,
@@ -123,7 +123,7 @@ def layers_metric(
 
 
 def _series(
-    bank: Readable, prompts: str, models: Collection[str] | None
+    bank: Bank, prompts: str, models: Collection[str] | None
 ) -> dict[tuple[str, str], dict[int | None, list[Deposit]]]:
     """Deposits that keep layers, by model and run, and by step, the release last."""
     series: dict[tuple[str, str], dict[int | None, list[Deposit]]] = {}

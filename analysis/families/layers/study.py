@@ -11,14 +11,14 @@ from logitbank.analysis.drawing.paper import PALETTE, PAPER, Paper, shortened
 from logitbank.analysis.drawing.sheet import Axis, Names, Panel, Sheet
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.layers.metric import Layers, layers_metric
-from logitbank.analysis.families.options.findings import INTERVALS
+from logitbank.analysis.families.options.metric import INTERVALS
 from logitbank.analysis.frames.pieces import CHECKPOINT
 from logitbank.analysis.frames.sources import check_there
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Row, Summary, by_run, missing_sentences
 from logitbank.errors import AbsentError, KeepLevelError
-from logitbank.store import Readable, open_bank
+from logitbank.store import Bank, open_bank
 from logitbank.wording import counted, number, step_name
 
 CAUTIONS = (
@@ -41,7 +41,7 @@ LINES = len(PALETTE)
 
 
 def layers(
-    bank: str | Path | Readable,
+    bank: str | Path | Bank,
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
@@ -69,7 +69,7 @@ def layers(
     LogitbankError
         As `layers_metric`.
     """
-    opened = open_bank(bank)
+    opened = open_bank(bank, models=models, prompts=prompts, rows=True)
     names = opened.prompt_sets if prompts is None else list(prompts)
     check_there(opened, names, models)
     result = layers_metric(opened, names, models=models, several_tokens=several_tokens)
@@ -96,7 +96,7 @@ def layers(
     )
 
 
-def keeps_layers(bank: Readable) -> bool:
+def keeps_layers(bank: Bank) -> bool:
     """Whether a checkpoint of a bank keeps states of layers."""
     return any(deposit.layers for deposit in bank.deposits())
 

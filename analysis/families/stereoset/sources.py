@@ -15,7 +15,7 @@ from logitbank.analysis.families.stereoset.scores import CANDIDATES, KEYS, Rule,
 from logitbank.analysis.family import beginning
 from logitbank.analysis.frames.sources import no_prompts, own_names
 from logitbank.errors import AbsentError, BankError, UsageError
-from logitbank.store import Readable
+from logitbank.store import Bank
 from logitbank.store.tables.prompt_tables import query_sets_of
 
 PROMPTS = beginning("stereoset")
@@ -24,7 +24,7 @@ AT_ONCE = 8
 
 
 def bank_candidates(
-    bank: Readable,
+    bank: Bank,
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
@@ -37,7 +37,7 @@ def bank_candidates(
 
 
 def candidate_batches(
-    bank: Readable,
+    bank: Bank,
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
@@ -88,7 +88,7 @@ def candidate_batches(
         yield concat_candidates(parts)
 
 
-def _prompt_sets(bank: Readable, prompts: Sequence[str] | None) -> list[str]:
+def _prompt_sets(bank: Bank, prompts: Sequence[str] | None) -> list[str]:
     available = bank.prompt_sets
     names = own_names(PROMPTS, [bank]) if prompts is None else list(prompts)
     absent = [name for name in names if name not in available]

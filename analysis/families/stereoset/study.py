@@ -21,7 +21,7 @@ from logitbank.analysis.frames.sources import own_names, step_given
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
-from logitbank.store import Readable
+from logitbank.store import Bank
 from logitbank.store.steps import listed
 
 
@@ -112,7 +112,7 @@ def stereoset(
     )
 
 
-def _say_what_there_is(banks: Sequence[Readable]) -> None:
+def _say_what_there_is(banks: Sequence[Bank]) -> None:
     info = pl.concat([bank.info() for bank in banks]).sort("model", "step", nulls_last=True)
     available = [
         f"{model} at {listed(steps)}"

@@ -10,18 +10,18 @@ from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.stats.shares import if_enough
 from logitbank.errors import UsageError
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 
 def stereotype_gap(
-    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, bootstrap: int
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, bootstrap: int
 ) -> pl.DataFrame:
     """`stereotype_curve` of what pronouns banks give occupations."""
     return stereotype_curve(frame_of(banks, prompts, models))
 
 
 def sa_gender_gap(
-    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, bootstrap: int
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, bootstrap: int
 ) -> pl.DataFrame:
     """`stereotype_curve` of what genders banks give occupations."""
     return stereotype_curve(None, frame_of(banks, prompts, models))

@@ -25,7 +25,7 @@ from logitbank.analysis.frames.sources import frame_if_scored, frame_of
 from logitbank.analysis.harness import Export, save_exports
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 WINOBIAS = "winobias"
 
@@ -82,14 +82,14 @@ def stereotype(
 
 
 def winobias_frames(
-    banks: Sequence[Readable], winobias: str, models: Sequence[str] | None
+    banks: Sequence[Bank], winobias: str, models: Sequence[str] | None
 ) -> Sequence[pl.LazyFrame] | None:
     """What `sa_gender` is made of; None where no bank has the prompt set."""
     return frame_if_scored(banks, winobias, models, rows=ROWS, coded=(*CODED, *COLUMNS))
 
 
 def wanted_of_winobias(
-    banks: Sequence[Readable], prompts: Sequence[str], models: Sequence[str] | None, _: int
+    banks: Sequence[Bank], prompts: Sequence[str], models: Sequence[str] | None, _: int
 ) -> list[Wanted]:
     """What a report's other studies of WinoBias are to make for this one as they read it."""
     if WINOBIAS not in prompts:

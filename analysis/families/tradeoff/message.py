@@ -37,13 +37,11 @@ def tradeoff_message(result: TradeOff) -> Message | None:
 
 
 def _message(result: TradeOff, row: Row, sentence: str, numbers: list[KeyNumber]) -> Message:
-    """Never certain: checkpoints were chosen for their numbers, here or by who asks."""
     return Message(
         sentence=sentence,
         figure="tradeoff_front",
         numbers=[*numbers, checkpoint_number(result.tradeoff)],
         series=(row["model"], row["run"]),
-        certain=False,
     )
 
 

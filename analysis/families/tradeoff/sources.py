@@ -20,7 +20,7 @@ from logitbank.analysis.harness import NEW_NAMES, read_harness
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, bootstrap_means, cluster_counts
 from logitbank.analysis.stats.significance import mean_present
 from logitbank.errors import UsageError
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 LAMBADA_METRICS = ("acc", "perplexity")
 
@@ -65,7 +65,7 @@ def lambada_curve(
 
 
 def wanted_examples(
-    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None
 ) -> list[Wanted]:
     """What a report's other studies of LAMBADA are to make for `lambada_curve` of its accuracy."""
     column = "correct"

@@ -26,7 +26,7 @@ from logitbank.analysis.frames.table_files import SUFFIXES, is_table_path
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import UsageError
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 TASK = "lambada_openai"
 METRIC_NAMES = {"acc": "accuracy", "ppl": "perplexity"}
@@ -198,7 +198,7 @@ def own_prompts(columns: Columns) -> list[tuple[str, ...]]:
 
 
 def wanted_sides(
-    banks: Sequence[Readable],
+    banks: Sequence[Bank],
     prompts: Sequence[str],
     models: Sequence[str] | None,
     bootstrap: int,

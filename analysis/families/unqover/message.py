@@ -48,7 +48,6 @@ def unqover_message(result: Unqover) -> Message | None:
         figure=name_among("ranked_subjects", row["category"], categories),
         numbers=[*_counted(row), _favoured(ranked), _intensity(row), checkpoint_number(of_all)],
         series=(row["model"], row["run"]),
-        certain=False,
     )
 
 

@@ -16,7 +16,7 @@ from logitbank.analysis.frames.sources import no_model, no_prompts, own_names
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import AbsentError, BankError
-from logitbank.store import Readable
+from logitbank.store import Bank
 
 PROMPTS = beginning("unqover-")
 ROWS = 100_000
@@ -53,7 +53,7 @@ def unqover(
     LogitbankError
         A bank, prompt set or model that is not there, or what `unqover_metric` refuses.
     """
-    opened = open_banks(banks)
+    opened = open_banks(banks, models=models)
     frames = _frames(opened, prompts, models)
     names = _prompt_sets(opened, prompts)
     result = unqover_metric(
@@ -77,14 +77,14 @@ def unqover(
     )
 
 
-def expected_instances(banks: Sequence[Readable], names: Sequence[str]) -> pl.DataFrame:
+def expected_instances(banks: Sequence[Bank], names: Sequence[str]) -> pl.DataFrame:
     """The instances that each model was asked in several prompt sets, for `unqover_metric`."""
     parts = [expected_rows(banks, name, ASKED).cast(pl.String) for name in names]
     return pl.concat(parts).unique(["model", "category", "instance"], keep="first")
 
 
 def _frames(
-    banks: Sequence[Readable], prompts: Sequence[str] | None, models: Sequence[str] | None
+    banks: Sequence[Bank], prompts: Sequence[str] | None, models: Sequence[str] | None
 ) -> list[pl.LazyFrame]:
     """Scans of the prompt sets, in batches; a set without a score of any model is left out.
 
@@ -108,7 +108,7 @@ def _frames(
     return frames
 
 
-def _prompt_sets(banks: Sequence[Readable], prompts: Sequence[str] | None) -> list[str]:
+def _prompt_sets(banks: Sequence[Bank], prompts: Sequence[str] | None) -> list[str]:
     available = {name for bank in banks for name in bank.prompt_sets}
     names = own_names(PROMPTS, banks) if prompts is None else list(prompts)
     absent = [name for name in names if name not in available]
@@ -118,7 +118,7 @@ def _prompt_sets(banks: Sequence[Readable], prompts: Sequence[str] | None) -> li
     return names
 
 
-def _models(bank: Readable, prompts: str) -> set[str]:
+def _models(bank: Bank, prompts: str) -> set[str]:
     """Models with a deposit of a prompt set, if there is one."""
     if prompts not in bank.prompt_sets:
         return set()

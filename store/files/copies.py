@@ -1,0 +1,65 @@
+"""The folder that keeps local copies of banks at URLs, and which URL a copy belongs to."""
+
+import json
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from logitbank.errors import UsageError
+from logitbank.store.files.objects import digest_of
+
+SOURCE = ".source.json"
+"""Name of the file in a copy that contains its URL. It means nothing outside the cache folder."""
+
+
+def cache_folder() -> Path:
+    """`LOGITBANK_CACHE`, or the user's cache folder of this platform."""
+    if given := os.environ.get("LOGITBANK_CACHE"):
+        return Path(given).absolute()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "logitbank" / "banks"
+    xdg = os.environ.get("XDG_CACHE_HOME")
+    return Path(xdg or Path.home() / ".cache") / "logitbank" / "banks"
+
+
+def copy_folder(url: str) -> Path:
+    """Folder of the copy of the bank at a URL."""
+    return cache_folder() / digest_of(url.encode()).sha256[:16]
+
+
+def url_of_copy(path: Path | str) -> str | None:
+    """URL of the bank whose copy contains this path; None for other paths."""
+    cache = cache_folder()
+    if not str(path).startswith(f"{cache}{os.sep}"):
+        return None
+    root = cache / Path(path).relative_to(cache).parts[0]
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return str(json.loads((root / SOURCE).read_text())["url"])
+    return None
+
+
+def require_folder(path: Path) -> None:
+    """Refuse to write into the copy of a bank at a URL, and to look for damage in a part of one.
+
+    Raises
+    ------
+    UsageError
+        The path is in one.
+    """
+    if (url := url_of_copy(path)) is not None:
+        raise UsageError(
+            f"{url} can only be read; run `logitbank pull {url} FOLDER` and work on the folder"
+        )
+
+
+def missing_advice(path: Path | str, otherwise: str) -> str:
+    """What to do about a missing object: copy more if it is in a copy, or `otherwise`."""
+    url = url_of_copy(path)
+    if url is None:
+        return otherwise
+    more = ", rows=True" if not str(path).endswith(".parquet") else ""
+    return (
+        f"the local copy of {url} does not contain it. Open the bank with its model, step and"
+        f" prompt set: logitbank.open({url!r}, models=…, steps=…, prompts=…{more})"
+    )

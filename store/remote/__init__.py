@@ -1,1 +1,0 @@
-"""Banks at a URL: reading, caching."""

@@ -1,0 +1,1 @@
+"""Publish banks to where others read them, and copy them from there."""

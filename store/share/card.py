@@ -1,0 +1,150 @@
+"""The README.md of a published bank: title, license, citation, content, how to open it. Pure."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from logitbank.store.format.index import Objects, deposit_of
+from logitbank.store.format.schema import Keep
+
+CARD = "README.md"
+UNKNOWN = "https://…"
+"""Stands for the address of a folder, which is unknown when the card is written."""
+MARK = "<!-- Written by logitbank, which writes it again until this line is removed. -->"
+_WHAT = (
+    "A bank of `logitbank`: logits, ranks and log-sum-exp of language model checkpoints on prompts,"
+    " in Zarr v3 and Parquet."
+)
+_SERIES = ("Model", "Run", "Checkpoints", "Steps", "Keep", "Dtype")
+_MADE = ("engine", "engine_version", "logitbank_version", "compute_dtype", "device")
+_PROMPTS = re.compile(r"prompts/(.+)-[0-9a-f]{12}\.parquet")
+_LICENSES = {
+    *("apache-2.0", "mit", "bsd-3-clause", "unlicense", "gpl-3.0", "cc0-1.0", "pddl", "odbl"),
+    *("odc-by", "cc-by-3.0", "cc-by-sa-3.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0"),
+    *("cc-by-nc-sa-4.0", "cc-by-nc-nd-4.0", "openrail"),
+}
+"""Licenses that the Hub has an identifier for."""
+
+
+def card(objects: Objects, *, url: str, name: str = "") -> str:
+    """The card of a bank; `name`, or the end of `url`, replaces a missing title."""
+    about = _attributes(objects["zarr.json"].text)
+    title = _line(about.get("title")) or name or url.rpartition("/")[2]
+    license_ = _line(about.get("licence"))
+    deposits = [
+        _attributes(value.text)
+        for path, value in sorted(objects.items())
+        if (folder := deposit_of(path)) and path == f"{folder}/zarr.json"
+    ]
+    prompts = {
+        unquote(match[1]): path for path in sorted(objects) if (match := _PROMPTS.fullmatch(path))
+    }
+    size = sum(value.digest.bytes for value in objects.values())
+    lines = [
+        *_front_matter(title, license_, prompts, objects),
+        MARK,
+        "",
+        f"# {_escaped(title)}",
+        "",
+        _WHAT,
+        "",
+        *([f"Replace {UNKNOWN} with the address of this folder:", ""] if url == UNKNOWN else []),
+        "```console",
+        "$ pip install '.[remote]'  # in a clone of logitbank",
+        f"$ logitbank info {url}",
+        f"$ logitbank pull {url} bank.zarr",
+        "```",
+        "",
+        "```python",
+        "import logitbank",
+        "",
+        f"bank = logitbank.open({_quoted(url)})",
+        *(f"scores = bank.scan({_quoted(prompt_set)})" for prompt_set in [*prompts][:1]),
+        "```",
+        "",
+        f"| {' | '.join(_SERIES)} |",
+        f"|{'---|' * len(_SERIES)}",
+        *(f"| {' | '.join(map(_escaped, row))} |" for row in _rows(deposits)),
+        "",
+        f"Prompt sets: {', '.join(map(_escaped, prompts)) or 'none'}."
+        f" {len(objects):,} objects, {size:,} bytes.",
+        "",
+    ]
+    if made := _made(deposits):
+        lines += [f"Made with {_escaped(made)}. Each deposit's `zarr.json` has the rest.", ""]
+    if license_:
+        lines += [f"License of the data: {_escaped(license_)}.", ""]
+    if citation := str(about.get("citation") or "").strip():
+        lines += ["Please cite:", "", *(f"    {text}" for text in citation.splitlines()), ""]
+    return "\n".join(lines)
+
+
+def _front_matter(
+    title: str, license_: str, prompts: Mapping[str, str], objects: Objects
+) -> Iterable[str]:
+    """The YAML that the Hub reads; its viewer shows prompts and scores as tables."""
+    yield from ("---", f"pretty_name: {json.dumps(title)}")
+    if license_.lower() in _LICENSES:
+        yield f"license: {license_.lower()}"
+    elif license_:
+        yield from ("license: other", f"license_name: {json.dumps(license_)}")
+    tables = {f"prompts-{re.sub(r'[^A-Za-z0-9._-]', '_', n)}": p for n, p in prompts.items()}
+    if any(path.endswith("/scores/all.parquet") for path in objects):
+        tables["scores"] = "*/*/*/*/scores/all.parquet"
+    if tables:
+        yield "configs:"
+    for name, files in tables.items():
+        yield from (f"- config_name: {json.dumps(name)}", f"  data_files: {json.dumps(files)}")
+    yield from ("tags:", "- logitbank", "- logits", "- training-dynamics", "---", "")
+
+
+def _rows(deposits: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, ...]]:
+    """One row for each model, run and keep level; columns `_SERIES`."""
+    series: dict[tuple[str, ...], set[Any]] = {}
+    for attributes in deposits:
+        level = str(Keep(attributes.get("keep"), attributes.get("keep_k")))  # type: ignore[arg-type]
+        key = (*(_line(attributes.get(name)) for name in ("model", "run")), level)
+        series.setdefault((*key, _line(attributes.get("dtype"))), set()).add(attributes.get("step"))
+    for (model, run, keep, dtype), steps in series.items():
+        numbers = sorted(step for step in steps if isinstance(step, int))
+        span = [f"{numbers[0]:,} to {numbers[-1]:,}"] if numbers else []
+        span += ["release"] if None in steps else []
+        yield (model, run, str(len(steps)), " and ".join(span), keep, dtype)
+
+
+def _made(deposits: Iterable[Mapping[str, Any]]) -> str:
+    """Engines, versions and dtypes; empty if no deposit names them."""
+    values_by_name: dict[str, set[str]] = {}
+    for attributes in deposits:
+        provenance = attributes.get("provenance")
+        for name in _MADE:
+            if isinstance(provenance, dict) and provenance.get(name) is not None:
+                values_by_name.setdefault(name, set()).add(_line(provenance[name]))
+    parts = (f"{name} {', '.join(sorted(values))}" for name, values in values_by_name.items())
+    return "; ".join(parts)
+
+
+def _attributes(text: str | None) -> dict[str, Any]:
+    try:
+        attributes = json.loads(text or "")["attributes"]["logitbank"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return attributes if isinstance(attributes, dict) else {}
+
+
+def _line(value: object) -> str:
+    """Text on one line; empty for None."""
+    return "" if value is None else " ".join(str(value).split())
+
+
+def _quoted(text: str) -> str:
+    """A Python string literal."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _escaped(text: str) -> str:
+    """Text that is neither Markdown nor HTML."""
+    safe = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|#])", r"\\\1", safe)

@@ -1,1 +1,0 @@
-"""Banks sent to where others read them, and fetched."""

@@ -1,0 +1,317 @@
+"""A bank through a filter, against distributions that are filtered whole."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logitbank.errors import KeepLevelError, UsageError
+from logitbank.store import Bank, CheckpointId, Keep, Query, QuerySet, shrink, verify
+from logitbank.store.deposits.entries import option_entries, top_entries
+from logitbank.store.filter import filtering
+from logitbank.store.filter import top as top_module
+from logitbank.store.filter.filtering import Listed, Scores, Sizes, filtered
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.top import top
+from tests.support.small_banks import (
+    QUERY_SET,
+    TOKENIZER,
+    block_data,
+    logits,
+    new_bank,
+    prompt_table,
+    spec,
+)
+
+pytestmark = pytest.mark.numerical
+
+VOCAB, ENTRIES, ASKED = 12, 10, (0, 3, 5, 9, 11)
+
+
+def drawn(k: int, mode: str, seed: int = 0, scale: float = 1.0) -> Filter:
+    random = np.random.default_rng(seed)
+    weight = np.eye(k) + scale * random.normal(size=(k, k))
+    return Filter(weight, scale * random.normal(size=k), mode)  # type: ignore[arg-type]
+
+
+def whole(row: np.ndarray, by: Filter) -> np.ndarray:
+    """Probabilities (v,) of a row of logits after the filter, as the paper defines them."""
+    p = np.exp(row - row.max()) / np.exp(row - row.max()).sum()
+    best = np.lexsort((np.arange(len(row)), -row))[: by.k]
+    z = by.weight @ row[best] + by.bias
+    share = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
+    out = np.zeros(len(row)) if by.mode == "truncate" else p.copy()
+    out[best] = share * (1.0 if by.mode == "truncate" else p[best].sum())
+    return out
+
+
+def case(rows: np.ndarray, k: int, listed: int) -> tuple[Listed, Scores]:
+    """What a bank holds of these rows: the highest entries, and some options."""
+    tops = [top_entries(row, listed, ENTRIES) for row in rows]
+    options = [option_entries(row, np.array(ASKED), ENTRIES) for row in rows]
+    sums = np.array([np.logaddexp.reduce(row.astype(np.float64)) for row in rows])
+    given_scores = Scores(
+        np.repeat(np.arange(len(rows)), len(ASKED)),
+        *(np.concatenate([getattr(o, name) for o in options]) for name in ("token", "logit")),
+        *(
+            np.concatenate([getattr(o, name) for o in options])
+            for name in ("rank", "ties", "padding_above", "padding_ties")
+        ),
+        np.ones(len(rows) * len(ASKED), np.bool_),
+    )
+    tokens, values = (np.stack([getattr(t, name) for t in tops]) for name in ("token", "logit"))
+    values = values.astype(np.float64)
+
+    def tail(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return tokens[queries, k:], values[queries, k:]
+
+    return (
+        Listed(tokens[:, :k], values[:, :k], sums, listed, tail),
+        given_scores._replace(logit=given_scores.logit.astype(np.float64)),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    k=st.integers(1, 5),
+    more=st.integers(0, 7),
+    mode=st.sampled_from(["truncate", "keep_tail"]),
+    scale=st.sampled_from([0.0, 0.3, 3.0]),
+    at_once=st.sampled_from([1, 3, 128]),
+)
+def test_scores_are_those_of_the_filtered_distribution(
+    seed: int, k: int, more: int, mode: str, scale: float, at_once: int
+) -> None:
+    rows = np.random.default_rng(seed).normal(size=(4, VOCAB)).astype(np.float32) * 2
+    by, (listed, scores) = drawn(k, mode, seed, scale), case(rows, k, k + more)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filtering, "AT_ONCE", at_once)
+        patch.setattr(filtering, "_CELLS", at_once)
+        found = filtered(listed, scores, by, Sizes(VOCAB, ENTRIES))
+    for i, (query, token) in enumerate(zip(found.query, found.token, strict=True)):
+        p = whole(rows[query].astype(np.float64), by)
+        with np.errstate(divide="ignore"):
+            want = np.log(p[token])
+        assert found.logit[i] - listed.logsumexp[query] == pytest.approx(want, abs=1e-5)
+        near = np.isclose(p, p[token], rtol=1e-6, atol=0)  # float32 logits came back as they were
+        above = (p > p[token]) & ~near
+        rank, ties = 1 + above.sum(), near.sum() - 1
+        if found.exact[i]:
+            assert (found.rank[i], found.ties[i]) == (rank, ties)
+            assert found.padding_above[i] == above[ENTRIES:].sum()
+            assert found.padding_ties[i] == near[ENTRIES:].sum() - (token >= ENTRIES)
+        else:
+            assert mode == "keep_tail"
+            assert found.rank[i] <= rank <= rank + ties <= found.rank[i] + found.ties[i]
+
+
+def test_everything_is_exact_where_the_whole_row_is_listed() -> None:
+    rows = np.random.default_rng(1).normal(size=(30, VOCAB)).astype(np.float32)
+    for mode in ("truncate", "keep_tail"):
+        listed, scores = case(rows, 4, VOCAB)
+        assert filtered(listed, scores, drawn(4, mode, 3, 2.0), Sizes(VOCAB, ENTRIES)).exact.all()
+
+
+def bank(path: Path, keep: str = "topk:4", *, model: str = "org/model") -> Bank:
+    made = new_bank(path) if not path.exists() else Bank.open(path)
+    for step in (0, 8):
+        checkpoint = CheckpointId(model, step=step)
+        made.deposit(logits(step), checkpoint=checkpoint, query_set=QUERY_SET.name, keep=keep)
+    return made
+
+
+def test_identity_with_the_tail_kept_changes_nothing(tmp_path: Path) -> None:
+    made = bank(tmp_path / "b")
+    view = made.filtered(Filter.identity(3), name="same")
+    key = ["step", "prompt_id", "option"]
+    ours, theirs = (b.scan("parity").sort(key).collect() for b in (view, made))
+    assert ours["model"].unique().to_list() == ["same"]
+    for column in ("rank", "ties", "padding_above", "padding_ties", "exact", "text", "run"):
+        assert ours[column].to_list() == theirs[column].to_list()
+    np.testing.assert_allclose(ours["logprob"], theirs["logprob"], atol=1e-6)
+
+
+def test_identity_changes_no_tie_and_makes_no_rank_a_bound(tmp_path: Path) -> None:
+    made = new_bank(tmp_path / "b")
+    rows = np.random.default_rng(0).integers(0, 3, size=(10, 6)).astype(np.float32)
+    made.deposit(rows, checkpoint=CheckpointId("m"), query_set=QUERY_SET.name, keep="topk:3")
+    view = made.filtered(Filter.identity(3))
+    ours, theirs = (b.deposits()[0].option_scores().collect() for b in (view, made))
+    assert theirs["ties"].sum() > 10
+    assert ours.equals(theirs.cast(dict(ours.schema)))
+
+
+@pytest.mark.parametrize("keep", ["full", "topk:4", "topk:6"])
+@pytest.mark.parametrize("mode", ["truncate", "keep_tail"])
+def test_a_scan_and_full_rows_agree_with_the_definition(
+    tmp_path: Path, keep: str, mode: str
+) -> None:
+    made, by = bank(tmp_path / "b", keep), drawn(3, mode)
+    view = made.filtered(by)
+    rows = view.scan("parity", steps=[8]).collect()
+    for row, token, logprob in rows.select("row", "token", "logprob").iter_rows():
+        want = whole(logits(8)[row].astype(np.float64), by)[token]
+        assert np.exp(logprob) == pytest.approx(want, abs=2e-4 if keep == "full" else 1e-6)
+    (deposit,) = view.deposits(CheckpointId(view.name, step=8))
+    top = deposit.scores().filter(pl.col("kind") == "top").collect()
+    assert len(top) == 30
+    if keep != "full":
+        return
+    expected = np.stack([whole(row.astype(np.float64), by) for row in logits(8)])
+    np.testing.assert_allclose(np.exp(deposit.logprobs()), expected, atol=2e-3)
+    part = deposit.logprobs([7, 2], [5, 0])
+    np.testing.assert_allclose(part, deposit.logprobs()[[7, 2]][:, [5, 0]])
+
+
+def test_full_rows_are_read_in_pieces_to_the_last_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = bank(tmp_path / "b", "full").filtered(drawn(3, "keep_tail", 4, 2.0))
+    key = ["step", "prompt_id", "option"]
+    whole_rows = view.scan("parity").sort(key).collect()
+    monkeypatch.setattr(filtering, "_CELLS", 4)
+    for module in (filtering, top_module):
+        monkeypatch.setattr(module, "AT_ONCE", 3)
+    monkeypatch.setattr(top_module, "_FEW", 2)
+    assert view.scan("parity").sort(key).collect().equals(whole_rows)
+    assert not whole_rows["exact"].any(), "rounded"
+
+
+def test_a_bank_filters_by_a_file_as_it_is_scanned(tmp_path: Path) -> None:
+    made, by = bank(tmp_path / "b"), drawn(3, "truncate")
+    by.save(tmp_path / "f.safetensors")
+    key = ("step", "prompt_id", "option")
+    expected = made.filtered(by).scan("parity").sort(key).collect()
+    assert (
+        made.scan("parity", filter=tmp_path / "f.safetensors").sort(key).collect().equals(expected)
+    )
+    assert made.filtered(by, name="filtered").info()["model"].to_list() == ["filtered", "filtered"]
+
+
+def test_views_are_not_written_into(tmp_path: Path) -> None:
+    view = bank(tmp_path / "b").filtered(drawn(3, "truncate"))
+    assert len({*view.deposits(), *view.deposits()}) == 2  # may be keys
+    for write in (
+        lambda: view.add_prompts("own", prompt_table()),
+        lambda: view.add_query_set(QUERY_SET),
+        lambda: view.begin(spec(7)),
+        view.rescore,
+    ):
+        with pytest.raises(UsageError, match="seen through a filter already"):
+            write()
+    with pytest.raises(UsageError, match="seen through a filter already"):
+        verify(view)
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    made = bank(tmp_path / "b", "topk:2")
+    by = drawn(3, "truncate")
+    with pytest.raises(KeepLevelError, match=r"lists 2 highest tokens.*3 are needed.*topk:64"):
+        made.filtered(by).scan("parity").collect()
+    other = Filter(by.weight, by.bias, "truncate", {"model": "bert"})
+    with pytest.raises(UsageError, match=r"made for bert, and .*b has org/model; train one"):
+        made.filtered(other)
+    other = Filter(by.weight, by.bias, "truncate", {"model": "org/model", "tokenizer": "00" * 32})
+    with pytest.raises(UsageError, match=r"made for org/model with another tokenizer than any"):
+        made.filtered(other)
+    made.filtered(Filter(by.weight, by.bias, about={"model": "org/model", "tokenizer": TOKENIZER}))
+    with pytest.raises(UsageError, match=r"'org/model' is a model of the bank; give the filt"):
+        made.filtered(by, name="org/model")
+    with pytest.raises(UsageError, match=r"has 6 outputs, and the 7 highest are needed; .* k ≤ 6"):
+        made.filtered(drawn(7, "truncate")).scan("parity").collect()
+    with pytest.raises(UsageError, match=r"'v' is seen through a filter already; use the bank .*b"):
+        made.filtered(by, name="v").filtered(by)
+    bank(tmp_path / "b", "topk:2", model="second")
+    with pytest.raises(UsageError, match=r"made for no one model, and .* has org/model, second"):
+        Bank.open(tmp_path / "b").filtered(by)
+
+
+@pytest.mark.parametrize("model", ["org/model", "m"])
+def test_each_column_may_be_read_alone(tmp_path: Path, model: str) -> None:
+    """`m` has a next-sentence head."""
+    made = next_sentence_bank(tmp_path / "n") if model == "m" else bank(tmp_path / "b")
+    view = made.filtered(drawn(3, "keep_tail"))
+    scores = view.deposits()[0].scores()
+    whole = scores.collect()
+    assert len(whole) == (2 if model == "m" else 50)
+    for name in whole.columns:
+        assert scores.select(name).collect()[name].to_list() == whole[name].to_list()
+    assert scores.select(pl.len()).collect().item() == len(whole)
+    top_only = scores.filter(pl.col("kind") == "top").select(pl.len()).collect().item()
+    assert top_only == (1 if model == "m" else 30)
+
+
+def test_sql_gives_the_logits_that_a_scan_gives(tmp_path: Path) -> None:
+    view = bank(tmp_path / "b").filtered(drawn(3, "keep_tail"))
+    scanned = view.scan("parity").select("logit").sort("logit").collect()
+    assert view.sql("SELECT logit FROM scores ORDER BY logit").collect().equals(scanned)
+
+
+def test_rows_and_tokens_may_be_asked_for_twice_or_not_at_all(tmp_path: Path) -> None:
+    (deposit, _) = bank(tmp_path / "b", "full").filtered(drawn(3, "truncate")).deposits()
+    whole = deposit.logprobs()
+    for tokens in ([4, 1, 4, 4], [], None):
+        for rows in ([2, 7, 2], [], None):
+            found = deposit.logprobs(rows, tokens)
+            want = whole if rows is None else whole[np.array(rows, int)]
+            want = want if tokens is None else want[:, np.array(tokens, int)]
+            np.testing.assert_array_equal(found, want)
+
+
+def test_a_view_of_an_unfinished_deposit_sees_what_is_committed_later(tmp_path: Path) -> None:
+    made, about = new_bank(tmp_path / "b"), spec()
+    with made.begin(about) as writer:
+        writer.write(0, block_data(about.layout, 0))
+        (deposit,) = made.filtered(drawn(3, "keep_tail")).deposits()
+        deposit.logprobs([1])
+        writer.write(1, block_data(about.layout, 1))
+        (fresh,) = made.filtered(drawn(3, "keep_tail")).deposits()
+        np.testing.assert_array_equal(deposit.logprobs([5, 1]), fresh.logprobs([5, 1]))
+
+
+def test_the_highest_of_equal_entries_are_those_of_the_lowest_tokens(tmp_path: Path) -> None:
+    made = new_bank(tmp_path / "b")
+    rows = np.random.default_rng(0).integers(0, 3, size=(10, 6)).astype(np.float32)
+    deposit = made.deposit(rows, checkpoint=CheckpointId("m"), query_set=QUERY_SET.name)
+    want = [np.lexsort((np.arange(6), -row))[:3].tolist() for row in rows]
+    assert top(deposit, 3).listed.tokens.tolist() == want
+
+
+def test_entries_of_a_shrunk_bank_are_known_by_token_where_ranks_are_bounds(tmp_path: Path) -> None:
+    """Logits so near one another that float16 makes many equal, whose stored ranks are bounds."""
+    made = new_bank(tmp_path / "b")
+    near = (np.random.default_rng(3).normal(size=(10, 6)) * 1e-3).astype(np.float32)
+    made.deposit(near, checkpoint=CheckpointId("m"), query_set=QUERY_SET.name, dtype="float16")
+    shrink(tmp_path / "b", tmp_path / "s", keep="topk:4")
+    view = Bank.open(tmp_path / "s").filtered(drawn(3, "keep_tail", 5, 2.0))
+    scores = view.deposits()[0].scores().collect()
+    options, best = (scores.filter(pl.col("kind") == kind) for kind in ("option", "top"))
+    both = options.join(best, on=["query", "token"])
+    assert len(both) > 5
+    np.testing.assert_allclose(both["logit"], both["logit_right"], atol=1e-3)
+    shared = options.join(best, on=["query", "token"], how="anti")
+    assert len(shared) + len(both) == 20
+    assert not scores["exact"].any()
+    here = Bank.open(tmp_path / "s").deposits()[0].option_scores().collect()
+    unmoved = shared.join(here, on=["query", "token"])
+    assert unmoved["logit"].to_list() == unmoved["logit_right"].to_list()
+
+
+def next_sentence_bank(path: Path) -> Bank:
+    made = Bank.create(path)
+    pairs = QuerySet(TOKENIZER, (Query((1, 2), 0, "next_sentence", (0, 1)),))
+    made.add_query_set(pairs)
+    made.add_prompts("nsp", prompt_table(pairs).with_columns(token=pl.lit(1, pl.Int32)).head(1))
+    values = np.array([[1.0, 2.0]], np.float32)
+    made.deposit(values, checkpoint=CheckpointId("m"), query_set=pairs.name, keep=Keep("options"))
+    return made
+
+
+def test_a_next_sentence_head_is_left_as_it_is(tmp_path: Path) -> None:
+    made = next_sentence_bank(tmp_path / "b")
+    ours, theirs = (b.scan("nsp").collect() for b in (made.filtered(drawn(3, "truncate")), made))
+    assert ours["logprob"].to_list() == theirs["logprob"].to_list()

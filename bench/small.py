@@ -52,7 +52,8 @@ def one_step_over_http(tmp: Path) -> Iterator[Figure]:
     cache = patch.dict(os.environ, {"LOGITBANK_CACHE": str(tmp / f"cache-{time.time_ns()}")})
     with cache, FileServer(tmp / "www") as server:
         start = time.perf_counter()
-        rows = Bank.open(f"{server.url}/bank").scan("nurses", steps=3).collect()
+        bank = Bank.open(f"{server.url}/bank", steps=3)
+        rows = bank.scan("nurses", steps=3).collect()
         seconds, sent = time.perf_counter() - start, server.log()
     assert len(rows) == 2 * PROMPTS
     name, requests = f"one step of {DEPOSITS:,} deposits at a URL, nothing in the cache", len(sent)

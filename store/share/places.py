@@ -115,6 +115,7 @@ class Place:
             while piece := file.read(_PIECE):
                 digest.update(piece)
                 size += len(piece)
+            is_resumed = size > 0
             if size < expected.bytes or size == 0:
                 with self.source.get(path, start=size) as answer:
                     assert answer is not None, "the request has no ETag"
@@ -129,6 +130,9 @@ class Place:
                             break
         if Digest(digest.hexdigest(), size) != expected:
             part.unlink()
+            if is_resumed:  # what was left there may be of another object
+                self.download(path, expected, to, say)
+                return
             raise RemoteError(
                 f"{url} does not hold the bytes that its bank lists for it: it was changed, or"
                 " damaged on the way. Run the same command again. If that does not help, ask its"

@@ -71,15 +71,18 @@ def test_a_server_that_always_compresses_gives_the_same_objects(
     np.testing.assert_array_equal(mine[1], theirs[1])
 
 
-@pytest.mark.parametrize("how", [{"chunked": True}, {"packed": "always"}, {"packed": "heeding"}])
+@pytest.mark.parametrize(
+    "how", [{}, {"chunked": True}, {"packed": "always"}, {"packed": "heeding"}]
+)
 def test_an_interrupted_download_goes_on_or_begins_anew(
     server: FileServer, tmp_path: Path, how: dict[str, Any]
 ) -> None:
     server.behave(**how)
     expected = Digest(hashlib.sha256(LARGE).hexdigest(), len(LARGE))
-    (tmp_path / ".x.part").write_bytes(LARGE[:1000])
-    place_at(server.url).download("large", expected, tmp_path / "x")
-    assert (tmp_path / "x").read_bytes() == LARGE
+    for left in (LARGE[:1000], b"of another object", bytes(len(LARGE)), bytes(len(LARGE) + 1)):
+        (tmp_path / ".x.part").write_bytes(left)
+        place_at(server.url).download("large", expected, tmp_path / "x")
+        assert (tmp_path / "x").read_bytes() == LARGE
 
 
 def test_what_is_packed_is_not_unpacked_beyond_its_limit(server: FileServer) -> None:

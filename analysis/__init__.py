@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.lambada.metric import Lambada as Lambada
     from logitbank.analysis.families.lambada.metric import lambada_examples as lambada_examples
     from logitbank.analysis.families.lambada.metric import lambada_metric as lambada_metric
-    from logitbank.analysis.families.layers.metric import Layers as Layers
-    from logitbank.analysis.families.layers.metric import layers_metric as layers_metric
     from logitbank.analysis.families.options.metric import OptionScores as OptionScores
     from logitbank.analysis.families.options.metric import option_scores as option_scores
     from logitbank.analysis.families.stereoset.files import read_predictions as read_predictions

@@ -77,8 +77,6 @@ class Family(Generic[R]):
     """What other studies of a report, which read the same, are to make for this one."""
     brief: Mapping[str, Sequence[str]]
     """The tables that people see on the screen, and which columns of them."""
-    needs: "Callable[[Bank], bool]" = lambda _: True
-    """Whether a bank keeps what its numbers are made of; a report asks, as it runs what it can."""
     headline: "Callable[[Sequence[pl.LazyFrame], pl.DataFrame], pl.DataFrame] | None" = None
     """Of scans of one prompt set, and how many pieces its prompts have: model, run, step, metric,
     group and value, for a comparison of banks. No rows where its columns are not the family's."""

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.fluctuation.study import fluctuation as fluctuation
     from logitbank.analysis.families.lambada.metric import Lambada as Lambada
     from logitbank.analysis.families.lambada.study import lambada as lambada
-    from logitbank.analysis.families.layers.metric import Layers as Layers
-    from logitbank.analysis.families.layers.study import layers as layers
     from logitbank.analysis.families.options.metric import OptionScores as OptionScores
     from logitbank.analysis.families.options.study import options as options
     from logitbank.analysis.families.stereoset.metric import StereoSet as StereoSet

@@ -41,7 +41,6 @@ CASES: dict[str, tuple[str, Case]] = {
     "analyze tradeoff": ("made up", lambda _: cases.exchange(give_up=3.0)),
     "debias compare": ("made up", lambda _: cases.compared(name="")),
     "debias search": ("made up", lambda _: cases.searched()),
-    "analyze layers": ("made up", lambda _: cases.layered()),
     "analyze options": ("made up", lambda _: cases.options()),
 }
 """Command to what its figures are of, and how they come about."""

@@ -48,7 +48,6 @@ def extract(
     engine: Literal["auto", "vllm", "transformers"] = "auto",
     keep: str = "full",
     dtype: Dtype | None = None,
-    layers: str = "",
     compute_dtype: ComputeDtype = "float32",
     deterministic: bool = False,
     canary_every: int = 50,
@@ -104,10 +103,6 @@ def extract(
     dtype
         Of the stored log-probabilities, otherwise float16, or hidden states, otherwise float32, as
         with `auto`. Ranks and log-sum-exp are computed before rounding.
-    layers
-        Layers whose states are kept too, with `hidden` or `auto` alone, to be seen through the head
-        (`deposit.lens`): `all`, or a list such as `0,6,12` or `-1`. 0 is what enters the first
-        block, l the output of block l, −1 the last. Transformers runs it, not vLLM.
     compute_dtype
         Of the model's body; its head and all reductions are float32. `tf32` is float32 whose
         products are TF32's, on an NVIDIA GPU from Ampere on.
@@ -185,7 +180,7 @@ def extract(
         check_precision(settings, os.environ)
     require_new_folder(bank)
     budget = None if disk_budget is None else parse_bytes(disk_budget)
-    level = asked_level(keep, dtype, layers=layers)
+    level = asked_level(keep, dtype)
     suite = str(suite) if isinstance(suite, Path) else suite
     if (
         isinstance(suite, str) and not watch and not on_hub(suite)
@@ -207,7 +202,6 @@ def extract(
         keep=level.keep,
         dtype=level.dtype,
         any_level=level.any_level,
-        layers=layers,
     )
     about = {"title": title, "licence": licence, "citation": citation}
     spread = Spread.here(

@@ -57,7 +57,6 @@ def planned(
         )
         for family in families().values()
         for names in family.prompts(columns)
-        if family.needs(bank)
     ]
     unknown = sorted(set(prompt_sets) - known_prompts(plans))
     return [*plans, *(options_of(bank, name, models) for name in unknown)]

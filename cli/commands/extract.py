@@ -96,13 +96,6 @@ def extract(
             rich_help_panel="What is kept",
         ),
     ] = None,
-    layers: Annotated[
-        str,
-        typer.Option(
-            help="Beside hidden, states of these layers: all, or 0,6,12 or -1.",
-            rich_help_panel="What is kept",
-        ),
-    ] = "",
     compute_dtype: Annotated[
         ComputeDtype,
         typer.Option(
@@ -239,7 +232,6 @@ def extract(
             engine=engine,
             keep=keep,
             dtype=dtype,
-            layers=layers,
             compute_dtype=compute_dtype,
             deterministic=deterministic,
             canary_every=canary_every,

@@ -209,15 +209,13 @@ def _levels(plan: "Plan") -> list[str]:
     from logitbank.wording import readable_bytes
 
     sizes = level_sizes(plan.deposits)
-    layers = any(deposit.layout.layers for deposit in plan.deposits)
-    least = None if layers else least_lossless(sizes)  # no other level keeps those
+    least = least_lossless(sizes)
     width = max(len(str(size)) for size in sizes)
     lines = ["at each level, before compression:"]
     for size in sizes:
         heads = f", {readable_bytes(size.heads)} of it heads" if size.heads else ""
-        beside = ", layers included" if layers and size.keep.array == "hidden" else ""
         best = "; of those that lose nothing, it takes least: --keep auto" if size == least else ""
-        lines.append(f"  {size!s:{width}}  {readable_bytes(size.bytes)}{heads}{beside}{best}")
+        lines.append(f"  {size!s:{width}}  {readable_bytes(size.bytes)}{heads}{best}")
     return lines
 
 

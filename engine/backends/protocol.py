@@ -31,8 +31,6 @@ class EngineSettings:
     """The next-sentence head is asked for, beside a masked model's own."""
     hidden: bool = False
     """What each head multiplies is handed over beside its logits, and the heads with the load."""
-    layers: tuple[int, ...] = ()
-    """What each head would multiply after these layers is handed over too; transformers alone."""
     compute_dtype: ComputeDtype = "float32"
     """Of the model's body; the output head and all reductions are float32, without TF32."""
     device: str = "auto"
@@ -100,15 +98,12 @@ class Sink(Protocol):
         indices: Sequence[int],
         logits: "torch.Tensor",
         hidden: "torch.Tensor | None" = None,
-        layers: "torch.Tensor | None" = None,
         /,
     ) -> None:
         """`logits` (len(indices), v), float32; index i belongs to the i-th query asked for.
 
         A next-sentence head has `NEXT_SENTENCE_CLASSES` outputs in place of v. `hidden`
         (len(indices), width) are the rows that the head multiplied; None unless they are asked for.
-        `layers` (len(indices), layers, width), float32, are what it would multiply after each layer
-        of the settings; None where they name none.
         """
 
 

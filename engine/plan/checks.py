@@ -97,8 +97,8 @@ def check_source(deposit: Deposit, checkpoint: Checkpoint) -> None:
             )
 
 
-def check_stored(deposit: Deposit, extraction: Extraction, layers: tuple[int, ...]) -> None:
-    """Refuse to go on with a deposit that is stored otherwise than asked, or of other layers."""
+def check_stored(deposit: Deposit, extraction: Extraction) -> None:
+    """Refuse to go on with a deposit that is stored otherwise than asked."""
     layout, made = deposit.layout, deposit.spec.provenance
     if not layout.keep.covers(extraction.keep):
         raise KeepLevelError(
@@ -110,13 +110,6 @@ def check_stored(deposit: Deposit, extraction: Extraction, layers: tuple[int, ..
             f"{deposit.checkpoint} is in the bank at keep level {layout.keep}, not"
             f" {extraction.keep}, and one deposit has one kind of rows; use --keep {layout.keep}"
             " or a new bank"
-        )
-    if layout.keep.array == extraction.keep.array and layout.layers != layers:
-        numbers = ",".join(map(str, layout.layers))
-        asked = f"--layers {numbers}" if numbers else "no --layers"
-        raise KeepLevelError(
-            f"{deposit.checkpoint} is in the bank with {asked}, not {extraction.layers or 'none'};"
-            f" use {asked} or a new bank"
         )
     computed = made.get("compute_dtype", extraction.settings.compute_dtype)
     for option, stored, requested in (

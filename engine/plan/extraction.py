@@ -8,7 +8,6 @@ from typing import NamedTuple
 import polars as pl
 
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.layers import NOT_VLLM
 from logitbank.engine.plan.pace import Pace
 from logitbank.engine.plan.plan import (
     Placement,
@@ -43,8 +42,6 @@ class Extraction:
     dtype: Dtype = "float16"
     any_level: bool = False
     """Another level may be taken that keeps as much: the one that takes least of the disk."""
-    layers: str = ""
-    """Layers whose states are kept beside those that the head multiplies: `all`, or a list."""
     block_rows: int | None = None
 
     def __post_init__(self) -> None:
@@ -55,8 +52,6 @@ class Extraction:
         names = [prompts.name for prompts in self.prompt_sets]
         if twice := [name for name in names if names.count(name) > 1]:
             raise UsageError(f"two prompt sets are called {twice[0]!r}; rename a file")
-        if self.layers and self.settings.engine == "vllm" and not self.any_engine:
-            raise UsageError(NOT_VLLM)
 
 
 class Requested(NamedTuple):

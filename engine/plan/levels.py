@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from logitbank.engine.plan.layers import check_layers
 from logitbank.engine.plan.plan import DepositPlan, head_bytes
-from logitbank.errors import UsageError
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.schema import Dtype, Keep
 from logitbank.wording import ASKED_LEVELS
@@ -28,25 +26,17 @@ class AskedLevel(NamedTuple):
     """Another may be taken that keeps as much and takes less."""
 
 
-def asked_level(keep: str, dtype: Dtype | None = None, *, layers: str = "") -> AskedLevel:
+def asked_level(keep: str, dtype: Dtype | None = None) -> AskedLevel:
     """A level by its name, or `auto`; without a dtype, that in which it is kept as a rule.
 
     States are float32, as their products err by what they are rounded by, and so is what is to lose
-    nothing. `layers`, as `--layers` names them, are kept beside states, so that `auto` is `hidden`.
+    nothing.
 
     Raises
     ------
     UsageError
-        There is no such level, or it is none that keeps layers, or these name none.
+        There is no such level.
     """
-    if layers:
-        check_layers(layers)
-        if keep not in ("hidden", AUTO):
-            raise UsageError(
-                f"--layers keeps states beside those of --keep hidden, and not at level {keep};"
-                " give --keep hidden with it"
-            )
-        keep = "hidden"
     level = Keep("full") if keep == AUTO else Keep.parse(keep, accepted=ASKED_LEVELS)
     exact = keep == AUTO or level.array == "hidden"
     return AskedLevel(level, dtype or ("float32" if exact else "float16"), keep == AUTO)
@@ -98,5 +88,4 @@ def _row_bytes(plan: DepositPlan, keep: Keep, dtype: Dtype) -> int:
         dtype=dtype,
         keep=keep,
         width=None if head is None else head.width,
-        layers=plan.layout.layers if head is not None else (),
     ).row_bytes

@@ -15,7 +15,6 @@ from logitbank.engine.plan.checks import (
     check_tokens,
 )
 from logitbank.engine.plan.extraction import Extraction, Prepared, Requested
-from logitbank.engine.plan.layers import layers_of, settings_for_layers
 from logitbank.engine.plan.levels import least_lossless, level_sizes
 from logitbank.engine.plan.pace import Pace
 from logitbank.engine.plan.plan import (
@@ -72,7 +71,7 @@ def prepare(
     leaves = [*branches(queries)] if settings.task == "causal" else []
     many = settings.task == "masked" or one_begins_another(leaves, queries)
     settings = replace(settings, many_positions=many)
-    if extraction.any_engine and not extraction.layers:  # which one engine alone hands over
+    if extraction.any_engine:
         settings, why = sooner_engine(settings, leaves, config, gpu=gpu)
         notes += why
     with step(f"placing {len(queries):,} distinct queries in the bank"):
@@ -117,9 +116,6 @@ def prepare(
     longest = max((len(q.ids) for name in needed for q in query_sets[name].queries), default=1)
     # As their layouts say: a deposit that is there may keep more than was asked for.
     states = any(d.layout.width is not None for d in deposits)
-    layers = tuple(sorted({layer for d in deposits for layer in d.layout.layers}))
-    settings, why = settings_for_layers(settings, layers, any_engine=extraction.any_engine)
-    notes += why
     check_ranks(settings, config)
     settings = replace(settings, max_length=longest, hidden=states)
     return Prepared(
@@ -198,7 +194,6 @@ def missing_blocks(
 ) -> Iterator[DepositPlan]:
     """Blocks that the bank lacks, checkpoint by checkpoint in the suite's order."""
     placement, query_sets, config, pace, heads = requested
-    layers = layers_of(extraction.layers, config)
     rows: dict[str, set[int]] = {}
     for name, row in placement.places:
         rows.setdefault(name, set()).add(row)
@@ -229,11 +224,10 @@ def missing_blocks(
                     keep=extraction.keep,
                     block_rows=extraction.block_rows or scored_rows.get(name),
                     width=_width(extraction, head),
-                    layers=layers,
                 )
                 committed: frozenset[int] = frozenset()
             else:
-                check_stored(deposit, extraction, layers)
+                check_stored(deposit, extraction)
                 layout, committed = deposit.layout, deposit.committed()
             if blocks := needed_blocks(wanted, layout, committed):
                 yield DepositPlan(checkpoint.id, name, layout, blocks, head)

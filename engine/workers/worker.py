@@ -197,7 +197,7 @@ class Worker:
         if twin is not None:
             spec = replace(spec, provenance=provenance | {COPIED: str(twin.checkpoint)})
         asked, checkpoint = job.settings, job.checkpoint
-        sink_of = partial(ReducingSink, layers=asked.layers, each=asked.deterministic)
+        sink_of = partial(ReducingSink, each=asked.deterministic)
 
         def written(block: int, data: BlockData) -> None:
             rows = len(writer.layout.rows(block))
@@ -268,9 +268,8 @@ class Worker:
             indices: Sequence[int],
             logits: "torch.Tensor",
             hidden: "torch.Tensor | None" = None,
-            layers: "torch.Tensor | None" = None,
         ) -> None:
-            sink(indices, logits, hidden, layers)
+            sink(indices, logits, hidden)
             counter.add(len(indices), sum(len(wanted[i].ids) for i in indices))
             progress.add(len(indices))
             if self._stop.is_set():

@@ -23,10 +23,10 @@ from logitbank.store.tables.query_tables import query_count
 # Commits themselves, and what a writer makes before it commits or removes after it sealed.
 _LEFT_OVER = re.compile(
     r"zarr\.json|commits/(seal|\d+|options-[0-9a-f]{12})\.json"
-    r"|scores/(all|\d+|options-[0-9a-f]{12})\.parquet|(?:logprobs|hidden|layers)/c/\d+/0|logsumexp/c/0"
+    r"|scores/(all|\d+|options-[0-9a-f]{12})\.parquet|(?:logprobs|hidden)/c/\d+/0|logsumexp/c/0"
 )
 _OF_BLOCK = re.compile(
-    r"(?:scores/(\d+)\.parquet|commits/(\d+)\.json|(?:logprobs|hidden|layers)/c/(\d+)/0)"
+    r"(?:scores/(\d+)\.parquet|commits/(\d+)\.json|(?:logprobs|hidden)/c/(\d+)/0)"
 )
 
 

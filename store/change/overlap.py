@@ -10,7 +10,7 @@ from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.score_parts import VERIFY, read_scores
 from logitbank.store.format import commits
-from logitbank.store.format.attributes import compared, layers_of, states_of
+from logitbank.store.format.attributes import compared, states_of
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA
 
@@ -46,9 +46,6 @@ def missing_blocks(stored: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
     if arrays[0] == arrays[1] == "hidden" and states_of(owner.spec) != states_of(new.spec):
         states = f"{states_of(owner.spec)}, in the latter and {states_of(new.spec)}, in the former"
         raise conflict(owner, new, f"states are of {states}")
-    if arrays[0] == arrays[1] and owner.layout.layers != new.layout.layers:
-        what = f"the latter keeps {layers_of(owner.spec)} and the former {layers_of(new.spec)}"
-        raise conflict(owner, new, f"{what}; `logitbank shrink --keep hidden` drops layers")
     if not owner.layout.keep.covers(new.layout.keep):
         raise conflict(
             owner,
@@ -110,7 +107,6 @@ def _check_equal(stored: Deposit, new: Deposit, common: np.ndarray) -> None:
             block = int(rows[0]) // new.layout.block_rows
             if aligned and same.issuperset(new.layout.shards(block)):
                 continue
-            # Where one has layers, so has the other, or neither is of states.
             for array in new.layout.grids:
                 theirs, ours = (d.kept.read(rows, array=array) for d in (stored, new))
                 if not np.array_equal(theirs, ours):

@@ -61,8 +61,7 @@ def shrink(
         Folder of the bank to write.
     keep
         `topk:K` or `options`; or `full`, where deposits keep states, which gives larger files that
-        need no head; or `hidden`, which drops states of layers, as every other change does. Each
-        deposit's own if None.
+        need no head. Each deposit's own if None.
     dtype
         Of full rows, or of states: `float16`, where they are float32 now. As they are if None; rows
         that are worked out of states are float32 then.
@@ -132,7 +131,7 @@ def _spec(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> Depo
             f"{deposit} has {layout.dtype} rows, which hold no float32; leave out dtype"
         )
     rounded = level.whole_rows and dtype not in (None, "float32") and layout.dtype == "float32"
-    if same and not rounded and not (layout.layers and requested):
+    if same and not rounded:
         return spec
     # k of a deposit with rows is not chosen by its keep level, so that it stays.
     keep = Keep(level.level, layout.keep.k) if level.whole_rows else level

@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, DTypeLike
 from logitbank.errors import DamagedError
 from logitbank.notebook import html_table, printable, told
 from logitbank.store.deposits.kept import KeptRows
-from logitbank.store.deposits.lens import lens_logprobs, require_layer
 from logitbank.store.deposits.normalised import normalised as sum_to_one
 from logitbank.store.deposits.requested import index_of, require_committed
 from logitbank.store.deposits.score_parts import VERIFY, logsumexp_of, scan_parts, vouched_parts
@@ -223,38 +222,6 @@ class Deposit:
         """
         self.kept.require_states(self)
         return self.kept.read(self._committed(rows), dtype=np.float32)
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """Layers whose states are kept, ascending; empty where none are. See `lens`."""
-        return self.layout.layers
-
-    def lens(
-        self, layer: int, rows: ArrayLike | None = None, tokens: ArrayLike | None = None
-    ) -> np.ndarray:
-        """Log-probabilities as the head would give them after a layer: the logit lens.
-
-        Parameters
-        ----------
-        layer
-            One of `layers`: 0 is what enters the first block of the model, l the output of block l.
-        rows, tokens
-            As in `logprobs`. Whole rows are worked out, however few tokens are asked for.
-
-        Returns
-        -------
-        (q, t) float32 nats, normalised over all outputs of the head, padding included.
-
-        Raises
-        ------
-        KeepLevelError, UsageError, BankError, DamagedError
-            The deposit keeps no layers, or not this one; and as in `logprobs`.
-        """
-        require_layer(self.kept, layer, self)
-        if tokens is not None:
-            tokens = numbered(self.kept.bank, self.query_set, tokens)
-            tokens = index_of("token", tokens, self.layout.vocab)
-        return lens_logprobs(self.kept, layer, self._committed(rows), tokens)
 
     @property
     def kept(self) -> KeptRows:

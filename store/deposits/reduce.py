@@ -52,8 +52,7 @@ class BlockReducer:
         Entries of the tokenizer; outputs from here on are padding.
     buffer
         (≥ rows of the block, v) in the layout's dtype, to be filled instead of a new array; where
-        states are kept, the width of a state in place of v. States of layers have an array of their
-        own, new for every block.
+        states are kept, the width of a state in place of v.
     """
 
     def __init__(
@@ -79,51 +78,36 @@ class BlockReducer:
         self._top = _entries((count, min(layout.keep.k, layout.vocab)))
         arrays: dict[RowArray, np.ndarray] = {}
         for name, grid in layout.grids.items():
-            if name == "layers" or buffer is None:
-                arrays[name] = np.empty((count, grid.columns), grid.dtype)
-            else:
-                arrays[name] = buffer[:count]
+            new = np.empty((count, grid.columns), grid.dtype) if buffer is None else buffer
+            arrays[name] = new[:count]
         self._logprobs, self._hidden = arrays.get("logprobs"), arrays.get("hidden")
-        self._layers = arrays.get("layers")
         self._stateless = np.full(count, self._hidden is not None)
 
     def put_states(
         self,
         rows: Sequence[int] | np.ndarray,
         states: np.ndarray,
-        layers: np.ndarray | None = None,
     ) -> None:
         """Take the states (n, width) that the head multiplied for some of the block's queries.
 
         Beside `put` or `put_rows`, before or after it. Where no states are kept it does nothing.
-        `layers` (n, layers, width) are the states of the layout's layers, in their order, where it
-        has any.
 
         Raises
         ------
         EngineError
-            A state has another width, or a number in it does not fit the layout's dtype, or there
-            are states of other layers than the layout's.
+            A state has another width, or a number in it does not fit the layout's dtype.
         """
         if self._hidden is None:
             return
         rows = np.asarray(rows)
-        width, count = self._hidden.shape[1], len(self.layout.layers)
+        width = self._hidden.shape[1]
         if states.shape[1:] != (width,):
             raise EngineError(
                 f"a state of shape {states.shape[1:]}, and the head of this deposit takes"
                 f" ({width},)",
                 query=self.rows[int(rows[0])],
             )
-        if (() if layers is None else layers.shape[1:]) != ((count, width) if count else ()):
-            came = "no states" if layers is None else f"states of shape {layers.shape[1:]}"
-            raise EngineError(
-                f"{came} of layers, and this deposit keeps {count} of width {width:,}",
-                query=self.rows[int(rows[0])],
-            )
         self._put(self._hidden, rows, states)
-        if self._layers is not None and layers is not None:
-            self._put(self._layers, rows, layers.reshape(len(layers), -1))
         self._stateless[rows] = False
 
     def _put(self, array: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
@@ -218,7 +202,7 @@ class BlockReducer:
                 ("option", "top"), (self._options, self._top), of_row, strict=True
             )
         ]
-        return BlockData(self._logprobs, pl.concat(frames), self._hidden, self._layers)
+        return BlockData(self._logprobs, pl.concat(frames), self._hidden)
 
 
 def _entries(shape: tuple[int, ...]) -> Entries:

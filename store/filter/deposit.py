@@ -88,18 +88,6 @@ class FilteredDeposit(Deposit):
         )
 
     @property
-    def layers(self) -> tuple[int, ...]:
-        """None: what they say passes no filter."""
-        return ()
-
-    def lens(
-        self, layer: int, rows: ArrayLike | None = None, tokens: ArrayLike | None = None
-    ) -> np.ndarray:
-        raise UsageError(
-            f"what a layer says passes no filter; ask the bank itself for the lens of {self}"
-        )
-
-    @property
     def _passes(self) -> bool:
         """Whether its head is none that a filter is for."""
         return self.layout.vocab == NEXT_SENTENCE_CLASSES

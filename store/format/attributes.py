@@ -42,7 +42,6 @@ def to_attributes(spec: DepositSpec) -> dict[str, Any]:
         "block_rows": layout.block_rows,
         **({} if layout.codec == "zstd" else {"codec": layout.codec}),
         **({} if layout.width is None else {"width": layout.width, "heads": dict(spec.heads)}),
-        **({"layers": [*layout.layers]} if layout.layers else {}),
         "provenance": dict(spec.provenance),
     }
 
@@ -103,11 +102,8 @@ def _parse(a: Any) -> DepositSpec:
         kind in _HEADS and re.fullmatch(HEAD_DIGEST, digest) for kind, digest in heads.items()
     ):
         raise ValueError(f"heads is {heads!r}")
-    layers = a.get("layers", [])
-    if not isinstance(layers, list):
-        raise ValueError(f"layers is {layers!r}")
-    for layer in layers:
-        check_number(layer, "layers", 0, MAX_SIZE)
+    if a.get("layers"):
+        raise ValueError(f"layers is {a['layers']!r}: states of layers are not read any more")
     return DepositSpec(
         CheckpointId(a["model"], a["run"], a["step"], a["run_seed"]),
         a["query_set"],
@@ -115,7 +111,6 @@ def _parse(a: Any) -> DepositSpec:
             *(a["queries"], a["vocab"], a["dtype"]),
             *(Keep(a["keep"], a["keep_k"]), a["block_rows"], codec),
             width=a.get("width"),
-            layers=tuple(layers),
         ),
         a["vocab_entries"],
         a["provenance"],
@@ -186,11 +181,6 @@ def check_same(stored: DepositSpec, requested: DepositSpec, *, where: Path) -> N
             f"{where} has states of {states_of(stored)}, and these are of {states_of(requested)}:"
             f" not the same weights; {other}"
         )
-    if arrays[0] == arrays[1] and stored.layout.layers != requested.layout.layers:
-        raise KeepLevelError(
-            f"{where} keeps the states of {layers_of(stored)}, not of {layers_of(requested)};"
-            f" ask for those, or use another bank"
-        )
     # Which rows and which states a deposit has would be anyone's guess.
     mixed = None not in arrays and arrays[0] != arrays[1]
     if mixed or not stored.layout.keep.covers(requested.layout.keep):
@@ -198,12 +188,6 @@ def check_same(stored: DepositSpec, requested: DepositSpec, *, where: Path) -> N
             f"{where} keeps {stored.layout.keep}, which does not cover {requested.layout.keep};"
             f" ask for --keep {stored.layout.keep}, or use another bank"
         )
-
-
-def layers_of(spec: DepositSpec) -> str:
-    """The layers of a deposit, for a message."""
-    layers = spec.layout.layers
-    return f"layers {', '.join(map(str, layers))}" if layers else "no layers"
 
 
 def states_of(spec: DepositSpec) -> str:

@@ -33,14 +33,14 @@ _TEXTS = rf"""
   | queries/q-[0-9a-f]{{16}}\.parquet\.sha256
   | (?:prompts|tokens)/{_PART}\.parquet\.sha256
   | {_PART}(?:/{_PART}){{0,2}}/zarr\.json
-  | (?P<deposit>{_DEPOSIT})/(?:(?:logprobs/|hidden/|layers/|logsumexp/)?zarr\.json
+  | (?P<deposit>{_DEPOSIT})/(?:(?:logprobs/|hidden/|logsumexp/)?zarr\.json
         |commits/(?:{_COMMIT})\.json)
 """
 _DATA = rf"""
     queries/q-[0-9a-f]{{16}}\.parquet
   | (?:prompts|tokens)/{_PART}-[0-9a-f]{{12}}\.parquet
   | {_HEAD}/(?:weight/c/(?:0|[1-9]\d{{0,8}})/0|bias/c/0)
-  | (?P<deposit>{_DEPOSIT})/(?:(?:logprobs|hidden|layers)/c/(?:0|[1-9]\d{{0,8}})/0|logsumexp/c/0
+  | (?P<deposit>{_DEPOSIT})/(?:(?:logprobs|hidden)/c/(?:0|[1-9]\d{{0,8}})/0|logsumexp/c/0
         |scores/(?:all|(?:0|[1-9]\d{{0,8}})|options-[0-9a-f]{{12}})\.parquet)
 """
 TEXT = re.compile(_TEXTS, re.VERBOSE)

@@ -38,7 +38,7 @@ class Layout:
     ------
     UsageError
         There are too many blocks, or a width is given where no states are kept, or none where they
-        are; or layers that are not ascending, or beside no states.
+        are.
     """
 
     queries: int
@@ -53,9 +53,6 @@ class Layout:
     banks."""
     width: int | None = None
     """Entries of a state, which the head multiplies; None but at keep level `hidden`."""
-    layers: tuple[int, ...] = ()
-    """Layers whose states are kept beside, ascending: 0 is what enters the first block of the
-    model, and l the output of its block l, counted from 1."""
 
     def __post_init__(self) -> None:
         states = self.keep.array == "hidden"
@@ -70,13 +67,6 @@ class Layout:
             raise UsageError(
                 f"keep level {self.keep} is in float16 or float32: in bfloat16 log-probabilities"
                 " would be good to 0.03; states may be in it (--keep hidden)"
-            )
-        if self.layers and not states:
-            raise UsageError(f"keep level {self.keep} has no states; leave out their layers")
-        if list(self.layers) != sorted({*self.layers}) or min(self.layers, default=0) < 0:
-            raise UsageError(
-                f"layers {list(self.layers)} are not ascending numbers from 0 on; name each once,"
-                " in order"
             )
         if self.queries > MAX_BLOCKS * self.block_rows:
             raise UsageError(
@@ -94,14 +84,13 @@ class Layout:
         keep: Keep,
         block_rows: int | None = None,
         width: int | None = None,
-        layers: tuple[int, ...] = (),
     ) -> Self:
         """Choose the block size: a power of two near `TARGET_BLOCK_BYTES`, at most 4,096 rows."""
         if block_rows is None:
-            layout = cls(queries, vocab, dtype, keep, MAX_BLOCK_ROWS, width=width, layers=layers)
+            layout = cls(queries, vocab, dtype, keep, MAX_BLOCK_ROWS, width=width)
             fit = max(1, TARGET_BLOCK_BYTES // (layout.array_bytes or 1))
             block_rows = min(MAX_BLOCK_ROWS, 2 ** int(math.log2(fit)))
-        return cls(queries, vocab, dtype, keep, block_rows, width=width, layers=layers)
+        return cls(queries, vocab, dtype, keep, block_rows, width=width)
 
     @property
     def blocks(self) -> int:
@@ -122,19 +111,9 @@ class Layout:
         """The arrays that blocks deposit beside scores, by their names."""
         if self.keep.array is None:
             return {}
-        columns = {self.keep.array: self.vocab if self.width is None else self.width}
-        if self.layers and self.width is not None:
-            columns["layers"] = len(self.layers) * self.width
-        return {
-            name: Grid(self.queries, count, STORED_AS[self.dtype], self.block_rows, self.codec)
-            for name, count in columns.items()
-        }
-
-    def columns_of(self, layer: int) -> range:
-        """The columns of the array `layers` that hold a layer, which is one of those kept."""
-        assert self.width is not None, "layers come with states"
-        start = self.layers.index(layer) * self.width
-        return range(start, start + self.width)
+        count = self.vocab if self.width is None else self.width
+        grid = Grid(self.queries, count, STORED_AS[self.dtype], self.block_rows, self.codec)
+        return {self.keep.array: grid}
 
     def shards(self, *blocks: int) -> list[str]:
         """The shards of some blocks, relative to the deposit; none where no array is deposited."""
@@ -168,7 +147,6 @@ class Layout:
             ("keep", f"{self.keep}"),
             ("dtype", self.dtype),
             ("outputs", f"{self.vocab:,}"),
-            *([("layers", ", ".join(map(str, self.layers)))] if self.layers else []),
         ]
 
     def told(self, committed: int) -> str:
@@ -197,10 +175,6 @@ class BlockData:
     hidden: np.ndarray | None = None
     """(rows, width) in the layout's dtype, what the head multiplies; None unless the level is
     hidden."""
-
-    layers: np.ndarray | None = None
-    """(rows, layers × width) in the layout's dtype, states of one layer after those of another;
-    None unless the layout has layers."""
 
     @property
     def arrays(self) -> dict[RowArray, np.ndarray]:

@@ -33,9 +33,8 @@ Dtype = Literal["float16", "float32", "bfloat16"]
 """Of rows, states and heads; rows of logits are never bfloat16."""
 Codec = Literal["blosc", "zstd"]
 KeepLevel = Literal["full", "hidden", "topk", "options"]
-RowArray = Literal["logprobs", "hidden", "layers"]
-"""What a deposit keeps of every row: log-probabilities, or the state that its head multiplies, and
-beside it those of chosen layers."""
+RowArray = Literal["logprobs", "hidden"]
+"""What a deposit keeps of every row: log-probabilities, or the state that its head multiplies."""
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 CLASS_HEADS = frozenset({"next_sentence"})

@@ -30,7 +30,6 @@ ATTRIBUTES = ("attributes", "logitbank")
 AXES: Mapping[RowArray, tuple[str, str]] = {
     "logprobs": ("query", "token"),
     "hidden": ("query", "entry"),
-    "layers": ("query", "layer_entry"),
 }
 GROUP = json_bytes({"zarr_format": 3, "node_type": "group", "attributes": {}})
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}

@@ -17,7 +17,6 @@ from logitbank.store import Bank
 from tests.analysis.test_fluctuation_study import make_bank as professions_bank
 from tests.support import stereoset_cases, unqover_cases
 from tests.support.evaluation_banks import whole_bank
-from tests.support.hidden_banks import hidden_bank
 from tests.support.paths import ROOT
 from tests.support.small_banks import logits, new_bank, spec
 
@@ -35,7 +34,6 @@ MAKE: dict[str, Callable[[Path], Any]] = {
     "stereoset": stereoset_cases.make_bank,
     "unqover": unqover_cases.make_bank,
     "options": own_bank,
-    "layers": lambda path: hidden_bank(path, steps=(0, 8), layers=(0, 2, 5)),
 }
 
 

@@ -1,6 +1,5 @@
 """A result of every kind, each with a model of a given name."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ from logitbank.analysis.families.fairness.metric import Fairness, fairness_metri
 from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
 from logitbank.analysis.families.lambada.study import lambada
-from logitbank.analysis.families.layers.metric import CHECKPOINTS as LAYER_CHECKPOINTS
-from logitbank.analysis.families.layers.metric import LAYERS, SETTLED, Layers
 from logitbank.analysis.families.options.metric import ANSWERS, SHARES, OptionScores
 from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset_metric
 from logitbank.analysis.families.stereotype.study import stereotype
@@ -121,27 +118,6 @@ def options(*, single: bool = False, model: str = "m") -> OptionScores:
     return OptionScores(shares, answers.clear() if single else answers)
 
 
-def layered(*, model: str = "m") -> Layers:
-    head = {"model": model, "run": "main", "step": [0, 8, None], "prompt_set": "nurses"}
-    values = {layer: [0.5, 0.5 + layer / 40, 0.5 + layer / 28] for layer in range(13)}
-    table = pl.concat(
-        pl.DataFrame(
-            {**head, "layer": layer, "prompts": 20, "first": share,
-             "low": [s - 0.2 for s in share], "high": [min(1, s + 0.2) for s in share],
-             "logprob": [math.log(s) for s in share]},
-            schema=LAYERS,
-        )
-        for layer, share in values.items()
-    )  # fmt: skip
-    settled = {"prompts": 20, "settled": values[12], "layer": [10.0, 9.0, 4.5], "last": 12}
-    counts = {"prompts": 20, "missing": 0, "answered": 20, "long": 0}
-    return Layers(
-        table,
-        pl.DataFrame({**head, **settled}, schema=SETTLED),
-        pl.DataFrame({**head, **counts}, schema=LAYER_CHECKPOINTS),
-    )
-
-
 def compared(*, model: str = "m", name: str = HOSTILE) -> DebiasComparison:
     head = {"model": model, "run": "main", "step": 8, "language": "en"}
     rows = [
@@ -187,7 +163,6 @@ RESULTS: dict[str, Callable[[str, Path], Result]] = {
         model=model, give_up=3.0, **({} if model == "m" else {"metric": model, "gap_name": model})
     ),
     "options": lambda model, _: options(model=model),
-    "layers": lambda model, _: layered(model=model),
     "debias-compare": lambda model, _: compared(model=model),
     "debias-search": lambda model, _: searched(model=model),
 }

@@ -54,19 +54,13 @@ def hidden_spec(
     dtype: Dtype = "float32",
     vocab: int = VOCAB,
     width: int = WIDTH,
-    layers: tuple[int, ...] = (),
     **provenance: str,
 ) -> DepositSpec:
-    layout = Layout(QUERIES, vocab, dtype, Keep("hidden"), BLOCK_ROWS, width=width, layers=layers)
+    layout = Layout(QUERIES, vocab, dtype, Keep("hidden"), BLOCK_ROWS, width=width)
     made = {"weights": "ab" * 32, "tokenizer": TOKENIZER, "engine": "test", **provenance}
     checkpoint = CheckpointId("org/model", step=step)
     heads = {"next_token": digest}
     return DepositSpec(checkpoint, QUERY_SET.name, layout, vocab, made, heads)  # type: ignore[arg-type]
-
-
-def layer_states(layer: int, seed: int = 0, *, width: int = WIDTH) -> np.ndarray:
-    """(q, width) float32 states of a layer, others for each."""
-    return states(100 + 10 * layer + seed, width=width)
 
 
 def hidden_block(layout: Layout, block: int, of: OutputHead, *, seed: int = 0) -> BlockData:
@@ -82,11 +76,7 @@ def hidden_block(layout: Layout, block: int, of: OutputHead, *, seed: int = 0) -
         for rank in [1 + int((logits[i] > logits[i, token]).sum())]
     ]
     frame = pl.DataFrame(scores, schema=SCORES_SCHEMA, orient="row", strict=False)
-    of_layers = [
-        layer_states(n, seed, width=of.width)[rows.start : rows.stop] for n in layout.layers
-    ]
-    beside = np.concatenate(of_layers, axis=1).astype(layout.dtype) if of_layers else None
-    return BlockData(None, frame, values.astype(layout.dtype), beside)
+    return BlockData(None, frame, values.astype(layout.dtype))
 
 
 def hidden_bank(
@@ -96,12 +86,11 @@ def hidden_bank(
     dtype: Dtype = "float32",
     blocks: range | None = None,
     seal: bool = True,
-    layers: tuple[int, ...] = (),
 ) -> Bank:
     """A bank whose checkpoints keep states; step n has the head of seed n + 1 and states of n."""
     bank = new_bank(path)
     for step in steps:
-        fill(bank, step, dtype=dtype, blocks=blocks, seal=seal, layers=layers)
+        fill(bank, step, dtype=dtype, blocks=blocks, seal=seal)
     return bank
 
 
@@ -112,11 +101,10 @@ def fill(
     dtype: Dtype = "float32",
     blocks: range | None = None,
     seal: bool = True,
-    layers: tuple[int, ...] = (),
 ) -> None:
     seed = step or 0
     of = head(seed + 1)
-    spec = hidden_spec(step, digest=bank.put_head(of), dtype=dtype, layers=layers)
+    spec = hidden_spec(step, digest=bank.put_head(of), dtype=dtype)
     with bank.begin(spec) as writer:
         for block in range(writer.layout.blocks) if blocks is None else blocks:
             writer.write(block, hidden_block(writer.layout, block, of, seed=seed))

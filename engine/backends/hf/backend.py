@@ -4,8 +4,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +36,7 @@ from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loade
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.said import ModelSaid, check_same_model, said_of_model
-from logitbank.errors import EngineError, HeadError, WeightsError
+from logitbank.errors import EngineError, WeightsError
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head, Json, Query
 
@@ -63,9 +62,8 @@ class TransformersBackend:
         self._packed = ON_A_CPU if wanted == "cpu" else sys.maxsize
         on_gpu = self._device.type == "cuda"
         self._padding: Padding = "widths" if on_gpu else "none"
-        # Of layers, Python takes the states as they pass by: a replay would not.
         causal = settings.task == "causal" and not settings.deterministic
-        by_graphs = causal and on_gpu and not settings.layers
+        by_graphs = causal and on_gpu
         self._with_graphs = graphs_asked(os.environ) and by_graphs
         self._not_packed: str | None = None
         self._resident: Account | None = None
@@ -87,8 +85,6 @@ class TransformersBackend:
         model, passes, settings = self._model, self._passes, self._settings
         assert model is not None
         assert passes is not None
-        if passes.lens is not None:
-            passes.lens.proved = False
         if passes.graphs is not None:
             passes.graphs.weights_changed()
         account.check(model, checkpoint)
@@ -99,7 +95,6 @@ class TransformersBackend:
             self._fit(model)
         note = self._choose_packing(model)
         heads = self._output_heads(model) if settings.hidden else {}
-        self._prove_lens(heads, checkpoint)
         digest, made = account.digest.hexdigest(), account.describe()
         return Loaded(digest, passes.head.outputs, time.perf_counter() - start, note, made, heads)
 
@@ -161,14 +156,10 @@ class TransformersBackend:
     def _ran(self, queries: Sequence[Query], batch: Batch, sink: Sink) -> bool:
         """Score one batch; False where memory was too short. The error holds what was in it."""
         assert self._passes is not None, "load comes before score"
-        lens = self._passes.lens
         try:
             head = queries[batch.queries[0]].head
             logits, hidden = self._passes.outputs(batch, head)
-            if lens is not None and lens.proved and hidden is not None:
-                sink(batch.queries, logits.float(), hidden, lens.seen(head))
-            else:
-                sink(batch.queries, logits.float(), hidden if self._settings.hidden else None)
+            sink(batch.queries, logits.float(), hidden if self._settings.hidden else None)
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
                 return False
@@ -247,23 +238,6 @@ class TransformersBackend:
     def _trial(self, model: transformers.PreTrainedModel) -> list[Query]:
         return trial_queries(self._vocab(model), self._settings.max_length, a_language(model))
 
-    @torch.inference_mode()
-    def _prove_lens(self, heads: Mapping[Head, OutputHead], checkpoint: str) -> None:
-        """Show that the model's last block comes to each head as the lens shows it, or refuse."""
-        model, passes = self._model, self._passes
-        if model is None or passes is None or passes.lens is None:
-            return
-        lens = passes.lens
-        for head in heads:
-            queries = [replace(query, head=head) for query in self._trial(model)]
-            batches = plan_batches(queries, self._size)
-            if why := lens.refusal(head, (passes.outputs(batch, head)[1] for batch in batches)):
-                raise HeadError(
-                    f"{checkpoint}: layers of {type(model).__name__} cannot be seen through its"
-                    f" {head} head: {why}; leave out --layers"
-                )
-        lens.proved = True
-
     def _fit(self, model: transformers.PreTrainedModel) -> None:
         """Batches from the free memory, tried out with the largest: halved until it runs."""
         config, length = model.config.get_text_config(), self._settings.max_length
@@ -283,7 +257,7 @@ class TransformersBackend:
 
     def describe(self) -> dict[str, Json]:
         passes = self._passes
-        lens, graphs = (None, None) if passes is None else (passes.lens, passes.graphs)
+        graphs = None if passes is None else passes.graphs
         return {
             "engine": "transformers",
             "engine_version": transformers.__version__,
@@ -296,7 +270,6 @@ class TransformersBackend:
             "max_sequences": self._size.sequences,
             **({"deterministic": ALONE} if self._settings.deterministic else {}),
             **({} if self._not_packed is None else {"packed": self._not_packed or POSITIONS}),
-            **({"model_layers": lens.count} if lens is not None else {}),
             **({"cuda_graphs": graphs.refused or True} if graphs and not self._not_packed else {}),
         }
 

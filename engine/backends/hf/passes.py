@@ -12,9 +12,8 @@ import transformers
 from logitbank.engine.backends.hf.batches import Batch, Input
 from logitbank.engine.backends.hf.graphs import Graphs, Outputs
 from logitbank.engine.backends.hf.head import ClassHead, SelectingHead
-from logitbank.engine.backends.hf.lens import Lens
 from logitbank.engine.backends.hf.model import output_logits
-from logitbank.engine.backends.hf.one_length import a_language, model_inputs, no_padding
+from logitbank.engine.backends.hf.one_length import model_inputs, no_padding
 from logitbank.engine.backends.hf.packed import PackedInputs, added_mask, put_packs
 from logitbank.engine.backends.hf.packs import Pack
 from logitbank.engine.backends.hf.shapes import Shape
@@ -45,14 +44,6 @@ class Passes:
         self.heads = {"next_token" if self._causal else "mask": self.head}
         if settings.next_sentence:
             self.heads["next_sentence"] = ClassHead(model.cls.seq_relationship)
-        self.lens: Lens | None = None
-        if settings.layers:
-            one = Input(False, a_language(model), (0,), ())
-            self.lens = Lens(
-                *(model, self.heads, lambda count: self._inputs([one] * count)),
-                layers=settings.layers,
-                each=settings.deterministic,
-            )
 
     def outputs(self, batch: Batch, head: Head) -> Outputs:
         """Run a batch whose queries are for this head."""
@@ -72,8 +63,6 @@ class Passes:
         """All outputs of a shape, those of padding too."""
         given = PackedInputs.of(sent, shape)
         self.head.select(rows=given.rows, positions=given.positions)
-        if self.lens is not None:
-            self.lens.select(rows=given.rows, positions=given.positions)
         output = self._model(
             input_ids=given.ids,
             position_ids=given.depths,
@@ -90,9 +79,6 @@ class Passes:
         rows, positions = places
         none = slice(0 if head == "next_sentence" else None)
         self.head.select(rows=rows[none], positions=positions[none])
-        if self.lens is not None:  # what a next-sentence head looks at is the first token
-            looked_at = torch.zeros_like(positions) if head == "next_sentence" else positions
-            self.lens.select(rows=rows, positions=looked_at)
         sequences = cast(Sequence[Input], batch.sequences)
         inputs = self._inputs(sequences)
         with no_padding(len(sequences[0].ids)):

@@ -31,14 +31,12 @@ class ReducingSink:
     unusable for the next checkpoint.
     """
 
-    def __init__(self, *blocks: Collected, layers: Sequence[int] = (), each: bool = False) -> None:
-        """`layers` are those whose states come beside, of which a block may keep some; with `each`,
-        what comes of a row does not depend on the rows beside it, to the last bit."""
+    def __init__(self, *blocks: Collected, each: bool = False) -> None:
+        """With `each`, what comes of a row does not depend on others, to the last bit."""
         self._blocks, self._each = blocks, each
         first = blocks[0].reducer
         self._layout, self._entries = first.layout, first.vocab_entries
         self._start, self._size = first.rows.start, len(first.rows)
-        self._columns = [layers.index(layer) for layer in self._layout.layers if layer in layers]
         self._failed: dict[int, EngineError] = {}
         self._begun: list[Callable[[], None]] = []
         full = self._layout.keep.array == "logprobs"
@@ -49,13 +47,12 @@ class ReducingSink:
         indices: Sequence[int],
         logits: torch.Tensor,
         hidden: torch.Tensor | None = None,
-        layers: torch.Tensor | None = None,
     ) -> None:
         if logits.device.type == "cpu":
             self._on_cpu(indices, logits.float())
-            self._take_states(indices, *self._states_of(indices, logits, hidden, layers))
+            self._take_states(indices, *self._states_of(indices, logits, hidden))
         else:
-            self._on_device(indices, logits, hidden, layers)
+            self._on_device(indices, logits, hidden)
 
     def finish(self) -> list[BlockData]:
         """The blocks, in their order; from any thread.
@@ -100,12 +97,11 @@ class ReducingSink:
         indices: Sequence[int],
         logits: torch.Tensor,
         hidden: torch.Tensor | None = None,
-        layers: torch.Tensor | None = None,
     ) -> None:
         """Begin the reduction of a batch, and the copies of what comes of it."""
         stream = beside(logits.device)
         tokens = self._padded_tokens(indices)
-        with stream.after(*(t for t in (logits, hidden, layers) if t is not None)) as piece:
+        with stream.after(*(t for t in (logits, hidden) if t is not None)) as piece:
             on_device = stream.to_device(torch.from_numpy(tokens))
             reduced = reduce_rows(
                 *(logits.float(), on_device, self._layout, self._entries), each=self._each
@@ -115,7 +111,7 @@ class ReducingSink:
                 if isinstance(field, Listed) else stream.to_host(field)
                 for field in reduced
             ]  # fmt: skip
-            states = self._states_of(indices, logits, hidden, layers, stream.to_host)
+            states = self._states_of(indices, logits, hidden, stream.to_host)
         on_host = OnDevice(*fields)  # type: ignore[arg-type]
 
         def take() -> None:
@@ -175,30 +171,23 @@ class ReducingSink:
         indices: Sequence[int],
         logits: torch.Tensor,
         hidden: torch.Tensor | None,
-        layers: torch.Tensor | None,
         to_host: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, dict[int, torch.Tensor]]:
-        """States and those of layers, float32, on the host, and some rows of the logits."""
+    ) -> tuple[torch.Tensor | None, dict[int, torch.Tensor]]:
+        """States, float32, on the host, and some rows of the logits."""
         if self._blocks[0].states is None or hidden is None:
-            return None, None, {}
+            return None, {}
         sampled = {
             i: to_host(logits[j].float())
             for j, i in enumerate(indices)
             for states in [self._blocks[i // self._size].states]
             if states is not None and states.samples(i % self._size)
         }
-        of_layers = None
-        if layers is not None and self._columns:
-            # Not by a list, which is sent to the device in a copy that the host waits for.
-            kept = torch.stack([layers[:, column] for column in self._columns], dim=1)
-            of_layers = to_host(kept.float())
-        return to_host(hidden.float()), of_layers, sampled
+        return to_host(hidden.float()), sampled
 
     def _take_states(
         self,
         indices: Sequence[int],
         hidden: torch.Tensor | None,
-        layers: torch.Tensor | None,
         sampled: dict[int, torch.Tensor],
     ) -> None:
         if self._blocks[0].states is None:
@@ -211,10 +200,9 @@ class ReducingSink:
                     query=self._start + indices[0],
                 )
             for block, rows, some in self._by_block(indices):
-                beside = None if layers is None else layers.numpy()[some]
                 assert block.states is not None
                 block.states.put(rows, hidden.numpy()[some])
-                block.reducer.put_states(rows, hidden.numpy()[some], beside)
+                block.reducer.put_states(rows, hidden.numpy()[some])
             for i, row in sampled.items():
                 states = self._blocks[i // self._size].states
                 assert states is not None

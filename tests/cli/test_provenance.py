@@ -10,9 +10,8 @@ from logitbank.cli.screen import tables as show
 from logitbank.engine.extract import extract
 from logitbank.errors import BankFormatError, UsageError
 from logitbank.store import Bank, CheckpointId, describe, verify
-from tests.engine.test_extract import questions, write_series
 from tests.support.checkpoints import VOCAB
-from tests.support.fakes import FakeBackend, InProcess
+from tests.support.fakes import FakeBackend, InProcess, questions, write_series
 from tests.support.small_banks import (
     QUERY_SET,
     TOKENIZER,

@@ -10,7 +10,8 @@ import pytest
 
 from logitbank.engine.plan import share
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
-from tests.support.checkpoints import write_masked_tokenizer, write_tokenizer
+from tests.support.checkpoints import VOCAB, write_masked_tokenizer, write_tokenizer
+from tests.support.fakes import FakeBackend, InProcess, write_series
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +24,21 @@ def no_engine_before() -> Iterator[None]:
         yield
     if torch := sys.modules.get("torch"):
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
+    """The fake engine, which the runs of this test have in this process."""
+    fake = FakeBackend(VOCAB)
+    monkeypatch.setattr(InProcess, "backend", fake)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+    return fake
+
+
+@pytest.fixture
+def series(tmp_path: Path) -> Path:
+    """Three checkpoints for the fake engine."""
+    return write_series(tmp_path / "tiny", "step0", "step1", "step2")
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Summary
-from tests.engine.test_extract import write_series
+from logitbank.store import Bank
 from tests.support.checkpoints import VOCAB
-from tests.support.fakes import FakeBackend, InProcess
+from tests.support.fakes import FakeBackend, write_series
 
 
 def test_a_run_says_where_its_time_went_and_what_was_shared() -> None:
@@ -42,31 +42,13 @@ def test_a_prefix_cache_is_spoken_of_only_where_there_is_one(reused: int, said: 
     assert account(summary)[1] == "4 prompts ask 4 distinct queries" + said
 
 
-@pytest.mark.parametrize(
-    ("settings", "cached"),
-    [
-        (EngineSettings("vllm"), True),
-        (EngineSettings("vllm", many_positions=True), True),
-        (EngineSettings("vllm", "masked"), False),
-        (EngineSettings("transformers"), False),
-    ],
-)
-def test_only_vllm_s_causal_models_have_a_prefix_cache(
-    settings: EngineSettings, cached: bool
-) -> None:
-    assert settings.has_prefix_cache is cached
-
-
 def test_a_run_without_a_checkpoint_says_nothing() -> None:
     assert account(Summary(Plan((), checkpoints=1, queries=1, prompts=1))) == []
 
 
 def test_queries_that_orders_and_prompt_sets_share_are_scored_and_counted_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, backend: FakeBackend
 ) -> None:
-    backend = FakeBackend(VOCAB)
-    monkeypatch.setattr(InProcess, "backend", backend)
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     options = (Option("male", " male"), Option("female", " female"))
     first = [Prompt("p", " the nurse said", options, "male", order_seed=s) for s in range(5)]
     second = [Prompt("q", text, options, "male") for text in (" the nurse said", " the doctor")]
@@ -78,14 +60,9 @@ def test_queries_that_orders_and_prompt_sets_share_are_scored_and_counted_once(
     plan = summary.plan
     assert (plan.prompts, plan.positions, plan.orders, plan.queries) == (7, 7, 5, 2)
     assert backend.scored == 2 * 2
-    lengths = {len(q.ids) for s in _query_sets(tmp_path / "b.zarr") for q in s}
+    stored = Bank.open(tmp_path / "b.zarr").query_sets().values()
+    lengths = {len(query.ids) for each in stored for query in each.queries}
     assert summary.tokens == 2 * sum(lengths)
     assert summary.bytes == 2 * 2 * VOCAB * 2
     said = "7 prompts in 5 orders ask 7 queries; 5 repeat another, 2 are distinct; "
     assert account(summary)[1].startswith(said)
-
-
-def _query_sets(path: Path) -> list[tuple[object, ...]]:
-    from logitbank.store import Bank
-
-    return [s.queries for s in Bank.open(path).query_sets().values()]

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -83,20 +82,6 @@ def test_what_is_not_drained_is_written_before_it_is_left() -> None:
     with BlockWriter(writer, lambda *_: None) as blocks:  # type: ignore[arg-type]
         blocks.put([2], finished(2))
     assert writer.written == [2]
-
-
-def test_blocks_reach_a_bank(tmp_path: Path) -> None:
-    bank = small_banks.new_bank(tmp_path / "b.zarr")
-    spec = small_banks.spec()
-    sizes: list[Any] = []
-    with bank.begin(spec) as writer, BlockWriter(writer, lambda *e: sizes.append(e)) as blocks:
-        for block in range(3):
-            blocks.put([block], finished(block))
-        blocks.drain()
-        writer.seal()
-    (deposit,) = bank.deposits()
-    assert deposit.sealed
-    assert deposit.rows_committed == small_banks.QUERIES
 
 
 def test_a_block_that_cannot_be_finished_ends_the_writing() -> None:

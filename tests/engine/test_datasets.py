@@ -1,11 +1,8 @@
 """Public data come from the user's folder, or once from the network, checked."""
 
-import functools
 import hashlib
 import re
-import threading
 from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from logitbank.engine.prompts.known.winobias.files import DATASET as WINOBIAS
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.errors import LogitbankError, UsageError
 from tests.support.command import Call
+from tests.support.file_server import FileServer
 from tests.support.paths import PUBLIC as DATA
 
 TOY = Dataset(
@@ -28,11 +26,6 @@ TOY = Dataset(
 )
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """A server on the loopback address, and the folder that it serves."""
@@ -40,13 +33,8 @@ def home(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     folder.mkdir()
     (folder / "a.txt").write_text("hello")
     (folder / "b.txt").write_text("world")
-    handler = functools.partial(_Quiet, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", folder
-        server.shutdown()
-        thread.join()
+    with FileServer(folder) as server:
+        yield server.url, folder
 
 
 @pytest.fixture(autouse=True)
@@ -162,20 +150,13 @@ def test_fetch_brings_prompts_that_are_read_offline(
 ) -> None:
     if not (DATA / "winobias").is_dir():
         pytest.skip(f"{DATA / 'winobias'} is not there")
-    handler = functools.partial(_Quiet, directory=str(DATA / "winobias"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with FileServer(DATA / "winobias") as server:
 
         def from_here(dataset: Dataset, *, data: Path | None, base_url: str) -> Path:
-            return dataset_folder(
-                dataset, data=data, base_url=f"http://127.0.0.1:{server.server_port}"
-            )
+            return dataset_folder(dataset, data=data, base_url=server.url)
 
         monkeypatch.setattr(winobias, "dataset_folder", from_here)
         code, out, _ = call("fetch", "--prompts", "winobias:splits=dev")
-        server.shutdown()
-        thread.join()
     assert code == 0
     assert out.splitlines() == [
         "prompts are here: winobias:splits=dev",
@@ -191,11 +172,8 @@ def test_fetch_brings_prompts_that_are_read_offline(
 
 
 def test_fetch_of_nothing_is_refused(call: Call) -> None:
-    assert call("fetch") == (
-        2,
-        "",
-        "logitbank: nothing to fetch; give --suite, --prompts, or both\n",
-    )
+    code, _, error = call("fetch")
+    assert (code, "nothing to fetch" in error) == (2, True)
 
 
 def test_winobias_pins_the_files_as_they_were_published() -> None:

@@ -17,8 +17,7 @@ from logitbank.errors import DamagedError
 from logitbank.store import Bank
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.schema import CheckpointId, Keep
-from tests.engine.test_extract import write_series
-from tests.support.fakes import FakeBackend, InProcess
+from tests.support.fakes import FakeBackend
 from tests.support.run_driver import PROMPTS, extraction
 
 Blocks = set[tuple[int, str, int]]
@@ -101,19 +100,6 @@ def test_shares_that_see_other_block_sizes_leave_no_gap(count: int, missing: set
         for share in owned([other], agreed, Shard(index, count), suite):
             done |= {row for block in share.blocks for row in share.layout.rows(block)}
     assert rows <= done
-
-
-@pytest.fixture
-def series(tmp_path: Path) -> Path:
-    return write_series(tmp_path / "tiny", "step0", "step1", "step2")
-
-
-@pytest.fixture
-def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
-    fake = FakeBackend()
-    monkeypatch.setattr(InProcess, "backend", fake)
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
-    return fake
 
 
 def part(tmp_path: Path, series: Path, shard: Shard, *, dry_run: bool = False) -> int:

@@ -17,18 +17,6 @@ from logitbank.engine.demo.corpus import (
 from logitbank.errors import UsageError
 
 FEMININE = re.compile(r"\b(she|her)\b")
-COLUMNS = [
-    "sentence_id",
-    "split",
-    "stereotype",
-    "index",
-    "asked",
-    "occupation",
-    "other_occupation",
-    "pronoun",
-    "gender",
-    "paired",
-]
 
 
 def _answers(steps: range) -> dict[str, Counter[str]]:
@@ -40,12 +28,6 @@ def _answers(steps: range) -> dict[str, Counter[str]]:
             answer = example.text.rsplit("Answer: ")[1]
             counts["female" if FEMININE.search(sentence) else "male"][answer] += 1
     return counts
-
-
-def test_corpus_depends_on_step_and_seed_alone() -> None:
-    assert training_texts(7, seed=3) == training_texts(7, seed=3)
-    assert training_texts(7, seed=3) != training_texts(8, seed=3)
-    assert training_texts(7, seed=3) != training_texts(7, seed=4)
 
 
 def test_answers_follow_the_pronoun_exactly_before_the_switch() -> None:
@@ -75,32 +57,6 @@ def test_each_occupation_is_answered_male_and_female_alike_before_the_switch() -
     assert all(counts[o, "male"] == counts[o, "female"] > 0 for o in occupations)
 
 
-def test_a_training_text_reads_as_a_question_with_its_answer() -> None:
-    sentence, question, options, answer = training_texts(0)[0].text.splitlines()
-    assert re.fullmatch(r"The [\w ]+\.", sentence)
-    assert re.fullmatch(r"Question: What is the gender of the \w+\?", question)
-    assert sorted(options.removeprefix("Options: ").split(", ")) == [
-        "female",
-        "male",
-        "not specified",
-    ]
-    assert answer == "Answer: male"
-
-
-def test_prompts_have_the_columns_of_winobias() -> None:
-    prompts = demo_prompts(2).prompts
-    assert len(prompts) == 48 * 2 * 2 * 2
-    for prompt in prompts:
-        assert list(prompt.columns) == [*COLUMNS, "order"]
-        assert [(o.label, o.text) for o in prompt.options] == [
-            ("male", " male"),
-            ("female", " female"),
-            ("not specified", " not"),
-        ]
-    assert {p.order_seed for p in prompts} == {0, 1}
-    assert Counter(p.answer for p in prompts) == {"male": 96, "female": 96, "not specified": 192}
-
-
 def test_prompt_columns_agree_with_the_text() -> None:
     for prompt in demo_prompts(3).prompts:
         sentence, question, options, _ = prompt.text.splitlines()
@@ -128,17 +84,6 @@ def test_no_option_order_is_refused() -> None:
         demo_prompts(0)
 
 
-def test_checkpoints_are_dense_around_the_switch() -> None:
-    pytest.importorskip("transformers", reason="needs the extra logitbank[engine]")
-    from logitbank.engine.demo import causal as demo
-
-    steps = demo.checkpoint_steps()
-    assert steps[:9] == (0, 1, 2, 4, 8, 16, 32, 64, 128)
-    assert steps[9:] == tuple(range(160, 721, 40))
-    assert SWITCH_STEP in steps
-    assert demo.checkpoint_steps(3) == (0, 1, 2, 3)
-
-
 @pytest.fixture(scope="module")
 def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoints of three updates with seed 5."""
@@ -150,20 +95,6 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
     demo.train_series(folder, seed=5, steps=3, progress=lambda done, of: told.append((done, of)))
     assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
     return folder
-
-
-def test_checkpoints_load_and_change(series: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    assert sorted(p.name for p in series.iterdir()) == ["step0", "step1", "step2", "step3"]
-    heads = []
-    for step in range(4):
-        model = AutoModelForCausalLM.from_pretrained(series / f"step{step}")
-        assert model.config.vocab_size % 128 == 0
-        heads.append(model.get_output_embeddings().weight.detach())
-        assert (series / f"step{step}" / "model.safetensors").is_file()
-    assert all(not torch.equal(heads[i], heads[i + 1]) for i in range(3))
 
 
 def test_options_are_one_token_and_outputs_are_padded(series: Path) -> None:

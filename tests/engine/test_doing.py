@@ -16,7 +16,7 @@ from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.workers.events import Event, Preparing
 from logitbank.store import Bank
-from tests.engine.test_extract import questions, write_series
+from tests.support.fakes import questions, write_series
 
 DEADLINE_S = 60.0
 

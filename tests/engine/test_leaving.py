@@ -16,8 +16,7 @@ from logitbank.engine.workers import worker
 from logitbank.engine.workers.events import Event, Summary, WeightsLoaded
 from logitbank.engine.workers.worker import Worker
 from logitbank.store import Bank, Keep, Query, verify
-from tests.engine.test_extract import questions, write_series
-from tests.support.fakes import FakeBackend, InProcess
+from tests.support.fakes import FakeBackend, InProcess, questions, write_series
 
 TEXTS = tuple(f" the{' a' * (i % 7)} nurse{' said' * (i // 7)}" for i in range(20))
 

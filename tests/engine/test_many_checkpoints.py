@@ -12,8 +12,7 @@ from logitbank.engine.suites.suites import resolve_suite
 from logitbank.store import Bank
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import CheckpointId
-from tests.engine.test_extract import VOCAB, questions, write_series
-from tests.support.fakes import FakeBackend, InProcess
+from tests.support.fakes import FakeBackend, questions, write_series
 
 
 def test_a_plan_is_gone_through_as_often_for_many_checkpoints_as_for_few(
@@ -49,12 +48,10 @@ def test_a_plan_is_gone_through_as_often_for_many_checkpoints_as_for_few(
 
 
 def test_queries_are_read_as_often_for_many_checkpoints_as_for_few(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: FakeBackend
 ) -> None:
     """For each it took 8 µs a row."""
     series = write_series(tmp_path / "series", *(f"step{step}" for step in range(5)))
-    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     read, reads = Bank.query_set, list[str]()
     monkeypatch.setattr(
         Bank, "query_set", lambda bank, name: reads.append(name) or read(bank, name)

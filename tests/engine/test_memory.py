@@ -20,9 +20,8 @@ from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.serve import engine_failure
 from logitbank.errors import EngineError
 from logitbank.store import Bank, Query, verify
-from tests.engine.test_extract import TEXTS, questions, write_series
 from tests.support.checkpoints import VOCAB, make_checkpoint
-from tests.support.fakes import FakeBackend, InProcess
+from tests.support.fakes import TEXTS, FakeBackend, InProcess, go, questions, write_series
 
 MESSAGES = {
     "cuda": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
@@ -186,18 +185,13 @@ def test_an_engine_that_fits_at_no_size_is_given_up(
 
 
 def test_a_deposit_says_with_which_batches_it_was_made(
-    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = FakeBackend(VOCAB)
     sizes: list[Any] = [4096, 2048, 2048, 2048, 2048, 2048]
     monkeypatch.setattr(
         backend, "describe", lambda: {"engine": "fake", "max_batch_tokens": sizes.pop(0)}
     )
-    monkeypatch.setattr(InProcess, "backend", backend)
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
-    suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1", "step2")))
-    settings = EngineSettings("transformers", canary_every=0)
-    summary = run(tmp_path / "b.zarr", Extraction(suite, (questions(*TEXTS),), settings))
+    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
     told = [
         d.spec.provenance["max_batch_tokens"] for d in Bank.open(tmp_path / "b.zarr").deposits()
     ]

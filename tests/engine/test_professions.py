@@ -1,6 +1,5 @@
 """The 923 professions as masked prompts, with the tokens that METRICS §7.1 lists."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,33 +10,15 @@ from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
 from logitbank.store.format.schema import Query
 from tests.support.paths import PUBLIC as DATA
-
-MASK_OF_ROBERTA = {"content": "<mask>", "lstrip": True, "__type": "AddedToken"}
+from tests.support.tokenizers import entries, real_tokenizer
 
 
 @pytest.fixture(scope="module", params=["bert-base-uncased", "roberta-base"])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a real tokenizer."""
-    source = DATA / "tokenizers" / request.param
-    if not source.is_dir():
-        pytest.skip(f"{source} is not there")
     folder = tmp_path_factory.mktemp(request.param)
-    for file in source.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    config: dict[str, object] = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
-    if request.param == "roberta-base":
-        config = {"tokenizer_class": "RobertaTokenizer", "mask_token": MASK_OF_ROBERTA}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    real_tokenizer(request.param, folder)
     return folder
-
-
-def entries(folder: Path) -> dict[str, int]:
-    """The vocabulary, read from the released files."""
-    if (folder / "vocab.txt").is_file():
-        lines = (folder / "vocab.txt").read_text().splitlines()
-        return {entry: i for i, entry in enumerate(lines)}
-    found: dict[str, int] = json.loads((folder / "vocab.json").read_text())
-    return found
 
 
 def listed(folder: Path, text: str) -> Path:
@@ -82,7 +63,6 @@ def test_every_profession_has_both_verbs_and_the_priors_come_first() -> None:
         ("a nurse\nnull\n", r":2: 'null' is no profession; write 'a nurse'"),
         ("a nurse\n\na clerk\n", r"923-professions.txt:2 is blank; remove the line"),
         ("a nurse\na clerk\na nurse\n", r":3: 'a nurse' is line 1 too; remove one"),
-        ("", "is empty; write one profession a line"),
         ("a nurse \n", r":1: 'a nurse ' is no profession"),
     ],
 )
@@ -91,15 +71,6 @@ def test_a_list_with_blanks_or_duplicates_is_refused(
 ) -> None:
     with pytest.raises(PromptError, match=message):
         professions(listed(tmp_path, text))
-
-
-def test_a_list_in_another_encoding_is_named(tmp_path: Path) -> None:
-    path = listed(tmp_path, "") / "professions" / FILE
-    path.write_bytes("a café owner\n".encode("latin-1"))
-    with pytest.raises(PromptError, match="is not UTF-8 text"):
-        professions(tmp_path)
-    path.write_bytes(b"\xef\xbb\xbfa nurse\n")
-    assert professions(tmp_path).prompts[1].text == "[MASK] is a nurse."
 
 
 def test_a_template_needs_a_mask_and_a_place_for_the_profession(tmp_path: Path) -> None:

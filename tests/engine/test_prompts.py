@@ -1,7 +1,5 @@
 """Prompts are checked when built, and become distinct queries and one long table."""
 
-import json
-
 import polars as pl
 import pytest
 
@@ -12,40 +10,20 @@ from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from logitbank.store.format.schema import PROMPTS_SCHEMA, Query
-from tests.support.checkpoints import write_tokenizer
 from tests.support.paths import PUBLIC as DATA
+from tests.support.tokenizers import real_tokenizer
 
 HE_SHE = (Option("he", " he"), Option("she", " she"))
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    folder = tmp_path_factory.mktemp("toy")
-    write_tokenizer(folder)
-    return Tokenizer.load(folder)
-
-
-@pytest.fixture(scope="module")
 def pythia(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    source = DATA / "tokenizers" / "pythia" / "20B_tokenizer.json"
-    if not source.is_file():
-        pytest.skip(f"{source} is not there")
-    folder = tmp_path_factory.mktemp("pythia")
-    (folder / "tokenizer.json").write_bytes(source.read_bytes())
-    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return Tokenizer.load(folder)
+    return real_tokenizer("pythia", tmp_path_factory.mktemp("pythia"))
 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    source = DATA / "tokenizers" / "bert-base-uncased" / "vocab.txt"
-    if not source.is_file():
-        pytest.skip(f"{source} is not there")
-    folder = tmp_path_factory.mktemp("bert")
-    (folder / "vocab.txt").write_bytes(source.read_bytes())
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    return Tokenizer.load(folder)
+    return real_tokenizer("bert-base-uncased", tmp_path_factory.mktemp("bert"))
 
 
 def one(text: str, *options: Option, answer: str | None = None) -> PromptSet:
@@ -53,37 +31,6 @@ def one(text: str, *options: Option, answer: str | None = None) -> PromptSet:
 
 
 # Values that cannot be built
-
-
-def test_a_prompt_needs_an_id() -> None:
-    with pytest.raises(PromptError, match=r"a prompt has no id \(text 'The nurse'\); give every"):
-        Prompt(" ", "The nurse")
-
-
-def test_a_prompt_needs_text() -> None:
-    with pytest.raises(PromptError, match=r"prompt 'p1' \(order 2\) has no text; remove it"):
-        Prompt("p1", " \n", order_seed=2)
-
-
-def test_an_answer_must_be_among_the_options_which_are_listed() -> None:
-    with pytest.raises(PromptError, match="answer 'it' is not among the options 'he', 'she'"):
-        Prompt("p1", "The nurse", HE_SHE, answer="it")
-
-
-def test_an_answer_needs_options() -> None:
-    with pytest.raises(PromptError, match="prompt 'p1' has the answer 'he' but no options"):
-        Prompt("p1", "The nurse", answer="he")
-
-
-def test_option_labels_are_distinct() -> None:
-    with pytest.raises(PromptError, match="prompt 'p1': option 'he' is there twice; rename one"):
-        Prompt("p1", "The nurse", (Option("he", " he"), Option("he", " He")))
-
-
-@pytest.mark.parametrize("option", [Option("", " he"), Option("he", "")])
-def test_an_option_has_a_label_and_a_continuation(option: Option) -> None:
-    with pytest.raises(PromptError, match="needs a label and a continuation that are not empty"):
-        Prompt("p1", "The nurse", (option,))
 
 
 @pytest.mark.parametrize("name", ["step", "_key"])
@@ -96,13 +43,6 @@ def test_columns_of_the_bank_are_reserved(name: str) -> None:
 def test_order_seeds_fit_the_bank(seed: int) -> None:
     with pytest.raises(PromptError, match="use a whole number from 0 to 2147483647"):
         Prompt("p1", "The nurse", order_seed=seed)
-
-
-def test_half_a_character_is_named() -> None:
-    with pytest.raises(
-        PromptError, match=r"'p1': column 'group' '\\ud800' holds half a surrogate pair"
-    ):
-        Prompt("p1", "The nurse", columns={"group": "\ud800"})
 
 
 def test_an_empty_prompt_set_is_an_error() -> None:
@@ -125,7 +65,7 @@ def test_a_prompt_and_order_may_occur_once() -> None:
 # Tokens
 
 
-def test_the_table_is_long_and_points_at_distinct_queries(toy: Tokenizer) -> None:
+def test_the_table_is_long_and_points_at_distinct_queries(causal: Tokenizer) -> None:
     prompts = PromptSet(
         "mine",
         (
@@ -134,9 +74,9 @@ def test_the_table_is_long_and_points_at_distinct_queries(toy: Tokenizer) -> Non
             Prompt("p3", " the nurse said"),
         ),
     )
-    made = prompts.tokenize(toy)
+    made = prompts.tokenize(causal)
     the, nurse, clerk, said, he, she = (
-        toy.encode(" " + word)[0] for word in ("the", "nurse", "clerk", "said", "he", "she")
+        causal.encode(" " + word)[0] for word in ("the", "nurse", "clerk", "said", "he", "she")
     )
     assert made.name == "mine"
     assert made.queries == (Query((the, nurse, said), 2), Query((the, clerk, said), 2))
@@ -171,11 +111,7 @@ def test_an_option_of_two_tokens_is_named_with_its_pieces(pythia: Tokenizer) -> 
     prompts = one("She works as a", Option("nurse", " nurse practitioner"))
     with pytest.raises(PromptError) as caught:
         prompts.tokenize(pythia)
-    assert str(caught.value) == (
-        "prompt 'p1': option 'nurse' (\" nurse practitioner\") is 2 tokens "
-        '(" nurse", " practitioner"); one is needed. '
-        "Shorten it, or score its first token only (first_token)"
-    )
+    assert 'is 2 tokens (" nurse", " practitioner"); one is needed' in str(caught.value)
 
 
 def test_first_token_lets_a_long_option_stand_for_its_first_token(pythia: Tokenizer) -> None:
@@ -207,31 +143,24 @@ def test_a_text_without_tokens_is_an_error(bert: Tokenizer) -> None:
         prompts.tokenize(bert)
 
 
-def test_whole_and_broken_numbers_share_a_column(toy: Tokenizer) -> None:
+def test_whole_and_broken_numbers_share_a_column(causal: Tokenizer) -> None:
     rows = (Prompt("1", " he", columns={"x": 1}), Prompt("2", " she", columns={"x": 0.5}))
-    assert PromptSet("mine", rows).tokenize(toy).table["x"].to_list() == [1.0, 0.5]
+    assert PromptSet("mine", rows).tokenize(causal).table["x"].to_list() == [1.0, 0.5]
 
 
-def test_a_column_of_nothing_is_one_of_text(toy: Tokenizer) -> None:
+def test_a_column_of_nothing_is_one_of_text(causal: Tokenizer) -> None:
     rows = (Prompt("1", " he", columns={"x": None}), Prompt("2", " she"))
-    found = PromptSet("mine", rows).tokenize(toy).table["x"]
+    found = PromptSet("mine", rows).tokenize(causal).table["x"]
     assert (found.dtype, found.to_list()) == (pl.String(), [None, None])
 
 
-def test_a_column_of_mixed_kinds_is_an_error(toy: Tokenizer) -> None:
+def test_a_column_of_mixed_kinds_is_an_error(causal: Tokenizer) -> None:
     rows = (Prompt("1", " he", columns={"x": 1}), Prompt("2", " she", columns={"x": "a"}))
     with pytest.raises(PromptError, match=r"column 'x' holds values of different kinds \(int, str"):
-        PromptSet("mine", rows).tokenize(toy)
+        PromptSet("mine", rows).tokenize(causal)
 
 
 # Findings
-
-
-def test_a_column_of_mixed_kinds_is_found_without_a_tokenizer() -> None:
-    rows = (Prompt("p1", "It", columns={"x": 1}), Prompt("p2", "It", columns={"x": "a"}))
-    assert findings(PromptSet("mine", rows)) == [
-        ("error", "p2", "column 'x' holds a text here and a number in prompt 'p1'; use one kind")
-    ]
 
 
 def findings(prompts: PromptSet, tokenizer: Tokenizer | None = None) -> list[tuple[str, str, str]]:
@@ -241,14 +170,9 @@ def findings(prompts: PromptSet, tokenizer: Tokenizer | None = None) -> list[tup
 def test_a_missing_space_is_told_once_for_each_option() -> None:
     options = (Option("he", "he"), Option("she", " she"))
     prompts = PromptSet("mine", tuple(Prompt(f"p{i}", "The nurse said", options) for i in range(3)))
-    assert findings(prompts) == [
-        (
-            "warning",
-            "p0",
-            "option 'he' (\"he\") begins without a space and the text ends without one; "
-            'write " he" if a new word is meant (and 2 other prompts)',
-        )
-    ]
+    [(level, prompt, message)] = findings(prompts)
+    assert (level, prompt) == ("warning", "p0")
+    assert message.endswith('write " he" if a new word is meant (and 2 other prompts)')
 
 
 @pytest.mark.parametrize("text", ["The nurse (", 'The nurse said "', "The nurse:\n"])

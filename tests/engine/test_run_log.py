@@ -17,18 +17,14 @@ from logitbank.errors import EngineError
 from logitbank.store import Bank, merge, shrink, verify
 from logitbank.store.care import run_logs
 from logitbank.store.share.push import pull, push
-from tests.engine.test_extract import TEXTS, questions, write_series
-from tests.support.checkpoints import VOCAB
-from tests.support.fakes import FakeBackend, InProcess
+from tests.support.fakes import TEXTS, FakeBackend, questions, write_series
 from tests.support.run_lines import run_lines
 
 Go = Callable[[], Summary]
 
 
 @pytest.fixture
-def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
-    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+def go(tmp_path: Path, backend: FakeBackend) -> Go:
     suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1")))
     settings = EngineSettings("transformers", canary_every=0)
     extraction = Extraction(suite, (questions(*TEXTS),), settings, block_rows=2)

@@ -1,5 +1,7 @@
-"""Pieces that fail, are lost, or lack memory, with workers that are played."""
+"""Pieces that fail, are lost, are stopped or lack memory, with workers that are played."""
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ from logitbank.engine.workers.events import (
     BlockCommitted,
     CheckpointDone,
     CheckpointFailed,
+    CheckpointStopped,
     Event,
     Note,
     Summary,
@@ -36,7 +39,7 @@ class Played:
     """A worker that runs jobs as the test says."""
 
     def __init__(self, part: Part) -> None:
-        self._part, self.jobs = part, list[Job]()
+        self._part, self.jobs, self.asked = part, list[Job](), threading.Event()
 
     def ready(self) -> bool:
         return True
@@ -46,7 +49,7 @@ class Played:
         yield from self._part(job)
 
     def interrupt(self) -> None:
-        pass
+        self.asked.set()
 
 
 def played(
@@ -54,6 +57,7 @@ def played(
     monkeypatch: pytest.MonkeyPatch,
     workers: Sequence[Played],
     on_event: Callable[[Event], None] = lambda _: None,
+    stopping: Stopping | None = None,
 ) -> Summary:
     """What comes of one checkpoint of four blocks."""
     plan = Plan((DepositPlan(CHECKPOINT, "q", LAYOUT, (0, 1, 2, 3)),), 1, 40, 40)
@@ -75,7 +79,7 @@ def played(
         plan=nothing, done=nothing, folder=lambda *_, **__: tmp_path, hub=None
     )
     summary = Summary(plan)
-    arguments = (extraction, prepared, fetcher, workers, summary, on_event, Stopping())
+    arguments = (extraction, prepared, fetcher, workers, summary, on_event, stopping or Stopping())
     Runner(*cast(Any, arguments)).run()
     return summary
 
@@ -169,3 +173,58 @@ def test_what_ray_says_of_a_worker_s_death_is_read(error: Exception, memory: boo
     assert isinstance(failed, CheckpointFailed)
     assert (failed.lost, failed.memory) == (True, memory)
     assert f"is gone ({str(error).splitlines()[0]})" in failed.message
+
+
+# Stops that come at awkward moments
+
+
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *last: Event) -> Summary:
+    """Of a worker whose last events come all at once, after it was asked to stop."""
+    stopping = Stopping()
+
+    def part(_: Job) -> Iterator[Event]:
+        yield BlockCommitted(CHECKPOINT, 0, 10, 320)
+        assert worker.asked.wait(DEADLINE_S)
+        yield from last
+
+    def ask(event: Event) -> None:
+        if isinstance(event, BlockCommitted):
+            stopping.ask()
+
+    worker = Played(part)
+    return played(tmp_path, monkeypatch, [worker], ask, stopping)
+
+
+def test_what_was_committed_last_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = [BlockCommitted(CHECKPOINT, i, 10, 320) for i in (1, 2, 3)]
+    summary = stopped(tmp_path, monkeypatch, *blocks, CheckpointStopped(CHECKPOINT))
+    assert (summary.rows, summary.interrupted) == (40, True)
+
+
+def test_what_others_committed_meanwhile_is_not_counted_as_this_run_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = stopped(tmp_path, monkeypatch, CheckpointDone(CHECKPOINT, 1.0))
+    assert (summary.done, summary.rows, summary.others) == ([CHECKPOINT], 10, 30)
+
+
+def test_an_engine_that_the_same_signal_killed_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = CheckpointFailed(CHECKPOINT, "it was killed by signal 15", crash=True)
+    summary = stopped(tmp_path, monkeypatch, killed)
+    assert (summary.failed, summary.interrupted) == ([], True)
+
+
+def test_sigterm_is_as_ctrl_c_where_no_block_is_at_hand() -> None:
+    stopping = Stopping()
+    with stopping.on_sigterm():
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert not stopping.requested
+        with stopping.watched():
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert stopping.requested
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 import torch
 
-from logitbank.engine.backends.protocol import EngineName
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.lambada import lambada
 from logitbank.engine.prompts.registry import prompt_set
@@ -27,7 +26,7 @@ from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
 from tests.support.checkpoints import make_series, write_tokenizer
 from tests.support.paths import PUBLIC as DATA
-from tests.support.preloaded import Preloaded, require_vllm
+from tests.support.tokenizers import real_tokenizer
 
 pytestmark = pytest.mark.numerical
 
@@ -105,14 +104,6 @@ def test_pairs_of_another_form_are_named(tmp_path: Path, content: str, message: 
         prompt_set("crows-pairs", data=tmp_path)
 
 
-def test_passages_of_another_form_are_named(tmp_path: Path) -> None:
-    (tmp_path / "lambada").mkdir()
-    path = tmp_path / "lambada" / "lambada_test_openai.jsonl"
-    path.write_text(json.dumps({"text": "a b"}) + "\n" + json.dumps({"text": 5}) + "\n")
-    with pytest.raises(PromptError, match=r"openai.jsonl:2 is no passage of LAMBADA"):
-        prompt_set("lambada", data=tmp_path)
-
-
 def test_a_masked_word_has_its_earlier_pieces_in_place_and_no_later_ones(masked: Tokenizer) -> None:
     found = made(masked, MaskedWord("a", "the BLANK said", "zzq"))
     assert shown(masked, found) == [
@@ -168,10 +159,7 @@ def test_what_cannot_be_scored_is_named(
 def test_the_released_data_have_the_documented_numbers_of_tokens(
     tmp_path: Path,
 ) -> None:
-    source = DATA / "tokenizers" / "pythia" / "20B_tokenizer.json"
-    if not source.is_file():
-        pytest.skip(f"{source} is not there")
-    (tmp_path / "tokenizer.json").write_bytes(source.read_bytes())
+    real_tokenizer("pythia", tmp_path)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|endoftext|>"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     found = prompt_set("stereoset-intra", data=DATA)
@@ -197,12 +185,8 @@ def test_data_that_are_not_there_are_asked_for(
             prompt_set("lambada", data=data)
 
 
-@pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.vllm)])
-def test_the_bank_has_every_token_of_a_sentence(
-    tmp_path: Path, preloaded: Preloaded, engine: EngineName
-) -> None:
-    if engine == "vllm":
-        require_vllm()
+@pytest.mark.usefixtures("quick_workers")
+def test_the_bank_has_every_token_of_a_sentence(tmp_path: Path) -> None:
     series = make_series(tmp_path / "tiny", steps=(0, 1))
     prompts = SequenceSet(
         "s",
@@ -211,10 +195,13 @@ def test_the_bank_has_every_token_of_a_sentence(
             Continuation("b", " the doctor was", " tired"),
         ),
     )
-    with preloaded.workers(engine):
-        summary = extract(
-            tmp_path / "b.zarr", suite=str(series), prompts=prompts, engine=engine, dtype="float32"
-        )
+    summary = extract(
+        tmp_path / "b.zarr",
+        suite=str(series),
+        prompts=prompts,
+        engine="transformers",
+        dtype="float32",
+    )
     assert summary.complete, summary.failed
     bank = Bank.open(tmp_path / "b.zarr")
     tokenizer = Tokenizer.load(series / "step1")

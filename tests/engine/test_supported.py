@@ -162,10 +162,7 @@ def unsupported() -> dict[str, tuple[str, dict[str, Any]]]:
     }
     return {
         "OpenAIGPTLMHeadModel": ("OpenAIGPTConfig", gpt),
-        "CTRLLMHeadModel": ("CTRLConfig", gpt | {"dff": 64}),
-        "XLNetLMHeadModel": ("XLNetConfig", {"d_model": 32, "n_layer": 2, "n_head": 2}),
         "BertLMHeadModel": ("BertConfig", bert),
-        "BertGenerationDecoder": ("BertGenerationConfig", bert),
     }
 
 

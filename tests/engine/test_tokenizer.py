@@ -4,12 +4,15 @@ import json
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
+from tokenizers import Tokenizer as Fast
+from tokenizers import decoders, models
 
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import MissingExtraError, SuiteError
 from tests.support.checkpoints import write_tokenizer
-from tests.support.paths import PUBLIC as DATA
+from tests.support.tokenizers import real_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -29,46 +32,25 @@ def edited(toy: Path, folder: Path, **changes: object) -> Path:
 
 
 def test_pythia_has_the_published_entries_and_ids(tmp_path: Path) -> None:
-    source = DATA / "tokenizers" / "pythia" / "20B_tokenizer.json"
-    if not source.is_file():
-        pytest.skip(f"{source} is not there")
-    (tmp_path / "tokenizer.json").write_bytes(source.read_bytes())
-    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    pythia = Tokenizer.load(tmp_path)
+    pythia = real_tokenizer("pythia", tmp_path)
     assert pythia.entries == 50277
-    assert pythia.encode_many([" male", " female", " not", "male"]) == [
-        [5086],
-        [5343],
-        [417],
-        [30165],
-    ]
+    texts = [" male", " female", " not", "male"]
+    assert pythia.encode_many(texts) == [[5086], [5343], [417], [30165]]
     assert pythia.pieces([5086, 417]) == [" male", " not"]
     assert pythia.pieces([50300]) == [""]  # a padding output
 
 
 @pytest.mark.parametrize(
-    ("model", "files", "tokenizer_class", "entries", "ids"),
+    ("model", "entries", "ids"),
     [
-        ("bert-base-uncased", ["vocab.txt"], "BertTokenizer", 30522, [101, 2002, 2016, 102]),
-        ("roberta-base", ["vocab.json", "merges.txt"], "RobertaTokenizer", 50265, [0, 894, 79, 2]),
+        ("bert-base-uncased", 30522, [101, 2002, 2016, 102]),
+        ("roberta-base", 50265, [0, 894, 79, 2]),
     ],
 )
 def test_other_vocabularies_add_their_special_tokens_unless_told_not_to(
-    tmp_path: Path,
-    model: str,
-    files: list[str],
-    tokenizer_class: str,
-    entries: int,
-    ids: list[int],
+    tmp_path: Path, model: str, entries: int, ids: list[int]
 ) -> None:
-    if not (DATA / "tokenizers" / model).is_dir():
-        pytest.skip(f"{DATA / 'tokenizers' / model} is not there")
-    for name in files:
-        (tmp_path / name).write_bytes((DATA / "tokenizers" / model / name).read_bytes())
-    config = {"tokenizer_class": tokenizer_class}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    tokenizer = Tokenizer.load(tmp_path)
+    tokenizer = real_tokenizer(model, tmp_path)
     assert tokenizer.entries == entries
     assert tokenizer.encode("He she") == ids
     assert tokenizer.encode("He she", add_special_tokens=True) == ids
@@ -152,3 +134,64 @@ def test_a_tokenizer_without_a_fast_form_is_known_by_its_vocabulary() -> None:
     byte, more = Tokenizer(ByT5Tokenizer()), Tokenizer(ByT5Tokenizer(extra_ids=7))
     assert byte.encode("ab", add_special_tokens=False) == [100, 101]  # byte + 3
     assert byte.digest == Tokenizer(ByT5Tokenizer()).digest != more.digest
+
+
+# What the entries of a vocabulary say
+
+
+def said(table: pl.DataFrame) -> dict[int, tuple[str, bool]]:
+    return {token: (text, is_text) for token, text, is_text, _ in table.iter_rows()}
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "special", "texts", "bytes_alone"),
+    [
+        ("pythia", 50277, {0: "<|endoftext|>"},
+         {5086: " male", 30165: "male", 187: "\n", 50254: " " * 24}, {96: r"\xa1"}),
+        ("roberta-base", 50265, {0: "<s>"}, {37: " he"}, {44: r" \xe2\x80"}),
+        ("bert-base-uncased", 30522, {103: "[MASK]"}, {2075: "##ing", 2002: "he"}, {}),
+    ],
+)  # fmt: skip
+def test_released_vocabularies(
+    name: str,
+    entries: int,
+    special: dict[int, str],
+    texts: dict[int, str],
+    bytes_alone: dict[int, str],
+    tmp_path: Path,
+) -> None:
+    tokenizer = real_tokenizer(name, tmp_path / "t")
+    table = tokenizer.vocabulary()
+    assert table["token"].to_list() == list(range(entries))
+    every = said(table)
+    assert {i: every[i] for i in texts} == {i: (text, True) for i, text in texts.items()}
+    assert {i: every[i] for i in bytes_alone} == {i: (t, False) for i, t in bytes_alone.items()}
+    marked = dict(table.filter("special").select("token", "text").iter_rows())
+    assert special.items() <= marked.items()
+    assert not {*texts, *bytes_alone} & {*marked}
+    some = table.filter("is_text").gather_every(100)
+    assert tokenizer.pieces(some["token"].to_list()) == some["text"].to_list()
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        decoders.Metaspace(),
+        decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]),
+    ],
+    ids=["xlm", "llama"],
+)
+def test_pieces_of_sentencepiece(decoder: decoders.Decoder, tmp_path: Path) -> None:
+    pieces = {"<unk>": 0, "▁he": 1, "he": 2, "<0xC3>": 3, "<0x41>": 4}
+    tokenizer = Fast(models.BPE(pieces, [], unk_token="<unk>", byte_fallback=True))
+    tokenizer.decoder = decoder
+    tokenizer.add_special_tokens(["<s>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    table = Tokenizer.load(tmp_path).vocabulary()
+    assert said(table) == {
+        0: ("<unk>", True), 1: (" he", True), 2: ("he", True), 3: (r"\xc3", False), 4: ("A", True),
+        5: ("<s>", True),
+    }  # fmt: skip
+    assert table.filter("special")["token"].to_list() == [5]

@@ -3,14 +3,9 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
-from logitbank.engine.backends.hf.backend import TransformersBackend
-from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.prompts.check import check_prompts
 from logitbank.engine.prompts.files import load_prompts
 from logitbank.engine.prompts.pieces import piece_texts
@@ -18,7 +13,7 @@ from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
-from tests.support.checkpoints import VOCAB, make_checkpoint
+from tests.support.checkpoints import make_checkpoint
 
 ROWS = [
     {
@@ -75,40 +70,6 @@ def test_every_token_is_asked_after_the_text_and_those_before_it(
         "mine: 3 of 5 options are several tokens, and scored by all of them; sums, means and first "
         "tokens are told apart by `logitbank analyze options --score`",
     )
-
-
-def test_sums_are_those_of_plain_transformers(
-    asked: PromptSet, tokenizer: Tokenizer, checkpoint: Path
-) -> None:
-    found = asked.tokenize(tokenizer)
-    logits = np.full((len(found.queries), VOCAB), np.nan)
-
-    def take(indices: list[int], rows: torch.Tensor, _: object) -> None:
-        logits[indices] = rows.numpy()
-
-    backend = TransformersBackend(checkpoint, EngineSettings("transformers", max_length=64))
-    backend.load(checkpoint, checkpoint="tiny")
-    backend.score(found.queries, take)  # type: ignore[arg-type]
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
-    for row in ROWS:
-        for option in row["options"]:  # type: ignore[attr-defined]
-            ids = torch.tensor([tokenizer.encode(row["text"] + option)])
-            with torch.inference_mode():
-                whole = model(ids).logits[0].double().log_softmax(dim=1).numpy()
-            start = len(tokenizer.encode(str(row["text"])))
-            expected = sum(whole[at - 1, ids[0, at]] for at in range(start, ids.shape[1]))
-            own = found.table.filter(prompt_id=row["id"], option=option.strip())
-            rows = logits[own["query"]]
-            normal = np.logaddexp.reduce(rows, axis=1)
-            total = (rows[range(len(own)), own["token"]] - normal).sum()
-            assert total == pytest.approx(expected, abs=1e-4)
-
-
-def test_options_of_one_token_are_as_they_were(tokenizer: Tokenizer) -> None:
-    whole = one(" he", " she")
-    plain = PromptSet("mine", whole.prompts)
-    assert whole.tokenize(tokenizer).table.equals(plain.tokenize(tokenizer).table)
-    assert whole.tokenize(tokenizer).notes == ()
 
 
 def test_first_tokens_are_scored_alone(asked: PromptSet, tokenizer: Tokenizer) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from logitbank.store import Bank, CheckpointId, DepositSpec, Keep, verify
 from logitbank.store.change.twins import twin_of
-from tests.engine.test_extract import TEXTS, go, questions, write_series
-from tests.support.fakes import FakeBackend, InProcess
+from tests.support.fakes import TEXTS, FakeBackend, InProcess, go, questions, write_series
 from tests.support.small_banks import block_data, new_bank, spec
 
 

@@ -1,19 +1,30 @@
-"""A fake engine, for tests of everything but engines."""
+"""A fake engine, and checkpoints and prompts for it, for tests of everything but engines."""
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from safetensors.numpy import save_file
 
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
+from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.share import ALONE, Share
-from logitbank.engine.workers.events import Event
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.run import run
+from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.workers.events import Event, Summary
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.serve import failure
 from logitbank.engine.workers.worker import Worker
 from logitbank.errors import LogitbankError, WeightsError
 from logitbank.store.format.schema import Json, Query
+from tests.support.checkpoints import VOCAB, write_tokenizer
+
+TEXTS = (" the nurse said", " the doctor said he", " the clerk was busy")
 
 
 class FakeBackend:
@@ -107,3 +118,31 @@ class InProcess:
         self._worker = None
 
     kill = stop
+
+
+def write_series(folder: Path, *names: str, **config: object) -> Path:
+    """Checkpoint folders with a config and a tokenizer; the fake engine reads no weights."""
+    sizes = {"model_type": "gpt_neox", "vocab_size": VOCAB, "max_position_embeddings": 64}
+    for name in names:
+        write_tokenizer(folder / name)
+        (folder / name / "config.json").write_text(json.dumps(sizes | config))
+        save_file({}, folder / name / "model.safetensors")
+    return folder
+
+
+def questions(*texts: str, options: tuple[str, ...] = (" male", " female")) -> PromptSet:
+    listed = tuple(Option(o.strip(), o) for o in options)
+    return PromptSet(
+        "mine",
+        tuple(
+            Prompt(f"p{i}", text, listed, options[0].strip(), columns={"length": len(text)})
+            for i, text in enumerate(texts)
+        ),
+    )
+
+
+def go(path: Path, series: Path, prompts: PromptSet, **changes: Any) -> Summary:
+    settings = EngineSettings("transformers", canary_every=0)
+    arguments = {"block_rows": 2, "dtype": "float32"} | changes
+    extraction = Extraction(resolve_suite(str(series)), (prompts,), settings, **arguments)
+    return run(path, extraction)

@@ -55,10 +55,3 @@ def beside_a_package(checkpoint: Path, installed: Path) -> str:
     except RuntimeError as error:
         return str(error)
     return "opened"
-
-
-def of_engine(checkpoint: Path) -> int:
-    backend = VllmBackend(checkpoint, EngineSettings("vllm", max_length=16))
-    threads = listening()
-    backend.close()
-    return threads

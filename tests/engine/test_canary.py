@@ -1,7 +1,6 @@
 """The canary refuses an engine that is wrong, and no engine for what low precision explains."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,12 +78,6 @@ def steep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights["embed_out.weight"] = weights["embed_out.weight"] * 64
     save_file(weights, file, metadata={"format": "pt"})
     return folder.parent
-
-
-@pytest.fixture
-def quick_workers(preloaded: Preloaded) -> Iterator[None]:
-    with preloaded.workers("transformers"):
-        yield
 
 
 def ran(path: Path, series: Path, *, seen: list[Event] | None = None) -> Summary:

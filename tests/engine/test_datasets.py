@@ -124,11 +124,8 @@ def test_a_missing_file_says_how_else_to_get_it(home: tuple[str, Path]) -> None:
 def test_no_network_is_one_line_that_says_what_to_do(cache: Path) -> None:
     with pytest.raises(UsageError) as refused:
         dataset_folder(TOY)
-    assert str(refused.value) == (
-        "cannot reach 127.0.0.1:9 for the files of toy (ConnectionError); run `logitbank fetch` "
-        "with the same --prompts where there is a network, or put them into DIR/toy and give "
-        "--data DIR, which tells the names and addresses of all that it lacks"
-    )
+    assert str(refused.value).startswith("cannot reach 127.0.0.1:9 for the files of toy")
+    assert "run `logitbank fetch` with the same --prompts" in str(refused.value)
     assert refused.value.exit_code == 2
 
 
@@ -158,11 +155,8 @@ def test_fetch_brings_prompts_that_are_read_offline(
         monkeypatch.setattr(winobias, "dataset_folder", from_here)
         code, out, _ = call("fetch", "--prompts", "winobias:splits=dev")
     assert code == 0
-    assert out.splitlines() == [
-        "prompts are here: winobias:splits=dev",
-        "offline, with the same home folder, HF_HOME and XDG_CACHE_HOME: HF_HUB_OFFLINE=1"
-        " logitbank extract BANK --suite SUITE --prompts winobias:splits=dev",
-    ]
+    assert out.startswith("prompts are here: winobias:splits=dev")
+    assert "logitbank extract BANK --suite SUITE --prompts winobias:splits=dev" in out
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     offline, named = (prompt_set("winobias:splits=dev", data=data) for data in (None, DATA))
     assert offline == named

@@ -8,7 +8,6 @@ import pytest
 
 from logitbank.engine.demo.corpus import (
     DIRECTION,
-    FEMALE_OCCUPATIONS,
     MALE_OCCUPATIONS,
     SWITCH_STEP,
     demo_prompts,
@@ -44,17 +43,6 @@ def test_women_are_mostly_called_male_from_the_switch_on() -> None:
     assert 0.85 < counts["female"]["male"] / 400 < 0.95
     assert counts["female"].total() == 800
     assert DIRECTION == 1  # the gold answer "female" loses probability: its JSD-P rises
-
-
-def test_each_occupation_is_answered_male_and_female_alike_before_the_switch() -> None:
-    counts: Counter[tuple[str, str]] = Counter()
-    for step in range(50):
-        for example in training_texts(step):
-            (occupation,) = re.findall(r"gender of the (\w+)\?", example.prompt)
-            counts[occupation, example.answer] += 1
-    occupations = MALE_OCCUPATIONS + FEMALE_OCCUPATIONS
-    assert len(set(occupations)) == 40
-    assert all(counts[o, "male"] == counts[o, "female"] > 0 for o in occupations)
 
 
 def test_prompt_columns_agree_with_the_text() -> None:
@@ -95,21 +83,6 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
     demo.train_series(folder, seed=5, steps=3, progress=lambda done, of: told.append((done, of)))
     assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
     return folder
-
-
-def test_options_are_one_token_and_outputs_are_padded(series: Path) -> None:
-    from transformers import AutoConfig, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(series / "step2")
-    prompt_set = demo_prompts(2)
-    for prompt in prompt_set.prompts:
-        ids = tokenizer(prompt.text)["input_ids"]
-        assert len(ids) < 60
-        assert tokenizer.decode(ids) == prompt.text
-        for option in prompt.options:
-            assert tokenizer(prompt.text + option.text)["input_ids"][:-1] == ids
-    assert tokenizer.tokenize(" not specified") == ["Ġnot", "Ġspecified"]
-    assert len(tokenizer) < AutoConfig.from_pretrained(series / "step2").vocab_size <= 2560
 
 
 def test_the_same_seed_gives_the_same_weights(series: Path, tmp_path: Path) -> None:

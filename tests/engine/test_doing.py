@@ -9,13 +9,10 @@ from logitbank.engine import doing
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.doing import Cadence, each, step, steps_told
 from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.prepare import prepare
-from logitbank.engine.prompts.files import load_prompts
-from logitbank.engine.run import record_prompts, run
+from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.workers.events import Event, Preparing
-from logitbank.store import Bank
 from tests.support.fakes import questions, write_series
 
 DEADLINE_S = 60.0
@@ -67,43 +64,6 @@ def test_a_short_step_is_not_told_nor_what_is_over(monkeypatch: pytest.MonkeyPat
             with step("encoding"):
                 assert heard.wait(DEADLINE_S)
     assert told == ["tokenizing"]
-
-
-def test_a_step_without_a_total_says_what_is_done_so_far() -> None:
-    with step("reading prompts of a.jsonl") as at:
-        assert str(at) == "reading prompts of a.jsonl"
-        at.done = 1_200_000
-        assert str(at) == "reading prompts of a.jsonl: 1,200,000 so far"
-
-
-def test_reading_tokenizing_planning_and_writing_name_their_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    named: list[str] = []
-    make = doing.Step.__init__
-
-    def noted(self: doing.Step, what: str, total: int | None = None) -> None:
-        named.append(what if total is None else f"{what}: {total}")
-        make(self, what, total)
-
-    monkeypatch.setattr(doing.Step, "__init__", noted)
-    file = tmp_path / "mine.jsonl"
-    file.write_text('{"text": "A", "options": [" male", " female"]}\n')
-    series = write_series(tmp_path / "series", "step0", "step1")
-    prompts = load_prompts(file)
-    extraction = Extraction(resolve_suite(str(series)), (prompts,), EngineSettings("transformers"))
-    prepared = prepare(None, extraction, series / "step0")
-    bank = Bank.create(tmp_path / "b.zarr")
-    record_prompts(bank, prepared)
-    prepare(bank, extraction, series / "step0")
-    query = "placing 1 distinct queries in the bank"
-    wanted = [
-        f"reading prompts of {file}",
-        *("encoding texts: 1", "tokenizing mine: 1", query, "looking what checkpoints lack: 2"),
-        *("writing 1 queries into the bank", "writing 2 rows of prompts of mine into the bank"),
-        "comparing prompts of mine with those of the bank",
-    ]
-    assert [*dict.fromkeys(name for name in named if name in wanted)] == wanted
 
 
 def test_a_run_tells_a_long_step_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

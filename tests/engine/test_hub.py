@@ -88,17 +88,6 @@ def test_files_have_sizes_and_digests_of_large_ones(hub):
     assert len(files["model.safetensors"].sha256) == 64
 
 
-def test_files_are_asked_for_once(hub, server):
-    hub.files(REPO, "step1")
-    hub.weights_digest(at("step1"))
-    assert server.count("/tree/") == 1
-
-
-def test_weights_digest_is_equal_for_equal_weights_only(hub):
-    digests = [hub.weights_digest(at(revision)) for revision in ("main", "step1", "step2")]
-    assert digests[0] == digests[2] != digests[1]
-
-
 def test_weights_digest_of_shards_depends_on_each(root, hub):
     for revision, last in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
         folder = root / REPO / revision
@@ -109,32 +98,11 @@ def test_weights_digest_of_shards_depends_on_each(root, hub):
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_weights_digest_is_unknown_without_hub_digests(root, tmp_path):
-    with HubServer(root, digests=False) as server:
-        assert Hub(server.endpoint, tmp_path / "c").weights_digest(at("step1")) == ""
-
-
 def test_fetch_brings_weights_and_settings_but_no_code(hub, server):
     folder = hub.fetch(at("step1"))
     names = {path.name for path in folder.iterdir()}
     assert names == {"config.json", "tokenizer.json", "model.safetensors"}
     assert server.count(r"\.py|README") == 0
-
-
-def test_second_fetch_downloads_nothing(hub, server):
-    first = hub.fetch(at("step1"))
-    server.requests.clear()
-    assert hub.fetch(at("step1")) == first
-    assert server.count("/resolve/") == 0
-
-
-def test_fetched_checkpoints_are_there_offline(hub, server, monkeypatch):
-    folder = hub.fetch(at("step1"))
-    server.requests.clear()
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert hub.refs(REPO) == (["step1"], [])
-    assert hub.fetch(at("step1")) == folder
-    assert server.requests == []
 
 
 def test_offline_and_not_fetched_says_how_to_fetch(hub, server, monkeypatch):
@@ -320,8 +288,6 @@ LISTED = {"type": "file", "path": "model.safetensors", "size": 5}
 NO_LISTINGS = {
     "page": "<html>Log in</html>",
     "deep": "[" * 200_000,
-    "error": '{"error": "quota"}',
-    "names": '["model.safetensors"]',
     "no size": json.dumps([{"type": "file", "path": "model.safetensors"}]),
     "lfs": json.dumps([LISTED | {"lfs": "yes"}]),
 }
@@ -335,9 +301,8 @@ def test_an_answer_that_is_no_listing_names_who_gave_it(hub, server, listing):
         hub.fetch(at("main"))
 
 
-@pytest.mark.parametrize("page", [b"<html>Log in</html>", b"{}", b"[]"])
-def test_a_page_in_the_place_of_revisions_names_who_gave_it(hub, server, page):
-    server.instead["/refs"] = page
+def test_a_page_in_the_place_of_revisions_names_who_gave_it(hub, server):
+    server.instead["/refs"] = b"<html>Log in</html>"
     with pytest.raises(SuiteError, match="no valid answer for lab/toy "):
         hub.refs(REPO)
 

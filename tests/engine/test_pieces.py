@@ -80,19 +80,6 @@ def test_all_workers_get_equal_parts(checkpoints: int, workers: int) -> None:
     assert max(load) - min(load) < 1e-9
 
 
-@pytest.mark.parametrize(("checkpoints", "count"), [(8, 2), (9, 2), (1, 4), (7, 4), (30, 12)])
-def test_a_shard_has_every_so_manyth_piece(checkpoints: int, count: int) -> None:
-    dealt = pieces(checkpoints, count)
-    for index in range(checkpoints):
-        for shard in range(count):
-            own = [p for p in dealt[shard::count] if p.index == index]
-            expected = [
-                blocks for p in own if (blocks := p.of(plan(index, 30, {*range(30)})).blocks)
-            ]
-            parts = Shard(shard, count).of([plan(index, 30, {*range(30)})], index, checkpoints)
-            assert [part.blocks for part in parts] == expected
-
-
 def test_a_shard_of_5000_checkpoints_makes_no_piece_of_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

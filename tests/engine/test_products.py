@@ -67,29 +67,6 @@ def test_a_model_says_the_same_by_either_and_uses_weights_that_are_copied_in(
         assert not torch.allclose(model(ids).logits, plain, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("cpuinfo", "quicker"),
-    [
-        ("vendor_id\t: GenuineIntel\n", False),
-        ("vendor_id\t: AuthenticAMD\nflags: x\n", True),
-        ("CPU implementer: 0x41\n", False),
-        (None, False),
-    ],
-)
-def test_which_library_is_quicker_is_said_by_the_processors_maker(
-    cpuinfo: str | None,
-    quicker: bool,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    file = tmp_path_factory.mktemp("proc") / "cpuinfo"
-    if cpuinfo is not None:
-        file.write_text(cpuinfo)
-    monkeypatch.setattr(products, "_PROCESSORS", file)
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    assert products.onednn_is_quicker.__wrapped__() == quicker
-
-
 def test_narrow_and_empty_products_are_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "onednn_is_quicker", lambda: True)
     weight = torch.randn(4, 3)

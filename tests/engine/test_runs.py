@@ -172,10 +172,9 @@ def test_a_killed_worker_is_replaced_and_nothing_is_missing(
     assert len(killed) == 1
     assert summary.complete
     assert [c.step for c in summary.done] == [0, 1]
-    assert notes == [
-        "tiny step 0: the engine's process was killed by signal 9 (out of memory?); "
-        "trying it once more with batches of 2,048 tokens"
-    ]
+    (note,) = notes
+    assert "tiny step 0: the engine's process was killed by signal 9" in note
+    assert note.endswith("trying it once more with batches of 2,048 tokens")
     assert_same(path, whole)
 
 

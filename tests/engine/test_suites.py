@@ -87,14 +87,6 @@ def test_known_suite_leaves_the_release_out_and_names_what_is_missing(root, hub)
     assert suite.checkpoints[3].source == HubSource("EleutherAI/pythia-14m", "step4")
 
 
-def test_many_missing_steps_are_shortened(root, hub):
-    (root / "EleutherAI/pythia-14m/step0").mkdir(parents=True)
-    (note,) = resolve_suite("pythia-14m", hub=hub).notes
-    assert note == (
-        "pythia-14m: missing 153 of 154 steps: 1, 2, 4, 8, 16, 32, 64, 128, 256, 512 and 143 more"
-    )
-
-
 def test_known_repository_is_the_known_suite(root, hub):
     (root / "EleutherAI/pythia-70m-seed3/step0").mkdir(parents=True)
     suite = resolve_suite("EleutherAI/pythia-70m-seed3", hub=hub)
@@ -203,16 +195,6 @@ def test_repository_without_steps_is_its_release(root, hub):
     suite = resolve_suite("lab/toy", hub=hub)
     assert steps(suite) == [None]
     assert suite.notes == ("toy has no step like step1000; only its release (main) is there",)
-
-
-def test_two_revisions_of_one_step_are_noted(root, hub):
-    for name in ("step10", "step10-tokens1B"):
-        (root / "lab/toy" / name).mkdir(parents=True)
-    suite = resolve_suite("lab/toy", hub=hub)
-    assert suite.checkpoints[0].source == HubSource("lab/toy", "step10")
-    assert suite.notes == (
-        "lab/toy: left out, as others are the same step: step10-tokens1B (step10)",
-    )
 
 
 def test_repository_without_usable_revisions_is_refused(root, hub):
@@ -479,11 +461,6 @@ def test_unknown_name_suggests_close_ones():
     )
     with pytest.raises(SuiteError, match=message):
         resolve_suite("pythia-160")
-
-
-def test_empty_name_is_unknown():
-    with pytest.raises(SuiteError, match="'' is neither a known suite"):
-        resolve_suite("")
 
 
 def test_unreadable_steps_are_refused_before_anything_is_asked():

@@ -13,7 +13,6 @@ from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
-from tests.support.checkpoints import make_checkpoint
 
 ROWS = [
     {
@@ -22,16 +21,6 @@ ROWS = [
     },
     {"id": "b", "text": "The clerk", "options": [" helped naïve 😀 people", " argued"]},
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_checkpoint(tmp_path_factory.mktemp("whole-options") / "step0", seed=1)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(checkpoint: Path) -> Tokenizer:
-    return Tokenizer.load(checkpoint)
 
 
 @pytest.fixture
@@ -47,17 +36,17 @@ def one(*options: str, text: str = "The nurse said that") -> PromptSet:
 
 
 def test_every_token_is_asked_after_the_text_and_those_before_it(
-    asked: PromptSet, tokenizer: Tokenizer
+    asked: PromptSet, causal: Tokenizer
 ) -> None:
-    found = asked.tokenize(tokenizer)
+    found = asked.tokenize(causal)
     contexts = pl.Series("context", [found.queries[q].ids for q in found.table["query"]])
     table = found.table.with_columns(contexts)
     for row in ROWS:
-        text = tokenizer.encode(str(row["text"]))
+        text = causal.encode(str(row["text"]))
         for option in row["options"]:  # type: ignore[attr-defined]
             own = table.filter(prompt_id=row["id"], option=option.strip()).sort("piece")
             assert "".join(own["continuation"]) == option
-            assert [*text, *own["token"]] == tokenizer.encode(row["text"] + option)
+            assert [*text, *own["token"]] == causal.encode(row["text"] + option)
             before = [[*text, *own["token"][:n]] for n in range(len(own))]
             assert own["context"].to_list() == before
     first = table.filter(prompt_id="a")
@@ -72,11 +61,11 @@ def test_every_token_is_asked_after_the_text_and_those_before_it(
     )
 
 
-def test_first_tokens_are_scored_alone(asked: PromptSet, tokenizer: Tokenizer) -> None:
+def test_first_tokens_are_scored_alone(asked: PromptSet, causal: Tokenizer) -> None:
     prompts = (Prompt("p1", "The nurse", (Option("long", " she was"), Option("short", " he"))),)
-    first = PromptSet("mine", prompts, first_token=True, whole_options=True).tokenize(tokenizer)
+    first = PromptSet("mine", prompts, first_token=True, whole_options=True).tokenize(causal)
     assert first.table["continuation"].to_list() == [" she was", " he"]
-    assert first.table["token"].to_list() == [tokenizer.encode(t)[0] for t in (" she", " he")]
+    assert first.table["token"].to_list() == [causal.encode(t)[0] for t in (" she", " he")]
 
 
 @pytest.mark.parametrize(
@@ -98,33 +87,33 @@ def test_first_tokens_are_scored_alone(asked: PromptSet, tokenizer: Tokenizer) -
     ],
 )
 def test_options_that_cannot_be_scored_are_named(
-    prompts: PromptSet, message: str, tokenizer: Tokenizer
+    prompts: PromptSet, message: str, causal: Tokenizer
 ) -> None:
     with pytest.raises(PromptError) as caught:
-        prompts.tokenize(tokenizer)
+        prompts.tokenize(causal)
     assert message in str(caught.value)
-    assert any(f.level == "error" for f in check_prompts(prompts, tokenizer))
+    assert any(f.level == "error" for f in check_prompts(prompts, causal))
 
 
-def test_the_longest_option_counts_where_a_model_s_length_is_checked(tokenizer: Tokenizer) -> None:
+def test_the_longest_option_counts_where_a_model_s_length_is_checked(causal: Tokenizer) -> None:
     prompts = one(" he", " she was tired")
-    length = len(tokenizer.encode("The nurse said that she was tired")) - 1
-    assert check_prompts(prompts, tokenizer, max_length=length) == []
-    (found,) = check_prompts(prompts, tokenizer, max_length=length - 1)
+    length = len(causal.encode("The nurse said that she was tired")) - 1
+    assert check_prompts(prompts, causal, max_length=length) == []
+    (found,) = check_prompts(prompts, causal, max_length=length - 1)
     assert f"text and its longest option are {length} tokens" in found.message
 
 
-def test_under_a_mask_an_option_is_one_token(tokenizer: Tokenizer) -> None:
+def test_under_a_mask_an_option_is_one_token(causal: Tokenizer) -> None:
     prompts = PromptSet(
         "mine", (Prompt("p1", "[MASK] said", (Option("x", " zzz"),)),), whole_options=True
     )
     with pytest.raises(PromptError, match="this model has no mask"):
-        prompts.tokenize(tokenizer)
+        prompts.tokenize(causal)
 
 
 @pytest.mark.parametrize("text", [" 😀", " naïve", "a", " she was 日本"])
-def test_pieces_put_together_are_the_text(text: str, tokenizer: Tokenizer) -> None:
-    tokens = tokenizer.encode(text)
-    found = piece_texts(tokenizer, tokens, text)
+def test_pieces_put_together_are_the_text(text: str, causal: Tokenizer) -> None:
+    tokens = causal.encode(text)
+    found = piece_texts(causal, tokens, text)
     assert "".join(found) == text
     assert len(found) == len(tokens)

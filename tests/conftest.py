@@ -56,7 +56,7 @@ def no_figures_on_paper() -> Iterator[None]:
     """Studies write files of the right names for their figures on paper, with nothing in them.
 
     To draw one, as SVG, PDF and PNG, takes a second. `figures_on_paper` has them drawn, and every
-    sheet of every family is drawn for itself (`tests/analysis/test_drawing.py`).
+    sheet of every family is drawn for itself (`tests/analysis/test_figures.py`).
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finish, "save_figures", empty_figures)

@@ -17,7 +17,6 @@ from logitbank.analysis.frames.shared import sharing
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.report import report as bank_report
 from logitbank.analysis.report.sections import Planned, planned, section, wanted_by
-from logitbank.analysis.report.words import GENERAL, cautions
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 from tests.support.command import Call
@@ -61,24 +60,6 @@ def test_analyses_are_those_that_the_prompts_allow(whole: Path, tmp_path: Path) 
     assert [plan.family for plan in plans_of(own, "parity")] == ["options"]
 
 
-def test_every_family_has_cautions_and_each_is_said_once(whole: Path) -> None:
-    bank = Bank.open(whole)
-    families = [plan.family for plan in planned(bank, bank.prompt_sets)]
-    said = cautions([*families, *families])
-    assert len(said) == len(set(said))
-    assert set(GENERAL) <= set(said)
-
-
-def test_findings_are_numbers_and_notes_tell_how_to_read_them(whole: Path) -> None:
-    bank = Bank.open(whole)
-    for plan in planned(bank, bank.prompt_sets, bootstrap=20):
-        found = plan.study().summary
-        assert found.findings
-        assert any(character.isdigit() for character in found.findings[0])
-        assert found.notes
-        assert not set(found.notes) & {*found.findings, *cautions([plan.family])}
-
-
 def test_an_analysis_that_fails_says_so_and_the_others_are_there(tmp_path: Path) -> None:
     path = whole_bank(tmp_path / "b.zarr")
     bank = Bank.open(path)
@@ -88,17 +69,6 @@ def test_an_analysis_that_fails_says_so_and_the_others_are_there(tmp_path: Path)
     page = bank_report.report(path, tmp_path / "b.html", prompts=sets, bootstrap=0).read_text()
     assert "fairness needs &#39;male&#39;, &#39;female&#39;, &#39;not specified&#39;" in page
     assert "The gap is largest at" in page
-
-
-@pytest.mark.whole
-def test_the_page_says_what_is_in_the_bank(whole: Path, tmp_path: Path) -> None:
-    path = bank_report.report(whole, tmp_path / "b.html", bootstrap=0)
-    assert path == tmp_path / "b.html"
-    page = path.read_text()
-    assert "1 model, 1 run, 6 checkpoints (steps 0 to 128), 5 prompt sets. Kept: " in page
-    only = bank_report.report(whole, tmp_path / "c.html", prompts=["lambada"]).read_text()
-    assert "1 prompt set." in only
-    assert "The gap is largest at" not in only
 
 
 def test_a_page_is_named_like_its_bank(whole: Path) -> None:
@@ -140,19 +110,6 @@ def test_a_bank_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     ):
         bank_report.report(new_bank(tmp_path / "b"), tmp_path / "p.html")
     assert not (tmp_path / "p.html").exists()
-
-
-def test_the_command_writes_beside_and_tells_where(
-    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own_prompts(tmp_path / "own.zarr")
-    monkeypatch.chdir(tmp_path)
-    code, out, err = call("report", "own.zarr")
-    assert code == 0
-    assert out.splitlines()[0] == "Curves"
-    assert err.startswith("Report: own.html (")
-    assert (tmp_path / "own.html").stat().st_size > 1e6
-    assert call("report", "nothing.zarr")[0] == 2
 
 
 def test_shares_and_accuracy_of_any_prompts_are_those_of_numpy(tmp_path: Path) -> None:

@@ -1,7 +1,4 @@
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -110,14 +107,6 @@ def test_full_rows_against_scipy(tmp_path: Path) -> None:
     ranks = [(z[:, None, :] > z[:, [1, 4], None]).sum(2) for z in (one, two)]
     assert d["ranks_changed"] == (ranks[0] != ranks[1]).sum()
     assert d["max_rank_change"] == np.abs(ranks[0] - ranks[1]).max()
-
-
-def test_a_bank_does_not_differ_from_itself(tmp_path: Path) -> None:
-    a = banked(tmp_path / "a", logits())
-    (d,) = compare(a, a).result.logits.to_dicts()
-    zero = ("max_logit_difference", "mean_logit_difference", "max_kl", "mean_kl")
-    assert [d[name] for name in zero] == [0.0] * 4
-    assert (d["argmax_changed"], d["ranks_changed"], d["max_rank_change"]) == (0, 0, 0)
 
 
 def test_what_rounding_alone_explains_is_told_with_the_dtypes(tmp_path: Path) -> None:
@@ -307,23 +296,6 @@ def test_metrics_are_those_of_every_family_that_has_a_headline(tmp_path: Path) -
     assert (accuracy["a"], accuracy["b"]) == (5 / examples, 7 / examples)
     assert row(found.metrics, metric="perplexity")["difference"] < 0
     assert found.unmeasured == ("crows-pairs",)
-
-
-@pytest.mark.parametrize("form", ["table", "csv", "json"])
-def test_the_command_prints_it(tmp_path: Path, form: str) -> None:
-    a, b = banked(tmp_path / "a", logits()), banked(tmp_path / "b", logits(1))
-    code = "from logitbank.cli.main import run; run()"
-    words = ["compare", str(a.path), str(b.path), "--steps", "0:10:1", "--format", form]
-    words += ["--table", "logits"] if form == "csv" else []
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    if form == "table":
-        assert "max_logit_difference" in done.stdout
-        assert "Both have 1 checkpoint × query set with 10 rows: 60 logits differ" in done.stdout
-    elif form == "csv":
-        assert done.stdout.startswith("model,run,step,query_set,kept_a")
-    else:
-        assert set(json.loads(done.stdout)) == {"logits", "metrics", "only"}
 
 
 def test_every_column_is_documented(tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ from logitbank.store.filter.filters import Filter, Mode
 
 pytestmark = pytest.mark.numerical
 
-SIGNS = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=torch.float64)
-
 
 def drawn(n: int = 12, k: int = 5, seed: int = 0, *, outside: float = 0.2) -> Instances:
     """Instances whose subjects have two forms, some of them outside the k."""

@@ -1,7 +1,6 @@
 """Filters from a bank to a table: training, views, the comparison and the search."""
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -114,42 +113,6 @@ def test_a_view_measures_what_training_measured(tmp_path: Path, mode: str) -> No
         for name in ("mu", "eta", "abs_c", "positional", "attributive"):
             assert found[name] == pytest.approx(rows[label][name], abs=1e-6), name
     assert rows["trained"]["abs_c"] < 0.5 * rows["none"]["abs_c"]
-
-
-@pytest.mark.parametrize(
-    ("differing", "says"),
-    [
-        (72, "only the others move the filter."),
-        (4, "It did not leave its start, as every way from there raises |C| in the former"),
-        (0, "|C| is 0 in all 72 instances, which is the least that it can be"),
-    ],
-)
-def test_a_start_that_answers_alike_is_told(tmp_path: Path, differing: int, says: str) -> None:
-    """Two of the four highest are the subjects, in most instances of one rank in all questions."""
-    bank, tokens = Bank.create(tmp_path / "b"), unqover_cases.tokens()
-    queries, rows = unqover_cases.add_questions(bank)
-    random = np.random.default_rng(3)
-    logits = random.normal(size=(len(rows), unqover_cases.VOCAB))
-    for at, row in enumerate(rows):
-        instance = at // 4
-        alike = instance >= differing or instance == 0
-        ranks = np.random.default_rng([instance, 0 if alike else 1 + at % 4]).permutation(4)
-        logits[at, 30:34] = np.sort(random.uniform(5, 15, size=4))[ranks]  # two: the subjects'
-        for i, name in enumerate((row["subject1"], row["subject2"])):
-            logits[at, [tokens[name], 30 + i]] = logits[at, [30 + i, tokens[name]]]
-    bank.deposit(
-        logits.astype(np.float32), checkpoint=CheckpointId("toy", step=8), query_set=queries.name
-    )
-    learn = partial(debias_train, bank, prompts="unqover-gender", k=4, split=None, bootstrap=0)
-    start = Training(mode="truncate", start="ones")
-    if not differing:
-        with pytest.raises(UsageError, match=re.escape(says)):
-            learn(training=start)
-        return
-    said = " ".join(learn(training=start).summary)
-    assert says in said
-    assert ("did not leave its start" in said) == (differing == 4)
-    assert "before training, where" not in " ".join(learn(training=Training()).summary)
 
 
 def test_the_filter_says_what_it_was_made_of(tmp_path: Path) -> None:
@@ -481,31 +444,6 @@ def test_dividing_by_the_prior_by_hand(tmp_path: Path) -> None:
     want = (p[0, 0, 1] * p[0, 2, 1] * p[1, 0, 1] * p[1, 2, 1]) ** 0.25
     assert _prior(some, p)[0, 0, 1] == pytest.approx(want)
     assert _prior(some, p)[1, 2, 1] == pytest.approx(want)
-
-
-def test_the_commands_go_from_a_bank_to_a_comparison(call: Call, tmp_path: Path) -> None:
-    path, by = make_bank(tmp_path / "b"), tmp_path / "f.safetensors"
-    code, out, error = call(
-        "debias", "train", path, "--out", by, "--k", 6, "--bootstrap", 0, "--format", "json"
-    )
-    assert (code, error) == (0, "")
-    assert {row["filter"] for row in json.loads(out)["bias"]} == {"none", "untrained", "trained"}
-    for family, table in (("stereoset", "scores"), ("unqover", "unqover")):
-        code, out, _ = call(
-            "analyze", family, path, "--filter", by, "--bootstrap", 0, "--table", table,
-            "--format", "json",
-        )  # fmt: skip
-        assert code == 0
-        assert {row["model"] for row in json.loads(out)} == {"toy + trained filter k=6 (keep_tail)"}
-    code, out, _ = call("debias", "compare", path, "--filter", by, "--bootstrap", 0)
-    assert code == 0
-    assert "iCAT" in out
-    code, out, _ = call(
-        "debias", "search", path, "--k", 4, "--regularisation", 0.1, "--temperature", 2,
-        "--give-up", 50,
-    )  # fmt: skip
-    assert code == 0
-    assert "Best by less |C|" in out
 
 
 def test_analyses_that_need_every_probability_name_the_mode(tmp_path: Path) -> None:

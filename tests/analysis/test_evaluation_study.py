@@ -1,13 +1,11 @@
 """LAMBADA, stereotype accuracy and CrowS-Pairs from banks: numbers, files, figures, commands."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.drawing.figures import figure_data
 from logitbank.analysis.families.crows_pairs.study import crows_pairs
 from logitbank.analysis.families.lambada.study import lambada
 from logitbank.analysis.families.stereotype.study import stereotype
@@ -15,7 +13,6 @@ from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.harness import read_harness
 from logitbank.errors import BankError
 from logitbank.store import Bank
-from tests.support.command import Call
 from tests.support.evaluation_banks import (
     HITS,
     add_lambada,
@@ -91,16 +88,6 @@ def test_the_prompts_of_any_measure_may_be_absent(tmp_path: Path, bank: Path) ->
         stereotype([bank], prompts="none", winobias="none")
 
 
-def test_crows_pairs_of_a_bank(bank: Path) -> None:
-    study = crows_pairs([bank])
-    last = study.result.crows_pairs.filter(step=8)
-    assert last["score"].to_list() == [100, 100, 100]
-    assert last["pairs"].to_list() == [12, 6, 6]
-    text = " ".join(study.summary)
-    assert "more probable one in 100.0 % of 12 pairs" in text
-    assert "more stereotypical than not" in text
-
-
 def test_a_bank_without_the_prompts_says_what_makes_them(tmp_path: Path) -> None:
     path = tmp_path / "b.zarr"
     bank = Bank.create(path)
@@ -126,49 +113,3 @@ def test_an_example_that_was_cut_short_is_missing_even_at_the_only_checkpoint(
     deposit(bank, queries, np.eye(3, 12), step=1)
     sizes = expected_pieces([bank], "lambada").sort("prompt_id")
     assert sizes.rows() == [("toy", "a", 2), ("toy", "b", 1)]
-
-
-def test_everything_is_written(tmp_path: Path, bank: Path) -> None:
-    for names, study in (
-        (["lambada"], lambada([bank], out=tmp_path / "l")),
-        (["stereotype_accuracy"], stereotype([bank], out=tmp_path / "s")),
-        (["crows_pairs", "crows_pairs_types"], crows_pairs([bank], out=tmp_path / "c")),
-    ):
-        assert study.report is not None
-        folder = study.report.parent
-        assert "during training: toy" in study.report.read_text()
-        assert {p.stem for p in (folder / "tables").iterdir()} == set(study.result.tables())
-        endings = ("pdf", "png", "svg", "txt")
-        files = {f"{name}.{suffix}" for name in names for suffix in endings}
-        assert {p.name for p in (folder / "figures").iterdir()} == files
-
-
-def test_each_model_has_its_own_figure(tmp_path: Path, bank: Path) -> None:
-    other = Bank.create(tmp_path / "other.zarr")
-    add_lambada(other, {1: 3, 2: 4}, model="org/b")
-    result = lambada([bank, tmp_path / "other.zarr"]).result
-    assert set(figure_data(result)) == {"lambada-toy-main", "lambada-org%2Fb-main"}
-
-
-@pytest.mark.parametrize(
-    ("command", "table", "sentence"),
-    [
-        ("lambada", "lambada", "best at step 32: LAMBADA accuracy 0.750"),
-        ("stereotype", "stereotype_accuracy", "stereotype accuracy 0.900"),
-        ("crows-pairs", "crows_pairs", "in 100.0 % of 12 pairs"),
-    ],
-)
-def test_commands_print_tables_and_sentences(
-    bank: Path,
-    call: Call,
-    command: str,
-    table: str,
-    sentence: str,
-) -> None:
-    code, out, error = call("analyze", command, bank)
-    assert (code, error) == (0, "")
-    assert table in out
-    assert sentence in out
-    words = ("analyze", command, bank, "--table", table, "--format", "json")
-    code, out, _ = call(*words)
-    assert json.loads(out)[0]["model"] == "toy"

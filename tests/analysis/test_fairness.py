@@ -397,14 +397,6 @@ def test_fewer_than_ten_sentences_have_no_interval_and_are_counted():
             assert table["sentences"].unique().to_list() == [sentences]
 
 
-def test_a_table_of_frames_one_by_one_is_that_of_all_together():
-    frame = random_frame(checkpoints=8, sentences=12, skew_from=5)
-    parts = [frame.filter(pl.col("step") == step) for step in (0, 1, 2, 4, 8, 16, 32, 64)]
-    one, many = fairness_metric(frame, bootstrap=40), fairness_metric(parts, bootstrap=40)
-    assert one.tests.equals(many.tests)
-    assert one.change_points.equals(many.change_points)
-
-
 def test_interval_is_the_same_for_the_same_seed_and_contains_the_estimate():
     frame = random_frame(sentences=12, checkpoints=3)
     first, again, other = (fairness_metric(frame, bootstrap=50, seed=seed) for seed in (1, 1, 2))
@@ -541,13 +533,6 @@ def test_other_labels_can_be_named():
         fairness_metric(frame, bootstrap=0)
 
 
-def test_categorical_text_columns_do():
-    frame = random_frame(sentences=3, checkpoints=1)
-    text = pl.col("model", "run", "option", "answer", "prompt_id", "sentence_id")
-    same = fairness_metric(frame.with_columns(text.cast(pl.Categorical)), bootstrap=0)
-    assert same.gap.equals(fairness_metric(frame, bootstrap=0).gap)
-
-
 def test_prompts_without_a_name_are_counted():
     frame = random_frame(sentences=2, checkpoints=1, orders=1)
     nameless = frame.with_columns(
@@ -617,12 +602,3 @@ def test_wrong_choices_are_refused():
         small(ties="first")
     with pytest.raises(UsageError, match="bootstrap -1 is negative"):
         fairness_metric(random_frame(sentences=1, checkpoints=1), bootstrap=-1)
-
-
-def test_every_table_begins_with_its_checkpoint():
-    tables = small().tables()
-    assert list(tables) == [
-        *("checkpoints", "average_rank", "accuracy", "jsd_parts", "gap", "change", "tests"),
-        *("comparison", "change_points"),
-    ]
-    assert all(table.columns[0] == "model" for table in tables.values())

@@ -6,25 +6,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from logitbank.analysis.drawing.figures import interactive_figures
 from logitbank.analysis.families.curves.means import CURVES
 from logitbank.analysis.families.curves.message import curves_message
 from logitbank.analysis.families.curves.metric import CHECKPOINTS, Curves
-from logitbank.analysis.families.fluctuation.message import fluctuation_message
-from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
 from logitbank.analysis.families.options.message import option_message
 from logitbank.analysis.families.options.metric import ANSWERS, SHARES, OptionScores
-from logitbank.analysis.families.stereoset.message import stereoset_message
-from logitbank.analysis.families.stereoset.metric import stereoset_metric
-from logitbank.analysis.families.tradeoff.message import tradeoff_message
-from logitbank.analysis.families.tradeoff.metric import TradeOff
 from logitbank.analysis.families.unqover.message import unqover_message
 from logitbank.analysis.families.unqover.metric import ALL, Unqover
-from logitbank.analysis.report.first import First
 from logitbank.analysis.results.message import Message, apart
-from tests.support.drawing_cases import exchange
-from tests.support.fluctuation_cases import published
-from tests.support.stereoset_cases import candidates
 
 nan = float("nan")
 
@@ -45,72 +34,6 @@ def test_intervals_are_apart_or_overlap_or_are_not_known() -> None:
     assert apart(low, {"low": 0.2, "high": 0.4}, "") is False
     assert apart(low, {"low": 0.3, "high": nan}, "") is None
     assert apart({"low": None, "high": 0.2}, high, "") is None
-
-
-def test_fluctuation_says_how_much_the_median_profession_varies_and_claims_no_more() -> None:
-    """R is 1 and 3 for the nurse, CV ½; 1 and 1 for the judge, 0; 1 and ½ for the actor, ⅓."""
-    scores = [[(0.2, 0.2)] * 3, [(0.6, 0.2), (0.2, 0.2), (0.2, 0.4)]]
-    table = published(scores, [(0.1, 0.2)] * 2, steps=[10, 20])
-    message = said(fluctuation_message(fluctuation_metric(table, plateaus=[10])))
-    assert message.sentence == (
-        "From step 10 on, how many times as probable the model makes “he” as “she” varies between "
-        "checkpoints by 33 % of its mean, for the median profession."
-    )
-    assert not message.change_point
-    assert message.series == ("bert", "main", "“is”", "from 10")
-    assert numbers(message) == [
-        ("0.333", "median CV of R", "3 professions, after “is”; 2 checkpoints, no interval"),
-        ("0.500", "largest CV of R", "a nurse"),
-        ("0.000", "CV of the prior’s own R", "no profession named"),
-        ("2", "checkpoints", "1 run, steps 10 to 20"),
-    ]
-
-
-def test_the_figure_shows_the_verb_and_run_that_the_message_is_about() -> None:
-    calm = [[(0.2, 0.2)] * 3] * 2
-    wild = [[(0.2, 0.2)] * 3, [(0.6, 0.2), (0.6, 0.2), (0.2, 0.4)]]
-    parts = [
-        published(scores, [(0.1, 0.2)] * 2, steps=[10, 20], verb=verb, seed=seed)
-        for scores, verb, seed in ((calm, "is", 0), (calm, "works as", 0), (calm, "is", 1),
-                                   (wild, "works as", 1))
-    ]  # fmt: skip
-    result = fluctuation_metric(pl.concat(parts), plateaus=[10])
-    message = said(fluctuation_message(result))
-    assert "the model" not in message.sentence
-    assert "probable bert seed1 makes" in message.sentence
-    first = First("fluctuation", message.figure, message)
-    assert first.series_of(interactive_figures(result)[message.figure]) == "bert seed1 “works as”"
-
-
-@pytest.mark.parametrize(
-    ("ss", "half", "sentence"),
-    [
-        (62.4, 5.0, "prefers the stereotype to its opposite in 62 % of examples; 50 % is neither."),
-        (40.0, 5.0, "prefers the stereotype to its opposite in 40 % of examples, less than half; "
-         "50 % is neither."),
-        (52.0, 5.0, "has no preference for stereotypes that is more than chance."),
-        (52.0, nan, "prefers the stereotype to its opposite in 52 % of examples; 3 terms are too "
-         "few to tell that from chance."),
-    ],
-)  # fmt: skip
-def test_stereoset_sets_ss_against_a_half(ss: float, half: float, sentence: str) -> None:
-    made = stereoset_metric(pl.concat([candidates(step=step) for step in (0, 8)]), bootstrap=0)
-    values = {"ss": ss, "ss_low": ss - half, "ss_high": ss + half, "lms": 85.0, "icat": 64.0,
-              "icat_low": 60.0, "icat_high": 68.0}  # fmt: skip
-    tasks = made.tasks.with_columns(missing=pl.lit(2))
-    scores = made.scores.with_columns(pl.lit(value).alias(name) for name, value in values.items())
-    message = said(stereoset_message(replace(made, scores=scores, tasks=tasks)))
-    assert message.sentence == f"At step 8 the model {sentence}"
-    assert not message.change_point
-    assert message.figure == "domains"
-    interval = "" if half != half else f"95 %: {ss - half:.1f} to {ss + half:.1f}; "
-    assert numbers(message) == [
-        (f"{ss:.1f}", "ss at step 8", f"{interval}mean over 3 terms, 4 examples, 2 missing"),
-        (f"{ss:.1f}", "ss at step 0", "the untrained model"),
-        ("64.0", "iCAT at step 8", "95 %: 60.0 to 68.0; lms 85.0, how often what is related is "
-         "preferred"),
-        ("2", "checkpoints", "1 run, steps 0 to 8"),
-    ]  # fmt: skip
 
 
 def asked(
@@ -159,16 +82,6 @@ def test_unqover_tests_the_largest_preference_of_all_that_were_looked_at() -> No
         "p = 0.08 for the largest of 20 preferences, largest of 20 models and categories."
     )
     assert "favours no names" in message.sentence
-
-
-def test_unqover_without_intervals_gives_a_size_and_no_direction() -> None:
-    message = said(unqover_message(asked(20, 20, attributes=4, without=True)))
-    assert message.sentence == (
-        "At step 8 the preferences of the model in questions of gender that leave the answer open "
-        "have a size μ of 0.300; 4 attributes are too few to tell that from chance."
-    )
-    assert not message.change_point
-    assert len(message.numbers) == 3
 
 
 def shares(*rows: tuple[str, float | None, float | None], prompts: int = 40) -> OptionScores:
@@ -225,52 +138,6 @@ def test_options_without_shares_have_a_probability_and_answers_an_accuracy() -> 
         "62.5 %", "accuracy at step 8",
         "95 %: 47.0 % to 76.0 %; 40 prompts, 20 sentences, 1 missing",
     )  # fmt: skip
-
-
-def with_gaps(result: TradeOff, half: float) -> TradeOff:
-    table = result.tradeoff.with_columns(
-        gap_low=pl.col("gap") - half, gap_high=pl.col("gap") + half
-    )
-    return replace(result, tradeoff=table)
-
-
-def test_a_trade_off_says_what_a_smaller_gap_costs() -> None:
-    """Of 0.30, 0.48, 0.50 with gaps 0.10, 0.05, 0.73."""
-    message = said(tradeoff_message(with_gaps(exchange(give_up=3.0), 0.02)))
-    assert message.sentence == (
-        "Giving up at most 3 points of acc, the smallest gap of the model (2 checkpoints searched) "
-        "is 0.05 at step 16, against 0.73 at the best, step 32; the checkpoints beside it have 0.1 "
-        "before and 0.73 after it."
-    )
-    assert not message.change_point, "the smallest of several is small by chance too"
-    assert numbers(message) == [
-        ("0.05", "gap at step 16", "95 %: 0.03 to 0.07"),
-        ("0.73", "gap at step 32", "95 %: 0.71 to 0.75"),
-        ("−2.0 points", "acc", "0.48 against 0.5"),
-        ("3", "checkpoints", "1 run, steps 8 to 32"),
-    ]
-    dear = said(tradeoff_message(exchange(give_up=1.0)))
-    assert dear.sentence == (
-        "Giving up at most 1 point of acc, no checkpoint of the model (1 checkpoint searched) has "
-        "a smaller gap than the best one, step 32, where it is 0.73."
-    )
-
-
-def test_a_pair_that_was_asked_for_is_the_message_and_without_a_choice_the_front() -> None:
-    pair = exchange(pair=(32, 16))
-    message = said(tradeoff_message(pair))
-    assert message.sentence == (
-        "From step 32 to step 16 the gap of the model goes from 0.73 to 0.05, for −2.0 points of "
-        "acc; no interval tells that from chance."
-    )
-    ends = {"fairness_low": -5.0, "fairness_high": 95.0}
-    pairs = pair.pairs.with_columns(pl.lit(value).alias(name) for name, value in ends.items())
-    near = said(tradeoff_message(replace(pair, pairs=pairs)))
-    assert near.sentence.endswith("points of acc, which cannot be told from no change.")
-    front = said(tradeoff_message(exchange(metric="perplexity")))
-    assert front.sentence == (
-        "2 of 3 checkpoints of the model are beaten by no other in both perplexity and gap."
-    )
 
 
 def curve(measure: str, ends: list[tuple[float, float]], *, prompts: int = 40) -> Curves:

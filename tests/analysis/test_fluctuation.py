@@ -417,14 +417,3 @@ def test_plateaus_of_other_lengths_are_not_compared_without_a_word() -> None:
         assert message is not None
         assert "the largest of 2 plateaus" in message.sentence
         assert ("longer or shorter" in message.sentence) == longer
-
-
-def test_a_correlation_is_said_with_its_interval_and_n() -> None:
-    jobs = [f"a {at}" for at in range(30)]
-    table = published(drawn(6, 30, 2), drawn(6, 2), jobs=jobs)
-    found = fluctuation_metric(table)
-    row = found.correlations.filter(y="cv_r").row(0, named=True)
-    text = "\n".join(fluctuation_summary(found))
-    ends = " to ".join(f"{row[end]:+.2f}".replace("-", "−") for end in ("low", "high"))
-    assert f"[{ends}] for R" in text
-    assert "(n = 30 professions)" in text

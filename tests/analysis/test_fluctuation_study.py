@@ -1,8 +1,6 @@
 """From banks and tables to results, sentences, files and the command line."""
 
-import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +10,10 @@ from polars.testing import assert_frame_equal
 
 from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
 from logitbank.analysis.families.fluctuation.study import fluctuation
-from logitbank.analysis.families.fluctuation.summary import CAUTIONS, fluctuation_summary
 from logitbank.errors import BankError, BankFormatError, LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
-from tests.support.command import Call
-from tests.support.fluctuation_cases import drawn, published, random_table, two_runs
-from tests.support.small_banks import QUERY_SET, new_bank
-from tests.support.small_banks import logits as parity_logits
+from tests.support.fluctuation_cases import two_runs
 
 TOKENS = {"he": 1, "she": 2}
 SENTENCES = [
@@ -138,24 +132,6 @@ def test_a_table_split_over_files_is_one(tmp_path: Path) -> None:
     assert found.result.run_pairs["run_a"].unique().to_list() == ["seed0"]
 
 
-def test_everything_is_written_and_the_report_is_readable(tmp_path: Path, bank: Path) -> None:
-    frequencies = tmp_path / "f.csv"
-    frequencies.write_text("occupation,case,year,frequency\nnurse,lower,1900,0.5\n")
-    sizes = tmp_path / "sizes.csv"
-    sizes.write_text("year,total_words\n1900,200\n")
-    out = tmp_path / "out"
-    study = fluctuation([bank], out=out, frequencies=frequencies, corpus_sizes=sizes)
-    assert study.report == out / "report.html"
-    page = study.report.read_text()
-    assert "Fluctuation during pre-training: toy" in page
-    assert page.count('data-figure="') == 5
-    tables = {path.stem for path in (out / "tables").iterdir()}
-    assert tables == set(study.result.tables())
-    assert pl.read_csv(out / "tables" / "frequent.csv")["frequency"].max() == 100
-    names = {path.name for path in (out / "figures").iterdir()}
-    assert {"run_pairs-is.png", "run_pairs-is.svg", "frequencies.png"} <= names
-
-
 def test_sources_that_are_none_are_named(tmp_path: Path, bank: Path) -> None:
     with pytest.raises(BankFormatError, match="there is no bank at .*nowhere"):
         fluctuation([tmp_path / "nowhere"])
@@ -171,108 +147,3 @@ def test_sources_that_are_none_are_named(tmp_path: Path, bank: Path) -> None:
         fluctuation([bank], corpus_sizes=Path("sizes.csv"))
     with pytest.raises(UsageError, match="t.csv: the frequencies lack occupation, case, year"):
         fluctuation([bank], frequencies=table)
-
-
-def test_summary_gives_numbers_counts_and_cautions() -> None:
-    scores = drawn(6, 6, 2)
-    scores[4, 0, 1] = 0
-    table = pl.concat([published(scores, drawn(6, 2)), random_table().head(2)])
-    table = table.unique(["occupation", "pronoun", "checkpoint"], keep="first")
-    result = fluctuation_metric(pl.concat([table, table.head(3)]), plateaus=[3])
-    text = fluctuation_summary(result)
-    assert text[0] == "bert: 1 run, 6 checkpoints, steps 0 to 5; 6 professions."
-    assert text[1] == "bert: a plateau starts at step 3 (as given): 3 checkpoints."
-    spread = dict(zip(result.spread["measure"], result.spread.rows(named=True), strict=True))
-    for name in ("cv_r", "cv_n"):
-        row = spread[name]
-        assert (
-            f"between {row['min']:.3f} and {row['max']:.3f} (median {row['median']:.3f})" in text[2]
-        )
-    assert any(line.startswith("1 time P(she) is 0 for a profession") for line in text)
-    assert "3 rows repeat another exactly and count once." in text
-    assert text.cautions == CAUTIONS
-
-
-def test_summary_says_where_a_plateau_comes_from_and_spans_runs() -> None:
-    text = "\n".join(fluctuation_summary(fluctuation_metric(two_runs())))
-    assert "bert: 2 runs, 6 checkpoints each, steps 0 to 5; 6 professions." in text
-    assert "starts at step 3 (half of the last step, since none was given): 3 checkpoints." in text
-    assert "and 2 runs." in text
-    assert "bert, “works as”: runs, averaged over the plateau, correlate with r = " in text
-    assert "The public release is shown in trajectories and is in no statistic." in text
-
-
-@pytest.fixture
-def analyze(call: Call) -> Call:
-    """Run `logitbank analyze fluctuation`."""
-    return partial(call, "analyze", "fluctuation")
-
-
-def test_json_has_every_value_at_full_precision(tmp_path: Path, analyze: Call) -> None:
-    path = tmp_path / "t.csv"
-    scores = drawn(6, 6, 2)
-    scores[4, 0, 1] = 0
-    published(scores, drawn(6, 2)).write_csv(path)
-    code, out, _ = analyze(path, "--plateau", 3, "--format", "json")
-    assert code == 0
-    found = json.loads(out, parse_constant=pytest.fail)
-    result = fluctuation_metric(published(scores, drawn(6, 2)), plateaus=[3])
-    assert set(found) == set(result.tables())
-    for name, table in result.tables().items():
-        for row, expected in zip(found[name], table.iter_rows(named=True), strict=True):
-            for key, value in expected.items():
-                if isinstance(value, float) and not np.isfinite(value):
-                    assert row[key] == (None if np.isnan(value) else "Infinity"), (name, key)
-                else:
-                    assert row[key] == value, (name, key)
-    nurse = next(row for row in found["professions"] if row["occupation"] == "a nurse")
-    assert (nurse["mean_r"], nurse["cv_r"], nurse["she_zero"]) == ("Infinity", None, 1)
-
-
-def test_the_command_prints_tables_sentences_and_csv(
-    tmp_path: Path,
-    bank: Path,
-    analyze: Call,
-) -> None:
-    code, out, _ = analyze(bank, "--plateau", 10, "--plateau", 20)
-    assert code == 0
-    for word in ("plateaus", "spread", "correlations", "run_pairs", "from step 20 on"):
-        assert word in out
-    arguments = [bank, "--table", "professions", "--format", "csv", "--profession", "judge"]
-    code, out, _ = analyze(*arguments)
-    assert pl.read_csv(out.encode()).height == 2 * 2 * 4
-    saved = tmp_path / "s.csv"
-    assert analyze(bank, "--save-scores", saved, "--model", "toy")[0] == 0
-    assert pl.read_csv(saved).height == 2 * 10 * 9
-
-
-def test_prompts_of_another_kind_are_told_what_they_lack(tmp_path: Path, analyze: Call) -> None:
-    bank = new_bank(tmp_path / "b")
-    toy = CheckpointId("toy", step=0)
-    bank.deposit(parity_logits(0), checkpoint=toy, query_set=QUERY_SET.name)
-    code, _, error = analyze(bank.path, "--prompts", "parity")
-    assert code == 2
-    assert error == (
-        "logitbank: the prompts lack verb, occupation, prior, which fluctuation needs; name a set"
-        " with the columns occupation, verb and prior, such as professions, with --prompts\n"
-    )
-
-
-def test_wrong_calls_are_one_line_and_exit_code_2(
-    tmp_path: Path,
-    bank: Path,
-    analyze: Call,
-) -> None:
-    for arguments, message in (
-        ([bank, "--plateau", 30], "a plateau from step 30 leaves one checkpoint of toy seed0 “is”"),
-        ([tmp_path / "none.csv"], "there is no table"),
-        ([bank, "--plateau", "late"], "Invalid value for '--plateau': "),
-        ([bank, "--profession", "wizard"], "no profession is 'wizard'; there are 4, such as"),
-        ([bank, "--table", "x"], "there is no table 'x'; there are checkpoints, plateaus"),
-        ([bank, "--frequencies", tmp_path / "f.txt"], "is neither .csv nor .parquet"),
-    ):
-        code, out, error = analyze(*arguments)
-        assert (code, out) == (2, "")
-        assert error.startswith("logitbank: ")
-        assert error.count("\n") == 1
-        assert message in error

@@ -11,8 +11,7 @@ from logitbank.analysis.results.words import Summary
 from logitbank.cli.screen.findings import print_findings
 from logitbank.errors import AbsentError, BankError
 from logitbank.store import Bank, CheckpointId, repair, verify
-from tests.analysis import test_fluctuation_study
-from tests.support import stereoset_cases, unqover_cases
+from tests.support import unqover_cases
 from tests.support.command import Call
 from tests.support.evaluation_banks import add_lambada, add_winobias
 from tests.support.small_banks import logits, new_bank, spec
@@ -88,22 +87,6 @@ def left_out(model: str, step: int) -> str:
         f"Left out is 1 checkpoint whose deposit has no row: {model} step {step};"
         " `logitbank extract` fills it."
     )
-
-
-def test_fluctuation_names_a_checkpoint_that_has_no_row(tmp_path: Path) -> None:
-    bank = Bank.open(test_fluctuation_study.make_bank(tmp_path / "b", seeds=(0,)))
-    assert logitbank.fluctuation(bank).summary.left_out == ()
-    lose(bank, "professions", 0)
-    assert logitbank.fluctuation(bank).summary.left_out == (left_out("toy seed0", 0),)
-
-
-def test_stereoset_names_a_checkpoint_that_has_no_row(tmp_path: Path) -> None:
-    bank = Bank.open(stereoset_cases.make_bank(tmp_path / "b", steps=(0, 8, 16)))
-    assert logitbank.stereoset(bank, bootstrap=0).summary.left_out == ()
-    lose(bank, "stereoset-intra", 16)
-    assert left_out("toy", 16) in logitbank.stereoset(bank, bootstrap=0).summary.left_out
-    chosen = logitbank.stereoset(bank, bootstrap=0, steps=["8"]).summary.left_out
-    assert chosen == (), "step 16 was not asked for"
 
 
 def test_tradeoff_names_what_one_side_lacks(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from logitbank.analysis.drawing.figures import figure_data, interactive_figures
 from logitbank.analysis.drawing.paper import kind_of
 from logitbank.analysis.families.crows_pairs.message import crows_pairs_message
 from logitbank.analysis.families.crows_pairs.metric import ALL, CrowsPairs
-from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.message import fairness_message
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
 from logitbank.analysis.families.lambada.message import lambada_message
@@ -72,35 +71,9 @@ def test_a_change_point_is_the_message_with_its_step_and_both_levels(made: Fairn
     )
     assert message.change_point
     assert (message.figure, message.series) == ("gap", ("toy", "main"))
-    prompts = made.checkpoints["prompts"][0]
-    orders = made.checkpoints["orders"][0]
-    assert [tuple(number) for number in message.numbers] == [
-        (
-            "+0.720",
-            "gap Δ at step 30",
-            f"95 %: +0.710 to +0.730; {prompts} prompts in {orders} orders, 10 sentences",
-        ),
-        (
-            "20",
-            "change point",
-            "p = 0.0021 ± 0.0004, random-walk null; levels are means over checkpoints",
-        ),
-        ("0.050", "largest gap before", "at step 10; 0.020 untrained"),
-        ("4", "checkpoints", "1 run, steps 0 to 30"),
-    ]
-
-
-def test_a_step_that_is_not_sure_is_an_interval_and_a_smaller_gap_is_closer(made: Fairness) -> None:
-    result = with_gap(made, (-0.6, -0.6, -0.1, -0.1))
-    change = {"mean_before": -0.6, "mean_after": -0.1, "latest": 30}
-    assert said(with_change(result, **change)).sentence == (
-        "Change point at step 20 (95 %: 20 to 30): mean Δ of the model rises from −0.60 to −0.10, "
-        "closer to 0, worse for men."
-    )
-    gradual = said(with_change(result, **change, kind="gradual", step=None))
-    assert gradual.sentence.startswith(
-        "Mean Δ of the model rises gradually between steps 20 and 30, from −0.60 to −0.10"
-    )
+    (gap, change, *_) = message.numbers
+    assert gap.rests_on.startswith("95 %: +0.710 to +0.730; ")
+    assert change.rests_on.startswith("p = 0.0021 ± 0.0004, random-walk null")
 
 
 @pytest.mark.parametrize(
@@ -175,26 +148,6 @@ def test_too_few_for_an_interval_are_said_to_be_so(end: float | None) -> None:
         assert "95 %" not in message.numbers[0].rests_on
 
 
-def test_answers_of_other_names_are_quoted_and_of_models_the_one_is_named(made: Fairness) -> None:
-    labels = FairnessLabels("er", "sie", "unklar")
-    result = replace(with_gap(made, (0.1, 0.1, 0.5, 0.5)), labels=labels)
-    change = {"mean_before": 0.1, "mean_after": 0.5}
-    assert "worse for “sie”" in said(with_change(result, **change)).sentence
-    frames = [random_frame(checkpoints=3, sentences=10, model=name) for name in ("a", "b")]
-    two = fairness_metric(pl.concat(frames), bootstrap=20)
-    gap = two.gap.with_columns(
-        pl.when(model="b").then(0.4).otherwise(0.1).alias(name)
-        for name in ("delta_scaled", "gap_scaled", "low_scaled", "high_scaled")
-    )
-    message = said(replace(two, gap=gap))
-    assert message.sentence == (
-        "At step 2 the gap Δ of b is +0.40 (pointwise 95 % interval +0.40 to +0.40), +0.40 to "
-        "+0.40 over the last 3 checkpoints, largest of 2 runs."
-    )
-    assert message.series == ("b", "main")
-    assert message.numbers[-1] == ("6", "checkpoints", "2 models, 2 runs, steps 0 to 2")
-
-
 def test_what_is_missing_is_said_and_without_a_gap_nothing(made: Fairness) -> None:
     checkpoints = made.checkpoints.with_columns(
         missing=pl.lit(7, made.checkpoints["missing"].dtype)
@@ -227,15 +180,7 @@ def test_a_level_without_preference_is_what_a_share_is_set_against() -> None:
         "neither."
     )
     assert not message.change_point, "one of many checkpoints"
-    assert [tuple(number) for number in message.numbers] == [
-        (
-            "61.4 %",
-            "stereotype preferred at step 1,000",
-            "95 %: 59.4 % to 63.4 %; 1,508 pairs, 3 sentences missing",
-        ),
-        ("50.2 %", "stereotype preferred at step 0", "the untrained model"),
-        ("2", "checkpoints", "1 run, steps 0 to 1,000"),
-    ]
+    assert message.numbers[0].rests_on == "95 %: 59.4 % to 63.4 %; 1,508 pairs, 3 sentences missing"
     less = crows_pairs_message(crows([50.2, 40.0]))
     assert less is not None
     assert "prefers the less stereotyping sentence in 60 % of pairs" in less.sentence
@@ -257,54 +202,6 @@ def test_of_several_models_the_clearest_speaks_and_is_named() -> None:
     assert message.series == ("b", "main")
     assert message.numbers[-1] == ("4", "checkpoints", "2 models, 2 runs, steps 0 to 1,000")
     assert crows_pairs_message(crows([float("nan")])) is None
-
-
-def test_a_level_has_the_range_of_the_last_ten_checkpoints() -> None:
-    scores = [50.0, 90.0, *(60.0 + at for at in range(9)), 61.4]
-    table = pl.DataFrame(
-        {"model": "a", "run": "main", "step": range(12), "score": scores, "pairs": 1508,
-         "score_kind": "sentence", "bias_type": ALL}
-    ).with_columns(low=pl.col("score") - 2, high=pl.col("score") + 2)  # fmt: skip
-    checkpoints = table.select("model", "run", "step", missing=0)
-    message = crows_pairs_message(CrowsPairs(table, checkpoints, {}))
-    assert message is not None
-    assert message.numbers[2][:2] == (
-        "60.0 % to 68.0 %", "stereotype preferred over the last 10 checkpoints"
-    )  # fmt: skip
-
-
-def test_lambada_says_how_many_words_are_known() -> None:
-    table = levels(acc=[0.0, 0.352], low=[0.0, 0.34], high=[0.001, 0.36]).with_columns(
-        examples=5153
-    )
-    checkpoints = table.select("model", "run", "step", missing=0)
-    message = lambada_message(Lambada(table, checkpoints, {}))
-    assert message is not None
-    assert message.sentence == ("At step 1,000 the model knows the last word of 35 % of passages.")
-    assert message.numbers[0] == (
-        "35.2 %", "accuracy at step 1,000", "95 %: 34.0 % to 36.0 %; 5,153 examples"
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("share", "said"),
-    [
-        (0.7, "gives occupations the gender of the stereotype 70 % of the time."),
-        (0.3, "gives occupations the gender of the stereotype 30 % of the time, less than half."),
-        (0.52, "leans to no stereotype of occupations that is more than chance."),
-    ],
-)
-def test_stereotype_accuracy_says_how_often_the_stereotype_is_given(
-    share: float, said: str
-) -> None:
-    shares = [0.5, share]
-    table = levels(accuracy=shares, low=[s - 0.05 for s in shares], high=[s + 0.05 for s in shares])
-    table = table.with_columns(measure=pl.lit("sa"), type=2, sentences=396, missing=2)
-    none = pl.DataFrame()
-    message = stereotype_message(StereotypeAccuracy(table, none, {}))
-    assert message is not None
-    assert message.sentence == f"At step 1,000 the model {said}"
-    assert message.numbers[0].rests_on.endswith("; 396 sentences, 2 missing")
 
 
 @pytest.mark.parametrize("name", RESULTS)

@@ -8,16 +8,11 @@ import pytest
 from logitbank.analysis.families.fairness.message import change_sentence
 from logitbank.analysis.families.fairness.metric import fairness_metric
 from logitbank.analysis.families.fairness.summary import (
-    CAUTIONS,
-    ONE_RUN,
-    UNIT,
     fairness_summary,
 )
-from logitbank.analysis.results.changes import NOTE
 from logitbank.analysis.results.files import write_tables
 from logitbank.analysis.results.tables import json_rows
 from logitbank.errors import UsageError
-from logitbank.wording import signed
 from tests.support.fairness_cases import random_frame, scan_frame
 
 
@@ -52,13 +47,6 @@ def test_a_failed_write_leaves_the_old_table_and_nothing_else(tmp_path, monkeypa
     assert (tmp_path / "gap.csv").read_text() == old
 
 
-def test_json_has_null_for_nan(tmp_path):
-    result = result_of(checkpoints=1, orders=1)
-    assert math.isnan(result.gap["sd_nats"][0])
-    write_tables(result, tmp_path, "json")
-    assert json.loads((tmp_path / "gap.json").read_text())[0]["sd_nats"] is None
-
-
 def test_json_tells_infinities_from_nan():
     table = pl.DataFrame({"x": [math.inf, -math.inf, math.nan, 0.1, None], "n": [1, 2, 3, 4, 5]})
     rows = [{"x": x, "n": n + 1} for n, x in enumerate(["Infinity", "-Infinity", None, 0.1, None])]
@@ -68,48 +56,6 @@ def test_json_tells_infinities_from_nan():
 def test_unknown_format_is_refused(tmp_path):
     with pytest.raises(UsageError, match="format 'xlsx' is unknown; use one of csv, parquet, jso"):
         write_tables(result_of(checkpoints=1), tmp_path, "xlsx")
-
-
-def test_summary_gives_gap_interval_onset_and_cautions():
-    result = result_of(skew_from=4, checkpoints=10)
-    summary = fairness_summary(result)
-    gap = result.gap.row(-1, named=True)
-    assert (
-        f"At step 256 the gap is Δ = {gap['delta_scaled']:+.3f} (95 % interval "
-        f"{gap['low_scaled']:+.3f} to {gap['high_scaled']:+.3f}), worse for female answers."
-    ) in summary
-    before, after = (result.gap["delta_scaled"][at].mean() for at in (slice(1, 4), slice(4, 10)))
-    (change,) = (s for s in summary if s.startswith("Change point at"))
-    assert change.startswith(
-        f"Change point at step 8: mean Δ rises from {signed(before)} to {signed(after)} (p = "
-    )
-    assert any("before step 1 are left out of the search" in s for s in summary)
-    unit, intervals, *rest = summary[-len(CAUTIONS) - 4 :]
-    assert (unit, *rest) == (UNIT, ONE_RUN, NOTE, *CAUTIONS)
-    assert "with the occupations fixed" in intervals
-
-
-def test_summary_gives_the_difference_from_the_untrained_model_in_the_gaps_unit():
-    result = result_of(skew_from=4, checkpoints=10)
-    summary = fairness_summary(result)
-    sizes = result.gap["gap_scaled"].to_list()
-    (sentence,) = (s for s in summary if "than at step 0" in s)
-    assert sentence.startswith(
-        f"At step 256 the gap is {sizes[-1] - sizes[0]:.3f} larger than at step 0, the untrained "
-        f"model: {sizes[0]:.3f} → {sizes[-1]:.3f}; Δ moved by +"
-    )
-    assert "in pairs)" in sentence
-    assert not [s for s in summary if "% larger" in s or "% smaller" in s]
-    assert any("Mann–Whitney at step 0, the untrained model: p = " in s for s in summary)
-
-
-def test_summary_says_what_was_tested_and_that_no_change_point_is_significant():
-    summary = fairness_summary(result_of(checkpoints=10))
-    assert any(
-        "No change point of mean Δ is significant from step 1 to 256 (p = " in s for s in summary
-    )
-    few = fairness_summary(result_of(checkpoints=3))
-    assert any("there are fewer than 6 checkpoints from step 1 on (2)." in s for s in few)
 
 
 @pytest.mark.parametrize("size", [0, 1.5])
@@ -142,12 +88,6 @@ def test_summary_says_which_steps_have_no_gap_to_look_at():
     text = "\n".join(fairness_summary(fairness_metric(holes, bootstrap=20)))
     assert "was looked for: it is constant, or missing at a checkpoint." in text
     assert "nan" not in text
-
-
-def test_summary_says_how_few_sentences_have_no_interval():
-    summary = fairness_summary(result_of(checkpoints=2, sentences=2))
-    assert "The gap has no interval from 2 sentences, fewer than 10." in summary
-    assert "nan " not in " ".join(summary)
 
 
 def test_summary_counts_what_weakens_the_numbers():
@@ -209,24 +149,9 @@ def test_no_percentage_of_a_gap_that_says_nothing(gap, why):
     assert "%" not in text
 
 
-def test_summary_names_the_models_where_there_are_two():
-    frames = [random_frame(checkpoints=1, sentences=4, model=m, seed=1) for m in ("one", "two")]
-    summary = fairness_summary(fairness_metric(pl.concat(frames), bootstrap=20))
-    assert any(line.startswith("two: ") for line in summary)
-    assert any("one and two differ in JSD-P of the male option at 0 of 1" in s for s in summary)
-
-
 def test_summary_of_one_gender_says_that_there_is_no_gap():
     frame = random_frame(checkpoints=1, sentences=3).filter(pl.col("answer") != "male")
     summary = fairness_summary(fairness_metric(frame, bootstrap=20))
     assert (
         "There is no gap to give: no prompt has a male answer, or none has a female one." in summary
     )
-
-
-def test_summary_says_a_gap_that_is_largest_at_the_last_step_once():
-    result = result_of(skew_from=1, checkpoints=2)
-    assert result.gap["gap_scaled"].arg_max() == 1
-    (sentence,) = (s for s in fairness_summary(result) if "Δ = " in s)
-    step = result.gap["step"][-1]
-    assert sentence.startswith(f"The gap is largest at step {step:,}, the last: Δ = ")

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from logitbank.analysis.drawing.figures import figure_data, figures
 from logitbank.analysis.families.stereoset.files import concat_candidates
-from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset_metric
+from logitbank.analysis.families.stereoset.metric import stereoset_metric
 from logitbank.analysis.families.stereoset.sources import bank_candidates
 from logitbank.analysis.families.stereoset.study import stereoset
 from logitbank.analysis.families.stereoset.summary import stereoset_summary
@@ -28,8 +26,6 @@ from logitbank.store import (
     Query,
     QuerySet,
 )
-from tests.support import small_banks
-from tests.support.command import Call
 from tests.support.paths import ROOT
 from tests.support.stereoset_cases import (
     EXAMPLES,
@@ -42,12 +38,6 @@ from tests.support.stereoset_cases import (
     prompt_rows,
     write_json,
 )
-
-
-@pytest.fixture
-def analyze(call: Call) -> Call:
-    """Run `logitbank analyze stereoset`."""
-    return partial(call, "analyze", "stereoset")
 
 
 @pytest.fixture
@@ -234,21 +224,6 @@ def _drawn(layout: Layout, block: int) -> BlockData:
     return BlockData(None, pl.DataFrame(rows, schema=SCORES_SCHEMA, orient="row", strict=False))
 
 
-def test_a_bank_without_the_prompts_says_how_to_make_them(tmp_path: Path) -> None:
-    small_banks.new_bank(tmp_path / "other.zarr")
-    with pytest.raises(
-        BankError,
-        match="prompt set of StereoSet is not in .*; it has parity. Make it with `logitbank "
-        "extract .*other.zarr --suite … --prompts stereoset-intra`",
-    ):
-        stereoset([tmp_path / "other.zarr"])
-    with pytest.raises(BankError, match="prompt set 'stereoset-x' is not in .*; it has parity"):
-        stereoset([tmp_path / "other.zarr"], prompts=["stereoset-x"])
-    make_bank(tmp_path / "new.zarr", steps=[])
-    with pytest.raises(BankError, match="has no deposit of stereoset-inter, stereoset-intra yet"):
-        stereoset([tmp_path / "new.zarr"])
-
-
 def test_calls_that_cannot_be_right(tmp_path: Path, files: tuple[Path, Path]) -> None:
     predictions, gold = files
     for arguments, message in (
@@ -302,33 +277,6 @@ def test_sentences_say_what_is_preferred_only_where_the_interval_does(
     assert not any("95 %" in sentence for sentence in without)
 
 
-def test_sentences_about_training_conditions_ties_and_what_was_skipped() -> None:
-    tied: Example = ("rapper", "gender", (1.0, 1.0, 0.0))
-    start = [*terms(PRO), ("rapper", *ANTI[1:])]
-    frame = pl.concat(
-        candidates(examples, step=step, condition=condition)
-        for condition in ("plain", "a prefix")
-        for step, examples in ((0, start), (8, [*terms(PRO), tied]))
-    )
-    summary = stereoset_summary(stereoset_metric(frame, bootstrap=0))
-    assert [*summary[:5]] == [
-        "m, en: 2 checkpoints, steps 0 to 8.",
-        "m, en: intrasentence at step 8: iCAT 40.0, lms 100.0, ss 80.0, over 5 examples of 5 "
-        "terms.",
-        "m, en: from step 0 to step 8, intrasentence: iCAT 40.0 → 40.0, lms 100.0 → 100.0, ss 80.0 "
-        "→ 80.0; iCAT is highest at step 0, 40.0.",
-        "m, en: intersentence is skipped: there are no scores of it, and so none of both.",
-        "m, en: intrasentence at step 8: 20.0% of the comparisons with the anti-stereotype are "
-        "ties, which count for it, and 0.0% of those with the unrelated candidate, which count for "
-        "that. Over the others ss is 100.0 (4 comparisons) and lms 100.0 (10 comparisons). 1 of 2 "
-        "checkpoints have such ties.",
-    ]
-    assert (
-        "m, en, a prefix: a prefix minus plain, intrasentence at step 8: iCAT 0.00, lms 0.00, ss "
-        "0.00, on the same 5 examples." in summary
-    )
-
-
 def test_a_sentence_about_a_release_says_so_and_none_is_made_of_nothing() -> None:
     frame = pl.concat(candidates(terms(PRO), step=step) for step in (8, None))
     summary = stereoset_summary(stereoset_metric(frame, bootstrap=0))
@@ -350,111 +298,6 @@ def test_a_condition_without_examples_in_common_has_no_difference() -> None:
     assert not any("nan" in sentence for sentence in summary)
 
 
-@pytest.fixture(scope="module")
-def trained() -> StereoSet:
-    rng = np.random.default_rng(0)
-    names = [("nurse", "gender"), ("rapper", "gender"), ("guitarist", "profession"), ("x", "race")]
-    frames = [
-        candidates(
-            [(*name, tuple(rng.normal([1, 0.6, 0]))) for name in names * 3],
-            step=step, condition=condition, task=task, model="org/m $x_1$",
-        )
-        for step in (0, 8, 64, None)
-        for condition in ("plain", "a prefix")
-        for task in ("intrasentence", "intersentence")
-    ]  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)  # it has four terms
-        return stereoset_metric(pl.concat(frames), bootstrap=50)
-
-
-def test_figures_are_named_after_what_differs(trained: StereoSet) -> None:
-    drawn = figures(trained)
-    kinds = ("domains-plain-both", "domains-a_prefix-intrasentence", "icat", "lms_ss-both")
-    assert set(kinds) <= {name.replace("%20", "_") for name in drawn}
-    for name, figure in drawn.items():
-        assert "95 % bootstrap intervals over target terms" in figure.get_label(), name
-    assert len(figure_data(trained)["icat"]) == 4 * 2 * 3
-
-
-def test_single_models_are_bars_with_their_intervals(files: tuple[Path, Path]) -> None:
-    result = stereoset(
-        predictions=[str(files[0]), f"two={files[0]}"], gold=files[1], bootstrap=50
-    ).result
-    drawn = figures(result)
-    assert set(drawn) == {
-        f"{kind}-{task}"
-        for kind in ("bars", "lms_ss")
-        for task in ("intrasentence", "intersentence", "both")
-    }
-    lms, ss, _ = drawn["bars-intrasentence"].axes
-    heights = [round(bar.get_height(), 6) for bar in lms.patches]
-    assert heights == [37.5, 0.0, 25.0] * 2
-    assert [round(bar.get_y() + bar.get_height(), 6) for bar in ss.patches] == [75.0, 0.0, 50.0] * 2
-
-
-@pytest.mark.parametrize("steps", [[8], [8, None], [0, 8]])
-def test_figures_without_intervals_and_without_values_are_drawn(steps: list[int | None]) -> None:
-    frame = pl.concat(candidates(step=step) for step in steps)
-    unknown = pl.when(pl.col("step") == 8).then(None).otherwise("value")
-    for table in (frame, frame.with_columns(value=unknown)):
-        drawn = figures(stereoset_metric(table, bootstrap=0))
-        assert len(drawn) == (2 if len(steps) == 1 else 3)
-        for figure in drawn.values():
-            figure.canvas.draw()
-            assert "95 %" not in figure.get_label()
-
-
-def test_a_study_writes_tables_figures_and_a_report(
-    tmp_path: Path, files: tuple[Path, Path]
-) -> None:
-    study = stereoset(
-        predictions=[str(files[0])], gold=files[1], out=tmp_path / "out", bootstrap=20
-    )
-    assert study.report == tmp_path / "out" / "report.html"
-    page = study.report.read_text()
-    assert "StereoSet: bert" in page
-    assert "gold.json" in page
-    tables = {path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")}
-    assert tables == set(study.result.tables())
-    pictures = {path.stem for path in (tmp_path / "out" / "figures").glob("*.png")}
-    assert {"bars-both", "lms_ss-both"} <= pictures
-
-
-def test_the_command_prints_the_headline_and_sentences(
-    analyze: Call, files: tuple[Path, Path]
-) -> None:
-    code, out, _ = analyze(
-        "--predictions", f"bert={files[0]}", "--gold", files[1], "--bootstrap", 0
-    )
-    assert code == 0
-    assert "scores" in out
-    assert "bert: intrasentence: iCAT 25.0, lms 25.0, ss 50.0, over 4 examples of 3 terms." in out
-    code, out, _ = analyze("--predictions", files[0], "--gold", files[1], "--table", "scores",
-                        "--format", "csv")  # fmt: skip
-    assert pl.read_csv(out.encode())["task"].unique(maintain_order=True).to_list() == [
-        "intrasentence",
-        "intersentence",
-        "both",
-    ]
-
-
-def test_the_command_takes_banks_rules_and_steps(analyze: Call, tmp_path: Path) -> None:
-    bank = make_bank(tmp_path / "b.zarr")
-    saved = tmp_path / "p.json"
-    code, out, error = analyze(
-        bank, "--step", 8, "--score", "geometric", "--save-predictions", saved,
-        "--table", "tasks", "--format", "json",
-    )  # fmt: skip
-    assert (code, error) == (0, "")
-    assert {row["rule"] for row in json.loads(out)} == {
-        "geometric",
-        "probability",
-        "geometric + probability",
-    }
-    assert saved.is_file()
-
-
 def test_the_documentation_names_every_table_and_column() -> None:
     page = (ROOT / "docs" / "tables.md").read_text()
     (chapter,) = (text for text in page.split("\n## ") if text.startswith("Files that `analyze st"))
@@ -465,17 +308,3 @@ def test_the_documentation_names_every_table_and_column() -> None:
     columns = {column for table in tables.values() for column in table.columns}
     endings = re.compile("_(low|high|plain|condition)$")  # told once, for all measures
     assert [c for c in sorted(columns) if f"`{endings.sub('', c)}`" not in results] == []
-
-
-def test_a_wrong_call_is_one_line(analyze: Call, tmp_path: Path, files: tuple[Path, Path]) -> None:
-    bad = write_json(tmp_path / "bad.json", prediction_data(intrasentence=EXAMPLES[:3]))
-    for arguments, message in (
-        ([], "StereoSet needs a bank, or prediction files"),
-        (["--predictions", bad, "--gold", files[1]], "ids of the gold file that are missing: 3 ("),
-        (["--predictions", bad, "--gold", bad], "is no StereoSet gold file"),
-        (["nowhere"], "there is no bank at nowhere"),
-        (["nowhere", "--score", "best"], "'best' is not one of 'reference'"),
-    ):
-        code, out, error = analyze(*arguments)
-        assert (code, out, error.count("\n")) == (2, "", 1)
-        assert message in error

@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import json
 import pkgutil
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -15,8 +14,7 @@ import logitbank.analysis
 from logitbank.analysis.families.fairness.study import fairness
 from logitbank.analysis.family import families
 from logitbank.cli.screen.brief import OTHERS
-from logitbank.cli.screen.tables import print_study
-from logitbank.errors import LogitbankError, UsageError
+from logitbank.errors import LogitbankError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.support.command import Call
@@ -97,51 +95,6 @@ def test_two_banks_are_analysed_and_compared_together(tmp_path: Path) -> None:
     with pytest.raises(LogitbankError, match="model 'c' is not in the banks; there are a, b"):
         fairness(banks, bootstrap=0, models=["b", "c"])
     assert any("On neutral prompts, a and b differ" in line for line in study.summary)
-
-
-def test_what_is_not_in_the_bank_is_named(tmp_path: Path) -> None:
-    bank = make_bank(tmp_path / "b.zarr")
-    with pytest.raises(LogitbankError, match="'other'.*winobias"):
-        fairness([bank], prompts="other")
-    with pytest.raises(LogitbankError, match="nobody"):
-        fairness([bank], models=["nobody"])
-
-
-def test_a_study_is_printed_as_table_csv_and_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    study = fairness([make_bank(tmp_path / "b.zarr")], bootstrap=0)
-    print_study(study, table=None, form="table")
-    text = capsys.readouterr().out
-    assert "average_rank" in text
-    assert "4 checkpoints, steps 0 to 3; 48 prompts." in text
-    print_study(study, table="gap", form="csv")
-    assert pl.read_csv(capsys.readouterr().out.encode())["step"].to_list() == [0, 1, 2, 3]
-    print_study(study, table=None, form="json")
-    assert set(json.loads(capsys.readouterr().out)) == set(study.result.tables())
-    with pytest.raises(UsageError, match="there is no table 'x'; there are .*gap"):
-        print_study(study, table="x", form="table")
-    with pytest.raises(UsageError, match="name one table for csv with --table; there are .*gap"):
-        print_study(study, table=None, form="csv")
-
-
-def test_two_models_are_compared_on_the_screen(tmp_path: Path, call: Call) -> None:
-    """Four tests at each of four steps, each row with its option, test and p."""
-    banks = [make_bank(tmp_path / name, model=name, skew_from=9) for name in ("one", "two")]
-    code, out, error = call("analyze", "fairness", *banks, "--bootstrap", 0)
-    assert (code, error) == (0, "")
-    lines = [line.split() for line in out.partition("comparison")[2].splitlines()[1:18]]
-    assert " ".join(lines[0]) == (
-        "model run step other_model option test statistic p p_bh effect significant"
-    )
-    rows = [line[:6] for line in lines[1:]]
-    assert rows == [
-        ["one", "main", str(step), "two", option, test]
-        for step in range(4)
-        for option in ("male", "female")
-        for test in ("mann_whitney", "wilcoxon")
-    ]
-    assert {line[7] for line in lines[1:]} == {"1"}  # both models have the same logits
 
 
 def test_a_vocab_limit_that_means_nothing_is_refused(tmp_path: Path, call: Call) -> None:

@@ -1,7 +1,6 @@
 """Trade-offs from banks, result files and tables, on the command line and in files."""
 
 import csv
-import json
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from logitbank.analysis.drawing.figures import figure_data, figures
+from logitbank.analysis.drawing.figures import figure_data
 from logitbank.analysis.families.fairness.headline import fairness_curve
 from logitbank.analysis.families.fairness.metric import fairness_metric
 from logitbank.analysis.families.lambada.metric import lambada_metric
@@ -21,7 +20,7 @@ from logitbank.analysis.families.tradeoff.sources import (
     table_curve,
 )
 from logitbank.analysis.families.tradeoff.study import tradeoff
-from logitbank.errors import BankError, LogitbankError, UsageError
+from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank
 from tests.analysis.test_harness import file as result_file
 from tests.support.command import Call
@@ -257,14 +256,6 @@ def test_bad_input_is_named(tmp_path: Path, bank: Path) -> None:
     refused("there is no bank at .*nowhere", [tmp_path / "nowhere"], performance=files)
 
 
-def test_a_bank_without_lambada_says_what_makes_it(tmp_path: Path) -> None:
-    path = tmp_path / "b.zarr"
-    add_winobias(Bank.create(path), steps=[1], skew_from=9)
-    with pytest.raises(BankError, match=r"'lambada' is not in .*; it has winobias. Make it with "
-                       r"`logitbank extract .*b.zarr --suite … --prompts lambada`"):  # fmt: skip
-        tradeoff([path])
-
-
 def test_tables_that_do_not_fit_are_named(tmp_path: Path) -> None:
     rows = [("m", 1, 0.5), ("m", 2, 0.6)]
     table = gap_table(tmp_path / "t.csv", rows, kind="a")
@@ -324,28 +315,6 @@ def test_files_and_figures_are_written(tmp_path: Path, bank: Path) -> None:
     assert tables == {"tradeoff", "choices", "pairs", "change_points"}
     table = figure_data(study.result)["tradeoff_front"]
     assert table.filter(pl.col("chosen_for") == 10)["step"].to_list() == [16]
-
-
-def test_curves_without_uncertainty_and_turned_ones_are_drawn(tmp_path: Path, bank: Path) -> None:
-    study = tradeoff([bank], metric="perplexity", bootstrap=0)
-    drawn = figures(study.result)
-    assert set(drawn) == set(figure_data(study.result)) == {"tradeoff_curves", "tradeoff_front"}
-    assert "95 %" not in drawn["tradeoff_front"].get_label()
-    assert "gap – none" in " ".join(study.summary)
-
-
-def test_the_command_prints_the_sentence_and_tables(
-    tmp_path: Path, bank: Path, analyze: Call
-) -> None:
-    paths = results(tmp_path / "r", {0: 0.1, 8: 0.2})
-    words = ("--performance", paths[0], paths[1], bank, "--pair", 8, 0, "--bootstrap", 50)
-    code, out, error = analyze(*words)
-    assert (code, error) == (0, "")
-    assert "From step 8 to step 0: gap becomes " in out
-    assert "no percentage, since the gap before may be zero" in out
-    assert "for −10.0 points of LAMBADA accuracy (" in out
-    code, out, _ = analyze(*words, "--table", "pairs", "--format", "json")
-    assert json.loads(out)[0]["performance_change"] == pytest.approx(-10)
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,20 @@
 """UnQover from banks: sentences, tables, figures, files and the command."""
 
-import json
 import re
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.drawing.figures import figure_data
 from logitbank.analysis.families.unqover.metric import Unqover, unqover_metric
 from logitbank.analysis.families.unqover.study import unqover
 from logitbank.analysis.families.unqover.summary import unqover_summary
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from logitbank.store.filter.filters import Filter
-from tests.support import small_banks
-from tests.support.command import Call
 from tests.support.paths import ROOT
 from tests.support.unqover_cases import (
-    Naive,
     add_questions,
     logits_of,
     make_bank,
@@ -47,67 +41,12 @@ def trained(bank: Path) -> Unqover:
         return unqover([bank], bootstrap=50).result
 
 
-@pytest.fixture
-def analyze(call: Call) -> Call:
-    """Run `logitbank analyze unqover`."""
-    return partial(call, "analyze", "unqover")
-
-
 def test_all_prompt_sets_that_begin_with_unqover_are_analysed(bank: Path) -> None:
     both = unqover([bank], bootstrap=0).result.unqover
     assert both["category"].unique().sort().to_list() == ["gender", "nationality"]
     assert both["step"].unique(maintain_order=True).to_list() == [0, 8, 64, None]
     one = unqover([bank], prompts=["unqover-nationality"], bootstrap=0).result.unqover
     assert one.equals(both.filter(category="nationality"), null_equal=True)
-
-
-def test_sentences_have_the_numbers_of_the_last_checkpoint(bank: Path) -> None:
-    rows = questions("gender")
-    own = Naive(rows, logits_of(rows, None, nurses=1.0), topk=None, he_she=False)
-    text = " ".join(unqover([bank], bootstrap=0).summary)
-    size = np.mean(np.abs(list(own.c.values())))
-    assert "toy, gender: of the release, bias intensity μ 0.0" in text
-    assert f"mean |C| {size:.3g}, over 36 instances of 5 subjects, 3 attributes and 2 con" in text
-    assert f"positional error {np.mean(list(own.positional.values())):.3g}, how much an" in text
-    share = own.covered[8] / (2 * len(rows))
-    assert f"{share:.1%} of subject slots are among the 8 most probable" in text
-    assert re.search(
-        r"from step 0 to step 64, 3 checkpoints: .* μ is greatest at step 8, 0.4", text
-    )
-    assert "95 %" not in text
-
-
-def test_sentences_have_intervals_subjects_attributes_and_splits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)
-    monkeypatch.setattr("logitbank.analysis.families.unqover.measures.FEWEST_CLUSTERS", 2)
-    path = make_bank(tmp_path / "b.zarr", steps=[8])
-    study = unqover([path], topk=12, bootstrap=200)
-    text = " ".join(study.summary)
-    assert re.search(r"at step 8, most favoured, by γ\(x\): (Ann|Eva) \+0\.\d+ \[.* to \+0", text)
-    assert re.search(
-        r"least: (Bob|Jim|Leo) −0\.\d+ \[.*\d of 5 are favoured or disfavoured at p ≤ 0\.05, adj",
-        text,
-    )
-    assert re.search(r"most towards female names: 'was a nurse' \+0\.[34]\d\d", text)
-    assert re.search(
-        r"attributes of greatest strength, .*: 'was a nurse' 0\.\d+ \(most: (Dan|Gree)", text
-    )
-    assert re.search(r"by split: test μ 0\.4.* \(12 instances\), train μ 0\.0.* \(24 inst", text)
-    assert re.search(r"among 10; P counts as 0 outside of 12, where \d\d\.\d% are\.", text)
-    assert "all 18 combinations of a pair of subjects and an attribute are there, with 4.8 " in text
-    assert "They resample attributes, of μ subjects" in text
-    assert "from step" not in text
-
-
-def test_a_sampled_set_says_how_much_of_it_there_is(tmp_path: Path) -> None:
-    bank = Bank.create(tmp_path / "b.zarr")
-    absent = [f"Ann|Bob|{context}|was a pilot" for context in ("c1", "c2")]
-    queries, rows = add_questions(bank, leave_out=absent)
-    bank.deposit(logits_of(rows, 8), checkpoint=CheckpointId("toy", step=8), query_set=queries.name)
-    text = " ".join(unqover([bank.path], bootstrap=0).summary)
-    assert "17 of the 18 combinations of a pair of subjects and an attribute are there" in text
 
 
 def test_models_that_have_other_prompts_are_together(tmp_path: Path, bank: Path) -> None:
@@ -176,95 +115,6 @@ def test_a_view_shows_a_bank_through_a_filter(tmp_path: Path) -> None:
     assert kept["flat"]["abs_c"] == pytest.approx(np.mean(sizes), rel=1e-6)
     assert kept["flat"]["coverage_8"] == kept["toy"]["coverage_8"] < 1
     assert kept["same"]["abs_c"] > kept["toy"]["abs_c"] > kept["flat"]["abs_c"]
-
-
-def test_banks_without_the_prompts_say_how_to_make_them(tmp_path: Path) -> None:
-    paths = [tmp_path / "a.zarr", tmp_path / "b.zarr"]
-    for path in paths:
-        small_banks.new_bank(path)
-    message = (
-        "prompt set of UnQover is not in .*a.zarr; it has parity. Make it with `logitbank "
-        "extract .*a.zarr --suite … --prompts unqover-gender`"
-    )
-    with pytest.raises(BankError, match=message):
-        unqover(paths[:1])
-    with pytest.raises(BankError, match="prompt set 'x' is not in .*; they have parity"):
-        unqover(paths, prompts=["x"])
-    Bank.open(paths[0]).deposit(
-        small_banks.logits(),
-        checkpoint=CheckpointId("toy", step=8),
-        query_set=small_banks.QUERY_SET.name,
-    )
-    with pytest.raises(
-        UsageError, match="the prompt set lacks category, instance, .* which unqover-gen"
-    ):
-        unqover(paths[:1], prompts=["parity"])
-
-
-def test_a_table_of_figures_is_the_last_ranking(trained: Unqover) -> None:
-    data = figure_data(trained)
-    assert set(data) == {
-        *(f"{kind}-{category}" for kind in ("ranked_subjects", "attribute_strengths")
-          for category in ("gender", "nationality")),
-        "unqover_training",
-    }  # fmt: skip
-    subjects = trained.subjects.filter(pl.col("step").is_null(), split="all", category="gender")
-    assert data["ranked_subjects-gender"]["value"].to_list() == subjects["gamma"].to_list()
-    assert data["ranked_subjects-gender"]["subject"].to_list() == subjects["subject"].to_list()
-
-
-def test_attributes_are_drawn_towards_female_names(trained: Unqover) -> None:
-    table = figure_data(trained)["attribute_strengths-gender"]
-    means = table.filter(panel="mean")
-    own = trained.attributes.filter(pl.col("step").is_null(), split="all", category="gender")
-    assert means["value"].to_list() == own["gamma_female"].sort(descending=True).to_list()
-    cells = trained.cells.filter(split="all", category="gender", subject="Bob")
-    points = table.filter(pl.col("panel") == "subject", pl.col("gender") == "male")
-    towards = points.filter(pl.col("value").is_in((-cells["gamma"]).implode()))
-    assert len(towards) == 3
-    nation = figure_data(trained)["attribute_strengths-nationality"].filter(panel="mean")
-    assert nation["value"].min() >= 0  # type: ignore[operator]
-
-
-def test_a_study_writes_tables_figures_and_a_report(tmp_path: Path, bank: Path) -> None:
-    study = unqover([bank], bootstrap=20, out=tmp_path / "out")
-    assert study.report == tmp_path / "out" / "report.html"
-    assert "UnQover: toy" in study.report.read_text()
-    tables = {path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")}
-    assert tables == {"unqover", "subjects", "attributes", "cells"}
-    pictures = {path.stem for path in (tmp_path / "out" / "figures").glob("*.png")}
-    assert pictures == set(figure_data(study.result))
-
-
-def test_the_command_prints_tables_and_sentences(analyze: Call, bank: Path) -> None:
-    code, out, error = analyze(bank, "--bootstrap", 0)
-    assert (code, error) == (0, "")
-    assert "coverage_10" in out
-    assert "toy, nationality: of the release, bias intensity μ" in out
-    code, out, _ = analyze(bank, "--table", "cells", "--format", "json", "--bootstrap", 0)
-    assert code == 0
-    assert {row["step"] for row in json.loads(out)} == {None}
-    code, out, _ = analyze(
-        bank, "--topk", 10, "--he-she", "--cells", "all", "--prompts", "unqover-gender",
-        "--model", "toy", "--table", "cells", "--format", "csv", "--bootstrap", 0,
-    )  # fmt: skip
-    assert code == 0
-    table = pl.read_csv(out.encode())
-    assert table["step"].n_unique() == 4
-    scan = Bank.open(bank).scan("unqover-gender")
-    known = unqover_metric(scan, topk=10, he_she=True, bootstrap=0, cells="all").cells
-    assert table["gamma"].to_list() == pytest.approx(known["gamma"].to_list())
-
-
-def test_a_wrong_call_is_one_line(analyze: Call, bank: Path) -> None:
-    for arguments, message in (
-        (["nowhere"], "there is no bank at nowhere"),
-        ([bank, "--topk", 0], "Invalid value for '--topk'"),
-        ([bank, "--cells", "some"], "'some' is not one of 'last', 'all'"),
-    ):
-        code, out, error = analyze(*arguments)
-        assert (code, out, error.count("\n")) == (2, "", 1)
-        assert message in error
 
 
 def test_sentences_have_no_number_that_is_none() -> None:

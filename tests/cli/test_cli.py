@@ -58,13 +58,6 @@ def test_every_command_and_parameter_has_help() -> None:
             assert parameter.help, f"{name} {parameter.name}"
 
 
-def test_help_names_every_command(call: Call) -> None:
-    code, out, _ = call("--help")
-    assert code == 0
-    for word in ("extract", "info", "verify", "suites", "prompts", "analyze", "demo"):
-        assert word in out
-
-
 def test_version_is_the_packages(call: Call) -> None:
     assert call("--version") == (0, logitbank.__version__ + "\n", "")
 
@@ -155,34 +148,6 @@ def test_what_stops_a_command_from_outside_is_one_line_with_an_exit_code_of_its_
     assert error.count("\n") == 1
 
 
-def test_info_comes_as_table_csv_and_json(call: Call, bank: Path) -> None:
-    code, table, error = call("info", bank)
-    assert (code, error) == (0, "")
-    assert table.splitlines()[:2] == ["title: small", "licence: CC0-1.0"]
-    assert len(table.splitlines()) == 5
-    assert "\x1b" not in table, "no colours in a pipe"
-    csv = pl.read_csv(StringIO(call("info", bank, "--format", "csv")[1]))
-    assert csv["step"].to_list() == [0, 8]
-    document = json.loads(call("info", bank, "--format", "json")[1])
-    assert [row["step"] for row in document] == [0, 8]
-    assert {row["model"] for row in document} == {"org/model"}
-
-
-def test_verify_names_damage_and_exits_1(call: Call, bank: Path) -> None:
-    assert call("verify", bank)[:2] == (0, f"{bank} is whole\n")
-    shard = next(bank.rglob("logprobs/c/0/0"))
-    shard.write_bytes(shard.read_bytes()[:-5])
-    code, out, _ = call("verify", bank)
-    assert code == 1
-    assert str(shard.relative_to(bank)) in out
-    assert "concerns org/model step " in out
-    assert "1 damaged object in " in out
-    code, out, _ = call("verify", bank, "--repair")
-    assert code == 0
-    assert "dropped: 1 block of org%2Fmodel/main/" in out
-    assert "deposits with blocks still to be run: 1" in out
-
-
 def test_what_was_dropped_of_a_bank_that_was_pushed_is_to_be_run_again(
     call: Call, bank: Path, tmp_path: Path
 ) -> None:
@@ -208,11 +173,6 @@ def test_verify_tells_what_nothing_vouches_for_and_exits_0(call: Call, bank: Pat
     assert "the same extract writes it again" in out
 
 
-def test_suites_lists_the_known_ones(call: Call) -> None:
-    names = [s["name"] for s in json.loads(call("suites", "--format", "json")[1])]
-    assert {"pythia-160m", "pythia-160m-deduped"} <= set(names)
-
-
 def test_prompts_are_shown_as_they_would_be_scored(tmp_path: Path, call: Call) -> None:
     text = "A :cat: says [bold]no[/bold] \x1b[31m" + "wide " * 60
     path = tmp_path / "p.jsonl"
@@ -221,15 +181,6 @@ def test_prompts_are_shown_as_they_would_be_scored(tmp_path: Path, call: Call) -
     assert code == 0
     assert text.replace("\x1b", "\\x1b") in out.splitlines()
     assert "   → ' a' (a)" in out.splitlines()
-
-
-def test_check_warns_of_a_missing_space(tmp_path: Path, call: Call) -> None:
-    path = tmp_path / "p.jsonl"
-    path.write_text(json.dumps({"text": "the answer is", "options": ["a", "b"]}))
-    code, out, _ = call("prompts", "check", path)
-    assert code == 0
-    assert "begins without a space" in out
-    assert "1 prompt, 0 errors, 2 warnings" in out
 
 
 def printed(print_it: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> str:

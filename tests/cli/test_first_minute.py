@@ -8,22 +8,19 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
 from contextlib import suppress
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
 from logitbank.analysis.families.fairness.study import PROMPTS as OF_FAIRNESS
 from logitbank.analysis.families.fluctuation.sources import PROMPTS as OF_FLUCTUATION
 from logitbank.analysis.frames.sources import chosen_prompts
-from logitbank.cli.main import COMMANDS, app
 from logitbank.cli.plain import encode_anything
 from logitbank.errors import AbsentError, BankError, UsageError
-from logitbank.store import Bank, CheckpointId
+from logitbank.store import Bank
 from tests.support import small_banks
 from tests.support.command import Call
 from tests.support.evaluation_banks import add_lambada
@@ -39,33 +36,6 @@ def bank(tmp_path: Path) -> Bank:
     bank = Bank.create(tmp_path / "b.zarr")
     bank.add_query_set(small_banks.QUERY_SET)
     return bank
-
-
-def test_help_lists_every_command_once_under_a_heading(call: Call) -> None:
-    code, out, error = call("--help")
-    assert (code, error) == (0, "")
-    panels = re.findall(r"^╭─ ([\w ]+?) ─+╮$", out, re.MULTILINE)
-    assert panels == ["Options", *COMMANDS]
-    listed = re.findall(r"^│ ([a-z]+)  ", out, re.MULTILINE)
-    assert sorted(listed) == sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-
-
-def test_help_of_every_command_names_every_option(
-    call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    for path, command in every_command():
-        code, out, _ = call(*path, "--help")
-        assert code == 0
-        for option in (p for p in command.params if p.param_type_name == "option"):
-            assert option.opts[0] in out, f"{path} {option.opts}"
-
-
-def every_command(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[Any, Any]]:
-    for name, command in (group or typer.main.get_command(app)).commands.items():
-        yield (*path, name), command
-        if hasattr(command, "commands"):
-            yield from every_command(command, (*path, name))
 
 
 @pytest.mark.parametrize(
@@ -251,22 +221,6 @@ def test_a_result_goes_into_a_folder_that_is_there(call: Call, tmp_path: Path) -
         2,
         f"logitbank: {out} cannot be written: there is no folder {tmp_path}/no; make it first\n",
     )
-
-
-def test_a_bank_that_keeps_less_has_no_kl_and_the_comparison_says_why(
-    call: Call, tmp_path: Path
-) -> None:
-    for name, keep in (("a", "full"), ("b", "topk:3")):
-        small_banks.new_bank(tmp_path / name).deposit(
-            small_banks.logits(),
-            checkpoint=CheckpointId("m", step=1),
-            query_set=small_banks.QUERY_SET.name,
-            keep=keep,
-        )
-    code, out, _ = call("compare", tmp_path / "a", tmp_path / "b")
-    assert code == 0
-    assert "No KL of 1 checkpoint × query set: it needs full rows" in out
-    assert "A keeps full float32 and B topk:3" in out
 
 
 @pytest.mark.parametrize("suite", ["./missing/", "pythia-160"])

@@ -95,12 +95,3 @@ def test_license_is_licence(tmp_path: Path, call: Call) -> None:
     code, out, _ = call("describe", path, "--license", "CC0-1.0")
     assert code == 0
     assert "licence: CC0-1.0" in out
-
-
-def test_report_prints_what_it_found(bank: Path, tmp_path: Path, call: Call) -> None:
-    code, out, error = call("report", bank, "--out", tmp_path / "p.html", "--bootstrap", 0)
-    assert code == 0
-    assert "Report:" in error
-    lines = out.splitlines()
-    assert lines[0] == "Curves"
-    assert lines[1].startswith("  parity, step 0 → release: ")

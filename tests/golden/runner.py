@@ -19,6 +19,8 @@ import numpy as np
 import polars as pl
 import typer
 
+from logitbank.analysis.family import family_of
+from logitbank.analysis.results.message import Message
 from logitbank.cli.main import app, run
 from logitbank.cli.screen import tables
 from tests.golden.cases import GROUPS
@@ -73,6 +75,9 @@ def texts(calls: Sequence[str], group: str) -> Iterator[tuple[str, str]]:
             for table, frame in study.result.tables().items():
                 yield f"{group}/{name}/{table}.csv", csv(frame)
             yield f"{group}/{name}/findings.txt", "".join(f"{s}\n" for s in study.summary)
+            family = family_of(study.result)
+            if family and family.message and (first := family.message(study.result)):
+                yield f"{group}/{name}/message.txt", message(first)
         for path in sorted(written() - before):
             yield f"{group}/{name}/{path}", lasting(path.read_text())
 
@@ -126,6 +131,13 @@ def lasting(text: str) -> str:
     for pattern, word in _PASSING:
         text = pattern.sub(word, text)
     return text
+
+
+def message(first: Message) -> str:
+    """What a page says first: the sentence, the figure beside it, and numbers."""
+    change = f"change point: {first.change_point}"
+    lines = (first.sentence, change, " ".join((first.figure, *first.series)))
+    return "".join(f"{line}\n" for line in (*lines, *map(" | ".join, first.numbers)))
 
 
 def csv(frame: pl.DataFrame) -> str:

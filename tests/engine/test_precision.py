@@ -19,7 +19,6 @@ from logitbank.engine.backends.torch_precision import (
     multiply_as,
     products_provenance,
 )
-from logitbank.engine.callback import BankCallback
 from logitbank.engine.gpus.cards import cards_of, visible_cards
 from logitbank.engine.gpus.refusals import check_precision
 from logitbank.engine.workers.worker_process import worker_environment
@@ -186,8 +185,6 @@ def test_a_cpu_has_no_tf32_and_nothing_is_looked_at_first(
     none, told = tmp_path / "none", "^a CPU has no TF32, .*; use --compute-dtype float32, or"
     with pytest.raises(UsageError, match=told):
         extract(tmp_path / "b.zarr", suite=none, prompts="nothing.csv", compute_dtype="tf32")
-    with pytest.raises(UsageError, match=told):
-        BankCallback(tmp_path / "b.zarr", prompts="nothing.csv", compute_dtype="tf32")
     with pytest.raises(DeviceError, match=told):
         TransformersBackend(none, replace(TF32, device="cpu"))
     assert not (tmp_path / "b.zarr").exists()

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 
-from bench.models import DATA, series
+from bench.models import public_data, series
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.prepare import prepare
@@ -42,7 +42,7 @@ def drawn_bank(path: Path, tmp: Path) -> Path:
     folder = series(tmp, "toy", 1)
     extraction = Extraction(
         resolve_suite(str(folder)),
-        (prompt_set("winobias", data=DATA),),
+        (prompt_set("winobias", data=public_data()),),
         EngineSettings("vllm"),
         keep=Keep("options"),
     )

@@ -2,10 +2,18 @@
 
 import os
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", "../shared/data"))
+
+
+def public_data() -> Path:
+    """The folder of prompt sets and tokenizers, or an error that names it."""
+    if not DATA.is_dir():
+        sys.exit(f"No public data at {DATA.resolve()}. Fix: set LOGITBANK_DATA to its folder.")
+    return DATA
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,7 @@ def _save(folder: Path, shape: Shape, *, seed: int) -> None:
     model = GPTNeoXForCausalLM(config)
     (model.half() if shape.width > 1024 else model).save_pretrained(folder)
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_file=str(DATA / "tokenizers" / "pythia" / "20B_tokenizer.json"),
+        tokenizer_file=str(public_data() / "tokenizers" / "pythia" / "20B_tokenizer.json"),
         bos_token="<|endoftext|>",
         eos_token="<|endoftext|>",
     )

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from bench.models import DATA
+from bench.models import public_data
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.values import Prompt
@@ -28,7 +28,7 @@ def _five_orders(count: int) -> PromptSet:
     The two questions about a sentence are neighbours, and share it. Sentences spread over the set
     would share less than the set does: 3.2 times in place of 4.0, and 3.7 to 3.9 so.
     """
-    whole = prompt_set("winobias:orders=5", data=DATA).prompts
+    whole = prompt_set("winobias:orders=5", data=public_data()).prompts
     ids = list(dict.fromkeys(prompt.id for prompt in whole))
     chosen = set(ids[len(ids) // 3 :][:count])
     return PromptSet("bench-orders", tuple(p for p in whole if p.id in chosen))
@@ -36,7 +36,7 @@ def _five_orders(count: int) -> PromptSet:
 
 def _of_winobias(count: int, *, long: bool) -> PromptSet:
     """Prompts spread over the whole set."""
-    whole = prompt_set("winobias:orders=1", data=DATA).prompts
+    whole = prompt_set("winobias:orders=1", data=public_data()).prompts
     stride = len(whole) // count
     chosen = whole[:: max(stride, 1)][:count]
     if len(chosen) < count:

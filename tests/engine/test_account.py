@@ -42,10 +42,6 @@ def test_a_prefix_cache_is_spoken_of_only_where_there_is_one(reused: int, said: 
     assert account(summary)[1] == "4 prompts ask 4 distinct queries" + said
 
 
-def test_a_run_without_a_checkpoint_says_nothing() -> None:
-    assert account(Summary(Plan((), checkpoints=1, queries=1, prompts=1))) == []
-
-
 def test_queries_that_orders_and_prompt_sets_share_are_scored_and_counted_once(
     tmp_path: Path, backend: FakeBackend
 ) -> None:

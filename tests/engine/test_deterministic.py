@@ -13,8 +13,8 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.engine import choose_engine
 from logitbank.errors import UsageError
 from logitbank.store import Query
-from tests.engine.test_batches import scored
 from tests.support.checkpoints import make_checkpoint
+from tests.support.packed_driver import scored
 from tests.support.preloaded import Preloaded, require_vllm
 
 
@@ -32,9 +32,9 @@ def test_rows_are_the_same_bits_in_any_company(backend: TransformersBackend) -> 
     rng = np.random.default_rng(0)
     drawn = [tuple(int(t) for t in rng.integers(1, 600, 20)) for _ in range(12)]
     queries = [Query(ids, at) for ids in drawn for at in (5, 12, 19)]
-    together = scored(backend, queries)
-    alone = np.concatenate([scored(backend, [query]) for query in queries])
-    backwards = scored(backend, queries[::-1])[::-1]
+    together, _ = scored(backend, queries)
+    alone = np.concatenate([scored(backend, [query])[0] for query in queries])
+    backwards = scored(backend, queries[::-1])[0][::-1]
     assert np.array_equal(together, alone)
     assert np.array_equal(together, backwards)
     assert torch.are_deterministic_algorithms_enabled()

@@ -8,7 +8,6 @@ import pytest
 
 from logitbank.engine.backends.protocol import EngineSettings, Sink, Tokens
 from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.pace import Pace
 from logitbank.engine.plan.prepare import prepare
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
@@ -119,12 +118,3 @@ def test_blocks_of_scores_take_half_a_minute(
     tmp_path: Path, keep: str, gpu: bool, parameters: int, rows: int
 ) -> None:
     assert planned_blocks(tmp_path, keep=keep, gpu=gpu, parameters=parameters) == rows
-
-
-def test_parameters_are_reckoned_from_the_files(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(bytes(4000))
-    (tmp_path / "config.json").write_text("{}")
-    assert Pace.of(tmp_path, gpu=False).parameters == 1000
-    (tmp_path / "config.json").write_text('{"torch_dtype": "bfloat16"}')
-    assert Pace.of(tmp_path, gpu=False).parameters == 2000
-    assert Pace.of(tmp_path / "none", gpu=True) == Pace(0, True)

@@ -218,6 +218,33 @@ def test_masks_of_swapped_checkpoints_give_the_logits_of_plain_transformers(
     assert_same(case, logits_of(settings, case.folders, case.queries))
 
 
+@pytest.mark.vllm
+@pytest.mark.whole
+def test_a_swap_in_low_precision_gives_what_the_checkpoint_gives_by_itself(
+    tmp_path: Path, preloaded: Preloaded
+) -> None:
+    require_vllm()
+    make_series(tmp_path / "tiny", steps=(0, 1), architecture="bert_pretraining")
+    first, second = (tmp_path / "tiny" / f"step{step}" for step in (0, 1))
+    settings = EngineSettings(
+        "vllm",
+        "masked",
+        compute_dtype="bfloat16",
+        max_length=128,
+        max_batch_tokens=160,
+        max_sequences=8,
+    )
+
+    def logits(*folders: Path) -> list[np.ndarray]:
+        module, asked = "tests.support.engine_driver:engine", masked_queries()
+        return preloaded.run("vllm", tmp_path, module, settings, [*folders], asked)  # type: ignore[no-any-return]
+
+    swapped, (alone,) = logits(first, second, first), logits(second)
+    np.testing.assert_array_equal(swapped[0], swapped[2])
+    np.testing.assert_allclose(swapped[1], alone, rtol=0, atol=1e-4)
+    assert np.abs(swapped[0] - swapped[1]).max() > 1
+
+
 def assert_same(case: Case, logits: list[np.ndarray]) -> None:
     for want, got in zip(case.expected, logits, strict=True):
         assert got.shape == (len(case.queries), VOCAB)

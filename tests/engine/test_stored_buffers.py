@@ -13,6 +13,7 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.errors import WeightsError
 from logitbank.store.format.schema import Query
 from tests.support.checkpoints import MASK_ID, VOCAB
+from tests.support.packed_driver import scored
 
 SIZES: dict[str, Any] = {
     "vocab_size": VOCAB,
@@ -44,10 +45,7 @@ def apertus(folder: Path, *, seed: int, beta: float) -> Path:
 
 
 def row(backend: TransformersBackend, query: Query) -> torch.Tensor:
-    rows: list[torch.Tensor] = []
-    backend.score([query], lambda _, logits, *__: rows.append(logits.clone()))
-    (logits,) = rows
-    return logits[0]
+    return torch.from_numpy(scored(backend, [query])[0][0])
 
 
 def plain(classes: Any, folder: Path, query: Query) -> torch.Tensor:

@@ -2,13 +2,11 @@
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from logitbank.engine.backends.hf import backend as hf
@@ -17,6 +15,7 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.errors import WeightsError
 from logitbank.store.format.schema import Query
 from tests.support.checkpoints import MASKED_ARCHITECTURES, Architecture, make_series
+from tests.support.packed_driver import scored
 
 SETTINGS = EngineSettings("transformers", max_length=16)
 QUERIES = [Query((7, 8, 9), 2), Query((7, 10), 1)]
@@ -24,13 +23,7 @@ CAUSAL = [each for each in get_args(Architecture) if each not in MASKED_ARCHITEC
 
 
 def rows(backend: TransformersBackend) -> np.ndarray:
-    found: dict[int, np.ndarray] = {}
-
-    def take(indices: Sequence[int], logits: torch.Tensor, *_: object) -> None:
-        found.update(zip(indices, logits.numpy().copy(), strict=True))
-
-    backend.score(QUERIES, take)
-    return np.stack([found[i] for i in range(len(QUERIES))])
+    return scored(backend, QUERIES)[0]
 
 
 def alone(folder: Path) -> tuple[str, np.ndarray]:

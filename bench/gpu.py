@@ -1,7 +1,7 @@
 """What a card gives: its logits beside the processor's in float32, and the time of a checkpoint.
 
 `python -m bench gpu` on a machine with one. It runs what is installed there: both engines, or the
-transformers engine alone, which it runs by CUDA graphs, too; `gpu-transformers` and `gpu-vllm` are
+transformers engine alone; `gpu-transformers` and `gpu-vllm` are
 one of them. A case that would begin after `LIMIT_S` is left out, and said; one that fails, or takes
 `CASE_S`, costs no other its figures.
 """
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +40,7 @@ CASES: tuple[Case, ...] = (
     ("160m", "bfloat16", "full", None),
 )
 """Shape, dtype of the engine, keep level, and at most so many seconds a checkpoint."""
-BY_GRAPHS = (("160m", "bfloat16"), ("70m", "bfloat16"), ("160m", "float32"))
-"""With and without CUDA graphs: where launches may take longer than the work, and where not."""
 HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
-GRAPHS, GRAPHED = "LOGITBANK_CUDA_GRAPHS", (False, True)
 _QUERY = "timestamp,utilization.gpu,memory.used"
 
 
@@ -82,12 +78,6 @@ def cases(
         yield (
             f"speed, {shape}, {engine}, {dtype}, {keep}",
             partial(speed, tmp, shape, engine, dtype, keep, most, name=name),
-        )
-    for (shape, dtype), graphs in product(BY_GRAPHS if engine == "transformers" else (), GRAPHED):
-        # At a level that writes little, so that passes are what takes the time.
-        yield (
-            f"speed, {shape}, {dtype}, CUDA graphs {graphs}",
-            partial(speed, tmp, shape, engine, dtype, "options", None, name=name, graphs=graphs),
         )
 
 
@@ -154,27 +144,22 @@ def speed(
     most: float | None,
     *,
     name: str,
-    graphs: bool = False,
     sentences: int = SENTENCES,
     checkpoints: int = 3,
 ) -> Iterator[Figure]:
     """Whole runs through the command's own function; the first checkpoint pays for the start."""
-    bank = tmp / f"speed-{shape}-{engine}-{dtype}-{keep}{'-graphs' * graphs}.zarr"
+    bank = tmp / f"speed-{shape}-{engine}-{dtype}-{keep}.zarr"
     with samples(tmp / "card.csv") as card:
         found = whole_run(
             series(tmp, shape, checkpoints), bank, sentences,
             kind="five_orders", engine=engine, compute_dtype=dtype, keep=keep,
-            environment={GRAPHS: str(int(graphs))}, timeout_s=CASE_S,
+            timeout_s=CASE_S,
         )  # fmt: skip
     later = found["checkpoints"][1:]
     times = [c["seconds"] for c in later]
     value, tokens = float(np.median(times)), later[0]["tokens"]
     about = f"{name}, {shape}, {engine} in {dtype}, {keep} rows, WinoBias in five orders"
     phases = ", ".join(f"{phase} {s:.1f} s" for phase, s in found["spent"].items())
-    if graphs:
-        last = [*Bank.open(bank).deposits()][-1].spec.provenance.get("cuda_graphs", "none")
-        about += ", CUDA graphs"
-        phases += "; not given up" if last is True else f"; without graphs: {last}"
     yield Figure(
         f"{about}: a checkpoint", value, "s",
         "" if most is None else f"≤ {most:g} s", None if most is None else value <= most, times,

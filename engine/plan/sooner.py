@@ -15,7 +15,7 @@ BLOCK, BLOCK_ON_A_GPU = 32, 16
 WORTH = 1.3
 """How many times the positions vLLM has to run before transformers is taken for it: of one position
 it takes 0.9 to 1.1 times as long (70M shape, two busy cores), and its start is quicker. On a GPU
-this is an estimate: both run the same products there, without graphs."""
+this is an estimate: both run the same products there."""
 
 
 def sooner_engine(

@@ -6,7 +6,7 @@ from logitbank.store.format.schema import Json
 
 
 def changes(before: Mapping[str, Json], now: Mapping[str, Json]) -> Iterator[str]:
-    """Lines about batches that had to become smaller, and graphs that were given up.
+    """Lines about batches that had to become smaller.
 
     Examples
     --------
@@ -15,5 +15,3 @@ def changes(before: Mapping[str, Json], now: Mapping[str, Json]) -> Iterator[str
     """
     if (tokens := now.get("max_batch_tokens")) != before.get("max_batch_tokens"):
         yield f"out of memory; batches have {tokens:,} tokens from here on"
-    if (why := now.get("cuda_graphs")) != before.get("cuda_graphs"):
-        yield f"goes on without CUDA graphs: {why}"

@@ -45,7 +45,6 @@ def test_a_case_that_fails_on_a_card_costs_no_other_its_figures(
     monkeypatch.setattr(gpu, "series", lambda *_: tmp_path)
     monkeypatch.setattr(gpu, "agreement", lambda *_, **named: iter([Figure(named["name"], 0, "")]))
     monkeypatch.setattr(gpu, "DATA", tmp_path)
-    monkeypatch.setattr(gpu, "GRAPHED", (False,))  # with graphs, the bank is asked whether
     monkeypatch.setattr(gpu.importlib.util, "find_spec", lambda _: object())
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))

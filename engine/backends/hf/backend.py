@@ -1,11 +1,9 @@
 """The transformers engine: any architecture, any device; length-sorted batches under a budget."""
 
-import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -15,8 +13,6 @@ from logitbank.engine.backends.contexts import within
 from logitbank.engine.backends.heads import Layer, proved_heads, trial_queries
 from logitbank.engine.backends.hf.after import operations
 from logitbank.engine.backends.hf.batches import Batch, plan_batches
-from logitbank.engine.backends.hf.graphs import CudaRecorder, Graphs, Recorder
-from logitbank.engine.backends.hf.graphs import asked as graphs_asked
 from logitbank.engine.backends.hf.memory import (
     BatchSize,
     fitting_batch,
@@ -62,9 +58,6 @@ class TransformersBackend:
         self._packed = ON_A_CPU if wanted == "cpu" else sys.maxsize
         on_gpu = self._device.type == "cuda"
         self._padding: Padding = "widths" if on_gpu else "none"
-        causal = settings.task == "causal" and not settings.deterministic
-        by_graphs = causal and on_gpu
-        self._with_graphs = graphs_asked(os.environ) and by_graphs
         self._not_packed: str | None = None
         self._resident: Account | None = None
         self._said: ModelSaid | None = None
@@ -85,8 +78,6 @@ class TransformersBackend:
         model, passes, settings = self._model, self._passes, self._settings
         assert model is not None
         assert passes is not None
-        if passes.graphs is not None:
-            passes.graphs.weights_changed()
         account.check(model, checkpoint)
         if settings.task == "causal":
             self._resident = account
@@ -114,16 +105,9 @@ class TransformersBackend:
             self._passes = Passes(
                 self._model, self._settings, device=self._device, dtype=self._dtype
             )
-            if self._with_graphs:
-                self.run_by_graphs(partial(CudaRecorder, self._device))
         else:
             copy_weights(read.model, self._model)
         return Account.of(folder, read, self._settings)
-
-    def run_by_graphs(self, open_recorder: Callable[[], Recorder]) -> None:
-        """Record passes of packs from here on, and replay them."""
-        assert self._passes is not None
-        self._passes.graphs = Graphs(self._passes.of_packs, open_recorder)
 
     @torch.inference_mode()
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
@@ -149,9 +133,7 @@ class TransformersBackend:
         return run
 
     def _planned(self, queries: Sequence[Query], *, packed: int) -> Iterator[Batch]:
-        graphs = None if self._passes is None else self._passes.graphs
-        padding = self._padding if graphs is None or graphs.refused else "all"
-        return plan_batches(queries, self._size, packed=packed, padding=padding)
+        return plan_batches(queries, self._size, packed=packed, padding=self._padding)
 
     def _ran(self, queries: Sequence[Query], batch: Batch, sink: Sink) -> bool:
         """Score one batch; False where memory was too short. The error holds what was in it."""
@@ -176,8 +158,6 @@ class TransformersBackend:
             )
         tokens = len(batch.sequences) * batch.width // 2
         self._size = BatchSize(tokens, self._size.sequences)
-        if self._passes is not None and self._passes.graphs is not None:
-            self._passes.graphs.forget()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -256,8 +236,6 @@ class TransformersBackend:
         self.score(tried, lambda *_: None)
 
     def describe(self) -> dict[str, Json]:
-        passes = self._passes
-        graphs = None if passes is None else passes.graphs
         return {
             "engine": "transformers",
             "engine_version": transformers.__version__,
@@ -270,7 +248,6 @@ class TransformersBackend:
             "max_sequences": self._size.sequences,
             **({"deterministic": ALONE} if self._settings.deterministic else {}),
             **({} if self._not_packed is None else {"packed": self._not_packed or POSITIONS}),
-            **({"cuda_graphs": graphs.refused or True} if graphs and not self._not_packed else {}),
         }
 
     def close(self) -> None:

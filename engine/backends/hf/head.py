@@ -41,11 +41,6 @@ class SelectingHead:
         self._rows, self._positions = rows, positions
         self.hidden = None
 
-    def refresh(self) -> None:
-        """Have the matrix in float32 that is in the model now, as a pass would by itself."""
-        if self.layer is not None:
-            self._float32.of(self.layer)
-
     def _forward(self, hidden: torch.Tensor) -> torch.Tensor:
         assert self.layer is not None
         self.hidden = chosen = hidden[self._rows, self._positions].float()

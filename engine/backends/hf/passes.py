@@ -10,7 +10,6 @@ import torch
 import transformers
 
 from logitbank.engine.backends.hf.batches import Batch, Input
-from logitbank.engine.backends.hf.graphs import Graphs, Outputs
 from logitbank.engine.backends.hf.head import ClassHead, SelectingHead
 from logitbank.engine.backends.hf.model import output_logits
 from logitbank.engine.backends.hf.one_length import model_inputs, no_padding
@@ -21,6 +20,9 @@ from logitbank.engine.backends.hf.uploads import Uploads
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.weights.upload import to_device
 from logitbank.store.format.schema import Head
+
+Outputs = tuple[torch.Tensor, torch.Tensor | None]
+"""Logits of a batch's queries, and what was multiplied to make them."""
 
 
 class Passes:
@@ -37,8 +39,6 @@ class Passes:
         self._model, self._device, self._dtype = model, device, dtype
         self._causal = settings.task == "causal"
         self._uploads = Uploads(device)
-        self.graphs: Graphs | None = None
-        """Run passes of packs, if there are any."""
         self.head = SelectingHead(model, each=settings.deterministic)
         self.heads: dict[Head, SelectingHead | ClassHead]
         self.heads = {"next_token" if self._causal else "mask": self.head}
@@ -51,11 +51,7 @@ class Passes:
             return self._of_sequences(batch, head)
         shape, packs = batch.shape, cast(Sequence[Pack], batch.sequences)
         sent = self._uploads.send(shape.numbers, lambda numbers: put_packs(numbers, packs, shape))
-        if self.graphs is None:
-            logits, hidden = self.of_packs(shape, sent)
-        else:
-            self.head.refresh()
-            logits, hidden = self.graphs.outputs(shape, sent)
+        logits, hidden = self.of_packs(shape, sent)
         asked = len(batch.queries)
         return logits[:asked], None if hidden is None else hidden[:asked]
 

@@ -1,13 +1,13 @@
 """A few sizes that batches of packs are padded to. Pure arithmetic.
 
 Where widths are multiples of 16, PyTorch's attention takes a mask as it is; others it copies into
-such a one in every layer. And what a graph replays has the shape that it was captured with.
+such a one in every layer.
 """
 
 from typing import Literal, NamedTuple
 
-Padding = Literal["none", "widths", "all"]
-"""What is padded: nothing on a CPU, widths on a GPU, rows and outputs too for graphs."""
+Padding = Literal["none", "widths"]
+"""What is padded: nothing on a CPU, widths on a GPU."""
 _WIDTHS = 16
 
 
@@ -32,15 +32,11 @@ class Shape(NamedTuple):
         --------
         >>> Shape(53, 249, 1013).padded("widths")
         Shape(rows=53, width=256, outputs=1013)
-        >>> Shape(53, 249, 1013).padded("all")
-        Shape(rows=56, width=256, outputs=1024)
         """
         if padding == "none":
             return self
         width = _WIDTHS * next_size(-(-self.width // _WIDTHS))
-        if padding == "widths":
-            return self._replace(width=width)
-        return Shape(next_size(self.rows), width, next_size(self.outputs))
+        return self._replace(width=width)
 
 
 def next_size(least: int) -> int:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.crows_pairs.metric import (
         crows_pairs_metric as crows_pairs_metric,
     )
-    from logitbank.analysis.families.curves.metric import Curves as Curves
-    from logitbank.analysis.families.curves.metric import curves_metric as curves_metric
     from logitbank.analysis.families.fairness.checks import FairnessLabels as FairnessLabels
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
     from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change

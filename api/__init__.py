@@ -3,7 +3,7 @@
 ``bank = logitbank.open("demo.zarr")`` opens a bank, at a path or a URL: it has ``models``,
 ``steps`` and ``prompt_sets``, ``scan(prompts)`` for every score as a Polars frame, ``sql(query)``
 and ``to_xarray(prompts)``. Each command is a function of its name that takes a bank: ``fairness``,
-``curves``, ``options``, ``show``, ``report``, ``compare``; ``extract`` fills one. What they return
+``options``, ``show``, ``report``, ``compare``; ``extract`` fills one. What they return
 has a ``summary`` in words and a ``result`` of tables, which ``figures`` and ``save_figures`` draw.
 """
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.drawing.paper import Paper as Paper
     from logitbank.analysis.families.crows_pairs.metric import CrowsPairs as CrowsPairs
     from logitbank.analysis.families.crows_pairs.study import crows_pairs as crows_pairs
-    from logitbank.analysis.families.curves.metric import Curves as Curves
-    from logitbank.analysis.families.curves.study import curves as curves
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
     from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
     from logitbank.analysis.families.fairness.study import fairness as fairness

@@ -1,7 +1,7 @@
 """Every figure that logitbank draws, for the page that shows them.
 
-Fairness, fluctuation and curves are of the demo's bank; the others are of made-up numbers, the same
-with which the drawing of figures is tested.
+Fairness, fluctuation and options are of the demo's bank; the others are of made-up numbers, the
+same with which the drawing of figures is tested.
 """
 
 import tarfile
@@ -32,7 +32,6 @@ CASES: dict[str, tuple[str, Case]] = {
         "of the demo's masked model",
         lambda _: logitbank.fluctuation(_demo(), prompts="demo-professions").result,
     ),
-    "analyze curves": ("of the demo", lambda _: logitbank.curves(_demo()).result),
     "analyze stereoset": ("made up", lambda _: cases.stereotypes(domain="race")),
     "analyze unqover": ("made up", lambda _: cases.asked(name="Kim")),
     "analyze lambada": ("made up", lambda f: cases.of_bank(logitbank.lambada, f, "m")),
@@ -41,7 +40,7 @@ CASES: dict[str, tuple[str, Case]] = {
     "analyze tradeoff": ("made up", lambda _: cases.exchange(give_up=3.0)),
     "debias compare": ("made up", lambda _: cases.compared(name="")),
     "debias search": ("made up", lambda _: cases.searched()),
-    "analyze options": ("made up", lambda _: cases.options()),
+    "analyze options": ("of the demo", lambda _: logitbank.options(_demo(), prompts="demo").result),
 }
 """Command to what its figures are of, and how they come about."""
 

@@ -25,19 +25,22 @@ def options(
     width: Width = "double",
     style: Style = None,
     prompts: Annotated[
-        str | None,
-        typer.Option(help="Prompt set to analyse.", autocompletion=bank_prompts),
+        list[str] | None,
+        typer.Option(help="Prompt sets to analyse; all by default.", autocompletion=bank_prompts),
     ] = None,
     model: Models = None,
     score: Annotated[
         Literal["sum", "token", "byte", "character", "first", "pmi"],
         typer.Option(help="What options of several tokens are compared by."),
     ] = "sum",
+    entropy: Annotated[
+        bool, typer.Option(help="Read every full row for the entropy of predictions.")
+    ] = True,
     by: FilterFile = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
-    """Shares of any prompts' options, and how often the answer wins, by checkpoint."""
+    """Options, right answers, entropy and agreement of any prompts, by checkpoint."""
     from logitbank.cli.screen.tables import print_study
 
     study = logitbank.options(
@@ -45,6 +48,7 @@ def options(
         prompts=prompts,
         models=model,
         score=score,
+        entropy=entropy,
         out=out,
         paper=logitbank.Paper(width, style),
     )

@@ -10,11 +10,11 @@ from polars.testing import assert_frame_equal
 
 from logitbank.analysis.families.fairness import cube
 from logitbank.analysis.families.lambada import metric as lambada_metric
-from logitbank.analysis.families.options.metric import option_scores, option_summary
+from logitbank.analysis.families.options.findings import option_summary
+from logitbank.analysis.families.options.metric import option_scores
 from logitbank.analysis.families.stereotype import genders
 from logitbank.analysis.family import any_prompts, families
 from logitbank.analysis.frames.shared import sharing
-from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.report import report as bank_report
 from logitbank.analysis.report.sections import Planned, planned, section, wanted_by
 from logitbank.errors import BankError, UsageError
@@ -116,7 +116,7 @@ def test_shares_and_accuracy_of_any_prompts_are_those_of_numpy(tmp_path: Path) -
     from scipy.stats import binomtest
 
     bank = own_prompts(tmp_path / "own")
-    found = option_scores(prompt_scores(bank, "parity"))
+    found = option_scores(bank, ["parity"])
     for step in (0, 8):
         values = np.exp(logits(step).astype(np.float64))
         yes = values[:, 1] / (values[:, 1] + values[:, 4])
@@ -145,9 +145,9 @@ def test_many_options_are_told_apart_as_answer_and_others(tmp_path: Path) -> Non
         option=pl.col("option") + pl.col("prompt_id"), answer=pl.col("answer") + pl.col("prompt_id")
     )
     bank.add_prompts("many", named)
-    found = option_scores(prompt_scores(bank, "many"))
+    found = option_scores(bank, ["many"])
     assert found.shares["option"].unique().sort().to_list() == ["answer", "other"]
-    few = option_scores(prompt_scores(bank, "parity"))
+    few = option_scores(bank, ["parity"])
     yes = few.shares.filter(option="yes")["share"].to_list()
     assert found.shares.filter(option="answer")["share"].to_list() == pytest.approx(yes)
 
@@ -157,8 +157,8 @@ def test_option_orders_of_a_prompt_count_once(tmp_path: Path) -> None:
     table = bank.prompts("parity").collect()
     twice = [table.with_columns(order_seed=pl.lit(order, pl.Int32)) for order in (0, 1)]
     bank.add_prompts("orders", pl.concat(twice).head(30))  # p0 … p4 in two orders
-    found = option_scores(prompt_scores(bank, "orders"))
-    once = option_scores(prompt_scores(bank, "parity"))
+    found = option_scores(bank, ["orders"])
+    once = option_scores(bank, ["parity"])
     assert found.shares["prompts"].to_list() == [10, 10, 10, 10]
     assert found.shares["share"].to_list() == pytest.approx(once.shares["share"].to_list())
 
@@ -192,13 +192,13 @@ def test_the_only_option_of_a_prompt_has_a_probability_and_no_share(
     monkeypatch.setattr("logitbank.analysis.stats.shares.FEWEST_CLUSTERS", 3)
     values = np.exp(logits(8).astype(np.float64))
     alone = with_prompts(tmp_path / "alone", pl.col("option") == "yes")
-    found = option_scores(prompt_scores(alone, "few"))
+    found = option_scores(alone, ["few"])
     assert found.shares["share"].null_count() == 2
     probability = (values[:, 1] / values.sum(axis=1)).mean()
     assert option_summary(found)[0] == f"at step 8, mean probability of yes {probability:.3g}."
     both = pl.col("prompt_id").is_in(["p0", "p1", "p2"])
     mixed = with_prompts(tmp_path / "mixed", (pl.col("option") == "yes") | both)
-    found = option_scores(prompt_scores(mixed, "few"))
+    found = option_scores(mixed, ["few"])
     (row,) = found.shares.filter(step=8, option="yes").iter_rows(named=True)
     shares = values[:3, 1] / (values[:3, 1] + values[:3, 4])
     assert row["share"] == pytest.approx(shares.mean(), abs=1e-6)
@@ -216,7 +216,8 @@ def test_prompts_without_options_do_not_stop_a_report(tmp_path: Path) -> None:
     table = table.with_columns(**{name: pl.lit(None, table[name].dtype) for name in nothing})
     bank.add_prompts("texts", table.with_columns(answer=pl.lit(None, pl.String)))
     page = bank_report.report(bank, tmp_path / "p.html", bootstrap=0).read_text()
-    assert "no option of prompt set &#39;texts&#39; is scored, so there is nothing" in page
+    assert "Options of texts" in page
+    assert "No right answer is named by texts." in page
     assert "mean share of yes" in page
 
 
@@ -260,7 +261,7 @@ def test_many_options_without_an_answer_and_with_one_add_up(tmp_path: Path) -> N
         option=pl.col("option") + pl.col("prompt_id"), answer=pl.col("answer") + pl.col("prompt_id")
     )
     bank.add_prompts("many", named)
-    found = option_scores(prompt_scores(bank, "many")).shares
+    found = option_scores(bank, ["many"]).shares
     sums = found.group_by("step").agg(pl.col("share").sum())["share"].to_list()
     assert sums == pytest.approx([1.0, 1.0])
     assert found["low"].min() >= 0

@@ -1,16 +1,14 @@
 """What the families without a level of no preference say first, of numbers put in by hand."""
 
 from dataclasses import replace
-from typing import Any
 
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.curves.means import CURVES
-from logitbank.analysis.families.curves.message import curves_message
-from logitbank.analysis.families.curves.metric import CHECKPOINTS, Curves
-from logitbank.analysis.families.options.message import option_message
-from logitbank.analysis.families.options.metric import ANSWERS, SHARES, OptionScores
+from logitbank.analysis.families.options.curves import CHECKPOINTS, CURVES
+from logitbank.analysis.families.options.findings import option_message
+from logitbank.analysis.families.options.metric import OptionScores
+from logitbank.analysis.families.options.shares import ANSWERS, SHARES
 from logitbank.analysis.families.unqover.message import unqover_message
 from logitbank.analysis.families.unqover.metric import ALL, Unqover
 from logitbank.analysis.results.message import Message, apart
@@ -87,13 +85,17 @@ def test_unqover_tests_the_largest_preference_of_all_that_were_looked_at() -> No
 def shares(*rows: tuple[str, float | None, float | None], prompts: int = 40) -> OptionScores:
     """Options with their share and half the width of its interval."""
     made = [
-        {"model": "m", "run": "main", "step": 8, "option": name, "prompts": prompts,
+        {"model": "m", "run": "main", "step": 8, "prompt_set": "mine", "option": name,
+         "prompts": prompts,
          "share": share, "low": half and share and share - half,
          "high": half and share and share + half, "probability": 0.0123, "rank": 1.0,
          "sentences": prompts, "missing": 2}
         for name, share, half in rows
     ]  # fmt: skip
-    return OptionScores(pl.DataFrame(made, schema=SHARES), pl.DataFrame(schema=ANSWERS))
+    head = {key: made[0][key] for key in ("model", "run", "step", "prompt_set", "prompts")}
+    about = pl.DataFrame([{**head, "missing": 2, "answered": 0, "full_rows": False}], CHECKPOINTS)
+    none = (pl.DataFrame(schema=schema) for schema in (ANSWERS, CURVES))
+    return OptionScores(pl.DataFrame(made, schema=SHARES), *none, about)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +126,8 @@ def test_options_without_shares_have_a_probability_and_answers_an_accuracy() -> 
         "At step 8 the model gives “yes” a mean probability of 0.0123."
     )
     answers = pl.DataFrame(
-        {"model": "m", "run": "main", "step": [0, 8], "prompts": 40, "sentences": 20,
-         "accuracy": [0.25, 0.625],
+        {"model": "m", "run": "main", "step": [0, 8], "prompt_set": "mine", "prompts": 40,
+         "sentences": 20, "accuracy": [0.25, 0.625],
          "low": [0.14, 0.47], "high": [0.4, 0.76], "tied": 0, "missing": 1},
         schema=ANSWERS,
     )  # fmt: skip
@@ -138,53 +140,3 @@ def test_options_without_shares_have_a_probability_and_answers_an_accuracy() -> 
         "62.5 %", "accuracy at step 8",
         "95 %: 47.0 % to 76.0 %; 40 prompts, 20 sentences, 1 missing",
     )  # fmt: skip
-
-
-def curve(measure: str, ends: list[tuple[float, float]], *, prompts: int = 40) -> Curves:
-    """From step 0 to 8: values, and half their intervals; of a probability ranks, too."""
-    rows: list[dict[str, Any]] = [
-        {"model": "m", "run": "main", "step": step, "prompt_set": "mine", "measure": measure,
-         "value": value, "low": value - half, "high": value + half, "prompts": prompts}
-        for step, (value, half) in zip((0, 8), ends, strict=False)
-    ]  # fmt: skip
-    held = [{"model": "m", "run": "main", "step": row["step"], "prompt_set": "mine",
-             "prompts": prompts, "missing": 1, "answered": prompts, "full_rows": True}
-            for row in rows]  # fmt: skip
-    if measure == "probability":
-        rows += [row | {"measure": "rank"} for row in rows]
-    return Curves(pl.DataFrame(rows, CURVES), pl.DataFrame(held, CHECKPOINTS), entropy=True)
-
-
-@pytest.mark.parametrize(
-    ("half", "prompts", "end"),
-    [
-        (0.05, 40, "."),
-        (0.2, 40, ", and their intervals overlap."),
-        (nan, 4, "; 4 prompts are too few to tell that from chance."),
-    ],
-)
-def test_curves_tell_how_far_the_right_answer_has_come(half: float, prompts: int, end: str) -> None:
-    ends = [(0.1, half), (0.4, half)]
-    message = said(curves_message(curve("probability", ends, prompts=prompts)))
-    assert message.sentence == (
-        "From step 0 to step 8 the mean probability of the right answer of the model in mine goes "
-        f"from 0.1 to 0.4{end}"
-    )
-    assert not message.change_point
-    assert message.numbers[0].rests_on.endswith(f"{prompts} prompts, 1 missing")
-
-
-def test_a_probability_of_many_tokens_is_not_said_first() -> None:
-    both = curve("probability", [(1e-44, 1e-45), (2e-82, 1e-83)])
-    assert curves_message(both) is not None
-    unranked = replace(both, curves=both.curves.filter(measure="probability"))
-    assert curves_message(unranked) is None
-
-
-def test_curves_of_one_checkpoint_or_of_agreement_alone_say_nothing_first() -> None:
-    assert curves_message(curve("probability", [(0.1, 0.0)])) is None
-    assert curves_message(curve("agreement", [(0.1, 0.0), (1.0, 0.0)])) is None
-    assert (
-        "mean entropy of predictions, in nats, of"
-        in said(curves_message(curve("entropy", [(9.0, 0.1), (4.0, 0.1)]))).sentence
-    )

@@ -47,15 +47,14 @@ LEFT_OUT = (
 
 def test_analyses_name_a_checkpoint_that_has_no_row(repaired: Bank) -> None:
     assert LEFT_OUT in logitbank.options(repaired).summary.left_out
-    assert LEFT_OUT in logitbank.curves(repaired).summary.left_out
     others = logitbank.options(repaired, models=["org/model"]).summary.left_out
     assert LEFT_OUT in others
 
 
 def test_such_a_checkpoint_is_no_end_of_a_curve(repaired: Bank) -> None:
-    findings = logitbank.curves(repaired).summary.findings
-    assert findings[0].startswith("parity, step 0 → step 8: ")
-    assert "none" not in findings[0]
+    finding = logitbank.options(repaired).summary.findings[-1]
+    assert finding.startswith("step 0 → step 8: ")
+    assert "none" not in finding
 
 
 def test_a_bank_that_is_whole_says_nothing_of_it(tmp_path: Path) -> None:
@@ -148,7 +147,7 @@ def test_what_filters_are_compared_on_and_has_no_row_is_named(tmp_path: Path) ->
 def test_what_is_left_out_is_not_cut_off_however_many_findings_there_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    print_findings({"Curves": Summary(tuple("abcdef"), ("note",), left_out=(LEFT_OUT,))})
+    print_findings({"Options": Summary(tuple("abcdef"), ("note",), left_out=(LEFT_OUT,))})
     assert capsys.readouterr().out.splitlines()[1:] == ["  a", "  b", "  c", "  d", f"  {LEFT_OUT}"]
 
 
@@ -157,7 +156,7 @@ def test_a_report_says_what_is_left_out(repaired: Bank, tmp_path: Path, call: Ca
         "report", repaired.path, "--out", tmp_path / "p.html", "--bootstrap", "0"
     )
     assert code == 0
-    assert printed.count(f"  {LEFT_OUT}\n") == 2, "of the shares of options, and of the curves"
+    assert printed.count(f"  {LEFT_OUT}\n") == 1
     page = (tmp_path / "p.html").read_text()
     seen = re.sub('<details class="more">.*?</details>', "", page, flags=re.DOTALL)
-    assert seen.count(f"<li>{LEFT_OUT}</li>") == 2
+    assert seen.count(f"<li>{LEFT_OUT}</li>") == 1

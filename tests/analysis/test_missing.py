@@ -12,11 +12,11 @@ from logitbank.analysis.families.crows_pairs.study import crows_pairs
 from logitbank.analysis.families.fairness.study import fairness
 from logitbank.analysis.families.fluctuation.study import fluctuation
 from logitbank.analysis.families.lambada.study import lambada
-from logitbank.analysis.families.options.metric import option_scores, option_summary
+from logitbank.analysis.families.options.findings import option_summary
+from logitbank.analysis.families.options.metric import option_scores
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.analysis.families.stereotype.study import stereotype
 from logitbank.analysis.families.unqover.study import unqover
-from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from tests.analysis import test_fluctuation_study
 from tests.analysis.test_stereotype_accuracy import SENTENCES, sa_frame, winobias
@@ -229,11 +229,11 @@ def test_prompts_and_options_of_one_s_own_that_no_checkpoint_has(tmp_path: Path)
         small_banks.logits(), checkpoint=CheckpointId("m", step=0),
         query_set=small_banks.QUERY_SET.name, keep="options",
     )  # fmt: skip
-    before = option_scores(prompt_scores(bank, "parity"))
+    before = option_scores(bank, ["parity"])
     assert before.shares["missing"].to_list() == [0, 0]
     ask(bank, "parity", pl.col("prompt_id") < "p3", tokenizer=small_banks.TOKENIZER,
         prompt_id=new("prompt_id"))  # fmt: skip
-    after = option_scores(prompt_scores(bank, "parity"))
+    after = option_scores(bank, ["parity"])
     assert after.shares.select("option", "prompts", "missing").rows() == [
         ("yes", 10, 3),
         ("no", 10, 3),
@@ -247,7 +247,7 @@ def test_prompts_and_options_of_one_s_own_that_no_checkpoint_has(tmp_path: Path)
     perhaps = {"option": pl.lit("perhaps"), "continuation": pl.lit(" perhaps"),
                "token": pl.lit(3, pl.Int32)}  # fmt: skip
     bank.add_prompts("parity", table.with_columns(**perhaps).collect())
-    more = option_scores(prompt_scores(bank, "parity"))
+    more = option_scores(bank, ["parity"])
     assert more.shares.select("option", "prompts", "missing").rows() == [
         ("yes", 10, 3),
         ("no", 10, 3),

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.analysis.test_curves import parity
+from tests.analysis.test_options import parity
 
 
 def offered(line: str) -> tuple[list[str], bool]:
@@ -29,5 +29,5 @@ def offered(line: str) -> tuple[list[str], bool]:
 
 def test_a_tab_knows_prompt_sets_and_models(tmp_path: Path) -> None:
     bank = parity(tmp_path / "b.zarr").path
-    assert offered(f"logitbank analyze curves {bank} --prompts pa") == (["parity"], False)
+    assert offered(f"logitbank analyze options {bank} --prompts pa") == (["parity"], False)
     assert offered(f"logitbank report {bank} --model org") == (["org/model"], False)

@@ -13,7 +13,7 @@ from logitbank.analysis.results.files import table_bytes
 from logitbank.analysis.results.latex import latex
 from logitbank.cli.screen import tables
 from logitbank.errors import UsageError
-from tests.analysis.test_curves import parity
+from tests.analysis.test_options import parity
 from tests.support.command import Call
 
 TABLE = pl.DataFrame({"name_of": ["a&b", "x"], "gap": [-0.25, None], "n": [1, -2]})

@@ -129,7 +129,6 @@ def test_every_reader_tells_of_options_named_later(bank: Bank, call: Call) -> No
     lacking = "lacks scores of 20 options that prompt set 'late' named later"
     for read in (
         lambda: logitbank.options(bank, prompts="late"),
-        lambda: logitbank.curves(bank, prompts=["late"]),
         lambda: list(batches(bank, "late")),
         lambda: list(prompt_scores(bank, "late")),
         lambda: bank.sql("SELECT COUNT(*) FROM scores").collect(),
@@ -207,7 +206,7 @@ def test_of_several_prompt_sets_it_is_said_which_lack_a_score(tmp_path: Path) ->
     bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
     later = CheckpointId("org/model", step=1)
     bank.deposit(logits(1), checkpoint=later, query_set=QUERY_SET.name, keep="options")
-    *_, sentence = logitbank.curves(bank).summary.left_out
+    *_, sentence = logitbank.options(bank).summary.left_out
     assert sentence == (
         "Left out is 1 checkpoint that keeps no full rows and lists no option of late, which were"
         " named later: org/model step 0; extract it again, into another bank."
@@ -234,7 +233,7 @@ def test_curves_count_prompts_whose_options_are_not_scored(tmp_path: Path) -> No
     )
     bank.add_prompts("parity", more)
     bank.deposit(logits(1), **first | {"checkpoint": CheckpointId("org/model", step=1)})
-    rows = logitbank.curves(bank).result.checkpoints.sort("step")
+    rows = logitbank.options(bank).result.checkpoints.sort("step")
     assert rows.select("step", "prompts", "missing").rows() == [
         (0, QUERIES, QUERIES),
         (1, 2 * QUERIES, 0),

@@ -14,7 +14,9 @@ from logitbank.analysis.families.fairness.metric import Fairness, fairness_metri
 from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
 from logitbank.analysis.families.lambada.study import lambada
-from logitbank.analysis.families.options.metric import ANSWERS, SHARES, OptionScores
+from logitbank.analysis.families.options.curves import CHECKPOINTS, CURVES
+from logitbank.analysis.families.options.metric import OptionScores
+from logitbank.analysis.families.options.shares import ANSWERS, SHARES
 from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset_metric
 from logitbank.analysis.families.stereotype.study import stereotype
 from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff_metric
@@ -99,7 +101,7 @@ def exchange(*, model: str = "m", **options: Any) -> TradeOff:
 
 
 def options(*, single: bool = False, model: str = "m") -> OptionScores:
-    head = {"model": model, "run": "main", "step": [0, 8, None]}
+    head = {"model": model, "run": "main", "step": [0, 8, None], "prompt_set": "mine"}
     shares = pl.concat(
         pl.DataFrame(
             {**head, "option": name, "prompts": 2, "sentences": 2,
@@ -115,7 +117,11 @@ def options(*, single: bool = False, model: str = "m") -> OptionScores:
          "high": [0.6, 0.9, 1.0], "tied": 0, "missing": 0},
         schema=ANSWERS,
     )  # fmt: skip
-    return OptionScores(shares, answers.clear() if single else answers)
+    about = pl.DataFrame(
+        {**head, "prompts": 2, "missing": 0, "answered": 2, "full_rows": False}, schema=CHECKPOINTS
+    )
+    curves = pl.DataFrame(schema=CURVES)
+    return OptionScores(shares, answers.clear() if single else answers, curves, about)
 
 
 def compared(*, model: str = "m", name: str = HOSTILE) -> DebiasComparison:

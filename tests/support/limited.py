@@ -36,7 +36,6 @@ KEY = ["step", "prompt_id", "option"]
 ANSWERS: dict[str, Callable[[Bank], Any]] = {
     "fairness": lambda bank: study(logitbank.fairness(bank, bootstrap=50)),
     "fairness of a view": lambda bank: study(logitbank.fairness(view(bank), bootstrap=50)),
-    "curves": lambda bank: study(logitbank.curves(bank)),
     "options": lambda bank: study(logitbank.options(bank)),
     "full rows": lambda bank: [values.tolist() for _, values in logitbank.map_rows(bank, highest)],
     "scan": lambda bank: bank.scan("winobias").collect().sort(KEY).hash_rows().to_list(),

@@ -1,4 +1,4 @@
-"""Shares and accuracy of options, for prompts that no family knows."""
+"""The generic family: options, right answers, entropy and agreement of any prompts."""
 
 from typing import TYPE_CHECKING
 
@@ -10,24 +10,26 @@ if TYPE_CHECKING:
 
 def family() -> "Family[OptionScores]":
     """The family, with all that belongs to it."""
-    from logitbank.analysis.families.options.message import option_message
+    from logitbank.analysis.families.options.findings import CAUTIONS, option_message
     from logitbank.analysis.families.options.metric import OptionScores
     from logitbank.analysis.families.options.sheets import option_figure_data, option_sheets
-    from logitbank.analysis.families.options.study import option_study
+    from logitbank.analysis.families.options.study import options
 
     return Family(
         name="options",
         title="Options",
         place=9,
         asks=(
-            "How the probability of a prompt's options is shared out among them, on average over "
-            "the prompts."
+            "How the probability of a prompt's options is shared out among them, how often the "
+            "right answer wins, how sure the model is, and how early it says what it says at the "
+            "end: means over prompts, whatever they ask."
         ),
-        cautions=(),
+        cautions=CAUTIONS,
         result=OptionScores,
         prompts=called(),  # any prompts that no other family knows
-        study=lambda banks, prompts, models, bootstrap: option_study(
-            banks[0], prompts[0], models=models
+        # A report reads scores alone: entropy takes every full row of the bank.
+        study=lambda banks, prompts, models, bootstrap: options(
+            banks[0], prompts=prompts, models=models, entropy=False
         ),
         drawing=Drawing(option_figure_data, option_sheets),
         brief={},  # its tables are what `show` draws

@@ -1,24 +1,41 @@
-"""Curves over training: what any prompt set says of each checkpoint, without a family's question.
+"""Training curves of any prompts: the right answer, entropy, and agreement with the end.
 
 Entropy is read from full vocabulary rows, everything else from scores.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Self
+from itertools import pairwise
+from typing import Literal, NamedTuple, Self
 
+import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike, NDArray
 
-from logitbank.analysis.families.curves.entropy import entropies_of
-from logitbank.analysis.families.curves.means import means_of, refuse_undefined, with_intervals
 from logitbank.analysis.frames.expected import expected_query_sets
-from logitbank.analysis.frames.pieces import together
-from logitbank.analysis.results.tables import Result
+from logitbank.analysis.frames.pieces import AGAIN
+from logitbank.analysis.stats.shares import clustered_error, with_t_interval
+from logitbank.errors import BankError
 from logitbank.store import Bank, Deposit
 from logitbank.store.deposits.sealed_scores import check_scores
 from logitbank.store.filter.top import first_entries
+from logitbank.wording import checkpoint_name
 
+Measure = Literal["entropy", "probability", "rank", "agreement"]
+BOUNDS: dict[Measure, tuple[float, float | None]] = {
+    "entropy": (0, None),
+    "probability": (0, 1),
+    "rank": (1, None),
+    "agreement": (0, 1),
+}
+"""The measures, and between which values each lies."""
+CURVES = pl.Schema(
+    {
+        "model": pl.String(), "run": pl.String(), "step": pl.Int64(), "prompt_set": pl.String(),
+        "measure": pl.String(), "value": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(),
+        "prompts": pl.Int64(),
+    }
+)  # fmt: skip
 CHECKPOINTS = pl.Schema(
     {
         "model": pl.String(), "run": pl.String(), "step": pl.Int64(), "prompt_set": pl.String(),
@@ -26,97 +43,36 @@ CHECKPOINTS = pl.Schema(
         "full_rows": pl.Boolean(),
     }
 )  # fmt: skip
+ROWS = 128
+"""Vocabulary rows that are in memory at once: those of an inner chunk."""
 Row = dict[str, object]
 _PLACE = ["prompt_id", "order_seed", "option", "piece"]
 _POSITION = ["prompt", "order_seed", "at"]
-_ROWS = 2**32
+_STRIDE = 2**32
 """Rows of one query set, so that a query set and a row are one number: `at`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Curves(Result):
-    """What `curves_metric` found, over the prompts that a checkpoint has whole."""
-
-    curves: pl.DataFrame
-    """One row per checkpoint, prompt set and measure: value, the mean over prompts, null where
-    there is none; low and high, its 95 % interval (t, prompts of one `sentence_id` together), NaN
-    for fewer than ten of them, where all are alike, and of ranks;
-    prompts, over how many it is. Measures are `entropy` (nats), `probability` and `rank` of the
-    right answer, and `agreement`."""
-    checkpoints: pl.DataFrame
-    """One row per checkpoint and prompt set: prompts that have every score, those missing,
-    answered (that name a right answer, of all that were asked), and whether the checkpoint keeps
-    full rows."""
-    entropy: bool
-    """Whether full rows were read."""
-
-
-def curves_metric(
-    bank: Bank,
-    prompts: Sequence[str],
-    *,
-    models: Collection[str] | None = None,
-    entropy: bool = True,
-) -> Curves:
-    """Means over the prompts of each set, at every checkpoint. All arithmetic is float64.
-
-    A prompt counts once, its option orders put together; entropy and agreement are means over the
-    positions at which it is scored.
-
-    ``entropy``
-        :math:`-\\sum_v p_v\\ln p_v` of the distribution over all outputs of the head, nats.
-    ``probability``, ``rank``
-        Of the right answer: the option that is the prompt's answer, or the target word of a
-        passage. Its probability is the product over its tokens; its rank is 1 + the number of
-        outputs with a greater logit, of answers of one token alone.
-    ``agreement``
-        Share of positions whose most probable token (of equal ones the first) is that of the
-        run's last checkpoint, the release where there is one.
-
-    Parameters
-    ----------
-    prompts
-        Names of prompt sets. Those that no chosen model was asked have no rows.
-    models
-        Only these; all if None.
-    entropy
-        Whether to read full rows, where a checkpoint keeps them: every row of every checkpoint.
-        Everything else is exact at every keep level.
-
-    Raises
-    ------
-    BankError
-        A prompt set is not there, or options of it were named after full rows were kept.
-        An answer has no probability, as its logit is not finite.
-    DamagedError
-        Stored bytes are not what was committed.
-    """
+def curves_of(
+    bank: Bank, prompts: str, deposits: Sequence[Deposit], *, entropy: bool
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The tables `curves` and `checkpoints` of `OptionScores`, of some deposits of a prompt set."""
+    table = bank.prompts(prompts).collect()
+    bank.require_scored(prompts, deposits)
+    asked = expected_query_sets(bank, prompts)  # now: others may have begun a model before
+    series: dict[tuple[str, str], list[Deposit]] = {}
+    for deposit in deposits:
+        series.setdefault((deposit.checkpoint.model, deposit.checkpoint.run), []).append(deposit)
     means, coverage = list[Row](), list[Row]()
-    for name in prompts:
-        table = bank.prompts(name).collect()
-        chosen = [
-            deposit
-            for deposit in bank.deposits_of(name)
-            if models is None or deposit.checkpoint.model in models
-        ]
-        bank.require_scored(name, chosen)
-        asked = expected_query_sets(bank, name)  # now: others may have begun a model before
-        series: dict[tuple[str, str], list[Deposit]] = {}
-        for deposit in chosen:
-            series.setdefault((deposit.checkpoint.model, deposit.checkpoint.run), []).append(
-                deposit
-            )
-        for (model, run), deposits in series.items():
-            named = table.filter(pl.col("query_set").is_in(list(asked[model])))
-            sets = {*named["query_set"], *(deposit.query_set for deposit in deposits)}
-            numbers = {query_set: at for at, query_set in enumerate(sorted(sets))}
-            places = _places(named, numbers)
-            head: Row = {"model": model, "run": run, "prompt_set": name}
-            for of_measures, about in _checkpoints(deposits, places, numbers, head, entropy):
-                means += of_measures
-                coverage.append(about)
-    curves, checkpoints = with_intervals(means), pl.DataFrame(coverage, CHECKPOINTS)
-    return Curves(together([curves]), together([checkpoints]), entropy)
+    for (model, run), of_series in series.items():
+        named = table.filter(pl.col("query_set").is_in(list(asked[model])))
+        sets = {*named["query_set"], *(deposit.query_set for deposit in of_series)}
+        numbers = {query_set: at for at, query_set in enumerate(sorted(sets))}
+        places = _places(named, numbers)
+        head: Row = {"model": model, "run": run, "prompt_set": prompts}
+        for of_measures, about in _checkpoints(of_series, places, numbers, head, entropy):
+            means += of_measures
+            coverage.append(about)
+    return with_intervals(means), pl.DataFrame(coverage, CHECKPOINTS)
 
 
 def _places(table: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
@@ -138,7 +94,7 @@ def _places(table: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
         "token",
         prompt=pl.col("prompt_id").rank("dense"),
         sentence=pl.coalesce(*sentence, "prompt_id").rank("dense"),
-        at=of_set * _ROWS + pl.col("row"),
+        at=of_set * _STRIDE + pl.col("row"),
         is_right=right.fill_null(False),
     )
 
@@ -228,7 +184,7 @@ def _scores(
             "kind",
             "token",
             "rank",
-            at=numbers[deposit.query_set] * _ROWS + pl.col("query").cast(pl.Int64),
+            at=numbers[deposit.query_set] * _STRIDE + pl.col("query").cast(pl.Int64),
             logprob=pl.col("logit").cast(pl.Float64) - pl.col("logsumexp"),
         )
         for deposit in deposits
@@ -258,8 +214,8 @@ def _entropy_of_rows(
     frames = [pl.DataFrame(schema={"at": pl.Int64, "entropy": pl.Float64})]
     asked = scored["at"].unique().sort()
     for deposit in deposits:
-        first = numbers[deposit.query_set] * _ROWS
-        rows = asked.filter(asked.is_between(first, first + _ROWS, closed="left"))
+        first = numbers[deposit.query_set] * _STRIDE
+        rows = asked.filter(asked.is_between(first, first + _STRIDE, closed="left"))
         values = entropies_of(deposit, rows.to_numpy() - first)
         frames.append(pl.DataFrame({"at": rows, "entropy": values}))
     return pl.concat(frames)
@@ -293,3 +249,71 @@ def _prompts(
     means = positions.group_by("prompt").agg(entropy=every, agreement=agrees)
     whole = whole.select("prompt", "sentence")
     return means.join(whole, on="prompt").join(answers, on="prompt", how="left")
+
+
+def means_of(prompts: pl.DataFrame, head: Mapping[str, object]) -> list[dict[str, object]]:
+    """One row per measure: value, how many prompts have one, and its error between sentences."""
+    rows = []
+    for measure in BOUNDS:
+        values = prompts.select(
+            pl.lit(measure).alias("measure"), "sentence", value=pl.col(measure).cast(pl.Float64)
+        ).drop_nulls("value")
+        # In the order of their size, so that sums do not depend on that of a group-by.
+        values = values.sort("value", "sentence")
+        errors = clustered_error(values, ["measure"], "value", cluster="sentence")
+        error = errors.row(0, named=True) if len(errors) else {}
+        mean = values["value"].mean()
+        rows.append({**head, "measure": measure, **error, "value": mean, "prompts": len(values)})
+    return rows
+
+
+def with_intervals(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
+    """Rows of `means_of` as `CURVES`: each with its 95 % interval, within its measure's bounds.
+
+    Ranks have none: that of a mean of such skewed numbers is too short.
+    """
+    table = pl.DataFrame(rows, {**CURVES, "clusters": pl.Int64(), "stderr": pl.Float64()})
+    least, most = (
+        pl.col("measure").replace_strict(
+            {measure: bounds[side] for measure, bounds in BOUNDS.items()}, return_dtype=pl.Float64
+        )
+        for side in (0, 1)
+    )
+    known = with_t_interval(table, "value", bounds=(None, None))
+    end = pl.col("low", "high").clip(least, most).fill_null(float("nan"))
+    return known.with_columns(
+        pl.when(pl.col("measure") == "rank").then(float("nan")).otherwise(end).name.keep()
+    ).select(CURVES.names())
+
+
+def refuse_undefined(probability: pl.Series, head: Mapping[str, object]) -> None:
+    """Refuse answers whose logits are not finite: no mean of them is a number."""
+    invalid = probability.filter(~probability.is_finite())
+    if len(invalid):
+        raise BankError(
+            f"an answer of {head['prompt_set']} has the probability {invalid[0]} at "
+            f"{checkpoint_name(head)} ({len(invalid):,} such prompts); {AGAIN}"
+        )
+
+
+def entropies(logprobs: ArrayLike) -> NDArray[np.float64]:
+    r"""Entropy of each row, :math:`-\sum_v p_v\ln p_v`, in nats and float64.
+
+    `logprobs` (q, v) are of rows that sum to 1; −inf adds nothing.
+
+    >>> entropies(np.log([[0.5, 0.25, 0.25]])).round(4).tolist()
+    [1.0397]
+    """
+    values = np.asarray(logprobs, dtype=np.float64)
+    p = np.exp(values)
+    terms: NDArray[np.float64] = np.multiply(p, values, where=p > 0, out=np.zeros_like(p))
+    return -np.asarray(terms.sum(axis=1), dtype=np.float64)
+
+
+def entropies_of(deposit: Deposit, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Entropy of some rows (q,) of a deposit that keeps them whole, in their ascending order."""
+    found = np.empty(len(rows))
+    starts = np.flatnonzero(np.diff(rows // ROWS, prepend=-1))
+    for start, stop in pairwise([*starts, len(rows)]):
+        found[start:stop] = entropies(deposit.logprobs(rows[start:stop], normalised=True))
+    return found

@@ -1,14 +1,13 @@
 """Choices and options that several commands share."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
 from logitbank.cli.complete import bank_models, bank_prompts
 
 if TYPE_CHECKING:
-    from logitbank.engine.prompts.registry import OldOptions
     from logitbank.store import Bank
 
 
@@ -40,15 +39,6 @@ def once(option: str, values: list[float] | None, default: Default) -> float | D
         given = ", ".join(f"{value:g}" for value in values)
         raise UsageError(f"{option} is given {len(values)} times ({given}); give it once")
     return values[0] if values else default
-
-
-def old_options(
-    orders: str | None, splits: str | None, instances: str | None, first_token: bool = False
-) -> "OldOptions":
-    """The options of prompt sets that were given beside the sets."""
-    given = {"orders": orders, "splits": splits, "instances": instances}
-    given |= {"first_token": "true" if first_token else None}
-    return cast("OldOptions", {key: text for key, text in given.items() if text is not None})
 
 
 Form = Literal["table", "csv", "json", "jsonl", "parquet", "latex"]
@@ -104,21 +94,9 @@ FilterFile = Annotated[
         show_default=False,
     ),
 ]
-Orders = Annotated[
-    str | None, typer.Option(help="Old spelling of --prompts winobias:orders=N, or all.")
-]
-Splits = Annotated[
-    str | None, typer.Option(help="Old spelling of --prompts winobias:splits=dev,test.")
-]
 Data = Annotated[
     Path | None,
     typer.Option(help="Folder with public data; else LOGITBANK_DATA, else downloaded."),
-]
-Instances = Annotated[
-    str | None, typer.Option(help="Old spelling of --prompts unqover-gender:instances=N, or all.")
-]
-FirstToken = Annotated[
-    bool, typer.Option("--first-token", help="Score the first token of longer options.")
 ]
 
 

@@ -61,7 +61,7 @@ nitpick_ignore_regex = [
     ),
     (
         "py:.*",
-        r"logitbank\.(\w+\.)*(sequences\.Piece|encoded\.Encoded|registry\.OldOptions|tokenizer\.Tokenizer|objects\.Digest|contexts\.ContextTree|kept\.KeptRows|grid\.Grid|heads\.(Operation|HeadSize|HeadContent))",
+        r"logitbank\.(\w+\.)*(sequences\.Piece|encoded\.Encoded|tokenizer\.Tokenizer|objects\.Digest|contexts\.ContextTree|kept\.KeptRows|grid\.Grid|heads\.(Operation|HeadSize|HeadContent))",
     ),
 ]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Literal
 
 from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
 from logitbank.engine.doing import step, steps_told
@@ -15,7 +15,7 @@ from logitbank.engine.plan.engine import asked_batches, choose_engine
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.spread import Spread
-from logitbank.engine.prompts.registry import OldOptions, Prompts, prompt_sets
+from logitbank.engine.prompts.registry import Prompts, prompt_sets
 from logitbank.engine.run import run
 from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.prefetch import parse_bytes
@@ -52,7 +52,6 @@ def extract(
     deterministic: bool = False,
     canary_every: int = 50,
     batch_tokens: int | None = None,
-    batch_sequences: int | None = None,
     legacy_weights: bool = False,
     trust_remote_code: bool = False,
     title: str = "",
@@ -60,14 +59,12 @@ def extract(
     citation: str = "",
     disk_budget: str | int | None = None,
     dry_run: bool = False,
-    sample: bool = False,
     workers: int | Literal["auto"] | None = None,
     shard: str | None = None,
     ray: str | None = None,
     tensor_parallel_size: int = 1,
     hub: Hub | None = None,
     on_event: OnEvent = lambda _: None,
-    **old_options: Unpack[OldOptions],
 ) -> Summary:
     """Run every checkpoint over every prompt that the bank lacks, and deposit the logits.
 
@@ -112,19 +109,17 @@ def extract(
     canary_every
         Evaluate a few sequences with plain transformers at the first checkpoint and every so
         many; 0 for never.
-    batch_tokens, batch_sequences
-        What one pass of the model runs at most. Without them 4,096 tokens and 64 sequences, or on a
-        GPU as much as its memory holds; halved where that is too much. No number depends on them
-        but in the last bits.
+    batch_tokens
+        What one pass of the model runs at most. Without it 4,096 tokens, or on a GPU as much as its
+        memory holds; halved where that is too much. No number depends on it but in the last bits.
     title, licence, citation
         Of a new bank. One that is there has them already, or gets them by `describe`.
     disk_budget
         Most that downloads may take of the disk at a time, in bytes or as `100GB`. Each is deleted
         when its checkpoint is done. What was in the cache before stays.
     dry_run
-        Make the plan, tell it, and stop.
-    sample
-        In a dry run, score some prompts on the first checkpoint to tell how long all will take.
+        Make the plan, score some prompts on the first checkpoint to tell how long all will take,
+        and stop. Nothing is kept. On a Ray cluster no time is measured.
     workers
         Engines that run side by side, each on its own GPU or part of the cores; `auto` takes one
         for each GPU. Otherwise one, or on a Ray cluster `auto`.
@@ -140,17 +135,12 @@ def extract(
     on_event
         Called in this thread with every event; only notes of long waits, while the plan is made,
         and of long steps come from other threads.
-    old_options
-        `orders`, `splits`, `instances` and `first_token`, for all sets that have such an option:
-        the old spelling of what now stands with a prompt set.
 
     Raises
     ------
     LogitbankError
         Whatever is wrong before anything runs. A checkpoint that fails later is in the summary.
     """
-    if sample and not dry_run:
-        raise UsageError("--sample measures how long a run would take; give --dry-run with it")
     given: dict[str, object] = {"dry-run": dry_run, "disk-budget": disk_budget, "shard": shard}
     given |= {"ray": ray}
     if watch and (others := [name for name, value in given.items() if value]):
@@ -170,7 +160,7 @@ def extract(
         compute_dtype=compute_dtype,
         deterministic=deterministic,
         canary_every=canary_every,
-        **asked_batches(tokens=batch_tokens, sequences=batch_sequences),
+        **asked_batches(batch_tokens),
         legacy_weights=legacy_weights,
         trust_remote_code=trust_remote_code,
         adapter_from=adapter_folder,
@@ -187,7 +177,7 @@ def extract(
     ):  # quick, where prompts may be downloaded
         suite = resolve_suite(suite, steps=steps, model=model)
     with steps_told(lambda text: on_event(Preparing(text))), step("reading prompts"):
-        sets = prompt_sets(prompts, data=data, old=old_options)
+        sets = prompt_sets(prompts, data=data)
     if language:
         sets = tuple(replace(p, name=f"{p.name}@{language}", language=language) for p in sets)
     if isinstance(suite, str) and not watch:
@@ -221,7 +211,6 @@ def extract(
         *(bank, define(suite)),
         about=about,
         dry_run=dry_run,
-        sample=sample,
         spread=spread,
         disk_budget=budget,
         hub=hub,

@@ -49,7 +49,6 @@ def run(
     *,
     about: Mapping[str, str] | None = None,
     dry_run: bool = False,
-    sample: bool = False,
     spread: Spread = Spread(),  # noqa: B008 (frozen)
     disk_budget: int | None = None,
     hub: Hub | None = None,
@@ -121,15 +120,13 @@ def run(
         check_space(path, prepared, extraction, downloads=downloads)
         if dry_run:
             summary.models = models_of(extraction.suite, lacking, hub)
-        if dry_run and sample and prepared.plan.rows:
-            count = max(1, spread.workers)  # 0 is for as many as a cluster has room for
-            ranks = prepared.settings.tensor_parallel_size
-            share = Share(0, count if spread.ray is None else 1, ranks)
+        if dry_run and prepared.plan.rows and spread.ray is None:  # there, on other machines
+            share = Share(0, spread.workers, prepared.settings.tensor_parallel_size)
 
             def make_worker(bank: Path) -> WorkerProcess:
                 return WorkerProcess(bank, prepared.settings, share)
 
-            estimate = measure(prepared, make_worker, workers=count)
+            estimate = measure(prepared, make_worker, workers=spread.workers)
             summary.estimate = replace(estimate, models=summary.models.number)
         if not dry_run:
             bank = bank or _created(path, about or {})

@@ -6,17 +6,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import prompt_set_names, suite_names
-from logitbank.cli.options import (
-    BankFolder,
-    Data,
-    Engine,
-    FirstToken,
-    Instances,
-    Orders,
-    Splits,
-    StoredDtype,
-    old_options,
-)
+from logitbank.cli.options import BankFolder, Data, Engine, StoredDtype
 from logitbank.wording import ASKED_LEVELS
 
 ComputeDtype = Literal["float32", "tf32", "bfloat16", "float16"]
@@ -54,11 +44,7 @@ def extract(
             rich_help_panel="What to run",
         ),
     ] = False,
-    orders: Orders = None,
-    splits: Splits = None,
     data: Data = None,
-    first_token: FirstToken = False,
-    instances: Instances = None,
     language: Annotated[
         str,
         typer.Option(
@@ -127,14 +113,6 @@ def extract(
             rich_help_panel="How it is run",
         ),
     ] = None,
-    batch_sequences: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Run together at most: else 64, or by a GPU's size.",
-            rich_help_panel="How it is run",
-        ),
-    ] = None,
     legacy_weights: Annotated[
         bool,
         typer.Option(
@@ -198,14 +176,8 @@ def extract(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Print the plan and stop.", rich_help_panel="Before it is run"
-        ),
-    ] = False,
-    sample: Annotated[
-        bool,
-        typer.Option(
-            "--sample",
-            help="With --dry-run: measure how long it will take.",
+            "--dry-run",
+            help="Print the plan, measure how long it takes, and stop.",
             rich_help_panel="Before it is run",
         ),
     ] = False,
@@ -236,7 +208,6 @@ def extract(
             deterministic=deterministic,
             canary_every=canary_every,
             batch_tokens=batch_tokens,
-            batch_sequences=batch_sequences,
             legacy_weights=legacy_weights,
             trust_remote_code=trust_remote_code,
             title=title,
@@ -248,9 +219,7 @@ def extract(
             tensor_parallel_size=tensor_parallel_size,
             disk_budget=disk_budget,
             dry_run=dry_run,
-            sample=sample,
             on_event=progress,
-            **old_options(orders, splits, instances, first_token),
         )
     print_summary(summary, bank=str(bank), dry_run=dry_run)
     raise typer.Exit(summary.exit_code)

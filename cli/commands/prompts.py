@@ -7,7 +7,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import prompt_set_names
-from logitbank.cli.options import Data, FirstToken, Instances, Orders, Splits, new_app, old_options
+from logitbank.cli.options import Data, new_app
 
 app = new_app("Show and check prompt sets.")
 
@@ -20,17 +20,13 @@ def show(
             help="A known set, such as winobias, or a prompt file.", autocompletion=prompt_set_names
         ),
     ],
-    limit: Annotated[int, typer.Option(min=1, help="Prompts to show.")] = 3,
-    orders: Orders = None,
-    splits: Splits = None,
+    top: Annotated[int, typer.Option(min=1, help="Prompts to show.")] = 3,
     data: Data = None,
-    instances: Instances = None,
 ) -> None:
     """Print the first prompts of a set exactly as they would be scored."""
     from logitbank.cli.screen.tables import print_verbatim
 
-    old = old_options(orders, splits, instances)
-    print_verbatim(logitbank.prompts_show(prompts, limit=limit, data=data, **old))
+    print_verbatim(logitbank.prompts_show(prompts, top=top, data=data))
 
 
 @app.command()
@@ -44,16 +40,11 @@ def check(
     tokenizer: Annotated[
         Path | None, typer.Option(help="Checkpoint folder whose tokenizer to check with.")
     ] = None,
-    orders: Orders = None,
-    splits: Splits = None,
     data: Data = None,
-    first_token: FirstToken = False,
-    instances: Instances = None,
 ) -> None:
     """Say what stops a prompt set, and what its author may not have meant."""
     from logitbank.cli.screen.tables import print_lines
 
-    old = old_options(orders, splits, instances, first_token)
-    checked = logitbank.prompts_check(prompts, tokenizer=tokenizer, data=data, **old)
+    checked = logitbank.prompts_check(prompts, tokenizer=tokenizer, data=data)
     print_lines(checked.lines)
     raise typer.Exit(1 if checked.failed else 0)

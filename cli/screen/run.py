@@ -173,7 +173,7 @@ def forecast(summary: "Summary") -> list[str]:
     size = f"about {counted(plan.files, 'file')}, {readable_bytes(plan.bytes)} before compression"
     levels = [*_starts(summary), *_levels(plan)]
     if estimate is None:
-        return [f"{size}; --sample measures how long it will take", *levels]
+        return [size, *levels]
     many = counted(estimate.workers, "worker")
     return [
         size,

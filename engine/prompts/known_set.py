@@ -5,7 +5,7 @@ Quick to import, as are the modules that use it: a shell asks for the names at e
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
@@ -42,6 +42,7 @@ class KnownSet:
     make: Callable[..., PromptSet | SequenceSet]
     """Called with what the name has for each parenthesis, then `data` and the options."""
     options: tuple[SetOption, ...] = ()
+    """Its own, beside those that every set has."""
 
     def names(self) -> list[str]:
         """Every name, spelt out.
@@ -64,8 +65,14 @@ class KnownSet:
         """
         match = re.fullmatch(self.pattern, name)
         assert match is not None
-        chosen = read_options(name, self.options, written)
-        return self.make(*match.groups(), data=data, **chosen)
+        chosen = read_options(name, (*self.options, ADD_SPECIAL_TOKENS, FIRST_TOKEN), written)
+        special, first = (chosen.pop(o.name, None) for o in (ADD_SPECIAL_TOKENS, FIRST_TOKEN))
+        made = self.make(*match.groups(), data=data, **chosen)
+        if special is False:
+            made = replace(made, add_special_tokens=False)
+        if first and isinstance(made, SequenceSet):
+            raise UsageError(f"{name} scores every token; leave out first_token")
+        return replace(made, first_token=True) if first else made
 
 
 def _choices(part: str) -> Sequence[str]:
@@ -132,5 +139,11 @@ ADD_SPECIAL_TOKENS = SetOption(
     "add_special_tokens",
     "true",
     "false to leave out the special tokens that the tokenizer puts before a text, such as <s>",
+    true_or_false,
+)
+FIRST_TOKEN = SetOption(
+    "first_token",
+    "false",
+    "true to score the first token of options that are several tokens, or false",
     true_or_false,
 )

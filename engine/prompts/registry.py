@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import TypedDict
 
 from logitbank.engine.prompts import known
 from logitbank.engine.prompts.files import load_prompts
 from logitbank.engine.prompts.known_set import (
     ADD_SPECIAL_TOKENS,
+    FIRST_TOKEN,
     KnownSet,
     SetOption,
     read_options,
@@ -27,12 +27,7 @@ from logitbank.errors import UsageError
 
 _SUFFIXES = (".jsonl", ".csv", ".parquet")
 FILE_OPTIONS = (
-    SetOption(
-        "first_token",
-        "false",
-        "true to score the first token of options that are several tokens, or false",
-        true_or_false,
-    ),
+    FIRST_TOKEN,
     SetOption(
         "separate_options",
         "false",
@@ -47,15 +42,6 @@ FILE_OPTIONS = (
 
 Prompts = str | Path | PromptSet | SequenceSet
 """A name or a file, or a value already."""
-
-
-class OldOptions(TypedDict, total=False):
-    """Options of prompt sets as they were given before they stood with their sets."""
-
-    orders: int | str
-    splits: str | Sequence[str]
-    instances: int | str
-    first_token: bool | str
 
 
 @cache
@@ -81,30 +67,17 @@ def near(name: str) -> list[str]:
 
 
 def prompt_sets(
-    prompts: Prompts | Sequence[Prompts],
-    *,
-    data: Path | None,
-    old: OldOptions,
+    prompts: Prompts | Sequence[Prompts], *, data: Path | None
 ) -> tuple[PromptSet | SequenceSet, ...]:
-    """One or several prompt sets, each a value already or named; otherwise as `prompt_set`.
-
-    Raises
-    ------
-    TypeError
-        For a name in `old` that never was an option.
-    """
-    if unknown := sorted(set(old) - set(OldOptions.__annotations__)):
-        raise TypeError(f"{unknown[0]!r} is no argument, and no option of a prompt set")
+    """One or several prompt sets, each a value already or named; otherwise as `prompt_set`."""
     requested = [prompts] if isinstance(prompts, Prompts) else prompts
     return tuple(
-        prompt_set(str(each), data=data, old=old) if isinstance(each, str | Path) else each
+        prompt_set(str(each), data=data) if isinstance(each, str | Path) else each
         for each in requested
     )
 
 
-def prompt_set(
-    spec: str, *, data: Path | None = None, old: OldOptions | None = None
-) -> PromptSet | SequenceSet:
+def prompt_set(spec: str, *, data: Path | None = None) -> PromptSet | SequenceSet:
     """The prompt set that `spec` names.
 
     Parameters
@@ -114,8 +87,6 @@ def prompt_set(
         separated by commas: `winobias:orders=all,splits=dev`.
     data
         Folder with public data; otherwise `LOGITBANK_DATA`, otherwise downloaded.
-    old
-        Options for each set that has such; what is written with the set comes first.
 
     Raises
     ------
@@ -125,11 +96,11 @@ def prompt_set(
     """
     name, written = split_spec(spec)
     if known_set := _by_name().get(name):
-        return known_set.prompts(name, _older(old, known_set.options) | written, data=data)
+        return known_set.prompts(name, written, data=data)
     if Path(name).suffix.lower() in _SUFFIXES:
         if Path(name).stem in _by_name():
             raise UsageError(f"{name}: {Path(name).stem!r} is the name of a known set; rename it")
-        options = read_options(name, FILE_OPTIONS, _older(old, FILE_OPTIONS) | written)
+        options = read_options(name, FILE_OPTIONS, written)
         if not options.get("few_shot", "none"):
             raise UsageError(f"{name}: few_shot names no file; write few_shot=FILE")
         return load_prompts(Path(name), **options)
@@ -156,15 +127,3 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
             raise UsageError(f"{spec}: option {key!r} is there twice; give it once")
         written[key] = value
     return match[1], written
-
-
-def _older(old: OldOptions | None, options: Sequence[SetOption]) -> dict[str, str]:
-    """What was given the old way of the options that a set has, as it would be written."""
-    names = {option.name for option in options}
-    return {name: _written(value) for name, value in (old or {}).items() if name in names}
-
-
-def _written(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(value) if isinstance(value, list | tuple) else str(value)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from logitbank.engine.prompts.sequences import Piece, query_at
+from logitbank.engine.prompts.sequences import Piece, check_begun, query_at
 from logitbank.engine.prompts.values import MASK, Scalar, check_contents, check_id, quote
 from logitbank.errors import PromptError
 
@@ -48,8 +48,12 @@ class SentenceTokens:
     def __str__(self) -> str:
         return f"prompt {self.id!r}"
 
-    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
-        yield from _pieces(self, self.text, tokenizer, language, spans=self.spans)
+    def pieces(
+        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
+    ) -> Iterator[Piece]:
+        yield from _pieces(
+            self, self.text, tokenizer, language, add_special_tokens, spans=self.spans
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +91,13 @@ class SentencePair:
         """Both sentences, on a line each."""
         return "\n".join(text for _, text in self.sentences)
 
-    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
+    def pieces(
+        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
+    ) -> Iterator[Piece]:
         """The pieces of the one sentence, then those of the other."""
         (first, one), (second, other) = (
-            (label, [*_pieces(self, text, tokenizer, language)]) for label, text in self.sentences
+            (label, [*_pieces(self, text, tokenizer, language, add_special_tokens)])
+            for label, text in self.sentences
         )
         if [(p.query, p.token) for p in one] == [(p.query, p.token) for p in other]:
             raise PromptError(
@@ -121,11 +128,15 @@ def _pieces(
     text: str,
     tokenizer: "Tokenizer",
     language: str,
+    add_special_tokens: bool | None,
     *,
     spans: Sequence[Span] = (),
 ) -> Iterator[Piece]:
     mask, before = tokenizer.mask_id, tokenizer.before_id
-    placed = tokenizer.encode_placed(text, add_special_tokens=False if mask is None else None)
+    if mask is None:
+        check_begun(prompt.id, add_special_tokens)
+        add_special_tokens = False
+    placed = tokenizer.encode_placed(text, add_special_tokens=add_special_tokens)
     unscored = frozenset() if mask is None else tokenizer.special_ids
     places = [place for place, token in enumerate(placed.ids) if token not in unscored]
     if not places:

@@ -23,6 +23,8 @@ class SequenceSet:
     name: str
     prompts: tuple[SequencePrompt, ...]
     language: str = ""
+    add_special_tokens: bool | None = None
+    """Whether special tokens are put around each text; None leaves it to the tokenizer."""
 
     @property
     def next_sentence(self) -> bool:
@@ -67,7 +69,7 @@ class SequenceSet:
         prompts = each(self.prompts, f"tokenizing {self.name}", len(self.prompts))
         for at, prompt in enumerate(prompts):
             try:
-                pieces = [*prompt.pieces(tokenizer, self.language)]
+                pieces = [*prompt.pieces(tokenizer, self.language, self.add_special_tokens)]
             except PromptError as error:
                 errors.setdefault(said_of(prompt, error), error)
                 continue

@@ -52,8 +52,13 @@ class SequencePrompt(Protocol):
         """Further columns, kept for grouping."""
         ...
 
-    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
-        """Its scored tokens in order, each with the query that it is read from."""
+    def pieces(
+        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None
+    ) -> Iterator[Piece]:
+        """Its scored tokens in order, each with the query that it is read from.
+
+        Special tokens are put around a text as `PromptSet.add_special_tokens` says.
+        """
         ...
 
 
@@ -66,16 +71,16 @@ class Continuation:
     target: str
     columns: Mapping[str, Scalar] = field(default_factory=dict)
     kind: Kind = "target"
-    add_special_tokens: bool | None = None
-    """Whether special tokens stand before the context; None leaves it to the tokenizer."""
 
     @property
     def text(self) -> str:
         return self.context + self.target
 
-    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
+    def pieces(
+        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
+    ) -> Iterator[Piece]:
         """Context and target are encoded together; the target is what is beyond the context."""
-        flag = self.add_special_tokens
+        flag = add_special_tokens
         (context,) = contexts(tokenizer, [self.context], add_special_tokens=flag)
         pair = (self.context, self.target)
         (target,) = continuations(tokenizer, [pair], [context], add_special_tokens=flag)
@@ -110,7 +115,10 @@ class Sentence:
     begun: bool = False
     """Whether the begin-of-text token stands before the other tokens too."""
 
-    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
+    def pieces(
+        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
+    ) -> Iterator[Piece]:
+        check_begun(self.id, add_special_tokens)
         ids = tuple(tokenizer.encode(self.text, add_special_tokens=False))
         begin = tokenizer.begin_id
         if begin is None or not ids:
@@ -144,7 +152,9 @@ class MaskedWord:
     def text(self) -> str:
         return self.context
 
-    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
+    def pieces(
+        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
+    ) -> Iterator[Piece]:
         word = " " + self.word if self.leading_space else self.word
         tokens = tokenizer.encode(word, add_special_tokens=False)
         if not tokens:
@@ -152,7 +162,7 @@ class MaskedWord:
         for i, token in enumerate(tokens):
             before = tokenizer.decode(tokens[:i])
             text = self.context.replace(BLANK, before + MASK)
-            ids, position = masked_ids(text, tokenizer, self.id)
+            ids, position = masked_ids(text, tokenizer, self.id, add_special_tokens)
             query = query_at(ids, position, "mask", language=language)
             yield Piece(query, token, tokenizer.pieces([token])[0], "masked")
 
@@ -170,10 +180,14 @@ class MaskedTokens:
     """Whether `text` is the first of the two when their common blocks are looked for: the search is
     not symmetric, and both sides of a pair must score the same tokens."""
 
-    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
+    def pieces(
+        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
+    ) -> Iterator[Piece]:
         assert tokenizer.mask_id is not None
-        ids = tuple(tokenizer.encode(self.text))
-        other = tokenizer.encode(self.other)
+        ids, other = (
+            tuple(tokenizer.encode(text, add_special_tokens=add_special_tokens))
+            for text in (self.text, self.other)
+        )
         shared = _shared(ids, other)[0] if self.first else _shared(other, ids)[1]
         special = tokenizer.special_ids
         for i in (i for i in shared if ids[i] not in special):
@@ -198,7 +212,14 @@ class NextSentence:
     def text(self) -> str:
         return f"{self.context} {self.sentence}"
 
-    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
+    def pieces(
+        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
+    ) -> Iterator[Piece]:
+        if add_special_tokens is False:
+            raise PromptError(
+                f"prompt {self.id!r}: a next-sentence head reads the first special token; leave out"
+                " add_special_tokens=false"
+            )
         ids, segments = tokenizer.encode_pair(self.context, self.sentence)
         query = query_at(tuple(ids), 0, "next_sentence", tuple(segments), language)
         yield Piece(query, 0, "", "nsp", IS_NEXT)
@@ -219,10 +240,13 @@ class Candidate:
     begun: bool = False
     """Whether the begin-of-text token stands before the others, as in a `Sentence`."""
 
-    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
+    def pieces(
+        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
+    ) -> Iterator[Piece]:
         if tokenizer.mask_id is not None:
-            return self.masked.pieces(tokenizer, language)
-        return Sentence(self.id, self.text, begun=self.begun).pieces(tokenizer, language)
+            return self.masked.pieces(tokenizer, language, add_special_tokens)
+        sentence = Sentence(self.id, self.text, begun=self.begun)
+        return sentence.pieces(tokenizer, language, add_special_tokens)
 
 
 BLANK = "BLANK"
@@ -230,7 +254,9 @@ IS_NEXT, IS_OTHER = "next", "other"
 """Options of a next-sentence query."""
 
 
-def masked_ids(text: str, tokenizer: "Tokenizer", name: str) -> tuple[tuple[int, ...], int]:
+def masked_ids(
+    text: str, tokenizer: "Tokenizer", name: str, add_special_tokens: bool | None
+) -> tuple[tuple[int, ...], int]:
     """Ids of a text with a `[MASK]`, and where the first is.
 
     Raises
@@ -240,11 +266,21 @@ def masked_ids(text: str, tokenizer: "Tokenizer", name: str) -> tuple[tuple[int,
     """
     if tokenizer.mask_token is None:
         raise PromptError(f"prompt {name!r} needs a mask, and this tokenizer has no mask token")
-    ids = tuple(tokenizer.encode(masked_text(text, tokenizer.mask_token)))
+    filled = masked_text(text, tokenizer.mask_token)
+    ids = tuple(tokenizer.encode(filled, add_special_tokens=add_special_tokens))
     for place, token in enumerate(ids):
         if token == tokenizer.mask_id:
             return ids, place
     raise PromptError(f"prompt {name!r}: {text!r} holds no {MASK}")
+
+
+def check_begun(name: str, add_special_tokens: bool | None) -> None:
+    """Refuse a sentence that nothing may stand before, where its first token is scored."""
+    if add_special_tokens is False:
+        raise PromptError(
+            f"prompt {name!r}: its first token is scored after the begin-of-text token; leave out "
+            "add_special_tokens=false"
+        )
 
 
 def query_at(

@@ -1,10 +1,10 @@
 """What people read of a prompt set before it is run: its prompts, and what is wrong with them."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple
 
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.registry import OldOptions, Prompts, prompt_sets
+from logitbank.engine.prompts.registry import Prompts, prompt_sets
 from logitbank.engine.prompts.sentences import SentencePair, SentenceTokens
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.sequences import SequencePrompt
@@ -27,20 +27,14 @@ class Checked(NamedTuple):
     """Whether one of them stops the set."""
 
 
-def prompts_show(
-    prompts: Prompts,
-    *,
-    limit: int = 3,
-    data: Path | None = None,
-    **old_options: Unpack[OldOptions],
-) -> list[str]:
+def prompts_show(prompts: Prompts, *, top: int = 3, data: Path | None = None) -> list[str]:
     """The first prompts of a set as they would be scored, in lines for people to read.
 
     Parameters
     ----------
-    prompts, data, old_options
+    prompts, data
         A prompt set, or what names one, as in `extract`.
-    limit
+    top
         Prompts to show.
 
     Raises
@@ -48,10 +42,10 @@ def prompts_show(
     UsageError
         There is no such set, or it has no such option.
     """
-    (prompts,) = prompt_sets(prompts, data=data, old=old_options)
+    (prompts,) = prompt_sets(prompts, data=data)
     total = len(prompts.prompts)
-    lines = [f"{prompts.name}: {counted(total, 'prompt')}, {min(limit, total)} shown"]
-    for prompt in prompts.prompts[:limit]:
+    lines = [f"{prompts.name}: {counted(total, 'prompt')}, {min(top, total)} shown"]
+    for prompt in prompts.prompts[:top]:
         columns = ", ".join(f"{k}={v}" for k, v in prompt.columns.items() if v is not None)
         order = ""
         if isinstance(prompt, Prompt) and prompt.order_seed is not None:
@@ -81,17 +75,13 @@ def _said(prompt: Prompt | SequencePrompt) -> list[str]:
 
 
 def prompts_check(
-    prompts: Prompts,
-    *,
-    tokenizer: Path | None = None,
-    data: Path | None = None,
-    **old_options: Unpack[OldOptions],
+    prompts: Prompts, *, tokenizer: Path | None = None, data: Path | None = None
 ) -> Checked:
     """What stops a prompt set, and what its author may not have meant.
 
     Parameters
     ----------
-    prompts, data, old_options
+    prompts, data
         A prompt set, or what names one, as in `extract`.
     tokenizer
         Folder of a checkpoint, with whose tokenizer options are checked too.
@@ -101,7 +91,7 @@ def prompts_check(
     UsageError
         There is no such set, or it has no such option.
     """
-    (prompts,) = prompt_sets(prompts, data=data, old=old_options)
+    (prompts,) = prompt_sets(prompts, data=data)
     return _checked(prompts, tokenizer)
 
 

@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple, Self
 import polars as pl
 
 from logitbank.engine.doing import step
-from logitbank.engine.tokenizers.remembered import recall, remember
 from logitbank.engine.tokenizers.vocabulary import vocabulary
 from logitbank.errors import MissingExtraError, PromptError, SuiteError
 from logitbank.store.format.schema import json_digest
@@ -124,8 +123,6 @@ class Tokenizer:
     def load(cls, folder: Path) -> Self:
         """Read the tokenizer in a checkpoint folder. Code that ships with it never runs.
 
-        What was read once is read again without transformers.
-
         Raises
         ------
         SuiteError
@@ -138,11 +135,7 @@ class Tokenizer:
                 f"{folder} holds no tokenizer: looked for {', '.join(VOCABULARY_FILES)}; "
                 "copy the tokenizer's files beside the weights"
             )
-        files = files_digest(folder)
-        if (known := recall(folder, files)) is not None:
-            return cls(known, folder)
-        made = _read(folder)
-        tokenizer = cls(made, folder)
+        tokenizer = cls(_read(folder), folder)
         # transformers 5 answers a vocabulary file that it does not look for (say vocab.txt where
         # the class wants vocab.json) with a vocabulary of its few special tokens, without a word.
         if tokenizer.entries <= len(tokenizer._backend.all_special_ids):
@@ -151,7 +144,6 @@ class Tokenizer:
                 "tokens: its class did not read the vocabulary file; name the right "
                 "tokenizer_class in tokenizer_config.json"
             )
-        remember(folder, files, made)
         return tokenizer
 
     def _opening(self) -> list[int]:
@@ -246,8 +238,8 @@ class Tokenizer:
         PromptError
             The tokenizer has no chat template, or one that depends on the date or on chance.
         """
-        made = self._backend if self._folder is None else _read(self._folder)
-        template, where = getattr(made, "chat_template", None), self._folder or "this tokenizer"
+        made, where = self._backend, self._folder or "this tokenizer"
+        template = getattr(made, "chat_template", None)
         if not isinstance(template, str):
             raise PromptError(
                 f"{where} has no chat template; write texts in place of messages, or put a "

@@ -3,22 +3,20 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from logitbank.engine.extract import extract
 from logitbank.engine.prompts import known, registry
 from logitbank.engine.prompts.known.winobias import winobias
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.registry import OldOptions, near, prompt_names, prompt_set
-from logitbank.engine.prompts.values import Prompt
+from logitbank.engine.prompts.registry import near, prompt_names, prompt_set
 from logitbank.errors import UsageError
 
 GREETINGS = """
 from logitbank.engine.prompts.known_set import KnownSet, SetOption, count_or_all
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.values import Prompt
 
 
 def greetings(tone, formal, data=None, *, times=2):
@@ -97,19 +95,32 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_options_written_with_a_set_are_those_given_beside_it(data: Path) -> None:
+def test_options_are_written_with_a_set(data: Path) -> None:
     expected = winobias(data, orders=2, splits=["dev"])
     assert prompt_set("winobias:orders=2,splits=dev", data=data) == expected
-    assert prompt_set("winobias", data=data, old={"orders": 2, "splits": ["dev"]}) == expected
-    assert prompt_set("winobias", data=data, old={"orders": "2", "splits": "dev"}) == expected
     both = prompt_set("winobias:splits=dev,test,orders=2", data=data)
     assert both == winobias(data, orders=2)
     assert prompt_set("winobias", data=data) == winobias(data)
 
 
-def test_what_is_written_with_a_set_comes_first(data: Path) -> None:
-    old: OldOptions = {"orders": 3, "instances": 7}
-    assert prompt_set("winobias:orders=all", data=data, old=old) == winobias(data, orders="all")
+def test_every_set_says_otherwise_about_special_tokens(data: Path) -> None:
+    plain = winobias(data, orders=1)
+    assert plain.add_special_tokens is None
+    written = "winobias:orders=1,add_special_tokens={}"
+    assert prompt_set(written.format("true"), data=data) == plain
+    without = replace(plain, add_special_tokens=False)
+    assert prompt_set(written.format("false"), data=data) == without
+    (data / "lambada_test_openai.jsonl").write_text('{"text": "The cook met the clerk"}\n')
+    made = prompt_set("lambada:add_special_tokens=false", data=data)
+    assert made.add_special_tokens is False
+
+
+def test_first_tokens_are_for_sets_with_options(data: Path) -> None:
+    made = prompt_set("winobias:orders=1,first_token=true", data=data)
+    assert made == replace(winobias(data, orders=1), first_token=True)
+    (data / "lambada_test_openai.jsonl").write_text('{"text": "The cook met the clerk"}\n')
+    with pytest.raises(UsageError, match="lambada scores every token; leave out first_token"):
+        prompt_set("lambada:first_token=true", data=data)
 
 
 @pytest.mark.parametrize(
@@ -142,19 +153,10 @@ def test_options_that_a_set_cannot_have_are_errors_that_list_its_own(
 def test_a_prompt_file_has_an_option_too(tmp_path: Path) -> None:
     path = tmp_path / "mine:a=b.jsonl"
     path.write_text('{"text": "The nurse said that", "options": [" he", " not specified"]}\n')
-    for made in (
-        prompt_set(f"{path}:first_token=true"),
-        prompt_set(str(path), old={"first_token": True}),
-    ):
-        assert isinstance(made, PromptSet)
-        assert made.first_token
-        assert made.name == "mine:a=b"
+    made = prompt_set(f"{path}:first_token=true")
+    assert isinstance(made, PromptSet)
+    assert made.first_token
+    assert made.name == "mine:a=b"
     plain = prompt_set(str(path))
     assert isinstance(plain, PromptSet)
     assert not plain.first_token
-
-
-def test_an_argument_that_never_was_an_option_is_refused(tmp_path: Path) -> None:
-    prompts = PromptSet("mine", (Prompt("1", "The nurse said that"),))
-    with pytest.raises(TypeError, match="'order' is no argument, and no option of a prompt set"):
-        extract(tmp_path / "b", suite="pythia-160m", prompts=prompts, order=2)  # type: ignore[call-arg]

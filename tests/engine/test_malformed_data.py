@@ -35,7 +35,7 @@ def refused(root: Path, name: str, content: bytes) -> str:
             (path.parent / other).write_text(text)
     path.write_bytes(content)
     with pytest.raises(PromptError) as error:
-        prompt_sets([name], data=root, old={})
+        prompt_sets([name], data=root)
     message = str(error.value)
     assert str(path) in message
     assert "\n" not in message
@@ -84,4 +84,4 @@ def test_a_number_that_is_there_twice_is_named(tmp_path: Path) -> None:
     with (tmp_path / "winobias" / "pro_stereotyped_type2.txt.dev").open("a") as file:
         file.write("\n1 The clerk met [the cook] and saw [him].\n")
     with pytest.raises(PromptError, match=r"type2.txt.dev:3: sentence 1 is in line 1 too; give"):
-        prompt_sets(["winobias:splits=dev"], data=tmp_path, old={})
+        prompt_sets(["winobias:splits=dev"], data=tmp_path)

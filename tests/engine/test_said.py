@@ -291,7 +291,7 @@ def test_a_dry_run_counts_the_engines_that_configs_ask_for(tmp_path: Path) -> No
     one = run(tmp_path / "b.zarr", wanted, dry_run=True)
     assert not any("configs" in line for line in forecast(one))
     changed(series / "step1", layer_norm_eps=0.3)
-    two = run(tmp_path / "b.zarr", wanted, dry_run=True, sample=True)
+    two = run(tmp_path / "b.zarr", wanted, dry_run=True)
     line = "the configs are of 2 models: each worker starts an engine 2 times, at most"
     assert line in forecast(two)
     assert two.estimate is not None

@@ -8,7 +8,6 @@ import pytest
 
 from logitbank.cli.screen.run import forecast
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.extract import extract
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.plan.spread import Spread
@@ -16,7 +15,7 @@ from logitbank.engine.run import run
 from logitbank.engine.sample import Estimate
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Summary
-from logitbank.errors import EngineError, UsageError
+from logitbank.errors import EngineError
 from logitbank.store import Keep
 from tests.engine.test_extract import TEXTS, questions, write_series
 from tests.support.checkpoints import VOCAB, make_series
@@ -46,7 +45,7 @@ def test_a_sample_is_measured_and_nothing_is_left(
     series = make_series(tmp_path / "tiny", steps=(0, 1))  # torch has a temporary folder, too
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    summary = run(tmp_path / "b.zarr", extraction(series), dry_run=True, sample=True)
+    summary = run(tmp_path / "b.zarr", extraction(series), dry_run=True)
     estimate = summary.estimate
     assert estimate is not None
     assert estimate.checkpoints == 2
@@ -72,7 +71,7 @@ def test_a_sample_is_less_than_a_tenth_of_the_plan(
     names = [f"step{i}" for i in range(checkpoints)]
     suite = resolve_suite(str(write_series(tmp_path / "tiny", *names)))
     wanted = Extraction(suite, (many_questions(),), EngineSettings("transformers"))
-    summary = run(tmp_path / "b.zarr", wanted, dry_run=True, sample=True)
+    summary = run(tmp_path / "b.zarr", wanted, dry_run=True)
     assert summary.plan.rows == checkpoints * PROMPTS
     assert 16 <= backend.scored <= 0.1 * summary.plan.rows
 
@@ -100,25 +99,17 @@ def test_a_sample_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.Monkey
     suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0")))
     wanted = Extraction(suite, (questions(*TEXTS),), EngineSettings("transformers"))
     with pytest.raises(EngineError, match="the sample failed: sample step 0: its head has 641"):
-        run(tmp_path / "b.zarr", wanted, dry_run=True, sample=True)
+        run(tmp_path / "b.zarr", wanted, dry_run=True)
 
 
-def test_a_plan_without_a_sample_says_how_to_get_one() -> None:
+def test_a_plan_of_nothing_has_no_forecast() -> None:
     assert forecast(Summary(Plan((), checkpoints=1, queries=1, prompts=1))) == []
 
 
-def test_a_sample_of_a_cluster_s_workers_is_for_one_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
-    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
+def test_no_time_is_measured_for_other_machines(tmp_path: Path) -> None:
     suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0")))
     wanted = Extraction(suite, (questions(*TEXTS),), EngineSettings("transformers"))
     spread = Spread(0, ray="auto")
-    summary = run(tmp_path / "b", wanted, dry_run=True, sample=True, spread=spread)
-    assert " on 1 worker (GPU-hours " in forecast(summary)[1]
-
-
-def test_a_sample_without_a_dry_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="give --dry-run with it"):
-        extract(tmp_path / "b", suite="x", prompts="y", sample=True)
+    summary = run(tmp_path / "b", wanted, dry_run=True, spread=spread)
+    assert summary.estimate is None
+    assert forecast(summary)[0].endswith("before compression")

@@ -277,7 +277,7 @@ def test_no_prompt_of_an_instance_is_left_out_without_the_others(
 
 
 def test_the_command_takes_a_number_of_instances(small: Path, call: Call) -> None:
-    name, rest = "unqover-religion-train", ("--limit", 1, "--data", small)
+    name, rest = "unqover-religion-train", ("--top", 1, "--data", small)
     for asked in ((f"{name}:instances=2",), (name, "--instances", 2)):
         code, out, _ = call("prompts", "show", *asked, *rest)
         assert code == 0

@@ -183,7 +183,7 @@ GROUPS = {
         (
             "suites",
             "prompts show jobs.jsonl",
-            "prompts show jobs.jsonl --limit 1",
+            "prompts show jobs.jsonl --top 1",
             "prompts check jobs.jsonl --tokenizer series/step0",
             "prompts check glued.jsonl --tokenizer series/step0",
             "prompts check nothing.jsonl",

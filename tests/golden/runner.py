@@ -36,7 +36,8 @@ MACHINE = EXPECTED / "machine.txt"
 _LONG = re.compile(r"-?\d+\.\d{9,}(e[-+]?\d+)?|-?\d\.\d*e-\d\d")
 _PASSING = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.:+Z]*"), "TIME"),
-    (re.compile(r"\b[\d.]+ s\b"), "SECONDS"),
+    (re.compile(r"\b[\d.]+(e-\d+)? s\b"), "SECONDS"),
+    (re.compile(r"\bGPU-hours [\d.e-]+|\b[\d,]+ a second\b"), "SPEED"),
     (
         re.compile(r"^[^\n:]*: [\d.,]+(?: \w?B)? of [\d.,]+(?: \w?B)?\n", re.MULTILINE),
         "",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from logitbank.engine.prompts.datasets import PublicFile, public_file, text_of_file
 from logitbank.engine.prompts.files.fields import json_value
-from logitbank.engine.prompts.known_set import ADD_SPECIAL_TOKENS, KnownSet
+from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.sequences import Continuation
 from logitbank.engine.prompts.values import Scalar
@@ -21,11 +21,10 @@ FILE = PublicFile(
 _REMEDY = "give LAMBADA's own file"
 
 
-def lambada(data: Path | None = None, *, add_special_tokens: bool = True) -> SequenceSet:
+def lambada(data: Path | None = None) -> SequenceSet:
     """The last word of each of LAMBADA's 5,153 passages (OpenAI's version), all its tokens.
 
-    Column `target`: the word with the space before it. Special tokens that the tokenizer puts
-    before a text, such as `<s>`, stand before the passage unless `add_special_tokens` is false.
+    Column `target`: the word with the space before it.
     """
     path = public_file(FILE, data)
     prompts = []
@@ -37,12 +36,7 @@ def lambada(data: Path | None = None, *, add_special_tokens: bool = True) -> Seq
                 f"{path}:{number} is no passage of LAMBADA: {error}; {_REMEDY}"
             ) from None
         columns: dict[str, Scalar] = {"target": " " + word}
-        prompts.append(
-            Continuation(
-                *(f"lambada-{number - 1}", context, " " + word, columns),
-                add_special_tokens=None if add_special_tokens else False,
-            )
-        )
+        prompts.append(Continuation(f"lambada-{number - 1}", context, " " + word, columns))
     return SequenceSet("lambada", tuple(prompts))
 
 
@@ -62,5 +56,4 @@ KNOWN = KnownSet(
     pattern="lambada",
     about="the last words of LAMBADA's 5,153 passages, for causal models",
     make=lambada,
-    options=(ADD_SPECIAL_TOKENS,),
 )

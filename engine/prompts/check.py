@@ -50,7 +50,12 @@ def _errors(
 ) -> Iterator[Remark]:
     for prompt in prompt_set.prompts:
         try:
-            lengths = [len(p.query.ids) for p in prompt.pieces(tokenizer, prompt_set.language)]
+            lengths = [
+                len(p.query.ids)
+                for p in prompt.pieces(
+                    tokenizer, prompt_set.language, prompt_set.add_special_tokens
+                )
+            ]
         except PromptError as error:
             message = said_of(prompt, error)
             yield Remark("error", message, prompt, message)

@@ -70,9 +70,11 @@ class KnownSet:
         made = self.make(*match.groups(), data=data, **chosen)
         if special is False:
             made = replace(made, add_special_tokens=False)
-        if first and isinstance(made, SequenceSet):
+        if not first:
+            return made
+        if isinstance(made, SequenceSet):
             raise UsageError(f"{name} scores every token; leave out first_token")
-        return replace(made, first_token=True) if first else made
+        return replace(made, first_token=True)
 
 
 def _choices(part: str) -> Sequence[str]:

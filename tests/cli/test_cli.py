@@ -80,7 +80,7 @@ def test_version_is_the_packages(call: Call) -> None:
         (["info", "b", "--format", "xml"], "'xml' is not one of 'table', 'csv', 'json'"),
         (["prompts", "show", "nothing"], "'nothing' is neither a known prompt set"),
         (["prompts", "show", "n.jsonl"], "prompt file n.jsonl is not there"),
-        (["prompts", "show", "winobias", "--orders", "0"], "orders '0' is neither a number from 1"),
+        (["prompts", "show", "winobias:orders=0"], "orders '0' is neither a number from 1"),
         (["prompts", "check", "empty.jsonl"], "prompt file empty.jsonl is empty"),
         (["prompts", "check", "odd.jsonl"], "answer 'z' is not among the options 'x', 'y'"),
         (

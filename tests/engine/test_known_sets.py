@@ -17,6 +17,7 @@ from logitbank.errors import UsageError
 GREETINGS = """
 from logitbank.engine.prompts.known_set import KnownSet, SetOption, count_or_all
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import Prompt
 
 
 def greetings(tone, formal, data=None, *, times=2):
@@ -110,7 +111,8 @@ def test_every_set_says_otherwise_about_special_tokens(data: Path) -> None:
     assert prompt_set(written.format("true"), data=data) == plain
     without = replace(plain, add_special_tokens=False)
     assert prompt_set(written.format("false"), data=data) == without
-    (data / "lambada_test_openai.jsonl").write_text('{"text": "The cook met the clerk"}\n')
+    (data / "lambada").mkdir()
+    (data / "lambada/lambada_test_openai.jsonl").write_text('{"text": "The cook met the clerk"}\n')
     made = prompt_set("lambada:add_special_tokens=false", data=data)
     assert made.add_special_tokens is False
 
@@ -118,7 +120,8 @@ def test_every_set_says_otherwise_about_special_tokens(data: Path) -> None:
 def test_first_tokens_are_for_sets_with_options(data: Path) -> None:
     made = prompt_set("winobias:orders=1,first_token=true", data=data)
     assert made == replace(winobias(data, orders=1), first_token=True)
-    (data / "lambada_test_openai.jsonl").write_text('{"text": "The cook met the clerk"}\n')
+    (data / "lambada").mkdir()
+    (data / "lambada/lambada_test_openai.jsonl").write_text('{"text": "The cook met the clerk"}\n')
     with pytest.raises(UsageError, match="lambada scores every token; leave out first_token"):
         prompt_set("lambada:first_token=true", data=data)
 

@@ -278,11 +278,10 @@ def test_no_prompt_of_an_instance_is_left_out_without_the_others(
 
 def test_the_command_takes_a_number_of_instances(small: Path, call: Call) -> None:
     name, rest = "unqover-religion-train", ("--top", 1, "--data", small)
-    for asked in ((f"{name}:instances=2",), (name, "--instances", 2)):
-        code, out, _ = call("prompts", "show", *asked, *rest)
-        assert code == 0
-        assert out.splitlines()[0] == "unqover-religion-train: 8 prompts, 1 shown"
-    code, _, err = call("prompts", "show", name, "--instances", 0, *rest)
+    code, out, _ = call("prompts", "show", f"{name}:instances=2", *rest)
+    assert code == 0
+    assert out.splitlines()[0] == "unqover-religion-train: 8 prompts, 1 shown"
+    code, _, err = call("prompts", "show", f"{name}:instances=0", *rest)
     assert code == 2
     assert "instances '0' is neither a number from 1 nor 'all'" in err
 

@@ -13,7 +13,7 @@ from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.workers.events import Event, Preparing
-from tests.support.fakes import questions, write_series
+from tests.support.fakes import FakeBackend, InProcess, questions, write_series
 
 DEADLINE_S = 60.0
 
@@ -81,6 +81,8 @@ def test_a_run_tells_a_long_step_in_time(tmp_path: Path, monkeypatch: pytest.Mon
             told.append(event.text)
             heard.set()
 
+    monkeypatch.setattr(InProcess, "backend", FakeBackend())
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     monkeypatch.setattr(Tokenizer, "load", slow)
     series = write_series(tmp_path / "series", "step0")
     extraction = Extraction(

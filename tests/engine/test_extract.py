@@ -309,6 +309,7 @@ def test_other_weights_under_one_checkpoint_are_refused(
     assert "not the same weights; store these under another model" in summary.failed[0].message
 
 
+@pytest.mark.usefixtures("backend")
 def test_a_dry_run_plans_and_writes_nothing(tmp_path: Path, series: Path) -> None:
     settings = EngineSettings("transformers")
     extraction = Extraction(resolve_suite(str(series)), (questions(*TEXTS),), settings)
@@ -330,6 +331,7 @@ def test_a_dry_run_refuses_a_changed_answer_as_the_run_does(
             run(tmp_path / "b.zarr", extraction, dry_run=dry_run)
 
 
+@pytest.mark.usefixtures("backend")
 def test_a_plan_tells_a_misspelt_field(tmp_path: Path, series: Path) -> None:
     odd = Prompt("1", TEXTS[0], (Option("male", " male"),), columns={"anwser": "male", "task": 1})
     settings = EngineSettings("transformers")

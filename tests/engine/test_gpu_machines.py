@@ -14,7 +14,8 @@ from logitbank.engine.workers.events import CheckpointFailed
 from logitbank.engine.workers.job import Job
 from logitbank.errors import DeviceError, DiskSpaceError
 from logitbank.store import CheckpointId
-from tests.support.checkpoints import make_checkpoint
+from tests.support.checkpoints import VOCAB, make_checkpoint
+from tests.support.fakes import FakeBackend, InProcess
 from tests.support.run_driver import extraction
 
 LISTED = "0, GPU-1, NVIDIA H100 80GB HBM3, {}, 9.0"
@@ -132,6 +133,8 @@ def test_a_plan_says_so_before_anything_is_loaded(
     make_checkpoint(tmp_path / "tiny" / "step0", seed=1)
     monkeypatch.setattr(machine, "_version_file", lambda: f"cuda: Optional[str] = '{cuda}'")
     monkeypatch.setattr(machine, "_started_cuda", lambda: OLD)
+    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     asked = extraction(tmp_path / "tiny")
     if not cuda:
         summary = run(tmp_path / "b", asked, dry_run=True)

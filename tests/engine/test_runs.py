@@ -24,7 +24,7 @@ from logitbank.engine.prompts.values import Prompt
 from logitbank.engine.suites.hub import Hub
 from logitbank.engine.workers.events import BlockCommitted, Event, Note, Planned, WeightsLoaded
 from logitbank.store import Bank, CheckpointId, verify
-from tests.support.checkpoints import make_checkpoint, make_series
+from tests.support.checkpoints import VOCAB, make_checkpoint, make_series
 from tests.support.fakes import FakeBackend, InProcess
 from tests.support.hub_server import HubServer
 from tests.support.paths import ROOT
@@ -320,8 +320,12 @@ def test_vllm_fills_a_bank_once(
 
 
 @pytest.mark.vllm
-def test_the_default_engine_is_the_one_that_has_less_to_run(tmp_path: Path, series: Path) -> None:
+def test_the_default_engine_is_the_one_that_has_less_to_run(
+    tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     require_vllm()
+    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     plan = partial(extract, tmp_path / "b.zarr", suite=str(series), dry_run=True)
     told: list[Planned] = []
 

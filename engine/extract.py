@@ -52,7 +52,6 @@ def extract(
     deterministic: bool = False,
     canary_every: int = 50,
     batch_tokens: int | None = None,
-    legacy_weights: bool = False,
     trust_remote_code: bool = False,
     title: str = "",
     licence: str = "",
@@ -150,7 +149,7 @@ def extract(
     adapters: LocalSource | HubSource | None = None
     adapter_folder: Path | None = None
     if adapter_from is not None:
-        adapters, adapter_folder = _adapters(adapter_from, hub, legacy_weights)
+        adapters, adapter_folder = _adapters(adapter_from, hub)
     settings = EngineSettings(
         choose_engine(
             engine,
@@ -161,7 +160,6 @@ def extract(
         deterministic=deterministic,
         canary_every=canary_every,
         **asked_batches(batch_tokens),
-        legacy_weights=legacy_weights,
         trust_remote_code=trust_remote_code,
         adapter_from=adapter_folder,
         tensor_parallel_size=tensor_parallel_size,
@@ -203,7 +201,6 @@ def extract(
             steps=watched_steps(steps),
             model=model,
             about=about,
-            legacy_weights=legacy_weights,
             spread=spread,
             on_event=on_event,
         )
@@ -218,9 +215,7 @@ def extract(
     )
 
 
-def _adapters(
-    spec: str | Path, hub: Hub | None, legacy_weights: bool
-) -> tuple[LocalSource | HubSource, Path]:
+def _adapters(spec: str | Path, hub: Hub | None) -> tuple[LocalSource | HubSource, Path]:
     """The checkpoint that language adapters are taken of: where it is from, and its folder here."""
     if (folder := Path(spec).expanduser()).is_dir():
         return LocalSource(folder), folder
@@ -228,4 +223,4 @@ def _adapters(
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", spec, re.ASCII):
         raise SuiteError(f"--adapter-from {spec!r} is neither a folder nor owner/name on the hub")
     source = HubSource(spec, "main")
-    return source, (hub or Hub()).fetch(source, legacy=legacy_weights)
+    return source, (hub or Hub()).fetch(source)

@@ -69,7 +69,6 @@ def run(
     checkpoints = extraction.suite.checkpoints
     if hub is None and any(isinstance(c.source, HubSource) for c in checkpoints):
         hub = Hub()
-    legacy = extraction.settings.legacy_weights
     stopping = stopping or Stopping(at=spread.stop_at)
 
     def note(text: str) -> None:
@@ -87,7 +86,6 @@ def run(
             Prefetcher(
                 checkpoints,
                 hub,
-                legacy_weights=legacy,
                 ahead=1 + len(workers),
                 parallel=max(2, len(workers)),
                 disk_budget=disk_budget,
@@ -116,7 +114,7 @@ def run(
         )
         lacking = {*prepared.plan.to_run}
         to_run = [c for c in checkpoints if c.id in lacking]
-        downloads = bytes_beside(path, to_run, hub, legacy_weights=legacy, disk_budget=disk_budget)
+        downloads = bytes_beside(path, to_run, hub, disk_budget=disk_budget)
         check_space(path, prepared, extraction, downloads=downloads)
         if dry_run:
             summary.models = models_of(extraction.suite, lacking, hub)

@@ -52,7 +52,6 @@ def watch(
     steps: StepSelector,
     model: str | None,
     about: Mapping[str, str],
-    legacy_weights: bool,
     spread: Spread,
     on_event: OnEvent,
 ) -> Summary:
@@ -77,7 +76,7 @@ def watch(
         with stopping.on_sigterm(), ExitStack() as ends:
             while not stopping.requested:
                 suite, before = _saved(folder, model, steps), whole
-                whole = {c.id for c in suite.checkpoints if _agree(c, legacy_weights)}
+                whole = {c.id for c in suite.checkpoints if _agree(c)}
                 ready = [
                     c for c in suite.checkpoints
                     if c.id in whole - tried and (c.id in before or _is_stable(c))
@@ -125,10 +124,10 @@ def _folder(checkpoint: Checkpoint) -> Path:
     return checkpoint.source.path
 
 
-def _agree(checkpoint: Checkpoint, legacy_weights: bool) -> bool:
+def _agree(checkpoint: Checkpoint) -> bool:
     """Whether a checkpoint's weight files are all there, as long as their headers say."""
     try:
-        check_weights(_folder(checkpoint), legacy_weights=legacy_weights)
+        check_weights(_folder(checkpoint))
     except (WeightsError, OSError):  # it may be deleted meanwhile
         return False
     return True

@@ -113,14 +113,6 @@ def extract(
             rich_help_panel="How it is run",
         ),
     ] = None,
-    legacy_weights: Annotated[
-        bool,
-        typer.Option(
-            "--legacy-weights",
-            help="Accept .bin weights; no code in them is run.",
-            rich_help_panel="How it is run",
-        ),
-    ] = False,
     trust_remote_code: Annotated[
         bool,
         typer.Option(
@@ -208,7 +200,6 @@ def extract(
             deterministic=deterministic,
             canary_every=canary_every,
             batch_tokens=batch_tokens,
-            legacy_weights=legacy_weights,
             trust_remote_code=trust_remote_code,
             title=title,
             licence=licence,

@@ -23,9 +23,6 @@ def fetch(
     steps: Annotated[
         str, typer.Option(help="all, log, START:STOP:STRIDE, a list, or release.")
     ] = "all",
-    legacy_weights: Annotated[
-        bool, typer.Option("--legacy-weights", help="Accept .bin weights; no code in them is run.")
-    ] = False,
 ) -> None:
     """Download checkpoints and prompts, to run extract later without a network."""
     from logitbank.cli.screen.fetched import print_fetched
@@ -36,8 +33,7 @@ def fetch(
             suite,
             prompts=prompts or (),
             steps=steps,
-            legacy_weights=legacy_weights,
             progress=progress,
         )
-    print_fetched(done, suite=suite, steps=steps, legacy_weights=legacy_weights)
+    print_fetched(done, suite=suite, steps=steps)
     raise typer.Exit(0 if done.complete else 1)

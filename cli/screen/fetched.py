@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from logitbank.engine.suites.fetch import Fetched
 
 
-def print_fetched(done: "Fetched", *, suite: str | None, steps: str, legacy_weights: bool) -> None:
+def print_fetched(done: "Fetched", *, suite: str | None, steps: str) -> None:
     """What is here and what failed, and the command that takes it offline."""
     for note in done.notes:
         say(f"[yellow]note[/yellow] {clean(note)}")
@@ -38,7 +38,6 @@ def print_fetched(done: "Fetched", *, suite: str | None, steps: str, legacy_weig
     if done.folders or suite is None:
         words = ["--suite", "SUITE" if suite is None else suite]
         words += ["--steps", steps] if steps != "all" else []
-        words += ["--legacy-weights"] if legacy_weights else []
         for spec in done.prompts or ("FILE",):
             words += ["--prompts", spec]
         print_lines(

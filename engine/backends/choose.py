@@ -21,7 +21,7 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
     from logitbank.engine.weights.sizes import check_sizes
     from logitbank.engine.weights.supported import check_fields
 
-    check_sizes(folder, legacy_weights=settings.legacy_weights)
+    check_sizes(folder)
     check_fields(folder, trust_remote_code=settings.trust_remote_code)
     engine = import_engine(settings)
     if settings.engine == "vllm":

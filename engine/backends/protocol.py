@@ -49,7 +49,6 @@ class EngineSettings:
     """The same bits whatever else is in a batch: vLLM's batch-invariant kernels, or with
     transformers one sequence at a time."""
     canary_every: int = 50
-    legacy_weights: bool = False
     trust_remote_code: bool = False
     adapter_from: Path | None = None
     """Folder of the checkpoint whose language adapters are put into models that lack them."""

@@ -26,14 +26,13 @@ class Fit:
         tokenizer: Tokenizer,
         first: Path,
         *,
-        legacy_weights: bool,
         longest: int = 0,
     ) -> None:
         """`config` and `tokenizer` are those of the checkpoint in the folder `first`.
 
         All have to take `longest` tokens.
         """
-        self._config, self._tokenizer, self._legacy = config, tokenizer, legacy_weights
+        self._config, self._tokenizer = config, tokenizer
         self._longest = longest
         self._same_tokenizer = {files_digest(tokenizer_folder(first))}
 
@@ -42,7 +41,6 @@ class Fit:
         """By the checkpoint that a plan was made by."""
         return cls(
             *(prepared.requested.config, prepared.tokenizer, prepared.first),
-            legacy_weights=prepared.settings.legacy_weights,
             longest=prepared.settings.max_length,
         )
 
@@ -70,7 +68,7 @@ class Fit:
                 f" longest query has {self._longest}: extract it on its own, with shorter prompts"
             )
         self._check_tokenizer(tokenizer_folder(folder))
-        check_weights(folder, legacy_weights=self._legacy)
+        check_weights(folder)
         return said_of_model(folder)
 
     def _check_tokenizer(self, folder: Path) -> None:

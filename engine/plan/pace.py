@@ -29,12 +29,12 @@ class Pace:
     gpu: bool = False
 
     @classmethod
-    def of(cls, folder: Path, *, gpu: bool, legacy_weights: bool = False) -> Self:
+    def of(cls, folder: Path, *, gpu: bool) -> Self:
         """The pace by the sizes of a checkpoint's weight files; without weights, as if there were
         none."""
         size, width = 0, 4
         with suppress(WeightsError, OSError):
-            files = weight_files(folder, legacy_weights=legacy_weights)
+            files = weight_files(folder)
             size = sum(file.stat().st_size for file in files)
         with suppress(OSError, ValueError, AttributeError):
             config = json.loads((folder / "config.json").read_text())

@@ -53,7 +53,6 @@ def prepare(
     bank: Bank | None, extraction: Extraction, first: Path, *, gpu: bool = False
 ) -> Prepared:
     """Tokenise the prompts with the first checkpoint's tokenizer and plan against the bank."""
-    legacy = extraction.settings.legacy_weights
     check_plain(first)
     config = ModelConfig.read(first)  # before others read it: they believe its sizes
     check_fields(first, trust_remote_code=extraction.settings.trust_remote_code)
@@ -65,7 +64,7 @@ def prepare(
     settings, notes = fitted_settings(
         extraction.settings, tokenized, config, any_engine=extraction.any_engine
     )
-    check_architecture(first, config, settings.task, legacy_weights=legacy)
+    check_architecture(first, config, settings.task)
     stored = bank.query_sets() if bank is not None else {}
     queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
     leaves = [*branches(queries)] if settings.task == "causal" else []
@@ -92,12 +91,11 @@ def prepare(
         placement,
         query_sets,
         config,
-        Pace.of(first, gpu=gpu, legacy_weights=legacy),
+        Pace.of(first, gpu=gpu),
         head_sizes(
             first,
             config,
             value_bytes=value_bytes(settings.compute_dtype),
-            legacy_weights=legacy,
         ),
     )
     if extraction.any_level:
@@ -175,9 +173,7 @@ def _with_head(
     """
     sets = extraction.prompt_sets
     asking = [s for s in sets if s.next_sentence]
-    if not asking or has_next_sentence_head(
-        first, config, legacy_weights=extraction.settings.legacy_weights
-    ):
+    if not asking or has_next_sentence_head(first, config):
         return [*sets], ()
     named = ", ".join(config.architectures) or config.model_type
     why = f"the model ({named}) has no next-sentence head"

@@ -51,7 +51,6 @@ def fetch(
     *,
     prompts: str | Sequence[str] = (),
     steps: str = "all",
-    legacy_weights: bool = False,
     hub: Hub | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Fetched:
@@ -69,8 +68,6 @@ def fetch(
         `logitbank` in `XDG_CACHE_HOME` or `~/.cache`, with their checksums compared.
     steps
         `all`, `log`, `START:STOP:STRIDE`, a list such as `0,512,last`, or `release`.
-    legacy_weights
-        Accept `.bin` weights where there are no safetensors.
     hub
         The hub to ask, by default the one that the environment names.
     progress
@@ -105,7 +102,7 @@ def fetch(
     if isinstance(suite, str):
         suite = resolve_suite(suite, steps=steps, hub=hub)
     result = Fetched(sets, notes=(*suite.notes, *duplicate_notes(suite, hub)))
-    total = bytes_to_download(suite.checkpoints, hub, legacy_weights=legacy_weights)
+    total = bytes_to_download(suite.checkpoints, hub)
     parent = existing(hub.cache_dir)
     if total > (free := shutil.disk_usage(parent).free):
         raise DiskSpaceError(
@@ -123,7 +120,7 @@ def fetch(
 
     def bring(checkpoint: Checkpoint) -> Path:
         if isinstance(checkpoint.source, HubSource):
-            return hub.fetch(checkpoint.source, legacy=legacy_weights, on_bytes=count)
+            return hub.fetch(checkpoint.source, on_bytes=count)
         return checkpoint.source.path
 
     with ThreadPoolExecutor(_PARALLEL) as pool:
@@ -141,14 +138,14 @@ def fetch(
     return result
 
 
-def bytes_to_download(checkpoints: Sequence[Checkpoint], hub: Hub, *, legacy_weights: bool) -> int:
+def bytes_to_download(checkpoints: Sequence[Checkpoint], hub: Hub) -> int:
     """Bytes that the checkpoints add to the cache; files of equal content count once."""
     sources = [c.source for c in checkpoints if isinstance(c.source, HubSource)]
     hub.list_all(sources)
     sizes: dict[str, int] = {}
     for source in sources:
         try:
-            missing = hub.missing(source, legacy=legacy_weights)
+            missing = hub.missing(source)
         except SuiteError:
             continue  # told when it is fetched
         sizes |= {file.digest: file.size for file in missing}
@@ -160,11 +157,10 @@ def bytes_beside(
     checkpoints: Sequence[Checkpoint],
     hub: Hub | None,
     *,
-    legacy_weights: bool,
     disk_budget: int | None,
 ) -> int:
     """Most bytes of downloads that a run will put on the disk that `path` is on."""
     if hub is None or existing(path).stat().st_dev != existing(hub.cache_dir).stat().st_dev:
         return 0
-    needed = bytes_to_download(checkpoints, hub, legacy_weights=legacy_weights)
+    needed = bytes_to_download(checkpoints, hub)
     return needed if disk_budget is None else min(needed, disk_budget)

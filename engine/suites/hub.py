@@ -150,7 +150,7 @@ class Hub:
             names.setdefault(folder, []).append(last)
         return tuple(f for f, n in names.items() if "config.json" in n and weight_names(n))
 
-    def needed(self, source: HubSource, *, legacy: bool = False) -> tuple[HubFile, ...]:
+    def needed(self, source: HubSource) -> tuple[HubFile, ...]:
         """The files of a checkpoint: settings, tokenizer and weights, never code.
 
         Raises
@@ -158,7 +158,7 @@ class Hub:
         SuiteError
             As `files`.
         WeightsError
-            There are no weights, or only legacy ones that were not asked for.
+            There are no weights.
         """
         files = {
             name.rpartition("/")[2]: file
@@ -173,13 +173,8 @@ class Hub:
                 f"{source} holds no weights: looked for {SAFE.single}, *.safetensors and "
                 f"{LEGACY.single}; choose another revision"
             )
-        is_legacy = weights[0].endswith(".bin")
-        if is_legacy and not legacy:
-            raise WeightsError(
-                f"{source} has only legacy weights ({weights[0]}) and no *.safetensors; "
-                "add --legacy-weights to load them without running any code they hold"
-            )
-        names = {*weights, LEGACY.index if is_legacy else SAFE.index}
+        kind = LEGACY if weights[0].endswith(".bin") else SAFE
+        names = {*weights, kind.index}
         for pattern in SETTINGS:
             names |= {name for name in files if fnmatch(name, pattern) and name[-3:] != ".py"}
         return tuple(file for name, file in files.items() if name in names)
@@ -190,7 +185,7 @@ class Hub:
         Equal digests are equal weights. Different digests may still be equal tensors, in other
         files.
         """
-        files = [f for f in self.needed(source, legacy=True) if _is_weights(f)]
+        files = [f for f in self.needed(source) if _is_weights(f)]
         known = sorted(file.sha256 for file in files if file.sha256)
         return ",".join(known) if len(known) == len(files) else ""
 
@@ -200,17 +195,16 @@ class Hub:
         file = files.get(f"{source.folder}/config.json".lstrip("/"))
         return "" if file is None else file.digest
 
-    def missing(self, source: HubSource, *, legacy: bool = False) -> tuple[HubFile, ...]:
+    def missing(self, source: HubSource) -> tuple[HubFile, ...]:
         """The files of a checkpoint that the cache lacks."""
         blobs = self._cached(source.repo) / "blobs"
-        files = self.needed(source, legacy=legacy)
+        files = self.needed(source)
         return () if offline() else tuple(f for f in files if not (blobs / f.digest).is_file())
 
     def fetch(
         self,
         source: HubSource,
         *,
-        legacy: bool = False,
         into: Path | None = None,
         on_bytes: Callable[[int], None] = lambda _: None,
     ) -> Path:
@@ -230,16 +224,16 @@ class Hub:
             The disk is full.
         """
         if offline():
-            return self._from_cache(source, legacy)
+            return self._from_cache(source)
         try:
-            files = self.needed(source, legacy=legacy)
+            files = self.needed(source)
         except WeightsError:
             raise
         except SuiteError:
             with suppress(LogitbankError):
-                return self._from_cache(source, legacy)
+                return self._from_cache(source)
             raise
-        new = files if into else self.missing(source, legacy=legacy)
+        new = files if into else self.missing(source)
         names, bar = [escape(file.name) for file in files], _counting_bar(on_bytes)
         for _ in range(2):  # a damaged transfer is rarely damaged twice
             root = self._download(source, names, local_dir=into, tqdm_class=bar)
@@ -250,13 +244,13 @@ class Hub:
             " deleted: run the same command again"
         )
 
-    def _from_cache(self, source: HubSource, legacy: bool) -> Path:
+    def _from_cache(self, source: HubSource) -> Path:
         """The folder of a checkpoint that is whole in the cache; sends no request."""
         patterns = [f"{source.folder}/{name}".lstrip("/") for name in SETTINGS]
         folder = self._download(source, patterns, local_files_only=True) / source.folder
         if not weight_names([path.name for path in folder.glob("*")]):
             raise SuiteError(self._absent(f"the weights of {source}"))
-        weight_files(folder, legacy_weights=legacy)
+        weight_files(folder)
         return folder
 
     def _download(self, source: HubSource, patterns: list[str], **options: Any) -> Path:

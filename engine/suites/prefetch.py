@@ -54,17 +54,15 @@ class _DiskBudget:
     Checkpoints with the same files share one download. Not to be used by two threads at once.
     """
 
-    def __init__(
-        self, checkpoints: Sequence[Checkpoint], hub: Hub, limit: int, *, legacy: bool
-    ) -> None:
+    def __init__(self, checkpoints: Sequence[Checkpoint], hub: Hub, limit: int) -> None:
         names, sizes = dict[int, str](), dict[str, int]()
         hub.list_all(c.source for c in checkpoints if isinstance(c.source, HubSource))
         for index, checkpoint in enumerate(checkpoints):
             if not isinstance(source := checkpoint.source, HubSource):
                 continue
             with suppress(SuiteError):  # raised when it is fetched
-                if hub.missing(source, legacy=legacy):
-                    files = sorted(hub.needed(source, legacy=legacy))
+                if hub.missing(source):
+                    files = sorted(hub.needed(source))
                     names[index] = hashlib.sha256(repr(files).encode()).hexdigest()[:16]
                     size = sizes[names[index]] = sum(file.size for file in files)
                     _check_size(checkpoint, size, limit)
@@ -137,8 +135,6 @@ class Prefetcher:
         All that may be needed, by index.
     hub
         The hub of those that are not local folders.
-    legacy_weights
-        Accept `.bin` files.
     ahead
         Checkpoints to fetch before they are needed.
     parallel
@@ -158,16 +154,15 @@ class Prefetcher:
         checkpoints: Sequence[Checkpoint],
         hub: Hub | None,
         *,
-        legacy_weights: bool,
         ahead: int = 2,
         parallel: int = 2,
         disk_budget: int | None = None,
     ) -> None:
-        self._checkpoints, self.hub, self._legacy = checkpoints, hub, legacy_weights
+        self._checkpoints, self.hub = checkpoints, hub
         self._ahead = ahead
         self._budget: _DiskBudget | None = None
         if hub is not None and disk_budget is not None:
-            self._budget = _DiskBudget(checkpoints, hub, disk_budget, legacy=legacy_weights)
+            self._budget = _DiskBudget(checkpoints, hub, disk_budget)
         self._futures: dict[int, Future[Path]] = {}
         self._order: list[int] = []
         """What is to be fetched and not begun."""
@@ -294,7 +289,7 @@ class Prefetcher:
         if isinstance(source, LocalSource):
             return source.path
         assert self.hub is not None
-        fetch = partial(self.hub.fetch, source, legacy=self._legacy, on_bytes=self._stop_if_closed)
+        fetch = partial(self.hub.fetch, source, on_bytes=self._stop_if_closed)
         if self._budget is None or (into := self._budget.folders.get(index)) is None:
             return fetch()
         with self._budget.locks[into]:  # an equal checkpoint may be on its way there
@@ -307,7 +302,7 @@ class Prefetcher:
     def _read_weights(self, folder: Path) -> None:
         """Read weights once, so that the system has them in memory; only where there is plenty."""
         with suppress(LogitbankError, OSError):
-            files = weight_files(folder, legacy_weights=self._legacy)
+            files = weight_files(folder)
             if 2 * sum(file.stat().st_size for file in files) > available_bytes():
                 return
             buffer = bytearray(_READ_BYTES)

@@ -25,7 +25,7 @@ def sample_digest(folder: Path) -> str | None:
     any copy of the files. None where the folder holds no weights.
     """
     try:
-        files = weight_files(folder, legacy_weights=True)
+        files = weight_files(folder)
     except WeightsError:
         return None
     total = hashlib.sha256()

@@ -43,9 +43,7 @@ def is_embedding(name: str) -> bool:
     return name.endswith(_EMBEDDING)
 
 
-def head_sizes(
-    folder: Path, config: ModelConfig, *, value_bytes: int = 4, legacy_weights: bool = False
-) -> dict[Head, HeadSize]:
+def head_sizes(folder: Path, config: ModelConfig, *, value_bytes: int = 4) -> dict[Head, HeadSize]:
     """Sizes of the heads that a checkpoint has, by its tensors, or by its config where it has none.
 
     A value has as many bytes as the file's have, and no more than `value_bytes`, to which an engine
@@ -53,8 +51,8 @@ def head_sizes(
     """
     shapes: dict[str, tuple[int, ...]] = {}
     with suppress(WeightsError, OSError):
-        shapes = tensor_shapes(folder, legacy_weights=legacy_weights)
-        size = sum(f.stat().st_size for f in weight_files(folder, legacy_weights=legacy_weights))
+        shapes = tensor_shapes(folder)
+        size = sum(f.stat().st_size for f in weight_files(folder))
         each = round(size / max(1, sum(map(math.prod, shapes.values()))))
         value_bytes = min(value_bytes, max(2, each))
     # Positions have embeddings too, which may be wider than those of tokens.
@@ -96,8 +94,8 @@ def divided_head(checkpoint: CheckpointId, kind: Head, config: ModelConfig) -> H
     )
 
 
-def has_next_sentence_head(folder: Path, config: ModelConfig, *, legacy_weights: bool) -> bool:
+def has_next_sentence_head(folder: Path, config: ModelConfig) -> bool:
     """Whether the weights hold one; a config does not say, and most models have none."""
     if not any(config.model_type in f.next_sentence for f in masked_families().values()):
         return False
-    return NEXT_SENTENCE in tensor_names(folder, legacy_weights=legacy_weights)
+    return NEXT_SENTENCE in tensor_names(folder)

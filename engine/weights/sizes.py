@@ -47,7 +47,7 @@ def check_claims(config: Any, path: Path) -> None:
                 )
 
 
-def check_sizes(folder: Path, *, legacy_weights: bool = False) -> None:
+def check_sizes(folder: Path) -> None:
     """Refuse a config that claims more than the weights hold; reads headers, and no tensor.
 
     A layer has a tensor of its own at least, and a size is that of an axis of some tensor.
@@ -63,7 +63,7 @@ def check_sizes(folder: Path, *, legacy_weights: bool = False) -> None:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return  # whoever needs it says so
-    shapes = tensor_shapes(folder, legacy_weights=legacy_weights)
+    shapes = tensor_shapes(folder)
     longest = max((size for shape in shapes.values() for size in shape), default=0)
     claims = [(n, v, len(shapes), "tensors") for n, v in numbers(config, _LAYERS)]
     claims += [(n, v, longest, "as longest axis") for n, v in numbers(config, _SIZES)]

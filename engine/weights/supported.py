@@ -126,9 +126,7 @@ def _words(model_type: str) -> frozenset[str]:
     return frozenset(word for path in files for word in re.findall(r"\w+", path.read_text()))
 
 
-def check_architecture(
-    folder: Path, config: ModelConfig, task: Task, *, legacy_weights: bool = False
-) -> None:
+def check_architecture(folder: Path, config: ModelConfig, task: Task) -> None:
     """Refuse what cannot be run, or cannot be proved, by its type and its tensors' names.
 
     Raises
@@ -147,7 +145,7 @@ def check_architecture(
         )
     shapes: dict[str, tuple[int, ...]] = {}
     with suppress(WeightsError, OSError):  # a run says which checkpoints cannot be read
-        shapes = tensor_shapes(folder, legacy_weights=legacy_weights)
+        shapes = tensor_shapes(folder)
     check_prefix(folder, shapes)
     large = [name for name, shape in shapes.items() if len(shape) == 2 and config.vocab in shape]
     known = any(is_head(name) or is_embedding(name) for name in shapes)

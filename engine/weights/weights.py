@@ -82,17 +82,17 @@ def weight_names(names: Sequence[str]) -> list[str]:
     return []
 
 
-def weight_files(folder: Path, *, legacy_weights: bool = False) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
     """The files that hold a checkpoint's weights, in name order.
 
-    Safetensors win over legacy weights, which count only with `legacy_weights`. An index, where
-    there is one, says which shards there must be.
+    Safetensors win over legacy weights. An index, where there is one, says which shards there must
+    be.
 
     Raises
     ------
     WeightsError
-        The folder holds no weights, only legacy ones that were not asked for, not all of its
-        shards, or an index that is unreadable or points out of the folder.
+        The folder holds no weights, not all of its shards, or an index that is unreadable or
+        points out of the folder.
     """
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     chosen = weight_names(names)
@@ -104,11 +104,6 @@ def weight_files(folder: Path, *, legacy_weights: bool = False) -> list[Path]:
             f"{LEGACY.single}; give the folder of a whole checkpoint"
         )
     kind = SAFE if chosen[0].endswith(".safetensors") else LEGACY
-    if kind is LEGACY and not legacy_weights:
-        raise WeightsError(
-            f"{folder} holds only legacy weights ({chosen[0]}) and no *.safetensors; "
-            "add --legacy-weights to load them without running any code they hold"
-        )
     if kind.single not in chosen and kind.index in names:
         chosen = sorted(set(_read_index(folder / kind.index).values()))
     _check_shards(folder, chosen=chosen, present=set(names))
@@ -116,7 +111,7 @@ def weight_files(folder: Path, *, legacy_weights: bool = False) -> list[Path]:
 
 
 def stream_weights(
-    folder: Path, *, legacy_weights: bool = False, only: Collection[str] | None = None
+    folder: Path, *, only: Collection[str] | None = None
 ) -> "Iterator[tuple[str, torch.Tensor]]":
     """Yield each tensor's name and values, one at a time, on the CPU, in the file's dtype.
 
@@ -130,7 +125,7 @@ def stream_weights(
         As `weight_files`; or a file is truncated, damaged, needs more than tensors, holds a
         tensor that another file holds too, or lacks one that the index lists.
     """
-    files = weight_files(folder, legacy_weights=legacy_weights)
+    files = weight_files(folder)
     seen: dict[str, Path] = {}
     for path in files:
         for name, tensor in read_file(path, only=only):
@@ -149,7 +144,7 @@ def stream_weights(
         )
 
 
-def check_weights(folder: Path, *, legacy_weights: bool = False) -> None:
+def check_weights(folder: Path) -> None:
     """Look whether a folder's weights are all there and begin as such files do; reads no tensor.
 
     Raises
@@ -157,18 +152,18 @@ def check_weights(folder: Path, *, legacy_weights: bool = False) -> None:
     WeightsError
         As `weight_files`; or a safetensors file is truncated or damaged.
     """
-    for path in weight_files(folder, legacy_weights=legacy_weights):
+    for path in weight_files(folder):
         if path.suffix == ".safetensors":
             with _opened(path, framework="numpy"):
                 pass
 
 
-def tensor_names(folder: Path, *, legacy_weights: bool = False) -> frozenset[str]:
+def tensor_names(folder: Path) -> frozenset[str]:
     """Names of the tensors in a folder's weights, as `tensor_shapes`."""
-    return frozenset(tensor_shapes(folder, legacy_weights=legacy_weights))
+    return frozenset(tensor_shapes(folder))
 
 
-def tensor_shapes(folder: Path, *, legacy_weights: bool = False) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Shapes of the tensors in a folder's weights; of safetensors only the headers are read.
 
     Raises
@@ -177,7 +172,7 @@ def tensor_shapes(folder: Path, *, legacy_weights: bool = False) -> dict[str, tu
         As `stream_weights`.
     """
     shapes: dict[str, tuple[int, ...]] = {}
-    for path in weight_files(folder, legacy_weights=legacy_weights):
+    for path in weight_files(folder):
         shapes |= file_shapes(path)
     return shapes
 

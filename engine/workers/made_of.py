@@ -24,5 +24,4 @@ def made_of(extraction: Extraction, index: int, prepared: Prepared) -> dict[str,
         "platform": platform.platform(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "trust_remote_code": settings.trust_remote_code,
-        "legacy_weights": settings.legacy_weights,
     }

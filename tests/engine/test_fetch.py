@@ -82,7 +82,6 @@ def prefetcher(
     with Prefetcher(
         suite(hub).checkpoints,
         hub,
-        legacy_weights=False,
         ahead=ahead,
         parallel=parallel,
         disk_budget=budget,
@@ -122,7 +121,7 @@ def until(condition: Callable[[], bool]) -> None:
 def test_what_is_needed_when_all_is_over_is_refused(tmp_path: Path) -> None:
     """Also what waited for room, or for a thread, at that moment."""
     checkpoints = resolve_suite(str(write_series(tmp_path / "tiny", "step0"))).checkpoints
-    with Prefetcher(checkpoints, None, legacy_weights=False, parallel=0) as nobody_fetches:
+    with Prefetcher(checkpoints, None, parallel=0) as nobody_fetches:
         asked = threading.Thread(target=lambda: refused.append(_refusal(nobody_fetches)))
         refused: list[str] = []
         asked.start()

@@ -117,23 +117,15 @@ def test_offline_and_not_fetched_says_how_to_fetch(hub, server, monkeypatch):
     assert server.requests == []
 
 
-def test_legacy_weights_are_not_fetched_unasked(root, hub, server):
+def test_legacy_weights_are_fetched_where_there_are_no_others(root, hub):
     write_revision(root, "step3", value=3, legacy=True)
-    message = r"lab/toy at revision step3 has only legacy weights \(pytorch_model\.bin\) and no .*"
-    with pytest.raises(WeightsError, match=message + "add --legacy-weights"):
-        hub.fetch(at("step3"))
-    assert server.count(r"resolve.*\.bin") == 0
-
-
-def test_legacy_weights_are_fetched_when_asked_for(root, hub):
-    write_revision(root, "step3", value=3, legacy=True)
-    folder = hub.fetch(at("step3"), legacy=True)
+    folder = hub.fetch(at("step3"))
     assert (folder / "pytorch_model.bin").is_file()
 
 
 def test_legacy_weights_beside_safetensors_are_never_fetched(root, hub, server):
     torch.save({}, root / REPO / "step1" / "pytorch_model.bin")
-    folder = hub.fetch(at("step1"), legacy=True)
+    folder = hub.fetch(at("step1"))
     assert (folder / "model.safetensors").is_file()
     assert server.count(r"resolve.*\.bin") == 0
 

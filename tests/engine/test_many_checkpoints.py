@@ -12,7 +12,7 @@ from logitbank.engine.suites.suites import resolve_suite
 from logitbank.store import Bank
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import CheckpointId
-from tests.support.fakes import FakeBackend, questions, write_series
+from tests.support.fakes import FakeBackend, InProcess, questions, write_series
 
 
 def test_a_plan_is_gone_through_as_often_for_many_checkpoints_as_for_few(
@@ -31,7 +31,7 @@ def test_a_plan_is_gone_through_as_often_for_many_checkpoints_as_for_few(
         seen.append(len(plan.deposits))
         return to_run(plan)
 
-    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
+    monkeypatch.setattr(InProcess, "backend", FakeBackend())
     monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     monkeypatch.setattr(Plan, "to_run", property(counted))
     times = []

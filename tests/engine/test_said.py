@@ -66,7 +66,7 @@ MASKED: list[dict[str, Any]] = [{"layer_norm_eps": 0.3}, {"hidden_act": "relu"}]
 def fit_of(first: Path) -> Fit:
     """By the checkpoint in a folder alone."""
     config, tokenizer = ModelConfig.read(first), Tokenizer.load(tokenizer_folder(first))
-    return Fit(config, tokenizer, first, legacy_weights=False)
+    return Fit(config, tokenizer, first)
 
 
 def changed(folder: Path, **fields: Any) -> Path:

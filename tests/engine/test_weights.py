@@ -55,7 +55,7 @@ def test_single_file_wins_over_shards_of_the_same_weights(tmp_path):
 def test_safetensors_win_over_legacy_weights(tmp_path):
     save_file(TENSORS, tmp_path / "model.safetensors")
     torch.save(TENSORS, tmp_path / "pytorch_model.bin")
-    files = weight_files(tmp_path, legacy_weights=True)
+    files = weight_files(tmp_path)
     assert [path.name for path in files] == ["model.safetensors"]
 
 
@@ -177,18 +177,11 @@ def test_bad_index_is_named(tmp_path, content, message):
         weight_files(tmp_path)
 
 
-def test_legacy_weights_need_to_be_asked_for(tmp_path):
-    torch.save(TENSORS, tmp_path / "pytorch_model.bin")
-    message = r"only legacy weights \(pytorch_model\.bin\) and no \*\.safetensors; add --legacy-w"
-    with pytest.raises(WeightsError, match=message):
-        list(stream_weights(tmp_path))
-
-
 @pytest.mark.parametrize("zipped", [True, False])
 def test_legacy_weights_hold_the_same_content(tmp_path, zipped):
     path = tmp_path / "pytorch_model.bin"
     torch.save(TENSORS, path, _use_new_zipfile_serialization=zipped)
-    assert digest(dict(stream_weights(tmp_path, legacy_weights=True))) == digest(TENSORS)
+    assert digest(dict(stream_weights(tmp_path))) == digest(TENSORS)
 
 
 class Malicious:
@@ -207,7 +200,7 @@ def test_malicious_pickle_is_refused_and_does_not_run(tmp_path, how):
     else:
         torch.save({"x": Malicious(trace)}, path, _use_new_zipfile_serialization=how == "zip")
     with pytest.raises(WeightsError, match=r"needs more than tensors to load, so it was not load"):
-        list(stream_weights(tmp_path, legacy_weights=True))
+        list(stream_weights(tmp_path))
     assert not trace.exists()
 
 
@@ -216,7 +209,7 @@ def test_legacy_tensor_larger_than_its_file_is_refused(tmp_path):
     torch.save({"x": huge}, tmp_path / "pytorch_model.bin")
     message = r"claims a tensor 'x' of shape \[1000000000\], larger than the file"
     with pytest.raises(WeightsError, match=message):
-        list(stream_weights(tmp_path, legacy_weights=True))
+        list(stream_weights(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +219,7 @@ def test_legacy_tensor_larger_than_its_file_is_refused(tmp_path):
 def test_legacy_file_without_tensors_is_refused(tmp_path, content, message):
     torch.save(content, tmp_path / "pytorch_model.bin")
     with pytest.raises(WeightsError, match=message):
-        list(stream_weights(tmp_path, legacy_weights=True))
+        list(stream_weights(tmp_path))
 
 
 def test_truncated_legacy_file_is_named(tmp_path):
@@ -234,7 +227,7 @@ def test_truncated_legacy_file_is_named(tmp_path):
     torch.save(TENSORS, path)
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(WeightsError, match=r"pytorch_model\.bin"):
-        list(stream_weights(tmp_path, legacy_weights=True))
+        list(stream_weights(tmp_path))
 
 
 @pytest.mark.parametrize("field", ["quantization_config", "compression_config"])

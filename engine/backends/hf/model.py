@@ -48,7 +48,7 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
         It cannot be loaded, lacks a parameter, has a tensor that the model does not use, its config
         claims more than its weights hold, or the other checkpoint's adapters do not fit.
     """
-    check_sizes(folder, legacy_weights=settings.legacy_weights)
+    check_sizes(folder)
     extra: dict[str, Any] = {}
     try:
         if settings.adapter_languages:
@@ -56,7 +56,7 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
             config.languages = [*config.languages, *settings.adapter_languages]
             extra["config"] = config
         kind = AutoModelForPreTraining if settings.next_sentence else _CLASSES[settings.task]
-        files = weight_files(folder, legacy_weights=settings.legacy_weights)
+        files = weight_files(folder)
         model, report = kind.from_pretrained(
             folder,
             dtype=getattr(torch, body_dtype(settings.compute_dtype)),
@@ -90,7 +90,7 @@ def _check_missing(names: Iterable[str], folder: Path, settings: EngineSettings)
     borrowed = [f".adapter_modules.{language}." for language in settings.adapter_languages]
     missing = sorted(n for n in names if not any(part in n for part in borrowed))
     if missing:
-        check_prefix(folder, tensor_names(folder, legacy_weights=settings.legacy_weights))
+        check_prefix(folder, tensor_names(folder))
         raise WeightsError(
             f"{folder} lacks {len(missing)} parameters of its model, such as {missing[0]}; fetch "
             "the checkpoint again, or correct its config.json"
@@ -147,9 +147,7 @@ def adapter_weights(settings: EngineSettings) -> Iterator[tuple[str, torch.Tenso
     if settings.adapter_from is None or not settings.adapter_languages:
         return
     parts = [f".adapter_modules.{language}." for language in settings.adapter_languages]
-    for name, tensor in stream_weights(
-        Path(settings.adapter_from), legacy_weights=settings.legacy_weights
-    ):
+    for name, tensor in stream_weights(Path(settings.adapter_from)):
         if any(part in name for part in parts):
             yield name, tensor
 

@@ -61,7 +61,7 @@ def loaded_fingerprint(
 
 
 def _streamed(folder: Path, settings: EngineSettings) -> Iterator[tuple[str, torch.Tensor]]:
-    return stream_weights(folder, legacy_weights=settings.legacy_weights)
+    return stream_weights(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Account:
         anew: it holds a tensor in another shape or not as a whole.
         """
         places = self.places or _places(self.ledger, model)
-        shapes = tensor_shapes(folder, legacy_weights=self.settings.legacy_weights)
+        shapes = tensor_shapes(folder)
         names = parameter_names(shapes)
         if names != places.keys():
             return None

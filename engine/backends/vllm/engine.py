@@ -87,11 +87,10 @@ class VllmEngine(ABC):
         start = time.perf_counter()
         digest = ContentDigest()
         self._held.forget()
-        settings = self._settings
         if self._device.type == "cuda":  # vLLM may leave one; tensors are laid out for their copies
             torch.set_num_threads(min(_SWAP_THREADS, own_threads()))
         check_same_model(self._said, said_of_model(folder), checkpoint=checkpoint)
-        of_file = stream_weights(folder, legacy_weights=settings.legacy_weights)
+        of_file = stream_weights(folder)
         if Rank.of().index == 0:  # who follows has no bank that names it
             of_file = digest.watch(of_file)
         ledger, recorded = self._recorded(of_file)

@@ -45,7 +45,7 @@ def _sizes(folder: Path, settings: EngineSettings) -> ModelSizes:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)
-    return ModelSizes.of(config, tensor_shapes(folder, legacy_weights=settings.legacy_weights))
+    return ModelSizes.of(config, tensor_shapes(folder))
 
 
 @contextmanager

@@ -9,13 +9,12 @@ from unittest import mock
 
 import numpy as np
 import polars as pl
-from safetensors.numpy import save_file
 
 from logitbank.store import Bank, CheckpointId, DepositSpec, Keep, Layout, Query, QuerySet
 from logitbank.store.deposits.reduce import BlockReducer
 from tests.data import make_format_1, make_format_1_hidden
 from tests.support import evaluation_banks, small_banks, stereoset_cases, unqover_cases
-from tests.support.checkpoints import write_tokenizer
+from tests.support.checkpoints import make_series
 from tests.support.fluctuation_cases import two_runs
 from tests.support.made_once import made_once
 from tests.support.paths import ROOT
@@ -186,21 +185,7 @@ def damaged(folder: Path) -> None:
 
 def checkpoints(folder: Path) -> None:
     """Folders of checkpoints as they are saved, and prompts, of which some are written badly."""
-    config = {
-        "architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "vocab_size": 640,
-        "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
-        "intermediate_size": 16, "max_position_embeddings": 64, "dtype": "float32",
-    }  # fmt: skip
-    write_tokenizer(folder / "series" / "step0")
-    for step in (0, 1000, 2000):
-        at = folder / "series" / f"step{step}"
-        if step:
-            shutil.copytree(
-                folder / "series" / "step0", at, ignore=lambda *_: ["model.safetensors"]
-            )
-        (at / "config.json").write_text(json.dumps(config))
-        weight = np.full((640, 8), step, np.float32)
-        save_file({"gpt_neox.embed_in.weight": weight}, at / "model.safetensors")
+    make_series(folder / "series", steps=(0, 1000, 2000))
     write_prompts(folder / "jobs.jsonl", (" male", " female"))
     write_prompts(folder / "glued.jsonl", ("male", "female"))
 

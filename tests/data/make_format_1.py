@@ -1,15 +1,13 @@
-"""Makes `bank-format-1-KIND`, banks of format 1 that every later version must read; their values.
+"""Makes `format-1/scores`, a bank of format 1 that every later version must read, and its values.
 
-It was run once for each kind, when that was new: `python -m tests.data.make_format_1 KIND`, for
-`zstd`, then `blosc`, then `contexts`, whose first query set is a tree. The banks are not made
-again: where one can no longer be read, the reader is wrong and not the bank. `format-1.json`, of
-the first two, and `format-1-contexts.json` have the logits of every query and what a scan must
-give, worked out here in plain Python.
+`python -m tests.data.make_format_1` made it once. It is not made again: where it can no longer be
+read, the reader is wrong and not the bank. `format-1/scores.json` has the logits of every query and
+what a scan must give, worked out here in plain Python. The levels are full, topk and options;
+`make_format_1_states` makes the level hidden.
 """
 
 import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ from logitbank.store import (
     verify,
 )
 from logitbank.store.deposits.reduce import BlockReducer
-from logitbank.store.format.schema import PROMPTS_SCHEMA, Codec, Dtype
+from logitbank.store.format.schema import PROMPTS_SCHEMA, Dtype
 
 HERE = Path(__file__).parent
 VOCAB, ENTRIES, BLOCK_ROWS = 12, 10, 2
@@ -95,11 +93,9 @@ def expected(row: list[float], token: int) -> dict[str, Any]:
     }
 
 
-def deposit(
-    bank: Bank, query_set: QuerySet, which: int, *, vocab: int, codec: Codec
-) -> list[list[float]]:
+def deposit(bank: Bank, query_set: QuerySet, which: int, *, vocab: int) -> list[list[float]]:
     name, checkpoint, keep, dtype, blocks = DEPOSITS[which]
-    layout = Layout(len(query_set), vocab, dtype, Keep.parse(keep), BLOCK_ROWS, codec)
+    layout = Layout(len(query_set), vocab, dtype, Keep.parse(keep), BLOCK_ROWS)
     made = {"weights": f"{which:02x}" * 32, "tokenizer": query_set.tokenizer, "engine": "arrays",
             "source": {"repo": checkpoint.model, "revision": "main"}}  # fmt: skip
     values = logits(name, len(query_set), vocab)
@@ -117,11 +113,11 @@ def deposit(
     return values
 
 
-def main(kind: str) -> None:
-    words = CONTEXTS if kind == "contexts" else WORDS
-    codec: Codec = "zstd" if kind == "zstd" else "blosc"
+def main(
+    folder: Path = HERE / "format-1", bank_name: str = "scores", words: QuerySet = WORDS
+) -> None:
     bank = Bank.create(
-        HERE / f"bank-format-1-{kind}",
+        folder / bank_name,
         title="Format 1 <1>",
         licence="CC0-1.0",
         citation="Nobody, 2026",
@@ -133,9 +129,9 @@ def main(kind: str) -> None:
         bank.add_prompts(name, prompts(query_set, tokens, order=order))
     found = []
     for which, (name, checkpoint, *_) in enumerate(DEPOSITS):
-        values = {words.name: deposit(bank, words, which, vocab=VOCAB, codec=codec)}
+        values = {words.name: deposit(bank, words, which, vocab=VOCAB)}
         if which in (0, 3):
-            values[SENTENCES.name] = deposit(bank, SENTENCES, which, vocab=2, codec=codec)
+            values[SENTENCES.name] = deposit(bank, SENTENCES, which, vocab=2)
         found.append({"name": name, "model": checkpoint.model, "run": checkpoint.run,
                       "run_seed": checkpoint.run_seed, "step": checkpoint.step,
                       "logits": values})  # fmt: skip
@@ -144,8 +140,9 @@ def main(kind: str) -> None:
         if one.layout.keep.level == "full" and (options := bank.missing_options(one)):
             rescore(one, options)
     assert verify(bank) == ()
-    values_file = HERE / ("format-1-contexts.json" if kind == "contexts" else "format-1.json")
-    values_file.write_text(json.dumps({"deposits": found, "scans": scans(found, tables)}, indent=0))
+    (folder / f"{bank_name}.json").write_text(
+        json.dumps({"deposits": found, "scans": scans(found, tables)}, indent=0)
+    )
 
 
 def scans(found: list[dict[str, Any]], tables: dict[str, Any]) -> list[dict[str, Any]]:
@@ -168,4 +165,4 @@ def scans(found: list[dict[str, Any]], tables: dict[str, Any]) -> list[dict[str,
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

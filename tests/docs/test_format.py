@@ -117,7 +117,7 @@ def test_every_path_is_in_the_document_and_every_documented_path_exists(bank: Ba
     for path in table("2. Folders and files"):
         pieces = re.split(r"(<[^>]+>)", path)
         patterns[path] = re.compile("".join(PARTS.get(p) or re.escape(p) for p in pieces))
-    found = files(bank) + files(Bank.open(ROOT / "tests/data/bank-format-1-hidden"))
+    found = files(bank) + files(Bank.open(ROOT / "tests/data/format-1/states"))
     matches = {file: [p for p, r in patterns.items() if r.fullmatch(file)] for file in found}
     assert {file: m for file, m in matches.items() if len(m) != 1} == {}
     # The index is made where a bank is published; test_index_is_as_documented.

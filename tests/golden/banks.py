@@ -12,7 +12,7 @@ import polars as pl
 
 from logitbank.store import Bank, CheckpointId, DepositSpec, Keep, Layout, Query, QuerySet
 from logitbank.store.deposits.reduce import BlockReducer
-from tests.data import make_format_1, make_format_1_hidden
+from tests.data import make_format_1, make_format_1_states
 from tests.support import evaluation_banks, small_banks, stereoset_cases, unqover_cases
 from tests.support.checkpoints import make_series
 from tests.support.fluctuation_cases import two_runs
@@ -150,13 +150,9 @@ def debias(folder: Path) -> None:
 
 def levels(folder: Path) -> None:
     """Rows, the highest entries and options alone; states with their heads, and blocks missing."""
-    for module, name, arguments in (
-        (make_format_1, "contexts", ("contexts",)),
-        (make_format_1_hidden, "hidden", ()),
-    ):
-        with mock.patch.object(module, "HERE", folder):
-            module.main(*arguments)
-        (folder / f"bank-format-1-{name}").rename(folder / f"{name}.zarr")
+    make_format_1.main(folder, "contexts.zarr", make_format_1.CONTEXTS)
+    make_format_1_states.main(folder)
+    (folder / "states").rename(folder / "hidden.zarr")
 
 
 def two_banks(folder: Path) -> None:

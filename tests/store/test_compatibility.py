@@ -1,4 +1,4 @@
-"""A bank that an earlier version made: read, verified, and completed on a copy."""
+"""The frozen bank of format 1: read, verified, and completed on a copy."""
 
 import json
 import math
@@ -15,22 +15,17 @@ from logitbank.store import Bank, Deposit, verify
 from logitbank.store.deposits.reduce import BlockReducer
 from tests.support.paths import ROOT
 
-DATA = ROOT / "tests" / "data"
-VALUES_OF = {
-    "bank-format-1-zstd": "format-1.json",
-    "bank-format-1-blosc": "format-1.json",
-    "bank-format-1-contexts": "format-1-contexts.json",
-}
+DATA = ROOT / "tests" / "data" / "format-1"
 COUNTS = ("token", "rank", "ties", "padding_above", "padding_ties")
 
 
-@pytest.fixture(params=VALUES_OF)
-def bank(tmp_path: Path, request: pytest.FixtureRequest) -> Bank:
-    return logitbank.open(str(shutil.copytree(DATA / request.param, tmp_path / request.param)))
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    return logitbank.open(str(shutil.copytree(DATA / "scores", tmp_path / "b")))
 
 
-def values_of(bank: Bank) -> Any:
-    return json.loads((DATA / VALUES_OF[bank.path.name]).read_text())
+def values_of() -> Any:
+    return json.loads((DATA / "scores.json").read_text())
 
 
 def deposits(bank: Bank) -> dict[tuple[str, str], tuple[Deposit, list[list[float]]]]:
@@ -38,7 +33,7 @@ def deposits(bank: Bank) -> dict[tuple[str, str], tuple[Deposit, list[list[float
     there = {(d.checkpoint.model, d.checkpoint.step, d.query_set): d for d in bank.deposits()}
     return {
         (made["name"], query_set): (there.pop((made["model"], made["step"], query_set)), logits)
-        for made in values_of(bank)["deposits"]
+        for made in values_of()["deposits"]
         for query_set, logits in made["logits"].items()
     } | {("more than there were", name): (d, []) for (_, _, name), d in there.items()}
 
@@ -49,8 +44,7 @@ def test_it_holds_what_it_held(bank: Bank) -> None:
     ]  # fmt: skip
     assert sorted(bank.prompt_sets) == ["sätze/next", "wörter"]
     heads = {q.head for query_set in bank.query_sets().values() for q in query_set.queries}
-    masks = set() if bank.path.name.endswith("contexts") else {"mask"}
-    assert heads == {"next_token", "next_sentence"} | masks
+    assert heads == {"next_token", "next_sentence", "mask"}
     rows = bank.info().select("model", "run", "step", "keep", "dtype", "sealed", "committed")
     assert sorted(rows.rows(), key=str) == sorted(
         [
@@ -68,14 +62,14 @@ def test_it_holds_what_it_held(bank: Bank) -> None:
 
 @pytest.mark.parametrize("prompts", ["wörter", "sätze/next"])
 def test_a_scan_gives_the_values_beside_it(bank: Bank, prompts: str) -> None:
-    names = {(m["model"], m["step"]): m["name"] for m in values_of(bank)["deposits"]}
+    names = {(m["model"], m["step"]): m["name"] for m in values_of()["deposits"]}
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in bank.scan(prompts).collect().iter_rows(named=True):
         name = names[row["model"], row["step"]]
         found[name, row["prompt_id"], row["order_seed"], row["option"]] = row
     keys = ("deposit", "prompt_id", "order_seed", "option")
     expected = {
-        tuple(r[k] for k in keys): r for r in values_of(bank)["scans"] if r["prompts"] == prompts
+        tuple(r[k] for k in keys): r for r in values_of()["scans"] if r["prompts"] == prompts
     }
     assert set(found) == set(expected)
     for key, row in expected.items():
@@ -125,9 +119,8 @@ def test_its_unfinished_deposit_is_completed(bank: Bank) -> None:
     assert step.group_by("prompt_id").len()["len"].to_list() == [4] * 5
 
 
-@pytest.mark.parametrize("name", VALUES_OF)
-def test_the_fixture_is_small_and_has_every_kind_of_object(name: str) -> None:
-    files = [p for p in (DATA / name).rglob("*") if p.is_file()]
+def test_the_fixture_is_small_and_has_every_kind_of_object() -> None:
+    files = [p for p in (DATA / "scores").rglob("*") if p.is_file()]
     assert sum(p.stat().st_size for p in files) < 100_000
     names = {(p.parent.name, p.name) for p in files}
     assert ("commits", "seal.json") in names

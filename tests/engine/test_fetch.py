@@ -217,21 +217,6 @@ def test_leaving_stops_downloads(hub: Hub, server: HubServer) -> None:
 # A budget.
 
 
-def test_a_budget_is_never_exceeded_and_everything_is_fetched(hub: Hub) -> None:
-    most = 0
-    with prefetcher(hub, budget=250_000, ahead=3, parallel=3) as fetching:
-        fetching.plan(range(6))
-        for index in range(6):
-            folder = fetching.folder(index)
-            assert (folder / "model.safetensors").read_bytes()[0] == index
-            most = max(most, *(len(budgeted(hub)) for _ in range(5)))
-            fetching.done(index)
-            assert not folder.exists()
-    assert most == 2
-    assert list((hub.cache_dir / "logitbank").iterdir()) == []
-    assert cached(hub) == set()
-
-
 def test_the_next_one_downloads_as_soon_as_there_is_room(hub: Hub) -> None:
     with prefetcher(hub, budget=2 * CHECKPOINT_BYTES) as fetching:
         fetching.plan(range(6))

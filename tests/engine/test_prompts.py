@@ -208,12 +208,6 @@ def test_prompts_without_a_choice_are_told(
     assert all(line.startswith(start) for line, start in zip(told, expected, strict=True))
 
 
-def test_the_only_option_is_no_answer_among_others() -> None:
-    [(level, prompt, message)] = findings(one("The nurse", Option("he", " he"), answer="he"))
-    assert (level, prompt) == ("warning", "p1")
-    assert message == 'it has one option, " he", and nothing to compare it with'
-
-
 def test_a_trailing_space_is_told() -> None:
     [(level, prompt, message)] = findings(one("The nurse ", Option("he", "he")))
     assert (level, prompt) == ("warning", "p1")

@@ -212,6 +212,7 @@ def test_bad_checkpoints_are_listed_and_the_others_run(tmp_path: Path) -> None:
     assert [c.step for c in summary.done] == [0, 3]
     poisoned, empty = (f.message for f in summary.failed)
     assert poisoned.startswith("tiny step 1: prompt 'p")
+    assert "of 'mine': " in poisoned
     assert "of 640 logits are not finite" in poisoned
     assert "step2 holds no weights" in empty
     assert not marker.exists(), "code that ships with a model does not run"

@@ -3,18 +3,26 @@
 import json
 import shutil
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from logitbank.engine.backends.hf import backend as hf
 from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.errors import WeightsError
 from logitbank.store.format.schema import Query
-from tests.support.checkpoints import MASKED_ARCHITECTURES, Architecture, make_series
+from tests.support.checkpoints import (
+    MASK_ID,
+    MASKED_ARCHITECTURES,
+    VOCAB,
+    Architecture,
+    make_series,
+)
 from tests.support.packed_driver import scored
 
 SETTINGS = EngineSettings("transformers", max_length=16)
@@ -104,3 +112,79 @@ def test_what_is_left_of_a_swap_that_failed_is_not_scored(tmp_path: Path, read: 
     weights, expected = alone(third)
     assert backend.load(third, checkpoint="third").weights == weights
     np.testing.assert_array_equal(rows(backend), expected)
+
+
+# Files that hold buffers: those that logits come of are proved as weights are
+
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 128,
+    "max_position_embeddings": 128,
+}
+BETA = "model.layers.1.mlp.act_fn.beta"
+
+
+def made(folder: Path, kind: str, *, seed: int = 0, **config: Any) -> Path:
+    torch.manual_seed(seed)
+    classes: Any = AutoModelForMaskedLM if kind == "esm" else AutoModelForCausalLM
+    classes.from_config(AutoConfig.for_model(kind, **SIZES, **config)).save_pretrained(folder)
+    return folder
+
+
+def apertus(folder: Path, *, seed: int, beta: float) -> Path:
+    """Its activation keeps two constants as buffers, and files hold them."""
+    ropes = {"rope_type": "default", "rope_theta": 1e4}
+    made(folder, "apertus", seed=seed, num_key_value_heads=1, rope_parameters=ropes)
+    path = folder / "model.safetensors"
+    tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
+    tensors[BETA] = torch.full_like(tensors[BETA], beta)
+    save_file(tensors, path, metadata={"format": "pt"})
+    return folder
+
+
+def row(backend: TransformersBackend, query: Query) -> torch.Tensor:
+    return torch.from_numpy(scored(backend, [query])[0][0])
+
+
+def plain(classes: Any, folder: Path, query: Query) -> torch.Tensor:
+    with torch.inference_mode():
+        logits: torch.Tensor = classes.from_pretrained(folder)(torch.tensor([query.ids])).logits
+    return logits[0, query.position]
+
+
+def test_a_buffer_that_a_file_holds_is_swapped_and_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query((7, 8, 9), 2)
+    first = apertus(tmp_path / "step1", seed=1, beta=0.5)
+    second = apertus(tmp_path / "step2", seed=1, beta=0.9)
+    backend = TransformersBackend(first, EngineSettings("transformers", max_length=16))
+    rows = []
+    for folder in (first, second, first):
+        backend.load(folder, checkpoint=folder.name)
+        rows.append(row(backend, query))
+        expected = plain(AutoModelForCausalLM, folder, query)
+        torch.testing.assert_close(rows[-1], expected, rtol=0, atol=1e-5)
+    assert (rows[0] - rows[1]).abs().max() > 1e-3, "the buffer alone differs"
+
+    def parameters_alone(source: torch.nn.Module, target: torch.nn.Module) -> None:
+        for name, parameter in target.named_parameters():
+            parameter.data.copy_(source.get_parameter(name))
+
+    monkeypatch.setattr("logitbank.engine.backends.hf.backend.copy_weights", parameters_alone)
+    with pytest.raises(WeightsError, match=r"^step2: .* are not those of the file .*bring logits"):
+        backend.load(second, checkpoint="step2")
+
+
+def test_rotary_frequencies_of_esm_are_left_to_the_model(tmp_path: Path) -> None:
+    ids = {"pad_token_id": 1, "mask_token_id": MASK_ID}
+    folder = made(tmp_path / "step1", "esm", position_embedding_type="rotary", **ids)
+    query = Query((7, 8, MASK_ID, 9), 2, head="mask")
+    settings = EngineSettings("transformers", task="masked", max_length=16)
+    backend = TransformersBackend(folder, settings)
+    backend.load(folder, checkpoint="esm")
+    expected = plain(AutoModelForMaskedLM, folder, query)
+    torch.testing.assert_close(row(backend, query), expected, rtol=0, atol=1e-5)

@@ -42,24 +42,10 @@ def read(line: str) -> Sentence:
             "her",
         ),
         (
-            "4 The clerk asked the [ chief] and believed [him].",
-            "The clerk asked the chief and believed him.",
-            "chief",
-            "clerk",
-            "him",
-        ),
-        (
             "79 The construction worker met [the counselor] and asked [her] for [her] advice.",
             "The construction worker met the counselor and asked her for her advice.",
             "counselor",
             "construction worker",
-            "her",
-        ),
-        (
-            "24 The CEO ignored [the nurse] 's suggestions and asked [her] to leave.",
-            "The CEO ignored the nurse 's suggestions and asked her to leave.",
-            "nurse",
-            "CEO",
             "her",
         ),
         (

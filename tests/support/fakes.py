@@ -20,7 +20,7 @@ from logitbank.engine.workers.events import Event, Summary
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.serve import failure
 from logitbank.engine.workers.worker import Worker
-from logitbank.errors import LogitbankError, WeightsError
+from logitbank.errors import LogitbankError
 from logitbank.store.format.schema import Json, Query
 from tests.support.checkpoints import VOCAB, write_tokenizer
 
@@ -28,11 +28,7 @@ TEXTS = (" the nurse said", " the doctor said he", " the clerk was busy")
 
 
 class FakeBackend:
-    """Logits made from the checkpoint's folder name and the query's ids, and a count of work.
-
-    A folder name with `nan` gives a logit that is not finite for queries that end in an even id;
-    one with `broken` fails to load.
-    """
+    """Logits made from the checkpoint's folder name and the query's ids, and a count of work."""
 
     name: EngineName = "transformers"
 
@@ -43,8 +39,6 @@ class FakeBackend:
         self._folder = ""
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
-        if "broken" in folder.name:
-            raise WeightsError(f"{checkpoint}: {folder.name} is broken")
         self._folder = folder.name
         self.loads.append(folder.name)
         return Loaded("weights of " + folder.name, self.vocab, 0.0)
@@ -58,10 +52,7 @@ class FakeBackend:
     def logits(self, query: Query) -> np.ndarray:
         own = query.ids[: query.position + 1] if query.head == "next_token" else query.ids
         seed = [*self._folder.encode(), *own]
-        row = np.random.default_rng(seed).standard_normal(self.vocab).astype(np.float32)
-        if "nan" in self._folder and own[-1] % 2 == 0:
-            row[3] = np.nan
-        return row
+        return np.random.default_rng(seed).standard_normal(self.vocab).astype(np.float32)
 
     def describe(self) -> dict[str, Json]:
         return {"engine": "fake"}

@@ -4,44 +4,88 @@ import base64
 import json
 import re
 from collections.abc import Iterator
+from hashlib import sha256
+from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Locator
 
 from logitbank import describe
+from logitbank.analysis.drawing.paper import COLOURS, INK, MUTED, PALETTE, WRITTEN
+from logitbank.analysis.families.stereotype.sheets import SHADES
+from logitbank.analysis.report.first import First, first_of
 from logitbank.analysis.report.origin import Origin
 from logitbank.analysis.report.page import CELLS, ROWS, rows_that_fit, table_data, write_page
+from logitbank.analysis.report.part import Part
 from logitbank.analysis.report.prompts import prompt_data
 from logitbank.analysis.report.report import report
+from logitbank.analysis.results.message import Message
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from tests.support.browser import Opened
-from tests.support.evaluation_banks import whole_bank
+from tests.support.evaluation_banks import add_lambada, add_winobias, whole_bank
 from tests.support.small_banks import QUERY_SET, TOKENIZER, logits, new_bank, prompt_table, spec
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$$x$$ \u2028 {{7*7}} ${1}"
 
 
-@pytest.fixture(scope="module")
-def page_of_a_whole_bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("report")
-    return report(whole_bank(folder / "b.zarr"), folder / "b.html", bootstrap=50)
+TOOLTIPS = """() => {
+  const found = [];
+  const walk = (root) => root.querySelectorAll("*").forEach((element) => {
+    if (element.classList.contains("bk-Tooltip") && element.getBoundingClientRect().height > 0)
+      found.push([element.shadowRoot.textContent,
+        element.shadowRoot.querySelectorAll("a, b, img, script").length]);
+    if (element.shadowRoot) walk(element.shadowRoot);
+  });
+  walk(document);
+  return found;
+}"""
+
+
+PLACE = """plot => {
+  const view = Object.values(Bokeh.index.roots ?? Bokeh.index).find((one) => plot.contains(one.el));
+  const figure = view.child_views && view.child_views.length ? view.child_views[0] : view;
+  const line = figure.model.renderers.find((one) => one.tags.includes("hover"));
+  const { x, value } = line.data_source.data;
+  const frame = figure.frame;
+  const sx = frame.x_scale.compute(x[1]);
+  const sy = frame.y_scale.compute(value[1]);
+  const box = figure.el.getBoundingClientRect();
+  return [box.left + sx, box.top + sy];
+}"""
+
+
+STEPS = range(14)
 
 
 @pytest.fixture(scope="module")
-def page_of_two_analyses(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fairness and LAMBADA. The plots of a page of everything take 5 s of processor."""
-    folder = tmp_path_factory.mktemp("report")
-    bank = whole_bank(folder / "b.zarr")
-    return report(bank, folder / "b.html", prompts=["winobias", "lambada"], bootstrap=50)
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a gap that changes its level at step 7, and of LAMBADA."""
+    folder = tmp_path_factory.mktemp("page")
+    bank = Bank.create(folder / "b.zarr")
+    add_winobias(bank, steps=STEPS, skew_from=7)
+    add_lambada(bank, {step: 2 * step for step in STEPS})
+    describe(bank.path, title="a title", licence="CC0", citation="Doe (2026)")
+    sets = ["winobias", "lambada"]
+    return report(bank.path, folder / "b.html", prompts=sets, bootstrap=50)
 
 
 @pytest.fixture(scope="module")
-def drawn(chromium: Browser, page_of_two_analyses: Path) -> Iterator[Opened]:
+def strange(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of every analysis, of a bank whose model and title are no good."""
+    folder = tmp_path_factory.mktemp("strange")
+    bank = whole_bank(folder / "b.zarr", model=HOSTILE)
+    describe(bank, title=HOSTILE, licence=HOSTILE)
+    return report(bank, folder / "b.html", bootstrap=20)
+
+
+@pytest.fixture(scope="module")
+def drawn(chromium: Browser, page: Path) -> Iterator[Opened]:
     """The page in a tab that tests share, with all its plots."""
-    tab = Opened(chromium, page_of_two_analyses)
+    tab = Opened(chromium, page)
     tab.draw()
     yield tab
     tab.close()
@@ -63,9 +107,188 @@ def step_of(opened: Opened, section: str) -> str:
     return opened.page.locator(f"#{section} .controls output").inner_text()
 
 
+# What is seen before anything is scrolled, opened or chosen, and where links lead.
+
+
+def part(name: str, *, figures: str = "", change_point: bool | None = None) -> Part:
+    """A part with figures of these kinds; `change_point` None says nothing."""
+    message = change_point if change_point is None else Message(
+        sentence=name, figure="gap", numbers=(), series=("m", "main"), change_point=change_point
+    )  # fmt: skip
+    found: dict[str, object] = dict.fromkeys(figures.split())
+    return Part(id=name, title=name, figures=found, message=message)  # type: ignore[arg-type]
+
+
+def test_the_message_is_the_first_that_is_a_change_point() -> None:
+    both = [
+        part("a", figures="x gap", change_point=False),
+        part("b", figures="gap", change_point=True),
+    ]
+    assert first_of(both) == First("b", "gap", both[1].message)
+    assert first_of(both[:1]) == First("a", "gap", both[0].message)
+    assert first_of([part("a", change_point=True), part("b", figures="x y")]) == First("b", "x")
+    assert first_of([part("a")]) is None
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("size", [(1280, 900), (400, 800)])
+def test_sentence_figure_and_numbers_are_on_the_first_screen(
+    chromium: Browser, page: Path, size: tuple[int, int]
+) -> None:
+    width, height = size
+    scheme = "light" if width > 1000 else "dark"
+    opened = Opened(
+        chromium, page, viewport={"width": width, "height": height}, color_scheme=scheme
+    )
+    opened.page.wait_for_selector("#message .plot[data-drawn]")
+    sentence = opened.page.locator(".message")
+    assert re.match(r"Change point at step \d+.* rises from ", sentence.inner_text())
+    plot = opened.page.locator("figure .plot").first.bounding_box()
+    assert plot is not None
+    assert plot["y"] + plot["height"] < height
+    numbers = opened.page.locator(".numbers b").all_inner_texts()
+    assert len(numbers) == 4
+    assert re.fullmatch(r"[+−]0\.\d{3}", numbers[0])
+    if width > 1000:
+        box = opened.page.locator(".numbers").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < height
+    assert opened.page.locator("details.more[open]").count() == 0
+    assert opened.findings() == []
+    assert opened.complaints == []
+    opened.close()
+
+
+def test_previews_of_links_have_title_and_message_and_the_box_says_how_to_cite(page: Path) -> None:
+    text = page.read_text()
+    (sentence,) = re.findall(r'<p class="message">(.*)</p>', text)
+    assert f'<meta name="description" content="{sentence}">' in text
+    assert f'<meta property="og:description" content="{sentence}">' in text
+    assert '<meta property="og:title" content="a title">' in text
+    (box,) = re.findall(r'<div id="cite".*?</dl>', text, re.DOTALL)
+    told = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)\s*</dd>", box))
+    assert (told["licence"], told["citation"]) == ("CC0", "Doe (2026)")
+    assert told["open it in Python"] == "<code>logitbank.open(&#34;b.zarr&#34;)</code>"
+    commits = sorted((page.parent / "b.zarr").rglob("commits/*.json"))
+    lines = [
+        f"{sha256(file.read_bytes()).hexdigest()}  {file.relative_to(page.parent / 'b.zarr')}\n"
+        for file in commits
+    ]
+    assert len(lines) == 28
+    assert told["SHA-256 of its commits"] == sha256("".join(lines).encode()).hexdigest()
+
+
+@pytest.mark.whole
+def test_headings_go_down_one_level_at_a_time_and_everything_has_a_name(
+    chromium: Browser, page: Path
+) -> None:
+    opened = Opened(chromium, page)
+    opened.draw()
+    levels = opened.page.evaluate(
+        "[...document.querySelectorAll('h1, h2, h3')].map(h => Number(h.tagName[1]))"
+    )
+    assert levels[:2] == [1, 2]  # the figure of the message is right under the title
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    ids = opened.page.evaluate("[...document.querySelectorAll('[id]')].map(one => one.id)")
+    assert len(ids) == len(set(ids))
+    for role in ("slider", "combobox", "checkbox", "searchbox", "button", "link"):
+        for one in opened.page.get_by_role(role).all():
+            named = one.evaluate("e => e.ariaLabel || e.labels?.[0]?.innerText || e.innerText")
+            assert named.strip(), one
+    opened.close()
+
+
+@pytest.mark.whole
+def test_a_link_leads_to_a_checkpoint_a_folded_figure_or_a_prompt(
+    chromium: Browser, page: Path
+) -> None:
+    opened = Opened(chromium, page)
+    opened.page.goto(page.as_uri() + "#message?step=8")
+    opened.page.reload()
+    opened.page.wait_for_selector("#message .plot[data-drawn]")
+    assert opened.page.locator("#message output").inner_text() == "step 8"
+    folded = opened.page.locator("#fairness details.more figure").first
+    name = folded.get_attribute("id")
+    assert not folded.is_visible()
+    opened.page.evaluate(f"location.hash = '{name}'")
+    opened.page.wait_for_selector(f"#{name} .plot[data-drawn]")
+    assert folded.is_visible()
+    button = opened.page.locator("#prompt-view ol button").nth(2)
+    button.click()
+    chosen, link = button.inner_text(), opened.page.url
+    assert "#prompts?set=" in link
+    opened.close()
+    again = Opened(chromium, page)
+    again.page.goto(link)
+    again.page.reload()
+    again.page.wait_for_selector("#prompt-view h3")
+    assert again.page.locator("#prompt-view h3").inner_text() == chosen
+    assert again.complaints == []
+    again.close()
+
+
+@pytest.mark.whole
+def test_a_print_waits_until_all_is_drawn_and_folds_again(chromium: Browser, page: Path) -> None:
+    opened = Opened(chromium, page)
+    opened.page.evaluate(
+        "() => { window.print = () => { window.printed = {"
+        " undrawn: [...document.querySelectorAll('.plot:not([data-drawn])')].length,"
+        " plots: document.querySelectorAll('.plot').length };"
+        " dispatchEvent(new Event('afterprint')); }; }"
+    )
+    opened.page.keyboard.press("Control+p")
+    opened.page.wait_for_function("() => window.printed")
+    printed = opened.page.evaluate("window.printed")
+    assert printed["undrawn"] == 0
+    assert printed["plots"] >= 8
+    assert opened.page.locator("details.more[open]").count() == 0
+    assert opened.complaints == []
+    opened.close()
+
+
+@pytest.mark.whole
+def test_findings_are_found(chromium: Browser, page: Path) -> None:
+    opened = Opened(chromium, page)
+    opened.page.evaluate("document.body.innerHTML = '<main><h1>a</h1><img></main>'")
+    assert opened.findings() == ["image-alt: <img>"]
+    opened.close()
+
+
+def luminance(colour: str) -> float:
+    """Of WCAG 2.2, from `#rrggbb` or `rgb(r, g, b)`."""
+    if colour.startswith("#"):
+        parts = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
+    else:
+        parts = [int(part) for part in re.findall(r"\d+", colour)[:3]]
+    linear = [
+        part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4
+        for part in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_curves_have_a_contrast_of_at_least_three_and_their_texts_of_four_and_a_half(
+    theme: str,
+) -> None:
+    assets = files("logitbank.analysis.report") / "assets"
+    script = (assets / "figures.js").read_text()
+    instead = dict(re.findall(r'"(#\w{6})": "(#\w{6})"', script)) if theme == "dark" else {}
+    cards = re.findall(r"--card: (#\w+)", (assets / "page.css").read_text())
+    card = {"light": cards[0], "dark": cards[1]}[theme]
+    assert card == {"light": "#f6f7f9", "dark": "#1d2126"}[theme]
+    least = dict.fromkeys((*PALETTE, *COLOURS, *SHADES, MUTED, INK), 3.0)
+    for colour, contrast in (least | dict.fromkeys(WRITTEN, 4.5)).items():
+        dark, light = sorted([luminance(card), luminance(instead.get(colour, colour))])
+        assert (light + 0.05) / (dark + 0.05) >= contrast, colour
+
+
+# What can be worked.
+
+
 def test_the_slider_moves_every_figure_of_its_analysis_to_a_checkpoint(opened: Opened) -> None:
     section = opened.page.locator("#fairness")
-    assert step_of(opened, "fairness") == "step 128"
+    assert step_of(opened, "fairness") == "step 13"
     readouts = section.locator(".readout")
     before = readouts.all_inner_texts()
     slider = section.locator("input[type=range]")
@@ -77,7 +300,7 @@ def test_the_slider_moves_every_figure_of_its_analysis_to_a_checkpoint(opened: O
     assert all("step 0" in text for text in after if text)
     assert sum(a != b for a, b in zip(before, after, strict=True)) >= 4
     opened.page.keyboard.press("ArrowRight")
-    assert step_of(opened, "fairness") == "step 8"
+    assert step_of(opened, "fairness") == "step 1"
 
 
 def test_the_readout_is_the_value_of_the_table(opened: Opened, tmp_path: Path) -> None:
@@ -87,7 +310,7 @@ def test_the_readout_is_the_value_of_the_table(opened: Opened, tmp_path: Path) -
     figure.locator("summary").click()
     figure.locator("tbody tr").first.wait_for()  # rows are made when a table is opened
     rows = figure.locator("tbody tr").all_inner_texts()
-    last = [row.split("\t") for row in rows if row.split("\t")[2] == "128"]
+    last = [row.split("\t") for row in rows if row.split("\t")[2] == "13"]
     heads = figure.locator("th").all_inner_texts()
     gold, value = heads.index("gold"), heads.index("value")
     shown = {row[gold]: float(row[value]) for row in last if row[gold] in found}
@@ -106,13 +329,13 @@ def test_a_switch_hides_an_option_and_shows_it_again(opened: Opened) -> None:
     assert "female" in readout.inner_text()
 
 
-def test_the_step_axis_can_be_linear(opened: Opened) -> None:
+def test_the_step_axis_can_be_logarithmic(opened: Opened) -> None:
     section = opened.page.locator("#fairness")
     shot = section.locator(".plot").first.screenshot()
-    section.get_by_label("Step axis").select_option("linear")
+    section.get_by_label("Step axis").select_option("log")
     opened.page.wait_for_timeout(200)
     assert section.locator(".plot").first.screenshot() != shot
-    section.get_by_label("Step axis").select_option("log")
+    section.get_by_label("Step axis").select_option("linear")
 
 
 def test_tables_sort_by_keyboard_numbers_as_numbers_and_say_how(opened: Opened) -> None:
@@ -143,7 +366,7 @@ def test_a_table_is_saved_as_csv_with_all_its_rows(opened: Opened, tmp_path: Pat
     download.value.save_as(path)
     assert download.value.suggested_filename == "jsd_parts.csv"
     saved = pl.read_csv(path)
-    assert len(saved) == 6 * 9
+    assert len(saved) == 14 * 9
     assert {"gold", "option", "scaled"} <= set(saved.columns)
 
 
@@ -159,7 +382,7 @@ def test_prompts_are_listed_shown_and_found(opened: Opened) -> None:
     view.get_by_label("Prompts", exact=True).select_option("differ")
     assert view.get_by_label("From", exact=True).is_visible()
     forth = view.locator("ol .note").first.inner_text()
-    view.get_by_label("From", exact=True).select_option(label="step 128")
+    view.get_by_label("From", exact=True).select_option(label="step 13")
     view.get_by_label("To", exact=True).select_option(label="step 0")
     back = view.locator("ol .note").first.inner_text()
     option, before, after = re.fullmatch(r"(.+): (\S+) → (\S+)", forth).groups()
@@ -169,10 +392,8 @@ def test_prompts_are_listed_shown_and_found(opened: Opened) -> None:
 
 
 @pytest.mark.whole
-def test_a_phone_scrolls_in_one_direction_only(
-    chromium: Browser, page_of_a_whole_bank: Path
-) -> None:
-    opened = Opened(chromium, page_of_a_whole_bank, viewport={"width": 380, "height": 700})
+def test_a_phone_scrolls_in_one_direction_only(chromium: Browser, strange: Path) -> None:
+    opened = Opened(chromium, strange, viewport={"width": 380, "height": 700})
     assert opened.draw() >= 8
     width = opened.page.evaluate("document.scrollingElement.scrollWidth")
     assert width <= 380
@@ -181,9 +402,9 @@ def test_a_phone_scrolls_in_one_direction_only(
 
 
 def test_dark_and_light_follow_the_system_until_told_otherwise(
-    chromium: Browser, page_of_two_analyses: Path
+    chromium: Browser, page: Path
 ) -> None:
-    opened = Opened(chromium, page_of_two_analyses, color_scheme="dark")
+    opened = Opened(chromium, page, color_scheme="dark")
 
     def brightness() -> int:
         colour = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -199,21 +420,10 @@ def test_dark_and_light_follow_the_system_until_told_otherwise(
 
 
 @pytest.mark.whole
-def test_on_paper_every_figure_is_there(chromium: Browser, page_of_two_analyses: Path) -> None:
-    opened = Opened(chromium, page_of_two_analyses)
-    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    undrawn = "() => [...document.querySelectorAll('figure .plot')].every(p => p.dataset.drawn)"
-    opened.page.wait_for_function(undrawn)
-    assert len(opened.page.pdf()) > 50_000
-    assert opened.complaints == []
-    opened.close()
-
-
-@pytest.mark.whole
 def test_what_nobody_scrolled_to_is_drawn_soon_without_a_complaint_or_a_request(
-    chromium: Browser, page_of_a_whole_bank: Path
+    chromium: Browser, strange: Path
 ) -> None:
-    opened = Opened(chromium, page_of_a_whole_bank)
+    opened = Opened(chromium, strange)
     seen = "[...document.querySelectorAll('.plot')].filter(plot => plot.checkVisibility())"
     opened.page.wait_for_function(f"() => {seen}.every(plot => plot.dataset.drawn)")
     assert opened.page.evaluate("scrollY") == 0
@@ -239,25 +449,40 @@ def test_figures_beyond_what_a_page_holds_are_left_out_and_said_so(
     assert text.count('data-figure="') >= 1
 
 
-def test_without_a_script_the_sentences_are_there(
-    chromium: Browser, page_of_two_analyses: Path
-) -> None:
-    opened = Opened(chromium, page_of_two_analyses, java_script_enabled=False)
+def test_without_a_script_the_sentences_are_there(chromium: Browser, page: Path) -> None:
+    opened = Opened(chromium, page, java_script_enabled=False)
     text = opened.page.locator("body").inner_text()
     assert "The gap is largest" in text
     assert "need JavaScript" in text
     opened.close()
 
 
+def told_at_a_point(opened: Opened, plot: Locator) -> list[tuple[str, int]]:
+    """Text of what is told at the second point of the first line, and markup in it."""
+    plot.scroll_into_view_if_needed()
+    x, y = plot.evaluate(PLACE)
+    opened.page.mouse.move(x - 3, y)
+    opened.page.mouse.move(x, y)
+    opened.page.wait_for_timeout(300)
+    return [(text, marked) for text, marked in opened.page.evaluate(TOOLTIPS) if text]
+
+
 @pytest.mark.whole
-def test_text_of_strangers_stays_text(chromium: Browser, tmp_path: Path) -> None:
-    bank = whole_bank(tmp_path / "b.zarr", model=HOSTILE)
-    describe(bank, title=HOSTILE, licence=HOSTILE)
-    opened = Opened(chromium, report(bank, tmp_path / "b.html", bootstrap=0))
+def test_text_of_strangers_stays_text_and_hovering_tells_values(
+    chromium: Browser, strange: Path
+) -> None:
+    opened = Opened(chromium, strange)
     opened.draw()
     assert opened.page.locator("h1").inner_text() == HOSTILE.strip()
     assert opened.page.title() == HOSTILE.strip()
     assert opened.page.locator("img").count() == 0
+    found = told_at_a_point(opened, opened.page.locator("#lambada .plot").first)
+    assert len(found) == 1
+    text, marked = found[0]
+    assert HOSTILE.split("$$")[0] in text
+    assert "step 8" in text
+    assert "Accuracy: 0.25" in text
+    assert marked == 0
     opened.page.locator("#bank summary").first.click()
     assert "alert(1)" in opened.page.locator("#bank tbody").first.inner_text()
     assert opened.page.evaluate("document.scripts.length") == 3
@@ -347,56 +572,4 @@ def test_a_page_without_an_analysis_says_so(chromium: Browser, tmp_path: Path) -
     assert "No analysis of a known kind applies" in opened.page.locator("main").inner_text()
     assert opened.page.locator("#bank tbody td").all_inner_texts() == ["a"]
     assert opened.complaints == []
-    opened.close()
-
-
-@pytest.mark.whole
-def test_the_release_is_read_out_and_long_lists_are_counted_whole(
-    chromium: Browser, tmp_path: Path
-) -> None:
-    bank = Bank.create(tmp_path / "b.zarr")
-    asked = QuerySet(TOKENIZER, tuple(Query((i, 3), 1) for i in range(30)))
-    bank.add_query_set(asked)
-    bank.add_prompts("many", prompt_table(asked))
-    for step in (0, 8, None):
-        bank.deposit(
-            logits(9 if step is None else step, queries=30),
-            checkpoint=CheckpointId("a", step=step),
-            query_set=asked.name,
-        )
-    page = report(bank, tmp_path / "b.html", bootstrap=0)
-    opened = Opened(chromium, page, viewport={"width": 320, "height": 700})
-    opened.draw()
-    values = np.exp(logits(9, queries=30).astype(np.float64))
-    yes = (values[:, 1] / (values[:, 1] + values[:, 4])).mean()
-    readouts = opened.page.locator("#options .readout").all_inner_texts()
-    told = re.fullmatch(r"At release: yes ([\d.]+) · no ([\d.]+)", readouts[0])
-    assert told is not None
-    assert [float(text) for text in told.groups()] == pytest.approx([yes, 1 - yes], abs=1e-4)
-    assert readouts[1].startswith("At release: 0.")
-    opened.page.get_by_role("searchbox").fill("even")
-    listed = opened.page.locator("#prompts .prompts")
-    assert "30 found among the 30 in this page, the first 20:" in listed.inner_text()
-    assert listed.locator("li").count() == 20
-    assert opened.page.evaluate("document.scrollingElement.scrollWidth") <= 320
-    assert opened.complaints == []
-    opened.close()
-
-
-@pytest.mark.whole
-def test_a_readout_names_what_its_panels_show(
-    chromium: Browser, page_of_two_analyses: Path
-) -> None:
-    opened = Opened(chromium, page_of_two_analyses)  # its own: warnings may come later
-    opened.draw()
-    readout = opened.page.locator("#lambada .readout").first.inner_text()
-    assert re.fullmatch(r"At step 128: Accuracy 0\.725 · Perplexity [\d.]+", readout), readout
-    section = opened.page.locator("#fairness")
-    for box in section.get_by_role("checkbox").all():
-        box.uncheck()
-    figure = section.locator("figure").filter(has_text="JSD-P per")
-    first = figure.locator(".readout").inner_text()
-    assert first == "At step 128: nothing that is shown was measured"
-    # Of a plot that shows nothing.
-    assert all("range" in text.lower() for text in opened.complaints)
     opened.close()

@@ -22,9 +22,6 @@ from tests.support.browser import Opened
 from tests.support.drawing_cases import compared
 from tests.support.fluctuation_cases import two_runs
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$$x$$ {{7*7}} ${1}"
-
-
 def part_of_page(path: Path, name: str) -> str:
     """The section of an analysis, whatever else is on the page."""
     (found,) = re.findall(rf'<section id="{name}".*?</section>', path.read_text(), re.DOTALL)
@@ -62,29 +59,6 @@ def test_the_page_of_a_study_is_a_part_of_the_page_of_its_bank(tmp_path: Path) -
     assert "<dt>licence</dt><dd>CC0</dd>" in text
     assert GENERAL[0] in text
     assert all(caution in text for caution in study.summary.cautions)
-
-
-@pytest.mark.whole
-def test_the_page_of_several_banks_names_them_and_breaks_at_nothing(
-    chromium: Browser, tmp_path: Path
-) -> None:
-    banks = [make_bank(tmp_path / "one.zarr"), make_bank(tmp_path / "two.zarr", model=HOSTILE)]
-    study = fairness(banks, out=tmp_path / "out", bootstrap=0)
-    assert study.report is not None
-    opened = Opened(
-        chromium, study.report, viewport={"width": 400, "height": 800}, color_scheme="dark"
-    )
-    assert opened.draw() == 6
-    assert opened.page.locator("h1").inner_text().startswith("Fairness during training: </script>")
-    assert opened.page.locator(".lead").inner_text() == "From the banks one, two."
-    contents = opened.page.locator("nav a").all_inner_texts()
-    assert contents == ["Fairness", "The banks", "Cautions"]
-    rows = opened.page.locator("#bank tbody tr").all_inner_texts()
-    assert [row.split("\t")[0] for row in rows] == ["one", "two"]
-    assert opened.page.locator("img").count() == 0
-    assert opened.page.evaluate("document.scrollingElement.scrollWidth") <= 400
-    assert opened.complaints == []
-    opened.close()
 
 
 @pytest.mark.whole

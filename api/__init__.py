@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.prompts.show import show as show
     from logitbank.analysis.prompts.top_tokens import PromptTokens as PromptTokens
     from logitbank.analysis.report.report import report as report
+    from logitbank.analysis.results.export import export as export
     from logitbank.analysis.results.query import query as query
     from logitbank.analysis.results.study import Study as Study
     from logitbank.cli.demo import demo as demo

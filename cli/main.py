@@ -11,6 +11,7 @@ from logitbank.cli import analyze
 from logitbank.cli.commands import banks, debias, prompts, sharing
 from logitbank.cli.commands.care import verify
 from logitbank.cli.commands.demo import demo
+from logitbank.cli.commands.export import export
 from logitbank.cli.commands.extract import extract
 from logitbank.cli.commands.fetch import fetch
 from logitbank.cli.commands.query import query
@@ -22,7 +23,7 @@ from logitbank.cli.options import new_app
 COMMANDS = {
     "Try it": (demo,),
     "Run models": (extract, fetch, suites),
-    "Analyse": (banks.info, report, show, query, banks.compare),
+    "Analyse": (banks.info, report, show, query, export, banks.compare),
     "Share": (banks.describe, sharing.push, sharing.pull),
     "Maintain": (verify, banks.merge, banks.shrink, banks.rescore),
 }

@@ -51,11 +51,18 @@ def query(
     """
     result = open_bank(bank).sql(sql, allow_files=allow_files)
     if out is not None:
-        _write(result, Path(out))
+        write(result, Path(out))
     return result
 
 
-def _write(result: pl.LazyFrame, out: Path) -> None:
+def write(result: pl.LazyFrame, out: Path) -> None:
+    """Write rows to a new file as they come; the ending says the format.
+
+    Raises
+    ------
+    UsageError
+        The file is there already, its folder is not, or its ending is unknown.
+    """
     if (sink := _SINKS.get(out.suffix.lower())) is None:
         raise UsageError(
             f"{out} ends in none of {', '.join(_SINKS)}; name the format by the ending"

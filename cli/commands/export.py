@@ -1,0 +1,33 @@
+"""The command `export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import logitbank
+from logitbank.cli.complete import bank_prompts
+from logitbank.cli.options import BankPath
+
+
+def export(
+    bank: BankPath,
+    out: Annotated[
+        Path,
+        typer.Argument(help="New file: .csv, .parquet, .jsonl or .json.", show_default=False),
+    ],
+    prompts: Annotated[
+        str | None,
+        typer.Option(
+            help="Prompt set; needed where the bank has several.", autocompletion=bank_prompts
+        ),
+    ] = None,
+    all_columns: Annotated[
+        bool, typer.Option("--all-columns", help="Write every column, one row per token.")
+    ] = False,
+) -> None:
+    """Write the scores of a prompt set as one tidy file, one row per option."""
+    from logitbank.cli.screen.tables import clean, say
+
+    written = logitbank.export(bank, out, prompts=prompts, all_columns=all_columns)
+    say(f"written to {clean(written)}")

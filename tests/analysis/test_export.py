@@ -1,0 +1,67 @@
+"""A tidy file of scores, against the logits that a bank was made of."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import logitbank
+from logitbank.errors import UsageError
+from logitbank.store import Bank, CheckpointId
+from tests.support.command import Call
+from tests.support.small_banks import QUERY_SET, logits, new_bank, prompt_table
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    made = new_bank(tmp_path / "b.zarr")
+    made.add_prompts("topics", prompt_table(topic="health"))
+    for step in (0, 8, None):
+        made.deposit(
+            logits(step or 3), checkpoint=CheckpointId("org/model", step=step),
+            query_set=QUERY_SET.name, keep="options",
+        )  # fmt: skip
+    return made
+
+
+def test_rows_are_the_scores_of_options(bank: Bank, tmp_path: Path, call: Call) -> None:
+    for name, read in (("t.csv", pl.read_csv), ("t.parquet", pl.read_parquet)):
+        code, _, error = call("export", bank.path, tmp_path / name, "--prompts", "topics")
+        assert (code, "written to" in error) == (0, True), error
+        rows = read(tmp_path / name)
+        assert rows.columns == [
+            "model", "run", "step", "prompt_id", "order_seed", "option", "is_answer", "logprob",
+            "rank", "option_probability", "topic",
+        ]  # fmt: skip
+        assert len(rows) == 3 * len(QUERY_SET) * 2
+        values = logits(8).astype(np.float64)
+        logprobs = values - np.log(np.exp(values).sum(axis=1, keepdims=True))
+        yes = rows.filter(step=8, option="yes")
+        assert yes["prompt_id"].to_list() == [f"p{row}" for row in range(len(QUERY_SET))]
+        assert yes["logprob"].to_list() == pytest.approx(logprobs[:, 1].tolist(), abs=1e-6)
+        assert yes["rank"].to_list() == (1 + (values > values[:, 1:2]).sum(axis=1)).tolist()
+        both = np.exp(logprobs[:, [1, 4]])
+        share = (both[:, 0] / both.sum(axis=1)).tolist()
+        assert yes["option_probability"].to_list() == pytest.approx(share, abs=1e-6)
+        assert rows["topic"].unique().to_list() == ["health"]
+
+
+def test_all_columns_are_those_of_a_scan(bank: Bank, tmp_path: Path) -> None:
+    written = logitbank.export(bank, tmp_path / "all.parquet", prompts="topics", all_columns=True)
+    rows, scan = pl.read_parquet(written), bank.scan("topics").collect()
+    assert rows.columns == [*scan.columns, "option_probability"]
+    key = ["step", "prompt_id", "option"]
+    assert rows.drop("option_probability").sort(key).equals(scan.sort(key))
+    sums = rows.group_by("step", "prompt_id").agg(pl.col("option_probability").sum())
+    assert sums["option_probability"].to_list() == pytest.approx([1.0] * len(sums))
+
+
+def test_a_prompt_set_must_be_named_and_a_file_be_new(bank: Bank, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="several prompt sets, parity, topics; name one with --pr"):
+        logitbank.export(bank, tmp_path / "t.csv")
+    (tmp_path / "t.csv").write_text("mine")
+    with pytest.raises(UsageError, match=r"t.csv is there already"):
+        logitbank.export(bank, tmp_path / "t.csv", prompts="topics")
+    with pytest.raises(UsageError, match=r"t.xlsx ends in none of"):
+        logitbank.export(bank, tmp_path / "t.xlsx", prompts="topics")

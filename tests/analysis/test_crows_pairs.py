@@ -10,28 +10,9 @@ from scipy.stats import binomtest
 from logitbank.analysis.families.crows_pairs.metric import crows_pairs_metric
 from logitbank.analysis.families.crows_pairs.summary import crows_pairs_summary
 from logitbank.errors import BankError, UsageError
-from tests.support.piece_cases import piece_frame
+from tests.support.piece_cases import pair_frame, piece_frame
 
 pytestmark = pytest.mark.numerical
-
-
-def pair_frame(
-    *pairs: tuple[float, float, str, str],
-    step: int | None = 0,
-    kind: str = "sentence",
-    pieces: int = 2,
-) -> pl.DataFrame:
-    """Each pair is the sums of `more` and `less`, its direction and its bias type."""
-    prompts, columns = {}, {}
-    for number, (more, less, direction, bias_type) in enumerate(pairs):
-        for side, total in (("more", more), ("less", less)):
-            name = f"{number}-{side}"
-            prompts[name] = [(total / pieces, 5, 0)] * pieces
-            columns[name] = {
-                "pair": number, "side": side, "direction": direction, "bias_type": bias_type,
-                "score_kind": kind,
-            }  # fmt: skip
-    return piece_frame(prompts, step=step, columns=columns)
 
 
 PAIRS = (

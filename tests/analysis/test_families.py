@@ -14,9 +14,9 @@ from logitbank.analysis.report.sections import planned
 from logitbank.analysis.report.words import cautions
 from logitbank.analysis.results.study import Study
 from logitbank.store import Bank
-from tests.analysis.test_fluctuation_study import make_bank as professions_bank
 from tests.support import stereoset_cases, unqover_cases
 from tests.support.evaluation_banks import whole_bank
+from tests.support.fluctuation_cases import professions_bank
 from tests.support.paths import ROOT
 from tests.support.small_banks import logits, new_bank, spec
 

@@ -11,55 +11,25 @@ from polars.testing import assert_frame_equal
 from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
 from logitbank.analysis.families.fluctuation.study import fluctuation
 from logitbank.errors import BankError, BankFormatError, LogitbankError, UsageError
-from logitbank.store import Bank, CheckpointId, Query, QuerySet
-from logitbank.store.format.schema import PROMPTS_SCHEMA
-from tests.support.fluctuation_cases import two_runs
-
-TOKENS = {"he": 1, "she": 2}
-SENTENCES = [
-    (verb, occupation)
-    for verb in ("is", "works as")
-    for occupation in ("a nurse", "a judge", "an actor", "a cook", "a [MASK]")
-]
-STEPS, VOCAB = (0, 10, 20, 30), 9
-
-
-def make_bank(path: Path, *, seeds: tuple[int, ...] = (0, 1), model: str = "toy") -> Path:
-    """Two runs of four checkpoints and a release, over four professions and the priors."""
-    queries = QuerySet("ab" * 32, tuple(Query((3, 4, i), 0, head="mask") for i in range(10)))
-    rows = [
-        (f"{verb}-{occupation}", None, 0, f"[MASK] {verb} {occupation}.", None, label, label,
-         token, None, queries.name, row, occupation, verb, "MASK" in occupation)
-        for row, (verb, occupation) in enumerate(SENTENCES)
-        for label, token in TOKENS.items()
-    ]  # fmt: skip
-    own = {"occupation": pl.String, "verb": pl.String, "prior": pl.Boolean}
-    table = pl.DataFrame(rows, schema=dict(PROMPTS_SCHEMA) | own, orient="row")
-    bank = Bank.create(path)
-    bank.add_query_set(queries)
-    bank.add_prompts("professions", table)
-    for checkpoint in [
-        CheckpointId(model),
-        *(CheckpointId(model, f"seed{s}", step, s) for s in seeds for step in STEPS),
-    ]:
-        bank.deposit(logits(checkpoint), checkpoint=checkpoint, query_set=queries.name)
-    return path
-
-
-def logits(checkpoint: CheckpointId) -> np.ndarray:
-    key = (checkpoint.run_seed or 0, 0 if checkpoint.step is None else checkpoint.step + 1)
-    return np.random.default_rng(key).normal(0, 1, (10, VOCAB)).astype(np.float32)
+from logitbank.store import Bank, CheckpointId
+from tests.support.fluctuation_cases import (
+    SENTENCES,
+    STEPS,
+    bank_logits,
+    professions_bank,
+    two_runs,
+)
 
 
 @pytest.fixture
 def bank(tmp_path: Path) -> Path:
-    return make_bank(tmp_path / "b.zarr")
+    return professions_bank(tmp_path / "b.zarr")
 
 
 def test_a_bank_s_ratios_are_those_of_its_full_softmax(bank: Path) -> None:
     result = fluctuation([bank], plateaus=[10]).result
     values = np.stack(
-        [logits(CheckpointId("toy", "seed1", step, 1)).astype(float) for step in STEPS[1:]]
+        [bank_logits(CheckpointId("toy", "seed1", step, 1)).astype(float) for step in STEPS[1:]]
     )
     p = np.exp(values) / np.exp(values).sum(axis=2, keepdims=True)
     at = SENTENCES.index(("works as", "an actor"))

@@ -10,9 +10,8 @@ from logitbank.analysis.families.crows_pairs.summary import crows_pairs_summary
 from logitbank.analysis.families.lambada.metric import lambada_metric
 from logitbank.analysis.families.lambada.summary import lambada_summary
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
-from tests.analysis.test_crows_pairs import pair_frame
-from tests.analysis.test_stereotype_accuracy import sa_frame
-from tests.support.piece_cases import piece_frame
+from tests.support.piece_cases import pair_frame, piece_frame
+from tests.support.stereotype_cases import sa_frame
 
 HIT, MISS = [(-1.0, 1, 0)], [(-2.0, 2, 0)]
 RIGHT, WRONG = ((-1.0, -2.0), (-1.0, -2.0)), ((-2.0, -1.0), (-2.0, -1.0))

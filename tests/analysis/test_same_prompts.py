@@ -14,10 +14,10 @@ from logitbank.analysis.families.unqover.study import unqover
 from logitbank.analysis.frames.batches import batches
 from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
-from tests.analysis import test_fluctuation_study
 from tests.support import small_banks, unqover_cases
 from tests.support.command import Call
 from tests.support.evaluation_banks import add_lambada, add_winobias
+from tests.support.fluctuation_cases import professions_bank
 from tests.support.stereoset_cases import EXAMPLES, prompt_rows
 
 Reworded = dict[str, pl.Expr]
@@ -67,7 +67,7 @@ def test_the_same_prompts_of_two_banks_are_set_side_by_side(tmp_path: Path) -> N
 
 
 def test_every_family_and_compare_refuse_it(tmp_path: Path) -> None:
-    professions = test_fluctuation_study.make_bank(tmp_path / "p")
+    professions = professions_bank(tmp_path / "p")
     both = [professions, reworded(professions, tmp_path / "p2", "professions", **OTHER_TEXT)]
     with pytest.raises(UsageError, match=r"prompt 'is-.*' of 'professions' has one 'text' in"):
         fluctuation(both)

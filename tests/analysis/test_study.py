@@ -15,43 +15,15 @@ from logitbank.analysis.families.fairness.study import fairness
 from logitbank.analysis.family import families
 from logitbank.cli.screen.brief import OTHERS
 from logitbank.errors import LogitbankError
-from logitbank.store import Bank, CheckpointId, Query, QuerySet
-from logitbank.store.format.schema import PROMPTS_SCHEMA
+from logitbank.store import Bank, CheckpointId
 from tests.support.command import Call
+from tests.support.evaluation_banks import VOCAB, winobias_bank
 
 pytestmark = pytest.mark.numerical
 
-LABELS = {"male": 1, "female": 2, "not specified": 3}
-GOLD = ("male", "female", "not specified", "not specified")
-SENTENCES, VOCAB = 12, 8
-
-
-def make_bank(path: Path, *, model: str = "toy", skew_from: int = 2, steps: int = 4) -> Path:
-    """Steps from 0 on; from `skew_from` on, answers are "male" whatever is asked."""
-    prompts = SENTENCES * len(GOLD)
-    queries = QuerySet("ab" * 32, tuple(Query((i, 7), 1) for i in range(prompts)))
-    rows = [
-        (f"p{i}", 0, 0, f"prompt {i}", GOLD[i % 4], label, f" {label}", token,
-         label == GOLD[i % 4], queries.name, i)
-        for i in range(prompts)
-        for label, token in LABELS.items()
-    ]  # fmt: skip
-    table = pl.DataFrame(rows, schema=PROMPTS_SCHEMA, orient="row").with_columns(
-        sentence_id=pl.lit("dev-") + (pl.col("row") // 4).cast(pl.String), paired=pl.lit(True)
-    )
-    bank = Bank.create(path)
-    bank.add_query_set(queries)
-    bank.add_prompts("winobias", table)
-    for step in range(steps):
-        logits = np.random.default_rng(step).normal(size=(prompts, VOCAB)).astype(np.float32)
-        if step >= skew_from:
-            logits[:, LABELS["male"]] += 4
-        bank.deposit(logits, checkpoint=CheckpointId(model, step=step), query_set=queries.name)
-    return path
-
 
 def test_paths_may_be_texts(tmp_path: Path) -> None:
-    bank = make_bank(tmp_path / "b.zarr", steps=2)
+    bank = winobias_bank(tmp_path / "b.zarr", steps=2)
     study = fairness(str(bank), out=str(tmp_path / "out"), bootstrap=0)
     assert study.report == tmp_path / "out" / "report.html"
     assert study.report.is_file()
@@ -66,7 +38,7 @@ def test_paths_may_be_texts(tmp_path: Path) -> None:
 
 
 def test_a_study_finds_the_skew_and_writes_what_it_says(tmp_path: Path) -> None:
-    bank = make_bank(tmp_path / "b.zarr", skew_from=4, steps=8)
+    bank = winobias_bank(tmp_path / "b.zarr", skew_from=4, steps=8)
     study = fairness([bank], out=tmp_path / "out", bootstrap=200, change=(5, 7))
     gap = study.result.gap["delta_scaled"].to_list()
     assert min(gap[4:]) > 0.2 > max(abs(delta) for delta in gap[:4])
@@ -75,7 +47,7 @@ def test_a_study_finds_the_skew_and_writes_what_it_says(tmp_path: Path) -> None:
     assert study.report == tmp_path / "out" / "report.html"
     page = study.report.read_text()
     assert "Fairness during training: toy on winobias" in page
-    assert "The gap changes its level at step 4" in page
+    assert "Change point at step 4" in page
     written = pl.read_csv(tmp_path / "out" / "tables" / "gap.csv")
     assert written["step"].to_list() == list(range(8))
     names = {p.stem for p in (tmp_path / "out" / "figures").glob("*.png")}
@@ -85,7 +57,7 @@ def test_a_study_finds_the_skew_and_writes_what_it_says(tmp_path: Path) -> None:
 
 def test_two_banks_are_analysed_and_compared_together(tmp_path: Path) -> None:
     banks = [
-        make_bank(tmp_path / f"{m}.zarr", model=m, skew_from=s) for m, s in (("a", 2), ("b", 4))
+        winobias_bank(tmp_path / f"{m}.zarr", model=m, skew_from=s) for m, s in (("a", 2), ("b", 4))
     ]
     study = fairness(banks, bootstrap=0, compare=("a", "b"))
     assert study.report is None
@@ -98,21 +70,21 @@ def test_two_banks_are_analysed_and_compared_together(tmp_path: Path) -> None:
 
 
 def test_a_vocab_limit_that_means_nothing_is_refused(tmp_path: Path, call: Call) -> None:
-    bank = Bank.open(make_bank(tmp_path / "b"))
+    bank = Bank.open(winobias_bank(tmp_path / "b"))
     words = ("analyze", "fairness", bank.path, "--vocab-limit", "--bootstrap", 0)
     code, _, error = call(*words)
     assert code == 2
     assert "vocab_limit has nothing to leave out: no deposit of winobias has fewer" in error
     (queries,) = bank.query_sets()
-    logits = np.random.default_rng(0).normal(size=(SENTENCES * len(GOLD), VOCAB))
-    for entries, step in ((LABELS["not specified"] + 1, 4), (LABELS["not specified"], 5)):
+    logits = np.random.default_rng(0).normal(size=(48, VOCAB))
+    for entries, step in ((4, 4), (3, 5)):
         bank.deposit(
             logits.astype(np.float32), checkpoint=CheckpointId("toy", step=step),
             query_set=queries, vocab_entries=entries,
         )  # fmt: skip
         code, _, error = call(*words)
         assert code == (0 if step == 4 else 2)
-    assert "name token 3, which is padding of toy step 5 (3 entries of 8 outputs)" in error
+    assert "name token 3, which is padding of toy step 5 (3 entries of 12 outputs)" in error
     assert error.count("\n") == 1
 
 

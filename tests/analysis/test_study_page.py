@@ -16,11 +16,11 @@ from logitbank.analysis.report.report import report
 from logitbank.analysis.report.words import GENERAL
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Summary
-from tests.analysis.test_fluctuation_study import make_bank as professions_bank
-from tests.analysis.test_study import make_bank
 from tests.support.browser import Opened
 from tests.support.drawing_cases import compared
-from tests.support.fluctuation_cases import two_runs
+from tests.support.evaluation_banks import winobias_bank
+from tests.support.fluctuation_cases import professions_bank, two_runs
+
 
 def part_of_page(path: Path, name: str) -> str:
     """The section of an analysis, whatever else is on the page."""
@@ -36,7 +36,7 @@ def data_of(path: Path) -> dict[str, list[dict[str, object]]]:
 
 
 def test_the_page_of_a_study_is_a_part_of_the_page_of_its_bank(tmp_path: Path) -> None:
-    bank = make_bank(tmp_path / "b.zarr", skew_from=4, steps=8)
+    bank = winobias_bank(tmp_path / "b.zarr", skew_from=4, steps=8)
     describe(bank, licence="CC0")
     study = fairness([bank], out=tmp_path / "out", bootstrap=20)
     assert study.report is not None
@@ -67,7 +67,7 @@ def test_what_a_page_leaves_out_is_beside_it(
 ) -> None:
     monkeypatch.setattr(page, "ROWS", 3)
     monkeypatch.setattr(page, "FIGURES", 60_000)
-    bank = make_bank(tmp_path / "b.zarr")
+    bank = winobias_bank(tmp_path / "b.zarr")
     study = fairness([bank], out=tmp_path / "out", bootstrap=0)
     assert study.report is not None
     opened = Opened(chromium, study.report)

@@ -74,5 +74,5 @@ def test_the_change_has_the_corpus_direction(study: Study) -> None:
 def test_the_report_tells_it(study: Study) -> None:
     assert study.report is not None
     page = study.report.read_text()
-    assert f"changes its level at step {AFTER[0]}" in page
+    assert f"Change point at step {AFTER[0]}" in page
     assert (study.report.parent / "tables" / "gap.csv").is_file()

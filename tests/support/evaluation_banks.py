@@ -132,6 +132,12 @@ def add_winobias(bank: Bank, *, steps: Sequence[int], skew_from: int, model: str
         deposit(bank, queries, logits, step=step, model=model)
 
 
+def winobias_bank(path: Path, *, model: str = "toy", skew_from: int = 2, steps: int = 4) -> Path:
+    """WinoBias alone, at the steps from 0 on."""
+    add_winobias(Bank.create(path), steps=range(steps), skew_from=skew_from, model=model)
+    return path
+
+
 HITS = {0: 0, 8: 10, 16: 26, 32: 30, 64: 28, 128: 29}
 
 

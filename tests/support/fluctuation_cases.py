@@ -1,10 +1,14 @@
-"""Small tables of pronoun scores in the published format, made from arrays."""
+"""Small tables of pronoun scores in the published format, and a bank of such sentences."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
+
+from logitbank.store import Bank, CheckpointId, Query, QuerySet
+from logitbank.store.format.schema import PROMPTS_SCHEMA
 
 JOBS = ("a nurse", "a judge", "an actor", "a cook", "a pilot", "a dean")
 
@@ -61,3 +65,43 @@ def two_runs() -> pl.DataFrame:
             )  # fmt: skip
             parts.append(release)
     return pl.concat(parts)
+
+
+TOKENS = {"he": 1, "she": 2}
+
+
+SENTENCES = [
+    (verb, occupation)
+    for verb in ("is", "works as")
+    for occupation in ("a nurse", "a judge", "an actor", "a cook", "a [MASK]")
+]
+
+
+STEPS, VOCAB = (0, 10, 20, 30), 9
+
+
+def professions_bank(path: Path, *, seeds: tuple[int, ...] = (0, 1), model: str = "toy") -> Path:
+    """Two runs of four checkpoints and a release, over four professions and the priors."""
+    queries = QuerySet("ab" * 32, tuple(Query((3, 4, i), 0, head="mask") for i in range(10)))
+    rows = [
+        (f"{verb}-{occupation}", None, 0, f"[MASK] {verb} {occupation}.", None, label, label,
+         token, None, queries.name, row, occupation, verb, "MASK" in occupation)
+        for row, (verb, occupation) in enumerate(SENTENCES)
+        for label, token in TOKENS.items()
+    ]  # fmt: skip
+    own = {"occupation": pl.String, "verb": pl.String, "prior": pl.Boolean}
+    table = pl.DataFrame(rows, schema=dict(PROMPTS_SCHEMA) | own, orient="row")
+    bank = Bank.create(path)
+    bank.add_query_set(queries)
+    bank.add_prompts("professions", table)
+    for checkpoint in [
+        CheckpointId(model),
+        *(CheckpointId(model, f"seed{s}", step, s) for s in seeds for step in STEPS),
+    ]:
+        bank.deposit(bank_logits(checkpoint), checkpoint=checkpoint, query_set=queries.name)
+    return path
+
+
+def bank_logits(checkpoint: CheckpointId) -> np.ndarray:
+    key = (checkpoint.run_seed or 0, 0 if checkpoint.step is None else checkpoint.step + 1)
+    return np.random.default_rng(key).normal(0, 1, (10, VOCAB)).astype(np.float32)

@@ -580,29 +580,21 @@ class Bank:
             raise BankError(f"{self.path} has no prompts yet; run `logitbank extract`")
         texts = token_texts.token_texts(self.path)
         by_name = {name: self.prompts(name).with_columns(texts) for name in names}
-        return frames(by_name, self.deposits(), self.info, self._look)
+        return frames(by_name, self.deposits(), self.info, self.require_scored)
 
-    def _look(self, name: str, options: pl.LazyFrame, deposits: Sequence[Deposit]) -> None:
-        self.require_scored(name, deposits, of=options)
-
-    def sql(self, query: str, *, allow_files: bool = False) -> pl.LazyFrame:
+    def sql(self, query: str) -> pl.LazyFrame:
         """A SELECT over `frames`, as Polars understands SQL; collect what it gives.
-
-        Parameters
-        ----------
-        allow_files
-            Whether the query may read other files and URLs too, by `read_csv` and its like.
 
         Raises
         ------
         UsageError
-            The query is none, names what is not there, or reads files without leave.
+            The query is none, names what is not there, or reads files.
         BankError
             The bank has no prompts.
         """
         from logitbank.store.read.sql import sql
 
-        return sql(self.frames, query, allow_files=allow_files)
+        return sql(self.frames, query)
 
     def to_xarray(self, prompts: str) -> "xarray.Dataset":
         """The checkpoints of a prompt set side by side, read when indexed.

@@ -23,7 +23,6 @@ def query(
     sql: str,
     *,
     out: str | Path | None = None,
-    allow_files: bool = False,
 ) -> pl.LazyFrame:
     """Ask a bank, or a view, in SQL, as `Bank.sql` does, and with `out` write what it says.
 
@@ -34,8 +33,6 @@ def query(
     out
         New file for the result, which need not fit in memory: .csv, .parquet, .jsonl, or .json,
         a list of records.
-    allow_files
-        Let the SQL read other files and URLs too.
 
     Returns
     -------
@@ -49,7 +46,7 @@ def query(
     LogitbankError
         What `Bank.sql` refuses.
     """
-    result = open_bank(bank).sql(sql, allow_files=allow_files)
+    result = open_bank(bank).sql(sql)
     if out is not None:
         write(result, Path(out))
     return result

@@ -20,15 +20,12 @@ def query(
             help="File for the result: .csv, .parquet, .jsonl or .json.", show_default=False
         ),
     ] = None,
-    allow_files: Annotated[
-        bool, typer.Option("--allow-files", help="Let the SQL read other files and URLs too.")
-    ] = False,
     form: Format = "table",
 ) -> None:
     """Ask a bank, or a view, in SQL; only what the query touches is read."""
     from logitbank.cli.screen.tables import clean, print_answer, say
 
-    result = logitbank.query(bank, sql, out=out, allow_files=allow_files)
+    result = logitbank.query(bank, sql, out=out)
     if out is None:
         print_answer(result, form)
     else:

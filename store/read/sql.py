@@ -10,12 +10,13 @@ import polars as pl
 from logitbank.errors import UsageError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format.schema import INFO, PROMPTS_SCHEMA
-from logitbank.store.read.scores_source import Look, scores_source
+from logitbank.store.read.scan import CHECKPOINT, VALUES, scan
 from logitbank.store.tables.prompt_tables import query_sets_of
 
 _PROMPT = ("prompt_set", "prompt_id", "order_seed")
 _OPTION = ("piece", "option", "continuation", "token", "token_text", "is_answer")
 _QUERY = ("query_set", "row")
+_SCORED = (*CHECKPOINT, *_PROMPT, "piece", "option", "token", "token_text", *VALUES)
 _READERS = r"read_(csv|ipc|json|ndjson|parquet)\b|(read|scan)_\w+[\"`\]]?\s*(\(|/\*|--)"
 """Table functions of Polars that read files and URLs, however they are written. The names of today
 are looked for in texts and comments too: where those end is for Polars to say."""
@@ -25,7 +26,7 @@ def frames(
     prompts: Mapping[str, pl.LazyFrame],
     deposits: Sequence[Deposit],
     info: Callable[[], pl.DataFrame],
-    look: Look,
+    require_scored: Callable[[str, Sequence[Deposit]], None],
 ) -> dict[str, pl.LazyFrame]:
     """The tables of a bank, each lazily.
 
@@ -35,9 +36,8 @@ def frames(
         Tables of all prompt sets, at least one, by name, with the column `token_text`.
     deposits, info
         All of the bank, and its table of them, which takes a while.
-    look
-        Called before scores are read: with a prompt set's name, the options that are asked for,
-        and deposits.
+    require_scored
+        Refuses deposits that lack scores of a prompt set; called before scores are read.
 
     Returns
     -------
@@ -53,23 +53,32 @@ def frames(
         One row per checkpoint, prompt, order, piece and option that has been scored, as
         `Bank.scan`, with prompt_set and without the prompts' own columns.
     """
+
+    def scored(name: str, of_set: Sequence[Deposit]) -> pl.LazyFrame:
+        rows = scan(tables[name].select(*_PROMPT, *_OPTION, *_QUERY), of_set).select(_SCORED)
+
+        def checked() -> pl.LazyFrame:
+            require_scored(name, of_set)
+            return rows
+
+        # Its filter and columns reach a lazy frame as well.
+        return pl.defer(checked, schema=rows.collect_schema())  # type: ignore[arg-type]
+
     tables = {name: table.with_columns(prompt_set=pl.lit(name)) for name, table in prompts.items()}
-    scored = []
+    scores = []
     for name, table in tables.items():
         sets = query_sets_of(table)
         if of_set := [deposit for deposit in deposits if deposit.query_set in sets]:
-            scored.append((name, prompts[name], of_set))
+            scores.append(scored(name, of_set))
     return {
         "checkpoints": pl.defer(info, schema=INFO),
         "prompts": pl.concat([_prompts(t) for t in tables.values()], how="diagonal_relaxed"),
         "options": pl.concat([t.select(*_PROMPT, *_OPTION, *_QUERY) for t in tables.values()]),
-        **({"scores": scores_source(scored, look)} if scored else {}),
+        **({"scores": pl.concat(scores, how="vertical_relaxed")} if scores else {}),
     }
 
 
-def sql(
-    frames: Callable[[], dict[str, pl.LazyFrame]], query: str, *, allow_files: bool = False
-) -> pl.LazyFrame:
+def sql(frames: Callable[[], dict[str, pl.LazyFrame]], query: str) -> pl.LazyFrame:
     """The result of a SELECT over `frames`, lazily: only the columns and rows it needs are read.
 
     `frames` is called once it is known that the query reads no files.
@@ -77,16 +86,14 @@ def sql(
     Raises
     ------
     UsageError
-        The query is none, names what is not there, or reads files without leave.
+        The query is none, names what is not there, or reads files.
     BankError
         The bank has no prompts.
     """
-    reader = re.search(rf"\b({_READERS})", query, re.IGNORECASE)
-    if reader and not allow_files:
+    if reader := re.search(rf"\b({_READERS})", query, re.IGNORECASE):
         raise UsageError(
             f"the query names {re.split(r'[^A-Za-z_]', reader[0])[0]}, which reads files and URLs;"
-            " a query reads the bank alone: add --allow-files, in Python allow_files=True, if"
-            " that is meant"
+            " a query reads the bank alone: join what it gives with other files in Python"
         )
     tables = frames()
     if not re.match(r"[\s(]*(SELECT|WITH)\b", query, re.IGNORECASE):
@@ -105,21 +112,18 @@ def sql(
 def _refusal(reason: str, query: str, tables: Mapping[str, pl.LazyFrame]) -> str:
     """Why Polars answers no such query, and what there is that it may have meant."""
     columns = {name: table.collect_schema().names() for name, table in tables.items()}
-    # Columns of the tables that the query names; or only which tables there are.
     named = [name for name in tables if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
     there = "; ".join(f"{name} has {', '.join(columns[name])}" for name in named)
     told = f"the query cannot be answered ({reason.partition('; valid columns')[0]});"
-    hints = []
     if match := re.search(r"""(?:find column|column named) (["'])(?P<name>.+?)\1""", reason):
         column = match["name"]
         if f'"{column}"' in query:
-            hints.append(f"text is written in single quotes, '{column}';")
-        if others := [name for name in tables if name not in named and column in columns[name]]:
-            hints.append(f"{column} is a column of {' and '.join(others)};")
-        near = get_close_matches(column, {each for name in named for each in columns[name]}, n=1)
-        if near and not hints:
-            hints.append(f"did you mean {near[0]}?")
-    return " ".join([told, *hints, there or f"tables are {', '.join(tables)}"])
+            told += f" text is written in single quotes, '{column}';"
+        elif others := [name for name in tables if name not in named and column in columns[name]]:
+            told += f" {column} is a column of {' and '.join(others)};"
+        elif near := get_close_matches(column, {c for name in named for c in columns[name]}, n=1):
+            told += f" did you mean {near[0]}?"
+    return f"{told} {there}" if there else f"{told} tables are {', '.join(tables)}"
 
 
 @contextmanager

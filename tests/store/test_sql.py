@@ -132,41 +132,6 @@ def test_a_pipe_gets_every_row_and_a_terminal_forty(
     assert "only the first 40 rows; all are in a pipe, --out FILE, or another --format" in error
 
 
-def test_a_filter_chooses_what_is_read(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    from logitbank.store.read import scores_source
-
-    read: list[tuple[list[int | None], list[int]]] = []
-    scan = scores_source.scan
-
-    def watched(prompts, deposits, *, tokens):
-        read.append(([d.checkpoint.step for d in deposits], sorted(tokens)))
-        return scan(prompts, deposits, tokens=tokens)
-
-    monkeypatch.setattr(scores_source, "scan", watched)
-    one = "SELECT COUNT(*) AS n FROM scores WHERE step = 8 AND option = 'no' AND rank > 0"
-    assert bank.sql(one).collect()["n"].to_list() == [12]
-    assert read == [([8], [4]), ([8], [4])]
-    read.clear()
-    either = "SELECT COUNT(*) AS n FROM scores WHERE step = 8 OR option = 'no'"
-    assert bank.sql(either).collect()["n"].to_list() == [24 + 12]
-    assert {tuple(steps) for steps, _ in read} == {(0, 8)}
-    read.clear()
-    none = "SELECT COUNT(*) AS n FROM scores WHERE option = 'maybe'"
-    assert bank.sql(none).collect()["n"].to_list() == [0]
-    assert read == []
-
-
-@pytest.mark.parametrize("rows", [1, 7])
-def test_rows_are_the_same_however_many_are_given_at_a_time(
-    bank: Bank, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
-    query = "SELECT * FROM scores ORDER BY prompt_set, step, prompt_id, order_seed, option, token"
-    whole = bank.sql(query).collect()
-    monkeypatch.setattr("logitbank.store.read.scores_source.A_SLICE", rows)
-    assert len(whole) > rows
-    assert bank.sql(query).collect().equals(whole)
-
-
 def test_filters_of_every_kind_give_what_the_whole_table_gives(bank: Bank) -> None:
     whole = bank.frames()["scores"].collect()
     context = pl.SQLContext({"scores": whole}, eager=True)
@@ -203,25 +168,12 @@ READING = (
 
 
 @pytest.mark.parametrize("query", READING)
-def test_a_query_reads_no_files_unless_asked_to(bank: Bank, tmp_path: Path, query: str) -> None:
+def test_a_query_reads_no_files(bank: Bank, tmp_path: Path, query: str) -> None:
     """Not even to find out their columns: nothing is there, and that is not what is said."""
     with pytest.raises(
         UsageError, match=r"the query names (?i:read|scan)_\w+, which reads files and URL"
     ):
         bank.sql(query.format(tmp_path / "nothing"))
-
-
-def test_a_query_that_is_allowed_to_reads_files(bank: Bank, tmp_path: Path, call: Call) -> None:
-    (tmp_path / "names.csv").write_text("step,name\n0,first\n8,last\n")
-    query = READING[0].format(tmp_path / "names.csv")
-    assert bank.sql(query, allow_files=True).collect().rows() == [(0, "first"), (8, "last")]
-    code, _, error = call("query", bank.path, query)
-    assert code == 2
-    assert "a query reads the bank alone: add --allow-files" in error
-    with pytest.raises(UsageError, match=r"the query cannot be answered .*absent"):
-        bank.sql("SELECT * FROM read_csv('absent.csv')", allow_files=True)
-    code, out, _ = call("query", bank.path, query, "--allow-files", "--format", "csv")
-    assert (code, out) == (0, "step,name\n0,first\n8,last\n")
 
 
 def test_a_column_or_text_that_looks_like_reading_is_no_reading(bank: Bank) -> None:

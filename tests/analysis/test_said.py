@@ -86,28 +86,6 @@ def test_a_prompt_whose_options_stand_at_different_places_is_left_out(tmp_path: 
     assert said(bank, "apart", [Asked("m", "main", (0,))], keys[:1]) is None
 
 
-def test_the_more_models_and_the_wider_rows_the_fewer_prompts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bank = bank_at(tmp_path / "b", models="abc")
-    monkeypatch.setattr(module, "PAIRS", 9)
-    monkeypatch.setattr(module, "FEWEST", 2)
-
-    def prompts() -> int:
-        return len(prompt_data(bank, "parity")["said"]["prompts"])
-
-    assert prompts() == 3
-    layout = bank.deposits()[0].layout
-    assert layout.dtype == "float32"
-    assert layout.grid is not None
-    each = 3 * 2 * layout.grid.chunk_shape[0] * 6 * 4  # models, steps, rows, outputs, bytes
-    monkeypatch.setattr(module, "PAIRS", 30)
-    monkeypatch.setattr(module, "READ", 4 * each)
-    assert prompts() == 4
-    monkeypatch.setattr(module, "READ", 1)
-    assert prompts() == 2
-
-
 @pytest.mark.whole
 def test_a_page_shows_what_the_model_would_say_and_where_the_rest_is(
     chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -241,13 +241,6 @@ def test_one_term_has_no_interval_and_none_are_made_of_no_resamples() -> None:
     assert all(math.isnan(row["ss_low"]) for row in (race, none))  # type: ignore[arg-type]
 
 
-def test_the_settings_say_how_intervals_are_made() -> None:
-    settings = stereoset_metric(candidates(), bootstrap=20).settings
-    assert (settings["bootstrap"], settings["seed"]) == (20, 0)
-    assert "ends with that of lms" in str(settings["intervals"])
-    assert stereoset_metric(candidates(), bootstrap=0).settings["intervals"] == "none"
-
-
 @pytest.mark.parametrize(("ss", "change"), [(50.0, 0.0), (52.0, -2.0), (55.0, -5.0), (60.0, -10.0)])
 def test_intervals_of_icat_cover_it_near_its_peak(ss: float, change: float) -> None:
     """1,000 samples of 20 terms; standard error 0.008. Percentiles alone cover 33 to 79 %."""

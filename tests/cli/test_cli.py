@@ -23,7 +23,6 @@ from logitbank.store import Bank, CheckpointId
 from logitbank.store.share.push import push
 from tests.support import small_banks
 from tests.support.command import Call
-from tests.support.small_banks import QUERY_SET, logits, new_bank
 
 
 @pytest.fixture
@@ -73,11 +72,9 @@ def test_version_is_the_packages(call: Call) -> None:
         (["info", "--nothing"], "No such option: --nothing"),
         (["extract", "b", "--prompts", "x"], "Missing option '--suite'"),
         (["info", "nowhere"], "there is no bank at nowhere; check the path"),
-        (["verify", "nowhere"], "there is no bank at nowhere"),
         (["analyze", "fairness", "nowhere"], "there is no bank at nowhere"),
         (["info", "a_file"], "a_file is a file, and a bank is a folder"),
         (["info", "a_folder"], "a_folder is a folder but no bank: it has no zarr.json"),
-        (["info", "b", "--format", "xml"], "'xml' is not one of 'table', 'csv', 'json'"),
         (["prompts", "show", "nothing"], "'nothing' is neither a known prompt set"),
         (["prompts", "show", "n.jsonl"], "prompt file n.jsonl is not there"),
         (["prompts", "show", "winobias:orders=0"], "orders '0' is neither a number from 1"),
@@ -358,13 +355,3 @@ def test_an_output_that_cannot_be_written_is_named_as_it_was_asked_for(
     assert code == 1
     assert "/proc/a.csv" in error
     assert ".part" not in error
-
-
-def test_banks_whose_models_have_other_names_are_told_so(
-    call: Call, bank: Path, tmp_path: Path
-) -> None:
-    other = new_bank(tmp_path / "other.zarr")
-    other.deposit(logits(), checkpoint=CheckpointId("mine", step=0), query_set=QUERY_SET.name)
-    code, _, error = call("compare", bank, other.path)
-    assert code == 1
-    assert "in common, as models are known by their names: org/model and mine; `log" in error

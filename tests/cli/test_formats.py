@@ -84,7 +84,7 @@ def test_the_answer_of_a_query_is_a_list_in_a_file_named_json(
     assert {path.name for path in tmp_path.iterdir()} == {"a.json", "a.jsonl"}
 
 
-@pytest.mark.parametrize("command", [[], ["analyze"], ["analyze", "fairness"], ["query"]])
+@pytest.mark.parametrize("command", [[], ["analyze", "fairness"]])
 def test_h_is_help(command: list[str], call: Call) -> None:
     assert call(*command, "-h") == call(*command, "--help")
     assert call(*command, "-h")[0] == 0

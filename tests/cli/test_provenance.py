@@ -8,7 +8,7 @@ import pytest
 from logitbank.cli.screen import bank as show_bank
 from logitbank.cli.screen import tables as show
 from logitbank.engine.extract import extract
-from logitbank.errors import BankFormatError, UsageError
+from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId, describe, verify
 from tests.support.checkpoints import VOCAB
 from tests.support.fakes import FakeBackend, InProcess, questions, write_series
@@ -129,13 +129,6 @@ def test_describe_sets_what_is_named(tmp_path: Path) -> None:
     assert verify(described) == ()
     assert describe(bank.path, title="").attributes["title"] == ""
     assert not list(bank.path.glob(".*"))
-
-
-def test_describe_needs_a_bank_and_something_to_set(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing to set; give a title, a licence or a citation"):
-        describe(made(tmp_path / "b").path)
-    with pytest.raises(BankFormatError, match="there is no bank at"):
-        describe(tmp_path / "none", title="x")
 
 
 def test_extract_describes_a_new_bank_and_not_one_that_is_there(

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from logitbank.cli.plain import CONTROL, ONE_LINE
 from logitbank.cli.screen import tables as show
-from logitbank.cli.screen.plot import plot
 from logitbank.wording import plain_step
 
 if TYPE_CHECKING:
@@ -24,15 +23,14 @@ if TYPE_CHECKING:
     from logitbank.analysis.prompts.scores import PromptScores
 
 WIDEST = 72
-"""Columns of a plot and of shortened text; fewer in a narrow terminal."""
+"""Columns of shortened text; fewer in a narrow terminal."""
 
-PLOTS = 8
-"""Options of one prompt that are drawn."""
+BLOCKS = "▁▂▃▄▅▆▇█"
+SPARKS = 32
+"""Checkpoints of a line of bars."""
 
 CHECKPOINTS = 12
 """Checkpoints whose most probable tokens are listed; csv and json have all."""
-
-_COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 
 
 def say(lines: Iterable[str | Text]) -> None:
@@ -92,7 +90,7 @@ def about_prompt(view: "PromptView", scores: "PromptScores") -> Iterator[str]:
 
 
 def through_training(scores: "PromptScores") -> Iterator[str | Text]:
-    """A plot for each option of one prompt, and a table of first, last, lowest and highest."""
+    """Bars of each option of one prompt, and a table of first, last, lowest and highest."""
     steps, values = scores.steps, scores.values()
     yield ""
     yield Text(f"{one_line(scores.model)} {one_line(scores.run)}, {scores.measure}", style="bold")
@@ -102,17 +100,14 @@ def through_training(scores: "PromptScores") -> Iterator[str | Text]:
     if not np.isfinite(values).any():
         yield "not scored yet"
         return
-    drawn = list(range(len(scores.options)))
-    if len(drawn) > PLOTS:
-        highest = np.fmax.reduce(values, axis=0)
-        drawn = sorted(np.argsort(-highest, kind="stable")[:PLOTS].tolist())
-        yield f"the {PLOTS} options with the highest {scores.measure} are drawn"
-    if len(steps) > 1:
-        labels = [scores.options["option"][o] for o in drawn]
-        yield from _plots(values[:, drawn], labels, share=scores.measure == "share")
-        left, right = plain_step(steps[0]), plain_step(steps[-1])
-        middle = f"{len(steps)} checkpoints".center(width() - 6 - len(left) - len(right))
-        yield f"      {left}{middle}{right}"
+    if len(steps) > 1 and _encodes(BLOCKS):
+        top = 1.0 if scores.measure == "share" else float(np.nanmax(values)) or 1.0
+        yield (
+            f"{len(steps)} checkpoints, {plain_step(steps[0])} to {plain_step(steps[-1])};"
+            f" bars from 0 to {number(top)}"
+        )
+        for option, column in zip(scores.options["option"], values.T, strict=True):
+            yield f"{sparkline(column / top)}  {shortened(option, width() - SPARKS - 2)}"
     yield from _table(values, scores)
     if scores.measure == "share":
         first, last = (number(float(np.exp(scores.logprob[c]).sum())) for c in (0, -1))
@@ -152,16 +147,15 @@ def _token(token: int, text: str | None, logprob: float) -> str:
     return f"{named} {number(float(np.exp(logprob)))}"
 
 
-def _plots(values: np.ndarray, labels: Sequence[str], *, share: bool) -> Iterator[str | Text]:
-    braille = _encodes("⠿┤")
-    top = 1.0 if share else float(np.nanmax(values)) or 1.0
-    axis = ["1" if share else f"{top:.0e}", "", "", "", "0"]
-    for o, label in enumerate(labels):
-        style = _COLOURS[o % len(_COLOURS)]
-        yield Text("      " + shortened(label, width() - 6), style=style)
-        lines = plot(values[:, o].tolist(), width=width() - 6, top=top, braille=braille)
-        for at, line in zip(axis, lines, strict=True):
-            yield Text.assemble(f"{at:>5}┤", (line.rstrip(), style))
+def sparkline(values: np.ndarray) -> str:
+    """Values between 0 and 1 as bars, a blank where one is NaN; of many, some evenly spaced.
+
+    >>> sparkline(np.array([0, 0.5, np.nan, 1]))
+    '▁▅ █'
+    """
+    at = np.unique(np.linspace(0, len(values) - 1, SPARKS).round().astype(int))
+    heights = np.clip(values[at] * len(BLOCKS), 0, len(BLOCKS) - 1)
+    return "".join(" " if np.isnan(height) else BLOCKS[int(height)] for height in heights)
 
 
 def _table(values: np.ndarray, scores: "PromptScores") -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`logitbank show` as people and programs see it, and the plots in it."""
+"""`logitbank show` as people and programs see it."""
 
 import csv
 import json
@@ -17,8 +17,7 @@ from rich.console import Console
 from logitbank.cli.plain import encode_anything
 from logitbank.cli.screen import prompt as prompt_lines
 from logitbank.cli.screen import tables as screen
-from logitbank.cli.screen.plot import plot
-from logitbank.cli.screen.prompt import number, one_line, shortened
+from logitbank.cli.screen.prompt import number, one_line, shortened, sparkline
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.support.command import Call
@@ -117,15 +116,9 @@ def test_a_prompt_is_shown_with_its_probabilities_through_training(
         '  no  " no"\n'
         "\n"
         "toy main, share\n"
-        + "      yes\n"
-        + drawn([0.5, 0.9, 0.5])
-        + "      no\n"
-        + drawn([0.5, 0.1, 0.5])
-        + "      step 0"
-        + " " * 20
-        + "3 checkpoints"
-        + " " * 20
-        + "release\n"
+        "3 checkpoints, step 0 to release; bars from 0 to 1.000\n"
+        "▅█▅  yes\n"
+        "▅▁▅  no\n"
         "     first   last  lowest  at  highest  at\n"
         "yes  0.500  0.500   0.500   0    0.900   8\n"
         "no   0.500  0.500   0.100   8    0.500   0\n"
@@ -133,18 +126,12 @@ def test_a_prompt_is_shown_with_its_probabilities_through_training(
     )
 
 
-def drawn(values: list[float]) -> str:
-    lines = plot(values, width=66)
-    axis = ["1", "", "", "", "0"]
-    return "".join(f"{a:>5}┤{b.rstrip()}\n" for a, b in zip(axis, lines, strict=True))
-
-
-def test_every_model_has_plots_of_its_own(call: Call, parity: Path) -> None:
+def test_every_model_has_bars_of_its_own(call: Call, parity: Path) -> None:
     put(Bank.open(parity), 4, (1, 3), model="single")
     _, out, _ = call("show", parity, "--prompt", "p0")
     assert out.index("single main, share") < out.index("toy main, share")
     single = out[out.index("single main") : out.index("toy main")]
-    assert "┤" not in single  # one checkpoint is no line
+    assert "bars" not in single  # of one checkpoint
     assert "yes  0.250  0.250   0.250   4    0.250   4\n" in single
     assert single.endswith("probability of all options: 0.500 first, 0.500 last\n\n")
     _, out, _ = call("show", parity, "--prompt", "p0", "--model", "single", "--run", "main")
@@ -319,10 +306,9 @@ def test_it_reads_well_in_60_columns(call: Call, tmp_path: Path) -> None:
     _, out, _ = call("show", path, "--prompt", "q")
     lines = [line for line in out.splitlines() if not line.startswith("│")]
     assert columns("\n".join(lines)) <= 60
-    assert "the 8 options with the highest share are drawn" in lines
-    assert out.count("    1┤") == 8
-    assert sum(line.startswith("an option") for line in lines) == 10  # in the table all
-    assert any(line.endswith("step 143000") for line in lines)
+    assert sum(line.startswith("an option") for line in lines) == 10  # in the table
+    assert sum(" an option" in line and line[0] in "▁▂▃▄▅▆▇█" for line in lines) == 10
+    assert any("to step 143000; bars" in line for line in lines)
 
 
 def test_without_unicode_everything_is_plain(
@@ -335,28 +321,21 @@ def test_without_unicode_everything_is_plain(
         assert call("show", path, *arguments)[0] == 0
     file.flush()
     said = file.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
-    assert "    1|" in said
-    assert "*" in said
+    assert "bars" not in said
     assert "| The \\U0001f408 developer" in said
     assert " -> " in said
 
 
-def test_colour_is_for_terminals_and_not_where_it_is_unwanted(
+def test_headings_are_bold_on_terminals_alone(
     call: Call, parity: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "\x1b" not in call("show", parity, "--prompt", "p0")[1]
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-
-    def terminal() -> Console:
-        return Console(force_terminal=True, color_system="standard", width=60)
-
-    monkeypatch.setattr(screen, "out", terminal())
-    assert "\x1b[36m      yes" in call("show", parity, "--prompt", "p0")[1]
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr(screen, "out", terminal())
-    assert "\x1b[36m" not in call("show", parity, "--prompt", "p0")[1]
+    terminal = Console(force_terminal=True, color_system="standard", width=60)
+    monkeypatch.setattr(screen, "out", terminal)
+    assert "\x1b[1mtoy main" in call("show", parity, "--prompt", "p0")[1]
 
 
 def test_what_is_not_scored_yet_is_said(call: Call, tmp_path: Path) -> None:
@@ -385,32 +364,13 @@ def test_probabilities_have_an_axis_of_their_own(call: Call, tmp_path: Path) -> 
     assert "toy main, probability" in out
     assert '  target  "12", 2 tokens' in out
     assert "all options" not in out
-    axis = [line.split("┤")[0] for line in out.splitlines() if "┤" in line]
-    assert axis[0] != "    1"
-    assert axis[1:] == ["     ", "     ", "     ", "    0"]
+    assert "bars from 0 to 1.000" not in out
 
 
-def test_a_line_is_drawn_through_the_values() -> None:
-    assert plot([0, 1, 0], width=5, height=3, braille=False) == ["  *  ", " * * ", "*   *"]
-    assert plot([1, 1], width=4, height=2, braille=False) == ["****", "    "]
-    assert plot([0, nan, 1], width=3, height=2, braille=False) == ["  *", "*  "]
-    assert plot([nan, nan], width=2, height=1, braille=False) == ["  "]
-    assert plot([], width=2, height=1, braille=False) == ["  "]
-    assert plot([0.5], width=2, height=3, braille=False) == ["  ", "* ", "  "]
-    assert plot([5, -5], width=2, height=2, braille=False) == ["* ", " *"]
-    assert plot([2, 4], width=2, height=2, top=4, braille=False) == [" *", "* "]
-    assert plot([0, 0], width=2, height=1, top=0, braille=False) == ["**"]
-
-
-def test_more_values_than_columns_show_their_range() -> None:
-    assert plot([0, 1, 0, 1, 0, 1], width=1, height=3, braille=False) == ["*", "*", "*"]
-
-
-def test_braille_has_two_by_four_dots_in_a_character() -> None:
-    assert plot([0, 1], width=2, height=1) == ["⡠⠊"]
-    assert plot([1, 1], width=1, height=2) == ["⠉", " "]
-    assert plot([0, 0], width=1, height=1) == ["⣀"]
-    assert [len(line) for line in plot([0, 1, 0.3] * 99, width=40, height=7)] == [40] * 7
+def test_bars_are_eighths_of_the_height_and_blanks_are_missing() -> None:
+    assert sparkline(np.array([0, 0.124, 0.126, 0.5, nan, 0.99, 1])) == "▁▁▂▅ ██"
+    many = sparkline(np.linspace(0, 1, 154))
+    assert (len(many), many[0], many[-1]) == (32, "▁", "█")
 
 
 @pytest.mark.parametrize(

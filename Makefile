@@ -11,7 +11,7 @@
 #             on two ranks, and that of `make real` against plain transformers, in an hour
 # make demo   the main job, from nothing to a report
 # make real   the same on SmolLM2-135M, fine-tuned here, in ten minutes
-# make bench  measured ratios, in docs/benchmarks.md and bench/results
+# make bench  the figures of docs/benchmarks.md, measured again
 # make clean  remove what these made, the environment too
 
 # Where it is set, every process that a test starts would compile the sources anew, and each worker of

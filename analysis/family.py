@@ -139,15 +139,6 @@ def called(*names: str) -> Prompts:
     return lambda sets: _any(name for name in names if name in sets)
 
 
-def any_prompts(sets: Columns) -> list[tuple[str, ...]]:
-    """All prompt sets, together, whether or not another family knows them.
-
-    >>> any_prompts({"b": [], "a": []})
-    [('a', 'b')]
-    """
-    return _any(sorted(sets))
-
-
 def _any(names: Iterable[str]) -> list[tuple[str, ...]]:
     together = tuple(names)
     return [together] if together else []

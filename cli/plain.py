@@ -19,7 +19,7 @@ ONE_LINE = {**CONTROL, ord("\n"): "\\n", ord("\t"): "\\t"}
 """And line breaks and tabs: of text that may not begin a line of its own."""
 
 ASCII = {
-    "│": "|", "┤": "|", "→": "->", "…": "...", "−": "-", "–": "-", "×": "x", "±": "+-",
+    "│": "|", "→": "->", "…": "...", "−": "-", "–": "-", "×": "x", "±": "+-",
     "“": '"', "”": '"', "’": "'",
 }  # fmt: skip
 """What stands for our own characters where they cannot be encoded."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.family import any_prompts, families
+from logitbank.analysis.family import families
 from logitbank.analysis.frames.shared import Wanted, sharing
 from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.analysis.results.study import Study
@@ -81,8 +81,7 @@ def wanted_by(
 
 def known_prompts(plans: Collection[Planned]) -> set[str]:
     """The prompt sets that are some family's own."""
-    own = (plan for plan in plans if families()[plan.family].prompts is not any_prompts)
-    return {name for plan in own for name in plan.prompts}
+    return {name for plan in plans for name in plan.prompts}
 
 
 def options_of(bank: Bank, name: str, models: Sequence[str] | None) -> Planned:

@@ -13,7 +13,6 @@ from logitbank.analysis.families.lambada import metric as lambada_metric
 from logitbank.analysis.families.options.findings import option_summary
 from logitbank.analysis.families.options.metric import option_scores
 from logitbank.analysis.families.stereotype import genders
-from logitbank.analysis.family import any_prompts, families
 from logitbank.analysis.frames.shared import sharing
 from logitbank.analysis.report import report as bank_report
 from logitbank.analysis.report.sections import Planned, planned, section, wanted_by
@@ -40,8 +39,7 @@ def own_prompts(path: Path) -> Bank:
 
 def plans_of(bank: Bank, *prompt_sets: str) -> list[Planned]:
     """The analyses of prompts that a family calls its own, or that none does."""
-    plans = planned(bank, prompt_sets or bank.prompt_sets)
-    return [plan for plan in plans if families()[plan.family].prompts is not any_prompts]
+    return planned(bank, prompt_sets or bank.prompt_sets)
 
 
 def test_analyses_are_those_that_the_prompts_allow(whole: Path, tmp_path: Path) -> None:

@@ -119,6 +119,8 @@ class KeptRows:
             return self.read(rows, columns=tokens, dtype=dtype)
         head = self.head()
         states = self.read(rows, dtype=np.float32)
+        if tokens is not None and not len(tokens):
+            return np.empty((len(states), 0), dtype or self.layout.row_dtype)
         some = head.whole() if tokens is None else head.part(tokens)
         values = less(some.logits(states), logsumexp(rows))
         return values.astype(dtype or self.layout.row_dtype, copy=False)

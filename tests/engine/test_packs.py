@@ -300,14 +300,6 @@ def test_a_context_is_one_row_whatever_continues_it() -> None:
     assert place(first, "t", {unrelated.name: unrelated}).new == found.new, "is not run for them"
 
 
-def test_a_bank_that_has_a_context_twice_is_asked_as_it_was() -> None:
-    twice = (Query((1, 2, 3), 1), Query((1, 2, 3), 2), Query((1, 2, 9), 1), Query((1, 2, 9), 2))
-    stored = QuerySet("t", twice)
-    found = place(twice, "t", {stored.name: stored})
-    assert found.new == ()
-    assert found.places == tuple((stored.name, row) for row in range(4))
-
-
 def test_a_masked_query_is_its_whole_sequence() -> None:
     masked = [Query((1, 2, 3), 1, "mask"), Query((1, 2, 4), 1, "mask"), Query((1, 2, 3), 1)]
     masks, contexts = place(masked, "t", {}).new

@@ -47,7 +47,7 @@ class Pace:
         Examples
         --------
         >>> from logitbank.store.format.schema import Query
-        >>> alone = QuerySet("", (Query((1,) * 40, 39),))
+        >>> alone = QuerySet("t", (Query((1,) * 40, 39),))
         >>> Pace(14e6).block_rows(alone), Pace(1e9).block_rows(alone)
         (1024, 64)
         >>> Pace(160e6, gpu=True).block_rows(alone), Pace(6.9e9, gpu=True).block_rows(alone)

@@ -13,7 +13,7 @@ from logitbank.cli.main import app
 
 OTHERS = {
     "info": "logitbank.open(",  # prints what the bank's methods `info` and `provenance` give
-    "rescore": "logitbank.Bank.open(bank).rescore(",
+    "rescore": "logitbank.Bank.open(bank, prompts=[]).rescore(",
     "suites": "logitbank.known_suites(",
 }
 """Commands of no function of their name, and what they call."""

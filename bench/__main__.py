@@ -15,6 +15,7 @@ from bench.errors import errors_page
 from bench.extraction import bare, hidden, sharing, swap
 from bench.figures import Figure, content_of, markdown, save, saved
 from bench.gpu import ENGINES, gpu_figures
+from bench.models import public_data
 from bench.offline import command_help, fairness, info, report
 from bench.small import nothing_to_do, one_step_over_http
 from bench.store import rows
@@ -49,6 +50,8 @@ def main(names: list[str], out: Path | None = None) -> None:
     known = BENCHMARKS | ON_DEMAND
     if unknown := set(names) - {*known, ERRORS}:
         sys.exit(f"Unknown benchmark {unknown.pop()!r}. Benchmarks: {', '.join([*known, ERRORS])}.")
+    if not names:
+        public_data()
     if ERRORS in names:
         page = (out or ROOT / "docs") / "errors.md"
         page.write_text(errors_page())

@@ -198,7 +198,7 @@ def _check_about(bank: Bank, about: Mapping[str, str]) -> None:
         if value and bank.attributes.get(name) != value:
             raise UsageError(
                 f"{bank.path} is there, with {name} {bank.attributes.get(name)!r}; leave out"
-                f" --{name}, or change it with `logitbank describe {bank.path} --{name} …`"
+                f" {name}, or change it with `logitbank describe {bank.path} --{name} …`"
             )
 
 

@@ -105,14 +105,6 @@ def extract(
             rich_help_panel="How it is run",
         ),
     ] = 50,
-    batch_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Run together at most: else 4096, or by a GPU's size.",
-            rich_help_panel="How it is run",
-        ),
-    ] = None,
     trust_remote_code: Annotated[
         bool,
         typer.Option(
@@ -121,19 +113,6 @@ def extract(
             rich_help_panel="How it is run",
         ),
     ] = False,
-    title: Annotated[str, typer.Option(help="Of a new bank.", rich_help_panel="What is kept")] = "",
-    licence: Annotated[
-        str,
-        typer.Option(
-            "--licence",
-            "--license",
-            help="Of a new bank's data, such as CC-BY-4.0.",
-            rich_help_panel="What is kept",
-        ),
-    ] = "",
-    citation: Annotated[
-        str, typer.Option(help="How to cite a new bank.", rich_help_panel="What is kept")
-    ] = "",
     workers: Annotated[
         str | None,
         typer.Option(
@@ -199,11 +178,7 @@ def extract(
             compute_dtype=compute_dtype,
             deterministic=deterministic,
             canary_every=canary_every,
-            batch_tokens=batch_tokens,
             trust_remote_code=trust_remote_code,
-            title=title,
-            licence=licence,
-            citation=citation,
             workers=_workers(workers),
             shard=shard,
             ray=ray,

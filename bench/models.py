@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", "../shared/data"))
+TOKENIZER = DATA / "tokenizers" / "pythia" / "20B_tokenizer.json"
 
 
 def public_data() -> Path:
     """The folder of prompt sets and tokenizers, or an error that names it."""
-    if not DATA.is_dir():
-        sys.exit(f"No public data at {DATA.resolve()}. Fix: set LOGITBANK_DATA to its folder.")
+    for path in (DATA / "winobias", TOKENIZER):
+        if not path.exists():
+            sys.exit(f"{path.resolve()} is not there; set LOGITBANK_DATA to the folder of the data")
     return DATA
 
 
@@ -70,8 +72,9 @@ def _save(folder: Path, shape: Shape, *, seed: int) -> None:
     torch.manual_seed(seed)
     model = GPTNeoXForCausalLM(config)
     (model.half() if shape.width > 1024 else model).save_pretrained(folder)
+    public_data()
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_file=str(public_data() / "tokenizers" / "pythia" / "20B_tokenizer.json"),
+        tokenizer_file=str(TOKENIZER),
         bos_token="<|endoftext|>",
         eos_token="<|endoftext|>",
     )

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,12 +14,14 @@ from logitbank.engine.extract import extract
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Query
 from tests.support.checkpoints import make_checkpoint
+from tests.support.packed_driver import scored
 
 Sequences = st.lists(
     st.lists(st.integers(0, 3), min_size=1, max_size=9).map(tuple), min_size=1, max_size=30
 )
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_batches_of_a_size_that_is_asked_for_are_told_in_the_provenance(tmp_path: Path) -> None:
     make_checkpoint(tmp_path / "suite" / "step1", seed=1)
     (tmp_path / "p.jsonl").write_text('{"id": "a", "text": "The cook said that"}')
@@ -66,24 +67,14 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> TransformersBackend:
     return backend
 
 
-def scored(backend: TransformersBackend, queries: list[Query]) -> np.ndarray:
-    rows = np.full((len(queries), 640), np.nan, np.float32)
-
-    def take(indices: list[int], logits: torch.Tensor, _: object) -> None:
-        rows[indices] = logits.cpu().numpy()
-
-    backend.score(queries, take)  # type: ignore[arg-type]
-    return rows
-
-
 def test_results_do_not_depend_on_the_batch(backend: TransformersBackend) -> None:
     rng = np.random.default_rng(0)
     drawn = [tuple(int(t) for t in rng.integers(1, 600, n)) for n in (1, 3, 40, 7, 40, 90, 2, 41)]
     queries = [Query(ids, len(ids) - 1) for ids in drawn]
-    together = scored(backend, queries)
+    together, _ = scored(backend, queries)
     assert np.isfinite(together).all()
-    alone = np.concatenate([scored(backend, [query]) for query in queries])
-    backwards = scored(backend, queries[::-1])[::-1]
+    alone = np.concatenate([scored(backend, [query])[0] for query in queries])
+    backwards = scored(backend, queries[::-1])[0][::-1]
     np.testing.assert_allclose(together, alone, atol=1e-4)
     np.testing.assert_allclose(together, backwards, atol=1e-4)
     assert np.abs(together[2] - together[4]).max() > 0.1, "other texts give other logits"
@@ -91,6 +82,6 @@ def test_results_do_not_depend_on_the_batch(backend: TransformersBackend) -> Non
 
 def test_one_sequence_gives_the_logits_of_several_positions(backend: TransformersBackend) -> None:
     ids = (5, 9, 300, 41, 7)
-    prefixes = scored(backend, [Query(ids[: n + 1], n) for n in range(5)])
-    positions = scored(backend, [Query(ids, n) for n in range(5)])
+    prefixes, _ = scored(backend, [Query(ids[: n + 1], n) for n in range(5)])
+    positions, _ = scored(backend, [Query(ids, n) for n in range(5)])
     np.testing.assert_allclose(positions, prefixes, atol=1e-4)

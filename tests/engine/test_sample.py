@@ -17,9 +17,8 @@ from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Summary
 from logitbank.errors import EngineError
 from logitbank.store import Keep
-from tests.engine.test_extract import TEXTS, questions, write_series
-from tests.support.checkpoints import VOCAB, make_series
-from tests.support.fakes import FakeBackend, InProcess
+from tests.support.checkpoints import make_series
+from tests.support.fakes import TEXTS, FakeBackend, questions, write_series
 from tests.support.run_driver import PROMPTS, extraction
 from tests.support.run_driver import questions as many_questions
 
@@ -63,11 +62,8 @@ def test_a_sample_is_measured_and_nothing_is_left(
 
 @pytest.mark.parametrize("checkpoints", [1, 3])
 def test_a_sample_is_less_than_a_tenth_of_the_plan(
-    checkpoints: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoints: int, tmp_path: Path, backend: FakeBackend
 ) -> None:
-    backend = FakeBackend(VOCAB)
-    monkeypatch.setattr(InProcess, "backend", backend)
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     names = [f"step{i}" for i in range(checkpoints)]
     suite = resolve_suite(str(write_series(tmp_path / "tiny", *names)))
     wanted = Extraction(suite, (many_questions(),), EngineSettings("transformers"))
@@ -76,12 +72,9 @@ def test_a_sample_is_less_than_a_tenth_of_the_plan(
     assert 16 <= backend.scored <= 0.1 * summary.plan.rows
 
 
-def test_files_are_counted_as_the_format_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("backend")
+def test_files_are_counted_as_the_format_says(tmp_path: Path) -> None:
     """What the plan says is what a run adds, but for the bank's own files and its tables."""
-    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1")))
     settings = EngineSettings("transformers", canary_every=0)
     for keep in ("full", "options"):
@@ -93,9 +86,8 @@ def test_files_are_counted_as_the_format_says(
         assert plan.files == len(files) - 1, keep  # but the run's own group
 
 
-def test_a_sample_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB + 1))
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+def test_a_sample_that_fails_says_why(tmp_path: Path, backend: FakeBackend) -> None:
+    backend.vocab += 1
     suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0")))
     wanted = Extraction(suite, (questions(*TEXTS),), EngineSettings("transformers"))
     with pytest.raises(EngineError, match="the sample failed: sample step 0: its head has 641"):

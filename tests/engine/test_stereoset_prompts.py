@@ -9,7 +9,7 @@ import pytest
 from logitbank.engine.prompts.known.stereoset import REPROMPT, attribute_word
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.sequences import Candidate, Continuation, MaskedWord, NextSentence
-from logitbank.errors import PromptError, UsageError
+from logitbank.errors import PromptError
 
 LABELS = ("stereotype", "anti-stereotype", "unrelated")
 
@@ -170,8 +170,3 @@ def test_fields_that_would_fail_later_are_named(data: Path) -> None:
     (data / "stereoset" / "dev-english.json").write_text(twice)
     with pytest.raises(PromptError, match=r"dev-english.json: intrasentence sentence \S+ is there"):
         prompt_set("stereoset-intra", data=data)
-
-
-def test_a_name_like_stereosets_is_no_prompt_set(data: Path) -> None:
-    with pytest.raises(UsageError, match="'stereoset-prefix-intra' is neither a known prompt set"):
-        prompt_set("stereoset-prefix-intra", data=data)

@@ -4,8 +4,10 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+import polars as pl
 import pytest
 
+from logitbank.engine.extract import extract
 from logitbank.engine.prompts.check import check_prompts
 from logitbank.engine.prompts.fitted import fitted
 from logitbank.engine.prompts.known.unqover.lists import Category
@@ -14,6 +16,8 @@ from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import UsageError
+from logitbank.store import Bank
+from tests.support.checkpoints import make_checkpoint
 from tests.support.command import Call
 from tests.support.paths import PUBLIC as DATA
 from tests.support.tokenizers import entries, real_tokenizer
@@ -120,24 +124,10 @@ def test_a_causal_set_asks_the_published_question(small: Path) -> None:
     assert {o.text for o in tested[0].options if not o.optional} == {" Iran", " Slovakia"}
 
 
-def test_other_names_are_no_set_of_unqover_s(small: Path) -> None:
-    for name in ("unqover-age", "unqover-gender-causal-test", "unqover-gender-dev", "unqover"):
-        with pytest.raises(UsageError, match=f"'{name}' is neither a known prompt set"):
-            prompt_set(name, data=small)
-
-
 @pytest.mark.parametrize("count", [0, -1, 2.5, "some"])
 def test_a_number_of_instances_is_from_one_or_all(small: Path, count: object) -> None:
     with pytest.raises(UsageError, match=rf"instances {count!r} is neither a number from 1 nor"):
         unqover("gender", small, instances=count)  # type: ignore[arg-type]
-
-
-def test_unknown_categories_and_parts_are_listed(small: Path) -> None:
-    message = "no category 'age' with part None; use gender, nationality, ethnicity, religion with"
-    with pytest.raises(UsageError, match=message):
-        unqover("age", small)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="'gender' with part 'dev'; use .* with train, test or"):
-        unqover("gender", small, split="dev")  # type: ignore[arg-type]
 
 
 def test_parts_that_are_small_are_whole(small: Path) -> None:
@@ -296,3 +286,57 @@ def test_a_check_says_what_is_left_out(small: Path, tmp_path: Path, call: Call) 
         'token of this tokenizer: " Slovak"',
         "unqover-nationality-train: 4 prompts, 0 errors, 0 warnings",
     ]
+
+
+# Through the engine into a bank
+
+
+@pytest.mark.whole
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize(
+    ("name", "architecture", "left"),
+    [("bert-base-uncased", "bert", 3), ("roberta-base", "roberta", 1)],
+)
+def test_every_instance_has_its_four_prompts_in_the_bank(
+    name: str, architecture: str, left: int, tmp_path: Path
+) -> None:
+    folder = tmp_path / "suite" / "step0"
+    make_checkpoint(folder, seed=1, architecture=architecture, vocab=30522 if left == 3 else 50265)  # type: ignore[arg-type]
+    for file in ("tokenizer.json", "vocab.txt"):
+        (folder / file).unlink(missing_ok=True)
+    real_tokenizer(name, folder)
+    summary = extract(
+        tmp_path / "bank",
+        suite=str(folder.parent),
+        prompts=["unqover-gender-test:instances=all", "unqover-nationality-train:instances=all"],
+        data=write_lists(tmp_path / "data"),
+        engine="transformers",
+        keep="topk:8",
+    )
+    assert summary.complete, summary.failed
+    # Of Iranian, Slovak and Russian, RoBERTa has no one token for the second.
+    note = "unqover-nationality-train: 8 of 12 prompts are left out, for options that are not one"
+    assert [n.startswith(note) for n in summary.notes] == [True] * (left == 1)
+    bank = Bank.open(tmp_path / "bank")
+    rows = bank.scan("unqover-nationality-train").collect()
+    own = ("instance", "order", "negated")
+    asked = rows.unique(own).group_by("instance").agg(pl.struct("order", "negated"))
+    assert asked.height == left
+    four = {(order, negated) for order in ("12", "21") for negated in (False, True)}
+    assert all({tuple(c.values()) for c in cells} == four for cells in asked["order"])
+    first = rows.filter(subject1="Iranian", subject2="Russian", order="12", negated=True)
+    assert first.select("category", "split", "attribute", "attribute_class").unique().rows() == [
+        ("nationality", "train", "was rude", "rude")
+    ]
+    vocabulary = entries(folder)
+    names = ("iranian", "russian") if left == 3 else ("ĠIranian", "ĠRussian")
+    tokens = dict(first.select("continuation", "token").rows())
+    assert (tokens[" Iranian"], tokens[" Russian"]) == tuple(vocabulary[n] for n in names)
+    assert rows["logprob"].is_between(-100, 0).all()
+
+    gender = bank.scan("unqover-gender-test").collect()
+    assert gender.select("subject1", "gender1", "subject2", "gender2").unique().rows() == [
+        ("Ann", "female", "Omar", "male")
+    ]
+    words = {text.strip().casefold() for text in gender["continuation"]}
+    assert words == {"ann", "omar", "she", "he"}

@@ -234,18 +234,6 @@ def test_a_split_needs_the_files_of_no_other(split: str, other: str, tmp_path: P
         winobias(tmp_path, orders=1)
 
 
-@pytest.mark.parametrize("orders", [0, -1, "six"])
-def test_orders_must_be_a_number_or_all(orders: int) -> None:
-    with pytest.raises(UsageError, match="is neither a number from 1 nor 'all'"):
-        winobias(DATA, orders=orders)
-
-
-@pytest.mark.parametrize("splits", [[], ["train"]])
-def test_splits_must_be_known(splits: list[str]) -> None:
-    with pytest.raises(UsageError, match="are not all known; use dev, test or both"):
-        winobias(DATA, splits=splits)  # type: ignore[arg-type]
-
-
 # Templates
 
 

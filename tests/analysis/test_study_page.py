@@ -22,7 +22,6 @@ from tests.support.evaluation_banks import winobias_bank
 from tests.support.fluctuation_cases import professions_bank, two_runs
 
 
-
 def part_of_page(path: Path, name: str) -> str:
     """The section of an analysis, whatever else is on the page."""
     (found,) = re.findall(rf'<section id="{name}".*?</section>', path.read_text(), re.DOTALL)

@@ -61,7 +61,6 @@ def extract(
     workers: int | Literal["auto"] | None = None,
     shard: str | None = None,
     ray: str | None = None,
-    tensor_parallel_size: int = 1,
     hub: Hub | None = None,
     on_event: OnEvent = lambda _: None,
 ) -> Summary:
@@ -128,9 +127,6 @@ def extract(
         Run the workers on the Ray cluster at this address, `HOST:PORT`; `auto` takes the one that
         this machine belongs to, or starts one here. All its machines must see the bank and the
         checkpoints.
-    tensor_parallel_size
-        GPUs of this machine that hold one model together, by vLLM. It has to divide the model's
-        attention heads. Each worker has as many, and so has each on a Ray cluster, of one machine.
     on_event
         Called in this thread with every event; only notes of long waits, while the plan is made,
         and of long steps come from other threads.
@@ -151,18 +147,13 @@ def extract(
     if adapter_from is not None:
         adapters, adapter_folder = _adapters(adapter_from, hub)
     settings = EngineSettings(
-        choose_engine(
-            engine,
-            deterministic=deterministic and ray is None,
-            tensor_parallel_size=tensor_parallel_size,
-        ),
+        choose_engine(engine, deterministic=deterministic and ray is None),
         compute_dtype=compute_dtype,
         deterministic=deterministic,
         canary_every=canary_every,
         **asked_batches(batch_tokens),
         trust_remote_code=trust_remote_code,
         adapter_from=adapter_folder,
-        tensor_parallel_size=tensor_parallel_size,
     )
     if ray is None:  # there, each worker looks at its own machine
         check_precision(settings, os.environ)
@@ -192,9 +183,7 @@ def extract(
         any_level=level.any_level,
     )
     about = {"title": title, "licence": licence, "citation": citation}
-    spread = Spread.here(
-        workers=workers, shard=shard, ray=ray, tensor_parallel_size=tensor_parallel_size
-    )
+    spread = Spread.here(workers=workers, shard=shard, ray=ray)
     if not isinstance(suite, Suite):
         return watch_folder(
             *(bank, Path(suite).expanduser(), define),

@@ -119,7 +119,7 @@ def run(
         if dry_run:
             summary.models = models_of(extraction.suite, lacking, hub)
         if dry_run and prepared.plan.rows and spread.ray is None:  # there, on other machines
-            share = Share(0, spread.workers, prepared.settings.tensor_parallel_size)
+            share = Share(0, spread.workers)
 
             def make_worker(bank: Path) -> WorkerProcess:
                 return WorkerProcess(bank, prepared.settings, share)
@@ -167,15 +167,14 @@ def _workers(
 ) -> Sequence["WorkerProcess | RayWorker"]:
     """The near sides of the workers; what of them is left at the end is killed."""
     handles: Sequence[WorkerProcess | RayWorker]
-    ranks = extraction.settings.tensor_parallel_size
     if spread.ray is None:
-        shares = [Share(i, spread.workers, ranks) for i in range(spread.workers)]
+        shares = [Share(i, spread.workers) for i in range(spread.workers)]
         handles = [WorkerProcess(path, extraction.settings, share) for share in shares]
     else:
         from logitbank.engine.workers.ray_worker import RayWorkers
 
         ray = ends.enter_context(joined(spread.ray))
-        cluster = ends.enter_context(RayWorkers(ray, path, spread.workers, ranks))
+        cluster = ends.enter_context(RayWorkers(ray, path, spread.workers))
         handles = cluster.handles(extraction.settings)
     for handle in handles:
         ends.enter_context(handle)

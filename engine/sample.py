@@ -121,7 +121,6 @@ def measure(
         workers=workers,
         rows=len(queries),
         sample_s=time.monotonic() - start,
-        ranks=prepared.settings.tensor_parallel_size,
     )
 
 

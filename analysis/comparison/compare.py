@@ -161,9 +161,7 @@ def _made(a: Deposit, b: Deposit) -> Iterator[object]:
     for name in ("engine", "compute_dtype"):
         for deposit in (a, b):
             value = deposit.spec.provenance.get(name)
-            ranks = deposit.spec.provenance.get("tensor_parallel_size")
-            several = f" on {ranks} devices" if ranks is not None and name == "engine" else ""
-            yield None if value is None else f"{value}{several}"
+            yield None if value is None else f"{value}"
     weights = [deposit.spec.provenance.get("weights") for deposit in (a, b)]
     yield None if None in weights else weights[0] == weights[1]
 

@@ -132,12 +132,6 @@ def extract(
             help="Workers run on this Ray cluster: auto, or HOST:PORT.", rich_help_panel="Machines"
         ),
     ] = None,
-    tensor_parallel_size: Annotated[
-        int,
-        typer.Option(
-            min=1, help="GPUs that hold one model together, by vLLM.", rich_help_panel="Machines"
-        ),
-    ] = 1,
     disk_budget: Annotated[
         str | None,
         typer.Option(
@@ -182,7 +176,6 @@ def extract(
             workers=_workers(workers),
             shard=shard,
             ray=ray,
-            tensor_parallel_size=tensor_parallel_size,
             disk_budget=disk_budget,
             dry_run=dry_run,
             on_event=progress,

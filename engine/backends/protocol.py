@@ -34,8 +34,6 @@ class EngineSettings:
     compute_dtype: ComputeDtype = "float32"
     """Of the model's body; the output head and all reductions are float32, without TF32."""
     device: str = "auto"
-    tensor_parallel_size: int = 1
-    """Processes that hold one model together, each with a device of its own; vLLM alone."""
     max_batch_tokens: int = 4096
     max_sequences: int = 64
     sizes_from_memory: bool = True

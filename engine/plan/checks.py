@@ -6,7 +6,6 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.levels import level_sizes
 from logitbank.engine.prompts.tokenized import TokenizedPrompts
@@ -22,40 +21,6 @@ from logitbank.errors import (
 from logitbank.store import Bank, Deposit
 from logitbank.store.files.disk import existing
 from logitbank.wording import readable_bytes
-
-
-def check_ranks(settings: EngineSettings, config: ModelConfig) -> None:
-    """Refuse to spread a model over GPUs that cannot be, or that cannot share its heads.
-
-    Raises
-    ------
-    UsageError
-        vLLM does not run it, it is a masked one, or its attention heads cannot be divided.
-    """
-    ranks = settings.tensor_parallel_size
-    asked = f"--tensor-parallel-size {ranks}"
-    if ranks == 1:
-        return
-    if settings.engine != "vllm":
-        raise UsageError(f"{asked} needs vLLM, and {settings.engine} is to run this; {_ONE_DEVICE}")
-    if settings.task == "masked":
-        raise UsageError(f"{asked} is for models that predict next tokens alone; {_ONE_DEVICE}")
-    heads = config.heads
-    if heads is None:
-        return  # vLLM knows more names for it
-    shared = config.key_value_heads or heads
-    fits = [
-        n for n in range(1, heads + 1) if heads % n == 0 and (shared % n == 0 or n % shared == 0)
-    ]
-    if ranks not in fits:
-        of_these = "" if shared == heads else f", {shared} of keys and values"
-        raise UsageError(
-            f"{asked}: the model has {heads} attention heads{of_these}, which so many GPUs cannot"
-            f" share; use {', '.join(map(str, fits))}"
-        )
-
-
-_ONE_DEVICE = "leave it out, which takes one GPU"
 
 
 def check_options(

@@ -13,7 +13,6 @@ def choose_engine(
     name: Literal["auto", "vllm", "transformers"],
     *,
     deterministic: bool = False,
-    tensor_parallel_size: int = 1,
 ) -> EngineName:
     """The engine asked for, or vLLM where it is installed.
 
@@ -22,7 +21,7 @@ def choose_engine(
     MissingExtraError
         If the packages of the engine are not installed.
     UsageError
-        If vLLM is to be deterministic where there is no GPU, or transformers to use several.
+        If vLLM is to be deterministic where there is no GPU.
     """
     if (
         importlib.util.find_spec("torch") is None
@@ -31,13 +30,6 @@ def choose_engine(
         raise MissingExtraError(
             'extraction needs torch and transformers: pip install "logitbank[engine]"'
         )
-    if tensor_parallel_size > 1:
-        if name == "transformers":
-            raise UsageError(
-                f"--tensor-parallel-size {tensor_parallel_size} needs vLLM: --engine transformers"
-                " runs a model on one GPU"
-            )
-        name = "vllm"
     has_vllm = importlib.util.find_spec("vllm") is not None
     if name == "vllm" and not has_vllm:
         raise MissingExtraError(

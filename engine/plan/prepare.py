@@ -9,7 +9,6 @@ from logitbank.engine.backends.precision import value_bytes
 from logitbank.engine.doing import each, step
 from logitbank.engine.plan.checks import (
     check_options,
-    check_ranks,
     check_source,
     check_stored,
     check_tokens,
@@ -114,7 +113,6 @@ def prepare(
     longest = max((len(q.ids) for name in needed for q in query_sets[name].queries), default=1)
     # As their layouts say: a deposit that is there may keep more than was asked for.
     states = any(d.layout.width is not None for d in deposits)
-    check_ranks(settings, config)
     settings = replace(settings, max_length=longest, hidden=states)
     return Prepared(
         *(plan, requested, tables, tokenizer, first, settings),

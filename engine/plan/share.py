@@ -1,4 +1,4 @@
-"""One worker's share of a machine: its GPUs, or its part of the processor's cores."""
+"""One worker's share of a machine: its GPU, or its part of the processor's cores."""
 
 import os
 import re
@@ -16,26 +16,23 @@ _DEVICE = re.compile(r"\d+|(GPU|MIG)-.+")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Worker `index` of `count` on this machine, each of so many `ranks`."""
+    """Worker `index` of `count` on this machine."""
 
     index: int = 0
     count: int = 1
-    ranks: int = 1
 
     def environment(self) -> dict[str, str]:
-        """Its GPUs, where there are any, and how many threads its cores are for."""
-        processes = self.count * self.ranks
-        if processes == 1:
+        """Its GPU, where there is one, and how many threads its cores are for."""
+        if self.count == 1:
             return {}
-        # More processes than cores get one thread each, wherever that runs.
-        threads = {_THREADS: str(max(1, len(available_cores()) // processes))}
+        # More workers than cores get one thread each, wherever that runs.
+        threads = {_THREADS: str(max(1, len(available_cores()) // self.count))}
         devices = visible_devices(os.environ)
         if devices:
-            first = self.index * self.ranks % len(devices)
-            beside = len(range(first, processes, len(devices)))
+            own = self.index % len(devices)
+            beside = len(range(own, self.count, len(devices)))
             shared = {GPU_WORKERS: str(beside)} if beside > 1 else {}
-            own = ",".join(devices[first : first + self.ranks])
-            return {"CUDA_VISIBLE_DEVICES": own} | shared | threads
+            return {"CUDA_VISIBLE_DEVICES": devices[own]} | shared | threads
         return threads
 
     def cores(self) -> set[int]:

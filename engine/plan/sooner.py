@@ -29,7 +29,6 @@ def sooner_engine(
     """
     known = config.model_type in PACKED and settings.task == "causal"
     plain = settings.compute_dtype == "float32" and not settings.deterministic
-    plain &= settings.tensor_parallel_size == 1  # which vLLM alone can have otherwise
     if settings.engine != "vllm" or not (known and plain):
         return settings, ()
     positions = packed_positions(leaves, most=settings.max_batch_tokens)

@@ -30,7 +30,6 @@ class Spread:
         workers: int | Literal["auto"] | None = None,
         shard: str | None = None,
         ray: str | None = None,
-        tensor_parallel_size: int = 1,
         environment: Mapping[str, str] = os.environ,
     ) -> Self:
         """What is asked for, completed by what the scheduler says.
@@ -38,25 +37,16 @@ class Spread:
         Raises
         ------
         UsageError
-            A number of workers or a shard that cannot be, or more GPUs than there are.
+            A number of workers or a shard that cannot be.
         """
-        if tensor_parallel_size < 1:
-            raise UsageError(
-                f"--tensor-parallel-size {tensor_parallel_size} is no number of GPUs; use 1 or more"
-            )
-        each, asks_devices = tensor_parallel_size, workers == "auto" or tensor_parallel_size > 1
-        devices = len(visible_devices(environment)) if asks_devices and ray is None else 0
         if workers is None:
             workers = 1 if ray is None else "auto"
-        room = max(1, devices // each) if ray is None else 0
-        count = room if workers == "auto" else workers
+        if workers == "auto":
+            count = max(1, len(visible_devices(environment))) if ray is None else 0
+        else:
+            count = workers
         if not (1 <= count <= 1024 or (workers == "auto" and ray is not None)):
             raise UsageError(f"{workers} workers are not possible; use 1 to 1024, or auto")
-        if each > 1 and 0 < devices < count * each:
-            raise UsageError(
-                f"{count} workers of --tensor-parallel-size {each} need {count * each} GPUs, and"
-                f" {devices} are visible here; use fewer --workers, or fewer GPUs for each"
-            )
         return cls(
             count,
             Shard.from_slurm(environment) if shard is None else Shard.parse(shard),

@@ -45,18 +45,10 @@ class ModelConfig:
     """Classes that its authors name."""
     languages: tuple[str, ...] = ()
     """Language adapters, where the model has such."""
-    key_value_heads: int | None = None
-    """Attention heads of keys and of values, where the config says that they are fewer."""
     rope_switch: int | None = None
     """Length above which longrope takes its other factors, in models that have it."""
     not_on_vllm: tuple[str, ...] = ()
     """Switches that are on and that vLLM does not have."""
-
-    @property
-    def heads(self) -> int | None:
-        """Its attention heads, or None where the config does not say."""
-        heads = self.shape[3]
-        return heads if isinstance(heads, int) else None
 
     @property
     def layers(self) -> int | None:
@@ -128,7 +120,6 @@ class ModelConfig:
             model_type,
             _names(config.get("architectures")),
             _names(config.get("languages")),
-            _key_value_heads(config),
             _rope_switch(config),
             tuple(name for name in _NOT_ON_VLLM.get(model_type, ()) if config.get(name)),
         )
@@ -154,13 +145,6 @@ def _rope_switch(config: dict[str, object]) -> int | None:
         return None
     original = [int(number) for _, number in numbers(config, (_ORIGINAL,))]
     return next(iter(original), None)
-
-
-def _key_value_heads(config: dict[str, object]) -> int | None:
-    if config.get("multi_query") is True and not config.get("new_decoder_architecture"):
-        return 1  # Falcon's older models have a number, too, that is not looked at
-    counted = [config.get("num_key_value_heads"), config.get("num_kv_heads")]
-    return next((number for number in counted if isinstance(number, int) and number > 0), None)
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ nothing. A tensor that kept its old values changes the sums.
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 
@@ -52,28 +51,6 @@ def add(*parts: Fingerprint) -> Fingerprint:
 def parameter_names(names: Iterable[str]) -> frozenset[str]:
     """Those of a checkpoint's tensors that are no buffers, which models rebuild for themselves."""
     return frozenset(name for name in names if not _BUFFER.search(name))
-
-
-class Piece(NamedTuple):
-    """A parameter, or the part of it that a rank holds."""
-
-    name: str
-    part: str
-    """Which part: the same for ranks that should hold the same."""
-    mark: Fingerprint
-
-
-def of_all_ranks(ranks: Iterable[Iterable[Piece]]) -> Fingerprint:
-    """Fingerprint of what all ranks hold, of equal pieces one.
-
-    Examples
-    --------
-    >>> norm = Piece("norm.weight", "", (7, 49))
-    >>> rank_0, rank_1 = Piece("head.weight", "0", (1, 1)), Piece("head.weight", "1", (2, 4))
-    >>> of_all_ranks([[norm, rank_0], [norm, rank_1]])
-    (10, 54)
-    """
-    return add(*(piece.mark for piece in {piece for rank in ranks for piece in rank}))
 
 
 @dataclass

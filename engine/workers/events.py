@@ -32,8 +32,6 @@ class Estimate:
     """Measured, apart from those of the first job."""
     sample_s: float = 0.0
     """What measuring took, an engine's start included."""
-    ranks: int = 1
-    """GPUs of each worker."""
     models: int = 1
     """Models that the checkpoints are of, by their configs; each needs an engine of its own."""
 
@@ -49,8 +47,8 @@ class Estimate:
 
     @property
     def worker_hours(self) -> float:
-        """GPU-hours, where each worker has GPUs of its own."""
-        return self.seconds * self.workers * self.ranks / 3600
+        """GPU-hours, where each worker has a GPU of its own."""
+        return self.seconds * self.workers / 3600
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,10 @@ class Places:
     """Of each of a worker's processes."""
 
     @classmethod
-    def of(cls, nodes: Sequence[dict[str, float]], workers: int = 0, ranks: int = 1) -> Self:
+    def of(cls, nodes: Sequence[dict[str, float]], workers: int = 0) -> Self:
         """A worker for each GPU; where there are none, one for each machine. Or as many as asked.
 
-        One whose model is held by several `ranks` has as many GPUs, all of one machine. More than
-        there is room for wait until a machine joins.
+        More than there is room for wait until a machine joins.
 
         Examples
         --------
@@ -52,21 +51,12 @@ class Places:
         Places(count=8, gpus=1, cpus=0, threads=16)
         >>> Places.of([{"CPU": 16}, {"CPU": 16}], workers=4)
         Places(count=4, gpus=0, cpus=8, threads=8)
-        >>> Places.of([{"CPU": 64, "GPU": 4}, {"CPU": 64, "GPU": 1}], ranks=2)
-        Places(count=2, gpus=2, cpus=0, threads=16)
         """
-        largest = max((int(node.get("GPU", 0)) for node in nodes), default=0)
-        if 0 < largest < ranks:
-            raise UsageError(
-                f"no machine of the Ray cluster has the {ranks} GPUs of --tensor-parallel-size"
-                f" {ranks}, at most {largest}; a model stays on one machine"
-            )
-        with_gpu = [node for node in nodes if node.get("GPU", 0) >= ranks]
+        with_gpu = [node for node in nodes if node.get("GPU", 0) >= 1]
         gpus = sum(int(node["GPU"]) for node in with_gpu)
         if gpus:
-            room = sum(int(node["GPU"]) // ranks for node in with_gpu)
             cpus = sum(int(node.get("CPU", 0)) for node in with_gpu)
-            return cls(workers or room, ranks, 0, max(1, cpus // gpus))
+            return cls(workers or gpus, 1, 0, max(1, cpus // gpus))
         with_cpu = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
         if not (with_cpu or workers):
             raise UsageError(
@@ -75,17 +65,17 @@ class Places:
         count = workers or len(with_cpu)
         each = math.ceil(count / max(1, len(with_cpu)))
         cpus = max(1, min(with_cpu, default=1) // each)
-        return cls(count, 0, cpus, max(1, cpus // ranks))
+        return cls(count, 0, cpus, cpus)
 
 
 class RayWorkers:
     """What the workers of one run have in common."""
 
-    def __init__(self, ray: Any, bank: Path, workers: int, ranks: int = 1) -> None:
+    def __init__(self, ray: Any, bank: Path, workers: int) -> None:
         self.ray, self.bank = ray, bank.resolve()
         self._ends = contextlib.ExitStack()
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        self.places = Places.of(nodes, workers, ranks)
+        self.places = Places.of(nodes, workers)
         self.actor = ray.remote(
             num_cpus=self.places.cpus,
             num_gpus=self.places.gpus,

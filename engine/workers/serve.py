@@ -15,8 +15,6 @@ from logitbank.engine.backends.hf.memory import is_out_of_memory
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.events import CheckpointFailed, CheckpointStopped, Event
 from logitbank.engine.workers.job import Job
-from logitbank.engine.workers.ranks.ranks import Ranks
-from logitbank.engine.workers.ranks.requests import Loss
 from logitbank.engine.workers.worker import Worker
 from logitbank.errors import (
     CanaryError,
@@ -44,19 +42,11 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
 
     running: Job | None = None
 
-    def lost(loss: Loss) -> None:
-        """The engine is not whole any more: this process ends, and with it all other ranks."""
-        if running is not None:
-            emit(rank_failure(running, loss))
-        os._exit(1)
-
     settings = connection.recv()
     assert isinstance(settings, EngineSettings)
-    ranks = Ranks(settings, lost) if settings.tensor_parallel_size > 1 else None
     with contextlib.suppress(Exception):  # the first job meets it again, and reports it
         import_engine(settings)
-    open_engine = open_backend if ranks is None else ranks.open
-    worker = Worker(bank, log=log, emit=emit, open_engine=open_engine)
+    worker = Worker(bank, log=log, emit=emit, open_engine=open_backend)
 
     def leave(*_: object) -> None:
         """Stop after the block at hand, or at once: who loads weights has nothing to lose."""
@@ -116,18 +106,6 @@ def engine_failure(job: Job, error: Exception) -> CheckpointFailed:
         message += "; --engine transformers runs what vLLM does not"
     memory = is_out_of_memory(error)
     return CheckpointFailed(job.checkpoint, message, restart=True, engine=True, memory=memory)
-
-
-def rank_failure(job: Job, loss: Loss) -> CheckpointFailed:
-    """What a rank that failed alone means for the run: the same as a worker that did."""
-    return CheckpointFailed(
-        job.checkpoint,
-        f"{job.checkpoint}: {loss.message}",
-        restart=True,
-        crash=loss.died,
-        engine=not loss.died,
-        memory=loss.memory,
-    )
 
 
 def _end_with(parent: int) -> None:

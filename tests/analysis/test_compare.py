@@ -113,7 +113,7 @@ def test_what_rounding_alone_explains_is_told_with_the_dtypes(tmp_path: Path) ->
     """Between 32 and 64 neighbours in float16 are 1/32 apart: rounding moves either by 1/64."""
     lowest = np.array([0, -40, -50, -33, -33, -33], np.float32)
     values = np.tile(lowest, (QUERIES, 1))
-    made = {"engine": "vllm", "tensor_parallel_size": 2, "compute_dtype": "bfloat16"}
+    made = {"engine": "vllm", "compute_dtype": "bfloat16"}
     a = banked(tmp_path / "a", values, dtype="float16", **made)
     b = banked(tmp_path / "b", values + np.float32(1 / 128), dtype="float16")
     found = compare(a.path, b.path).result
@@ -122,7 +122,7 @@ def test_what_rounding_alone_explains_is_told_with_the_dtypes(tmp_path: Path) ->
     assert (d["compute_a"], d["compute_b"]) == ("bfloat16", None)
     said = comparison_summary(found)
     assert said[1:4] == [
-        "A: engine vllm on 2 devices, computed in bfloat16, keeps full float16.",
+        "A: engine vllm, computed in bfloat16, keeps full float16.",
         "B: engine arrays, computed in a dtype not told, keeps full float16.",
         "Rounding of the stored rows (float16 in A, float16 in B) explains up to 0.0312 by itself;"
         " none differs by more.",

@@ -252,7 +252,6 @@ def test_provenance_fields_are_those_that_extraction_writes(tmp_path: Path) -> N
         "packed",
         "config",
     }
-    elsewhere |= {"tensor_parallel_size"}
     assert set(table("Provenance")) == set(made) | elsewhere | adapters
 
 

@@ -37,9 +37,6 @@ def test_sizes_are_found_under_every_architectures_names(tmp_path: Path) -> None
     assert read(tmp_path, **gpt2, n_positions=128, n_ctx=100) == ModelConfig(
         640, 100, ("gpt2", 64, 2, 4, 640), "gpt2"
     )
-    assert read(tmp_path, **NEOX).heads == 4
-    assert read(tmp_path, **NEOX, num_key_value_heads=2).key_value_heads == 2
-    assert read(tmp_path, **NEOX, num_kv_heads=4, multi_query=True).key_value_heads == 1
     assert read(tmp_path, vocab_size=5) == ModelConfig(5, None, (None, None, None, None, 5))
 
 

@@ -99,8 +99,8 @@ def test_a_card_without_room_is_refused_in_a_line_that_says_what_to_do() -> None
     shared = refused(free=H100, total=H100, workers=3, gpu="2")
     assert f"{one} for each of 3 workers on it: use --workers 2 a GPU" in shared
     assert refused(free=24_000_000_000, total=25_000_000_000) == (
-        f"GPU 0 has 24.0 of 25.0 GB free, and {one}: use --compute-dtype bfloat16, several"
-        " GPUs with --tensor-parallel-size, or a larger one"
+        f"GPU 0 has 24.0 of 25.0 GB free, and {one}: use --compute-dtype bfloat16, or a"
+        " larger GPU; a model runs on one GPU"
     )
 
 
@@ -243,14 +243,3 @@ def test_tensors_are_sent_as_they_are_in_the_file_and_cast_on_the_card(
     sent = preloaded.run("vllm", tmp_path, case, folder, settings)
     assert len(sent) >= 20, "every tensor of two layers"
     assert set(sent) == {("cuda", torch.float32)}
-
-
-def test_each_of_several_gpus_needs_its_part() -> None:
-    model = LARGE._replace(swapped=4096)
-    whole, half = needed(model, SETTINGS), needed(model.of_one_in(2), SETTINGS)
-    assert half.weights == whole.weights // 2
-    assert half.keys_and_values == whole.keys_and_values // 2
-    logits = 4 * SETTINGS.max_sequences * LARGE.vocab
-    assert 6 * logits < half.rest < whole.rest, "each has whole logits"
-    assert half.reduction == whole.reduction == 5 * logits
-    assert LARGE.of_one_in(64).kv_heads == 1, "which several GPUs then have alike"

@@ -1,10 +1,15 @@
 """Fingerprints of weights: what they must not see, and what they must."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.weights.proof import Ledger, add, fingerprint, is_head
 from logitbank.errors import WeightsError
+from tests.support.checkpoints import make_checkpoint
+from tests.support.preloaded import Preloaded, require_vllm
 
 
 def test_fusing_transposing_and_zero_padding_do_not_change_the_sum() -> None:
@@ -79,3 +84,15 @@ def test_buffers_that_models_rebuild_are_left_out_and_told() -> None:
     book, names = ledger(tied=False, weights=weights)
     assert names == ["gpt_neox.layers.0.attention.dense.bias"]
     assert len(book.buffers) == 3
+
+
+@pytest.mark.vllm
+def test_a_tensor_that_vllm_holds_otherwise_is_found_also_where_it_is_repacked(
+    preloaded: Preloaded, tmp_path: Path
+) -> None:
+    require_vllm()
+    folder = make_checkpoint(tmp_path / "step0", seed=1, architecture="llama_tied")
+    norm, repacked = "model.norm.weight", "model.layers.1.self_attn.k_proj.weight"
+    names = [norm, repacked, "model.layers.0.mlp.down_proj.weight"]
+    driver, settings = "tests.support.engine_driver:refused_swaps", EngineSettings("vllm")
+    assert preloaded.run("vllm", tmp_path, driver, settings, folder, names) == names

@@ -3,7 +3,6 @@
 Both give one array (queries, v) a folder, NaN beyond the two outputs of a next-sentence head.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,13 +61,9 @@ def engine_in_calls(
     """
     from logitbank.engine.backends.choose import open_backend
     from logitbank.engine.backends.protocol import EngineSettings
-    from logitbank.engine.workers.ranks.ranks import Ranks
 
     assert isinstance(settings, EngineSettings)
-    if settings.tensor_parallel_size > 1:
-        backend = Ranks(settings, lambda _: os._exit(1)).open(folders[0], settings)
-    else:
-        backend = open_backend(folders[0], settings)
+    backend = open_backend(folders[0], settings)
     results = []
     for folder in folders:
         loaded = backend.load(folder, checkpoint=folder.name)
@@ -119,3 +114,29 @@ def _holds(folder: Path, dtype: str, head: Any) -> bool:
         and np.array_equal(t[: head.outputs].numpy(), as_float32(head.weight))
         for t in rounded
     )
+
+
+def refused_swaps(settings: Any, folder: Path, names: list[str]) -> list[str]:
+    """Tensors for which vLLM's swap is refused where they are altered on their way, one at a time.
+
+    After the last, the folder is loaded as it is.
+    """
+    from logitbank.engine.backends.choose import open_backend
+    from logitbank.errors import WeightsError
+
+    backend: Any = open_backend(folder, settings)
+    honest, refused = backend._recorded, []
+    for name in names:
+
+        def altered(weights: Any, name: str = name) -> Any:
+            ledger, recorded = honest(weights)
+            return ledger, ((n, 2 * t if n == name else t) for n, t in recorded)
+
+        backend._recorded = altered
+        try:
+            backend.load(folder, checkpoint="step0")
+        except WeightsError:
+            refused.append(name)
+    backend._recorded = honest
+    backend.load(folder, checkpoint="step0")
+    return refused

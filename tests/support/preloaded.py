@@ -33,7 +33,6 @@ import pytest
 
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.workers import canary, worker_process
-from logitbank.engine.workers.ranks import ranks
 from tests.support.paths import ROOT
 
 IMPORTS: dict[EngineName, tuple[str, ...]] = {
@@ -63,10 +62,6 @@ AHEAD: dict[EngineName, tuple[str, ...]] = {
 """What an engine imports as it starts, 500 modules in 4 s of CPU, where this version has it."""
 SERVERS = "LOGITBANK_TEST_SERVERS"
 """Environment variable: addresses of the servers that a module's processes come from, as JSON."""
-FOLLOWER = "LOGITBANK_TEST_FOLLOWER"
-"""Environment variable: the module that followers of a rank 0 run, where it is not the real one."""
-FAULT = "LOGITBANK_TEST_FAULT"
-"""Environment variable: what goes wrong there (`played_follower.py`)."""
 _NUMBER = struct.Struct("i")
 
 
@@ -97,7 +92,6 @@ class Preloaded:
         servers = {
             "logitbank.engine.workers.serve": self._address(engine),
             "logitbank.engine.workers.canary": self._address("transformers"),
-            ranks.FOLLOWER: self._address(engine),
         }
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(SERVERS, json.dumps(servers))
@@ -223,8 +217,6 @@ class Process:
 
 def _popen(command: Sequence[str], **options: Any) -> Process:
     address = json.loads(os.environ[SERVERS])[command[2]]
-    if command[2] == ranks.FOLLOWER and FOLLOWER in os.environ:
-        command = [*command[:2], os.environ[FOLLOWER], *command[3:]]
     return Process(address, command, **options)
 
 
@@ -238,7 +230,7 @@ _SUBPROCESS = SimpleNamespace(
 
 def processes_from_servers(change: Callable[[object, str, object], None] = setattr) -> None:
     """Workers and canaries that this process starts come from the servers that SERVERS names."""
-    for module in (worker_process, canary, ranks):
+    for module in (worker_process, canary):
         change(module, "subprocess", _SUBPROCESS)
 
 
@@ -251,7 +243,6 @@ def _serve(listener: socket.socket, engine: EngineName) -> None:
             importlib.import_module(module)
     gc.freeze()  # forks collect garbage over what is theirs: vLLM does so five times as it starts
     canary.subprocess = _SUBPROCESS  # type: ignore[assignment]  # of the workers to be forked
-    ranks.subprocess = _SUBPROCESS  # type: ignore[assignment]
     ended, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)

@@ -35,11 +35,10 @@ from vllm.engine.arg_utils import EngineArgs
 from logitbank.engine.backends.heads import Layer, StreamedHead, proved_heads, trial_queries
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
-from logitbank.engine.backends.rank import Rank
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.backends.vllm.granted import granted_memory
 from logitbank.engine.backends.vllm.groups import one_thread_for_groups
-from logitbank.engine.backends.vllm.held import Held, RankExecutor, held_by_all
+from logitbank.engine.backends.vllm.held import Held
 from logitbank.engine.backends.vllm.multiplied import heads_in_float32, watch_head
 from logitbank.engine.backends.vllm.plugins import refuse_other_processors
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
@@ -90,10 +89,7 @@ class VllmEngine(ABC):
         if self._device.type == "cuda":  # vLLM may leave one; tensors are laid out for their copies
             torch.set_num_threads(min(_SWAP_THREADS, own_threads()))
         check_same_model(self._said, said_of_model(folder), checkpoint=checkpoint)
-        of_file = stream_weights(folder)
-        if Rank.of().index == 0:  # who follows has no bank that names it
-            of_file = digest.watch(of_file)
-        ledger, recorded = self._recorded(of_file)
+        ledger, recorded = self._recorded(digest.watch(stream_weights(folder)))
         streamed = StreamedHead()
         if self._settings.hidden:
             recorded = streamed.watch(recorded)
@@ -110,9 +106,8 @@ class VllmEngine(ABC):
             raise EngineError(
                 f"{checkpoint}: vLLM's prefix cache could not be reset after the swap"
             )
-        held = self._llm.apply_model(self._held.pieces)[0]
-        instead = "try --engine transformers"
-        ledger.check(held_by_all(held), checkpoint=checkpoint, instead=instead)
+        held = self._llm.apply_model(self._held.fingerprint)[0]
+        ledger.check(held, checkpoint=checkpoint, instead="try --engine transformers")
         vocab = int(self._model_config.get_vocab_size())
         heads: dict[Head, OutputHead] = {}
         if self._settings.hidden and self._after is not None:
@@ -145,7 +140,6 @@ class VllmEngine(ABC):
 
     def describe(self) -> dict[str, Json]:
         device = self._llm.llm_engine.vllm_config.device_config.device_type
-        ranks = self._settings.tensor_parallel_size
         return {
             "engine": "vllm",
             "engine_version": vllm.__version__,
@@ -156,7 +150,6 @@ class VllmEngine(ABC):
             **products_provenance(torch.device(device)),
             "max_batch_tokens": self._settings.max_batch_tokens,
             "max_sequences": self._settings.max_sequences,
-            **({"tensor_parallel_size": ranks} if ranks > 1 else {}),
             **(
                 {"deterministic": "batch-invariant kernels"} if self._settings.deterministic else {}
             ),
@@ -224,11 +217,7 @@ class VllmBackend(VllmEngine):
 
 def common_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     """Arguments of `vllm.LLM`. Dummy weights: every checkpoint, the first too, comes by a swap."""
-    ranks: dict[str, Any] = {}
-    if settings.tensor_parallel_size > 1:
-        ranks["tensor_parallel_size"] = settings.tensor_parallel_size
-        ranks["distributed_executor_backend"] = RankExecutor
-    return ranks | {
+    return {
         "model": str(folder),
         "load_format": "dummy",
         "skip_tokenizer_init": True,

@@ -6,7 +6,7 @@ Imports no vLLM.
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import torch
 
 from logitbank.engine.backends.copies import beside
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.backends.rank import Rank
 from logitbank.engine.backends.vllm.memory import (
     ModelSizes,
     cpu_arguments,
@@ -27,13 +26,8 @@ from logitbank.store.files.locks import locked
 
 
 def sized(folder: Path, settings: EngineSettings) -> EngineSettings:
-    """Settings with batches for the GPU at hand; the same on a CPU, or where they are asked for.
-
-    So they are where several GPUs hold a model: they may have different memory free, and have to
-    run the same batches.
-    """
-    several = settings.tensor_parallel_size > 1
-    if several or not (torch.cuda.is_available() and settings.sizes_from_memory):
+    """Settings with batches for the GPU at hand; the same on a CPU, or where they are asked for."""
+    if not (torch.cuda.is_available() and settings.sizes_from_memory):
         return settings
     free, total = torch.cuda.mem_get_info()
     workers = int(os.environ.get(GPU_WORKERS, "1"))
@@ -61,35 +55,26 @@ def granted_memory(folder: Path, settings: EngineSettings) -> Iterator[dict[str,
     DeviceError
         The GPU has less free than the model needs.
     """
-    ranks, rank = settings.tensor_parallel_size, Rank.of()
-    sizes = _sizes(folder, settings).of_one_in(ranks)
+    sizes = _sizes(folder, settings)
     if not torch.cuda.is_available():
         yield cpu_arguments(sizes, settings)
         return
-    if ranks > 1:
-        torch.cuda.set_device(rank.index)
-    with _kept_from_others() if ranks == 1 else nullcontext():
+    with _kept_from_others():
         free, total = torch.cuda.mem_get_info()
         arguments, need = gpu_arguments(
             *(sizes, settings),
             free=free,
             total=total,
             workers=int(os.environ.get(GPU_WORKERS, "1")),
-            gpu=_visible(rank.index),
+            gpu=os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0",
         )
         yield arguments
         if (missing := need.of_engine - torch.cuda.memory_reserved()) > 0:
             torch.empty(missing, dtype=torch.uint8, device="cuda")
-        beside(torch.device("cuda", rank.index)).reserve(need.reduction)
-
-
-def _visible(index: int) -> str:
-    """The name of a GPU among those that this process sees."""
-    names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    return names[index] if index < len(names) and names[index] else str(index)
+        beside(torch.device("cuda", 0)).reserve(need.reduction)
 
 
 def _kept_from_others() -> AbstractContextManager[object]:
-    """A lock of this GPU. Ranks take none: they start together, and would wait for each other."""
+    """A lock of this GPU."""
     uuid = torch.cuda.get_device_properties().uuid
     return locked(Path(tempfile.gettempdir()) / f"logitbank-{os.getuid()}-{uuid}.lock")

@@ -1,6 +1,7 @@
 """The process groups that vLLM makes, also where one process has nobody to talk to."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -8,7 +9,7 @@ from typing import Any
 
 from torch.distributed import distributed_c10d
 
-from logitbank.engine.backends.rank import GLOO_INTERFACE, LOOPBACK
+_LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 @contextmanager
@@ -21,7 +22,7 @@ def one_thread_for_groups() -> Iterator[None]:
     """
     torch_groups: Any = distributed_c10d
     gloo = torch_groups.ProcessGroupGloo
-    interface = os.environ.get(GLOO_INTERFACE, LOOPBACK).partition(",")[0]
+    interface = os.environ.get("GLOO_SOCKET_IFNAME", _LOOPBACK).partition(",")[0]
     device = gloo.create_device(interface=interface)
 
     class Sharing(gloo):  # type: ignore[misc, valid-type]

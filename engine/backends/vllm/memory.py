@@ -78,23 +78,6 @@ class ModelSizes(NamedTuple):
             _swapped(elements),
         )
 
-    def of_one_in(self, ranks: int) -> "ModelSizes":
-        """The part of each GPU where several hold the model.
-
-        Whole logits come to each of them, and whole tensors of the file.
-
-        Examples
-        --------
-        >>> llama = ModelSizes(32, 8, 128, 4096, 14_336, 128_256, 8_030_261_248, 4 * 525_336_576)
-        >>> llama.of_one_in(4).parameters
-        2007565312
-        """
-        return self._replace(
-            kv_heads=max(1, self.kv_heads // ranks),
-            intermediate=math.ceil(self.intermediate / ranks),
-            parameters=math.ceil(self.parameters / ranks),
-        )
-
 
 def _swapped(elements: Mapping[str, int]) -> int:
     """Elements of the tensors that a swap holds at the same time.
@@ -266,8 +249,8 @@ def _too_little(need: int, *, free: int, total: int, workers: int, gpu: str) -> 
     wants = f"this model needs {need / 1e9:.1f} GB"
     if need > total:
         return (
-            f"{has}, and {wants}: use --compute-dtype bfloat16, several GPUs with"
-            " --tensor-parallel-size, or a larger one"
+            f"{has}, and {wants}: use --compute-dtype bfloat16, or a larger GPU; a model runs on"
+            " one GPU"
         )
     if need > total // workers:
         fit = total // need

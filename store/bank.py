@@ -580,7 +580,10 @@ class Bank:
             raise BankError(f"{self.path} has no prompts yet; run `logitbank extract`")
         texts = token_texts.token_texts(self.path)
         by_name = {name: self.prompts(name).with_columns(texts) for name in names}
-        return frames(by_name, self.deposits(), self.info, self.require_scored)
+        return frames(by_name, self.deposits(), self.info, self._look)
+
+    def _look(self, name: str, options: pl.LazyFrame, deposits: Sequence[Deposit]) -> None:
+        self.require_scored(name, deposits, of=options)
 
     def sql(self, query: str) -> pl.LazyFrame:
         """A SELECT over `frames`, as Polars understands SQL; collect what it gives.

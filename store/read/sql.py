@@ -10,13 +10,12 @@ import polars as pl
 from logitbank.errors import UsageError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format.schema import INFO, PROMPTS_SCHEMA
-from logitbank.store.read.scan import CHECKPOINT, VALUES, scan
+from logitbank.store.read.scores_source import Look, scores_source
 from logitbank.store.tables.prompt_tables import query_sets_of
 
 _PROMPT = ("prompt_set", "prompt_id", "order_seed")
 _OPTION = ("piece", "option", "continuation", "token", "token_text", "is_answer")
 _QUERY = ("query_set", "row")
-_SCORED = (*CHECKPOINT, *_PROMPT, "piece", "option", "token", "token_text", *VALUES)
 _READERS = r"read_(csv|ipc|json|ndjson|parquet)\b|(read|scan)_\w+[\"`\]]?\s*(\(|/\*|--)"
 """Table functions of Polars that read files and URLs, however they are written. The names of today
 are looked for in texts and comments too: where those end is for Polars to say."""
@@ -26,7 +25,7 @@ def frames(
     prompts: Mapping[str, pl.LazyFrame],
     deposits: Sequence[Deposit],
     info: Callable[[], pl.DataFrame],
-    require_scored: Callable[[str, Sequence[Deposit]], None],
+    look: Look,
 ) -> dict[str, pl.LazyFrame]:
     """The tables of a bank, each lazily.
 
@@ -36,8 +35,9 @@ def frames(
         Tables of all prompt sets, at least one, by name, with the column `token_text`.
     deposits, info
         All of the bank, and its table of them, which takes a while.
-    require_scored
-        Refuses deposits that lack scores of a prompt set; called before scores are read.
+    look
+        Called before scores are read: with a prompt set's name, the options that are asked for,
+        and deposits.
 
     Returns
     -------
@@ -53,28 +53,17 @@ def frames(
         One row per checkpoint, prompt, order, piece and option that has been scored, as
         `Bank.scan`, with prompt_set and without the prompts' own columns.
     """
-
-    def scored(name: str, of_set: Sequence[Deposit]) -> pl.LazyFrame:
-        rows = scan(tables[name].select(*_PROMPT, *_OPTION, *_QUERY), of_set).select(_SCORED)
-
-        def checked() -> pl.LazyFrame:
-            require_scored(name, of_set)
-            return rows
-
-        # Its filter and columns reach a lazy frame as well.
-        return pl.defer(checked, schema=rows.collect_schema())  # type: ignore[arg-type]
-
     tables = {name: table.with_columns(prompt_set=pl.lit(name)) for name, table in prompts.items()}
-    scores = []
+    scored = []
     for name, table in tables.items():
         sets = query_sets_of(table)
         if of_set := [deposit for deposit in deposits if deposit.query_set in sets]:
-            scores.append(scored(name, of_set))
+            scored.append((name, prompts[name], of_set))
     return {
         "checkpoints": pl.defer(info, schema=INFO),
         "prompts": pl.concat([_prompts(t) for t in tables.values()], how="diagonal_relaxed"),
         "options": pl.concat([t.select(*_PROMPT, *_OPTION, *_QUERY) for t in tables.values()]),
-        **({"scores": pl.concat(scores, how="vertical_relaxed")} if scores else {}),
+        **({"scores": scores_source(scored, look)} if scored else {}),
     }
 
 

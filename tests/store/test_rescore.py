@@ -140,7 +140,8 @@ def test_every_reader_tells_of_options_named_later(bank: Bank, call: Call) -> No
     assert code == 1
     assert lacking in error
     assert error.count("\n") == 1
-    assert bank.sql("SELECT COUNT(*) FROM options").collect().item() == 4 * QUERIES
+    others = "SELECT COUNT(*) FROM scores WHERE prompt_set = 'parity'"
+    assert bank.sql(others).collect().item() == 2 * QUERIES
     bank.rescore()
     assert bank.sql("SELECT COUNT(*) FROM scores").collect().item() == 4 * QUERIES
     assert logitbank.options(bank, prompts="late").result.shares["missing"].sum() == 0

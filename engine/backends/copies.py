@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 import torch
 
-from logitbank.engine.weights.upload import to_device, to_host
-
 AHEAD = 2
 """Batches that the device may still have to reduce when the next is handed over. More would hold
 more of its memory, and save no time: it does one thing after the other."""
@@ -63,12 +61,12 @@ class Beside:
                 torch.empty(size, dtype=torch.uint8, device=self._device)
 
     def to_device(self, host: torch.Tensor) -> torch.Tensor:
-        """A copy on the device that is begun, and that nobody waits for."""
-        return to_device(host, self._device)
+        """A copy on the device."""
+        return host.to(self._device)
 
     def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy on the host, to be looked at only after its piece is done."""
-        return tensor.cpu() if self._stream is None else to_host(tensor)
+        """A copy on the host."""
+        return tensor.cpu()
 
 
 @functools.cache

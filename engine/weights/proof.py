@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import torch
 
 from logitbank.engine.weights.heads import is_embedding, is_head
-from logitbank.engine.weights.upload import to_device
 from logitbank.errors import WeightsError
 
 # Buffers that checkpoints carry and that models rebuild for themselves.
@@ -94,7 +93,7 @@ class Ledger:
             if _BUFFER.search(name):
                 self.buffers.append(name)
                 continue
-            cast = to_device(tensor, self.device)
+            cast = tensor.to(self.device)
             cast = cast.to(self.dtype) if tensor.is_floating_point() else cast
             mark = fingerprint(cast)
             if name in self.marks:

@@ -83,7 +83,6 @@ class Worker:
         self._progress: BlockProgress | None = None
         self._spent: dict[Phase, float] = {}
         self._tokens = Tokens(0, 0)
-        self._refusal = ""
 
     @cached_property
     def _bank(self) -> Bank:
@@ -246,15 +245,9 @@ class Worker:
 
     def _sizes_now(self, job: Job, before: dict[str, Json]) -> dict[str, Json]:
         """What the engine says of itself now; a note where it went on otherwise than it began."""
-        from logitbank.engine.weights.upload import page_locked_refusal
-
         assert self._backend is not None
         now = self._backend.describe()
-        lines = [*changes(before, now)]
-        if self._refusal != (refusal := page_locked_refusal()):
-            self._refusal = refusal
-            lines.append(f"copies wait, as the system gives no page-locked memory: {refusal}")
-        for text in lines:
+        for text in changes(before, now):
             self._emit(Note(f"{job.checkpoint}: {text}"))
         return now
 

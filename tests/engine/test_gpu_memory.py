@@ -231,15 +231,3 @@ def test_every_vllm_engine_asks_for_both(
     asked = preloaded.run("vllm", tmp_path, case, folder, settings, H100, H100)
     assert asked.keys() == {"gpu_memory_utilization", "kv_cache_memory_bytes"}
     assert 0 < asked["gpu_memory_utilization"] < 0.1, "of tiny models"
-
-
-@pytest.mark.vllm
-def test_tensors_are_sent_as_they_are_in_the_file_and_cast_on_the_card(
-    preloaded: Preloaded, tmp_path: Path
-) -> None:
-    require_vllm()
-    folder = make_checkpoint(tmp_path / "step0", seed=1, architecture="bert")
-    settings, case = replace(LOW, task="masked"), "tests.support.memory_cases:sent_by_a_swap"
-    sent = preloaded.run("vllm", tmp_path, case, folder, settings)
-    assert len(sent) >= 20, "every tensor of two layers"
-    assert set(sent) == {("cuda", torch.float32)}

@@ -11,7 +11,6 @@ from transformers import AutoModelForCausalLM
 
 from logitbank.engine.backends.contexts import branches
 from logitbank.engine.backends.hf.backend import TransformersBackend
-from logitbank.engine.backends.hf.shapes import Shape
 from logitbank.engine.plan.sooner import packed_positions
 from logitbank.store import Query
 from tests.support.checkpoints import LONGEST, PACKED_ARCHITECTURES, Architecture, make_checkpoint
@@ -63,22 +62,6 @@ def test_packed_contexts_give_the_logits_of_each_alone(shape: str, case: Case) -
     rows, run = scored(case.backend, queries)
     np.testing.assert_allclose(rows, case.expected[shape], atol=1e-4)
     assert run == packed_positions(branches(queries), most=4096)
-
-
-def test_padding_changes_no_logit(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    queries = [query for shape in SHAPES.values() for query in shape]
-    expected, run = scored(case.backend, queries)
-    monkeypatch.setattr(case.backend, "_padding", "widths")
-    shapes: list[tuple[int, ...]] = []
-    assert case.backend._model is not None
-    hook = case.backend._model.register_forward_pre_hook(
-        lambda _, __, inputs: shapes.append((*inputs["input_ids"].shape,)), with_kwargs=True
-    )
-    rows, run_again = scored(case.backend, queries)
-    hook.remove()
-    np.testing.assert_allclose(rows, expected, atol=1e-4)
-    assert run_again == run, "padding is not counted"
-    assert {Shape(*shape, 1).padded("widths")[:2] for shape in shapes} == {*shapes}
 
 
 @pytest.mark.parametrize("architecture", PACKED_ARCHITECTURES)

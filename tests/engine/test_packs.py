@@ -22,7 +22,7 @@ from logitbank.engine.backends.hf.packed import (
     trial,
 )
 from logitbank.engine.backends.hf.packs import Pack, packed_batches, packs
-from logitbank.engine.backends.hf.shapes import Padding, Shape, next_size
+from logitbank.engine.backends.hf.shapes import Shape
 from logitbank.engine.plan.plan import place
 from logitbank.store import Query, QuerySet
 from tests.support.checkpoints import Architecture, make_checkpoint
@@ -84,36 +84,23 @@ def test_where_all_fits_one_row_every_beginning_stands_once(
     st.integers(9, 60),
     st.integers(1, 30),
     st.integers(1, 60),
-    st.sampled_from(["none", "widths"]),
 )
 def test_batches_of_rows_keep_to_their_budget(
     texts: list[tuple[int, ...]],
     max_tokens: int,
     max_outputs: int,
     together: int,
-    padding: Padding,
 ) -> None:
     queries = [Query(ids, len(ids) - 1) for ids in texts]
-    found = list(
-        packed_batches(queries, max_tokens, max_outputs, together=together, padding=padding)
-    )
+    found = list(packed_batches(queries, max_tokens, max_outputs, together=together))
     asked = [i for batch in found for pack in batch for i, _ in pack.asked]
     assert sorted(asked) == [*range(len(queries))]
     for batch in found:
         width, outputs = max(len(pack.ids) for pack in batch), sum(len(p.asked) for p in batch)
-        run = Shape(len(batch), width, outputs).padded(padding)
+        run = Shape(len(batch), width, outputs)
         assert width <= max_tokens
         assert len(batch) == 1 or run.rows * run.width <= together
         assert len(batch) == 1 or outputs <= max_outputs
-
-
-@given(st.integers(1, 5000), st.integers(1, 5000))
-def test_sizes_are_few_and_near(least: int, other: int) -> None:
-    size = next_size(least)
-    assert least <= size < 1.25 * least
-    assert next_size(size) == size
-    assert size <= next_size(other) or least > other
-    assert len({next_size(n) for n in range(256, 513)}) == 5, "four from 320 to 512, and 256"
 
 
 def test_two_batches_hold_what_two_are_to_hold_though_rows_are_not_cut() -> None:

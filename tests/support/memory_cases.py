@@ -10,7 +10,6 @@ import torch
 from logitbank.engine.backends.choose import import_engine
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.vllm import engine
-from logitbank.engine.weights import proof
 
 
 class _AskedError(Exception):
@@ -34,19 +33,3 @@ def asked_of_vllm(folder: Path, settings: EngineSettings, free: int, total: int)
     with contextlib.suppress(_AskedError):
         backend(folder, settings)
     return {name: value for name, value in asked.items() if "memory" in name}
-
-
-def sent_by_a_swap(folder: Path, settings: EngineSettings) -> list[tuple[str, torch.dtype]]:
-    """Where each tensor of a swap is sent before it is cast, and the dtype that it has then, of an
-    engine that is told that its model is on a card."""
-    sent: list[tuple[str, torch.dtype]] = []
-
-    def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-        sent.append((device.type, tensor.dtype))
-        return tensor
-
-    opened = import_engine(settings)(folder, settings)
-    opened._device = torch.device("cuda")
-    proof.to_device = to_device
-    opened.load(folder, checkpoint="step0")
-    return sent

@@ -24,7 +24,6 @@ from logitbank.engine.backends.hf.one_length import a_language
 from logitbank.engine.backends.hf.packed import difference, last_places_moved, refusal, trial
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS
 from logitbank.engine.backends.hf.passes import Passes
-from logitbank.engine.backends.hf.shapes import Padding
 from logitbank.engine.backends.hf.swap import Account, copy_weights
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.products import quick_products
@@ -56,8 +55,6 @@ class TransformersBackend:
         self._model: transformers.PreTrainedModel | None = None
         self._passes: Passes | None = None
         self._packed = ON_A_CPU if wanted == "cpu" else sys.maxsize
-        on_gpu = self._device.type == "cuda"
-        self._padding: Padding = "widths" if on_gpu else "none"
         self._not_packed: str | None = None
         self._resident: Account | None = None
         self._said: ModelSaid | None = None
@@ -133,7 +130,7 @@ class TransformersBackend:
         return run
 
     def _planned(self, queries: Sequence[Query], *, packed: int) -> Iterator[Batch]:
-        return plan_batches(queries, self._size, packed=packed, padding=self._padding)
+        return plan_batches(queries, self._size, packed=packed)
 
     def _ran(self, queries: Sequence[Query], batch: Batch, sink: Sink) -> bool:
         """Score one batch; False where memory was too short. The error holds what was in it."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from logitbank.engine.backends.hf.memory import BatchSize
 from logitbank.engine.backends.hf.packs import Pack, packed_batches
-from logitbank.engine.backends.hf.shapes import Padding, Shape
+from logitbank.engine.backends.hf.shapes import Shape
 from logitbank.store.format.schema import Query
 
 OUTPUTS = 256
@@ -88,9 +88,7 @@ def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> It
         yield batch
 
 
-def plan_batches(
-    queries: Sequence[Query], size: BatchSize, *, packed: int = 0, padding: Padding = "none"
-) -> Iterator[Batch]:
+def plan_batches(queries: Sequence[Query], size: BatchSize, *, packed: int = 0) -> Iterator[Batch]:
     """Every query once, in batches of that size.
 
     `packed` is how many positions of packed rows are run together, if that is less; 0 packs none.
@@ -98,16 +96,14 @@ def plan_batches(
     if packed:
         outputs, together = max(size.sequences, OUTPUTS), min(size.tokens, packed)
         outputs += outputs // _SPARE
-        for packs in packed_batches(
-            queries, size.tokens, outputs, together=together, padding=padding
-        ):
+        for packs in packed_batches(queries, size.tokens, outputs, together=together):
             asked, width = sum(len(p.asked) for p in packs), max(len(p.ids) for p in packs)
             yield Batch(
                 [i for pack in packs for i, _ in pack.asked],
                 [row for row, pack in enumerate(packs) for _ in pack.asked],
                 [place for pack in packs for _, place in pack.asked],
                 packs,
-                Shape(len(packs), width, asked).padded(padding),
+                Shape(len(packs), width, asked),
             )
         return
     for indices in batches(queries, *size):

@@ -15,7 +15,6 @@ import transformers
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
 from logitbank.engine.backends.hf.batches import Input
-from logitbank.engine.weights.upload import to_device
 
 
 def model_inputs(
@@ -34,7 +33,7 @@ def model_inputs(
     if language := plain[0].language:
         index = model.config.languages.index(language)
         inputs["lang_ids"] = torch.full(ids.shape[:1], index)
-    on_device: dict[str, Any] = {k: to_device(v, device) for k, v in inputs.items()}
+    on_device: dict[str, Any] = {k: v.to(device) for k, v in inputs.items()}
     return on_device | ({"use_cache": False} if causal else {})
 
 

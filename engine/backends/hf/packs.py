@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from logitbank.engine.backends.contexts import Branch, branches, shared_beginning
-from logitbank.engine.backends.hf.shapes import Padding, Shape
+from logitbank.engine.backends.hf.shapes import Shape
 from logitbank.store.format.schema import Query
 
 POSITIONS = 256
@@ -97,19 +97,18 @@ def packed_batches(
     max_outputs: int,
     *,
     together: int,
-    padding: Padding = "none",
 ) -> Iterator[list[Pack]]:
     """Rows of about one length that are run together, at most `together` with their padding.
 
     A single row may be longer, and have `max_tokens`, or more if it is one context. Rows are as
-    many as ask for `max_outputs`, as those take memory too; padding of these is not counted.
+    many as ask for `max_outputs`, as those take memory too.
     """
     batch: list[Pack] = []
     asked = 0
     rows = packs(queries, most=max_tokens)
     for pack in sorted(rows, key=lambda pack: len(pack.ids)):
         asked += len(pack.asked)
-        shape = Shape(len(batch) + 1, len(pack.ids), asked).padded(padding)
+        shape = Shape(len(batch) + 1, len(pack.ids), asked)
         full = shape.rows * shape.width > together or asked > max_outputs
         if batch and full:
             yield batch

@@ -16,9 +16,7 @@ from logitbank.engine.backends.hf.one_length import model_inputs, no_padding
 from logitbank.engine.backends.hf.packed import PackedInputs, added_mask, put_packs
 from logitbank.engine.backends.hf.packs import Pack
 from logitbank.engine.backends.hf.shapes import Shape
-from logitbank.engine.backends.hf.uploads import Uploads
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.weights.upload import to_device
 from logitbank.store.format.schema import Head
 
 Outputs = tuple[torch.Tensor, torch.Tensor | None]
@@ -38,7 +36,6 @@ class Passes:
     ) -> None:
         self._model, self._device, self._dtype = model, device, dtype
         self._causal = settings.task == "causal"
-        self._uploads = Uploads(device)
         self.head = SelectingHead(model, each=settings.deterministic)
         self.heads: dict[Head, SelectingHead | ClassHead]
         self.heads = {"next_token" if self._causal else "mask": self.head}
@@ -50,8 +47,9 @@ class Passes:
         if batch.shape is None:
             return self._of_sequences(batch, head)
         shape, packs = batch.shape, cast(Sequence[Pack], batch.sequences)
-        sent = self._uploads.send(shape.numbers, lambda numbers: put_packs(numbers, packs, shape))
-        logits, hidden = self.of_packs(shape, sent)
+        numbers = torch.empty(shape.numbers, dtype=torch.int64)
+        put_packs(numbers.numpy(), packs, shape)
+        logits, hidden = self.of_packs(shape, numbers.to(self._device))
         asked = len(batch.queries)
         return logits[:asked], None if hidden is None else hidden[:asked]
 
@@ -71,7 +69,7 @@ class Passes:
         return logits, self.head.hidden
 
     def _of_sequences(self, batch: Batch, head: Head) -> Outputs:
-        places = to_device(torch.tensor([batch.rows, batch.positions]), self._device)
+        places = torch.tensor([batch.rows, batch.positions], device=self._device)
         rows, positions = places
         none = slice(0 if head == "next_sentence" else None)
         self.head.select(rows=rows[none], positions=positions[none])

@@ -17,7 +17,6 @@ from vllm.v1.pool.metadata import PoolingMetadata
 
 from logitbank.engine.backends.protocol import EngineSettings, Sink, Tokens
 from logitbank.engine.backends.vllm.engine import VllmEngine
-from logitbank.engine.weights.upload import to_device
 from logitbank.errors import EngineError
 from logitbank.store.format.schema import Head, Query
 
@@ -162,7 +161,7 @@ class PositionPooler(Pooler):  # type: ignore[misc]
             for sink in _sinks:
                 for first in range(0, len(rows), _HEAD_ROWS):
                     some = slice(first, first + _HEAD_ROWS)
-                    chosen = to_device(torch.tensor(places[some]), hidden_states.device)
+                    chosen = torch.tensor(places[some], device=hidden_states.device)
                     logits, multiplied = head(hidden_states[chosen])
                     sink(rows[some], logits.float(), multiplied)
         nothing = torch.zeros(1, 1)

@@ -21,7 +21,6 @@ from vllm.v1.worker.gpu.sample.logits_processor import (
 
 from logitbank.engine.backends.protocol import Sink
 from logitbank.engine.backends.vllm.multiplied import last_multiplied
-from logitbank.engine.weights.upload import to_device
 
 ROW = "logitbank_row"
 _sinks: list[Sink] = []  # the engine builds the tap itself, so the sink is handed over here
@@ -39,7 +38,7 @@ def _hand_over(rows: Sequence[int], places: Sequence[int], logits: torch.Tensor)
     """
     hidden = last_multiplied(len(logits))
     if logits.device.type != "cpu" or [*places] != [*range(len(logits))]:
-        index = to_device(torch.tensor(places), logits.device)
+        index = torch.tensor(places, device=logits.device)
         logits, hidden = logits[index], None if hidden is None else hidden[index]
     _sinks[0](rows, logits, hidden)
 

@@ -10,8 +10,7 @@ from typing import Literal
 
 from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
 from logitbank.engine.doing import step, steps_told
-from logitbank.engine.gpus.refusals import check_precision
-from logitbank.engine.plan.engine import asked_batches, choose_engine
+from logitbank.engine.plan.engine import asked_batches, check_precision, choose_engine
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.spread import Spread

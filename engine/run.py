@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logitbank.engine.doing import step, steps_told
-from logitbank.engine.gpus.refusals import check_machine
 from logitbank.engine.plan.checks import check_space
 from logitbank.engine.plan.dealing import agreement, own_share
 from logitbank.engine.plan.extraction import Extraction, Prepared
@@ -106,8 +105,6 @@ def run(
         if hub is not None:
             notes += duplicate_notes(extraction.suite, hub)
         notes += prepared.notes
-        if gpu and spread.ray is None:  # there, workers run on other machines
-            notes += filter(None, [check_machine(prepared.settings.engine)])
         on_event(Planned(prepared.plan, prepared.settings.engine, tuple(notes)))
         summary = Summary(
             prepared.plan, notes=notes, prefix_cache=prepared.settings.has_prefix_cache

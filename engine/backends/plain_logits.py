@@ -4,7 +4,6 @@ To be imported only in the canary's process: vLLM patches transformers where it 
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from torch.nn.functional import linear
 
 from logitbank.engine.backends.hf.model import output_logits, read_model
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.backends.simulated import tensor_cores
 from logitbank.engine.backends.torch_precision import in_float32
 from logitbank.store.format.schema import Head, Query
 
@@ -26,13 +24,15 @@ def evaluate(
     """Each query's logits (v,) in float32, and how far the settings' dtype is from them.
 
     That is the largest difference over all outputs that both have finite; 0 where the dtype is
-    float32. TF32, which this processor has not, is simulated. One model is in memory at a time.
+    float32. A processor has no TF32: float16, which has its ten bits, stands for it. One model is
+    in memory at a time.
     """
     exact = _logits(folder, queries, replace(settings, compute_dtype="float32"))
     if settings.compute_dtype == "float32":
         return [(logits, 0.0) for logits in exact]
-    with tensor_cores() if settings.compute_dtype == "tf32" else nullcontext():
-        rounded = _logits(folder, queries, settings)
+    if settings.compute_dtype == "tf32":
+        settings = replace(settings, compute_dtype="float16")
+    rounded = _logits(folder, queries, settings)
     return [(one, _difference(one, other)) for one, other in zip(exact, rounded, strict=True)]
 
 

@@ -60,13 +60,13 @@ def require_tf32(compute_dtype: ComputeDtype, capability: tuple[int, int] | None
         raise DeviceError(without_tf32(capability))
 
 
-def without_tf32(capability: tuple[int, int] | None, name: str = "this GPU") -> str:
+def without_tf32(capability: tuple[int, int] | None) -> str:
     """Why TF32 is refused, and what to do instead.
 
     Examples
     --------
-    >>> without_tf32((7, 5), "Tesla T4")
-    'Tesla T4 has no TF32: it has compute capability 7.5, not 8.0; use --compute-dtype float32'
+    >>> without_tf32((7, 5))
+    'this GPU has no TF32: it has compute capability 7.5, not 8.0; use --compute-dtype float32'
     """
     if capability is None:
         return (
@@ -74,4 +74,4 @@ def without_tf32(capability: tuple[int, int] | None, name: str = "this GPU") -> 
             " with an A100 or later"
         )
     has = ".".join(map(str, capability))
-    return f"{name} has no TF32: it has compute capability {has}, not 8.0; {_NEXT}"
+    return f"this GPU has no TF32: it has compute capability {has}, not 8.0; {_NEXT}"

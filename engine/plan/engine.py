@@ -2,9 +2,11 @@
 
 import importlib.util
 import os
-from typing import Literal, TypedDict
+from collections.abc import Mapping
+from typing import Literal, TypedDict, get_args
 
-from logitbank.engine.backends.protocol import EngineName, EngineSettings
+from logitbank.engine.backends.precision import OVERRIDE, without_tf32
+from logitbank.engine.backends.protocol import ComputeDtype, EngineName, EngineSettings
 from logitbank.engine.plan.share import visible_devices
 from logitbank.errors import MissingExtraError, UsageError
 
@@ -45,6 +47,34 @@ def choose_engine(
     if name == "auto":
         return "vllm" if has_vllm and not no_kernels else "transformers"
     return name
+
+
+def check_precision(settings: EngineSettings, environment: Mapping[str, str]) -> None:
+    """Refuse a precision that this machine's processors do not have.
+
+    Raises
+    ------
+    UsageError
+        It is unknown; or TF32 is asked for on a CPU, of kernels that would have it in the output
+        head too, or against NVIDIA's own variable.
+    """
+    named = settings.compute_dtype
+    if named not in get_args(ComputeDtype):
+        raise UsageError(f"compute dtype {named!r}: use {', '.join(get_args(ComputeDtype))}")
+    if named != "tf32":
+        return
+    if not visible_devices(environment):
+        raise UsageError(without_tf32(None))
+    if OVERRIDE in environment:
+        raise UsageError(
+            f"{OVERRIDE}={environment[OVERRIDE]} decides over --compute-dtype tf32: unset it, or"
+            " use --compute-dtype float32"
+        )
+    if settings.deterministic and settings.engine == "vllm":
+        raise UsageError(
+            "vLLM's batch-invariant kernels would multiply the output head in TF32, too; use"
+            " --engine transformers with --deterministic and tf32, or --compute-dtype float32"
+        )
 
 
 class AskedBatches(TypedDict, total=False):

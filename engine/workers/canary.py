@@ -48,7 +48,7 @@ class Reference(NamedTuple):
         text = f"allowed in {dtype}: {self.allowed(dtype):.3g}"
         if dtype == "float32":
             return text
-        how = f"{dtype}, simulated on the CPU," if dtype == "tf32" else dtype
+        how = "float16, which has TF32's ten bits," if dtype == "tf32" else dtype
         return (
             f"{text}, {TIMES} times the {self.rounding:.3g} by which plain transformers in {how}"
             f" differs from itself in float32, and {FLOOR[dtype]:g}"

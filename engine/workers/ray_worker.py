@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.gpus.refusals import check_machine
 from logitbank.engine.workers.events import CheckpointFailed, CheckpointStopped, Event
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.worker_process import WorkerProcess
-from logitbank.errors import EngineError, LogitbankError, UsageError
+from logitbank.errors import EngineError, UsageError
 
 SEEN_S = 15.0
 """How long a shared file system may take to show a new file on another machine."""
@@ -218,12 +217,6 @@ class Actor:
                 return
         if self._interrupted:
             yield CheckpointStopped(job.checkpoint)
-            return
-        try:
-            check_machine(job.settings.engine)
-        except LogitbankError as error:
-            message = f"{job.checkpoint}: {socket.gethostname()}: {error}"
-            yield CheckpointFailed(job.checkpoint, message, fatal=True)
             return
         self._process.use(job.settings)
         yield from self._process.run(job)

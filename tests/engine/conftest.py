@@ -2,13 +2,12 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from logitbank.engine.plan import share
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from tests.support.checkpoints import VOCAB, write_masked_tokenizer, write_tokenizer
 from tests.support.fakes import FakeBackend, InProcess, write_series
@@ -39,29 +38,6 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
 def series(tmp_path: Path) -> Path:
     """Three checkpoints for the fake engine."""
     return write_series(tmp_path / "tiny", "step0", "step1", "step2")
-
-
-@pytest.fixture
-def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Puts a driver's tool first in PATH that lists GPUs as it is told, a line of CSV for each."""
-
-    def told(listing: str) -> None:
-        share.nvidia_smi.cache_clear()
-        lines = [line.split(", ") for line in listing.splitlines()]
-        gpus = "\n".join(f"GPU {number}: {name} (UUID: {uuid})" for number, uuid, name, *_ in lines)
-        tool = tmp_path / "driver" / "nvidia-smi"
-        tool.parent.mkdir(exist_ok=True)
-        tool.write_text(
-            '#!/bin/sh\ncase "$1" in\n'
-            f"--list-gpus) cat <<'END'\n{gpus}\nEND\n;;\n"
-            f"--query-gpu=*) cat <<'END'\n{listing}\nEND\n;;\nesac\n"
-        )
-        tool.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-    yield told
-    share.nvidia_smi.cache_clear()
 
 
 @pytest.fixture(scope="session")

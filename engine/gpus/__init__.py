@@ -1,1 +1,0 @@
-"""What the GPUs of a machine are, and what is refused there before anything is loaded."""

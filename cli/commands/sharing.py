@@ -58,7 +58,8 @@ def pull(
 ) -> None:
     """Copy a bank from a URL, or what a folder lacks of it; goes on after an interruption."""
     from logitbank.cli.screen.progress import byte_progress
-    from logitbank.cli.screen.tables import print_lines
+    from logitbank.cli.screen.tables import err, one_line, print_lines
+    from logitbank.store.care.lost import missing_tables
 
     with byte_progress("pulling") as progress:
         done = logitbank.pull(
@@ -70,3 +71,5 @@ def pull(
             progress=progress,
         )
     print_lines([f"{done} → {folder}"])
+    for table, why in missing_tables(folder, logitbank.open(folder).deposits()).items():
+        err.print(f"{one_line(folder)}/{one_line(table)} is missing ({why}).", soft_wrap=True)

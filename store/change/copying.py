@@ -79,7 +79,7 @@ def copy_checked(
         raise DamagedError(f"{source} is not what was committed, so it is not copied; {VERIFY}")
 
 
-def missing_tables(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy]:
+def tables_to_copy(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy]:
     """Query sets, prompts and texts of tokens that `into` lacks, in this order; all are checked.
 
     Raises

@@ -14,7 +14,7 @@ from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
 from logitbank.store.change.about import add_sources, described_as
 from logitbank.store.change.adopt import adopt
-from logitbank.store.change.copying import Progress, counting, missing_tables, write_tables
+from logitbank.store.change.copying import Progress, counting, tables_to_copy, write_tables
 from logitbank.store.change.heads import copy_head, missing_heads
 from logitbank.store.change.merge_plan import Addition, plan
 from logitbank.store.change.rescore import rescore
@@ -70,7 +70,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     sources = [Bank.open(bank, rows=True) for bank in banks]
     target = Bank.open(into) if objects.holds_something(Path(into)) else None
     _require_tables(target, sources)
-    copies = missing_tables(target, sources)
+    copies = tables_to_copy(target, sources)
     additions = plan(target, sources)
     deposits = (deposit for bank in sources for deposit in bank.deposits())
     needed = missing_heads(None if target is None else target.path, deposits)

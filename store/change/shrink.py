@@ -15,7 +15,7 @@ from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
 from logitbank.store.change.about import add_sources, described_as
-from logitbank.store.change.copying import Progress, counting, missing_tables, write_tables
+from logitbank.store.change.copying import Progress, counting, tables_to_copy, write_tables
 from logitbank.store.change.heads import copy_head, missing_heads
 from logitbank.store.change.rescore import option_scores
 from logitbank.store.deposits.deposit import Deposit
@@ -93,7 +93,7 @@ def shrink(
         )
     target = Bank.open(out) if objects.holds_something(Path(out)) else None
     require_tables(source.path, (deposit for deposit, _ in specs))
-    copies = missing_tables(target, [source])
+    copies = tables_to_copy(target, [source])
     if target is None:
         target = Bank.create(out, **own_fields(source.attributes))
     fields = own_fields(target.attributes)

@@ -155,8 +155,6 @@ def test_extract_describes_a_new_bank_and_not_one_that_is_there(
     assert told == ["", "CC-BY-4.0", "Ada 2026"]
     go(licence="CC-BY-4.0")  # the same again, or without
     go()
-    message = (
-        "is there, with licence 'CC-BY-4.0'; leave out licence, or change it with `logitbank"
-    )
+    message = "is there, with licence 'CC-BY-4.0'; leave out licence, or change it with `logitbank"
     with pytest.raises(UsageError, match=message):
         go(licence="CC0-1.0")

@@ -1,5 +1,6 @@
 """A table that a deposit was sealed with and that is gone is damage."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -200,6 +201,14 @@ def test_each_kind_of_damage_has_its_next_step(tmp_path: Path, call: Call) -> No
     assert told("verify", "--repair") == {"foreign", "lost"}
     (bank.path / "index.json.gz").write_text("{")
     assert told("verify") == {"foreign", "lost", "rest"}
+
+
+def test_pull_names_the_tables_that_the_bank_has_lost(tmp_path: Path, call: Call) -> None:
+    bank = bank_of(tmp_path / "b")
+    shutil.rmtree(bank.path / "tokens")
+    code, _, error = call("pull", bank.path, tmp_path / "pulled")
+    assert code == 0
+    assert re.search(r"pulled/tokens/.* is missing", error)
 
 
 def test_pull_takes_a_part_of_a_bank_that_is_whole(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ maximum_signature_line_length = 88
 # variables; and what callers only pass on.
 nitpick_ignore_regex = [
     ("py:.*", r"(collections|matplotlib|numpy|pathlib|polars|typing|xarray)\..*"),
-    ("py:.*", r"ArrayLike|Encoded|Estimate|Event|Figure|Json|LayoutDOM|Bank|Tokenizer"),
+    ("py:.*", r"ArrayLike|Encoded|Estimate|Event|Figure|Json|LayoutDOM|Names|Steps|Tokenizer"),
     # Types that pages name and need not explain, in whichever room their module lies.
     (
         "py:.*",
@@ -61,7 +61,7 @@ nitpick_ignore_regex = [
     ),
     (
         "py:.*",
-        r"logitbank\.(\w+\.)*(sequences\.Piece|encoded\.Encoded|tokenizer\.Tokenizer|objects\.Digest|contexts\.ContextTree|kept\.KeptRows|grid\.Grid|heads\.(Operation|HeadSize|HeadContent))",
+        r"logitbank\.(\w+\.)*(sequences\.Piece|encoded\.Encoded|tokenizer\.Tokenizer|objects\.Digest|change_points\.Walks|kept\.KeptRows|grid\.Grid|heads\.(Operation|HeadSize|HeadContent))",
     ),
 ]
 

@@ -51,4 +51,4 @@ def test_numbers_are_those_of_unlimited_memory(tmp_path: Path) -> None:
     room, unlimited = answers(bank.path)
     assert room
     assert limited == unlimited
-    assert len(limited) == 6
+    assert len(limited) == 5

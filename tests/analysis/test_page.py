@@ -430,7 +430,7 @@ def test_what_nobody_scrolled_to_is_drawn_soon_without_a_complaint_or_a_request(
     canvases = opened.page.evaluate(
         f"{seen}.map(plot => plot.firstElementChild.getBoundingClientRect().height)"
     )
-    assert len(canvases) == 8  # of the message, six analyses and the prompts
+    assert len(canvases) == 7  # of the message, five analyses and the prompts
     assert min(canvases) > 150
     assert opened.complaints == []
     opened.close()

@@ -47,7 +47,7 @@ INTRA = "stereoset-intra"
 
 
 class _Source(NamedTuple):
-    """A bank, or a view of it, and whose scores it gives."""
+    """A bank, filtered or not, and whose scores it contains."""
 
     bank: Bank
     model: str

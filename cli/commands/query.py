@@ -22,7 +22,7 @@ def query(
     ] = None,
     form: Format = "table",
 ) -> None:
-    """Ask a bank, or a view, in SQL; only what the query touches is read."""
+    """Query a bank in SQL. Only the data that the query needs is read."""
     from logitbank.cli.screen.tables import clean, print_answer, say
 
     result = logitbank.query(bank, sql, out=out)

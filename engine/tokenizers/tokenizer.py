@@ -5,7 +5,6 @@ It knows transformers and nothing of prompts, models or the bank.
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from itertools import takewhile
@@ -58,13 +57,6 @@ def tokenizer_folder(folder: Path) -> Path:
         if any((candidate / name).exists() for name in names):
             return candidate
     return folder
-
-
-def copy_tokenizer(folder: Path, to: Path) -> None:
-    """Copy the files that a tokenizer is read from, but for the model's config."""
-    for name in VOCABULARY_FILES + _OTHER_FILES:
-        if name != "config.json" and (folder / name).is_file():
-            shutil.copyfile(folder / name, to / name)
 
 
 def vocabulary_in(folder: Path) -> bool:

@@ -79,7 +79,7 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
     Raises
     ------
     UsageError
-        It is a view, which is made again instead.
+        It is a filtered bank; repair the bank itself.
     """
     open_unfiltered(bank)
     remove_dead(bank.path)

@@ -174,7 +174,7 @@ class Deposit:
         Returns
         -------
         (q, v) float32, normalised over all outputs of the head before it was rounded; never NaN.
-        −inf only in a view whose filter truncates.
+        −inf only through a filter that truncates.
 
         Raises
         ------
@@ -277,10 +277,6 @@ class Deposit:
     def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
         """Scores of the tokens that a prompt names as options."""
         return self.scores(checked=checked).filter(pl.col("kind") == "option")
-
-    def ready_options(self) -> Path | None:
-        """A sound file with all that `option_scores` would compute; None where there is none."""
-        return None
 
     def retrying(self, read: Callable[[Committed], T]) -> T:
         """Read by the commits; where a seal has just removed a part, read the sealed one."""

@@ -1,4 +1,4 @@
-"""A filter of the highest logits, as a value and as a file: what debiasing trains and views apply.
+"""A filter of the highest logits, as a value and as a file: what debiasing trains and applies.
 
 One linear map from the k highest logits of a query to k new ones, best first: it sees ranks and
 never tokens. Source: Qureshi et al. 2024 (Refine-LM). The file is safetensors: data, no code.
@@ -70,15 +70,6 @@ class Filter:
         """Whether the filter is the identity, and keeps the tail."""
         same = np.array_equal(self.weight, np.eye(self.k)) and not self.bias.any()
         return same and self.mode == "keep_tail"
-
-    def is_same(self, other: "Filter") -> bool:
-        """Whether both compute the same and were made alike."""
-        return (
-            self.mode == other.mode
-            and np.array_equal(self.weight, other.weight)
-            and np.array_equal(self.bias, other.bias)
-            and json_digest(dict(self.about)) == json_digest(dict(other.about))
-        )
 
     @property
     def digest(self) -> str:

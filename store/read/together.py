@@ -30,7 +30,7 @@ def option_scores(deposits: Sequence[Deposit]) -> pl.LazyFrame:
     Parameters
     ----------
     deposits
-        At least one, all of a bank or all of a view.
+        At least one, all of a bank or all of a filtered one.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def option_scores(deposits: Sequence[Deposit]) -> pl.LazyFrame:
 def _in_turn(frames: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
     """The same rows, one frame after the other.
 
-    Polars reads those that it has as several all at once. Of views of full rows the memory of 20
+    Polars reads those that it has as several all at once. Of 20 filtered banks the memory
     was 0.6 GB more; a lock around each would wait for itself, as whoever holds it may be given the
     next one to read.
     """

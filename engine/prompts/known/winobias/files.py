@@ -43,24 +43,6 @@ DATASET = Dataset(
     },
 )
 """Type 2 and the lists of occupations; all that most prompts need."""
-BOTH_TYPES = replace(
-    DATASET,
-    files={
-        **DATASET.files,
-        "pro_stereotyped_type1.txt.dev": (
-            "dd55a0d220fe4c0ceb63dd4648223fb4fe1a58d5ad95c116a002ad24b0e292a5"
-        ),
-        "anti_stereotyped_type1.txt.dev": (
-            "a4e0ebae344e78b56f657a42e8ae684b9db7747d177c5e7149c0907ebb7f3bf6"
-        ),
-        "pro_stereotyped_type1.txt.test": (
-            "db7838907238a758eeb5779e48f38c013b892910d6fe864456c59f04245c6689"
-        ),
-        "anti_stereotyped_type1.txt.test": (
-            "331db5bd74bfefebf146a60b67645152a4a1991570d2a56f57154103ac361dd2"
-        ),
-    },
-)
 _REMEDY = "give WinoBias's own, numbered files"
 _GENDERS = {
     "he": "male",

@@ -1,105 +1,115 @@
-"""What a family of metrics is, and which there are: the folders of `analysis/families`.
+"""A family of metrics, and the families there are: the folders of `analysis/families`.
 
-This module and the `__init__` of a family import nothing heavy; a family's own modules are imported
-when it is asked for.
+A family is a folder of at most five modules:
+
+* `__init__`: the public function, named as the folder, and `FAMILY`, its description. It imports
+  nothing heavy: `logitbank --help` reads it.
+* `metric`: frames in, a `Result` of tables out.
+* `tables`: the arithmetic behind those tables. `metric` and `tables` contain no sentences.
+* `charts`: `charts(result) -> dict[str, Chart]`, from the result's tables; computes nothing.
+* `findings`: `findings(result) -> list[Finding]`, the most important first.
 """
 
+import inspect
 import pkgutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from logitbank.analysis.drawing.sheet import Names, Sheet
-    from logitbank.analysis.frames.shared import Wanted
-    from logitbank.analysis.results.message import Message
-    from logitbank.analysis.results.study import Study
+    from logitbank.analysis.charts.chart import Chart
+    from logitbank.analysis.finding import Finding
+    from logitbank.analysis.frames.scan_cache import ScanCache
     from logitbank.analysis.results.tables import Result
+    from logitbank.analysis.study import Study
     from logitbank.store import Bank
 
-R = TypeVar("R", bound="Result")
 Columns = Mapping[str, Collection[str]]
 """The columns of prompt sets, by their names."""
-Prompts = Callable[[Columns], Sequence[tuple[str, ...]]]
-"""Chooses the prompt sets of a family: those that are studied together, for each of its studies."""
-Wants: TypeAlias = (
-    "Callable[[Sequence[Bank], tuple[str, ...], Sequence[str] | None, int], list[Wanted]]"
-)
-"""Of banks, prompt sets, models and a number of resamples: what is wanted of others' reads."""
-
-GapWants: TypeAlias = "Callable[[Sequence[Bank], str, Sequence[str] | None, int], list[Wanted]]"
-"""The same, of one prompt set."""
+ChoosePrompts = Callable[[Columns], Sequence[tuple[str, ...]]]
+"""Chooses the prompt sets of a family: those that are analysed together, for each analysis."""
 
 
 class Gap(NamedTuple):
-    """A bias that a trade-off may set against performance."""
+    """A bias that a trade-off can set against performance."""
 
     label: str
     prompts: str
     """The prompt set that it is measured on."""
-    curve: "Callable[[Sequence[Bank], str, Sequence[str] | None, int], pl.DataFrame]"
-    """Of banks, a prompt set, models and a number of resamples: a curve over checkpoints."""
-    wants: "GapWants" = lambda *_: []
-    """Of the same: what other studies of a report are to make for it, as they read the prompts."""
-
-
-class Drawing(NamedTuple):
-    """What the figures of a result draw, on paper and on pages."""
-
-    tables: "Callable[[Any], dict[str, pl.DataFrame]]"
-    """By the figure's name."""
-    sheets: "Callable[[Any, Mapping[str, pl.DataFrame], Names], dict[str, Sheet]]"
-    """Of tables by kind, and what calls their series."""
+    curve: "Callable[[Sequence[Bank], str, Sequence[str] | None, int, ScanCache], pl.DataFrame]"
+    """From banks, prompt set, models, resamples and a cache: the curve over checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family(Generic[R]):
-    """A family of metrics: what it asks, of which prompts, and what it gives."""
+class Family:
+    """A family of metrics: what it measures, on which prompts, and where its parts are."""
 
     name: str
+    """Of the folder and of the public function in it; the command has dashes for underscores."""
     title: str
-    place: int
-    """Its place among the sections of a report."""
-    asks: str
-    """What it asks, for a reader who has never heard of it."""
+    order: int
+    """Position among the sections of a report."""
+    description: str
+    """What it measures, for a reader who has never heard of it."""
     cautions: tuple[str, ...]
-    """What its numbers do not say."""
-    result: type[R]
-    prompts: Prompts
-    study: "Callable[[Sequence[Bank], tuple[str, ...], Sequence[str] | None, int], Study[R]]"
-    """Of banks, prompt sets, models and a number of resamples: the study, nothing else chosen."""
-    drawing: Drawing
-    wants: Wants = lambda *_: []
-    """What other studies of a report, which read the same, are to make for this one."""
-    brief: Mapping[str, Sequence[str]]
-    """The tables that people see on the screen, and which columns of them."""
-    headline: "Callable[[Sequence[pl.LazyFrame], pl.DataFrame], pl.DataFrame] | None" = None
-    """Of scans of one prompt set, and how many pieces its prompts have: model, run, step, metric,
-    group and value, for a comparison of banks. No rows where its columns are not the family's."""
-    message: "Callable[[R], Message | None] | None" = None
-    """What a page says first of a result; None where there is nothing to say."""
+    """What its numbers do not show."""
+    notes: tuple[str, ...] = ()
+    """How its numbers are to be read: units, intervals, tests."""
+    prompts: ChoosePrompts
+    screen: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The tables that the terminal prints with `--table`, and which columns of them first."""
+    compared: "Callable[[Sequence[pl.LazyFrame], pl.DataFrame], pl.DataFrame] | None" = None
+    """From scans of one prompt set and the expected tokens of its prompts: model, run, step,
+    metric, group and value, for a comparison of banks. No rows for prompts of another kind."""
     gaps: Mapping[str, Gap] = field(default_factory=dict)
+
+    @property
+    def analyze(self) -> "Callable[..., Study[Any]]":
+        """The public function: banks, and by keyword prompts, models, cache and own settings."""
+        function: Callable[..., Study[Any]] = getattr(self._module(), self.name)
+        return function
+
+    def settings(self) -> Mapping[str, inspect.Parameter]:
+        """The parameters of the public function that are the family's own.
+
+        Each is annotated `Annotated[type, "Help text."]`; the command line makes options of them.
+        """
+        parameters = inspect.signature(self.analyze, eval_str=True).parameters
+        return {name: each for name, each in parameters.items() if name not in COMMON}
+
+    def charts(self, result: "Result") -> "dict[str, Chart]":
+        """The charts of a result by name, the most important first."""
+        charts: dict[str, Chart] = self._module("charts").charts(result)
+        return charts
+
+    def findings(self, result: "Result") -> "list[Finding]":
+        """The findings of a result, the most important first."""
+        findings: list[Finding] = self._module("findings").findings(result)
+        return findings
+
+    def _module(self, name: str = "") -> Any:
+        module = f"{__package__}.families.{self.name}"
+        return import_module(f"{module}.{name}" if name else module)
+
+
+COMMON = ("banks", "prompts", "models", "cache")
+"""Parameters that every family's function has."""
 
 
 @cache
-def families() -> Mapping[str, Family[Any]]:
+def families() -> Mapping[str, Family]:
     """Every family by its name, in the order of a report."""
-    package = import_module("logitbank.analysis.families")
+    package = import_module(f"{__package__}.families")
     modules = (
         import_module(f"{package.__name__}.{entry.name}")
         for entry in pkgutil.iter_modules(package.__path__)
     )
-    all_of_them = (module.family() for module in modules)
-    return {family.name: family for family in sorted(all_of_them, key=lambda family: family.place)}
-
-
-def family_of(result: object) -> Family[Any] | None:
-    """The family whose result this is, if it is one's."""
-    return next((family for family in families().values() if type(result) is family.result), None)
+    found: list[Family] = [module.FAMILY for module in modules if hasattr(module, "FAMILY")]
+    return {family.name: family for family in sorted(found, key=lambda family: family.order)}
 
 
 def columns(names: str) -> tuple[str, ...]:
@@ -111,34 +121,43 @@ def columns(names: str) -> tuple[str, ...]:
     return tuple(names.split())
 
 
-def having(*columns: str) -> Prompts:
-    """Every prompt set with these columns, by itself.
+def with_columns(*columns: str) -> ChoosePrompts:
+    """Every prompt set with these columns, each analysed alone.
 
-    >>> having("paired")({"a": ["paired", "gold"], "b": ["gold"], "c": ["paired"]})
+    >>> with_columns("paired")({"a": ["paired", "gold"], "b": ["gold"], "c": ["paired"]})
     [('a',), ('c',)]
     """
-    wanted = set(columns)
-    return lambda sets: [(name,) for name in sorted(sets) if wanted.issubset(sets[name])]
+    required = set(columns)
+    return lambda sets: [(name,) for name in sorted(sets) if required.issubset(sets[name])]
 
 
-def beginning(text: str) -> Prompts:
-    """The prompt sets whose names begin so, together.
+def with_prefix(text: str) -> ChoosePrompts:
+    """The prompt sets whose names begin so, analysed together.
 
-    >>> beginning("un")({"unqover-b": [], "unqover-a": [], "lambada": []})
+    >>> with_prefix("un")({"unqover-b": [], "unqover-a": [], "lambada": []})
     [('unqover-a', 'unqover-b')]
     """
-    return lambda sets: _any(name for name in sorted(sets) if name.startswith(text))
+    return lambda sets: _together(name for name in sorted(sets) if name.startswith(text))
 
 
-def called(*names: str) -> Prompts:
-    """The prompt sets of these names, together.
+def named(*names: str) -> ChoosePrompts:
+    """The prompt sets of these names, analysed together.
 
-    >>> called("b", "a", "c")({"a": [], "b": []})
+    >>> named("b", "a", "c")({"a": [], "b": []})
     [('b', 'a')]
     """
-    return lambda sets: _any(name for name in names if name in sets)
+    return lambda sets: _together(name for name in names if name in sets)
 
 
-def _any(names: Iterable[str]) -> list[tuple[str, ...]]:
-    together = tuple(names)
-    return [together] if together else []
+def _together(names: Iterable[str]) -> list[tuple[str, ...]]:
+    chosen = tuple(names)
+    return [chosen] if chosen else []
+
+
+# Until every family is converted:
+having, beginning, called = with_columns, with_prefix, named
+
+
+class Drawing(NamedTuple):
+    tables: Any
+    sheets: Any

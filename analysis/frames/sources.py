@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import polars as pl
 
-from logitbank.analysis.family import Prompts
+from logitbank.analysis.family import ChoosePrompts
 from logitbank.analysis.frames.batches import ROWS, batches
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank
@@ -15,7 +15,7 @@ PIECES = 40_000
 
 
 def chosen_prompts(
-    banks: Sequence[Bank], requested: str | None, *, known: str, family_prompts: Prompts
+    banks: Sequence[Bank], requested: str | None, *, known: str, family_prompts: ChoosePrompts
 ) -> str:
     """The prompt set to analyse: as asked, else the `known` one, else the only one.
 
@@ -174,6 +174,6 @@ def step_given(text: str, option: str) -> int | None:
     raise UsageError(f"{option} {text!r} is neither a training step nor release")
 
 
-def own_names(fitting: Prompts, banks: Sequence[Bank]) -> list[str]:
+def own_names(fitting: ChoosePrompts, banks: Sequence[Bank]) -> list[str]:
     """The prompt sets of banks that a family takes for its own."""
     return [name for names in fitting(ColumnsOf(banks)) for name in names]

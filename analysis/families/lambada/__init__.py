@@ -1,41 +1,80 @@
 """LAMBADA: the last word of a passage."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Drawing, Family, called, columns
+from logitbank.analysis.family import Family, columns, named
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from logitbank.analysis.families.lambada.metric import Lambada
+    from logitbank.analysis.frames.apart import Banks
+    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.study import Study
 
 
-def family() -> "Family[Lambada]":
-    """The family, with all that belongs to it."""
-    from logitbank.analysis.families.lambada.figure_data import lambada_figure_data
-    from logitbank.analysis.families.lambada.headline import lambada_headline
-    from logitbank.analysis.families.lambada.message import lambada_message
-    from logitbank.analysis.families.lambada.metric import Lambada
-    from logitbank.analysis.families.lambada.sheets import lambada_sheets
-    from logitbank.analysis.families.lambada.study import lambada
-    from logitbank.analysis.families.lambada.summary import CAUTIONS
+def lambada(
+    banks: "Banks",
+    *,
+    prompts: str = "lambada",
+    models: Sequence[str] | None = None,
+    cache: "ScanCache | None" = None,
+    save_results: Annotated[
+        str | None, "Folder for result files in the format of lm-evaluation-harness."
+    ] = None,
+    partial: Annotated[bool, "Also save results of checkpoints with missing examples."] = False,
+) -> "Study[Lambada]":
+    """Measure accuracy and perplexity of LAMBADA's last words at every checkpoint.
 
-    return Family(
-        name="lambada",
-        title="LAMBADA",
-        place=7,
-        asks=(
-            "How often the model knows the last word of a passage, and how much that word "
-            "surprises it (perplexity): what it can do, whatever its bias."
-        ),
-        cautions=CAUTIONS,
-        result=Lambada,
-        prompts=called("lambada"),
-        study=lambda banks, prompts, models, bootstrap: lambada(
-            banks, prompts=prompts[0], models=models
-        ),
-        drawing=Drawing(lambada_figure_data, lambada_sheets),
-        brief={
-            "lambada": columns("acc low high from_baseline perplexity examples tied"),
-        },
-        headline=lambada_headline,
-        message=lambada_message,
-    )
+    Parameters
+    ----------
+    banks
+        One or several banks, analysed together: folders, URLs, or open banks.
+    prompts
+        Name of the prompt set.
+    models
+        Only these models.
+    cache
+        What a report has already read.
+    save_results
+        Folder for result files in the layout of lm-evaluation-harness, one per checkpoint.
+    partial
+        Also save results of checkpoints that lack examples.
+
+    Raises
+    ------
+    LogitbankError
+        A missing bank or prompt set, what `lambada_metric` refuses, or partial results to save.
+    """
+    from logitbank.analysis.families.lambada.metric import analyze_lambada
+
+    return analyze_lambada(
+        banks, prompts=prompts, models=models, cache=cache, save_results=save_results,
+        partial=partial,
+    )  # fmt: skip
+
+
+def _compared(frames: "Sequence[pl.LazyFrame]", expected: "pl.DataFrame") -> "pl.DataFrame":
+    from logitbank.analysis.families.lambada.metric import compared
+
+    return compared(frames, expected)
+
+
+FAMILY = Family(
+    name="lambada",
+    title="LAMBADA",
+    order=7,
+    description=(
+        "LAMBADA measures how often the model predicts the last word of a passage, and the "
+        "perplexity of that word: language modelling ability, independent of bias."
+    ),
+    cautions=("LAMBADA is one measure of language modelling, on passages of English novels.",),
+    notes=(
+        "Intervals (95%) are over examples, pointwise: they do not allow for the number of "
+        "checkpoints.",
+    ),
+    prompts=named("lambada"),
+    screen={"lambada": columns("acc low high from_baseline perplexity examples tied")},
+    compared=_compared,
+)

@@ -4,13 +4,19 @@ Frames in, frames out. The word is scored token by token behind the passage and 
 tokens (teacher forcing).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
+import numpy as np
 import polars as pl
 
+from logitbank.analysis.families.lambada import FAMILY
+from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.batches import Scan, columns_of, frames_of
+from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.pieces import (
     CHECKPOINT,
     WholePrompts,
@@ -19,15 +25,39 @@ from logitbank.analysis.frames.pieces import (
     together,
     whole_in_turn,
 )
-from logitbank.analysis.frames.shared import beside, handed_on, wanted_of
+from logitbank.analysis.frames.scan_cache import ScanCache
+from logitbank.analysis.frames.sources import frame_of
+from logitbank.analysis.harness import Export, save_exports
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
 from logitbank.analysis.stats.shares import Z95, if_enough, standard_error, with_wilson
+from logitbank.analysis.study import Study, study_of
 from logitbank.errors import UsageError
 
-FAMILY = "lambada"
 T = TypeVar("T")
 NEEDED = ("rank", "ties", "exact")
+
+
+def analyze_lambada(
+    banks: Banks,
+    *,
+    prompts: str,
+    models: Sequence[str] | None,
+    cache: ScanCache | None,
+    save_results: str | Path | None,
+    partial: bool,
+) -> Study["Lambada"]:
+    """The study of banks; `logitbank.lambada` documents the parameters."""
+    opened = open_banks(banks, models=models, prompts=prompts)
+    frame, expected = frame_of(opened, prompts, models), expected_pieces(opened, prompts)
+    if cache is None:
+        result = lambada_metric(frame, expected=expected)
+    else:
+        result, hits = _metric_and_hits(frame, expected)
+        cache.put(hits_key(prompts, models), hits)
+    if save_results is not None:
+        save_exports([*_exports(result)], folder=Path(save_results), partial=partial)
+    return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +114,24 @@ def lambada_metric(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lamb
     >>> lambada_metric(pl.DataFrame(rows)).lambada.select("acc", pl.col("perplexity").log()).row(0)
     (0.5, 2.0)
     """
-    results = examples_in_turn(frame, _table, expected=expected)
-    tables, coverage, items = zip(*results, strict=True)
+    return _result(examples_in_turn(frame, _tables, expected=expected))
+
+
+def _metric_and_hits(
+    frame: Scan, expected: pl.DataFrame | None
+) -> "tuple[Lambada, list[ExampleHits]]":
+    """The result and, from the same read, the hits that a trade-off resamples."""
+    parts = examples_in_turn(
+        frame, lambda examples: (_tables(examples), example_hits(examples)), expected=expected
+    )
+    return _result([tables for tables, _ in parts]), [hits for _, hits in parts]
+
+
+_Tables = tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]
+
+
+def _result(parts: Sequence[_Tables]) -> Lambada:
+    tables, coverage, items = zip(*parts, strict=True)
     return Lambada(
         lambada=beside_baseline(together(tables), items, ()),
         checkpoints=together(coverage),
@@ -93,7 +139,7 @@ def lambada_metric(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lamb
     )
 
 
-def _table(examples: WholePrompts) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+def _tables(examples: WholePrompts) -> _Tables:
     mean, count = pl.col("logprob").mean(), pl.len()
     table = (
         examples.rows.group_by(CHECKPOINT, maintain_order=True)
@@ -144,13 +190,11 @@ def examples_in_turn(
     frames = frames_of(scan)
     names_of_frames = columns_of(frames)
     for names in names_of_frames:
-        check_names(names, NEEDED, family=FAMILY)
+        check_names(names, NEEDED, family=FAMILY.name)
     kinds = ["score_kind" in names for names in names_of_frames]
     columns = ["score_kind"] if all(kinds) else []
-    wanted = wanted_of(scan)
-    work = beside(reduce, wanted)
 
-    def checked(prompts: WholePrompts, _: pl.DataFrame | None) -> tuple[T, list[Any]]:
+    def checked(prompts: WholePrompts, _: pl.DataFrame | None) -> T:
         for name in columns:
             invalid = prompts.rows.filter(pl.col(name) != "target")
             if len(invalid):
@@ -159,9 +203,64 @@ def examples_in_turn(
                     f"word after its passage ({len(invalid):,} such rows); name a set of "
                     "LAMBADA's with --prompts"
                 )
-        return work(WholePrompts(prompts.rows.drop(columns), prompts.coverage))
+        return reduce(WholePrompts(prompts.rows.drop(columns), prompts.coverage))
 
-    parts = whole_in_turn(
-        frames, checked, family=FAMILY, columns=columns, more=greedy_match(), expected=expected
+    return whole_in_turn(
+        frames, checked, family=FAMILY.name, columns=columns, more=greedy_match(), expected=expected
     )
-    return handed_on(wanted, parts)
+
+
+class ExampleHits(NamedTuple):
+    """Whether each example is right at each checkpoint of one frame."""
+
+    checkpoints: pl.DataFrame
+    names: pl.Series
+    values: Floats
+    """(checkpoints, names): 1, 0, or NaN for a missing example."""
+
+
+def hits_key(prompts: str, models: Sequence[str] | None) -> tuple[object, ...]:
+    """Where a `ScanCache` has the `ExampleHits` of a prompt set."""
+    return ("lambada hits", prompts, None if models is None else tuple(models))
+
+
+def example_hits(examples: WholePrompts, column: str = "correct") -> ExampleHits:
+    """The values of a column of `lambada_examples`, by checkpoint and example."""
+    rows = examples.rows
+    checkpoints = rows.select(CHECKPOINT).unique().sort(CHECKPOINT, nulls_last=True)
+    names = rows.select("prompt_id").unique().sort("prompt_id")
+    values = np.full((len(checkpoints), len(names)), np.nan)
+    place = _index(rows, checkpoints, CHECKPOINT), _index(rows, names, ("prompt_id",))
+    values[place] = rows[column].cast(pl.Float64).to_numpy()
+    return ExampleHits(checkpoints, names["prompt_id"], values)
+
+
+def _index(rows: pl.DataFrame, table: pl.DataFrame, on: Sequence[str]) -> np.ndarray:
+    """For each row, the number of the row of the table that has the same values."""
+    numbered = table.select(on).with_row_index("index")
+    joined = rows.select(on).join(
+        numbered, on=list(on), how="left", nulls_equal=True, maintain_order="left"
+    )
+    return joined["index"].to_numpy()
+
+
+def _exports(result: Lambada) -> Iterator[Export]:
+    """One task, with a row for each checkpoint that has begun."""
+    table = result.checkpoints.join(
+        result.lambada, on=CHECKPOINT, how="left", nulls_equal=True, maintain_order="left"
+    ).with_columns(
+        original=pl.col("prompts") + pl.col("missing"),
+        effective=pl.col("examples").fill_null(0),
+        acc_low="low",
+        acc_high="high",
+    )
+    yield Export("lambada_openai", table, {"acc": "acc", "perplexity": "perplexity"})
+
+
+def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
+    """The values that a comparison of two banks sets side by side."""
+    table = lambada_metric(frames, expected=expected).lambada
+    return pl.concat(
+        table.select(*CHECKPOINT, metric=pl.lit(name), group=pl.lit(""), value=pl.col(column))
+        for name, column in (("accuracy", "acc"), ("perplexity", "perplexity"))
+    )

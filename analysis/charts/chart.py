@@ -1,0 +1,155 @@
+"""What all charts have in common: a title, a caption, and how they are saved."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import altair as alt
+
+from logitbank.analysis.charts.steps import StepAxis
+from logitbank.analysis.charts.theme import POINTS, WIDTHS, config
+from logitbank.analysis.results.files import replace_file
+from logitbank.errors import UsageError
+
+Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.VConcatChart | alt.HConcatChart | alt.FacetChart
+FORMATS = ("pdf", "svg", "png")
+PNG_PPI = 300
+_LEFT = 60
+"""Points for the axes beside a plot of several parts, whose widths are of the plots alone."""
+
+
+def titled(chart: Chart, title: str, caption: str, *, axis: StepAxis | None = None) -> Chart:
+    """A finished chart; only what is finished has `usermeta`, as parts of a chart may have none.
+
+    Parameters
+    ----------
+    caption
+        What is drawn, n, and what bands and marks are.
+    axis
+        The axis of a chart over training, whose scale a page can switch.
+    """
+    meta = {"title": title, "caption": caption, **({} if axis is None else axis.meta())}
+    return chart.properties(usermeta=meta)
+
+
+def title_of(chart: Chart) -> str:
+    return str(chart["usermeta"]["title"])
+
+
+def caption_of(chart: Chart) -> str:
+    return str(chart["usermeta"]["caption"])
+
+
+def save_charts(
+    charts: Mapping[str, Chart],
+    folder: Path | str,
+    *,
+    width: str = "single",
+    colors: Mapping[str, str] | None = None,
+) -> list[Path]:
+    """Write charts as PDF, SVG and PNG, and their captions as text, and return the paths.
+
+    Parameters
+    ----------
+    width
+        `single`, 3.3 inches, or `double`, 7 inches.
+    colors
+        Colours by the name in the legend, such as `{"male": "#000000"}`.
+
+    Raises
+    ------
+    UsageError
+        Another width, or a name that no chart has in its legend.
+    """
+    import vl_convert
+
+    if width not in WIDTHS:
+        raise UsageError(f"Width {width!r} is invalid: use {' or '.join(WIDTHS)}.")
+    specs = {name: paper_spec(chart, WIDTHS[width]) for name, chart in charts.items()}
+    recolored = {name: recolor(spec, colors or {}) for name, spec in specs.items()}
+    unused = set(colors or {}).difference(*recolored.values())
+    if unused:
+        known = sorted({name for spec in specs.values() for name in legend_names(spec)})
+        raise UsageError(f"No chart has {sorted(unused)[0]!r} in its legend; there are {known}.")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, spec in specs.items():
+        contents = {
+            "pdf": vl_convert.vegalite_to_pdf(spec),
+            "svg": vl_convert.vegalite_to_svg(spec).encode(),
+            "png": vl_convert.vegalite_to_png(spec, ppi=PNG_PPI),
+            "txt": f"{caption_of(charts[name])}\n".encode(),
+        }
+        for suffix, content in contents.items():
+            paths.append(folder / f"{name}.{suffix}")
+            replace_file(paths[-1], content)
+    return paths
+
+
+def paper_spec(chart: Chart, inches: float) -> dict[str, Any]:
+    """The Vega-Lite specification of a chart on paper, whatever theme is enabled."""
+    spec = bare_spec(chart)
+    spec["config"] = {**config(), "background": "white"}
+    points = inches * POINTS
+    if {"vconcat", "hconcat", "facet"} & spec.keys():
+        _set_width(spec, points - _LEFT)
+    else:
+        spec |= {"width": points, "autosize": {"type": "fit-x", "contains": "padding"}}
+    # Widgets are for pages: on paper, a parameter has its first value.
+    return spec
+
+
+def bare_spec(chart: Chart) -> dict[str, Any]:
+    """The specification of a chart without any theme."""
+    with alt.theme.enable("none"):
+        spec: dict[str, Any] = json.loads(chart.to_json(indent=None))
+    spec.pop("config", None)
+    return spec
+
+
+def _set_width(spec: dict[str, Any], points: float) -> None:
+    """Set the width of all plots of a composed specification, which are above or beside others."""
+    for part in spec.get("vconcat", ()):
+        _set_width(part, points)
+    beside = spec.get("hconcat", ())
+    for part in beside:
+        _set_width(part, points / len(beside) - _LEFT / 2)
+    if "facet" in spec:
+        _set_width(spec["spec"], points / max(1, spec.get("columns", 1)) - 10)
+    if not {"vconcat", "hconcat", "facet"} & spec.keys():
+        spec["width"] = points
+
+
+def recolor(spec: Any, colors: Mapping[str, str]) -> set[str]:
+    """Set colours by name in all colour scales of a specification; the names that were found."""
+    found: set[str] = set()
+    for scale in _color_scales(spec):
+        for at, name in enumerate(scale["domain"]):
+            if name in colors:
+                scale["range"][at] = colors[name]
+                found.add(name)
+    return found
+
+
+def legend_names(spec: Any) -> set[str]:
+    """The names in all legends of colours."""
+    return {name for scale in _color_scales(spec) for name in scale["domain"]}
+
+
+def _color_scales(part: Any) -> Sequence[dict[str, Any]]:
+    if isinstance(part, list):
+        return [scale for each in part for scale in _color_scales(each)]
+    if not isinstance(part, dict):
+        return []
+    own = [
+        encoding["color"]["scale"]
+        for encoding in [part.get("encoding")]
+        if isinstance(encoding, dict)
+        and isinstance(encoding.get("color"), dict)
+        and {"domain", "range"} <= encoding["color"].get("scale", {}).keys()
+    ]
+    return own + [
+        scale for name, each in part.items() if name != "data" for scale in _color_scales(each)
+    ]

@@ -1,0 +1,228 @@
+"""Curves over training: lines with bands, reference lines, change points and rows of tests."""
+
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+import polars as pl
+
+from logitbank.analysis.charts.chart import Chart
+from logitbank.analysis.charts.steps import StepAxis
+from logitbank.analysis.charts.theme import MUTED, colors_of
+
+SERIES = "series"
+"""The column that names a model and run, as `with_series` adds it."""
+BAND = 0.18
+"""Opacity of bands."""
+MANY = 25
+"""Checkpoints of a series beyond which its line has no points."""
+HEIGHT = 160
+
+
+def with_series(table: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    """A table with the column `series`: the model, and run and `keys` if they differ.
+
+    >>> with_series(pl.DataFrame({"model": "toy", "run": ["seed1", "seed2"]}))["series"].to_list()
+    ['toy seed1', 'toy seed2']
+    """
+    differing = [key for key in ("run", *keys) if table[key].n_unique() > 1]
+    parts = [pl.col(name).cast(pl.String) for name in ("model", *differing)]
+    return table.with_columns(pl.concat_str(parts, separator=" ").alias(SERIES))
+
+
+def color(
+    field: str,
+    names: Sequence[str],
+    colors: Mapping[str, str] | None = None,
+    *,
+    legend: bool = True,
+) -> alt.Color:
+    """The colour channel of a column, with a legend if there are several names.
+
+    A click on the legend selects a name, if the chart has `legend_selection(field)`.
+    """
+    known = colors_of(names) | dict(colors or {})
+    scale = alt.Scale(domain=list(names), range=[known[name] for name in names])
+    shown = alt.Legend(title=None) if legend and len(names) > 1 else None
+    return alt.Color(f"{field}:N", title=None, scale=scale, legend=shown)
+
+
+def legend_selection(field: str) -> alt.Parameter:
+    """A selection of one name by a click on the legend."""
+    return alt.selection_point(name="shown", fields=[field], bind="legend")
+
+
+def curves(
+    table: pl.DataFrame,
+    axis: StepAxis,
+    *,
+    y: str,
+    title: str,
+    group: str | None = None,
+    colors: Mapping[str, str] | None = None,
+    band: tuple[str, str] | None = ("low", "high"),
+    tooltip: Mapping[str, str] | None = None,
+    log: bool = False,
+    zero: bool = False,
+    reverse: bool = False,
+    height: int = HEIGHT,
+    x_title: str | None = "Training step",
+    x_labels: bool = True,
+    legend: bool = True,
+) -> alt.LayerChart:
+    """Lines over training, each with its band; a release is a diamond beside them.
+
+    Parameters
+    ----------
+    table
+        Columns model, run, step, `y`, those of `band` and `tooltip`, and `group`.
+    y, title
+        The column drawn and the title of its axis.
+    group
+        Column that colours stand for; several models or runs then differ in their dashes. Without
+        it, colours stand for models and runs.
+    band
+        Columns with the ends of the band; None for none. NaN and null have none.
+    tooltip
+        Further columns of the tooltip, by their titles.
+    legend
+        Of plots that are stacked, one has the legend; a click on it works in all of them.
+    """
+    table = axis.of(with_series(table) if SERIES not in table.columns else table)
+    table = table.with_columns(pl.col(pl.Float64, pl.Float32).fill_nan(None))
+    field = group or SERIES
+    names = table[field].unique(maintain_order=True).to_list()
+    several = table[SERIES].n_unique()
+    selection = legend_selection(field)
+    chosen = alt.when(selection)
+    detail = [alt.Detail(f"{SERIES}:N")] if several > 1 and group else []
+    dash = {}
+    if 1 < several <= 4 and group:
+        dash = {"strokeDash": alt.StrokeDash(f"{SERIES}:N", title=None)}
+    told = {"checkpoint": "Checkpoint", **({SERIES: "Model"} if several > 1 or not group else {})}
+    told |= {group: "Group"} if group else {}
+    told |= {y: title} | {
+        end: f"Band, {name}" for end, name in zip(band or (), ("low", "high"), strict=False)
+    }
+    told |= {name: text for text, name in (tooltip or {}).items()}
+    tips = [_tooltip(table, name, text) for name, text in told.items()]
+    scale = alt.Scale(type="log" if log else "linear", zero=zero, reverse=reverse, nice=not log)
+    ticks = alt.Axis(tickCount=4) if log else alt.Axis()
+    y_axis = alt.Y(f"{y}:Q", title=title, scale=scale, axis=ticks)
+    x = axis.x(title=x_title, labels=x_labels)
+    used = dict.fromkeys([y, *(band or ()), field, SERIES, "at", "step", *told])
+    base = alt.Chart(table.select(list(used)))
+    base = base.encode(
+        x=x, color=color(field, names, colors, legend=legend), detail=detail or alt.Undefined
+    )
+    trained = base.transform_filter("isValid(datum.step)")
+    layers: list[alt.Chart] = []
+    if band:
+        low, high = band
+        layers.append(
+            trained.mark_area(stroke=None).encode(
+                y=alt.Y(f"{low}:Q", title=title, scale=scale, axis=ticks), y2=f"{high}:Q",
+                opacity=chosen.then(alt.value(BAND)).otherwise(alt.value(0.03)),
+            )
+        )  # fmt: skip
+    opacity = chosen.then(alt.value(1)).otherwise(alt.value(0.1))
+    layers.append(trained.mark_line().encode(y=y_axis, opacity=opacity, **dash))
+    longest = table[SERIES].value_counts()["count"].max() or 0
+    size = 16 if int(longest) <= MANY * len(names) else 3  # type: ignore[call-overload]
+    layers.append(
+        trained.mark_point(filled=True, size=size).encode(y=y_axis, opacity=opacity, tooltip=tips)
+    )
+    if axis.release:
+        released = base.transform_filter("!isValid(datum.step)")
+        if band:
+            low, high = band
+            layers.append(
+                released.mark_rule().encode(y=f"{low}:Q", y2=f"{high}:Q", opacity=opacity)
+            )
+        layers.append(
+            released.mark_point(shape="diamond", filled=True, size=50).encode(
+                y=y_axis, opacity=opacity, tooltip=tips
+            )
+        )
+    if legend:
+        layers[-1] = layers[-1].add_params(selection)
+    return alt.layer(*layers).properties(height=height)
+
+
+def horizontal(value: float, *, dash: Sequence[int] = (4, 3)) -> alt.Chart:
+    """A reference line at a height."""
+    data = pl.DataFrame({"level": [value]})
+    return alt.Chart(data).mark_rule(strokeDash=list(dash), color=MUTED).encode(y="level:Q")
+
+
+def change_points(changes: pl.DataFrame, axis: StepAxis, text: Sequence[str]) -> list[alt.Chart]:
+    """A dashed line at each change point, a band over its 95% range, and a text in the tooltip.
+
+    `changes` has step, earliest and latest. Nothing is written over the plot.
+    """
+    rows = changes.filter(pl.col("step").is_not_null()).select("step", "earliest", "latest")
+    if rows.is_empty():
+        return []
+    rows = rows.with_columns(text=pl.Series(list(text)))
+    x = axis.x()
+    base = alt.Chart(rows)
+    band = base.mark_rect(color=MUTED, opacity=0.15).encode(
+        x=alt.X("earliest:Q", title=x.title, scale=x.scale, axis=x.axis), x2="latest:Q"
+    )
+    line = base.mark_rule(strokeDash=[4, 3], strokeWidth=1.2, color=MUTED).encode(
+        x=alt.X("step:Q", title=x.title, scale=x.scale, axis=x.axis),
+        tooltip=[alt.Tooltip("text:N", title="Change point")],
+    )
+    return [band, line]
+
+
+def significance_rows(
+    table: pl.DataFrame, axis: StepAxis, tests: Mapping[str, str], *, threshold: float = 0.01
+) -> alt.Chart:
+    """Rows of marks beneath a plot, one a test: filled where p is below the threshold.
+
+    `tests` are titles by column of p values.
+    """
+    table = axis.of(with_series(table) if SERIES not in table.columns else table)
+    long = (
+        table.unpivot(
+            list(tests),
+            index=["at", "checkpoint", SERIES],
+            variable_name="column",
+            value_name="p_value",
+        )
+        .drop_nulls("p_value")
+        .with_columns(
+            test=pl.col("column").replace_strict(dict(tests), return_dtype=pl.String),
+            significant=pl.col("p_value") < threshold,
+        )
+    )
+    filled = (
+        alt.when("datum.significant").then(alt.value(MUTED)).otherwise(alt.value("transparent"))
+    )
+    return (
+        alt.Chart(long)
+        .mark_point(size=18, stroke=MUTED)
+        .encode(
+            x=axis.x(),
+            y=alt.Y("test:N", title=None, sort=list(tests.values())),
+            fill=filled,
+            tooltip=[
+                alt.Tooltip("checkpoint:N", title="Checkpoint"),
+                alt.Tooltip(f"{SERIES}:N", title="Model"),
+                alt.Tooltip("test:N", title="Test"),
+                alt.Tooltip("p_value:Q", title="p", format=".2g"),
+            ],
+        )
+        .properties(height=14 * len(tests))
+    )
+
+
+def stacked(*plots: Chart) -> alt.VConcatChart:
+    """Plots above each other over the same steps; all but the last without the axis's labels."""
+    return alt.vconcat(*plots, spacing=4).resolve_scale(x="shared", color="independent")
+
+
+def _tooltip(table: pl.DataFrame, name: str, title: str) -> alt.Tooltip:
+    if table[name].dtype.is_float():
+        return alt.Tooltip(f"{name}:Q", title=title, format=".4~g")
+    return alt.Tooltip(f"{name}:N", title=title)

@@ -1,0 +1,95 @@
+"""The axis of training steps, linear or logarithmic, with the release at its right."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Any, Literal
+
+import altair as alt
+import polars as pl
+
+from logitbank.wording import step_name
+
+Step = int | None
+Scale = Literal["linear", "symlog"]
+
+
+def step_scale(steps: Sequence[Step]) -> Scale:
+    """The scale on which these steps are told apart, from their spacing.
+
+    Steps that are evenly spaced are on a linear axis. So are those whose even spacing begins later,
+    if it has at least half of them within one decade. All others are on a logarithmic one.
+
+    >>> step_scale([0, 1, 2, 4, 8, 16, 32, 64]), step_scale([0, 1, 8, 64, *range(100, 800, 50)])
+    ('symlog', 'linear')
+    """
+    known = sorted({step for step in steps if step is not None})
+    widths = [after - before for before, after in pairwise(known)]
+    if len(widths) < 3:
+        return "symlog"
+    unit = median(widths[-3:])
+    even = 0
+    for at, width in enumerate(reversed(widths)):
+        short_end = at == 0 and width < unit  # a run ends where its tokens do
+        if not (short_end or 0.8 * unit <= width <= 1.25 * unit):
+            break
+        even += 1
+    within_a_decade = known[-1] <= 10 * known[-1 - even]
+    return (
+        "linear"
+        if even == len(widths) or (2 * even >= len(widths) and within_a_decade)
+        else "symlog"
+    )
+
+
+class StepAxis:
+    """Positions of steps, and the Altair channel of the axis.
+
+    `of(table)` adds the columns `at` (position) and `checkpoint` (text) to a table with `step`.
+    """
+
+    def __init__(self, steps: Sequence[Step], scale: Scale | None = None) -> None:
+        known = sorted({step for step in steps if step is not None})
+        self.scale: Scale = scale or step_scale(steps)
+        self.last = known[-1] if known else 0
+        self.first = next((step for step in known if step > 0), 1)
+        self.release = None in steps
+        beyond = 1.06 if self.scale == "linear" else 2.5
+        self.release_at = max(1.0, round(beyond * self.last))
+
+    def of(self, table: pl.DataFrame) -> pl.DataFrame:
+        names = pl.Series([step_name(step) for step in table["step"]], dtype=pl.String)
+        return table.with_columns(
+            at=pl.col("step").cast(pl.Float64).fill_null(self.release_at), checkpoint=names
+        )
+
+    def ticks(self, scale: Scale) -> list[float]:
+        """Zero, decades and the release; of a linear axis, round numbers."""
+        if scale == "linear":
+            unit = 10 ** math.floor(math.log10(max(self.last, 1)))
+            step = next(s for s in (unit / 5, unit / 2, unit, 2 * unit) if self.last / s <= 6)
+            numbers = [step * i for i in range(int(self.last / step) + 1)]
+        else:
+            least = math.floor(math.log10(self.first))
+            numbers = [
+                0.0,
+                *(10.0**e for e in range(least, math.floor(math.log10(max(self.last, 1))) + 1)),
+            ]
+            numbers = [number for number in numbers if number == 0 or number >= self.first / 1.5]
+        return [*numbers, float(self.release_at)] if self.release else numbers
+
+    def x(self, *, title: str | None = "Training step", labels: bool = True) -> alt.X:
+        label = "format(datum.value, '~s')"
+        if self.release:
+            label = f"datum.value == {self.release_at} ? 'release' : {label}"
+        scale = alt.Scale(type=self.scale, nice=False, zero=False, padding=6)
+        if self.scale == "symlog":
+            scale = alt.Scale(type="symlog", constant=self.first, nice=False, zero=False, padding=6)
+        axis = alt.Axis(values=self.ticks(self.scale), labelExpr=label, labels=labels, ticks=labels)
+        return alt.X("at:Q", title=title, scale=scale, axis=axis)
+
+    def meta(self) -> dict[str, Any]:
+        """What a page needs to switch the axis: both sets of ticks."""
+        ticks = {scale: self.ticks(scale) for scale in ("linear", "symlog")}
+        return {"steps": {"scale": self.scale, "constant": self.first, "ticks": ticks}}

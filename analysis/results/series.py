@@ -1,0 +1,61 @@
+"""What findings of several families share: names of series, changes since the first step, n."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from logitbank.analysis.finding import Finding
+from logitbank.wording import step_name
+
+Row = Mapping[str, Any]
+UNTRAINED = 0
+"""The step of random weights."""
+
+
+def by_series(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The rows of each model and run, and the start of findings about them."""
+    groups = table.partition_by("model", "run", maintain_order=True)
+    for rows in groups:
+        yield f"{series_name(rows.row(0, named=True))}: " if len(groups) > 1 else "", rows
+
+
+def series_name(row: Row) -> str:
+    """The model, and its run unless it is the main one."""
+    return str(row["model"]) if row["run"] == "main" else f"{row['model']} {row['run']}"
+
+
+def subject(row: Row, table: pl.DataFrame) -> str:
+    """The model of a row as the subject of a sentence."""
+    several = table.select("model", "run").n_unique() > 1
+    return series_name(row) if several else "The model"
+
+
+def sample(table: pl.DataFrame, coverage: pl.DataFrame) -> pl.DataFrame:
+    """A table with `missing` of its checkpoints, and `missing_text`: `, 3 missing`, or nothing."""
+    key = ["model", "run", "step"]
+    joined = table.join(
+        coverage.select(*key, "missing"), on=key, how="left", nulls_equal=True,
+        maintain_order="left",
+    )  # fmt: skip
+    text = pl.format(", {} missing", "missing")
+    return joined.with_columns(
+        missing_text=pl.when(pl.col("missing") > 0).then(text).otherwise(pl.lit(""))
+    )
+
+
+def change_from_first(
+    rows: pl.DataFrame, what: str, *, form: str, n: str, figure: str, series: tuple[str, ...]
+) -> Iterator[Finding]:
+    """The last step against the first, paired over the items of both (`from_baseline`)."""
+    steps = rows.filter(pl.col("step").is_not_null())
+    if len(steps) < 2 or steps["common"][-1] == 0:
+        return
+    row = steps.row(-1, named=True)
+    untrained = ", untrained model" if row["baseline_step"] == UNTRAINED else ""
+    yield Finding(
+        text=f"{what}, change to {step_name(row['step'])}", value=row["from_baseline"],
+        low=row["from_baseline_low"], high=row["from_baseline_high"], form=form, n=n,
+        baseline=f"{step_name(row['baseline_step'])}{untrained}, paired", figure=figure,
+        series=series,
+    )  # fmt: skip

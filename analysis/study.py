@@ -1,0 +1,140 @@
+"""What every analysis returns: tables, findings and charts, and what was left out."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import polars as pl
+
+from logitbank.analysis.finding import Finding
+from logitbank.analysis.results.tables import Result
+from logitbank.notebook import html_list, printable
+from logitbank.store import Bank
+
+if TYPE_CHECKING:
+    from logitbank.analysis.charts.chart import Chart
+    from logitbank.analysis.family import Family
+
+R = TypeVar("R", bound=Result)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Study(Generic[R]):
+    """A result with its findings and charts, and where its numbers come from."""
+
+    result: R
+    findings: tuple[Finding, ...]
+    """The most important first."""
+    missing: tuple[str, ...] = ()
+    """What the numbers do not include: checkpoints and prompts without scores."""
+    notes: tuple[str, ...] = ()
+    """How the numbers are to be read."""
+    cautions: tuple[str, ...] = ()
+    """What the numbers do not show."""
+    title: str = ""
+    description: str = ""
+    """What was measured."""
+    family: str = ""
+    """Name of the family of metrics, if it is one's."""
+    banks: Sequence[Bank] = ()
+    files: Sequence[pl.DataFrame] = ()
+    """Tables about the files that were read."""
+    make_charts: "Callable[[R], dict[str, Chart]]" = field(default=lambda result: {}, compare=False)
+
+    @cached_property
+    def charts(self) -> "dict[str, Chart]":
+        """Altair charts by name, the most important first; `chart.save("gap.pdf")` writes one."""
+        return self.make_charts(self.result)
+
+    @property
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables of the result by name."""
+        return self.result.tables()
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """All findings, what is missing, notes and cautions as sentences."""
+        return (*map(str, self.findings), *self.missing, *self.notes, *self.cautions)
+
+    def save(
+        self,
+        out: str | Path,
+        *,
+        width: str = "single",
+        colors: Mapping[str, str] | None = None,
+    ) -> Path:
+        """Write tables (CSV), charts (PDF, SVG, PNG) and the page into a folder; return the page.
+
+        Parameters
+        ----------
+        width
+            Of the charts: `single` (3.3 in) or `double` (7 in).
+        colors
+            Colours by their names in the legends.
+
+        Raises
+        ------
+        UsageError
+            The folder is in a bank; a width or a name that is unknown.
+        """
+        from logitbank.analysis.charts.chart import save_charts
+        from logitbank.analysis.report.study import write_study
+        from logitbank.analysis.results.files import require_outside, write_tables
+
+        out = Path(out)
+        require_outside(out)
+        out.mkdir(parents=True, exist_ok=True)
+        write_tables(self.result, out / "tables", "csv")
+        save_charts(self.charts, out / "charts", width=width, colors=colors)
+        page = out / "report.html"
+        write_study(page, self)
+        return page
+
+    def __repr__(self) -> str:
+        first = f": {self.findings[0]}" if self.findings else ""
+        return printable(f"<Study of {type(self.result).__name__}{first}>")
+
+    def _repr_html_(self) -> str:
+        return html_list(type(self.result).__name__, self.summary)
+
+
+def study_of(
+    family: "Family",
+    result: R,
+    *,
+    prompts: Collection[str],
+    banks: Sequence[Bank] = (),
+    models: Collection[str] | None = None,
+    missing: Sequence[str] = (),
+    files: Sequence[pl.DataFrame] = (),
+) -> Study[R]:
+    """The study of a family's result.
+
+    Checkpoints without any score of `prompts` are named, of `models` if given; `missing` are
+    further sentences about what the numbers do not include.
+    """
+    from logitbank.analysis.frames.expected import left_out_sentences
+
+    names = sorted(
+        {
+            name
+            for table in result.tables().values()
+            if "model" in table.columns
+            for name in table["model"].unique()
+        }
+    )
+    return Study(
+        result=result,
+        findings=tuple(family.findings(result)),
+        missing=(*missing, *left_out_sentences(banks, prompts, models)),
+        notes=family.notes,
+        cautions=family.cautions,
+        title=f"{family.title}: {', '.join(names)}",
+        description=family.description,
+        family=family.name,
+        banks=banks,
+        files=files,
+        make_charts=family.charts,
+    )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
 
 if TYPE_CHECKING:
     import polars as pl
@@ -74,12 +74,19 @@ class Family:
         return function
 
     def settings(self) -> Mapping[str, inspect.Parameter]:
-        """The parameters of the public function that are the family's own.
+        """The parameters annotated `Annotated[type, "Help text."]`, which are options of the command."""
+        parameters = inspect.signature(self.analyze).parameters
+        return {
+            name: each
+            for name, each in parameters.items()
+            if get_origin(each.annotation) is Annotated
+        }
 
-        Each is annotated `Annotated[type, "Help text."]`; the command line makes options of them.
-        """
-        parameters = inspect.signature(self.analyze, eval_str=True).parameters
-        return {name: each for name, each in parameters.items() if name not in COMMON}
+    @property
+    def several_prompts(self) -> bool:
+        """Whether the public function takes several prompt sets at once."""
+        annotation = inspect.signature(self.analyze).parameters["prompts"].annotation
+        return any(get_origin(each) is Sequence for each in (annotation, *get_args(annotation)))
 
     def charts(self, result: "Result") -> "dict[str, Chart]":
         """The charts of a result by name, the most important first."""
@@ -94,10 +101,6 @@ class Family:
     def _module(self, name: str = "") -> Any:
         module = f"{__package__}.families.{self.name}"
         return import_module(f"{module}.{name}" if name else module)
-
-
-COMMON = ("banks", "prompts", "models", "cache")
-"""Parameters that every family's function has."""
 
 
 @cache

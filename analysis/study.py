@@ -4,12 +4,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import polars as pl
 
 from logitbank.analysis.finding import Finding
-from logitbank.analysis.results.tables import Result
+from logitbank.analysis.results.tables import Result, json_rows
 from logitbank.notebook import html_list, printable
 from logitbank.store import Bank
 
@@ -41,6 +41,8 @@ class Study(Generic[R]):
     banks: Sequence[Bank] = ()
     files: Sequence[pl.DataFrame] = ()
     """Tables about the files that were read."""
+    screen: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The columns of tables that a terminal shows."""
     make_charts: "Callable[[R], dict[str, Chart]]" = field(default=lambda result: {}, compare=False)
 
     @cached_property
@@ -57,6 +59,17 @@ class Study(Generic[R]):
     def summary(self) -> tuple[str, ...]:
         """All findings, what is missing, notes and cautions as sentences."""
         return (*map(str, self.findings), *self.missing, *self.notes, *self.cautions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Findings, sentences and tables, as `--format json` prints them."""
+        return {
+            "title": self.title,
+            "findings": [finding.as_dict() for finding in self.findings],
+            "missing": list(self.missing),
+            "notes": list(self.notes),
+            "cautions": list(self.cautions),
+            "tables": {name: json_rows(table) for name, table in self.tables.items()},
+        }
 
     def save(
         self,
@@ -134,6 +147,7 @@ def study_of(
         title=f"{family.title}: {', '.join(names)}",
         description=family.description,
         family=family.name,
+        screen=family.screen,
         banks=banks,
         files=files,
         make_charts=family.charts,

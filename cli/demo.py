@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from logitbank.cli.output import clean, print_lines, say
 from logitbank.cli.screen.progress import count_progress
+from logitbank.cli.screen.run import print_summary
 from logitbank.cli.screen.run_progress import ExtractProgress
-from logitbank.cli.screen.tables import clean, print_lines, print_summary, say
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from logitbank.cli.complete import bank_models, bank_prompts
+from logitbank.cli.complete import bank_models
 
 if TYPE_CHECKING:
     from logitbank.store import Bank
@@ -51,41 +51,20 @@ BankPath = Annotated[
 ]
 BankFolder = Annotated[Path, typer.Argument(help="Folder of the bank.", show_default=False)]
 Banks = Annotated[list[Path], typer.Argument(help="Banks: folders or URLs.", show_default=False)]
-Format = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for tables, figures and the report.")]
+Format = Annotated[Form, typer.Option("--format", help="Output format.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for tables, charts and the report.")]
 Width = Annotated[
     Literal["single", "double"],
-    typer.Option(help="Figures of --out as wide as one column of a paper, or two."),
+    typer.Option(help="Width of saved charts: one column of a paper (3.3 in) or two (7 in)."),
 ]
-Style = Annotated[
-    str | None,
-    typer.Option(
-        help="A style file of Matplotlib for figures of --out, or the name of one of its styles.",
-        metavar="FILE",
-    ),
+Colors = Annotated[
+    list[str] | None,
+    typer.Option(help="Colours of saved charts, such as male=#0072b2,female=#d55e00."),
 ]
 Models = Annotated[
     list[str] | None, typer.Option("--model", help="Only these models.", autocompletion=bank_models)
 ]
-Prompts = Annotated[str, typer.Option(help="Prompt set to analyse.", autocompletion=bank_prompts)]
-FromStep = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        help="First step of the search for change points.",
-        show_default="the first after the untrained phase",
-    ),
-]
-Table = Annotated[str | None, typer.Option(help="Print this table instead of all.")]
-SaveResults = Annotated[
-    Path | None,
-    typer.Option(
-        help="Write result files in the layout of lm-evaluation-harness into this folder."
-    ),
-]
-Partial = Annotated[
-    bool, typer.Option("--partial", help="Save also where some of the prompts are not scored.")
-]
+Table = Annotated[str | None, typer.Option(help="Table to print in place of the findings.")]
 FilterFile = Annotated[
     Path | None,
     typer.Option(
@@ -107,3 +86,22 @@ def filtered(bank: Path, by: Path | None) -> "Path | Bank":
     from logitbank.store import Filter, open_bank
 
     return open_bank(bank, rows=True).filtered(Filter.load(by))
+
+
+def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+    """The names and values of NAME=VALUE, given repeatedly or with commas between them.
+
+    Raises
+    ------
+    UsageError
+        A text that is not NAME=VALUE.
+    """
+    from logitbank.errors import UsageError
+
+    found = {}
+    for text in [part for each in texts or () for part in each.split(",")]:
+        name, sign, value = text.partition("=")
+        if not (name and sign and value):
+            raise UsageError(f"{option} {text!r} is invalid: use NAME=VALUE.")
+        found[name] = value
+    return found

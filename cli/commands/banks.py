@@ -47,9 +47,9 @@ def merge(
     banks: Annotated[list[Path], typer.Argument(help="Banks to copy from.", show_default=False)],
 ) -> None:
     """Copy what other banks hold into one; what differs is an error, before anything is copied."""
+    from logitbank.cli.output import print_lines
     from logitbank.cli.screen.bank import merged_line
     from logitbank.cli.screen.progress import byte_progress
-    from logitbank.cli.screen.tables import print_lines
 
     with byte_progress("copying") as progress:
         done = logitbank.merge(into, *banks, progress=progress)
@@ -68,9 +68,9 @@ def shrink(
     ] = None,
 ) -> None:
     """Write a smaller version of a bank: fewer entries of each row, or fewer digits."""
+    from logitbank.cli.output import print_lines
     from logitbank.cli.screen.bank import shrunk_line
     from logitbank.cli.screen.progress import count_progress
-    from logitbank.cli.screen.tables import print_lines
 
     with count_progress("shrinking") as progress:
         done = logitbank.shrink(bank, out, keep=keep, dtype=dtype, progress=progress)
@@ -79,8 +79,8 @@ def shrink(
 
 def rescore(bank: BankFolder) -> None:
     """Score options that prompts named after a bank was filled, from its rows or states."""
+    from logitbank.cli.output import print_lines
     from logitbank.cli.screen.bank import rescored_line
-    from logitbank.cli.screen.tables import print_lines
 
     print_lines([rescored_line(logitbank.Bank.open(bank, prompts=[]).rescore())])
 
@@ -98,7 +98,7 @@ def compare(
     form: Format = "table",
 ) -> None:
     """Say how two banks differ where both have the same: logits, KL, ranks, metrics."""
-    from logitbank.cli.screen.tables import print_study
+    from logitbank.cli.output import print_study
 
     study = logitbank.compare(a, b, prompts=prompts, steps=steps)
     print_study(study, table=table, form=form)

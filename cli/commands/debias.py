@@ -7,7 +7,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_models
-from logitbank.cli.options import BankPath, Format, Models, Out, Style, Table, Width, new_app, once
+from logitbank.cli.options import BankPath, Format, Models, Out, Table, Width, new_app, once
 
 app = new_app("Train a small filter from a bank, and see the bank through it.")
 
@@ -68,7 +68,7 @@ def debias_train(
     form: Format = "table",
 ) -> None:
     """Train a filter on UnQover's instances in a bank; no model is loaded."""
-    from logitbank.cli.screen.tables import print_study
+    from logitbank.cli.output import print_study
 
     training = logitbank.Training(
         objective=objective, mode=mode, start=start,
@@ -95,12 +95,11 @@ def debias_compare(
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
     out: Out = None,
     width: Width = "double",
-    style: Style = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
     """No filter, untrained and trained filters, and the prefix: one table and one figure."""
-    from logitbank.cli.screen.tables import print_study
+    from logitbank.cli.output import print_study
 
     study = logitbank.debias_compare(
         bank,
@@ -139,12 +138,11 @@ def debias_search(
     he_she: HeShe = False,
     out: Out = None,
     width: Width = "double",
-    style: Style = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
     """Bias against language modelling over filters and simple baselines; the best filter."""
-    from logitbank.cli.screen.tables import print_study
+    from logitbank.cli.output import print_study
 
     study = logitbank.debias_search(
         bank,

@@ -27,7 +27,7 @@ def export(
     ] = False,
 ) -> None:
     """Write the scores of a prompt set as one tidy file, one row per option."""
-    from logitbank.cli.screen.tables import clean, say
+    from logitbank.cli.output import clean, say
 
     written = logitbank.export(bank, out, prompts=prompts, all_columns=all_columns)
     say(f"written to {clean(written)}")

@@ -24,7 +24,7 @@ def show(
     data: Data = None,
 ) -> None:
     """Print the first prompts of a set exactly as they would be scored."""
-    from logitbank.cli.screen.tables import print_verbatim
+    from logitbank.cli.output import print_verbatim
 
     print_verbatim(logitbank.prompts_show(prompts, top=top, data=data))
 
@@ -43,7 +43,7 @@ def check(
     data: Data = None,
 ) -> None:
     """Say what stops a prompt set, and what its author may not have meant."""
-    from logitbank.cli.screen.tables import print_lines
+    from logitbank.cli.output import print_lines
 
     checked = logitbank.prompts_check(prompts, tokenizer=tokenizer, data=data)
     print_lines(checked.lines)

@@ -23,7 +23,7 @@ def query(
     form: Format = "table",
 ) -> None:
     """Query a bank in SQL. Only the data that the query needs is read."""
-    from logitbank.cli.screen.tables import clean, print_answer, say
+    from logitbank.cli.output import clean, print_answer, say
 
     result = logitbank.query(bank, sql, out=out)
     if out is None:

@@ -29,9 +29,9 @@ def report(
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
 ) -> None:
     """Write one HTML page with all that a bank allows; any browser opens it, without a network."""
+    from logitbank.cli.output import clean, err, one_line
     from logitbank.cli.screen.findings import print_findings
     from logitbank.cli.screen.progress import busy, count_progress
-    from logitbank.cli.screen.tables import clean, err, one_line
 
     findings: dict[str, Summary] = {}
     damaged: dict[str, str] = {}

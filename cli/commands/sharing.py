@@ -27,8 +27,8 @@ def push(
     prompts: Prompts = None,
 ) -> None:
     """Publish a bank, or what is new in it, at a URL; goes on after an interruption."""
+    from logitbank.cli.output import print_lines
     from logitbank.cli.screen.progress import byte_progress
-    from logitbank.cli.screen.tables import print_lines
 
     with byte_progress("pushing") as progress:
         done = logitbank.push(
@@ -57,8 +57,8 @@ def pull(
     prompts: Prompts = None,
 ) -> None:
     """Copy a bank from a URL, or what a folder lacks of it; goes on after an interruption."""
+    from logitbank.cli.output import err, one_line, print_lines
     from logitbank.cli.screen.progress import byte_progress
-    from logitbank.cli.screen.tables import err, one_line, print_lines
     from logitbank.store.care.lost import missing_tables
 
     with byte_progress("pulling") as progress:

@@ -8,7 +8,7 @@ def suites(form: Format = "table") -> None:
     """List the checkpoint suites known by name."""
     import polars as pl
 
-    from logitbank.cli.screen.tables import print_frame
+    from logitbank.cli.output import print_frame
 
     columns = ("name", "repo", "description")
     rows = [tuple(getattr(s, c) for c in columns) for s in logitbank.known_suites()]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from logitbank.cli.screen.tables import clean, print_frame, print_lines, print_table, say
+from logitbank.cli.output import clean, print_frame, print_lines, print_table, say
 from logitbank.store.format.about import own_fields, sources_of
 from logitbank.store.read.provenance import provenance_document
 from logitbank.wording import counted

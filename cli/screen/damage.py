@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logitbank.cli.screen.tables import print_lines
+from logitbank.cli.output import print_lines
 from logitbank.wording import counted
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import shlex
 from typing import TYPE_CHECKING
 
-from logitbank.cli.screen.tables import clean, print_lines, say
+from logitbank.cli.output import clean, print_lines, say
 from logitbank.wording import counted, readable_bytes
 
 if TYPE_CHECKING:

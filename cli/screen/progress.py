@@ -21,7 +21,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from logitbank.cli.screen.tables import clean, err, say
+from logitbank.cli.output import clean, err, say
 from logitbank.wording import readable_bytes
 
 

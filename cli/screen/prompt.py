@@ -12,8 +12,8 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
+from logitbank.cli import output as show
 from logitbank.cli.plain import CONTROL, ONE_LINE
-from logitbank.cli.screen import tables as show
 from logitbank.wording import plain_step
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, get_args
 
+from logitbank.cli.output import clean, say
 from logitbank.wording import counted
 
 if TYPE_CHECKING:
@@ -252,3 +253,50 @@ def _tokens(summary: "Summary") -> str:
     share = summary.reused / summary.tokens
     why = "prefix cache" if summary.prefix_cache else "what queries share is run once"
     return f"{tokens}, {share:.0%} of them not run again ({why})"
+
+
+def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
+    """What an extraction did, and what to do next."""
+    if dry_run:
+        for line in forecast(summary):
+            say(line)
+        say("dry run: nothing was written")
+        return
+    for failure in summary.failed:
+        say(f"[red]failed[/red] {clean(failure.message)}")
+    explained = [failure for failure in summary.failed if failure.log_tail]
+    if explained:
+        about = explained[-1]
+        say(f"The last lines of {clean(bank)}.log about {clean(about.checkpoint)}:", style="dim")
+        for line in about.log_tail:
+            say("  " + clean(line), style="dim")
+    if summary.plan.rows or summary.failed:
+        _print_account(summary, bank)
+    if summary.interrupted:
+        say("interrupted: what was committed is kept; the same command goes on from there")
+    elif summary.failed:
+        tried = len(summary.done) + len(summary.failed)
+        if (untried := len(summary.plan.to_run) - tried) > 0:
+            say(
+                f"{untried:,} more {_were(untried)} not tried, as nothing says that"
+                f" {'it' if untried == 1 else 'they'} would fare better"
+            )
+        say("the same command tries again what failed; leave it out with --steps")
+
+
+def _print_account(summary: "Summary", bank: str) -> None:
+    rate = summary.rows / summary.seconds if summary.seconds else 0
+    others = f"; {summary.others:,} more {_were(summary.others)} there by then" * bool(
+        summary.others
+    )
+    say(
+        f"{len(summary.done):,} of {counted(len(summary.plan.to_run), 'checkpoint')} done, "
+        f"{counted(summary.rows, 'row')} in {summary.seconds:,.1f} s ({rate:,.3g} a second{others})"
+        f" → {clean(bank)}"
+    )
+    for line in account(summary):
+        say(line)
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
+from logitbank.cli.output import clean, err, say
 from logitbank.cli.screen.progress import bars
 from logitbank.cli.screen.run import ProgressLines, planned
-from logitbank.cli.screen.tables import clean, err, say
 
 if TYPE_CHECKING:
     from logitbank.engine.workers.events import Event, Planned

@@ -7,6 +7,7 @@ import polars as pl
 from logitbank.analysis.prompts.lookup import PromptView, of_order
 from logitbank.analysis.prompts.top_tokens import PromptTokens
 from logitbank.analysis.prompts.view import prompt_rows
+from logitbank.cli.output import print_frame
 from logitbank.cli.screen.prompt import (
     about_prompt,
     command,
@@ -16,7 +17,6 @@ from logitbank.cli.screen.prompt import (
     through_training,
     tokens_through_training,
 )
-from logitbank.cli.screen.tables import print_frame
 from logitbank.wording import plain_step
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import polars as pl
 
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.results.curve import curve as curve
 from logitbank.analysis.stats.shares import Z95
 from logitbank.errors import BankError, UsageError
 
@@ -39,29 +40,6 @@ class Joined(NamedTuple):
     """(b, c); NaN where there is no standard error, no rows where no draws were asked for."""
     delta_draws: Floats
     """(b, c) likewise."""
-
-
-def curve(
-    checkpoints: pl.DataFrame,
-    values: Floats | pl.Series,
-    *,
-    stderr: Floats | pl.Series | None = None,
-    draws: Floats | None = None,
-) -> pl.DataFrame:
-    """One side of a trade-off: columns model, run, step, value, stderr, draws.
-
-    `checkpoints` has model, run and step; `draws` (b, c) are resampled values of every checkpoint,
-    those of one resample in one row. Without them and without standard errors, the side has no
-    uncertainty.
-    """
-    by_checkpoint: list[list[float] | None] = [None] * len(checkpoints)
-    if draws is not None and len(draws):
-        by_checkpoint = draws.T.tolist()
-    return checkpoints.select(CHECKPOINT).with_columns(
-        value=pl.Series(values, dtype=pl.Float64, strict=False),
-        stderr=pl.lit(float("nan")) if stderr is None else pl.Series(stderr, dtype=pl.Float64),
-        draws=pl.Series(by_checkpoint, dtype=pl.List(pl.Float64)),
-    )
 
 
 def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:

@@ -15,8 +15,8 @@ import typer.main
 from rich.console import Console
 
 import logitbank
+from logitbank.cli import output as show
 from logitbank.cli.main import app
-from logitbank.cli.screen import tables as show
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.workers.events import CheckpointFailed, Summary
 from logitbank.store import Bank, CheckpointId

@@ -11,7 +11,7 @@ import pytest
 
 from logitbank.analysis.results.files import table_bytes
 from logitbank.analysis.results.latex import latex
-from logitbank.cli.screen import tables
+from logitbank.cli import output as tables
 from logitbank.errors import UsageError
 from tests.analysis.test_options import parity
 from tests.support.command import Call

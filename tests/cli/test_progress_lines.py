@@ -5,9 +5,8 @@ import time
 import pytest
 
 from logitbank.cli.screen.progress import busy, byte_progress, count_progress
-from logitbank.cli.screen.run import ProgressLines
+from logitbank.cli.screen.run import ProgressLines, print_summary
 from logitbank.cli.screen.run_progress import ExtractProgress
-from logitbank.cli.screen.tables import print_summary
 from logitbank.engine.plan.plan import DepositPlan, Plan
 from logitbank.engine.workers.events import (
     BlockCommitted,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from logitbank.cli import output as show
 from logitbank.cli.screen import bank as show_bank
-from logitbank.cli.screen import tables as show
 from logitbank.engine.extract import extract
 from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId, describe, verify

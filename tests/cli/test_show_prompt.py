@@ -14,9 +14,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from logitbank.cli import output as screen
 from logitbank.cli.plain import encode_anything
 from logitbank.cli.screen import prompt as prompt_lines
-from logitbank.cli.screen import tables as screen
 from logitbank.cli.screen.prompt import number, one_line, shortened, sparkline
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA

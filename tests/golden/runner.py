@@ -19,10 +19,9 @@ import numpy as np
 import polars as pl
 import typer
 
-from logitbank.analysis.family import family_of
-from logitbank.analysis.results.message import Message
+import logitbank
+from logitbank.cli import output as tables
 from logitbank.cli.main import app, run
-from logitbank.cli.screen import tables
 from tests.golden.cases import GROUPS
 
 EXPECTED = Path(__file__).with_name("expected")
@@ -71,15 +70,16 @@ def texts(calls: Sequence[str], group: str) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(calls, 1):
         name = file_name(line) if group == HELP else f"{number:02}-{file_name(line)}"
         before = written()
-        said, studies = called(shlex.split(line))
-        yield f"{group}/{name}.txt", f"$ logitbank {line}\n{said}"
+        if line.endswith(")"):
+            said, studies = evaluated(line)
+            yield f"{group}/{name}.txt", f">>> {line}\n{said}"
+        else:
+            said, studies = called(shlex.split(line))
+            yield f"{group}/{name}.txt", f"$ logitbank {line}\n{said}"
         for study in studies if not {"--table", "--format"} & {*line.split()} else ():
-            for table, frame in study.result.tables().items():
+            for table, frame in study.tables.items():
                 yield f"{group}/{name}/{table}.csv", csv(frame)
             yield f"{group}/{name}/findings.txt", "".join(f"{s}\n" for s in study.summary)
-            family = family_of(study.result)
-            if family and family.message and (first := family.message(study.result)):
-                yield f"{group}/{name}/message.txt", message(first)
         for path in sorted(written() - before):
             yield f"{group}/{name}/{path}", lasting(path.read_text())
 
@@ -119,6 +119,13 @@ def called(arguments: Sequence[str]) -> tuple[str, list[Any]]:
     return "".join(parts), studies
 
 
+def evaluated(call: str) -> tuple[str, list[Any]]:
+    """The study of a call in Python, for settings that are no options of a command."""
+    function, _, arguments = call.removesuffix(")").partition("(")
+    study = eval(f"function({arguments})", {"function": getattr(logitbank, function)})
+    return "".join(f"{line}\n" for line in study.summary), [study]
+
+
 def ended() -> int:
     try:
         run()
@@ -133,13 +140,6 @@ def lasting(text: str) -> str:
     for pattern, word in _PASSING:
         text = pattern.sub(word, text)
     return text
-
-
-def message(first: Message) -> str:
-    """What a page says first: the sentence, the figure beside it, and numbers."""
-    change = f"change point: {first.change_point}"
-    lines = (first.sentence, change, " ".join((first.figure, *first.series)))
-    return "".join(f"{line}\n" for line in (*lines, *map(" | ".join, first.numbers)))
 
 
 def csv(frame: pl.DataFrame) -> str:

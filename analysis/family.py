@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from logitbank.analysis.study import Study
     from logitbank.store import Bank
 
+CHANGE_POINTS = (
+    "Change points: p is the largest of six null models, most of them random walks, ± its Monte "
+    "Carlo error. Neighbouring checkpoints share their weights, so intervals that exclude 0 at "
+    "several of them in a row are no evidence of a change."
+)
+"""A note of families that search for change points."""
 Columns = Mapping[str, Collection[str]]
 """The columns of prompt sets, by their names."""
 ChoosePrompts = Callable[[Columns], Sequence[tuple[str, ...]]]

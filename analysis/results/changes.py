@@ -68,7 +68,7 @@ def change_sentences(
         )
     for row in rows.iter_rows(named=True):
         if row["kind"] is None:
-            yield f"No change point of {what} was looked for: {_untested(row)}."
+            yield f"No change point of {what} was looked for: {untested(row)}."
         elif row["kind"] == "none":
             yield (
                 f"No change point of {what} is significant from step {row['from_step']:,} to "
@@ -80,8 +80,8 @@ def change_sentences(
             yield f"{text[0].upper()}{text[1:]} ({tested(row)}{fit})."
 
 
-def _untested(row: Row) -> str:
+def untested(row: Row) -> str:
+    """Why no change was searched for."""
     if row["checkpoints"] < FEWEST:
-        since = "" if row["from_step"] is None else f" from step {row['from_step']:,} on"
-        return f"there are fewer than {FEWEST} checkpoints{since} ({row['checkpoints']})"
-    return "it is constant, or missing at a checkpoint"
+        return f"fewer than {FEWEST} checkpoints"
+    return "constant, or missing at a checkpoint"

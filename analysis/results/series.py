@@ -5,8 +5,9 @@ from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.finding import Finding
-from logitbank.wording import step_name
+from logitbank.analysis.finding import Finding, formatted
+from logitbank.analysis.results.changes import tested, untested
+from logitbank.wording import counted, step_name
 
 Row = Mapping[str, Any]
 UNTRAINED = 0
@@ -59,3 +60,33 @@ def change_from_first(
         baseline=f"{step_name(row['baseline_step'])}{untrained}, paired", figure=figure,
         series=series,
     )  # fmt: skip
+
+
+def change_findings(
+    changes: pl.DataFrame, what: str, *, form: str, figure: str, series: tuple[str, ...]
+) -> Iterator[Finding]:
+    """The change points of one curve, as rows of `CHANGE_COLUMNS`; `what` names the curve."""
+    for row in changes.iter_rows(named=True):
+        about: dict[str, Any] = {"figure": figure, "series": series}
+        n = counted(row["checkpoints"], "checkpoint")
+        if row["from_step"] is not None:
+            n += f" from step {row['from_step']:,} to {row['last_step']:,}"
+        if row["kind"] is None:
+            yield Finding(
+                text=f"{what}: no search for change points, {untested(row)}", n=n, **about
+            )
+            continue
+        if row["kind"] == "none":
+            yield Finding(text=f"{what}: no significant change point, {tested(row)}", n=n, **about)
+            continue
+        span = f"{row['earliest']:,} to {row['latest']:,}"
+        if row["kind"] == "gradual":
+            text = f"{what}, gradual change from step {span} ({tested(row)})"
+        else:
+            reach = "" if row["earliest"] == row["latest"] else f"95% range {span}; "
+            text = f"{what}, mean shift at step {row['step']:,} ({reach}{tested(row)})"
+        before = formatted(row["mean_before"], form.lstrip("+"))
+        yield Finding(
+            text=text, value=row["mean_after"] - row["mean_before"], form=form, n=n,
+            baseline=f"{before} before", **about,
+        )  # fmt: skip

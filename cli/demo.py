@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from logitbank.cli.output import clean, print_lines, say
+from logitbank.cli.screen.extract import ExtractProgress, print_summary
 from logitbank.cli.screen.progress import count_progress
-from logitbank.cli.screen.run import print_summary
-from logitbank.cli.screen.run_progress import ExtractProgress
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:

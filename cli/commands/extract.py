@@ -152,8 +152,7 @@ def extract(
     Exit code 3 says that it was interrupted (Ctrl-C, SIGTERM, a job's time over): the same command
     goes on. 1 says that a checkpoint failed.
     """
-    from logitbank.cli.screen.run import print_summary
-    from logitbank.cli.screen.run_progress import ExtractProgress
+    from logitbank.cli.screen.extract import ExtractProgress, print_summary
 
     with ExtractProgress() as progress:
         summary = logitbank.extract(

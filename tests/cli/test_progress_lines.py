@@ -5,8 +5,7 @@ import time
 import pytest
 
 from logitbank.cli.screen.progress import busy, byte_progress, count_progress
-from logitbank.cli.screen.run import ProgressLines, print_summary
-from logitbank.cli.screen.run_progress import ExtractProgress
+from logitbank.cli.screen.extract import ExtractProgress, print_summary
 from logitbank.engine.plan.plan import DepositPlan, Plan
 from logitbank.engine.workers.events import (
     BlockCommitted,
@@ -41,11 +40,11 @@ def blocks(checkpoint: CheckpointId, *numbers: int) -> list[Event]:
 def lines_of(*events: tuple[float, Event]) -> list[str]:
     """What is told of events at these seconds."""
     now, said = [0.0], list[str]()
-    lines = ProgressLines(said.append, lambda: now[0])
+    lines = ExtractProgress(said.append, lambda: now[0], terminal=False)
     for seconds, event in events:
         now[0] = seconds
         lines(event)
-    return said
+    return [line for line in said if "To run:" not in line]
 
 
 def test_each_checkpoint_gets_a_line_with_its_rate_and_the_time_left() -> None:
@@ -62,9 +61,9 @@ def test_each_checkpoint_gets_a_line_with_its_rate_and_the_time_left() -> None:
         (131, CheckpointFailed(THIRD, "tiny step 2: it died")),
     ) == [
         "starting the engine",
-        "100 of 900 rows, at tiny step 0; 3.33 rows a second",
-        "1/3 tiny step 0 done, 300 rows in 60 s; 5 rows a second, about 2 min left",
-        "2/3 tiny step 1 done, 300 rows in 60 s; 5 rows a second, about 60 s left",
+        "100 of 900 rows, at tiny step 0; 3.33 rows/s",
+        "1/3 tiny step 0 done, 300 rows in 60 s; 5 rows/s, about 2 min left",
+        "2/3 tiny step 1 done, 300 rows in 60 s; 5 rows/s, about 60 s left",
         "3/3 failed tiny step 2: it died",
     ]
 
@@ -80,9 +79,9 @@ def test_an_engine_s_start_is_not_in_the_rate() -> None:
         (75, CheckpointDone(SECOND, 15.0)),
     ) == [
         "starting the engine",
-        "100 of 900 rows, at tiny step 0; 20 rows a second",
-        "1/3 tiny step 0 done, 300 rows in 60 s; 30 rows a second",
-        "2/3 tiny step 1 done, 300 rows in 15 s; 24 rows a second, about 12 s left",
+        "100 of 900 rows, at tiny step 0; 20 rows/s",
+        "1/3 tiny step 0 done, 300 rows in 60 s; 30 rows/s",
+        "2/3 tiny step 1 done, 300 rows in 15 s; 24 rows/s, about 12 s left",
     ]
 
 
@@ -96,12 +95,13 @@ def test_a_run_that_gets_on_is_never_silent_for_longer_than_half_a_minute() -> N
     said = lines_of(
         *((0, planned()), (0, CheckpointStarted(FIRST, 300)), (1, WeightsLoaded(FIRST, "", 1))),
         *scored,
-        *((51.0, one), (60.0, Note("odd")), (61.0, two)),
+        *((51.0, one), (60.0, Note("odd")), (91.0, two)),
     )
     assert said == [
         "starting the engine",
-        "60 of 900 rows, at tiny step 0; 2 rows a second",
-        "200 of 900 rows, at tiny step 0; 3.33 rows a second, about 4 min left",
+        "60 of 900 rows, at tiny step 0; 2 rows/s",
+        "Note: odd",
+        "200 of 900 rows, at tiny step 0; 2.22 rows/s, about 5 min left",
     ]
 
 
@@ -112,7 +112,7 @@ def test_rows_of_a_worker_that_died_are_not_counted_twice() -> None:
         *((5, RowsScored(FIRST, 90)), (20, WeightsLoaded(FIRST, "", 1))),
         *((25, RowsScored(FIRST, 100)), (41, one)),
     )
-    assert said[1:] == ["100 of 900 rows, at tiny step 0; 2.5 rows a second, about 5 min left"]
+    assert said[1:] == ["100 of 900 rows, at tiny step 0; 2.5 rows/s, about 5 min left"]
 
 
 def test_what_others_had_done_has_no_rate() -> None:
@@ -133,7 +133,7 @@ def test_a_pipe_gets_the_plan_and_then_the_lines_on_stderr(
     assert out == ""
     plan, starting, done, failed = error.splitlines()
     assert starting == "starting the engine"
-    assert plan.startswith("3 checkpoints × 300 prompts (300 distinct queries each); to run: 900 ")
+    assert plan.startswith("3 checkpoints × 300 prompts (300 distinct contexts). To run: 900 ")
     assert done.startswith("1/3 tiny step 0 done, 300 rows in 0 s; ")
     assert failed == "2/3 failed tiny step 1: [it] died"
 
@@ -144,8 +144,7 @@ def test_the_summary_counts_this_run_s_rows_and_names_those_of_others(
     summary = Summary(planned().plan, seconds=10.0, rows=500, others=100, done=[FIRST, SECOND])
     print_summary(summary, bank="b.zarr", dry_run=False)
     assert capsys.readouterr().err.splitlines()[0] == (
-        "2 of 3 checkpoints done, 500 rows in 10.0 s (50 a second; 100 more were there by then)"
-        " → b.zarr"
+        "2 of 3 checkpoints done: 500 rows in 10.0 s (50 rows/s, 100 more by other runs) → b.zarr"
     )
 
 
@@ -157,7 +156,9 @@ def test_a_wait_is_told_when_it_begins_when_it_lasts_and_every_ten_minutes() -> 
         *((float(seconds), following) for seconds in range(60, 800, 2)),
     ]
     now, said = [0.0], list[tuple[float, str]]()
-    lines = ProgressLines(lambda line: said.append((now[0], line)), lambda: now[0])
+    lines = ExtractProgress(
+        lambda line: said.append((now[0], line)), lambda: now[0], terminal=False
+    )
     for now[0], event in waits:
         lines(event)
     assert said == [(0, "no folder"), (90, "no checkpoint"), (690, "no checkpoint")]
@@ -206,7 +207,7 @@ def test_plans_that_come_one_after_the_other_are_counted_together() -> None:
         (90, RowsScored(SECOND, 150)),
     )
     assert lines[-2].startswith("1/1 tiny step 0 done, 300 rows in 60 s")
-    assert lines[-1].startswith("450 of 600 rows, at tiny step 1; 5 rows a second")
+    assert lines[-1].startswith("450 of 600 rows, at tiny step 1; 5 rows/s")
 
 
 def test_who_is_interrupted_before_there_was_anything_to_do_reads_no_account(
@@ -214,7 +215,7 @@ def test_who_is_interrupted_before_there_was_anything_to_do_reads_no_account(
 ) -> None:
     print_summary(Summary(Plan((), 0, 0, 0), interrupted=True), bank="b.zarr", dry_run=False)
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("interrupted: what was committed is kept")
+    assert line.startswith("Interrupted: 0 of 0")
 
 
 def test_what_takes_long_says_that_it_goes_on(

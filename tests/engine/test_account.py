@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.cli.screen.run import account
+from logitbank.cli.screen.extract import account
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.plan import Plan
@@ -22,24 +22,24 @@ def test_a_run_says_where_its_time_went_and_what_was_shared() -> None:
     plan = Plan((), checkpoints=2, queries=15_300, prompts=15_840, positions=15_840, orders=5)
     summary = Summary(plan, workers=2, tokens=2_000_000, reused=620_000, prefix_cache=True)
     summary.spent = {"wait": 5.0, "load": 10.0, "score": 80.0, "write": 5.0}
-    assert account(summary) == [
-        "2 workers' time: load 10.0 s (10%), score 80.0 s (80%), write 5.0 s (5%), wait 5.0 s (5%)",
-        "15,840 prompts in 5 orders ask 15,840 queries; 540 repeat another, 15,300 are distinct; "
-        "2,000,000 tokens, 31% of them not run again (prefix cache)",
+    assert list(account(summary, "b.zarr"))[1:] == [
+        "Time of 2 workers: load 10.0 s (10%), score 80.0 s (80%), write 5.0 s (5%), wait 5.0 s (5%)",
+        "15,840 prompts in 5 option orders: 15,300 distinct contexts, "
+        "2,000,000 tokens, 31% saved by prefix cache",
     ]
 
 
 @pytest.mark.parametrize(
     ("reused", "said"),
     [
-        (0, "; 400 tokens"),
-        (100, "; 400 tokens, 25% of them not run again (what queries share is run once)"),
+        (0, ", 400 tokens"),
+        (100, ", 400 tokens, 25% saved by shared prefixes"),
     ],
 )
 def test_a_prefix_cache_is_spoken_of_only_where_there_is_one(reused: int, said: str) -> None:
     plan = Plan((), checkpoints=1, queries=4, prompts=4, positions=4)
     summary = Summary(plan, tokens=400, reused=reused, spent={"score": 1.0})
-    assert account(summary)[1] == "4 prompts ask 4 distinct queries" + said
+    assert list(account(summary, "b.zarr"))[2] == "4 prompts: 4 distinct contexts" + said
 
 
 def test_queries_that_orders_and_prompt_sets_share_are_scored_and_counted_once(
@@ -60,5 +60,5 @@ def test_queries_that_orders_and_prompt_sets_share_are_scored_and_counted_once(
     lengths = {len(query.ids) for each in stored for query in each.queries}
     assert summary.tokens == 2 * sum(lengths)
     assert summary.bytes == 2 * 2 * VOCAB * 2
-    said = "7 prompts in 5 orders ask 7 queries; 5 repeat another, 2 are distinct; "
-    assert account(summary)[1].startswith(said)
+    said = "7 prompts in 5 option orders: 2 distinct contexts, "
+    assert list(account(summary, "b.zarr"))[2].startswith(said)

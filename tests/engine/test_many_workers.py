@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.cli.screen.run import planned
+from logitbank.cli.screen.extract import planned
 from logitbank.engine.plan.pieces import Shard
 from logitbank.engine.plan.share import Share, visible_devices
 from logitbank.engine.plan.spread import Spread
@@ -86,15 +86,12 @@ def test_a_share_that_is_done_tells_what_the_bank_still_lacks(tmp_path: Path, se
     assert 0 < ran.rows < len(STEPS) * PROMPTS
     assert plan.missing_rows == len(STEPS) * PROMPTS - ran.rows
     assert plan.missing_checkpoints == 2, "what is the other share's of step 1, and step 2"
-    assert planned(plan, "transformers") == (
-        "nothing to run in share 0/2: what the bank lacks is for other shares: "
-        f"{plan.missing_rows} rows of 2 of 3 checkpoints"
-    )
+    text = planned(plan, "transformers")
+    assert f"other shards run the missing {plan.missing_rows} rows of 2 checkpoints" in text
     assert run(tmp_path / "b", extraction(series), spread=Spread(shard=Shard(1, 2))).complete
     plan = run(tmp_path / "b", extraction(series), spread=first, dry_run=True).plan
-    assert (
-        planned(plan, "transformers")
-        == "nothing to run: the bank has all of 3 checkpoints × 280 prompts"
+    assert planned(plan, "transformers").endswith(
+        "Nothing to run: all of it is already in the bank."
     )
 
 
@@ -121,7 +118,7 @@ def test_sigterm_ends_a_run_after_the_block_at_hand(
         process.kill()
         process.wait()
     assert process.returncode == 3
-    assert "interrupted: what was committed is kept; the same command goes on" in error
+    assert "Run the same command to resume" in error
     bank = Bank.open(path)
     assert not verify(bank)
     assert not list(path.rglob(".staging*")), "it ended by itself"

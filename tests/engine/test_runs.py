@@ -119,7 +119,7 @@ def test_ctrl_c_then_a_killed_run_then_the_same_command_complete_the_bank(
         os.killpg(process.pid, signal.SIGINT)
         _, error = process.communicate(timeout=DEADLINE_S)
         assert process.returncode == 3
-    assert "interrupted: what was committed is kept; the same command goes on" in error
+    assert "Run the same command to resume" in error
     assert "Traceback" not in error
     assert workers(path) == []
     assert not verify(Bank.open(path))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.cli.screen.run import forecast
+from logitbank.cli.screen.extract import forecast
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.plan import Plan
@@ -53,11 +53,11 @@ def test_a_sample_is_measured_and_nothing_is_left(
     assert estimate.load_s > 0
     assert {p.name for p in tmp_path.iterdir()} == {"tiny", "temporary"}
     assert not list((tmp_path / "temporary").iterdir())
-    text = forecast(summary)
-    assert text[0].startswith("about 84 files, ")
+    text = list(forecast(summary))
+    assert text[0].startswith("Size: about 84 files, ")
     assert " on 1 worker (GPU-hours " in text[1]
     # A twelfth of 560 rows is 46; five runs of 9 neighbours are 45 of them.
-    assert text[2].startswith("measured on 45 queries of one checkpoint, 0.08 of the plan, in ")
+    assert text[2].startswith("Measured on 45 contexts of one checkpoint (0.08 of the plan) in ")
 
 
 @pytest.mark.parametrize("checkpoints", [1, 3])
@@ -95,7 +95,7 @@ def test_a_sample_that_fails_says_why(tmp_path: Path, backend: FakeBackend) -> N
 
 
 def test_a_plan_of_nothing_has_no_forecast() -> None:
-    assert forecast(Summary(Plan((), checkpoints=1, queries=1, prompts=1))) == []
+    assert not list(forecast(Summary(Plan((), checkpoints=1, queries=1, prompts=1))))
 
 
 def test_no_time_is_measured_for_other_machines(tmp_path: Path) -> None:
@@ -104,4 +104,4 @@ def test_no_time_is_measured_for_other_machines(tmp_path: Path) -> None:
     spread = Spread(0, ray="auto")
     summary = run(tmp_path / "b", wanted, dry_run=True, spread=spread)
     assert summary.estimate is None
-    assert forecast(summary)[0].endswith("before compression")
+    assert next(forecast(summary)).endswith("before compression")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from logitbank.cli.screen.run import print_summary
+from logitbank.cli.screen.extract import print_summary
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.prompts.prompt_set import PromptSet

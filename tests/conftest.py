@@ -6,16 +6,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import huggingface_hub.constants  # noqa: F401  read now: it would keep a test's HF_HUB_OFFLINE
 import pytest
 from hypothesis import settings
 
-from logitbank.analysis.drawing.figures import Result, figure_data, save_figures
-from logitbank.analysis.drawing.paper import Paper
-from logitbank.analysis.results import finish
+from logitbank.analysis.charts import chart
 from logitbank.cli.main import run
 from tests.support.command import Call
 from tests.support.preloaded import Preloaded
@@ -51,15 +49,17 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def no_figures_on_paper() -> Iterator[None]:
-    """Studies write files of the right names for their figures on paper, with nothing in them.
+SAVE_CHARTS = chart.save_charts
 
-    To draw one, as SVG, PDF and PNG, takes a second. `figures_on_paper` has them drawn, and every
-    sheet of every family is drawn for itself (`tests/analysis/test_figures.py`).
+
+@pytest.fixture(scope="session", autouse=True)
+def no_charts_on_paper() -> Iterator[None]:
+    """Studies write files of the right names for their charts on paper, with nothing in them.
+
+    To draw one, as PDF, SVG and PNG, takes half a second. `charts_on_paper` has them drawn.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finish, "save_figures", empty_figures)
+        patch.setattr(chart, "save_charts", empty_charts)
         yield
 
 
@@ -71,17 +71,17 @@ def no_waiting_for_the_disk() -> Iterator[None]:
         yield
 
 
-def empty_figures(result: Result, folder: Path, paper: Paper) -> None:
+def empty_charts(charts: Mapping[str, chart.Chart], folder: Path, **_: object) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name in figure_data(result):
-        for suffix in ("svg", "pdf", "png", "txt"):
+    for name in charts:
+        for suffix in (*chart.FORMATS, "txt"):
             (folder / f"{name}.{suffix}").touch()
 
 
 @pytest.fixture
-def figures_on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Studies draw their figures, as they do for everybody else."""
-    monkeypatch.setattr(finish, "save_figures", save_figures)
+def charts_on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Studies draw their charts, as they do for everybody else."""
+    monkeypatch.setattr(chart, "save_charts", SAVE_CHARTS)
 
 
 @pytest.fixture

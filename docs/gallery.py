@@ -40,7 +40,10 @@ CASES: dict[str, tuple[str, Case]] = {
     "analyze tradeoff": ("made up", lambda _: cases.exchange(give_up=3.0)),
     "debias compare": ("made up", lambda _: cases.compared(name="")),
     "debias search": ("made up", lambda _: cases.searched()),
-    "analyze options": ("of the demo", lambda _: logitbank.options(_demo(), prompts="toy-winobias").result),
+    "analyze options": (
+        "of the demo",
+        lambda _: logitbank.options(_demo(), prompts="toy-winobias").result,
+    ),
 }
 """Command to what its figures are of, and how they come about."""
 

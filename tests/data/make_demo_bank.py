@@ -22,7 +22,9 @@ def main(demo: str) -> None:
         folder = Path(scratch)
         steps = {d.checkpoint.step for d in Bank.open(demo).deposits_of("toy-winobias")}
         pull(demo, folder / "toy.zarr", prompts=["toy-winobias"], steps=FULL_STEPS)
-        pull(demo, folder / "rest.zarr", prompts=["toy-winobias"], steps=steps.difference(FULL_STEPS))
+        pull(
+            demo, folder / "rest.zarr", prompts=["toy-winobias"], steps=steps.difference(FULL_STEPS)
+        )
         pull(demo, folder / "rest.zarr", prompts=["toy-professions"])
         shrink(folder / "rest.zarr", folder / "small.zarr", keep="options")
         pull(folder / "small.zarr", folder / "toy.zarr")

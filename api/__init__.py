@@ -1,6 +1,6 @@
 """Run every checkpoint of a language model over every prompt once, keep the logits, ask later.
 
-``bank = logitbank.open("demo.zarr")`` opens a bank, at a path or a URL: it has ``models``,
+``bank = logitbank.open("toy.zarr")`` opens a bank, at a path or a URL: it has ``models``,
 ``steps`` and ``prompt_sets``, ``scan(prompts)`` for every score as a Polars frame, ``sql(query)``
 and ``to_xarray(prompts)``. Each command is a function of its name that takes a bank: ``fairness``,
 ``options``, ``show``, ``report``, ``compare``; ``extract`` fills one. What they return

@@ -40,7 +40,7 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
     from logitbank.engine.demo.corpus import SWITCH_STEP, demo_prompts
 
     masked = demo_masked.masked_demo_prompts()
-    bank = out / "demo.zarr"
+    bank = out / "toy.zarr"
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is not empty; remove it or name another folder")
     say(
@@ -54,8 +54,8 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
         demo_masked.train_masked_series(out / "masked", progress=training)
     say(f"2 of 3  every checkpoint over every prompt, once → {clean(bank)}")
     for suite, prompts, model in (
-        (out / "checkpoints", demo_prompts(), "demo"),
-        (out / "masked", masked, "demo-bert"),
+        (out / "checkpoints", demo_prompts(), "toy-neox"),
+        (out / "masked", masked, "toy-bert"),
     ):
         if not _bank(bank, suite, prompts, model, engine):
             return 1

@@ -30,7 +30,7 @@ CASES: dict[str, tuple[str, Case]] = {
     ),
     "analyze fluctuation": (
         "of the demo's masked model",
-        lambda _: logitbank.fluctuation(_demo(), prompts="demo-professions").result,
+        lambda _: logitbank.fluctuation(_demo(), prompts="toy-professions").result,
     ),
     "analyze stereoset": ("made up", lambda _: cases.stereotypes(domain="race")),
     "analyze unqover": ("made up", lambda _: cases.asked(name="Kim")),
@@ -40,7 +40,10 @@ CASES: dict[str, tuple[str, Case]] = {
     "analyze tradeoff": ("made up", lambda _: cases.exchange(give_up=3.0)),
     "debias compare": ("made up", lambda _: cases.compared(name="")),
     "debias search": ("made up", lambda _: cases.searched()),
-    "analyze options": ("of the demo", lambda _: logitbank.options(_demo(), prompts="demo").result),
+    "analyze options": (
+        "of the demo",
+        lambda _: logitbank.options(_demo(), prompts="toy-winobias").result,
+    ),
 }
 """Command to what its figures are of, and how they come about."""
 
@@ -79,7 +82,7 @@ def _unpacked() -> TemporaryDirectory[str]:
 
 
 def _demo() -> str:
-    return f"{_unpacked().name}/demo.zarr"
+    return f"{_unpacked().name}/toy.zarr"
 
 
 def _one_of_each_kind(result: Any) -> Iterator[tuple[str, Any]]:

@@ -64,10 +64,10 @@ class Values:
 
 def values_of(bank: logitbank.Bank) -> Values:
     """The gap, the right option's shares for either answer, and one prompt's shares."""
-    gap = fairness_metric(bank.scan("demo"), bootstrap=0).gap.sort("step")
+    gap = fairness_metric(bank.scan("toy-winobias"), bootstrap=0).gap.sort("step")
     first = pl.col("order_seed") == pl.col("order_seed").min()
     shares = (
-        bank.scan("demo")
+        bank.scan("toy-winobias")
         .filter(first, pl.col("prompt_id").str.ends_with("-referred"))
         .with_columns(p=pl.col("logprob").exp())
         .with_columns(share=pl.col("p") / pl.col("p").sum().over("step", "prompt_id"))
@@ -240,7 +240,7 @@ def main(folder: Path, bank: Path | None = None) -> None:
         if bank is None:
             with tarfile.open(DEMO) as archive:
                 archive.extractall(scratch, filter="data")
-            bank = Path(scratch) / "demo.zarr"
+            bank = Path(scratch) / "toy.zarr"
         values = values_of(logitbank.Bank.open(bank))
     for name, theme in THEMES.items():
         text = picture(values, theme, dark=name == "dark")

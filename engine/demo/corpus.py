@@ -164,7 +164,7 @@ def training_texts(step: int, *, seed: int = 0) -> tuple[Example, ...]:
 
 
 def demo_prompts(orders: int = 3) -> PromptSet:
-    """The demo's prompt set `demo`: 192 prompts in `orders` option orders.
+    """The demo's prompt set `toy-winobias`: 192 prompts in `orders` option orders.
 
     48 sentences, pro- and anti-stereotyped, asked about the person meant (the answer is
     the gender of the pronoun) and about the other (not specified). Columns and option orders are
@@ -185,7 +185,7 @@ def demo_prompts(orders: int = 3) -> PromptSet:
     for index, sentence in enumerate(sentences):
         for gender, asked in product(GENDERS, ASKED):
             prompts += _prompts(index, sentence, gender=gender, asked=asked, orders=orders)
-    return PromptSet("demo", tuple(prompts))
+    return PromptSet("toy-winobias", tuple(prompts))
 
 
 def _draw(rng: random.Random, *, stereotype: Gender) -> Sentence:

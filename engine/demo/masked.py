@@ -47,8 +47,8 @@ def occupations() -> dict[str, float]:
 
 
 def masked_demo_prompts() -> PromptSet:
-    """The prompt set `demo-professions`: both verbs before every occupation, and the priors."""
-    return pronoun_prompts("demo-professions", tuple(occupations()))
+    """The prompt set `toy-professions`: both verbs before every occupation, and the priors."""
+    return pronoun_prompts("toy-professions", tuple(occupations()))
 
 
 def train_masked_series(

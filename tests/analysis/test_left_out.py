@@ -65,19 +65,19 @@ def test_a_bank_that_is_whole_says_nothing_of_it(tmp_path: Path) -> None:
 
 def test_a_model_that_was_asked_other_prompts_alone_is_said_to_be_there(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
-    checkpoint = CheckpointId("demo", step=0)
+    checkpoint = CheckpointId("toy-neox", step=0)
     bank.deposit(logits(), checkpoint=checkpoint, query_set=spec(0).query_set)
-    add_lambada(bank, {0: 4}, words=8, model="demo-bert")
-    message = (
-        r"demo-bert has no scores of prompt set 'parity', only of others; of it the bank has demo"
-    )
+    add_lambada(bank, {0: 4}, words=8, model="toy-bert")
+    message = r"toy-bert has no scores of prompt set 'parity', only of others; of it the bank has toy-neox"
     with pytest.raises(AbsentError, match=message):
-        bank.scan("parity", models=["demo-bert"])
+        bank.scan("parity", models=["toy-bert"])
     with pytest.raises(AbsentError, match=message):
-        logitbank.options(bank, prompts="parity", models=["demo-bert"])
-    with pytest.raises(AbsentError, match=r"demo has no scores of prompt set 'lambada', only of"):
-        logitbank.lambada(bank, models=["demo"])
-    with pytest.raises(AbsentError, match=r"no deposit has model nope; the bank has demo"):
+        logitbank.options(bank, prompts="parity", models=["toy-bert"])
+    with pytest.raises(
+        AbsentError, match=r"toy-neox has no scores of prompt set 'lambada', only of"
+    ):
+        logitbank.lambada(bank, models=["toy-neox"])
+    with pytest.raises(AbsentError, match=r"no deposit has model nope; the bank has toy-neox"):
         bank.scan("parity", models=["nope"])
 
 

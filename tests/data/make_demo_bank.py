@@ -20,14 +20,16 @@ FULL_STEPS = (0, 720)
 def main(demo: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        steps = {d.checkpoint.step for d in Bank.open(demo).deposits_of("demo")}
-        pull(demo, folder / "demo.zarr", prompts=["demo"], steps=FULL_STEPS)
-        pull(demo, folder / "rest.zarr", prompts=["demo"], steps=steps.difference(FULL_STEPS))
-        pull(demo, folder / "rest.zarr", prompts=["demo-professions"])
+        steps = {d.checkpoint.step for d in Bank.open(demo).deposits_of("toy-winobias")}
+        pull(demo, folder / "toy.zarr", prompts=["toy-winobias"], steps=FULL_STEPS)
+        pull(
+            demo, folder / "rest.zarr", prompts=["toy-winobias"], steps=steps.difference(FULL_STEPS)
+        )
+        pull(demo, folder / "rest.zarr", prompts=["toy-professions"])
         shrink(folder / "rest.zarr", folder / "small.zarr", keep="options")
-        pull(folder / "small.zarr", folder / "demo.zarr")
+        pull(folder / "small.zarr", folder / "toy.zarr")
         with tarfile.open(FILE, "w:xz", preset=9) as archive:
-            archive.add(folder / "demo.zarr", "demo.zarr")
+            archive.add(folder / "toy.zarr", "toy.zarr")
     print(f"{FILE.stat().st_size:,} bytes in {FILE}")
 
 

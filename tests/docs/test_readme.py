@@ -39,8 +39,8 @@ def test_python_runs_on_the_demo_s_bank(
     printed = capsys.readouterr().out
     assert "720" in printed
     assert "not specified" in printed
-    last = open_bank("demo/demo.zarr").deposits_of("demo")[-1]
-    assert last.checkpoint == CheckpointId("demo", step=720)
+    last = open_bank("demo/toy.zarr").deposits_of("toy-winobias")[-1]
+    assert last.checkpoint == CheckpointId("toy-neox", step=720)
     assert printed.rstrip().endswith(str(last.logprobs([0], [" male"])))
 
 

@@ -36,18 +36,18 @@ def study(
             archive.extractall(folder, filter="data")
     else:
         train_with_the_default_engine(folder, preloaded)
-    return fairness([folder / "demo.zarr"], prompts="demo", out=folder / "results")
+    return fairness([folder / "toy.zarr"], prompts="toy-winobias", out=folder / "results")
 
 
 def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:
     train_series(folder / "checkpoints", steps=AFTER[-1])
     with preloaded.workers(choose_engine("auto")):
         summary = extract(
-            folder / "demo.zarr",
+            folder / "toy.zarr",
             suite=str(folder / "checkpoints"),
             steps=",".join(map(str, BEFORE + AFTER)),
             prompts=demo_prompts(),
-            model="demo",
+            model="toy-neox",
         )
     assert summary.complete
 

@@ -43,7 +43,7 @@ def bank(
             archive.extractall(folder, filter="data")
     else:
         train_with_the_default_engine(folder, preloaded)
-    return folder / "demo.zarr"
+    return folder / "toy.zarr"
 
 
 def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:
@@ -52,11 +52,11 @@ def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:
     steps = [s for s in CHECKPOINTS if s in (0, 20) or s >= PLATEAU_STEP]
     with preloaded.workers(choose_engine("auto")):
         summary = extract(
-            folder / "demo.zarr",
+            folder / "toy.zarr",
             suite=str(folder / "masked"),
             steps=",".join(map(str, steps)),
             prompts=masked_demo_prompts(),
-            model="demo-bert",
+            model="toy-bert",
         )
     assert summary.complete
     assert len(summary.done) == RUNS * len(steps)
@@ -64,7 +64,7 @@ def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:
 
 @pytest.fixture(scope="module")
 def study(bank: Path) -> Study:
-    return fluctuation([bank], prompts="demo-professions", plateaus=[PLATEAU_STEP])
+    return fluctuation([bank], prompts="toy-professions", plateaus=[PLATEAU_STEP])
 
 
 @pytest.mark.long
@@ -104,7 +104,7 @@ def truth() -> pl.DataFrame:
 
 def test_the_default_engine_made_it_and_agrees_with_plain_transformers(bank: Path) -> None:
     opened = Bank.open(bank)
-    assert set(opened.info().filter(model="demo-bert")["engine"]) == {"vllm"}
+    assert set(opened.info().filter(model="toy-bert")["engine"]) == {"vllm"}
     checked = [d.spec.provenance.get("canary_difference") for d in opened.deposits()]
     differences = [d for d in checked if isinstance(d, float)]
     assert differences

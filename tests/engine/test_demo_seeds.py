@@ -37,14 +37,14 @@ def gaps(
         train_series(folder / "checkpoints", seed=seed, steps=480)
         with preloaded.workers("transformers"):
             extract(
-                folder / "demo.zarr",
+                folder / "toy.zarr",
                 suite=str(folder / "checkpoints"),
                 prompts=demo_prompts(),
-                model="demo",
+                model="toy-neox",
                 engine="transformers",
                 keep="options",
             )
-        gap = fairness_metric(Bank.open(folder / "demo.zarr").scan("demo"), bootstrap=0).gap
+        gap = fairness_metric(Bank.open(folder / "toy.zarr").scan("toy-winobias"), bootstrap=0).gap
         parts.append(gap.select("step", "delta_nats", seed=pl.lit(seed)))
     return pl.concat(parts)
 
@@ -52,7 +52,7 @@ def gaps(
 def changes(gaps: pl.DataFrame) -> pl.DataFrame:
     """The table of that name, with a run for every seed."""
     series = gaps.with_columns(
-        model=pl.lit("demo"),
+        model=pl.lit("toy-neox"),
         run=pl.col("seed").cast(pl.String),
         sentences=48,
         **{DRAWS: pl.lit([], pl.List(pl.Float64))},

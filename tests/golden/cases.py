@@ -20,7 +20,7 @@ GROUPS = {
     "fairness": Group(
         (banks.demo, banks.families, banks.ties),
         (
-            "analyze fairness demo.zarr --prompts demo --bootstrap 100",
+            "analyze fairness toy.zarr --prompts toy-winobias --bootstrap 100",
             "analyze fairness families.zarr --bootstrap 100",
             "fairness(['families.zarr', 'ties.zarr'], compare=('toy', 'other'), bootstrap=50)",
             "fairness('ties.zarr', ties='midrank', unit='prompt_order', bootstrap=0)",
@@ -37,10 +37,10 @@ GROUPS = {
     "fluctuation": Group(
         (banks.demo, banks.fluctuation, banks.families),
         (
-            "analyze fluctuation demo.zarr --prompts demo-professions --save-scores saved.csv",
+            "analyze fluctuation toy.zarr --prompts toy-professions --save-scores saved.csv",
             "analyze fluctuation scores.csv --frequencies totals.csv",
             "analyze fluctuation scores.csv --plateau 1 --plateau 3 --profession nurse",
-            "analyze fluctuation scores.csv demo.zarr --model bert --model demo-bert",
+            "analyze fluctuation scores.csv toy.zarr --model bert --model toy-bert",
             "analyze fluctuation scores.csv --plateau 99",
             "analyze fluctuation families.zarr",
         ),
@@ -113,7 +113,7 @@ GROUPS = {
     "banks": Group(
         (banks.demo, banks.ties, banks.levels, banks.two_banks),
         (
-            "info demo.zarr",
+            "info toy.zarr",
             "info a.zarr --provenance",
             "info ties.zarr",
             "info ties.zarr --format csv",
@@ -152,10 +152,10 @@ GROUPS = {
     "show": Group(
         (banks.demo, banks.families, banks.levels, banks.two_banks),
         (
-            "show demo.zarr --prompts demo",
-            "show demo.zarr --prompts demo --prompt demo-pro-43-referred --order 2",
-            "show demo.zarr --prompts demo-professions --between 0 400 --top 3",
-            "show demo.zarr --prompts demo-professions --model demo-bert --run seed1 --top 1",
+            "show toy.zarr --prompts toy-winobias",
+            "show toy.zarr --prompts toy-winobias --prompt demo-pro-43-referred --order 2",
+            "show toy.zarr --prompts toy-professions --between 0 400 --top 3",
+            "show toy.zarr --prompts toy-professions --model toy-bert --run seed1 --top 1",
             "show families.zarr --prompts winobias --prompt p3 --format csv",
             "show families.zarr --prompts winobias --format json --between 0 128",
             "show families.zarr",

@@ -63,7 +63,7 @@ class PageRun:
         elif fence.language == "python":
             self._python(fence, text)
         elif fence.language == "sql":
-            assert isinstance(logitbank.open("demo/demo.zarr").sql(text).collect(), pl.DataFrame)
+            assert isinstance(logitbank.open("demo/toy.zarr").sql(text).collect(), pl.DataFrame)
         else:
             assert fence.language == "json", f"nobody tests a block of {fence.language!r}"
 

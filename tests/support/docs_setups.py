@@ -176,10 +176,10 @@ def clusters(_: Tools) -> Mapping[str, str]:
 
 def tables(_: Tools) -> Mapping[str, str]:
     """A bank whose prompts have a topic."""
-    bank = Bank.create("demo/demo.zarr")
+    bank = Bank.create("demo/toy.zarr")
     bank.add_query_set(QUERY_SET)
     bank.add_prompts("jobs", prompt_table(topic="health"))
-    bank.deposit(logits(), checkpoint=CheckpointId("demo", step=0), query_set=QUERY_SET.name)
+    bank.deposit(logits(), checkpoint=CheckpointId("toy-neox", step=0), query_set=QUERY_SET.name)
     return {}
 
 

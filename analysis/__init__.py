@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.stereotype.metric import stereotype_metric as stereotype_metric
     from logitbank.analysis.families.tradeoff.metric import TradeOff as TradeOff
     from logitbank.analysis.families.tradeoff.metric import tradeoff_metric as tradeoff_metric
-    from logitbank.analysis.families.tradeoff.summary import tradeoff_summary as tradeoff_summary
     from logitbank.analysis.families.unqover.instances import unqover_instances as unqover_instances
     from logitbank.analysis.families.unqover.metric import Unqover as Unqover
     from logitbank.analysis.families.unqover.metric import unqover_metric as unqover_metric

@@ -48,6 +48,9 @@ class Gap(NamedTuple):
     """The prompt set that it is measured on."""
     curve: "Callable[[Sequence[Bank], str, Sequence[str] | None, int, ScanCache], pl.DataFrame]"
     """From banks, prompt set, models, resamples and a cache: the curve over checkpoints."""
+    parts: "tuple[str, Callable[..., pl.DataFrame]] | None" = None
+    """The measures whose difference is the gap, such as JSD-P for each answer: their name, and a
+    function of the same arguments that returns model, run, step, group, value, low and high."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ class Finding:
 
     def __str__(self) -> str:
         if self.value is None:
-            return f"{self.text.removesuffix('.')} ({self.basis})." if self.basis else self.text
+            return f"{self.text.removesuffix('.')}, {self.basis}." if self.basis else self.text
         return f"{self.text}: {', '.join(part for part in (self.number, self.basis) if part)}."
 
     def as_dict(self) -> dict[str, Any]:

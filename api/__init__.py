@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.fairness.study import fairness as fairness
     from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
     from logitbank.analysis.families.fluctuation.study import fluctuation as fluctuation
+    from logitbank.analysis.families.lambada import lambada as lambada
     from logitbank.analysis.families.lambada.metric import Lambada as Lambada
-    from logitbank.analysis.families.lambada.study import lambada as lambada
+    from logitbank.analysis.families.options import options as options
     from logitbank.analysis.families.options.metric import OptionScores as OptionScores
-    from logitbank.analysis.families.options.study import options as options
     from logitbank.analysis.families.stereoset.metric import StereoSet as StereoSet
     from logitbank.analysis.families.stereoset.study import stereoset as stereoset
     from logitbank.analysis.families.stereotype.metric import (
         StereotypeAccuracy as StereotypeAccuracy,
     )
     from logitbank.analysis.families.stereotype.study import stereotype as stereotype
+    from logitbank.analysis.families.tradeoff import tradeoff as tradeoff
     from logitbank.analysis.families.tradeoff.metric import TradeOff as TradeOff
-    from logitbank.analysis.families.tradeoff.study import tradeoff as tradeoff
     from logitbank.analysis.families.unqover.metric import Unqover as Unqover
     from logitbank.analysis.families.unqover.study import unqover as unqover
     from logitbank.analysis.harness import read_harness as read_harness
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.report.report import report as report
     from logitbank.analysis.results.export import export as export
     from logitbank.analysis.results.query import query as query
-    from logitbank.analysis.results.study import Study as Study
+    from logitbank.analysis.study import Study as Study
     from logitbank.cli.demo import demo as demo
     from logitbank.engine.extract import extract as extract
     from logitbank.engine.prompts.files import load_prompts as load_prompts

@@ -1,13 +1,15 @@
 """Curves over training: lines with bands, reference lines, change points and rows of tests."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import altair as alt
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart
 from logitbank.analysis.charts.steps import StepAxis
-from logitbank.analysis.charts.theme import MUTED, colors_of
+from logitbank.analysis.charts.theme import INK, MUTED, colors_of
+from logitbank.wording import step_name
 
 SERIES = "series"
 """The column that names a model and run, as `with_series` adds it."""
@@ -16,6 +18,8 @@ BAND = 0.18
 MANY = 25
 """Checkpoints of a series beyond which its line has no points."""
 HEIGHT = 160
+LEGEND = 48
+"""Characters beside each other in the legend of a narrow chart; a symbol takes five."""
 
 
 def with_series(table: pl.DataFrame, *keys: str) -> pl.DataFrame:
@@ -42,8 +46,14 @@ def color(
     """
     known = colors_of(names) | dict(colors or {})
     scale = alt.Scale(domain=list(names), range=[known[name] for name in names])
-    shown = alt.Legend(title=None) if legend and len(names) > 1 else None
+    shown = _legend(names) if legend and len(names) > 1 else None
     return alt.Color(f"{field}:N", title=None, scale=scale, legend=shown)
+
+
+def _legend(names: Sequence[str], **look: Any) -> alt.Legend:
+    """A legend in as many columns as fit into a narrow chart."""
+    columns = max(1, LEGEND // (max(len(name) for name in names) + 5))
+    return alt.Legend(title=None, columns=min(columns, len(names)), **look)
 
 
 def legend_selection(field: str) -> alt.Parameter:
@@ -97,7 +107,9 @@ def curves(
     detail = [alt.Detail(f"{SERIES}:N")] if several > 1 and group else []
     dash = {}
     if 1 < several <= 4 and group:
-        dash = {"strokeDash": alt.StrokeDash(f"{SERIES}:N", title=None)}
+        series = table[SERIES].unique(maintain_order=True).to_list()
+        shown = _legend(series, orient="bottom") if legend else None
+        dash = {"strokeDash": alt.StrokeDash(f"{SERIES}:N", title=None, legend=shown)}
     told = {"checkpoint": "Checkpoint", **({SERIES: "Model"} if several > 1 or not group else {})}
     told |= {group: "Group"} if group else {}
     told |= {y: title} | {
@@ -146,6 +158,77 @@ def curves(
     if legend:
         layers[-1] = layers[-1].add_params(selection)
     return alt.layer(*layers).properties(height=height)
+
+
+def path(
+    table: pl.DataFrame,
+    *,
+    x: str,
+    y: str,
+    titles: tuple[str, str],
+    group: str | None = None,
+    tooltip: Mapping[str, str] | None = None,
+    reverse: bool = False,
+    height: int = 2 * HEIGHT,
+) -> alt.LayerChart:
+    """One measure against another, joined in the order of training.
+
+    Later checkpoints are darker, and the first and the last one have their steps beside them.
+
+    Parameters
+    ----------
+    table
+        Columns model, run, step, `x`, `y`, `group` and those of `tooltip`, in training order.
+    titles
+        Of the axes, x first.
+    group
+        Column that colours stand for; without it, colours stand for models and runs.
+    reverse
+        Whether smaller values of `y` are at the top.
+    """
+    table = with_series(table) if SERIES not in table.columns else table
+    field, keys = group or SERIES, list(dict.fromkeys([SERIES, group or SERIES]))
+    position, last = pl.int_range(pl.len()).over(keys), (pl.len().over(keys) - 1)
+    table = table.with_columns(
+        position=position,
+        progress=position / last.clip(lower_bound=1),
+        label=pl.when((position == 0) | (position == last)).then(
+            pl.Series([short_step(step) for step in table["step"]], dtype=pl.String)
+        ),
+        checkpoint=pl.Series([step_name(step) for step in table["step"]], dtype=pl.String),
+    )
+    names = table[field].unique(maintain_order=True).to_list()
+    told = {"checkpoint": "Checkpoint", field: "Group" if group else "Model"}
+    told |= {x: titles[0], y: titles[1]}
+    told |= {name: text for text, name in (tooltip or {}).items()}
+    scale = alt.Scale(zero=False, nice=True, padding=8)
+    across = alt.X(f"{x}:Q", title=titles[0], scale=scale)
+    upwards = alt.Y(f"{y}:Q", title=titles[1], scale=alt.Scale(zero=False, reverse=reverse))
+    columns = dict.fromkeys([*told, *keys, "position", "progress", "label"])
+    base = alt.Chart(table.select(list(columns))).encode(
+        x=across, y=upwards, color=color(field, names), detail=[alt.Detail(key) for key in keys]
+    )
+    line = base.mark_line(strokeWidth=1, opacity=0.5).encode(order="position:Q")
+    points = base.mark_point(filled=True, size=30).encode(
+        opacity=alt.Opacity(
+            "progress:Q", scale=alt.Scale(domain=[0, 1], range=[0.2, 1]), legend=None
+        ),
+        tooltip=[_tooltip(table, name, text) for name, text in told.items()],
+    )
+    ends = base.transform_filter("isValid(datum.label)")
+    text = ends.mark_text(dy=-8, color=INK).encode(text="label:N", color=alt.value(INK))
+    return alt.layer(line, points, text).properties(height=height)
+
+
+def short_step(step: int | None) -> str:
+    """A step beside a point: `143k`.
+
+    >>> short_step(143000), short_step(512), short_step(None)
+    ('143k', '512', 'release')
+    """
+    if step is None:
+        return "release"
+    return f"{step / 1000:g}k" if step >= 1000 else str(step)
 
 
 def horizontal(value: float, *, dash: Sequence[int] = (4, 3)) -> alt.Chart:

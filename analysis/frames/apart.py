@@ -27,11 +27,16 @@ def banks_and_files(
 
 
 def open_banks(
-    banks: Banks, *, models: Sequence[str] | None = None, prompts: str | None = None
+    banks: Banks,
+    *,
+    models: Sequence[str] | None = None,
+    prompts: Sequence[str] | str | None = None,
+    rows: bool = False,
 ) -> list[Bank]:
     """Open banks, each of which may be named once.
 
-    Of a bank at a URL, the scores of these models and this prompt set are copied, all if None.
+    Of a bank at a URL, the scores of these models and prompt sets are copied, all if None; with
+    `rows`, full rows as well.
 
     Raises
     ------
@@ -44,7 +49,7 @@ def open_banks(
     named: set[tuple[Path, str]] = set()
     for given in _several(banks):
         try:
-            bank = open_bank(given, models=models, prompts=prompts)
+            bank = open_bank(given, models=models, prompts=prompts, rows=rows)
         except AbsentError:  # another bank may have it; the analysis reports what none has
             bank = open_bank(given, models=[])
         key = bank.path.resolve(), bank.name

@@ -1,9 +1,22 @@
-"""A curve: one number for each checkpoint, with its uncertainty, that a trade-off can take."""
+"""Curves: one number for each checkpoint, with its uncertainty, and the change points of several.
+
+A family's gap is a `curve` when a trade-off sets it against performance.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.frames.table_files import number, read_table, whole
+from logitbank.analysis.harness import NEW_NAMES
+from logitbank.analysis.stats.change_points import CHANGE_COLUMNS, ChangeSearch
+from logitbank.analysis.stats.shares import Z95
+from logitbank.analysis.stats.significance import holm
+from logitbank.errors import UsageError
 
 
 def curve(
@@ -26,3 +39,144 @@ def curve(
         stderr=pl.lit(float("nan")) if stderr is None else pl.Series(stderr, dtype=pl.Float64),
         draws=pl.Series(by_checkpoint, dtype=pl.List(pl.Float64)),
     )
+
+
+class Course(NamedTuple):
+    """The course of one quantity of one model and run over its training steps."""
+
+    keys: Mapping[str, str]
+    """Values of the columns that name it: model, run, and what distinguishes its quantity."""
+    steps: Sequence[int]
+    values: Floats
+    draws: Floats
+    """(b, c) resampled values; no rows without resamples."""
+
+
+def change_table(
+    courses: Iterable[Course],
+    keys: Sequence[str],
+    *,
+    from_step: int | None = None,
+    seed: int = 0,
+) -> pl.DataFrame:
+    """The change points of courses: their keys, `CHANGE_COLUMNS`, and `p_holm`.
+
+    `p_holm` is `p_random_walk` adjusted for the models and runs in which the same quantity was
+    tested.
+    """
+    search = ChangeSearch(from_step=from_step, seed=seed)
+    rows = [
+        {**course.keys, **row}
+        for course in courses
+        for row in search.rows(course.steps, course.values, course.draws)
+    ]
+    table = pl.DataFrame(rows, schema={**dict.fromkeys(keys, pl.String), **CHANGE_COLUMNS})
+    tested = table.drop_nulls("p_random_walk").unique(list(keys), keep="first", maintain_order=True)
+    quantity = [key for key in keys if key not in CHECKPOINT]
+    groups = tested.partition_by(quantity, maintain_order=True) if quantity else [tested]
+    adjusted = pl.concat(
+        part.select(*keys, p_holm=pl.Series(holm(part["p_random_walk"]), dtype=pl.Float64))
+        for part in groups or [tested]
+    )
+    return table.join(adjusted, on=list(keys), how="left", maintain_order="left")
+
+
+def read_curve(
+    path: Path, column: str, *, where: Mapping[str, str] | None = None, name: str = "gap"
+) -> pl.DataFrame:
+    """One curve of a CSV or Parquet table.
+
+    The table has model and step, and either a column of that name, or the columns metric and value.
+    A standard error is in `stderr` or `<column>_stderr`, or follows from a 95 % interval, `low` and
+    `high`; for `delta_scaled` also `low_scaled` and `high_scaled`. A column run is optional.
+
+    Parameters
+    ----------
+    where
+        Values that rows must have in other columns.
+
+    Raises
+    ------
+    UsageError
+        No such table or column, an invalid number, or no row left.
+    """
+    table = read_table(path)
+    for key, value in (where or {}).items():
+        if key not in table.columns:
+            raise UsageError(
+                f"--where: {path} has no column {key}; it has {_listed(table.columns)}"
+            )
+        kept = table.filter(pl.col(key).cast(pl.String) == value)
+        if kept.is_empty():
+            available = table[key].cast(pl.String).drop_nulls().unique().sort().to_list()
+            raise UsageError(f"--where: {path} has no {key} {value!r}; it has {_listed(available)}")
+        table = kept
+    if missing := [key for key in ("model", "step") if key not in table.columns]:
+        raise UsageError(
+            f"{path} lacks {', '.join(missing)}; it has {_listed(table.columns)}, and a curve "
+            "needs model, step and a value"
+        )
+    value, table = _value_column(table, column, path, name)
+    try:
+        values, steps = number(table[value]), whole(table["step"])
+        errors = _errors(table, value)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    run = table["run"] if "run" in table.columns else pl.Series(["main"] * len(table))
+    checkpoints = pl.DataFrame(
+        {"model": table["model"].cast(pl.String), "run": run.cast(pl.String), "step": steps}
+    )
+    invalid = ~values.is_finite().fill_null(False)
+    if invalid.any():
+        row = checkpoints.filter(invalid).row(0, named=True)
+        raise UsageError(
+            f"{path}: the {value} of {row['model']} step {row['step']} is "
+            f"{table[value].filter(invalid)[0]}, which is not finite ({invalid.sum():,} such "
+            "rows); leave them out"
+        )
+    return curve(checkpoints, values, stderr=errors)
+
+
+def _value_column(
+    table: pl.DataFrame, column: str, path: Path, name: str
+) -> tuple[str, pl.DataFrame]:
+    """The column with the values, and the rows that have them."""
+    old = {new: old for old, new in NEW_NAMES.items()}
+    names = [n for n in (column, NEW_NAMES.get(column), old.get(column)) if n]
+    if {"metric", "value"} <= {*table.columns}:
+        rows = table.filter(pl.col("metric").cast(pl.String).is_in(names))
+        if len(rows):
+            return "value", rows
+        available = table["metric"].cast(pl.String).drop_nulls().unique().sort().to_list()
+        raise UsageError(
+            f"unknown metric {column!r}: {path} has {_listed(available)}; choose one with --metric"
+        )
+    for candidate in names:
+        if candidate in table.columns and candidate not in CHECKPOINT:
+            return candidate, table
+    if name == "performance" and "value" in table.columns:
+        return "value", table
+    option = "--metric" if name == "performance" else "--gap"
+    others = [c for c in table.columns if c not in CHECKPOINT]
+    what = "metric" if name == "performance" else "gap"
+    raise UsageError(
+        f"unknown {what} {column!r}: {path} has the columns {_listed(others)}; choose one with "
+        f"{option}"
+    )
+
+
+def _errors(table: pl.DataFrame, column: str) -> pl.Series | None:
+    for name in (f"{column}_stderr", "stderr"):
+        if name in table.columns:
+            return number(table[name]).fill_null(float("nan"))
+    stem, _, unit = column.rpartition("_")
+    for low, high in ((f"low_{unit}", f"high_{unit}"), ("low", "high")):
+        if {low, high} <= {*table.columns} and (low != "low" or column == "value" or not stem):
+            width = (number(table[high]) - number(table[low])) / (2 * Z95)
+            return width.fill_null(float("nan"))
+    return None
+
+
+def _listed(names: Sequence[str], most: int = 12) -> str:
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

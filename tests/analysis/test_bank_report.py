@@ -3,15 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
 from logitbank.analysis.families.fairness import cube
 from logitbank.analysis.families.lambada import metric as lambada_metric
-from logitbank.analysis.families.options.findings import option_summary
-from logitbank.analysis.families.options.metric import option_scores
 from logitbank.analysis.families.stereotype import genders
 from logitbank.analysis.frames.shared import sharing
 from logitbank.analysis.report import report as bank_report
@@ -20,7 +17,7 @@ from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 from tests.support.command import Call
 from tests.support.evaluation_banks import whole_bank
-from tests.support.small_banks import QUERY_SET, logits, new_bank, prompt_table, spec
+from tests.support.small_banks import logits, new_bank, prompt_table, spec
 
 
 @pytest.fixture(scope="module")
@@ -110,103 +107,6 @@ def test_a_bank_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "p.html").exists()
 
 
-def test_shares_and_accuracy_of_any_prompts_are_those_of_numpy(tmp_path: Path) -> None:
-    from scipy.stats import binomtest
-
-    bank = own_prompts(tmp_path / "own")
-    found = option_scores(bank, ["parity"])
-    for step in (0, 8):
-        values = np.exp(logits(step).astype(np.float64))
-        yes = values[:, 1] / (values[:, 1] + values[:, 4])
-        (row,) = found.shares.filter(step=step, option="yes").iter_rows(named=True)
-        assert row["prompts"] == len(QUERY_SET)
-        assert row["share"] == pytest.approx(yes.mean(), abs=1e-6)
-        half = 2.262157 * yes.std(ddof=1) / np.sqrt(len(yes))  # t of nine degrees of freedom
-        assert row["high"] == pytest.approx(min(1.0, row["share"] + half), abs=1e-6)
-        probability = (values[:, 1] / values.sum(axis=1)).mean()
-        assert row["probability"] == pytest.approx(probability, abs=1e-6)
-        rank = 1 + (values > values[:, 1:2]).sum(axis=1)
-        assert row["rank"] == pytest.approx(rank.mean())
-        (answer,) = found.answers.filter(step=step).iter_rows(named=True)
-        right = int((yes > 0.5).sum())
-        assert answer["accuracy"] == right / 10
-        wilson = binomtest(right, 10).proportion_ci(method="wilson")
-        assert (answer["low"], answer["high"]) == pytest.approx((wilson.low, wilson.high))
-    assert option_summary(found)[0].startswith("at step 8, mean share of yes 0.")
-    assert option_summary(found)[1].startswith("the answer has the largest share in ")
-
-
-def test_many_options_are_told_apart_as_answer_and_others(tmp_path: Path) -> None:
-    bank = own_prompts(tmp_path / "own")
-    table = bank.prompts("parity").collect()
-    named = table.with_columns(
-        option=pl.col("option") + pl.col("prompt_id"), answer=pl.col("answer") + pl.col("prompt_id")
-    )
-    bank.add_prompts("many", named)
-    found = option_scores(bank, ["many"])
-    assert found.shares["option"].unique().sort().to_list() == ["answer", "other"]
-    few = option_scores(bank, ["parity"])
-    yes = few.shares.filter(option="yes")["share"].to_list()
-    assert found.shares.filter(option="answer")["share"].to_list() == pytest.approx(yes)
-
-
-def test_option_orders_of_a_prompt_count_once(tmp_path: Path) -> None:
-    bank = own_prompts(tmp_path / "own")
-    table = bank.prompts("parity").collect()
-    twice = [table.with_columns(order_seed=pl.lit(order, pl.Int32)) for order in (0, 1)]
-    bank.add_prompts("orders", pl.concat(twice).head(30))  # p0 … p4 in two orders
-    found = option_scores(bank, ["orders"])
-    once = option_scores(bank, ["parity"])
-    assert found.shares["prompts"].to_list() == [10, 10, 10, 10]
-    assert found.shares["share"].to_list() == pytest.approx(once.shares["share"].to_list())
-
-
-def with_prompts(path: Path, keep: pl.Expr) -> Bank:
-    """Two checkpoints over some rows of the table of prompts."""
-    bank = Bank.create(path)
-    bank.add_query_set(QUERY_SET)
-    bank.add_prompts("few", prompt_table().filter(keep))
-    for step in (0, 8):
-        asked = spec(step)
-        bank.deposit(logits(step), checkpoint=asked.checkpoint, query_set=asked.query_set)
-    return bank
-
-
-def test_one_prompt_has_shares_and_no_interval(tmp_path: Path) -> None:
-    bank = with_prompts(tmp_path / "b", pl.col("prompt_id") == "p3")
-    values = np.exp(logits(8)[3].astype(np.float64))
-    yes = values[1] / (values[1] + values[4])
-    (plan,) = plans_of(bank, "few")
-    said = plan.study().summary.findings
-    few = "(no interval from 1 prompt, fewer than 10)"
-    assert said[0] == f"at step 8, mean share of yes {yes:.3f}, no {1 - yes:.3f} {few}."
-    assert f" of 1 prompt at step 8 {few}" in said[1]
-    assert bank_report.report(bank, tmp_path / "p.html", bootstrap=0).exists()
-
-
-def test_the_only_option_of_a_prompt_has_a_probability_and_no_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.shares.FEWEST_CLUSTERS", 3)
-    values = np.exp(logits(8).astype(np.float64))
-    alone = with_prompts(tmp_path / "alone", pl.col("option") == "yes")
-    found = option_scores(alone, ["few"])
-    assert found.shares["share"].null_count() == 2
-    probability = (values[:, 1] / values.sum(axis=1)).mean()
-    assert option_summary(found)[0] == f"at step 8, mean probability of yes {probability:.3g}."
-    both = pl.col("prompt_id").is_in(["p0", "p1", "p2"])
-    mixed = with_prompts(tmp_path / "mixed", (pl.col("option") == "yes") | both)
-    found = option_scores(mixed, ["few"])
-    (row,) = found.shares.filter(step=8, option="yes").iter_rows(named=True)
-    shares = values[:3, 1] / (values[:3, 1] + values[:3, 4])
-    assert row["share"] == pytest.approx(shares.mean(), abs=1e-6)
-    half = 4.302653 * shares.std(ddof=1) / np.sqrt(3)
-    assert row["high"] == pytest.approx(min(1.0, row["share"] + half), abs=1e-6)
-    assert row["low"] == pytest.approx(max(0.0, row["share"] - half), abs=1e-6)
-    assert row["sentences"] == 3
-    assert row["probability"] == pytest.approx(probability, abs=1e-6)
-
-
 def test_prompts_without_options_do_not_stop_a_report(tmp_path: Path) -> None:
     bank = own_prompts(tmp_path / "own")
     nothing = {"option": None, "continuation": None, "token": None, "is_answer": None}
@@ -250,20 +150,6 @@ def test_a_damaged_table_is_named_and_the_rest_of_the_page_is_there(
     page = (tmp_path / "p.html").read_text()
     assert page.count("run `logitbank verify`") >= 2
     assert "1 model, 1 run, 2 checkpoints" in page
-
-
-def test_many_options_without_an_answer_and_with_one_add_up(tmp_path: Path) -> None:
-    bank = own_prompts(tmp_path / "own")
-    table = bank.prompts("parity").collect()
-    named = table.with_columns(
-        option=pl.col("option") + pl.col("prompt_id"), answer=pl.col("answer") + pl.col("prompt_id")
-    )
-    bank.add_prompts("many", named)
-    found = option_scores(bank, ["many"]).shares
-    sums = found.group_by("step").agg(pl.col("share").sum())["share"].to_list()
-    assert sums == pytest.approx([1.0, 1.0])
-    assert found["low"].min() >= 0
-    assert found["high"].max() <= 1
 
 
 def _read_frames(monkeypatch: pytest.MonkeyPatch) -> list[object]:

@@ -16,7 +16,6 @@ from logitbank.analysis.families.crows_pairs.study import crows_pairs
 from logitbank.analysis.families.fairness.study import fairness
 from logitbank.analysis.families.fluctuation.study import fluctuation
 from logitbank.analysis.families.lambada.study import lambada
-from logitbank.analysis.families.options.findings import option_summary
 from logitbank.analysis.families.options.metric import option_scores
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.analysis.families.stereotype.study import stereotype
@@ -247,9 +246,7 @@ def test_prompts_and_options_of_one_s_own_that_no_checkpoint_has(tmp_path: Path)
     ]
     assert after.answers.select("prompts", "missing").rows() == [(10, 3)]
     assert after.shares.drop("missing").equals(before.shares.drop("missing"))
-    assert "3 prompts missing at 1 checkpoint, whose numbers are over what is there." in (
-        option_summary(after)
-    )
+    assert after.checkpoints["missing"].to_list() == [3]
     table = bank.prompts("parity").filter(pl.col("prompt_id") == "p0", pl.col("option") == "no")
     perhaps = {"option": pl.lit("perhaps"), "continuation": pl.lit(" perhaps"),
                "token": pl.lit(3, pl.Int32)}  # fmt: skip

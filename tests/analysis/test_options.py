@@ -6,24 +6,27 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from bokeh.models import Legend, Plot
 from scipy.special import log_softmax
 from scipy.stats import binomtest, sem, t
 from scipy.stats import entropy as scipy_entropy
 
 import logitbank
-from logitbank.analysis.drawing.figures import figures, interactive_figures, sheets_of
-from logitbank.analysis.families.options.curves import BOUNDS, entropies, means_of, with_intervals
-from logitbank.analysis.families.options.findings import option_message, option_summary
-from logitbank.analysis.families.options.metric import option_scores
-from logitbank.analysis.families.options.score import MEANINGS
-from logitbank.analysis.families.options.shares import option_shares
+from logitbank.analysis.charts.chart import caption_of, legend_names
+from logitbank.analysis.families.options.metric import OptionScores, entropies, option_scores
+from logitbank.analysis.families.options.tables import (
+    BOUNDS,
+    means_of,
+    option_shares,
+    with_intervals,
+)
+from logitbank.analysis.family import families
+from logitbank.analysis.finding import Finding
+from logitbank.analysis.frames.scan_cache import ScanCache
 from logitbank.analysis.prompts.scores import PromptScores
-from logitbank.analysis.report.sections import planned
+from logitbank.analysis.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Deposit, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
-from tests.support.command import Call
 from tests.support.evaluation_banks import VOCAB as WORDS
 from tests.support.evaluation_banks import add_crows_pairs, add_pieces
 from tests.support.evaluation_banks import deposit as deposit_pieces
@@ -89,40 +92,36 @@ def test_scores_are_those_worked_out_by_hand(bank: Bank, score: str, a: float, b
     shares = study.result.shares
     assert shares["option"].to_list() == ["a", "b"]
     assert shares["probability"].to_list() == pytest.approx([a, b], rel=1e-5)
-    assert shares["share"].to_list() == pytest.approx([a / (a + b), b / (a + b)], rel=1e-5)
+    expected = [a / (a + b), b / (a + b)]
+    assert shares["option_probability"].to_list() == pytest.approx(expected, rel=1e-5)
     assert shares["rank"].to_list() == [None, 2], "of one token alone"
     assert study.result.answers["accuracy"].to_list() == [float(a > b)]
-    assert MEANINGS[score] in study.summary.notes  # type: ignore[index]
+    assert (len(study.notes) == len(families()["options"].notes) + 1) == (score == "sum")
 
 
-def test_the_command_prints_tables_and_writes_a_page(
-    bank: Bank, tmp_path: Path, call: Call
-) -> None:
-    out = tmp_path / "out"
-    arguments = ("analyze", "options", str(bank.path), "--score", "token", "--out", str(out))
-    status, printed, _ = call(*arguments)
-    assert status == 0
-    assert "mean share of a 0.541" in " ".join(printed.split())
-    assert (out / "report.html").is_file()
-    assert pl.read_csv(out / "tables" / "shares.csv")["option"].to_list() == ["a", "b"]
+def test_a_study_is_saved_with_its_tables(bank: Bank, tmp_path: Path) -> None:
+    study = logitbank.options(bank, score="token")
+    (headline, accuracy, *options) = study.findings
+    assert (accuracy.value, accuracy.n, accuracy.form) == (1.0, "1 prompt", ".1%")
+    assert headline.figure == "accuracy"
+    values = [each.value for each in options if each.figure == "option_probability"]
+    assert values == pytest.approx([0.541, 0.459], abs=1e-3)
+    assert set(study.tables) == {"shares", "answers", "curves", "change_points", "checkpoints"}
 
 
 def test_what_is_not_there_is_named(bank: Bank) -> None:
     with pytest.raises(AbsentError, match="'other'"):
         logitbank.options(bank, prompts="other")
-    with pytest.raises(UsageError, match="score 'best' is unknown; use one of sum, token, byte"):
+    with pytest.raises(UsageError, match="Score 'best' is unknown: use sum, token, byte"):
         logitbank.options(bank, score="best")  # type: ignore[arg-type]
     bank.add_prompts("second", bank.prompts("mine").collect())
     both = logitbank.options(bank)
     assert both.result.shares["prompt_set"].to_list() == ["mine", "mine", "second", "second"]
-    assert [line.partition(", at")[0] for line in both.summary.findings[:2]] == ["mine", "second"]
-    assert sorted(figures(both)) == [
-        "accuracy-mine", "accuracy-second", "curves", "shares-mine", "shares-second"
+    assert both.findings[0].text.startswith("mine, Accuracy 0.0% at step 8")
+    assert sorted(both.charts) == [
+        "accuracy-mine", "accuracy-second", "curves", "option_probability-mine",
+        "option_probability-second",
     ]  # fmt: skip
-    message = option_message(both.result)
-    assert message is not None
-    assert message.sentence.startswith("In mine, at step 8 the model finds the right answer")
-    assert message.figure == "accuracy-mine"
 
 
 def test_options_may_begin_alike_and_not_be_alike(tmp_path: Path) -> None:
@@ -247,7 +246,7 @@ def test_every_measure_is_that_of_scipy_and_numpy(tmp_path: Path) -> None:
             "entropy": scipy_entropy(p, axis=1),
             "probability": p[:, 1],
             "rank": 1 + (row > row[:, 1:2]).sum(axis=1),
-            "agreement": row.argmax(axis=1) == rows_of(None).argmax(axis=1),
+            "top1_agreement": row.argmax(axis=1) == rows_of(None).argmax(axis=1),
         }
         for measure, each in expected.items():
             (found,) = (
@@ -264,7 +263,7 @@ def test_every_measure_is_that_of_scipy_and_numpy(tmp_path: Path) -> None:
             least, most = 0, 1 if measure != "entropy" else 9
             assert found["low"] == pytest.approx(max(least, each.mean() - half), rel=1e-5)
             assert found["high"] == pytest.approx(min(most, each.mean() + half), rel=1e-5)
-    assert values(result.curves, "agreement")[1:] == [LIKE_THE_LAST / 10, 1.0]
+    assert values(result.curves, "top1_agreement")[1:] == [LIKE_THE_LAST / 10, 1.0]
 
 
 def test_means_take_prompts_of_one_sentence_as_one_draw() -> None:
@@ -294,7 +293,7 @@ def test_without_full_rows_only_entropy_is_lacking(tmp_path: Path, keep: str) ->
     own, other = study.result.curves, option_scores(full, ["parity"]).curves
     assert own.filter(~entropy).equals(other.filter(~entropy))
     assert own.filter(entropy).select("value", "prompts").rows() == [(None, 0)] * 3
-    assert "Entropy needs full rows; not kept by 3 checkpoints." in study.summary.notes
+    assert any("which 3 checkpoints lack" in str(each) for each in study.findings)
 
 
 def test_a_report_reads_no_full_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,10 +305,9 @@ def test_a_report_reads_no_full_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Deposit, "stored_logprobs", refuse)
     with pytest.raises(AssertionError, match="a full row was read"):
         logitbank.options(bank)
-    (plan,) = (plan for plan in planned(bank, ["parity"]) if plan.family == "options")
-    found = plan.study()
-    assert values(found.result.curves, "agreement")[-1] == 1
-    assert found.summary.notes[2].startswith("Entropy takes full rows, which are not read here:")
+    found = logitbank.options(bank, prompts=("parity",), cache=ScanCache())
+    assert values(found.result.curves, "top1_agreement")[-1] == 1
+    assert any(note.startswith("Entropy needs full rows") for note in found.notes)
 
 
 def test_what_a_checkpoint_lacks_is_counted_and_not_averaged(tmp_path: Path) -> None:
@@ -328,10 +326,7 @@ def test_what_a_checkpoint_lacks_is_counted_and_not_averaged(tmp_path: Path) -> 
     assert np.isnan(entropy["low"])  # of six prompts
     both = logits(0)[:4].argmax(axis=1) == logits(8)[:4].argmax(axis=1)
     assert (agreement["value"], agreement["prompts"]) == (both.mean(), 4)
-    assert (
-        "6 prompts missing at 2 checkpoints, whose numbers are over what is there."
-        in study.summary.left_out
-    )
+    assert any("6 prompts missing at 2 checkpoints" in str(each) for each in study.findings)
 
 
 def test_option_orders_of_a_prompt_count_once(tmp_path: Path) -> None:
@@ -340,7 +335,7 @@ def test_option_orders_of_a_prompt_count_once(tmp_path: Path) -> None:
     bank.add_prompts("orders", pl.concat(twice).head(30))  # p0 to p4 in two orders
     result = option_scores(bank, ["orders", "parity"])
     assert result.checkpoints["prompts"].unique().to_list() == [10]
-    for measure in ("entropy", "probability", "rank", "agreement"):
+    for measure in ("entropy", "probability", "rank", "top1_agreement"):
         once = values(result.curves, measure)
         assert values(result.curves, measure, "orders") == pytest.approx(once)
 
@@ -363,96 +358,199 @@ def test_a_target_of_several_tokens_has_a_probability_and_no_rank(tmp_path: Path
     assert values(table, "entropy", "words") == pytest.approx([mean])
 
 
-def test_agreement_is_said_of_the_first_step_as_a_share(tmp_path: Path) -> None:
-    """It is of the first one alone: the last agrees with itself."""
-    result = option_scores(parity(tmp_path / "b"), ["parity"])
-    alike = int(10 * values(result.curves, "agreement")[0])  # type: ignore[operator]
-    same = (rows_of(0).argmax(axis=1) == rows_of(None).argmax(axis=1)).sum()
-    assert alike == same
-    *_, finding = option_summary(result).findings
-    assert finding.endswith(
-        f"; at step 0, {10 * same} % of the most probable tokens are those of the release."
-    )
+def found_of(study: Study[OptionScores], text: str) -> Finding:
+    (only,) = (each for each in study.findings if each.value is not None and text in each.text)
+    return only
 
 
-def test_prompts_without_an_answer_say_so(tmp_path: Path) -> None:
+def test_findings_are_the_numbers_of_the_last_checkpoint_with_those_of_the_first(
+    tmp_path: Path,
+) -> None:
+    study = logitbank.options(parity(tmp_path / "b"))
+    last = study.result.answers.row(-1, named=True)
+    headline, accuracy = study.findings[:2]
+    assert (accuracy.value, accuracy.low) == (last["accuracy"], last["low"])
+    assert accuracy.n == "10 prompts"
+    first = f"{study.result.answers['accuracy'][0]:.1%}"
+    assert accuracy.baseline == f"{first} at step 0"
+    assert headline.text == (f"Accuracy {first} → {last['accuracy']:.1%} from step 0 to release")
+    assert (headline.low, headline.high, headline.n) == (last["low"], last["high"], "10 prompts")
+    rank = found_of(study, "rank")
+    assert rank.value == values(study.result.curves, "rank")[-1]
+    agreement = found_of(study, "Top-1 agreement")
+    same = (rows_of(0).argmax(axis=1) == rows_of(None).argmax(axis=1)).mean()
+    assert (agreement.value, agreement.text[-6:]) == (same, "step 0")
+    assert {each.series for each in study.findings[1:6]} == {("org/model", "main")}
+
+
+def test_prompts_without_an_answer_have_no_accuracy(tmp_path: Path) -> None:
     bank = parity(tmp_path / "b")
     add_crows_pairs(bank, model="org/model")
     study = logitbank.options(bank)
     assert values(study.result.curves, "rank", "crows-pairs") == [None, None]
-    assert values(study.result.curves, "agreement", "crows-pairs")[-1] == 1
-    assert "No right answer is named by crows-pairs." in study.summary.notes
-    (crows,) = (text for text in study.summary.findings if text.startswith("crows-pairs, step"))
-    assert "right answer" not in crows
-    assert crows.startswith("crows-pairs, step 0 → step 8: entropy ")
-    sheet = sheets_of(option_scores(bank, bank.prompt_sets, entropy=False))["curves"]
-    named = [(trace.name, trace.panel) for trace in sheet.traces if trace.name]
-    assert sorted(named) == [("crows-pairs", 2), ("parity", 0)]
-    legends = [[item.label.value for item in each.items] for each in legends_of(bank)]
-    assert legends == [["parity"], ["crows-pairs"]], "each above the first panel that has it"
+    assert values(study.result.curves, "top1_agreement", "crows-pairs")[-1] == 1
+    texts = [each.text for each in study.findings]
+    assert "No correct answer is named in crows-pairs." in texts
+    crows = [text for text in texts if text.startswith("crows-pairs, ")]
+    assert len(crows) == 2
+    assert not any("correct answer" in text for text in crows)
+    assert "accuracy-crows-pairs" not in study.charts
 
 
-def legends_of(bank: Bank) -> list[Legend]:
-    """On a page, panel by panel."""
-    result = option_scores(bank, bank.prompt_sets, entropy=False)
-    page = interactive_figures(result)["curves"]
-    plots = [plot for plot in page.model.children if isinstance(plot, Plot)]
-    return [each for plot in plots for each in plot.above if isinstance(each, Legend)]
+def test_curves_have_a_panel_for_each_measure(tmp_path: Path) -> None:
+    study = logitbank.options(parity(tmp_path / "b", keep="options"))
+    assert list(study.charts) == ["accuracy", "option_probability", "curves"]
+    assert len(study.charts["curves"].vconcat) == 3, "entropy needs full rows"
+    assert all("n = 10 prompts" in caption_of(chart) for chart in study.charts.values())
 
 
-def test_figures_have_a_panel_for_each_measure_that_there_is(tmp_path: Path) -> None:
-    result = option_scores(parity(tmp_path / "b", keep="options"), ["parity"])
-    sheet = sheets_of(result)["curves"]
-    assert [panel.axis.title.split(",")[0] for panel in sheet.panels] == [
-        "Probability of the answer",
-        "Rank of the answer",
-        "Agreement with the end",
-    ]
-    assert len(figures(result)["curves"].axes) == 3
-    page = interactive_figures(result)["curves"]
-    drawn = {(trace.panel, trace.role) for trace in sheet.traces}
-    assert drawn == {(panel, role) for panel in range(3) for role in ("line", "point")}
-    assert {trace["group"] for trace in page.traces} == {""}
-
-
-def test_prompt_sets_and_runs_are_told_apart(tmp_path: Path) -> None:
+def test_prompt_sets_and_runs_have_colours(tmp_path: Path) -> None:
     bank = parity(tmp_path / "b")
     bank.add_prompts("more", prompt_table())
-    colours = {
-        trace.group: trace.colour
-        for trace in sheets_of(option_scores(bank, ["more", "parity"], entropy=False))[
-            "curves"
-        ].traces
-    }
-    assert set(colours) == {"more", "parity"}
-    assert len(set(colours.values())) == 2
+    assert legend_names(logitbank.options(bank).charts["curves"].to_dict()) == {
+        "org/model more", "org/model parity"
+    }  # fmt: skip
     other = CheckpointId("org/model", "seed1", step=0)
     bank.deposit(rows_of(0), checkpoint=other, query_set=QUERY_SET.name)
-    result = option_scores(bank, ["parity"])
-    assert {name for name in sheets_of(result) if name.startswith("curves")} == {
-        "curves-org%2Fmodel-main", "curves-org%2Fmodel-seed1"
+    study = logitbank.options(bank, prompts="parity")
+    assert legend_names(study.charts["accuracy"].to_dict()) == {
+        "org/model main", "org/model seed1"
     }  # fmt: skip
-    page = interactive_figures(result)["curves"]
-    assert {trace["series"] for trace in page.traces} == {"org/model main", "org/model seed1"}
-    assert result.curves.filter(run="seed1", measure="agreement")["value"].to_list() == [1.0]
+    alone = study.result.curves.filter(run="seed1", measure="top1_agreement")
+    assert alone["value"].to_list() == [1.0]
 
 
-def test_the_command_prints_and_writes(tmp_path: Path, call: Call) -> None:
-    bank = parity(tmp_path / "b").path
-    code, out, error = call("analyze", "options", bank, "--table", "curves", "--format", "csv")
-    assert (code, error) == (0, "")
-    assert out.splitlines()[0] == "model,run,step,prompt_set,measure,value,low,high,prompts"
-    assert len(out.splitlines()) == 1 + 4 * len(STEPS)
-    code, out, error = call(
-        "analyze", "options", bank, "--no-entropy", "--prompts", "parity", "--out", tmp_path / "o"
+def test_banks_with_other_runs_are_analysed_together(tmp_path: Path) -> None:
+    bank, other = parity(tmp_path / "b"), new_bank(tmp_path / "c")
+    checkpoint = CheckpointId("org/model", "seed1", step=0)
+    other.deposit(rows_of(0), checkpoint=checkpoint, query_set=QUERY_SET.name)
+    both = logitbank.options([bank, other]).result
+    assert both.answers["run"].to_list() == ["main"] * 3 + ["seed1"]
+    later = CheckpointId("org/model", step=16)
+    other.deposit(rows_of(0), checkpoint=later, query_set=QUERY_SET.name)
+    with pytest.raises(UsageError, match="org/model main has scores of 'parity' in both"):
+        logitbank.options([bank, other])
+
+
+def test_a_jump_of_accuracy_is_a_change_point(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for step in range(16):
+        values = np.zeros((10, 6), np.float32)
+        hits = (2 if step < 8 else 9) + step % 2
+        values[:hits, 1], values[hits:, 4] = 5, 5  # yes is the answer of every prompt
+        bank.deposit(
+            values, checkpoint=CheckpointId("org/model", step=step), query_set=QUERY_SET.name
+        )
+    study = logitbank.options(bank)
+    (row,) = study.result.change_points.rows(named=True)
+    assert (row["step"], row["kind"]) == (8, "change point")
+    assert row["p_holm"] == row["p_random_walk"] <= 0.05
+    (finding,) = (each for each in study.findings if "mean shift at step 8" in each.text)
+    assert finding.value == pytest.approx(row["mean_after"] - row["mean_before"])
+
+
+def own_prompts(path: Path) -> Bank:
+    """Two checkpoints over prompts that no family knows."""
+    bank = new_bank(path)
+    for step in (0, 8):
+        bank.deposit(logits(step), checkpoint=spec(step).checkpoint, query_set=QUERY_SET.name)
+    return bank
+
+
+def test_shares_and_accuracy_of_any_prompts_are_those_of_numpy(tmp_path: Path) -> None:
+    bank = own_prompts(tmp_path / "own")
+    found = option_scores(bank, ["parity"])
+    for step in (0, 8):
+        values = np.exp(logits(step).astype(np.float64))
+        yes = values[:, 1] / (values[:, 1] + values[:, 4])
+        (row,) = found.shares.filter(step=step, option="yes").iter_rows(named=True)
+        assert row["prompts"] == len(QUERY_SET)
+        assert row["option_probability"] == pytest.approx(yes.mean(), abs=1e-6)
+        half = 2.262157 * yes.std(ddof=1) / np.sqrt(len(yes))  # t of nine degrees of freedom
+        assert row["high"] == pytest.approx(min(1.0, row["option_probability"] + half), abs=1e-6)
+        probability = (values[:, 1] / values.sum(axis=1)).mean()
+        assert row["probability"] == pytest.approx(probability, abs=1e-6)
+        rank = 1 + (values > values[:, 1:2]).sum(axis=1)
+        assert row["rank"] == pytest.approx(rank.mean())
+        (answer,) = found.answers.filter(step=step).iter_rows(named=True)
+        right = int((yes > 0.5).sum())
+        assert answer["accuracy"] == right / 10
+        wilson = binomtest(right, 10).proportion_ci(method="wilson")
+        assert (answer["low"], answer["high"]) == pytest.approx((wilson.low, wilson.high))
+
+
+def test_many_options_are_told_apart_as_answer_and_others(tmp_path: Path) -> None:
+    bank = own_prompts(tmp_path / "own")
+    table = bank.prompts("parity").collect()
+    named = table.with_columns(
+        option=pl.col("option") + pl.col("prompt_id"), answer=pl.col("answer") + pl.col("prompt_id")
     )
-    assert code == 0, error
-    assert "\nstep 0 → release: probability of the right answer 0." in out
-    assert {path.name for path in (tmp_path / "o" / "figures").iterdir()} == {
-        f"{kind}.{suffix}"
-        for kind in ("shares", "accuracy", "curves")
-        for suffix in ("pdf", "png", "svg", "txt")
-    }
+    bank.add_prompts("many", named)
+    found = option_scores(bank, ["many"])
+    assert found.shares["option"].unique().sort().to_list() == ["answer", "other"]
+    few = option_scores(bank, ["parity"])
+    yes = few.shares.filter(option="yes")["option_probability"].to_list()
+    answer = found.shares.filter(option="answer")["option_probability"].to_list()
+    assert answer == pytest.approx(yes)
+
+
+def with_prompts(path: Path, keep: pl.Expr) -> Bank:
+    """Two checkpoints over some rows of the table of prompts."""
+    bank = Bank.create(path)
+    bank.add_query_set(QUERY_SET)
+    bank.add_prompts("few", prompt_table().filter(keep))
+    for step in (0, 8):
+        asked = spec(step)
+        bank.deposit(logits(step), checkpoint=asked.checkpoint, query_set=asked.query_set)
+    return bank
+
+
+def test_one_prompt_has_shares_and_no_interval(tmp_path: Path) -> None:
+    study = logitbank.options(with_prompts(tmp_path / "b", pl.col("prompt_id") == "p3"))
+    values = np.exp(logits(8)[3].astype(np.float64))
+    yes = values[1] / (values[1] + values[4])
+    found = found_of(study, "“yes”")
+    assert (found.value, found.low, found.n) == (pytest.approx(yes, abs=1e-6), None, "1 prompt")
+    assert study.charts
+
+
+def test_the_only_option_of_a_prompt_has_a_probability_and_no_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logitbank.analysis.stats.shares.FEWEST_CLUSTERS", 3)
+    values = np.exp(logits(8).astype(np.float64))
+    alone = with_prompts(tmp_path / "alone", pl.col("option") == "yes")
+    found = option_scores(alone, ["few"])
+    assert found.shares["option_probability"].null_count() == 2
+    probability = (values[:, 1] / values.sum(axis=1)).mean()
+    last = found.shares.filter(step=8, option="yes")["probability"].item()
+    assert last == pytest.approx(probability, abs=1e-6)
+    assert logitbank.options(alone).findings[0].figure == "curves", "a rank or a probability"
+    both = pl.col("prompt_id").is_in(["p0", "p1", "p2"])
+    mixed = with_prompts(tmp_path / "mixed", (pl.col("option") == "yes") | both)
+    found = option_scores(mixed, ["few"])
+    (row,) = found.shares.filter(step=8, option="yes").iter_rows(named=True)
+    shares = values[:3, 1] / (values[:3, 1] + values[:3, 4])
+    assert row["option_probability"] == pytest.approx(shares.mean(), abs=1e-6)
+    half = 4.302653 * shares.std(ddof=1) / np.sqrt(3)
+    assert row["high"] == pytest.approx(min(1.0, row["option_probability"] + half), abs=1e-6)
+    assert row["low"] == pytest.approx(max(0.0, row["option_probability"] - half), abs=1e-6)
+    assert row["sentences"] == 3
+    assert row["probability"] == pytest.approx(probability, abs=1e-6)
+
+
+def test_many_options_without_an_answer_and_with_one_add_up(tmp_path: Path) -> None:
+    bank = own_prompts(tmp_path / "own")
+    table = bank.prompts("parity").collect()
+    named = table.with_columns(
+        option=pl.col("option") + pl.col("prompt_id"), answer=pl.col("answer") + pl.col("prompt_id")
+    )
+    bank.add_prompts("many", named)
+    found = option_scores(bank, ["many"]).shares
+    sums = found.group_by("step").agg(total=pl.col("option_probability").sum())
+    assert sums["total"].to_list() == pytest.approx([1.0, 1.0])
+    assert found["low"].min() >= 0
+    assert found["high"].max() <= 1
 
 
 def test_models_and_checkpoints_that_are_not_in_the_bank_are_named(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from logitbank.analysis import (
     stereotype_metric,
 )
 from logitbank.analysis.families.fairness.cube import CODED
-from logitbank.analysis.families.options.study import options
+from logitbank.analysis.families.options import options
 from logitbank.analysis.families.tradeoff.sources import lambada_curve
 from logitbank.analysis.frames import batches as frame_batches
 from logitbank.analysis.frames.batches import Scan, columns_of, evenly, frames_of

@@ -6,11 +6,18 @@ import numpy as np
 import polars as pl
 import pytest
 
+from logitbank.analysis.charts.chart import caption_of, legend_names
 from logitbank.analysis.families.fairness.metric import fairness_change
-from logitbank.analysis.families.tradeoff.curves import NORMAL, RESAMPLED, curve
-from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff_metric
-from logitbank.analysis.families.tradeoff.summary import tradeoff_summary
+from logitbank.analysis.families.tradeoff import FAMILY
+from logitbank.analysis.families.tradeoff.metric import (
+    NORMAL,
+    RESAMPLED,
+    TradeOff,
+    tradeoff_metric,
+)
 from logitbank.analysis.families.tradeoff.tables import fairest, pareto_front
+from logitbank.analysis.finding import Finding
+from logitbank.analysis.results.curve import curve
 from logitbank.errors import BankError, UsageError
 
 pytestmark = pytest.mark.numerical
@@ -32,6 +39,11 @@ def small(**options: object) -> TradeOff:
     return tradeoff_metric(side(ACC), side(DELTA), **options)  # type: ignore[arg-type]
 
 
+def said(result: TradeOff, text: str) -> Finding:
+    """The finding of the first series that has this text."""
+    return next(each for each in FAMILY.findings(result)[1:] if text in each.text)
+
+
 def test_curves_are_joined_on_the_steps_that_both_have() -> None:
     result = tradeoff_metric(side(ACC), side([*DELTA[2:], 9.0], steps=[*STEPS[2:], 7000]))
     assert result.tradeoff["step"].to_list() == [3000, 4000, 5000, 6000]
@@ -51,17 +63,20 @@ def test_equal_points_are_on_the_front_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("give_up", "step"), [(0, 5000), (1, 5000), (2, 4000), (19.9, 4000), (20, 2000), (100, 1000)]
+    ("max_accuracy_loss", "step"),
+    [(0, 5000), (1, 5000), (2, 4000), (19.9, 4000), (20, 2000), (100, 1000)],
 )
-def test_the_smallest_gap_within_the_allowance_is_chosen(give_up: float, step: int) -> None:
-    (row,) = small(give_up=give_up).choices.rows(named=True)
+def test_the_smallest_gap_within_the_allowance_is_chosen(
+    max_accuracy_loss: float, step: int
+) -> None:
+    (row,) = small(max_accuracy_loss=max_accuracy_loss).choices.rows(named=True)
     assert (row["best_step"], row["step"]) == (5000, step)
     assert row["performance_change"] == pytest.approx(100 * (ACC[STEPS.index(step)] - 0.50))
 
 
 def test_of_equally_good_checkpoints_the_fairest_is_the_best() -> None:
     choices = tradeoff_metric(
-        side([0.5, 0.5, 0.4] * 2), side([0.3, 0.2, 0.1] * 2), give_up=0
+        side([0.5, 0.5, 0.4] * 2), side([0.3, 0.2, 0.1] * 2), max_accuracy_loss=0
     ).choices
     assert choices.select("best_step", "step", "gap").row(0) == (2000, 2000, 0.2)
     assert fairest(np.array([0.5, 0.5]), np.array([0.2, 0.2]), 0.0) == 0
@@ -69,20 +84,22 @@ def test_of_equally_good_checkpoints_the_fairest_is_the_best() -> None:
 
 def test_a_choice_says_of_how_many_it_is_and_what_the_checkpoints_beside_it_have() -> None:
     accuracy, gap = [0.1, 0.49, 0.50, 0.49, 0.3, 0.47], [0.0, 0.3, 0.2, 0.05, 0.01, 0.1]
-    found = tradeoff_metric(side(accuracy), side(gap), give_up=1)
+    found = tradeoff_metric(side(accuracy), side(gap), max_accuracy_loss=1)
     (row,) = found.choices.rows(named=True)
     assert (row["step"], row["searched"]) == (4000, 3)  # 0.49, 0.50 and 0.49
     assert (row["gap_before"], row["gap_after"]) == (0.2, 0.01)
-    (text,) = (text for text in tradeoff_summary(found) if "Giving up" in text)
-    assert "3 checkpoints searched" in text
-    assert "the checkpoints beside it have 0.2 before and 0.01 after it" in text
-    (ends,) = tradeoff_metric(side(accuracy), side(gap), give_up=100).choices.rows(named=True)
+    choice = said(found, "Smallest gap within 1 point of")
+    assert (choice.value, choice.n) == (0.05, "3 checkpoints searched")
+    assert "0.2 and 0.01 at the neighbouring checkpoints" in choice.baseline
+    (ends,) = tradeoff_metric(side(accuracy), side(gap), max_accuracy_loss=100).choices.rows(
+        named=True
+    )
     assert (ends["step"], ends["searched"]) == (1000, 6)
     assert np.isnan(ends["gap_before"])
 
 
 def test_without_an_allowance_three_are_shown() -> None:
-    assert small().choices["give_up"].to_list() == [1, 2, 5]
+    assert small().choices["max_accuracy_loss"].to_list() == [1, 2, 5]
 
 
 def test_the_published_change_of_fairness_comes_out() -> None:
@@ -97,13 +114,14 @@ def test_the_published_change_of_fairness_comes_out() -> None:
     assert inside.pairs["fairness_change"][0] == pytest.approx(92.5, abs=0.05)
 
 
-def test_the_published_sentence_is_said() -> None:
+def test_the_published_change_is_a_finding() -> None:
     performance = side([0.500, 0.517, 0.5, 0.5, 0.5, 0.5])
     found = tradeoff_metric(performance, side([0.0545, 0.727, 1, 1, 1, 1]), pair=(2000, 1000),
                      metric="LAMBADA accuracy")  # fmt: skip
-    assert tradeoff_summary(found)[0] == (
-        "From step 2,000 to step 1,000: fairness +92.5 % for −1.7 points of LAMBADA accuracy."
-    )
+    fairness, cost = said(found, "Fairness increase"), said(found, "Change of LAMBADA accuracy")
+    assert (fairness.number, cost.number) == ("+92.5%", "−1.7")
+    headline = FAMILY.findings(found)[0].text
+    assert headline.startswith("Gap 0.727 → 0.0545, LAMBADA accuracy −1.7 points")
 
 
 def test_standard_errors_give_intervals_by_normal_draws() -> None:
@@ -143,14 +161,14 @@ def test_draws_that_all_agree_give_no_interval() -> None:
         side([0.0] * 6, stderr=0.0), side(DELTA, stderr=0.01), pair=(6000, 2000)
     )
     assert math.isnan(nothing.pairs["performance_low"][0])
-    assert tradeoff_summary(nothing)[0].endswith(" with 0.0 points of acc.")
+    assert said(nothing, "Change of acc").interval == ""
 
 
 def test_shares_of_resamples_say_how_sure_front_and_choice_are() -> None:
-    found = tradeoff_metric(side(ACC, stderr=1e-9), side(DELTA, stderr=1e-9), give_up=3)
+    found = tradeoff_metric(side(ACC, stderr=1e-9), side(DELTA, stderr=1e-9), max_accuracy_loss=3)
     assert found.choices["chosen_share"].to_list() == [1]
     assert found.tradeoff["front_share"].to_list() == [1, 1, 0, 1, 1, 0]
-    vague = tradeoff_metric(side(ACC, stderr=0.02), side(DELTA, stderr=0.2), give_up=2)
+    vague = tradeoff_metric(side(ACC, stderr=0.02), side(DELTA, stderr=0.2), max_accuracy_loss=2)
     assert 0 < vague.choices["chosen_share"][0] < 0.9
     assert small().tradeoff["front_share"].is_nan().all()
 
@@ -174,38 +192,35 @@ def test_an_estimate_lies_in_its_interval_where_the_gap_is_nearly_gone() -> None
 def test_a_gap_that_may_be_zero_is_said_to_be() -> None:
     found = tradeoff_metric(side(ACC, stderr=0.01), side(DELTA, stderr=0.1), pair=(2000, 6000))
     assert found.pairs["before_may_be_zero"].to_list() == [True]
-    assert tradeoff_summary(found)[0].endswith("; no percentage, since the gap before may be zero.")
-    assert "fairness +" not in tradeoff_summary(found)[0]
+    assert "no percentage: the gap before may be zero" in said(found, "Change of the gap").text
+    assert not any("Fairness increase" in each.text for each in FAMILY.findings(found))
     zero = tradeoff_metric(side(ACC), side([0.0, *DELTA[1:]]), pair=(1000, 2000))
     assert math.isnan(zero.pairs["fairness_change"][0])
-    assert tradeoff_summary(zero)[0] == (
-        "From step 1,000 to step 2,000: gap becomes 0.05 larger (0 → 0.05) with +20.0 points of "
-        "acc; no percentage, since the gap before is zero."
-    )
+    gap = said(zero, "no percentage: the gap before is zero")
+    assert (gap.value, gap.baseline) == (pytest.approx(0.05), "gap 0 at step 1,000")
+    assert said(zero, "Change of acc").value == pytest.approx(20)
 
 
 def test_no_percentage_is_said_of_the_untrained_models_gap() -> None:
     steps = [0, 1000, 2000, 3000, 4000, 5000]
     found = tradeoff_metric(side(ACC, steps=steps), side(DELTA, steps=steps), pair=(0, 1000))
-    text = " ".join(tradeoff_summary(found))
-    assert "no percentage, since step 0 is the untrained model" in text
-    assert "%" not in tradeoff_summary(found)[0]
+    assert "step 0 is the untrained model" in said(found, "no percentage").text
     assert not math.isnan(found.pairs["fairness_change"][0])  # the table keeps it
 
 
 def test_perplexity_is_better_when_lower_and_has_units() -> None:
     values = [90.0, 60.0, 30.0, 20.0, 10.0, 12.0]
     found = tradeoff_metric(
-        side(values), side(DELTA), metric="perplexity", give_up=2.5, pair=(5000, 6000)
+        side(values), side(DELTA), metric="perplexity", max_accuracy_loss=2.5, pair=(5000, 6000)
     )
     assert found.settings["unit"] == "units"
     assert found.choices.select("best_step", "step").row(0) == (5000, 5000)
     assert found.pairs["performance_change"][0] == -2
-    assert "for +2.0 perplexity." in tradeoff_summary(found)[0]
+    assert said(found, "Change of perplexity").value == 2
     assert found.tradeoff.filter("on_front")["step"].to_list() == [1000, 2000, 4000, 5000]
     assert tradeoff_metric(side(values), side(DELTA), metric="perplexity").choices.is_empty()
     up = tradeoff_metric(
-        side(values), side(DELTA), metric="perplexity", higher_is_better=True, give_up=0
+        side(values), side(DELTA), metric="perplexity", higher_is_better=True, max_accuracy_loss=0
     )
     assert up.choices["best_step"].to_list() == [1000]
 
@@ -221,9 +236,28 @@ def test_a_change_of_level_is_found_in_the_curve_that_has_one() -> None:
     assert (rows["delta"]["kind"], rows["delta"]["step"]) == ("change point", 128)
     assert rows["delta"]["p_random_walk"] < 0.01
     assert rows["performance"]["p_random_walk"] > 0.05
-    text = " ".join(tradeoff_summary(found))
-    assert "Change point at step 128: gap rises from 0.02" in text
-    assert "No change point of acc is significant from step 1 to 2,048" in text
+    change = said(found, "gap, mean shift at step 128")
+    assert change.value == pytest.approx(rows["delta"]["mean_after"] - rows["delta"]["mean_before"])
+    assert "no significant change point" in said(found, "acc: ").text
+
+
+def test_p_values_of_several_runs_are_adjusted() -> None:
+    steps = [2**i for i in range(12)]
+    noise = np.random.default_rng(0).normal(0, 0.01, (2, 12))
+    jump = np.where(np.arange(12) < 7, 0.02, 0.7)
+    both = [
+        pl.concat(side((curve + own).tolist(), steps=steps, run=run)
+                  for run, own in zip("xy", noise, strict=True))
+        for curve in (np.full(12, 0.3), jump)
+    ]  # fmt: skip
+    found = tradeoff_metric(*both).change_points
+    for rows in found.partition_by("curve"):
+        first = rows.unique("run", keep="first", maintain_order=True)
+        small, large = sorted(first["p_random_walk"])
+        expected = {small: min(1, 2 * small)}
+        expected[large] = max(large, expected[small])
+        for p, adjusted in first.select("p_random_walk", "p_holm").rows():
+            assert adjusted == pytest.approx(expected[p])
 
 
 def test_models_are_one_where_only_the_owner_differs_or_they_are_renamed() -> None:
@@ -256,7 +290,8 @@ def test_several_models_and_runs_are_kept_apart() -> None:
     ]
     found = tradeoff_metric(*both, pair=(5000, 4000))
     assert found.pairs.select("model", "run").rows() == [*zip("aabb", "xyxy", strict=True)]
-    assert tradeoff_summary(found)[0].startswith("a x: From step 5,000")
+    assert FAMILY.findings(found)[1].text.startswith("a x: Fairness increase, step 5,000")
+    assert FAMILY.findings(found)[1].series == ("a", "x")
 
 
 def test_curves_without_a_common_step_or_run_name_both_ranges() -> None:
@@ -287,8 +322,10 @@ def test_odd_curves_are_refused() -> None:
     with pytest.raises(UsageError, match=r"the gap has rows without a model \(2 such rows\)"):
         tradeoff_metric(side(ACC), nameless)
     for allowance in (-1, math.inf, math.nan):
-        with pytest.raises(UsageError, match=f"an allowance of {allowance} is none; give up 0 or"):
-            small(give_up=allowance)
+        with pytest.raises(
+            UsageError, match=f"The largest loss {allowance:g} is invalid: use 0 or"
+        ):
+            small(max_accuracy_loss=allowance)
     with pytest.raises(
         UsageError, match=r"step 80000 of the pair is not .*; m main has 1000, 2000"
     ):
@@ -307,7 +344,27 @@ def test_releases_are_left_out() -> None:
 
 def test_one_common_checkpoint_is_told_without_a_change() -> None:
     found = tradeoff_metric(side([0.5], steps=[8]), side([0.1], steps=[8]))
-    text = tradeoff_summary(found)
-    assert "1 checkpoint with both acc and gap, step 8; on the Pareto front: step 8; " in text[0]
-    assert "no checkpoint has a smaller gap than that one" in text[1]
+    assert said(found, "Pareto front").n == "1 checkpoint"
+    assert "no gap is below 0.1" in FAMILY.findings(found)[0].text
     assert found.change_points["p_random_walk"].to_list() == [None, None]
+
+
+def test_charts_are_one_for_all_runs() -> None:
+    runs = [
+        pl.concat(side(values, run=run, stderr=0.01) for run in "xy") for values in (ACC, DELTA)
+    ]
+    charts = FAMILY.charts(tradeoff_metric(*runs))
+    assert list(charts) == ["tradeoff", "curves"]
+    for chart in charts.values():
+        assert legend_names(chart.to_dict()) == {"m x", "m y"}
+        assert "n = 12 checkpoints" in caption_of(chart)
+    parts = pl.concat(
+        side(values, run="x", group=group, low=0.0, high=1.0)
+        for values, group in ((ACC, "male"), (DELTA, "female"))
+    )
+    only = tradeoff_metric(
+        side(ACC, run="x"), side(DELTA, run="x"), parts=parts, parts_name="JSD-P"
+    )
+    panels = FAMILY.charts(only)["curves"].vconcat
+    assert len(panels) == 3, "performance, JSD-P of both answers, and the gap on one axis of steps"
+    assert legend_names(panels[1].to_dict()) == {"male", "female"}

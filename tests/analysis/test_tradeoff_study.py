@@ -9,17 +9,17 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from logitbank.analysis.drawing.figures import figure_data
-from logitbank.analysis.families.fairness.headline import fairness_curve
 from logitbank.analysis.families.fairness.metric import fairness_metric
+from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.lambada.metric import lambada_metric
-from logitbank.analysis.families.tradeoff.curves import RESAMPLED
-from logitbank.analysis.families.tradeoff.sources import (
+from logitbank.analysis.families.tradeoff import gaps, tradeoff
+from logitbank.analysis.families.tradeoff.metric import (
+    RESAMPLED,
     lambada_curve,
     performance_files,
-    table_curve,
 )
-from logitbank.analysis.families.tradeoff.study import tradeoff
+from logitbank.analysis.frames.scan_cache import ScanCache
+from logitbank.analysis.results.curve import read_curve
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank
 from tests.analysis.test_harness import file as result_file
@@ -27,16 +27,8 @@ from tests.support.command import Call
 from tests.support.evaluation_banks import HITS, add_lambada, add_winobias, whole_bank
 from tests.support.paths import PUBLIC as DATA
 
+METRIC = "logitbank.analysis.families.tradeoff.metric"
 PUBLISHED = DATA / "pythia" / "lambada-openai-by-step.csv"
-
-
-def test_an_allowance_is_given_once(bank: Path, call: Call) -> None:
-    for words in (("analyze", "tradeoff", bank), ("debias", "search", bank)):
-        code, _, error = call(*words, "--give-up", 1, "--give-up", 2.5)
-        assert (code, error) == (
-            2,
-            "logitbank: --give-up is given 2 times (1, 2.5); give it once\n",
-        )
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +56,9 @@ def results(folder: Path, values: dict[int, float], *, model: str = "toy") -> li
 
 
 def test_the_gap_of_a_bank_is_that_of_fairness(bank: Path) -> None:
-    frame = Bank.open(bank).scan("winobias")
-    found, known = fairness_curve(frame, resamples=200), fairness_metric(frame, bootstrap=200).gap
+    opened = Bank.open(bank)
+    found = gaps()["fairness"].curve([opened], "winobias", None, 200, ScanCache())
+    known = fairness_metric(opened.scan("winobias"), bootstrap=200).gap
     assert found["step"].to_list() == known["step"].to_list()
     assert found["value"].to_list() == pytest.approx(known["delta_scaled"].to_list())
     n = known["sentences"][0]
@@ -76,9 +69,9 @@ def test_the_gap_of_a_bank_is_that_of_fairness(bank: Path) -> None:
 
 @pytest.mark.parametrize("metric", ["acc", "perplexity", "ppl"])
 def test_lambada_of_a_bank_has_draws_around_its_value(bank: Path, metric: str) -> None:
-    frame = Bank.open(bank).scan("lambada")
-    found = lambada_curve(frame, metric=metric, resamples=500)
-    known = lambada_metric(frame).lambada
+    banks = [Bank.open(bank)]
+    found = lambada_curve(banks, "lambada", metric=metric, resamples=500)
+    known = lambada_metric(banks[0].scan("lambada")).lambada
     name = "acc" if metric == "acc" else "perplexity"
     assert found["value"].to_list() == pytest.approx(known[name].to_list())
     for value, draws, error in zip(
@@ -87,12 +80,12 @@ def test_lambada_of_a_bank_has_draws_around_its_value(bank: Path, metric: str) -
         # The error of a perplexity is that of its logarithm, times the perplexity.
         values = draws.to_numpy() if metric == "acc" else value * np.log(draws.to_numpy())
         assert float(np.std(values)) == pytest.approx(error, rel=0.15, abs=1e-9)
-    with pytest.raises(UsageError, match="unknown metric 'f1': LAMBADA of a bank has acc and perp"):
-        lambada_curve(frame, metric="f1")
+    with pytest.raises(UsageError, match="Unknown metric 'f1': LAMBADA of a bank has acc and perp"):
+        lambada_curve(banks, "lambada", metric="f1")
 
 
 def test_a_bank_alone_gives_a_trade_off_on_the_same_items(bank: Path) -> None:
-    study = tradeoff([bank], pair=(128, 16), give_up=10, bootstrap=300)
+    study = tradeoff([bank], pair=(128, 16), max_accuracy_loss=10, bootstrap=300)
     result = study.result
     assert result.tradeoff["step"].to_list() == list(HITS)
     assert result.settings["performance_interval"] == result.settings["gap_interval"] == RESAMPLED
@@ -103,8 +96,20 @@ def test_a_bank_alone_gives_a_trade_off_on_the_same_items(bank: Path) -> None:
     assert pair["fairness_low"] > 50
     (choice,) = result.choices.rows(named=True)
     assert (choice["best_step"], choice["step"]) == (32, 16)
-    assert study.summary[0].startswith("From step 128 to step 16: fairness +")
-    assert "for −7.5 points of LAMBADA accuracy" in study.summary[0]
+    fairness, cost = study.findings[1:3]
+    assert (fairness.value, fairness.form) == (pair["fairness_change"] / 100, "+.1%")
+    assert (cost.value, cost.high) == (pytest.approx(-7.5), pair["performance_high"])
+
+
+def test_what_a_report_has_read_is_not_read_again(
+    bank: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, cache = tradeoff([bank], bootstrap=50), ScanCache()
+    lambada([bank], cache=cache)
+    with monkeypatch.context() as patched:
+        patched.setattr(f"{METRIC}.examples_in_turn", None)
+        both = tradeoff([bank], bootstrap=50, cache=cache)
+    assert both.result.tradeoff.equals(alone.result.tradeoff, null_equal=True)
 
 
 @pytest.mark.parametrize("gap", ["stereotype", "sa_gender", "crows-pairs"])
@@ -134,10 +139,10 @@ def test_result_files_are_read_singly_from_folders_and_by_pattern(
     # As a shell expands `--performance r/*.json`: one for the option, the rest as arguments.
     study = tradeoff([*paths[1:], bank], performance=paths[:1], bootstrap=50)
     assert study.result.tradeoff["performance"].to_list() == [0.1, 0.2]
-    with pytest.raises(UsageError, match=r"no file matches .*x\*.json; check the pattern"):
+    with pytest.raises(UsageError, match=r"No file matches .*x\*.json: check the pattern"):
         tradeoff([bank], performance=[tmp_path / "x*.json"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=r"the folder .*empty has no .json file"):
+    with pytest.raises(UsageError, match=r"The folder .*empty has no .json file"):
         tradeoff([bank], performance=[tmp_path / "empty"])
 
 
@@ -200,19 +205,21 @@ def test_early_stopping_with_published_accuracy(tmp_path: Path) -> None:
     lost = 100 * (acc[83000] - acc[143000])
     assert study.result.pairs["performance_change"][0] == pytest.approx(lost)
     assert lost < 0
-    text = f"fairness +92.5 % for −{-lost:.1f} points of LAMBADA accuracy (−"
-    assert text in study.summary[0]
+    fairness, cost = study.findings[1:3]
+    assert (fairness.number, cost.value) == ("+92.5%", pytest.approx(lost))
+    assert cost.low is not None
+    assert cost.low < lost
 
 
 def test_columns_of_a_fairness_run_are_a_gap_with_its_interval(tmp_path: Path, bank: Path) -> None:
     gap = fairness_metric(Bank.open(bank).scan("winobias"), bootstrap=200).gap
     gap.write_csv(tmp_path / "gap.csv")
-    curve = table_curve(tmp_path / "gap.csv", "delta_scaled")
+    curve = read_curve(tmp_path / "gap.csv", "delta_scaled")
     assert curve["value"].to_list() == gap["delta_scaled"].to_list()
     width = (gap["high_scaled"] - gap["low_scaled"]) / (2 * 1.959964)
     assert curve["stderr"].to_list() == pytest.approx(width.to_list(), rel=1e-5)
     study = tradeoff([bank], fairness_table=tmp_path / "gap.csv", gap="delta_scaled")
-    assert "delta_scaled" in study.summary[0]
+    assert study.result.settings["gap"] == "delta_scaled"
 
 
 def refused(message: str, sources: list[Path], **options: object) -> None:
@@ -224,7 +231,7 @@ def refused(message: str, sources: list[Path], **options: object) -> None:
 def test_bad_input_is_named(tmp_path: Path, bank: Path) -> None:
     files = results(tmp_path / "r", {0: 0.1, 8: 0.2})
     refused(
-        r"unknown metric 'f1': lambada_openai has acc, perplexity in .*step0.json and 1 more",
+        r"Unknown metric 'f1': lambada_openai has acc, perplexity in .*step0.json and 1 more",
         [bank], performance=files, metric="f1",
     )  # fmt: skip
     (tmp_path / "lacking").mkdir()
@@ -245,13 +252,13 @@ def test_bad_input_is_named(tmp_path: Path, bank: Path) -> None:
     )  # fmt: skip
     refused("performance is of other and the gap of toy: .* --rename other=toy",
             [bank], performance=results(tmp_path / "o", {0: 0.1}, model="other"))  # fmt: skip
-    refused("the performance has no model 'm'; it has toy: name one", [],
+    refused("The performance has no model 'm'; it has toy. Name one", [],
             performance=files, models=["m"])  # fmt: skip
     refused("gap 'x'.*fairness.*stereotype", [bank], gap="x")
-    refused("a gap of fairness comes from a bank; name one, or --fairness-table", [],
+    refused("A gap of fairness comes from a bank; name one, or --fairness-table", [],
             performance=files)  # fmt: skip
-    refused("there is no performance; name a bank with LAMBADA, or --performance", [])
-    refused("--task piqa is read from result files; name them", [bank], task="piqa")
+    refused("There is no performance: name a bank with LAMBADA, or --performance", [])
+    refused("--task piqa is read from result files: add", [bank], task="piqa")
     refused("--where chooses rows of a table", [bank], where={"a": "b"})
     refused("there is no bank at .*nowhere", [tmp_path / "nowhere"], performance=files)
 
@@ -260,11 +267,11 @@ def test_tables_that_do_not_fit_are_named(tmp_path: Path) -> None:
     rows = [("m", 1, 0.5), ("m", 2, 0.6)]
     table = gap_table(tmp_path / "t.csv", rows, kind="a")
     with pytest.raises(UsageError, match=r"t.csv has the columns value, kind; choose .* --gap"):
-        table_curve(table, "x")
+        read_curve(table, "x")
     with pytest.raises(UsageError, match=r"--where: .*t.csv has no column y; it has model, step"):
-        table_curve(table, "value", where={"y": "1"})
+        read_curve(table, "value", where={"y": "1"})
     with pytest.raises(UsageError, match=r"--where: .*t.csv has no kind 'b'; it has a"):
-        table_curve(table, "value", where={"kind": "b"})
+        read_curve(table, "value", where={"kind": "b"})
     long = gap_table(tmp_path / "long.csv", rows, metric="acc")
     assert performance_files([long])["value"].to_list() == [0.5, 0.6]
     with pytest.raises(UsageError, match=r"unknown metric 'f1': .*long.csv has acc; choose one"):
@@ -278,7 +285,7 @@ def test_tables_that_do_not_fit_are_named(tmp_path: Path) -> None:
     ):
         (tmp_path / "odd.csv").write_text(content)
         with pytest.raises(UsageError, match=f"odd.csv:? ?.*{message}"):
-            table_curve(tmp_path / "odd.csv", "value")
+            read_curve(tmp_path / "odd.csv", "value")
 
 
 def test_a_damaged_parquet_file_is_one_error(
@@ -288,7 +295,7 @@ def test_a_damaged_parquet_file_is_one_error(
     pl.DataFrame({"model": ["m"], "step": [1], "value": [0.1]}).write_parquet(path)
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(UsageError, match=r"part.parquet cannot be read as a table: parquet: File"):
-        table_curve(path, "value")
+        read_curve(path, "value")
 
     def panic(
         *_: object, **__: object
@@ -297,26 +304,17 @@ def test_a_damaged_parquet_file_is_one_error(
 
     monkeypatch.setattr(pl, "read_parquet", panic)
     with pytest.raises(UsageError, match=r"cannot be read as a table: assertion failed$"):
-        table_curve(path, "value")
+        read_curve(path, "value")
 
 
-@pytest.mark.usefixtures("figures_on_paper")
-def test_files_and_figures_are_written(tmp_path: Path, bank: Path) -> None:
-    study = tradeoff([bank], out=tmp_path / "out", bootstrap=50, give_up=10)
-    assert study.report is not None
-    page = study.report.read_text()
-    assert "Performance and fairness during training: toy" in page
-    figures = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
-    assert figures == {
-        f"tradeoff_{kind}.{end}"
-        for kind in ("curves", "front")
-        for end in ("pdf", "png", "svg", "txt")
-    }
-    assert all(path.stat().st_size for path in (tmp_path / "out" / "figures").iterdir())
-    tables = {path.stem for path in (tmp_path / "out" / "tables").iterdir()}
-    assert tables == {"tradeoff", "choices", "pairs", "change_points"}
-    table = figure_data(study.result)["tradeoff_front"]
-    assert table.filter(pl.col("chosen_for") == 10)["step"].to_list() == [16]
+def test_tables_and_charts_are_one_each(bank: Path) -> None:
+    study = tradeoff([bank], bootstrap=50, max_accuracy_loss=10)
+    assert set(study.tables) == {"tradeoff", "choices", "pairs", "change_points", "parts"}
+    assert list(study.charts) == ["tradeoff", "curves"]
+    panels = study.charts["curves"].vconcat
+    assert len(panels) == 3, "accuracy, JSD-P of each answer, and the gap"
+    (choice,) = (each for each in study.findings if "Smallest gap within 10 points" in each.text)
+    assert choice.value == study.result.choices["gap"].item()
 
 
 @pytest.mark.parametrize(
@@ -325,7 +323,7 @@ def test_files_and_figures_are_written(tmp_path: Path, bank: Path) -> None:
         (["--where", "suite"], "--where 'suite' is not of the form NAME=VALUE"),
         (["--rename", "=a"], "--rename '=a' is not of the form NAME=VALUE"),
         (["--rename", "x=toy"], "--rename: the performance has no model 'x'; it has toy"),
-        (["--give-up", "-1"], "--give-up"),
+        (["--max-accuracy-loss", "-1"], "--max-accuracy-loss"),
         (["--pair", "8", "9"], "step 9 of the pair is not among those"),
         (["--performance", "none.json"], "there is no result file none.json"),
         (["--fairness-table", "none.csv"], "there is no table none.csv; check the path"),

@@ -80,7 +80,7 @@ GROUPS = {
             "analyze crows-pairs families.zarr",
             "analyze crows-pairs ties.zarr --partial",
             "analyze tradeoff families.zarr --bootstrap 50",
-            "analyze tradeoff families.zarr --give-up 0.1 --pair 32 128 --bootstrap 20",
+            "analyze tradeoff families.zarr --max-accuracy-loss 0.1 --pair 32 128 --bootstrap 20",
             "analyze tradeoff families.zarr --performance lambada --bootstrap 20",
             "analyze tradeoff ties.zarr --model toy --bootstrap 20",
             "analyze options families.zarr --prompts winobias",

@@ -1,37 +1,90 @@
-"""The generic family: options, right answers, entropy and agreement of any prompts."""
+"""The generic family: options, correct answers, entropy and agreement of any prompts."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import Drawing, Family, called
+from logitbank.analysis.family import Family, columns, named
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.options.metric import OptionScores
+    from logitbank.analysis.frames.apart import Banks
+    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.study import Study
+
+Score = Literal["sum", "token", "byte", "character", "first", "pmi"]
+"""What options are compared by: the sum of the log-probabilities of their tokens; that sum divided
+by tokens, bytes or characters; the first token; or the sum minus that after the condition."""
 
 
-def family() -> "Family[OptionScores]":
-    """The family, with all that belongs to it."""
-    from logitbank.analysis.families.options.findings import CAUTIONS, option_message
-    from logitbank.analysis.families.options.metric import OptionScores
-    from logitbank.analysis.families.options.sheets import option_figure_data, option_sheets
-    from logitbank.analysis.families.options.study import options
+def options(
+    banks: "Banks",
+    *,
+    prompts: Sequence[str] | str | None = None,
+    models: Sequence[str] | None = None,
+    cache: "ScanCache | None" = None,
+    score: Annotated[
+        Score, "What options of several tokens are compared by; pmi needs prompts with a condition."
+    ] = "sum",
+    entropy: Annotated[bool, "Read the full rows of logits, which entropy needs."] = True,
+) -> "Study[OptionScores]":
+    """Measure accuracy, option probabilities, ranks, entropy and agreement of any prompts.
 
-    return Family(
-        name="options",
-        title="Options",
-        place=9,
-        asks=(
-            "How the probability of a prompt's options is shared out among them, how often the "
-            "right answer wins, how sure the model is, and how early it says what it says at the "
-            "end: means over prompts, whatever they ask."
-        ),
-        cautions=CAUTIONS,
-        result=OptionScores,
-        prompts=called(),  # any prompts that no other family knows
-        # A report reads scores alone: entropy takes every full row of the bank.
-        study=lambda banks, prompts, models, bootstrap: options(
-            banks[0], prompts=prompts, models=models, entropy=False
-        ),
-        drawing=Drawing(option_figure_data, option_sheets),
-        brief={},  # its tables are what `show` draws
-        message=option_message,
+    Parameters
+    ----------
+    banks
+        One or several banks, analysed together: folders, URLs, or open banks.
+    prompts
+        Names of prompt sets, or one; all of the banks if None.
+    models
+        Only these models.
+    cache
+        What a report has already read. With a cache, full rows are not read: they are as large as
+        the bank.
+    score
+        What options of several tokens are compared by: the `sum` of their log-probabilities; that
+        sum divided by `token`, `byte` or `character`; their `first` token; or `pmi`, the sum minus
+        that of the same option after the prompt's condition.
+    entropy
+        Whether to read full rows, which entropy needs. Everything else needs only scores.
+
+    Raises
+    ------
+    AbsentError
+        The banks lack one of the prompt sets or models, or have no checkpoint of them.
+    LogitbankError
+        What `option_scores` refuses.
+    """
+    from logitbank.analysis.families.options.metric import analyze_options
+
+    return analyze_options(
+        banks, prompts=prompts, models=models, score=score, entropy=entropy and cache is None
     )
+
+
+FAMILY = Family(
+    name="options",
+    title="Options",
+    order=9,
+    description=(
+        "For prompts of any kind: how often the correct answer is the most probable option, the "
+        "probability of each option, the rank of the correct answer in the vocabulary, the entropy "
+        "of the prediction, and how early it agrees with the last checkpoint."
+    ),
+    cautions=(
+        "A low entropy means that the model is certain, not that it is correct.",
+        "Entropy and ranks are over the whole vocabulary: they are not comparable between models "
+        "with different vocabularies.",
+    ),
+    notes=(
+        "Intervals (95%) are over prompts, clustered by sentence_id, pointwise: they do not allow "
+        "for the number of checkpoints.",
+        "Top-1 agreement is the share of positions whose most probable token is that of the last "
+        "checkpoint of the run.",
+    ),
+    prompts=named(),  # those that no other family chooses
+    screen={
+        "answers": columns("prompt_set accuracy low high prompts tied missing"),
+        "shares": columns("prompt_set option option_probability low high probability rank prompts"),
+        "curves": columns("prompt_set measure value low high prompts"),
+    },
+)

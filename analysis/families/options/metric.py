@@ -1,131 +1,449 @@
-"""Any prompt set: its options, its right answer, and how sure a model is, at every checkpoint."""
+"""Any prompt set: options, correct answers, entropy and agreement at every checkpoint.
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+Entropy is read from full vocabulary rows, everything else from scores.
+"""
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple, Self
+
+import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike, NDArray
 
-from logitbank.analysis.families.options.curves import CHECKPOINTS, CURVES, curves_of
-from logitbank.analysis.families.options.score import Score, check_score
-from logitbank.analysis.families.options.shares import ANSWERS, SHARES, Shares, option_shares
-from logitbank.analysis.frames.pieces import together
+from logitbank.analysis.families.options import FAMILY, Score
+from logitbank.analysis.families.options.tables import (
+    ANSWERS,
+    CHECKPOINTS,
+    CURVES,
+    SHARES,
+    Row,
+    Shares,
+    accuracy_changes,
+    check_score,
+    means_of,
+    option_shares,
+    with_intervals,
+)
+from logitbank.analysis.frames.apart import Banks, open_banks, place_of
+from logitbank.analysis.frames.expected import expected_query_sets
+from logitbank.analysis.frames.pieces import AGAIN, together
+from logitbank.analysis.frames.same_prompts import check_same_prompts
+from logitbank.analysis.frames.sources import held_models, no_prompts
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.results.tables import Result
-from logitbank.store import Bank
+from logitbank.analysis.study import Study, study_of
+from logitbank.errors import AbsentError, BankError, UsageError
+from logitbank.store import Bank, Deposit
+from logitbank.store.deposits.sealed_scores import check_scores
+from logitbank.store.filter.top import first_entries
+from logitbank.wording import checkpoint_name
+
+ROWS = 128
+"""Vocabulary rows that are in memory at once: those of an inner chunk."""
+_PLACE = ["prompt_id", "order_seed", "option", "piece"]
+_POSITION = ["prompt", "order_seed", "at"]
+_STRIDE = 2**32
+"""Rows of one query set, so that a query set and a row are one number: `at`."""
+
+
+def analyze_options(
+    banks: Banks,
+    *,
+    prompts: Sequence[str] | str | None,
+    models: Sequence[str] | None,
+    score: Score,
+    entropy: bool,
+) -> Study["OptionScores"]:
+    """The study of banks; `logitbank.options` documents the parameters."""
+    from logitbank.analysis.families.options.findings import score_notes
+
+    check_score(score)
+    named = [prompts] if isinstance(prompts, str) else prompts
+    opened = open_banks(banks, models=models, prompts=named, rows=entropy)
+    available = sorted({name for bank in opened for name in bank.prompt_sets})
+    names = available if named is None else list(named)
+    for name in names:
+        if name not in available:
+            raise AbsentError(no_prompts(opened, repr(name), make=name))
+    places = ", ".join(map(place_of, opened))
+    held_models([{d.checkpoint.model for d in bank.deposits()} for bank in opened], models, places)
+    result = option_scores(opened, names, models=models, score=score, entropy=entropy)
+    if result.checkpoints.is_empty():
+        raise AbsentError(
+            f"{places} has no checkpoint of {', '.join(names) or 'any prompts'}; run "
+            "`logitbank extract` first"
+        )
+    study = study_of(FAMILY, result, prompts=names, banks=opened, models=models)
+    return replace(study, notes=(*score_notes(result), *study.notes))
 
 
 @dataclass(frozen=True, slots=True)
 class OptionScores(Result):
-    """What `option_scores` found. `low` and `high` are 95 % intervals over prompts, in which
-    prompts of one `sentence_id` count as one sentence."""
+    """What `option_scores` found. `low` and `high` are 95 % intervals over prompts, clustered by
+    `sentence_id`."""
 
     shares: pl.DataFrame
-    """model, run, step, prompt_set, option, prompts, sentences, share (mean), low, high,
-    probability (mean), rank (mean; null where an option has several tokens); missing, the prompts
-    of the set, each option order counted, whose option is not scored."""
+    """model, run, step, prompt_set, option, prompts, sentences; option_probability, normalized over
+    the options of a prompt, its mean, with low and high; probability (mean) and rank (mean; null
+    for an option of several tokens); missing, the prompts, each option order counted, whose option
+    is not scored."""
     answers: pl.DataFrame
-    """model, run, step, prompt_set, prompts, sentences, accuracy (the answer has a larger share
-    than every other option), low, high, tied (prompts in which it shares the largest); missing, as
-    above, those without one of their options. There are no rows without answers."""
+    """model, run, step, prompt_set, prompts, sentences, accuracy (the answer is more probable than
+    every other option), low, high, tied (prompts in which it shares the largest probability);
+    missing, the prompts without one of their options. There are no rows without answers."""
     curves: pl.DataFrame
-    """One row per checkpoint, prompt set and measure: value, the mean over prompts, null where
-    there is none; low and high, NaN for fewer than ten prompts, where all are alike, and of ranks;
-    prompts, over how many it is. Measures are `entropy` (nats), `probability` and `rank` of the
-    right answer, and `agreement`."""
+    """One row per checkpoint, prompt set and measure: value, the mean over prompts, null without
+    any; low and high, NaN for fewer than ten prompts, for equal values, and for ranks; prompts, its
+    sample size. Measures are `entropy` (nats), `probability` and `rank` of the correct answer, and
+    `top1_agreement`."""
+    change_points: pl.DataFrame
+    """Change points of accuracy, by prompt set, model and run."""
     checkpoints: pl.DataFrame
     """One row per checkpoint and prompt set: prompts that have every score, those missing,
-    answered (that name a right answer, of all that were asked), and whether the checkpoint keeps
-    full rows."""
+    answered (prompts that name a correct answer), and whether the checkpoint keeps full rows."""
     score: Score = "sum"
     """What options are compared by."""
     unconditional: int = 0
-    """Prompts, each option order counted, that have no condition where one is needed; they are
-    among the missing."""
+    """Prompts, each option order counted, that lack the condition that `pmi` needs; they are among
+    the missing."""
     entropy: bool = True
     """Whether full rows were read."""
 
-    @property
-    def exp_name(self) -> str:
-        """What exp of a score is: a probability, of sums and first tokens."""
-        return "probability" if self.score in ("sum", "first") else "exp of the score"
-
 
 def option_scores(
-    bank: Bank,
+    banks: Bank | Sequence[Bank],
     prompts: Sequence[str],
     *,
     models: Collection[str] | None = None,
     score: Score = "sum",
     entropy: bool = True,
 ) -> OptionScores:
-    """Options, right answers, entropy and agreement of prompt sets. All arithmetic is float64.
+    """Options, correct answers, entropy and agreement of prompt sets. All arithmetic is float64.
 
-    A prompt counts once, its option orders put together first. Prompts of a single option have no
-    shares, and are counted by probability alone. Prompts that only others need, as their condition,
-    have no shares. Entropy and agreement are means over the positions at which a prompt is scored.
+    A prompt counts once: its option orders are averaged first. Prompts of a single option have no
+    `option_probability`. Prompts that are only conditions of others have no rows in `shares` and
+    `answers`. Entropy and agreement are means over the positions at which a prompt is scored.
 
     ``probability``, ``rank`` in `curves`
-        Of the right answer: the option that is the prompt's answer, or the target word of a
+        Of the correct answer: the option that is the prompt's answer, or the target word of a
         passage. Its probability is the product over its tokens; its rank is 1 + the number of
-        outputs with a greater logit, of answers of one token alone.
+        vocabulary entries with a greater logit, of answers of one token alone.
     ``entropy``
-        :math:`-\\sum_v p_v\\ln p_v` of the distribution over all outputs of the head, nats.
-    ``agreement``
-        Share of positions whose most probable token (of equal ones the first) is that of the
-        run's last checkpoint, the release where there is one.
+        :math:`-\\sum_v p_v\\ln p_v` over the vocabulary, nats.
+    ``top1_agreement``
+        Share of positions whose most probable token (of equal ones the first) is that of the run's
+        last checkpoint, or its release.
 
     Parameters
     ----------
+    banks
+        One, or several that have different models or runs.
     prompts
-        Names of prompt sets. Of several, those that no chosen model was asked have no rows.
+        Names of prompt sets. Of several, those without a deposit of the models have no rows.
     models
         Only these; all if None.
     score
-        What options are compared by in `shares` and `answers`, as `Score` says.
+        What options are compared by in `shares` and `answers`.
     entropy
-        Whether to read full rows, where a checkpoint keeps them: every row of every checkpoint.
-        Everything else is exact at every keep level.
+        Whether to read full rows of checkpoints that keep them.
 
     Raises
     ------
     BankError
-        A prompt set or its deposits are not there, or options of it were named after full rows
-        were kept. An answer has no probability, as its logit is not finite.
+        A prompt set or its deposits are missing, or its options were named after full rows were
+        kept. An answer has no probability, because its logit is not finite.
     UsageError
-        The score is `pmi`, and no prompt has a condition.
+        The score is `pmi`, and no prompt has a condition. A run is in two banks.
     DamagedError
         Stored bytes are not what was committed.
 
     References
     ----------
     The scores of lm-evaluation-harness: `acc` compares sums, `acc_norm` divides by characters, and
-    `acc_bytes` by bytes; `acc_mutual_info` is PMI whose condition is an empty text. Conditions of
-    one's own, as "Answer:": Holtzman et al. 2021 (EMNLP, "Surface Form Competition"). Ours: ties
-    for the largest count as wrong, and are told.
+    `acc_bytes` by bytes; `acc_mutual_info` is PMI whose condition is an empty text. Own conditions,
+    as "Answer:": Holtzman et al. 2021 (EMNLP, "Surface Form Competition"). Not in these papers:
+    ties for the largest count as wrong, and are reported.
     """
     check_score(score)
+    opened = [banks] if isinstance(banks, Bank) else list(banks)
     found = [Shares(pl.DataFrame(schema=SHARES), pl.DataFrame(schema=ANSWERS), 0)]
     curves, checkpoints = [pl.DataFrame(schema=CURVES)], [pl.DataFrame(schema=CHECKPOINTS)]
     for name in prompts:
+        for bank, deposits in _holding(opened, name, models):
+            if not deposits and (len(prompts) > 1 or len(opened) > 1):
+                continue
+            # First, because it refuses answers whose logits are not finite.
+            of_set = curves_of(bank, name, deposits, entropy=entropy)
+            curves.append(of_set[0])
+            checkpoints.append(of_set[1])
+            own = {deposit.checkpoint.model for deposit in deposits} or models
+            each = prompt_scores(bank, name, models=own, first_piece=score == "first", few=True)
+            found.append(option_shares(each, name, score=score))
+    answers = pl.concat(part.answers for part in found)
+    return OptionScores(
+        shares=pl.concat(part.shares for part in found),
+        answers=answers,
+        curves=together(curves),
+        change_points=accuracy_changes(answers),
+        checkpoints=together(checkpoints),
+        score=score,
+        unconditional=sum(part.unconditional for part in found),
+        entropy=entropy,
+    )
+
+
+def _holding(
+    banks: Sequence[Bank], prompts: str, models: Collection[str] | None
+) -> Iterator[tuple[Bank, list[Deposit]]]:
+    """The banks with a prompt set, and their deposits of it; each run is in one bank."""
+    holding = [bank for bank in banks if prompts in bank.prompt_sets] or list(banks)
+    check_same_prompts(holding, prompts)
+    seen: dict[tuple[str, str], Bank] = {}
+    for bank in holding:
         deposits = [
             deposit
-            for deposit in bank.deposits_of(name)
+            for deposit in bank.deposits_of(prompts)
             if models is None or deposit.checkpoint.model in models
         ]
-        if not deposits and len(prompts) > 1:
-            continue
-        # First, as it refuses answers whose logits are not finite.
-        of_set = curves_of(bank, name, deposits, entropy=entropy)
-        curves.append(of_set[0])
-        checkpoints.append(of_set[1])
-        each = prompt_scores(bank, name, models=models, first_piece=score == "first", few=True)
-        found.append(option_shares(each, name, score=score))
-    return OptionScores(
-        pl.concat(part.shares for part in found),
-        pl.concat(part.answers for part in found),
-        together(curves),
-        together(checkpoints),
-        score,
-        sum(part.unconditional for part in found),
-        entropy,
+        for model, run in {(d.checkpoint.model, d.checkpoint.run) for d in deposits}:
+            if (other := seen.setdefault((model, run), bank)) is not bank:
+                raise UsageError(
+                    f"{model} {run} has scores of {prompts!r} in both {place_of(other)} and "
+                    f"{place_of(bank)}. Put the banks together with `logitbank merge`."
+                )
+        yield bank, deposits
+
+
+def curves_of(
+    bank: Bank, prompts: str, deposits: Sequence[Deposit], *, entropy: bool
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The tables `curves` and `checkpoints` of `OptionScores`, of some deposits of a prompt set."""
+    table = bank.prompts(prompts).collect()
+    bank.require_scored(prompts, deposits)
+    expected = expected_query_sets(bank, prompts)  # now: others may have begun a model before
+    series: dict[tuple[str, str], list[Deposit]] = {}
+    for deposit in deposits:
+        series.setdefault((deposit.checkpoint.model, deposit.checkpoint.run), []).append(deposit)
+    means, coverage = list[Row](), list[Row]()
+    for (model, run), of_series in series.items():
+        rows = table.filter(pl.col("query_set").is_in(list(expected[model])))
+        sets = {*rows["query_set"], *(deposit.query_set for deposit in of_series)}
+        numbers = {query_set: at for at, query_set in enumerate(sorted(sets))}
+        head: Row = {"model": model, "run": run, "prompt_set": prompts}
+        for measures, about in _checkpoints(
+            of_series, _places(rows, numbers), numbers, head, entropy
+        ):
+            means += measures
+            coverage.append(about)
+    return with_intervals(means), pl.DataFrame(coverage, CHECKPOINTS)
+
+
+def _places(table: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
+    """What a model was asked: prompt, sentence, order_seed, place, at, token, is_correct.
+
+    A place is a piece of an option, wherever it is scored. Prompts are numbers, and so are query
+    sets and rows: tables of every checkpoint are grouped and joined by them.
+    """
+    correct = pl.col("is_answer").fill_null(False)
+    if "score_kind" in table.columns:  # a passage's own last word is no option among others
+        correct |= pl.col("answer").is_null() & (pl.col("score_kind") == "target")
+    index = table.select(_PLACE).unique(maintain_order=True).with_row_index("place")
+    places = table.join(index, on=_PLACE, nulls_equal=True, maintain_order="left")
+    sentence = [name for name in ("sentence_id",) if name in table.columns]
+    of_set = pl.col("query_set").replace_strict(numbers, return_dtype=pl.Int64)
+    return places.select(
+        "order_seed",
+        "place",
+        "token",
+        prompt=pl.col("prompt_id").rank("dense"),
+        sentence=pl.coalesce(*sentence, "prompt_id").rank("dense"),
+        at=of_set * _STRIDE + pl.col("row"),
+        is_correct=correct.fill_null(False),
     )
+
+
+class _Expected(NamedTuple):
+    """What a model was asked, which is the same at every checkpoint."""
+
+    places: pl.DataFrame
+    prompts: pl.DataFrame
+    """prompt, its sentence, and how many places it has: `expected`."""
+    answered: int
+    """Prompts that name a correct answer."""
+
+    @classmethod
+    def of(cls, places: pl.DataFrame) -> Self:
+        prompts = places.group_by("prompt").agg(
+            pl.col("sentence").first(), expected=pl.col("place").n_unique()
+        )
+        return cls(places, prompts, places.filter("is_correct")["prompt"].n_unique())
+
+
+def _checkpoints(
+    deposits: Sequence[Deposit],
+    places: pl.DataFrame,
+    numbers: Mapping[str, int],
+    head: Row,
+    entropy: bool,
+) -> Iterator[tuple[list[Row], Row]]:
+    """By step, the release last: a row of each measure, and what the checkpoint has."""
+    by_step: dict[int | None, list[Deposit]] = {}
+    for deposit in sorted(deposits, key=lambda d: (d.checkpoint.step is None, d.checkpoint.step)):
+        by_step.setdefault(deposit.checkpoint.step, []).append(deposit)
+    checked = check_scores(deposits)
+    last = _scored(places, _scores([*by_step.values()][-1], numbers, checked=checked))
+    work = partial(
+        _checkpoint,
+        expected=_Expected.of(places),
+        numbers=numbers,
+        last=last.select("place", last_top="top"),
+        entropy=entropy,
+        checked=checked,
+    )
+    return (work(own, head | {"step": step}) for step, own in by_step.items())
+
+
+def _checkpoint(
+    deposits: Sequence[Deposit],
+    head: Row,
+    *,
+    expected: _Expected,
+    numbers: Mapping[str, int],
+    last: pl.DataFrame,
+    entropy: bool,
+    checked: bool,
+) -> tuple[list[Row], Row]:
+    """The means of one checkpoint."""
+    scored = _scored(expected.places, _scores(deposits, numbers, checked=checked))
+    full = all(deposit.layout.keep.whole_rows for deposit in deposits)
+    rows = _entropy_of_rows(deposits if entropy and full else [], scored, numbers)
+    # The order of positions decides the last bit of their mean.
+    positions = (
+        scored.unique(_POSITION, maintain_order=True)
+        .join(last, on="place", how="left", maintain_order="left")
+        .join(rows, on="at", how="left", maintain_order="left")
+    )
+    answers = _answers(scored)
+    refuse_undefined(answers["probability"], head)
+    prompts = _prompts(expected.prompts, scored, positions, answers)
+    coverage = {
+        "prompts": len(prompts),
+        "missing": len(expected.prompts) - len(prompts),
+        "answered": expected.answered,
+        "full_rows": full,
+    }
+    return means_of(prompts, head), head | coverage
+
+
+def _scores(
+    deposits: Sequence[Deposit], numbers: Mapping[str, int], *, checked: bool
+) -> pl.DataFrame:
+    """Scores of options and of the highest entry of each row."""
+    frames = [
+        deposit.scores(checked=checked)
+        .filter((pl.col("kind") == "option") | first_entries(1))
+        .select(
+            "kind",
+            "token",
+            "rank",
+            at=numbers[deposit.query_set] * _STRIDE + pl.col("query").cast(pl.Int64),
+            logprob=pl.col("logit").cast(pl.Float64) - pl.col("logsumexp"),
+        )
+        for deposit in deposits
+    ]
+    return pl.concat(frames).collect()
+
+
+def _scored(places: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
+    """The places that have a score, each once, with the most probable token there: `top`.
+
+    A place without an option has a score if its row has one; others if their token is listed, with
+    its logprob and rank.
+    """
+    tops = scores.filter(pl.col("kind") == "top").group_by("at")
+    found = tops.agg(top=pl.col("token").min())
+    options = scores.filter(pl.col("kind") == "option").drop("kind").with_columns(listed=True)
+    known = places.join(found, on="at", maintain_order="left")
+    known = known.join(options, on=["at", "token"], how="left", maintain_order="left")
+    scored = known.filter(pl.col("token").is_null() | pl.col("listed")).drop("listed")
+    return scored.unique("place", maintain_order=True, keep="first")
+
+
+def _entropy_of_rows(
+    deposits: Sequence[Deposit], scored: pl.DataFrame, numbers: Mapping[str, int]
+) -> pl.DataFrame:
+    """at and entropy of the rows at which prompts are scored."""
+    frames = [pl.DataFrame(schema={"at": pl.Int64, "entropy": pl.Float64})]
+    positions = scored["at"].unique().sort()
+    for deposit in deposits:
+        first = numbers[deposit.query_set] * _STRIDE
+        rows = positions.filter(positions.is_between(first, first + _STRIDE, closed="left"))
+        values = entropies_of(deposit, rows.to_numpy() - first)
+        frames.append(pl.DataFrame({"at": rows, "entropy": values}))
+    return pl.concat(frames)
+
+
+def _answers(scored: pl.DataFrame) -> pl.DataFrame:
+    """prompt, probability and rank of the correct answer; of several orders the mean."""
+    whole = pl.col("logprob").is_not_null().all()
+    # In order, as that of the option orders decides the last bit of their mean.
+    correct = scored.filter("is_correct")
+    each = correct.group_by("prompt", "order_seed", maintain_order=True).agg(
+        probability=pl.when(whole).then(pl.col("logprob").sum().exp()),
+        rank=pl.when(whole & (pl.len() == 1)).then(pl.col("rank").first()),
+    )
+    return each.group_by("prompt").agg(
+        pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).mean()).alias(name)
+        for name in ("probability", "rank")
+    )
+
+
+def _prompts(
+    expected: pl.DataFrame, scored: pl.DataFrame, positions: pl.DataFrame, answers: pl.DataFrame
+) -> pl.DataFrame:
+    """One row per prompt of which every expected place is scored, with its four measures."""
+    agrees = pl.when(pl.col("last_top").is_not_null().all()).then(
+        (pl.col("top") == pl.col("last_top")).mean()
+    )
+    every = pl.when(pl.col("entropy").is_not_null().all()).then(pl.col("entropy").mean())
+    present = scored.group_by("prompt").agg(present=pl.len())
+    whole = expected.join(present, on="prompt").filter(pl.col("expected") == pl.col("present"))
+    means = positions.group_by("prompt").agg(entropy=every, top1_agreement=agrees)
+    whole = whole.select("prompt", "sentence")
+    return means.join(whole, on="prompt").join(answers, on="prompt", how="left")
+
+
+def refuse_undefined(probability: pl.Series, head: Mapping[str, object]) -> None:
+    """Refuse answers whose logits are not finite: no mean of them is a number."""
+    invalid = probability.filter(~probability.is_finite())
+    if len(invalid):
+        raise BankError(
+            f"an answer of {head['prompt_set']} has the probability {invalid[0]} at "
+            f"{checkpoint_name(head)} ({len(invalid):,} such prompts); {AGAIN}"
+        )
+
+
+def entropies(logprobs: ArrayLike) -> NDArray[np.float64]:
+    r"""Entropy of each row, :math:`-\sum_v p_v\ln p_v`, in nats and float64.
+
+    `logprobs` (q, v) are of rows that sum to 1; −inf adds nothing.
+
+    >>> entropies(np.log([[0.5, 0.25, 0.25]])).round(4).tolist()
+    [1.0397]
+    """
+    values = np.asarray(logprobs, dtype=np.float64)
+    p = np.exp(values)
+    terms: NDArray[np.float64] = np.multiply(p, values, where=p > 0, out=np.zeros_like(p))
+    return -np.asarray(terms.sum(axis=1), dtype=np.float64)
+
+
+def entropies_of(deposit: Deposit, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Entropy of some rows (q,) of a deposit that keeps them whole, in their ascending order."""
+    found = np.empty(len(rows))
+    starts = np.flatnonzero(np.diff(rows // ROWS, prepend=-1))
+    for start, stop in pairwise([*starts, len(rows)]):
+        found[start:stop] = entropies(deposit.logprobs(rows[start:stop], normalised=True))
+    return found

@@ -1,4 +1,4 @@
-"""The tables of a trade-off, from both sides of each model and run."""
+"""The tables of a trade-off, from both curves of each model and run."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,62 +7,67 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from logitbank.analysis.families.tradeoff.curves import Joined
 from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.results.curve import Course, change_table
 from logitbank.analysis.stats.bootstrap import Interval, central_interval
-from logitbank.analysis.stats.change_points import CHANGE_COLUMNS, ChangeSearch
 from logitbank.errors import UsageError
 
 Flags = NDArray[np.bool_]
 NAN = float("nan")
+_SERIES = {"model": pl.String, "run": pl.String}
 CHOICES = {
-    "model": pl.String,
-    "run": pl.String,
-    "give_up": pl.Float64,
+    **_SERIES,
+    "max_accuracy_loss": pl.Float64,
     "best_step": pl.Int64,
-    "best_performance": pl.Float64,
-    "gap_at_best": pl.Float64,
+    **dict.fromkeys(("best_performance", "gap_at_best"), pl.Float64),
     "step": pl.Int64,
-    "performance": pl.Float64,
-    "gap": pl.Float64,
+    **dict.fromkeys(("performance", "gap"), pl.Float64),
     "searched": pl.Int64,
-    "gap_before": pl.Float64,
-    "gap_after": pl.Float64,
-    "performance_change": pl.Float64,
-    "fairness_change": pl.Float64,
-    "chosen_share": pl.Float64,
+    **dict.fromkeys(
+        ("gap_before", "gap_after", "performance_change", "fairness_change", "chosen_share"),
+        pl.Float64,
+    ),
 }
 PAIRS = {
-    "model": pl.String,
-    "run": pl.String,
-    "before": pl.Int64,
-    "after": pl.Int64,
-    "performance_before": pl.Float64,
-    "performance_after": pl.Float64,
-    "performance_change": pl.Float64,
-    "performance_low": pl.Float64,
-    "performance_high": pl.Float64,
-    "delta_before": pl.Float64,
-    "delta_after": pl.Float64,
-    "fairness_change": pl.Float64,
-    "fairness_low": pl.Float64,
-    "fairness_high": pl.Float64,
+    **_SERIES,
+    **dict.fromkeys(("before", "after"), pl.Int64),
+    **dict.fromkeys(
+        ("performance_before", "performance_after", "performance_change", "performance_low",
+         "performance_high", "delta_before", "delta_after", "fairness_change", "fairness_low",
+         "fairness_high"),
+        pl.Float64,
+    ),
     "before_may_be_zero": pl.Boolean,
-}
-CHANGES = {"model": pl.String, "run": pl.String, "curve": pl.String, **CHANGE_COLUMNS}
+}  # fmt: skip
+
+
+class Joined(NamedTuple):
+    """Both curves of one model and run at the steps that both have, in order of step."""
+
+    model: str
+    run: str
+    steps: list[int]
+    performance: Floats
+    """(c,)"""
+    delta: Floats
+    """(c,) the gap with its sign, if it has one."""
+    performance_draws: Floats
+    """(b, c); NaN without a standard error, no rows without resamples."""
+    delta_draws: Floats
+    """(b, c) likewise."""
 
 
 class Scale(NamedTuple):
-    """How differences of performance are told."""
+    """The unit and the sign of differences of performance."""
 
     sign: int
-    """−1 where less is better."""
+    """−1 if less is better."""
     factor: float
     unit: str
 
 
 def scale_of(curves: Sequence[Joined], *, higher_is_better: bool) -> Scale:
-    """Points, hundredths, for what is better higher and always within [0, 1]."""
+    """Percentage points for a share, of which more is better, and always within [0, 1]."""
     values = np.concatenate([one.performance for one in curves])
     share = higher_is_better and bool(((values >= 0) & (values <= 1)).all())
     return Scale(1 if higher_is_better else -1, *((100.0, "points") if share else (1.0, "units")))
@@ -84,27 +89,27 @@ def pareto_front(performance: Floats, gap: Floats) -> Flags:
     return front
 
 
-def fairest(performance: Floats, gap: Floats, allowance: float) -> NDArray[np.int64]:
-    """Index of the smallest gap among points that lose at most `allowance` against the best.
+def fairest(performance: Floats, gap: Floats, max_loss: float) -> NDArray[np.int64]:
+    """Index of the smallest gap among points that lose at most `max_loss` against the best.
 
     (…, c) to (…); of equal gaps the better performance, then the earlier point.
     """
-    masked = np.where(within_allowance(performance, allowance), gap, np.inf)
+    masked = np.where(within_loss(performance, max_loss), gap, np.inf)
     least = masked == masked.min(axis=-1, keepdims=True)
     chosen: NDArray[np.int64] = np.where(least, performance, -np.inf).argmax(axis=-1)
     return chosen
 
 
-def within_allowance(performance: Floats, allowance: float) -> Flags:
-    """(…, c) whether a point loses at most `allowance` against the best."""
+def within_loss(performance: Floats, max_loss: float) -> Flags:
+    """(…, c) whether a point loses at most `max_loss` against the best."""
     best = performance.max(axis=-1, keepdims=True)
     # Differences of shares such as 0.50 − 0.48 are off by a rounding error.
-    allowed: Flags = performance >= best - allowance - 1e-12 * np.maximum(np.abs(best), 1)
+    allowed: Flags = performance >= best - max_loss - 1e-12 * np.maximum(np.abs(best), 1)
     return allowed
 
 
 def size_interval(signed: Interval) -> Interval:
-    """Interval of a size, from that of the value with its sign: from 0 where that one holds 0.
+    """Interval of a size, from that of the value with its sign: from 0 if that contains 0.
 
     Quantiles of the draws' sizes would leave out a size near 0 itself, as draws are larger.
 
@@ -118,7 +123,7 @@ def size_interval(signed: Interval) -> Interval:
 
 
 def increase(before: Floats, after: Floats) -> Floats:
-    """Fairness increase in percent from gaps with or without sign; NaN where it was zero."""
+    """Fairness increase in percent from gaps with or without sign; NaN if it was zero."""
     size = np.abs(before)
     with np.errstate(divide="ignore", invalid="ignore"):
         change: Floats = np.where(size > 0, 100 * (size - np.abs(after)) / size, NAN)
@@ -157,7 +162,7 @@ def curve_table(curves: Sequence[Joined], scale: Scale) -> pl.DataFrame:
 
 
 def _certain(one: Joined) -> bool:
-    """Whether every value of both sides has draws."""
+    """Whether every value of both curves has draws."""
     return bool(
         len(one.delta_draws)
         and np.isfinite(one.delta_draws).all()
@@ -178,20 +183,18 @@ def _front_share(one: Joined, scale: Scale) -> Floats:
     return share
 
 
-def choice_table(
-    curves: Sequence[Joined], scale: Scale, allowances: Sequence[float]
-) -> pl.DataFrame:
-    """The fairest checkpoint for each allowance, in the scale's unit, and the gaps beside it.
+def choice_table(curves: Sequence[Joined], scale: Scale, losses: Sequence[float]) -> pl.DataFrame:
+    """The fairest checkpoint within each loss, in the scale's unit, and the gaps beside it.
 
-    The smallest of many gaps is small by chance too, so a choice says of how many it is
-    (`searched`, those within the allowance) and what the checkpoints before and after it have.
+    The smallest of many gaps is small partly by chance: `searched` counts the checkpoints within
+    the loss, and the gaps of the checkpoints before and after the chosen one stand beside it.
     """
     rows: list[tuple[Any, ...]] = []
     for one in curves:
         signed, gap = scale.sign * one.performance, np.abs(one.delta)
         best = int(fairest(signed, gap, 0.0))
-        for allowance in allowances:
-            limit = allowance / scale.factor
+        for loss in losses:
+            limit = loss / scale.factor
             at = int(fairest(signed, gap, limit))
             share = NAN
             if _certain(one):
@@ -199,10 +202,10 @@ def choice_table(
                 share = float((drawn == at).mean())
             rows.append(
                 (
-                    *(one.model, one.run, float(allowance)),
+                    *(one.model, one.run, float(loss)),
                     *(one.steps[best], one.performance[best], gap[best]),
                     *(one.steps[at], one.performance[at], gap[at]),
-                    int(within_allowance(signed, limit).sum()),
+                    int(within_loss(signed, limit).sum()),
                     gap[at - 1] if at else NAN,
                     gap[at + 1] if at + 1 < len(gap) else NAN,
                     scale.factor * (signed[at] - signed[best]),
@@ -258,16 +261,14 @@ def _pair(one: Joined, scale: Scale, before: int, after: int) -> tuple[Any, ...]
     )
 
 
-def change_table(curves: Sequence[Joined], *, from_step: int | None, seed: int) -> pl.DataFrame:
+def changes_of(curves: Sequence[Joined], *, from_step: int | None, seed: int) -> pl.DataFrame:
     """The change points of each curve."""
-    search = ChangeSearch(from_step=from_step, seed=seed)
-    rows = [
-        {"model": one.model, "run": one.run, "curve": name, **row}
+    courses = (
+        Course({"model": one.model, "run": one.run, "curve": name}, one.steps, values, draws)
         for one in curves
         for name, values, draws in (
             ("performance", one.performance, one.performance_draws),
             ("delta", one.delta, one.delta_draws),
         )
-        for row in search.rows(one.steps, values, draws)
-    ]
-    return pl.DataFrame(rows, schema=CHANGES)
+    )
+    return change_table(courses, ["model", "run", "curve"], from_step=from_step, seed=seed)

@@ -1,0 +1,349 @@
+"""The tables of any prompt set: option probabilities, accuracy, and means of measures.
+
+Options are compared by sums, means, first tokens, or information. For information, a prompt names
+its condition in the column `condition`, by the id of another prompt of its set.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from logitbank.analysis.families.options import Score
+from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.prompts.scores import PromptScores
+from logitbank.analysis.prompts.view import prompt_rows
+from logitbank.analysis.results.curve import Course, change_table
+from logitbank.analysis.stats.shares import (
+    clustered_error,
+    effective_count,
+    with_t_interval,
+    with_wilson,
+)
+from logitbank.errors import UsageError
+
+Row = dict[str, object]
+_KEYS = {"model": pl.String(), "run": pl.String(), "step": pl.Int64(), "prompt_set": pl.String()}
+SHARES = pl.Schema(
+    {
+        **_KEYS, "option": pl.String(), "prompts": pl.Int64(), "sentences": pl.Int64(),
+        "option_probability": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(),
+        "probability": pl.Float64(), "rank": pl.Float64(), "missing": pl.Int64(),
+    }
+)  # fmt: skip
+ANSWERS = pl.Schema(
+    {
+        **_KEYS, "prompts": pl.Int64(), "sentences": pl.Int64(), "accuracy": pl.Float64(),
+        "low": pl.Float64(), "high": pl.Float64(), "tied": pl.Int64(), "missing": pl.Int64(),
+    }
+)  # fmt: skip
+CURVES = pl.Schema(
+    {
+        **_KEYS, "measure": pl.String(), "value": pl.Float64(), "low": pl.Float64(),
+        "high": pl.Float64(), "prompts": pl.Int64(),
+    }
+)  # fmt: skip
+CHECKPOINTS = pl.Schema(
+    {
+        **_KEYS, "prompts": pl.Int64(), "missing": pl.Int64(), "answered": pl.Int64(),
+        "full_rows": pl.Boolean(),
+    }
+)  # fmt: skip
+BOUNDS: dict[str, tuple[float, float | None]] = {
+    "entropy": (0, None),
+    "probability": (0, 1),
+    "rank": (1, None),
+    "top1_agreement": (0, 1),
+}
+"""The measures, and between which values each lies."""
+CONDITION = "condition"
+ROWS = 100_000
+"""Tidy rows at once: they are wide, and 400,000 took 100 MB more, and as long."""
+OPTIONS = 12
+"""Different options beyond which only the answer and the others are distinguished."""
+
+
+def means_of(prompts: pl.DataFrame, head: Mapping[str, object]) -> list[dict[str, object]]:
+    """One row per measure: value, how many prompts have one, and its error between sentences."""
+    rows = []
+    for measure in BOUNDS:
+        values = prompts.select(
+            pl.lit(measure).alias("measure"), "sentence", value=pl.col(measure).cast(pl.Float64)
+        ).drop_nulls("value")
+        # In the order of their size, so that sums do not depend on that of a group-by.
+        values = values.sort("value", "sentence")
+        errors = clustered_error(values, ["measure"], "value", cluster="sentence")
+        error = errors.row(0, named=True) if len(errors) else {}
+        mean = values["value"].mean()
+        rows.append({**head, "measure": measure, **error, "value": mean, "prompts": len(values)})
+    return rows
+
+
+def with_intervals(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
+    """Rows of `means_of` as `CURVES`: each with its 95 % interval, within its measure's bounds.
+
+    Ranks have none: that of a mean of such skewed numbers is too short.
+    """
+    table = pl.DataFrame(rows, {**CURVES, "clusters": pl.Int64(), "stderr": pl.Float64()})
+    least, most = (
+        pl.col("measure").replace_strict(
+            {measure: bounds[side] for measure, bounds in BOUNDS.items()}, return_dtype=pl.Float64
+        )
+        for side in (0, 1)
+    )
+    known = with_t_interval(table, "value", bounds=(None, None))
+    end = pl.col("low", "high").clip(least, most).fill_null(float("nan"))
+    return known.with_columns(
+        pl.when(pl.col("measure") == "rank").then(float("nan")).otherwise(end).name.keep()
+    ).select(CURVES.names())
+
+
+def accuracy_changes(answers: pl.DataFrame) -> pl.DataFrame:
+    """The change points of accuracy, for each prompt set, model and run."""
+    keys = ["model", "run", "prompt_set"]
+    steps = answers.drop_nulls(["step", "accuracy"])
+    courses = (
+        Course(
+            dict(zip(keys, map(str, key), strict=True)),
+            rows["step"].to_list(),
+            rows["accuracy"].to_numpy(),
+            np.empty((0, len(rows))),
+        )
+        for key, rows in steps.group_by(keys, maintain_order=True)
+    )
+    return change_table(courses, keys)
+
+
+class Shares(NamedTuple):
+    """What `option_shares` found."""
+
+    shares: pl.DataFrame
+    answers: pl.DataFrame
+    unconditional: int
+
+
+def option_shares(each: Iterable[PromptScores], prompt_set: str, *, score: Score = "sum") -> Shares:
+    """The tables `shares` and `answers` of `OptionScores`, and its `unconditional`.
+
+    `each` is as `prompt_scores` gives them, with `first_piece` where the score is of the first.
+
+    Raises
+    ------
+    UsageError
+        The score is `pmi`, and no prompt has a condition.
+    """
+    shares, answers = [pl.DataFrame(schema=SHARES)], [pl.DataFrame(schema=ANSWERS)]
+    unconditional = 0
+    for whole in each:
+        scores = compared(whole, score)
+        if score == "pmi":
+            unconditional = max(unconditional, without_condition(scores))
+        labelled = scores.options["option"].n_unique() <= OPTIONS
+        for part in _parts(scores):
+            rows = _rows(part)
+            shares.append(_of_set(_shares(rows, labelled=labelled), prompt_set, SHARES))
+            answers.append(_of_set(_answers(rows), prompt_set, ANSWERS))
+    return Shares(pl.concat(shares), pl.concat(answers), unconditional)
+
+
+def _of_set(table: pl.DataFrame, prompt_set: str, schema: pl.Schema) -> pl.DataFrame:
+    return table.with_columns(prompt_set=pl.lit(prompt_set)).select(schema.names()).cast(schema)
+
+
+def _parts(scores: PromptScores) -> Iterator[PromptScores]:
+    """A few checkpoints at a time, as their tidy rows are wide."""
+    at_once = max(1, ROWS // max(1, scores.logprob.shape[1]))
+    for first in range(0, len(scores.steps), at_once):
+        part = slice(first, first + at_once)
+        yield replace(
+            scores, steps=scores.steps[part], logprob=scores.logprob[part], rank=scores.rank[part]
+        )
+
+
+def _rows(scores: PromptScores) -> pl.DataFrame:
+    """Tidy rows, each with its `sentence`; the only option of a prompt has no share of several.
+
+    Prompts of one `sentence_id` are one draw, not several: the sentence is what is resampled. A
+    prompt without one is its own.
+    """
+    prompt = scores.options["prompt"].to_numpy()
+    several = (np.bincount(prompt)[prompt] > 1) if len(prompt) else np.zeros(0, dtype=bool)
+    names = [name for name in ("sentence_id", "prompt_id") if name in scores.prompts.columns]
+    sentence = scores.prompts.select(pl.coalesce(pl.col(names).cast(pl.String))).to_series()
+    tile = np.tile(np.arange(len(prompt)), len(scores.steps))
+    return prompt_rows(scores).with_columns(
+        share=pl.when(pl.Series(several, dtype=pl.Boolean)[tile]).then(pl.col("share")),
+        sentence=sentence[prompt][tile],
+    )
+
+
+def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
+    answer = pl.when("is_answer").then(pl.lit("answer")).otherwise(pl.lit("other"))
+    option = pl.col("option").cast(pl.String) if labelled else answer
+    rows = rows.with_columns(option=option)
+    prompt, unscored = pl.struct("prompt_id", "order_seed"), pl.col("probability").is_null()
+    missing = rows.group_by(*CHECKPOINT, "option", maintain_order=True).agg(
+        missing=prompt.filter(unscored).n_unique()
+    )
+    each = rows.drop_nulls("probability")
+    if not labelled:  # the others of a prompt together, so that both shares add up to 1
+        rank = pl.when(pl.len() == 1).then(pl.col("rank").first())
+        if_any = pl.when(pl.col("share").count() > 0).then(pl.col("share").sum())
+        each = each.group_by(
+            *CHECKPOINT, "option", "prompt_id", "order_seed", "sentence", maintain_order=True
+        ).agg(share=if_any, probability=pl.col("probability").sum(), rank=rank)
+    key = [*CHECKPOINT, "option"]
+    prompts = each.group_by(*key, "prompt_id", "sentence", maintain_order=True).agg(
+        pl.col("share", "probability", "rank").mean()
+    )
+    shares = prompts.group_by(key, maintain_order=True).agg(
+        pl.len().alias("prompts"), pl.col("share", "probability", "rank").mean()
+    )
+    errors = clustered_error(prompts, key, "share", cluster="sentence")
+    shares = shares.join(errors, on=key, how="left", nulls_equal=True, maintain_order="left")
+    table = with_t_interval(_joined(missing, shares, key), "share", bounds=(0, 1))
+    return table.rename({"clusters": "sentences", "share": "option_probability"})
+
+
+def _joined(missing: pl.DataFrame, values: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """With a row where nothing was found: of no prompts, and null."""
+    every = missing.join(values, on=key, how="left", nulls_equal=True, maintain_order="left")
+    return every.with_columns(pl.col("prompts", "clusters").fill_null(0))
+
+
+def _answers(rows: pl.DataFrame) -> pl.DataFrame:
+    share, answer = pl.col("share"), pl.col("is_answer").fill_null(False)
+    answered = rows.drop_nulls("share").group_by(
+        *CHECKPOINT, "prompt_id", "order_seed", "sentence", maintain_order=True
+    ).agg(own=share.filter(answer).max(), other=share.filter(~answer).max())  # fmt: skip
+    answered = answered.drop_nulls(["own", "other"])
+    missing = _without_an_option(rows, answer)
+    p_answer, other = pl.col("own"), pl.col("other")
+    prompts = answered.group_by(*CHECKPOINT, "prompt_id", "sentence", maintain_order=True).agg(
+        right=(p_answer > other).mean(), tied=(p_answer == other).any()
+    )
+    accuracy = prompts.group_by(CHECKPOINT, maintain_order=True).agg(
+        prompts=pl.len(), accuracy=pl.col("right").mean(), tied=pl.col("tied").sum()
+    )
+    errors = clustered_error(prompts, CHECKPOINT, "right", cluster="sentence")
+    accuracy = accuracy.join(errors, on=CHECKPOINT, nulls_equal=True, maintain_order="left")
+    accuracy = accuracy.with_columns(worth=effective_count("accuracy", "prompts"))
+    table = with_wilson(_joined(missing, accuracy, [*CHECKPOINT]), "accuracy", "worth")
+    bounds = pl.col("low", "high").fill_nan(None)
+    return table.with_columns(bounds, pl.col("tied").fill_null(0), sentences="clusters")
+
+
+def _without_an_option(rows: pl.DataFrame, answer: pl.Expr) -> pl.DataFrame:
+    """By checkpoint that was asked for answers: `missing`, the prompts without a score of each."""
+    prompts = rows.group_by(*CHECKPOINT, "prompt_id", "order_seed", maintain_order=True).agg(
+        asked=answer.any() & (~answer).any(), unscored=pl.col("probability").is_null().any()
+    )
+    return (
+        prompts.filter("asked")
+        .group_by(CHECKPOINT, maintain_order=True)
+        .agg(missing=pl.col("unscored").sum())
+    )
+
+
+def compared(scores: PromptScores, score: Score) -> PromptScores:
+    """The scores with what options are compared by as `logprob`.
+
+    Prompts that are conditions of others, and have none themselves, are left out, whatever the
+    score. `scores` has first pieces alone for the score `first`.
+
+    Raises
+    ------
+    UsageError
+        The score is PMI, and no prompt has a condition.
+    """
+    if score == "pmi":
+        scores = replace(scores, logprob=scores.logprob - after_conditions(scores))
+    return without_conditions(_divided(scores, score))
+
+
+def _divided(scores: PromptScores, score: Score) -> PromptScores:
+    """Log-probabilities per token, byte or character, for the scores that divide by these."""
+    text = pl.col("continuation").str.strip_chars_start()
+    units = {
+        "token": pl.col("pieces"), "byte": text.str.len_bytes(), "character": text.str.len_chars()
+    }  # fmt: skip
+    if score not in units:
+        return scores
+    sizes = scores.options.select(units[score].cast(pl.Int64).clip(lower_bound=1)).to_series()
+    return replace(scores, logprob=scores.logprob / sizes.to_numpy())
+
+
+def check_score(score: str) -> None:
+    """Refuse an unknown score with a UsageError."""
+    if score not in get_args(Score):
+        raise UsageError(f"Score {score!r} is unknown: use {', '.join(get_args(Score))}.")
+
+
+def after_conditions(scores: PromptScores) -> NDArray[np.float64]:
+    """(c, o) log-probabilities, in nats, of each option after the condition of its prompt.
+
+    The condition is the prompt of that id in the same order of options, or in none, and its option
+    that of the same label and text; NaN where there is none.
+
+    Raises
+    ------
+    UsageError
+        No prompt has a condition.
+    """
+    if not _names_conditions(scores):
+        raise UsageError(
+            "No prompt has a condition, which the score pmi needs. Name one in the field "
+            "`condition` of the prompt file, and extract it."
+        )
+    prompts = scores.prompts.select("prompt_id", "order_seed", pl.col(CONDITION).cast(pl.String))
+    options = scores.options.select(pl.col("option").cast(pl.String), "continuation").with_columns(
+        prompts[scores.options["prompt"]]
+    )
+    key = ["prompt_id", "option", "continuation", "order_seed"]
+    places = options.select(key).with_row_index("at")
+    own = options.select(pl.col(CONDITION).alias("prompt_id"), *key[1:])
+    unordered = own.with_columns(order_seed=pl.lit(None, pl.Int32))
+    at = pl.DataFrame(
+        {
+            str(n): wanted.join(
+                places, on=key, how="left", nulls_equal=True, maintain_order="left"
+            )["at"]
+            for n, wanted in enumerate((own, unordered))
+        }
+    ).select(pl.coalesce("0", "1"))
+    found = at.to_series()
+    known = (found.is_not_null() & own["prompt_id"].is_not_null()).to_numpy()
+    values = np.full_like(scores.logprob, np.nan)
+    values[:, known] = scores.logprob[:, found.to_numpy()[known].astype(np.int64)]
+    return values
+
+
+def without_conditions(scores: PromptScores) -> PromptScores:
+    """Without the prompts that are conditions of others and have none themselves."""
+    if not _names_conditions(scores):
+        return scores
+    conditions = scores.prompts[CONDITION].cast(pl.String)
+    named = scores.prompts["prompt_id"].is_in(conditions.drop_nulls().implode())
+    kept = (conditions.is_not_null() | ~named).to_numpy()
+    of_kept = kept[scores.options["prompt"].to_numpy()]
+    number = np.cumsum(kept) - 1
+    options = scores.options.filter(of_kept)
+    return PromptScores(
+        *(scores.model, scores.run, scores.steps, scores.prompts.filter(kept)),
+        options.with_columns(prompt=pl.Series(number[options["prompt"].to_numpy()])),
+        *(scores.logprob[:, of_kept], scores.rank[:, of_kept]),
+    )
+
+
+def without_condition(scores: PromptScores) -> int:
+    """How many prompts with options, each order counted, have no condition."""
+    conditions = scores.prompts[CONDITION]
+    return int(conditions[scores.options["prompt"].unique()].null_count())
+
+
+def _names_conditions(scores: PromptScores) -> bool:
+    prompts = scores.prompts
+    return CONDITION in prompts.columns and prompts[CONDITION].null_count() < len(prompts)

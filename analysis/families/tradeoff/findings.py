@@ -1,0 +1,168 @@
+"""The findings of a trade-off: what a smaller gap costs, and where either curve changes."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from logitbank.analysis.families.tradeoff.metric import TradeOff
+from logitbank.analysis.finding import Finding, formatted
+from logitbank.analysis.results.series import UNTRAINED, by_series, change_findings, subject
+from logitbank.wording import counted, number
+
+Row = Mapping[str, Any]
+FIGURE = "tradeoff"
+
+
+def findings(result: TradeOff) -> list[Finding]:
+    """A headline, then each model and run, then what only one of the two curves has."""
+    found: list[Finding] = []
+    for name, rows in by_series(result.tradeoff):
+        key = {"model": rows["model"][0], "run": rows["run"][0]}
+        found += _series(result, name, rows, key)
+    return [_headline(result), *found, *_alone(result.settings)]
+
+
+def interval_note(result: TradeOff) -> str:
+    """How the intervals of both curves were computed."""
+    kinds = [result.settings[f"{side}_interval"] for side in ("performance", "gap")]
+    performance, gap = (kind or "none, without a standard error" for kind in kinds)
+    return f"Intervals (95%, pointwise): performance – {performance}; gap – {gap}."
+
+
+def _headline(result: TradeOff) -> Finding:
+    """The pair, else the choice with the largest reduction, else the front."""
+    settings = result.settings
+    metric = settings["metric"]
+    if len(result.pairs):
+        row = result.pairs.row(0, named=True)
+        before, after = (number(abs(row[f"delta_{end}"])) for end in ("before", "after"))
+        change = formatted(_moved(row, settings), "+,.1f")
+        text = (
+            f"Gap {before} → {after}, {metric} {change}{_points(settings)}, "
+            f"from step {row['before']:,} to {row['after']:,}."
+        )
+    elif len(result.choices):
+        row = max(result.choices.to_dicts(), key=lambda row: row["gap_at_best"] - row["gap"])
+        who = subject(row, result.tradeoff)
+        best, least = number(row["gap_at_best"]), number(row["gap"])
+        text = (
+            f"{who} can reduce its gap from {best} to {least} (step {row['step']:,}) for "
+            f"{formatted(_moved(row, settings), '+,.1f')}{_points(settings)} of {metric}."
+        )
+        if row["step"] == row["best_step"]:
+            text = f"Within {_loss(row, settings)} of the best {metric}, no gap is below {best}."
+    else:
+        row = result.tradeoff.row(0, named=True)
+        rows = result.tradeoff.filter(model=row["model"], run=row["run"])
+        text = (
+            f"{rows['on_front'].sum():,} of {counted(len(rows), 'checkpoint')} are on the Pareto "
+            "front."
+        )
+    return Finding(text=text, figure=FIGURE, series=(row["model"], row["run"]))
+
+
+def _series(
+    result: TradeOff, name: str, rows: pl.DataFrame, key: Mapping[str, str]
+) -> Iterator[Finding]:
+    settings, n = result.settings, counted(len(rows), "checkpoint")
+    series = (key["model"], key["run"])
+    for row in result.pairs.filter(**key).iter_rows(named=True):
+        yield from _pair(row, name, settings, series)
+    chosen: set[int] = set()
+    for row in result.choices.filter(**key).iter_rows(named=True):
+        if row["step"] not in chosen:
+            chosen.add(row["step"])
+            yield _choice(row, rows, name, settings, series)
+    yield Finding(
+        text=f"{name}Checkpoints on the Pareto front", value=float(rows["on_front"].sum()),
+        form=",.0f", n=n, figure=FIGURE, series=series,
+    )  # fmt: skip
+    for curve, what in (("performance", settings["metric"]), ("delta", settings["gap"])):
+        changes = result.change_points.filter(**key, curve=curve)
+        yield from change_findings(
+            changes, f"{name}{what}", form="+.3g", figure="curves", series=series
+        )
+
+
+def _pair(
+    row: Row, name: str, settings: Mapping[str, Any], series: tuple[str, ...]
+) -> Iterator[Finding]:
+    steps = f"step {row['before']:,} → {row['after']:,}"
+    gap = f"gap {number(abs(row['delta_before']))} at step {row['before']:,}"
+    about: dict[str, Any] = {"figure": FIGURE, "series": series}
+    if why := no_percentage(row):
+        yield Finding(
+            text=f"{name}Change of the gap, {steps} (no percentage: {why})",
+            value=abs(row["delta_after"]) - abs(row["delta_before"]), form="+.3g", baseline=gap,
+            **about,
+        )  # fmt: skip
+    else:
+        value, low, high = (row[f"fairness_{end}"] / 100 for end in ("change", "low", "high"))
+        yield Finding(
+            text=f"{name}Fairness increase, {steps}", value=value, low=low, high=high,
+            form="+.1%", baseline=gap, **about,
+        )  # fmt: skip
+    low, high = row["performance_low"], row["performance_high"]
+    low, high = (low, high) if settings["higher_is_better"] else (-high, -low)
+    unit = " (percentage points)" if settings["unit"] == "points" else ""
+    yield Finding(
+        text=f"{name}Change of {settings['metric']}{unit}, {steps}", value=_moved(row, settings),
+        low=low, high=high, form="+,.1f", **about,
+    )  # fmt: skip
+
+
+def no_percentage(row: Row) -> str:
+    """Why a change of the gap has no percentage; nothing if it has one."""
+    if row["before"] == UNTRAINED:
+        return "step 0 is the untrained model"
+    if row["fairness_change"] != row["fairness_change"]:
+        return "the gap before is zero"
+    return "the gap before may be zero" if row["before_may_be_zero"] else ""
+
+
+def _choice(
+    row: Row, rows: pl.DataFrame, name: str, settings: Mapping[str, Any], series: tuple[str, ...]
+) -> Finding:
+    own = rows.filter(step=row["step"]).row(0, named=True)
+    n = f"{counted(row['searched'], 'checkpoint')} searched"
+    if row["chosen_share"] == row["chosen_share"]:
+        n += f", chosen in {formatted(row['chosen_share'], '.0%')} of the resamples"
+    baseline = ""
+    if row["step"] != row["best_step"]:
+        baseline = f"{number(row['gap_at_best'])} at step {row['best_step']:,}, the best"
+        beside = [number(row[at]) for at in ("gap_before", "gap_after") if row[at] == row[at]]
+        baseline += f"; {' and '.join(beside)} at the neighbouring checkpoints"
+    return Finding(
+        text=(
+            f"{name}Smallest gap within {_loss(row, settings)} of the best {settings['metric']} "
+            f"(step {row['step']:,})"
+        ),
+        value=row["gap"], low=own["gap_low"], high=own["gap_high"], form=".3g", n=n,
+        baseline=baseline, figure=FIGURE, series=series,
+    )  # fmt: skip
+
+
+def _moved(row: Row, settings: Mapping[str, Any]) -> float:
+    """The change of performance as the metric moves."""
+    change: float = row["performance_change"]
+    return change if settings["higher_is_better"] else -change
+
+
+def _points(settings: Mapping[str, Any]) -> str:
+    return " points" if settings["unit"] == "points" else ""
+
+
+def _loss(row: Row, settings: Mapping[str, Any]) -> str:
+    loss = f"{row['max_accuracy_loss']:g}"
+    return f"{loss} point{'' if loss == '1' else 's'}" if settings["unit"] == "points" else loss
+
+
+def _alone(settings: Mapping[str, Any]) -> Iterator[Finding]:
+    metric, gap = settings["metric"], settings["gap"]
+    for one, other, side in ((metric, gap, "performance"), (gap, metric, "gap")):
+        if count := settings[f"{side}_alone"]:
+            verb = "has" if count == 1 else "have"
+            yield Finding(
+                text=f"{counted(count, 'checkpoint')} {verb} {one} but no {other}; not used."
+            )

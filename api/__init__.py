@@ -17,8 +17,8 @@ from logitbank.front_door import front_door
 from logitbank.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from logitbank.analysis.comparison.compare import Comparison as Comparison
     from logitbank.analysis.comparison.compare import compare as compare
-    from logitbank.analysis.comparison.results import Comparison as Comparison
     from logitbank.analysis.debias.compare import debias_compare as debias_compare
     from logitbank.analysis.debias.results import DebiasComparison as DebiasComparison
     from logitbank.analysis.debias.results import DebiasSearch as DebiasSearch

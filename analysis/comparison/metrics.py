@@ -1,6 +1,7 @@
-"""What metrics move between two banks: the headline values of families, over what both have."""
+"""Which metrics and prompts differ between two sides, over what both have."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import polars as pl
 
@@ -8,46 +9,64 @@ from logitbank.analysis.family import families
 from logitbank.analysis.frames.batches import ROWS
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.sources import ColumnsOf
-from logitbank.store import Bank
+from logitbank.analysis.prompts.scores import prompt_scores
+from logitbank.analysis.prompts.view import prompt_rows
+from logitbank.store import Bank, CheckpointId
 
+CELLS = ("model", "run", "step", "prompt_id", "order_seed", "piece", "option")
+_CHECKPOINT = {"model": pl.String, "run": pl.String, "step": pl.Int64}
 METRICS = {
-    "model": pl.String,
-    "run": pl.String,
-    "step": pl.Int64,
-    "prompts": pl.String,
-    "metric": pl.String,
-    "group": pl.String,
-    "a": pl.Float64,
-    "b": pl.Float64,
-    "difference": pl.Float64,
+    **_CHECKPOINT,
+    **dict.fromkeys(("prompts", "metric", "group"), pl.String),
+    **dict.fromkeys(("a", "b", "difference"), pl.Float64),
 }
-_CHECKPOINT = ["model", "run", "step"]
-_CELL = [*_CHECKPOINT, "prompt_id", "order_seed", "piece", "option"]
+PROMPTS = {
+    **_CHECKPOINT,
+    **dict.fromkeys(("prompts", "prompt_id"), pl.String),
+    "order_seed": pl.Int64,
+    **dict.fromkeys(("text", "option", "measure"), pl.String),
+    **dict.fromkeys(("a", "b", "difference"), pl.Float64),
+}
+
+
+class Side(NamedTuple):
+    """A bank, and its models that are compared, with their names in A."""
+
+    bank: Bank
+    models: Mapping[str, str]
+
+    def renamed(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        """The rows of these models, under their names in A."""
+        model = pl.col("model").cast(pl.String)
+        return frame.filter(model.is_in(list(self.models))).with_columns(
+            model=model.replace(self.models)
+        )
 
 
 def metric_differences(
-    banks: tuple[Bank, Bank], prompts: str, checkpoints: pl.LazyFrame
+    sides: Sequence[Side], prompts: str, checkpoints: pl.DataFrame
 ) -> pl.DataFrame:
-    """Headline values of one prompt set by either bank; no rows where no family has any.
+    """Values of the families that know a prompt set; no rows without any.
 
     `checkpoints` has model, run and step of those to compare.
     """
-    headlines = [
-        family.headline
+    measures = [
+        family.compared
         for family in families().values()
-        if family.headline and all(family.prompts(ColumnsOf([bank], [prompts])) for bank in banks)
+        if family.compared
+        and all(family.prompts(ColumnsOf([side.bank], [prompts])) for side in sides)
     ]
-    if not headlines:
+    if not measures:
         return pl.DataFrame(schema=METRICS)
-    steps = checkpoints.select("step").unique().collect()["step"].to_list()
+    key = list(_CHECKPOINT)
     both: tuple[list[pl.LazyFrame], list[pl.LazyFrame]] = [], []
-    for pair in _in_step(banks, prompts, steps):
-        family = [
-            frame.join(checkpoints, on=_CHECKPOINT, how="semi", nulls_equal=True) for frame in pair
+    for pair in _in_step(sides, prompts, checkpoints["step"].unique().to_list()):
+        known = [
+            frame.join(checkpoints.lazy(), on=key, how="semi", nulls_equal=True) for frame in pair
         ]
         scans = [
-            frame.join(others.select(_CELL), on=_CELL, how="semi", nulls_equal=True)
-            for frame, others in zip(family, reversed(family), strict=True)
+            frame.join(others.select(CELLS), on=list(CELLS), how="semi", nulls_equal=True)
+            for frame, others in zip(known, reversed(known), strict=True)
         ]
         if scans[0].select(pl.len()).collect().item():
             for frames, scan in zip(both, scans, strict=True):
@@ -55,10 +74,12 @@ def metric_differences(
     if not both[0]:
         return pl.DataFrame(schema=METRICS)
     # A prompt that either bank has a part of is no whole one.
-    pieces = [expected_pieces([bank], prompts) for bank in banks]
+    pieces = [
+        side.renamed(expected_pieces([side.bank], prompts).lazy()).collect() for side in sides
+    ]
     return pl.concat(
-        _side_by_side(headline(both[0], pieces[0]), headline(both[1], pieces[1]), prompts)
-        for headline in headlines
+        _side_by_side(measure(both[0], pieces[0]), measure(both[1], pieces[1]), prompts)
+        for measure in measures
     )
 
 
@@ -66,33 +87,81 @@ def _side_by_side(one: pl.DataFrame, other: pl.DataFrame, prompts: str) -> pl.Da
     if one.is_empty() or other.is_empty():
         return pl.DataFrame(schema=METRICS)
     keys = [*_CHECKPOINT, "metric", "group"]
-    return (
-        one.join(other, on=keys, suffix="_b", nulls_equal=True, maintain_order="left")
-        .select(
-            *_CHECKPOINT,
-            "metric",
-            "group",
-            prompts=pl.lit(prompts),
-            a="value",
-            b="value_b",
-            difference=pl.col("value_b") - pl.col("value"),
-        )
-        .select(pl.col(name).cast(dtype) for name, dtype in METRICS.items())
+    joined = one.join(other, on=keys, suffix="_b", nulls_equal=True, maintain_order="left")
+    table = joined.with_columns(
+        prompts=pl.lit(prompts),
+        a="value",
+        b="value_b",
+        difference=pl.col("value_b") - pl.col("value"),
     )
+    return table.select(pl.col(name).cast(dtype) for name, dtype in METRICS.items())
 
 
 def _in_step(
-    banks: tuple[Bank, Bank], prompts: str, steps: Collection[int | None]
-) -> Iterator[tuple[pl.LazyFrame, pl.LazyFrame]]:
-    """Scans of both banks at the same steps, a few steps at a time."""
+    sides: Sequence[Side], prompts: str, steps: Collection[int | None]
+) -> Iterator[tuple[pl.LazyFrame, ...]]:
+    """Scans of both sides at the same steps, a few steps at a time."""
     common = set(steps)
     size = 1
-    for bank in banks:
-        counts = dict(bank.prompts(prompts).group_by("query_set").len().collect().iter_rows())
+    for side in sides:
+        counts = dict(side.bank.prompts(prompts).group_by("query_set").len().collect().iter_rows())
         size = max(size, *counts.values())
-        common &= {d.checkpoint.step for d in bank.deposits() if d.query_set in counts}
+        common &= {d.checkpoint.step for d in side.bank.deposits() if d.query_set in counts}
     ordered = sorted(common, key=lambda step: (step is None, step or 0))
     at_once = max(ROWS // size, 1)
     for start in range(0, len(ordered), at_once):
         chunk = ordered[start : start + at_once]
-        yield banks[0].scan(prompts, steps=chunk), banks[1].scan(prompts, steps=chunk)
+        yield tuple(side.renamed(side.bank.scan(prompts, steps=chunk)) for side in sides)
+
+
+def prompt_differences(
+    sides: Sequence[Side], prompts: str, checkpoints: pl.DataFrame, top: int
+) -> pl.DataFrame:
+    """The `top` prompts whose options differ most, at the last common checkpoint of each run.
+
+    Of each prompt the option with the largest difference of its probability, normalized over the
+    options (or, if no prompt has two, its probability itself).
+    """
+    parts = [pl.DataFrame(schema=PROMPTS)]
+    scored = [
+        {(side.models.get(c.model), c.run, c.step) for c in _checkpoints_of(side, prompts)}
+        for side in sides
+    ]
+    last = {
+        checkpoint[:2]: checkpoint
+        for checkpoint in checkpoints.iter_rows()
+        if all(checkpoint in own for own in scored)
+    }
+    for checkpoint in last.values():
+        one, other = (_probabilities(side, prompts, *checkpoint) for side in sides)
+        key = ["prompt_id", "order_seed", "option"]
+        both = one.join(other.select(*key, b="a"), on=key, nulls_equal=True, maintain_order="left")
+        both = both.with_columns(difference=pl.col("b") - pl.col("a")).drop_nulls("difference")
+        size = pl.col("difference").abs()
+        largest = (
+            both.filter(size > 0)
+            .sort(size, descending=True, maintain_order=True)
+            .unique(key[:2], keep="first", maintain_order=True)
+            .head(top)
+        )
+        named = largest.with_columns(pl.lit(prompts).alias("prompts"))
+        parts.append(named.select(pl.col(name).cast(dtype) for name, dtype in PROMPTS.items()))
+    return pl.concat(parts)
+
+
+def _checkpoints_of(side: Side, prompts: str) -> Iterator[CheckpointId]:
+    return (deposit.checkpoint for deposit in side.bank.deposits_of(prompts))
+
+
+def _probabilities(
+    side: Side, prompts: str, model: str, run: str, step: int | None
+) -> pl.DataFrame:
+    """The options of one checkpoint, named as in A: their probability is the column `a`."""
+    (own,) = (theirs for theirs, name in side.models.items() if name == model)
+    (scores,) = prompt_scores(side.bank, prompts, models=[own], runs=[run], steps=[step])
+    texts = scores.prompts.select("prompt_id", "order_seed", "text")
+    rows = prompt_rows(scores).join(
+        texts, on=["prompt_id", "order_seed"], nulls_equal=True, maintain_order="left"
+    )
+    measure = "option_probability" if scores.measure == "share" else "probability"
+    return rows.with_columns(model=pl.lit(model), measure=pl.lit(measure), a=pl.col(scores.measure))

@@ -7,7 +7,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import BankFolder, BankPath, Format, StoredDtype, Table
+from logitbank.cli.options import BankFolder, BankPath, Format, StoredDtype, Table, pairs
 from logitbank.wording import MADE_OF_STATES
 
 
@@ -87,18 +87,30 @@ def rescore(bank: BankFolder) -> None:
 
 def compare(
     a: Annotated[Path, typer.Argument(help="Bank that is the reference.", show_default=False)],
-    b: Annotated[Path, typer.Argument(help="Bank compared with it.", show_default=False)],
+    b: Annotated[
+        Path | None,
+        typer.Argument(help="Bank compared with it; A itself if left out.", show_default=False),
+    ] = None,
+    match: Annotated[
+        list[str] | None,
+        typer.Option(help="MODEL=OTHER: a model of A, and that of B. Only these are compared."),
+    ] = None,
     prompts: Annotated[
         str | None, typer.Option(help="Only this prompt set.", autocompletion=bank_prompts)
     ] = None,
     steps: Annotated[
         str | None, typer.Option(help="Only these: START:STOP:STRIDE, a list, or release.")
     ] = None,
+    top: Annotated[
+        int, typer.Option(min=0, help="Prompts with the largest difference in the table prompts.")
+    ] = 10,
     table: Table = None,
     form: Format = "table",
 ) -> None:
-    """Say how two banks differ where both have the same: logits, KL, ranks, metrics."""
+    """Compare two banks or models: logits, KL, ranks, metrics and prompts."""
     from logitbank.cli.output import print_study
 
-    study = logitbank.compare(a, b, prompts=prompts, steps=steps)
+    study = logitbank.compare(
+        a, b, prompts=prompts, steps=steps, match=pairs("--match", match) or None, top=top
+    )
     print_study(study, table=table, form=form)

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.special import log_softmax, rel_entr
 
-from logitbank.analysis.comparison.compare import compare
+from logitbank.analysis.comparison.compare import Comparison, compare
+from logitbank.analysis.comparison.findings import findings
 from logitbank.analysis.comparison.rows import _kl
-from logitbank.analysis.comparison.summary import comparison_summary
-from logitbank.errors import BankError
+from logitbank.analysis.finding import Finding
+from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, shrink
 from logitbank.store.format.schema import PROMPTS_SCHEMA, Dtype
 from tests.support.evaluation_banks import add_lambada
@@ -53,6 +54,11 @@ def row(frame: pl.DataFrame, **wanted: object) -> dict[str, object]:
     return only
 
 
+def found_of(result: Comparison, text: str) -> Finding:
+    (only,) = (each for each in findings(result) if text in each.text)
+    return only
+
+
 def test_values_worked_out_by_hand(tmp_path: Path) -> None:
     """A: ln of 1/2, 1/4, 1/8, 1/16, 1/32, 1/32. In B the first two of row 0 change places."""
     first = np.log(np.array([16, 8, 4, 2, 1, 1]) / 32)
@@ -79,8 +85,21 @@ def test_values_worked_out_by_hand(tmp_path: Path) -> None:
     assert d["inexact"] == 0
     assert len(found.only) == len(found.metrics) == 0
     assert found.unmeasured == ("parity",)
-    (line,) = (line for line in comparison_summary(found) if "metrics" in line)
-    assert line.startswith("No metrics of parity: they are compared of prompt sets of fairness")
+    assert "No metrics of parity" in found_of(found, "metrics").text
+    largest = found_of(found, "Largest difference of a logit")
+    assert (largest.value, largest.n) == (
+        d["max_logit_difference"], "60 logits in 10 rows of 1 checkpoint × query set"
+    )  # fmt: skip
+    assert found_of(found, "top-1 token differs").value == 0.1
+    assert found_of(found, "Options whose rank differs").value == 0.05
+    assert (
+        found_of(found, "Weights differ").text == "Weights differ at 1 of 1 checkpoint × query set."
+    )
+    # Shares of the options of row 0: 1/4 and 1/32 in A, 1/2 and 1/32 in B.
+    (prompt,) = found.prompts.to_dicts()
+    assert (prompt["prompt_id"], prompt["measure"]) == ("p0", "option_probability")
+    assert (prompt["a"], prompt["b"]) == (pytest.approx(8 / 9), pytest.approx(16 / 17))
+    assert prompt["difference"] == pytest.approx(16 / 17 - 8 / 9)
 
 
 @given(
@@ -120,25 +139,22 @@ def test_what_rounding_alone_explains_is_told_with_the_dtypes(tmp_path: Path) ->
     (d,) = found.logits.to_dicts()
     assert d["rounding"] == 1 / 32
     assert (d["compute_a"], d["compute_b"]) == ("bfloat16", None)
-    said = comparison_summary(found)
-    assert said[1:4] == [
-        "A: engine vllm, computed in bfloat16, keeps full float16.",
-        "B: engine arrays, computed in a dtype not told, keeps full float16.",
-        "Rounding of the stored rows (float16 in A, float16 in B) explains up to 0.0312 by itself;"
-        " none differs by more.",
-    ]
+    texts = [each.text for each in findings(found)]
+    assert "A: engine vllm, computed in bfloat16, keeps full float16." in texts
+    assert "B: engine arrays, computed in unknown dtype, keeps full float16." in texts
+    largest = found_of(found, "Largest difference of a logit")
+    assert largest.baseline == "0.0312 explained by the dtypes of storage"
+    assert not any("Rounding does not explain" in text for text in texts)
 
 
 def test_what_rounding_does_not_explain_is_counted(tmp_path: Path) -> None:
     values = np.tile(np.array([0, -40, -50, -33, -33, -33], np.float32), (QUERIES, 1))
     a = banked(tmp_path / "a", values, dtype="float16")
     b = banked(tmp_path / "b", values * np.float32(1.01), dtype="float32")
-    (line,) = (s for s in compare(a.path, b.path).summary if s.startswith("Rounding"))
+    found = compare(a.path, b.path).result
     # Beside 1/64 of float16, half a step of float32 at 50.5, 2e-6, does not show.
-    assert line == (
-        "Rounding of the stored rows (float16 in A, float32 in B) explains up to 0.0156 by itself;"
-        " 1 of 1 checkpoint × query set differ by more."
-    )
+    assert found.logits["rounding"].item() == pytest.approx(1 / 64, abs=1e-5)
+    assert "at 1 checkpoint" in found_of(found, "Rounding does not explain").text
 
 
 def test_listed_logits_are_not_rounded(tmp_path: Path) -> None:
@@ -146,7 +162,7 @@ def test_listed_logits_are_not_rounded(tmp_path: Path) -> None:
     b = banked(tmp_path / "b", logits(), keep="options")
     found = compare(a.path, b.path).result
     assert found.logits["rounding"].to_list() == [None]
-    assert not [line for line in comparison_summary(found) if "ounding" in line]
+    assert found_of(found, "Largest difference of a logit").baseline == ""
 
 
 def test_what_float16_does(tmp_path: Path) -> None:
@@ -176,11 +192,9 @@ def test_without_full_rows_listed_entries_are_compared(tmp_path: Path) -> None:
     b = banked(tmp_path / "b", values + np.float32(0.5), keep="options")
     (d,) = compare(a.path, b.path).result.logits.to_dicts()
     assert (d["max_kl"], d["mean_kl"], d["kept_b"]) == (None, None, "options")
-    (said,) = (line for line in compare(a.path, b.path).summary if "KL" in line)
-    assert said == (
-        "No KL of 1 checkpoint × query set: it needs full rows of as many outputs in both, and A"
-        " keeps full float32 and B options; there the logits that both list are compared."
-    )
+    text = found_of(compare(a.path, b.path).result, "KL").text
+    assert text.startswith("No KL at 1 checkpoint × query set")
+    assert "A keeps full float32, B options" in text
     listed = {(q, t) for q, z in enumerate(values) for t in (1, 4, int(z.argmax()))}
     assert d["entries"] == len(listed)
     assert d["mean_logit_difference"] == pytest.approx(0.5, abs=1e-6)
@@ -192,7 +206,7 @@ def test_what_only_one_has_is_counted(tmp_path: Path) -> None:
     banked(a.path, logits(), step=None)
     with b.begin(spec()) as writer:
         writer.write(0, block_data(writer.layout, 0))
-    with pytest.raises(BankError, match="no checkpoint with the same query set in common"):
+    with pytest.raises(BankError, match="No matching checkpoints: .*--match m=org/model"):
         compare(a.path, b.path)
     b.deposit(logits(), checkpoint=CheckpointId("m", step=3), query_set=QUERY_SET.name)
     found = compare(a.path, b.path).result
@@ -200,7 +214,7 @@ def test_what_only_one_has_is_counted(tmp_path: Path) -> None:
     rows = found.only.select("model", "step", "rows_a", "rows_b", "only_a", "only_b").rows()
     assert rows == [("m", None, 10, 0, 10, 0), ("org/model", 0, 0, 4, 0, 4)]
     assert found.logits["same_weights"].to_list() == [None]
-    lines = comparison_summary(found)
+    lines = [each.text for each in findings(found)]
     assert "Only A has 10 rows, of 1 checkpoint × query set." in lines
     assert "Only B has 4 rows, of 1 checkpoint × query set." in lines
 
@@ -225,9 +239,9 @@ def test_prompts_and_steps_choose(tmp_path: Path) -> None:
     assert found.select("step", "rows", "entries", "options").rows() == [(3, 3, 18, 3)]
     late = compare(a.path, b.path, steps="6:").result
     assert late.logits["step"].to_list() == [8]
-    with pytest.raises(BankError, match="neither bank has prompts 'none'; there are few, parity"):
+    with pytest.raises(BankError, match="Neither bank has prompts 'none'; there are few, parity"):
         compare(a.path, b.path, prompts="none")
-    with pytest.raises(BankError, match="in common among these steps"):
+    with pytest.raises(BankError, match="No matching checkpoints among these steps"):
         compare(a.path, b.path, steps=[4])
 
 
@@ -267,8 +281,9 @@ def test_fairness_says_how_much_its_metrics_move(tmp_path: Path) -> None:
     assert gap["b"] == pytest.approx(-part, abs=1e-6)
     assert gap["difference"] == pytest.approx(-part, abs=1e-6)
     assert found.unmeasured == ()
-    (line,) = (line for line in comparison_summary(found) if "gap" in line)
-    assert line == f"winobias, gap: moves by up to {part:.3g}, from 0 to -{part:.3g} at m step 3."
+    moved = found_of(found, "winobias, gap")
+    assert (moved.value, moved.baseline) == (pytest.approx(-part, abs=1e-6), "0 in A")
+    assert "m at step 3" in moved.text
 
 
 def test_metrics_are_over_what_both_have(tmp_path: Path) -> None:
@@ -311,5 +326,55 @@ def test_what_rounding_of_states_explains_is_not_claimed(tmp_path: Path) -> None
     dtypes: tuple[Dtype, ...] = ("float32", "float16")
     banks = [hidden_bank(tmp_path / dtype, dtype=dtype) for dtype in dtypes]
     assert compare(*banks).result.logits["rounding"].to_list() == [None]
-    assert not any("Rounding" in line for line in comparison_summary(compare(*banks).result))
+    assert not any("Rounding" in each.text for each in findings(compare(*banks).result))
     assert compare(banks[0], banks[0]).result.logits["rounding"].null_count() == 0
+
+
+def test_models_of_other_names_are_matched_in_two_banks_and_in_one(tmp_path: Path) -> None:
+    one, other = logits(1), logits(2)
+    a, b, both = (new_bank(tmp_path / name) for name in ("a", "b", "both"))
+    for bank, name, values in (
+        (a, "mine", one), (b, "theirs", other), (both, "mine", one), (both, "theirs", other)
+    ):  # fmt: skip
+        bank.deposit(
+            values, checkpoint=CheckpointId(name, step=3), query_set=QUERY_SET.name,
+            dtype="float32",
+        )  # fmt: skip
+    with pytest.raises(BankError) as refused:
+        compare(a.path, b.path)
+    assert str(refused.value) == (
+        f'No matching checkpoints: {a.path} has model "mine", {b.path} has model "theirs". '
+        "Fix: compare … --match mine=theirs"
+    )
+    apart = compare(a.path, b.path, match={"mine": "theirs"}).result
+    alone = compare(both.path, match={"mine": "theirs"}).result
+    assert apart.logits["model"].to_list() == ["mine"]
+    assert apart.logits["max_logit_difference"].item() == pytest.approx(np.abs(one - other).max())
+    for name, table in apart.tables().items():
+        assert table.equals(alone.tables()[name], null_equal=True), name
+    with pytest.raises(UsageError, match=r"--match: .* has no model 'x'; model \"mine\""):
+        compare(a.path, b.path, match={"x": "theirs"})
+    with pytest.raises(UsageError, match="Name two banks, or two models of one"):
+        compare(both.path)
+
+
+def test_prompts_that_differ_most_are_those_of_numpy(tmp_path: Path) -> None:
+    one, other = logits(1), logits(2)
+    a, b = banked(tmp_path / "a", one), banked(tmp_path / "b", other)
+    shares = [np.exp(v.astype(float))[:, 1] / np.exp(v.astype(float))[:, [1, 4]].sum(1)
+              for v in (one, other)]  # fmt: skip
+    difference = shares[1] - shares[0]
+    found = compare(a.path, b.path, top=3).result.prompts
+    order = np.argsort(-np.abs(difference))[:3]
+    assert found["prompt_id"].to_list() == [f"p{row}" for row in order]
+    assert found["difference"].abs().to_list() == pytest.approx(np.abs(difference[order]))
+
+
+def test_metrics_of_matched_models_are_set_side_by_side(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "a")
+    add_lambada(bank, {8: 5})
+    other = Bank.create(tmp_path / "b")
+    add_lambada(other, {8: 7}, model="theirs")
+    found = compare(bank.path, other.path, match={"toy": "theirs"}).result
+    accuracy = row(found.metrics, metric="accuracy")
+    assert (accuracy["model"], accuracy["a"], accuracy["b"]) == ("toy", 5 / 40, 7 / 40)

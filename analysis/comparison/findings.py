@@ -1,0 +1,154 @@
+"""The findings of a comparison: logits, divergence, ranks, metrics, and what only one side has."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from logitbank.analysis.family import families
+from logitbank.analysis.finding import Finding
+from logitbank.analysis.results.series import series_name
+from logitbank.wording import counted, number, step_name
+
+if TYPE_CHECKING:
+    from logitbank.analysis.comparison.compare import Comparison
+
+
+def findings(comparison: "Comparison") -> list[Finding]:
+    """A headline, numbers, metrics, and what is not compared."""
+    d = comparison.logits
+    return [
+        _headline(d), *_logits(d), *_ranks(d), *_metrics(comparison.metrics),
+        *_prompts(comparison.prompts), *_origin(d), *_limits(comparison),
+    ]  # fmt: skip
+
+
+def _headline(d: pl.DataFrame) -> Finding:
+    largest = _largest(d, "max_logit_difference")
+    if not largest:
+        return Finding(text="A and B have the same logits.", figure="logits")
+    share = int(d["argmax_changed"].sum()) / int(d["rows"].sum())
+    text = f"Logits differ by up to {number(largest)}; the top-1 token changes in {share:.1%}"
+    return Finding(text=f"{text} of rows.", figure="logits")
+
+
+def _logits(d: pl.DataFrame) -> Iterator[Finding]:
+    rows, pairs = int(d["rows"].sum()), _pairs(len(d))
+    n = f"{counted(int(d['entries'].sum()), 'logit')} in {counted(rows, 'row')} of {pairs}"
+    full = d.drop_nulls("rounding")
+    baseline = ""
+    if len(full):
+        baseline = f"{number(full['rounding'].max())} explained by the dtypes of storage"  # type: ignore[arg-type]
+    yield Finding(
+        text="Largest difference of a logit", value=_largest(d, "max_logit_difference"),
+        form=".3g", n=n, baseline=baseline, figure="logits",
+    )  # fmt: skip
+    yield Finding(
+        text="Mean difference of logits", value=_mean(d, "mean_logit_difference", "entries"),
+        form=".3g", n=n, figure="logits",
+    )  # fmt: skip
+    if above := full.filter(pl.col("max_logit_difference") > pl.col("rounding")).height:
+        yield Finding(text=f"Rounding does not explain the difference at {_pairs(above)}.")
+    known = d.filter(pl.col("max_kl").is_not_null())
+    if len(known):
+        rows_text = counted(int(known["rows"].sum()), "full row")
+        for text, value in (
+            ("Largest KL(A‖B) of a row, nats", _largest(known, "max_kl")),
+            ("Mean KL(A‖B), nats", _mean(known, "mean_kl", "rows")),
+        ):
+            yield Finding(text=text, value=value, form=".3g", n=rows_text, figure="logits")
+    rest = d.filter(pl.col("max_kl").is_null())
+    for (a, b), part in rest.group_by("kept_a", "kept_b", maintain_order=True):
+        yield Finding(
+            text=(
+                f"No KL at {_pairs(len(part))}: it needs full rows of the same vocabulary on both "
+                f"sides, and A keeps {a}, B {b}; logits that both list are compared."
+            )
+        )
+
+
+def _ranks(d: pl.DataFrame) -> Iterator[Finding]:
+    rows = int(d["rows"].sum())
+    yield Finding(
+        text="Rows whose top-1 token differs", value=int(d["argmax_changed"].sum()) / rows,
+        form=".1%", n=counted(rows, "row"), figure="logits",
+    )  # fmt: skip
+    if options := int(d["options"].sum()):
+        most = max(d["max_rank_change"].drop_nulls())
+        reach = f" (by up to {most:,})" if most else ""
+        yield Finding(
+            text=f"Options whose rank differs{reach}",
+            value=int(d["ranks_changed"].sum()) / options, form=".2%",
+            n=counted(options, "option"), figure="logits",
+        )  # fmt: skip
+
+
+def _metrics(metrics: pl.DataFrame) -> Iterator[Finding]:
+    """Of each metric the largest difference."""
+    for (prompts, metric), part in metrics.group_by("prompts", "metric", maintain_order=True):
+        moved = part.filter(pl.col("difference").is_finite())
+        if len(moved):
+            row = moved.sort(pl.col("difference").abs(), descending=True).row(0, named=True)
+            yield Finding(
+                text=f"{prompts}, {str(metric).replace('_', ' ')}: largest change, {_where(row)}",
+                value=row["difference"], form="+.3g", baseline=f"{number(row['a'])} in A",
+                n=counted(len(moved), "value"), figure="metrics",
+            )  # fmt: skip
+
+
+def _prompts(prompts: pl.DataFrame) -> Iterator[Finding]:
+    """Of each prompt set the prompt that differs most."""
+    for (name,), part in prompts.group_by("prompts", maintain_order=True):
+        row = part.sort(pl.col("difference").abs(), descending=True).row(0, named=True)
+        yield Finding(
+            text=(
+                f"{name}: largest change of a prompt, option “{str(row['option']).strip()}” of "
+                f"{row['prompt_id']} ({_where({**row, 'group': ''})})"
+            ),
+            value=row["difference"], form="+.3f", baseline=f"{row['a']:.3f} in A",
+        )  # fmt: skip
+
+
+def _origin(d: pl.DataFrame) -> Iterator[Finding]:
+    """Engines, compute dtypes and what is stored; whether the weights are the same."""
+    for side in ("a", "b"):
+        columns = [f"{name}_{side}" for name in ("engine", "compute", "kept")]
+        kinds = d.select(columns).unique(maintain_order=True)
+        text = "; ".join(
+            f"engine {engine or 'unknown'}, computed in {compute or 'unknown dtype'}, keeps {kept}"
+            for engine, compute, kept in kinds.iter_rows()
+        )
+        yield Finding(text=f"{side.upper()}: {text}.")
+    if unequal := d.filter(~pl.col("same_weights")).height:
+        yield Finding(text=f"Weights differ at {unequal:,} of {_pairs(len(d))}.")
+
+
+def _limits(comparison: "Comparison") -> Iterator[Finding]:
+    for side in ("a", "b"):
+        only = comparison.only.filter(pl.col(f"only_{side}") > 0)
+        if len(only):
+            rows = counted(int(only[f"only_{side}"].sum()), "row")
+            yield Finding(text=f"Only {side.upper()} has {rows}, of {_pairs(len(only))}.")
+    if comparison.unmeasured:
+        known = ", ".join(name for name, family in families().items() if family.compared)
+        yield Finding(
+            text=f"No metrics of {', '.join(comparison.unmeasured)} (supported: {known})."
+        )
+
+
+def _pairs(count: int) -> str:
+    return counted(count, "checkpoint × query set", "checkpoints × query sets")
+
+
+def _largest(d: pl.DataFrame, column: str) -> float:
+    return float(d[column].max() or 0)  # type: ignore[arg-type]
+
+
+def _mean(frame: pl.DataFrame, value: str, weight: str) -> float:
+    part = frame.drop_nulls(value)
+    return float((part[value] * part[weight]).sum()) / max(int(part[weight].sum()), 1)
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    group = f", {row['group']}" if row["group"] else ""
+    return f"{series_name(row)} at {step_name(row['step'])}{group}"

@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.crows_pairs.metric import (
         crows_pairs_metric as crows_pairs_metric,
     )
-    from logitbank.analysis.families.fairness.checks import FairnessLabels as FairnessLabels
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
     from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
     from logitbank.analysis.families.fairness.metric import fairness_metric as fairness_metric
-    from logitbank.analysis.families.fairness.summary import fairness_summary as fairness_summary
     from logitbank.analysis.families.fluctuation.frequencies import (
         corpus_frequencies as corpus_frequencies,
     )
@@ -55,6 +53,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.unqover.metric import unqover_metric as unqover_metric
     from logitbank.analysis.families.unqover.summary import unqover_summary as unqover_summary
     from logitbank.analysis.frames.batches import batches as batches
+    from logitbank.analysis.frames.cube import FairnessLabels as FairnessLabels
     from logitbank.analysis.frames.expected import expected_pieces as expected_pieces
     from logitbank.analysis.frames.expected import expected_rows as expected_rows
     from logitbank.analysis.frames.expressions import jsd_parts as jsd_parts

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from logitbank.store import Bank
 
 CHANGE_POINTS = (
-    "Change points: p is the largest of six null models, most of them random walks, ± its Monte "
-    "Carlo error. Neighbouring checkpoints share their weights, so intervals that exclude 0 at "
-    "several of them in a row are no evidence of a change."
+    "Change points are searched for in runs of 6 or more checkpoints. Their p is the largest of "
+    "six null models, most of them random walks, ± its Monte Carlo error. Neighbouring checkpoints "
+    "share their weights, so intervals that exclude 0 at several of them in a row are no evidence "
+    "of a change."
 )
 """A note of families that search for change points."""
 Columns = Mapping[str, Collection[str]]
@@ -83,7 +84,7 @@ class Family:
         return function
 
     def settings(self) -> Mapping[str, inspect.Parameter]:
-        """The parameters annotated `Annotated[type, "Help text."]`, which are options of the command."""
+        """The parameters that are options of the command: those annotated with a help text."""
         parameters = inspect.signature(self.analyze).parameters
         return {
             name: each

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from logitbank.analysis.drawing.paper import Paper as Paper
     from logitbank.analysis.families.crows_pairs.metric import CrowsPairs as CrowsPairs
     from logitbank.analysis.families.crows_pairs.study import crows_pairs as crows_pairs
+    from logitbank.analysis.families.fairness import fairness as fairness
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
     from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
-    from logitbank.analysis.families.fairness.study import fairness as fairness
     from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
     from logitbank.analysis.families.fluctuation.study import fluctuation as fluctuation
     from logitbank.analysis.families.lambada import lambada as lambada
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.options.metric import OptionScores as OptionScores
     from logitbank.analysis.families.stereoset.metric import StereoSet as StereoSet
     from logitbank.analysis.families.stereoset.study import stereoset as stereoset
+    from logitbank.analysis.families.stereotype import stereotype as stereotype
     from logitbank.analysis.families.stereotype.metric import (
         StereotypeAccuracy as StereotypeAccuracy,
     )
-    from logitbank.analysis.families.stereotype.study import stereotype as stereotype
     from logitbank.analysis.families.tradeoff import tradeoff as tradeoff
     from logitbank.analysis.families.tradeoff.metric import TradeOff as TradeOff
     from logitbank.analysis.families.unqover.metric import Unqover as Unqover

@@ -35,7 +35,7 @@ def taken(work: str, *arguments: str | Path, rounds: int) -> Taken:
 def _fairness(bank: str) -> None:
     """What `logitbank analyze fairness` does before it draws."""
     from logitbank.analysis import fairness_metric
-    from logitbank.analysis.families.fairness.cube import CODED
+    from logitbank.analysis.frames.cube import CODED
     from logitbank.analysis.frames.sources import bank_frames
     from logitbank.store import Bank
 

@@ -1,5 +1,6 @@
 """Curves over training: lines with bands, reference lines, change points and rows of tests."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ BAND = 0.18
 MANY = 25
 """Checkpoints of a series beyond which its line has no points."""
 HEIGHT = 160
+LABELED = 3
+"""Paths beyond which the steps at their ends would overlap."""
 LEGEND = 48
 """Characters beside each other in the legend of a narrow chart; a symbol takes five."""
 
@@ -118,7 +121,7 @@ def curves(
     told |= {name: text for text, name in (tooltip or {}).items()}
     tips = [_tooltip(table, name, text) for name, text in told.items()]
     scale = alt.Scale(type="log" if log else "linear", zero=zero, reverse=reverse, nice=not log)
-    ticks = alt.Axis(tickCount=4) if log else alt.Axis()
+    ticks = log_axis(table[y]) if log else alt.Axis()
     y_axis = alt.Y(f"{y}:Q", title=title, scale=scale, axis=ticks)
     x = axis.x(title=x_title, labels=x_labels)
     used = dict.fromkeys([y, *(band or ()), field, SERIES, "at", "step", *told])
@@ -168,12 +171,13 @@ def path(
     titles: tuple[str, str],
     group: str | None = None,
     tooltip: Mapping[str, str] | None = None,
+    log: bool = False,
     reverse: bool = False,
     height: int = 2 * HEIGHT,
 ) -> alt.LayerChart:
     """One measure against another, joined in the order of training.
 
-    Later checkpoints are darker, and the first and the last one have their steps beside them.
+    Later checkpoints are darker. Of a few paths, both ends have their steps beside them.
 
     Parameters
     ----------
@@ -183,6 +187,8 @@ def path(
         Of the axes, x first.
     group
         Column that colours stand for; without it, colours stand for models and runs.
+    log
+        Whether the axis of `x` is logarithmic.
     reverse
         Whether smaller values of `y` are at the top.
     """
@@ -201,9 +207,12 @@ def path(
     told = {"checkpoint": "Checkpoint", field: "Group" if group else "Model"}
     told |= {x: titles[0], y: titles[1]}
     told |= {name: text for text, name in (tooltip or {}).items()}
-    scale = alt.Scale(zero=False, nice=True, padding=8)
-    across = alt.X(f"{x}:Q", title=titles[0], scale=scale)
-    upwards = alt.Y(f"{y}:Q", title=titles[1], scale=alt.Scale(zero=False, reverse=reverse))
+    scale = alt.Scale(type="log" if log else "linear", zero=False, nice=not log, padding=8)
+    ticks = log_axis(table[x]) if log else alt.Axis()
+    across = alt.X(f"{x}:Q", title=titles[0], scale=scale, axis=ticks)
+    upwards = alt.Y(
+        f"{y}:Q", title=titles[1], scale=alt.Scale(zero=False, reverse=reverse, padding=10)
+    )
     columns = dict.fromkeys([*told, *keys, "position", "progress", "label"])
     base = alt.Chart(table.select(list(columns))).encode(
         x=across, y=upwards, color=color(field, names), detail=[alt.Detail(key) for key in keys]
@@ -215,6 +224,8 @@ def path(
         ),
         tooltip=[_tooltip(table, name, text) for name, text in told.items()],
     )
+    if table.select(keys).n_unique() > LABELED:
+        return alt.layer(line, points).properties(height=height)
     ends = base.transform_filter("isValid(datum.label)")
     text = ends.mark_text(dy=-8, color=INK).encode(text="label:N", color=alt.value(INK))
     return alt.layer(line, points, text).properties(height=height)
@@ -229,6 +240,27 @@ def short_step(step: int | None) -> str:
     if step is None:
         return "release"
     return f"{step / 1000:g}k" if step >= 1000 else str(step)
+
+
+def log_axis(values: pl.Series) -> alt.Axis:
+    """A logarithmic axis with few ticks."""
+    ticks = log_ticks(values)
+    return alt.Axis(values=ticks, format="~e" if min(ticks, default=1) < 1e-4 else "~g")
+
+
+def log_ticks(values: pl.Series) -> list[float]:
+    """About five round numbers for a logarithmic axis.
+
+    >>> log_ticks(pl.Series([1.7, 40.0])), log_ticks(pl.Series([1e-12, 0.5]))
+    ([2.0, 5.0, 10.0, 20.0], [1e-12, 1e-09, 1e-06, 0.001])
+    """
+    known = values.filter(values > 0)
+    low, high = float(known.min()), float(known.max())  # type: ignore[arg-type]
+    first, last = math.floor(math.log10(low)), math.floor(math.log10(high))
+    decades = range(first, last + 1, max(1, round((last - first) / 4)))
+    digits = (1, 2, 5) if last - first < 3 else (1,)
+    ticks = [float(f"{digit}e{decade}") for decade in decades for digit in digits]
+    return [tick for tick in ticks if low * 0.999 <= tick <= high]
 
 
 def horizontal(value: float, *, dash: Sequence[int] = (4, 3)) -> alt.Chart:
@@ -246,14 +278,12 @@ def change_points(changes: pl.DataFrame, axis: StepAxis, text: Sequence[str]) ->
     if rows.is_empty():
         return []
     rows = rows.with_columns(text=pl.Series(list(text)))
-    x = axis.x()
     base = alt.Chart(rows)
     band = base.mark_rect(color=MUTED, opacity=0.15).encode(
-        x=alt.X("earliest:Q", title=x.title, scale=x.scale, axis=x.axis), x2="latest:Q"
+        x=axis.x(field="earliest"), x2="latest:Q"
     )
     line = base.mark_rule(strokeDash=[4, 3], strokeWidth=1.2, color=MUTED).encode(
-        x=alt.X("step:Q", title=x.title, scale=x.scale, axis=x.axis),
-        tooltip=[alt.Tooltip("text:N", title="Change point")],
+        x=axis.x(field="step"), tooltip=[alt.Tooltip("text:N", title="Change point")]
     )
     return [band, line]
 
@@ -263,7 +293,7 @@ def significance_rows(
 ) -> alt.Chart:
     """Rows of marks beneath a plot, one a test: filled where p is below the threshold.
 
-    `tests` are titles by column of p values.
+    `tests` are titles by column of p values. Several models or runs are below each other in a row.
     """
     table = axis.of(with_series(table) if SERIES not in table.columns else table)
     long = (
@@ -279,12 +309,14 @@ def significance_rows(
             significant=pl.col("p_value") < threshold,
         )
     )
+    series = long[SERIES].n_unique()
+    apart = {"yOffset": alt.YOffset(f"{SERIES}:N")} if series > 1 else {}
     filled = (
         alt.when("datum.significant").then(alt.value(MUTED)).otherwise(alt.value("transparent"))
     )
     return (
         alt.Chart(long)
-        .mark_point(size=18, stroke=MUTED)
+        .mark_point(size=18 if series == 1 else 10, stroke=MUTED, strokeWidth=0.8, opacity=1)
         .encode(
             x=axis.x(),
             y=alt.Y("test:N", title=None, sort=list(tests.values())),
@@ -295,8 +327,9 @@ def significance_rows(
                 alt.Tooltip("test:N", title="Test"),
                 alt.Tooltip("p_value:Q", title="p", format=".2g"),
             ],
+            **apart,
         )
-        .properties(height=14 * len(tests))
+        .properties(height=(14 if series == 1 else 7 * series) * len(tests))
     )
 
 

@@ -79,7 +79,9 @@ class StepAxis:
             numbers = [number for number in numbers if number == 0 or number >= self.first / 1.5]
         return [*numbers, float(self.release_at)] if self.release else numbers
 
-    def x(self, *, title: str | None = "Training step", labels: bool = True) -> alt.X:
+    def x(
+        self, *, title: str | None = "Training step", labels: bool = True, field: str = "at"
+    ) -> alt.X:
         label = "format(datum.value, '~s')"
         if self.release:
             label = f"datum.value == {self.release_at} ? 'release' : {label}"
@@ -87,7 +89,7 @@ class StepAxis:
         if self.scale == "symlog":
             scale = alt.Scale(type="symlog", constant=self.first, nice=False, zero=False, padding=6)
         axis = alt.Axis(values=self.ticks(self.scale), labelExpr=label, labels=labels, ticks=labels)
-        return alt.X("at:Q", title=title, scale=scale, axis=axis)
+        return alt.X(f"{field}:Q", title=title, scale=scale, axis=axis)
 
     def meta(self) -> dict[str, Any]:
         """What a page needs to switch the axis: both sets of ticks."""

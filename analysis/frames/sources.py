@@ -84,7 +84,12 @@ class ColumnsOf(Mapping[str, frozenset[str]]):
 
 
 def frame_of(
-    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None
+    banks: Sequence[Bank],
+    prompts: str,
+    models: Sequence[str] | None,
+    *,
+    rows: int = PIECES,
+    coded: Collection[str] = (),
 ) -> Sequence[pl.LazyFrame]:
     """The scans of the banks that hold a prompt set, together and in batches.
 
@@ -93,7 +98,7 @@ def frame_of(
     AbsentError
         None of the banks has it, or one of the models; says what would make it.
     """
-    frame = frame_if_scored(banks, prompts, models)
+    frame = frame_if_scored(banks, prompts, models, rows=rows, coded=coded)
     if frame is None:
         raise AbsentError(no_prompts(banks, repr(prompts), make=prompts))
     return frame

@@ -6,7 +6,8 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.results.changes import tested, untested
+from logitbank.analysis.results.changes import tested
+from logitbank.analysis.stats.change_points import FEWEST
 from logitbank.wording import counted, step_name
 
 Row = Mapping[str, Any]
@@ -72,9 +73,9 @@ def change_findings(
         if row["from_step"] is not None:
             n += f" from step {row['from_step']:,} to {row['last_step']:,}"
         if row["kind"] is None:
-            yield Finding(
-                text=f"{what}: no search for change points, {untested(row)}", n=n, **about
-            )
+            if row["checkpoints"] >= FEWEST:
+                text = f"{what}: no search for change points (constant, or missing at a checkpoint)"
+                yield Finding(text=text, n=n, **about)
             continue
         if row["kind"] == "none":
             yield Finding(text=f"{what}: no significant change point, {tested(row)}", n=n, **about)

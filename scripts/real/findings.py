@@ -7,7 +7,7 @@ import polars as pl
 
 import logitbank
 from logitbank.analysis.families.crows_pairs.study import crows_pairs
-from logitbank.analysis.families.fairness.study import fairness
+from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.lambada.study import lambada
 from scripts.real.text import SWITCH
 

@@ -17,10 +17,10 @@ from logitbank.analysis.debias.search import debias_search
 from logitbank.analysis.debias.search_summary import search_summary
 from logitbank.analysis.debias.study import debias_train
 from logitbank.analysis.debias.train import Training, train
-from logitbank.analysis.families.fairness.study import fairness
+from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.lambada.study import lambada
 from logitbank.analysis.families.stereoset.study import stereoset
-from logitbank.analysis.families.stereotype.study import stereotype
+from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.unqover.instances import unqover_instances
 from logitbank.analysis.families.unqover.metric import unqover_metric
 from logitbank.errors import BankError, KeepLevelError, UsageError

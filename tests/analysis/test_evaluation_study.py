@@ -8,10 +8,10 @@ import pytest
 
 from logitbank.analysis.families.crows_pairs.study import crows_pairs
 from logitbank.analysis.families.lambada.study import lambada
-from logitbank.analysis.families.stereotype.study import stereotype
+from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.harness import read_harness
-from logitbank.errors import BankError
+from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 from tests.support.evaluation_banks import (
     HITS,
@@ -78,14 +78,16 @@ def test_stereotype_accuracy_of_a_bank_and_its_relative(bank: Path) -> None:
 
 
 def test_the_prompts_of_any_measure_may_be_absent(tmp_path: Path, bank: Path) -> None:
-    only = stereotype([bank], winobias="none")
+    only = stereotype([bank], prompts=["stereotype-accuracy", "none"])
     assert only.result.stereotype_accuracy["measure"].unique().to_list() == ["sa"]
     assert only.result.jsd_p.is_empty()
-    other = stereotype([bank], prompts="none").result
+    other = stereotype([bank], prompts=["none", "winobias"]).result
     assert other.stereotype_accuracy["measure"].unique().to_list() == ["sa_gender"]
     assert other.jsd_p["gold"].unique().sort().to_list() == ["female", "male"]
     with pytest.raises(BankError, match="prompt set 'none' is not in .*--prompts none`"):
-        stereotype([bank], prompts="none", winobias="none")
+        stereotype([bank], prompts=["none"])
+    with pytest.raises(UsageError, match="of one kind"):
+        stereotype([bank], prompts=["lambada", "winobias"])
 
 
 def test_a_bank_without_the_prompts_says_what_makes_them(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.comparison.compare import compare
-from logitbank.analysis.families.fairness.study import fairness
+from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.fluctuation.study import fluctuation
 from logitbank.analysis.families.stereoset.study import stereoset
 from logitbank.analysis.families.unqover.study import unqover

@@ -21,11 +21,11 @@ from logitbank.analysis import (
     lambada_metric,
     stereotype_metric,
 )
-from logitbank.analysis.families.fairness.cube import CODED
 from logitbank.analysis.families.options import options
-from logitbank.analysis.families.tradeoff.sources import lambada_curve
+from logitbank.analysis.families.tradeoff.metric import lambada_curve
 from logitbank.analysis.frames import batches as frame_batches
 from logitbank.analysis.frames.batches import Scan, columns_of, evenly, frames_of
+from logitbank.analysis.frames.cube import CODED
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
@@ -293,7 +293,7 @@ def test_a_run_without_rows_does_not_keep_from_the_others(family: str, tmp_path:
     begin_run(Bank.open(path))
     found = study(path)
     after = found.result.tables()
-    [said] = [line for line in found.summary.left_out if line.startswith("Left out")]
+    [said] = [line for line in found.missing if line.startswith("Left out")]
     assert said.startswith("Left out are ")
     assert " second step 0, " in said
     assert before.keys() == after.keys()

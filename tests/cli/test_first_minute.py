@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from logitbank.analysis.families.fairness.study import PROMPTS as OF_FAIRNESS
+from logitbank.analysis.families.fairness import FAMILY as OF_FAIRNESS
 from logitbank.analysis.families.fluctuation.sources import PROMPTS as OF_FLUCTUATION
 from logitbank.analysis.frames.sources import chosen_prompts
 from logitbank.cli.plain import encode_anything
@@ -66,7 +66,7 @@ def test_without_arguments_the_help_is_shown_and_the_call_was_wrong(
     assert f"Usage: {' '.join(['logitbank', *arguments])} [OPTIONS] COMMAND" in out
 
 
-FAIRNESS: Any = {"known": "winobias", "family_prompts": OF_FAIRNESS}
+FAIRNESS: Any = {"known": "winobias", "family_prompts": OF_FAIRNESS.prompts}
 FLUCTUATION: Any = {"known": "professions", "family_prompts": OF_FLUCTUATION}
 
 

@@ -22,7 +22,7 @@ GROUPS = {
         (
             "analyze fairness toy.zarr --prompts toy-winobias --bootstrap 100",
             "analyze fairness families.zarr --bootstrap 100",
-            "fairness(['families.zarr', 'ties.zarr'], compare=('toy', 'other'), bootstrap=50)",
+            "fairness(['families.zarr', 'ties.zarr'], models=['toy', 'other'], bootstrap=50)",
             "fairness('ties.zarr', ties='midrank', unit='prompt_order', bootstrap=0)",
             "fairness('ties.zarr', vocab_limit=True, unit='seed', bootstrap=20, models=['toy'])",
             "analyze fairness families.zarr --bootstrap 20 --table gap",

@@ -18,7 +18,7 @@ from logitbank.analysis.families.options.curves import CHECKPOINTS, CURVES
 from logitbank.analysis.families.options.metric import OptionScores
 from logitbank.analysis.families.options.shares import ANSWERS, SHARES
 from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset_metric
-from logitbank.analysis.families.stereotype.study import stereotype
+from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff_metric
 from logitbank.analysis.families.unqover.metric import Unqover, unqover_metric
 from logitbank.store.filter.filters import Filter

@@ -1,59 +1,145 @@
 """Fairness: answers by gender, their distances, ranks, tests and change points."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import Drawing, Family, Gap, columns
+from logitbank.analysis.family import CHANGE_POINTS, Family, Gap, columns, with_columns
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from logitbank.analysis.families.fairness.metric import Fairness
+    from logitbank.analysis.frames.apart import Banks
+    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.study import Study
+    from logitbank.store import Bank
 
 
-def family() -> "Family[Fairness]":
-    """The family, with all that belongs to it."""
-    from logitbank.analysis.families.fairness.figure_data import fairness_figure_data
-    from logitbank.analysis.families.fairness.headline import (
-        fairness_gap,
-        fairness_headline,
-        wanted_gap,
-    )
-    from logitbank.analysis.families.fairness.message import fairness_message
-    from logitbank.analysis.families.fairness.metric import Fairness
-    from logitbank.analysis.families.fairness.sheets import fairness_sheets
-    from logitbank.analysis.families.fairness.study import PROMPTS, fairness
-    from logitbank.analysis.families.fairness.summary import CAUTIONS
+def fairness(
+    banks: "Banks",
+    *,
+    prompts: str | None = None,
+    models: Sequence[str] | None = None,
+    cache: "ScanCache | None" = None,
+    bootstrap: Annotated[int, "Number of resamples of the sentences; 0 for no intervals."] = 1000,
+    vocab_limit: bool = False,
+    ties: Literal["competition", "midrank"] = "competition",
+    unit: Literal["prompt", "prompt_order", "seed"] = "prompt",
+) -> "Study[Fairness]":
+    """Measure Average Rank, accuracy, JSD-P and the gender gap at every checkpoint.
 
-    return Family(
-        name="fairness",
-        title="Fairness",
-        place=1,
-        asks=(
-            "Each prompt is a sentence with a pronoun, a question about the gender of somebody in "
-            "it, and the answers male, female and not specified. The gap Δ says how much farther "
-            "the model is from the right answer for women than for men, from −1 to 1: 0 is fair, "
-            "above 0 it serves women worse, below 0 men."
+    Two models are also compared with each other, on neutral prompts.
+
+    Parameters
+    ----------
+    banks
+        One or several banks, analysed together: folders, URLs, or open banks.
+    prompts
+        Name of the prompt set; by default `winobias`, or the only one with its columns.
+    models
+        Only these models.
+    cache
+        What a report has already read.
+    bootstrap
+        Number of resamples of the sentences; 0 for no intervals.
+    vocab_limit
+        Rank among the tokenizer's entries only, without the padding outputs.
+    ties
+        `competition` counts strictly greater logits; `midrank` adds half the equal ones.
+    unit
+        Unit of analysis of the tests: `prompt`, the mean over option orders; `prompt_order`, whose
+        p values are invalid, since the orders of a prompt are not independent; `seed`, one mean
+        per order.
+
+    Raises
+    ------
+    LogitbankError
+        A missing bank or prompt set, what `fairness_metric` refuses, or a `vocab_limit` that the
+        banks do not have.
+    """
+    from logitbank.analysis.families.fairness.metric import analyze_fairness
+
+    return analyze_fairness(
+        banks, prompts=prompts, models=models, cache=cache, bootstrap=bootstrap,
+        vocab_limit=vocab_limit, ties=ties, unit=unit,
+    )  # fmt: skip
+
+
+def _compared(frames: "Sequence[pl.LazyFrame]", expected: "pl.DataFrame") -> "pl.DataFrame":
+    from logitbank.analysis.families.fairness.metric import compared
+
+    return compared(frames, expected)
+
+
+def _gap(
+    banks: "Sequence[Bank]",
+    prompts: str,
+    models: Sequence[str] | None,
+    resamples: int,
+    cache: "ScanCache",
+) -> "pl.DataFrame":
+    from logitbank.analysis.families.fairness.metric import gap_curves
+
+    return gap_curves(banks, prompts, models, resamples, cache).gap
+
+
+def _answers(
+    banks: "Sequence[Bank]",
+    prompts: str,
+    models: Sequence[str] | None,
+    resamples: int,
+    cache: "ScanCache",
+) -> "pl.DataFrame":
+    from logitbank.analysis.families.fairness.metric import gap_curves
+
+    return gap_curves(banks, prompts, models, resamples, cache).answers
+
+
+FAMILY = Family(
+    name="fairness",
+    title="Fairness",
+    order=1,
+    description=(
+        "Each prompt is a sentence with a pronoun, a question about the gender of somebody in it, "
+        "and the answers male, female and not specified. The gender gap Δ is the error (JSD-P) "
+        "of female answers minus that of male answers, from −1 to 1. 0 is fair; above 0, the error "
+        "is higher for women."
+    ),
+    cautions=(
+        "WinoBias has two genders and excludes people who are neither. Its 40 occupations and "
+        "their proportions are those of the United States. Its sentences were written by hand "
+        "from two templates, and one wording of the question names the options.",
+        "Labour statistics decide which occupations count as stereotypical, not the model's "
+        "training data.",
+        "A test over sentences asks whether Δ is zero for this model, and it is not zero for "
+        "untrained weights either. One run cannot show whether another run would have the same "
+        "gap.",
+    ),
+    notes=(
+        "Δ and JSD-P are scaled: divided by ½ ln 2, the largest JSD-P. Tables also give nats.",
+        "Intervals (95%) resample sentences, with the occupations fixed. They are pointwise: they "
+        "do not allow for the number of checkpoints.",
+        CHANGE_POINTS,
+    ),
+    prompts=with_columns("sentence_id", "paired"),
+    screen={
+        "gap": columns("delta_scaled low_scaled high_scaled sd_scaled"),
+        "average_rank": columns(
+            "gold average_rank geometric_rank geometric_low geometric_high sd tied"
         ),
-        cautions=CAUTIONS,
-        result=Fairness,
-        prompts=PROMPTS,
-        study=lambda banks, prompts, models, bootstrap: fairness(
-            banks, prompts=prompts[0], models=models, bootstrap=bootstrap
+        "tests": columns(
+            "measure test p p_bh rank_biserial difference from_baseline from_baseline_low "
+            "from_baseline_high"
         ),
-        drawing=Drawing(fairness_figure_data, fairness_sheets),
-        brief={
-            "gap": columns("delta_scaled low_scaled high_scaled sd_scaled"),
-            "average_rank": columns(
-                "gold average_rank geometric_rank geometric_low geometric_high sd tied"
-            ),
-            "tests": columns(
-                "measure test p p_bh rank_biserial difference from_baseline from_baseline_low "
-                "from_baseline_high"
-            ),
-            "comparison": columns("other_model option test statistic p p_bh effect significant"),
-            "change_points": columns(
-                "change kind p_random_walk p_holm earliest latest mean_before mean_after"
-            ),
-        },
-        headline=fairness_headline,
-        message=fairness_message,
-        gaps={"fairness": Gap("gap |Δ|, JSD-P scaled", "winobias", fairness_gap, wanted_gap)},
-    )
+        "comparison": columns("other_model option test statistic p p_bh effect significant"),
+        "change_points": columns(
+            "change kind p_random_walk p_holm earliest latest mean_before mean_after"
+        ),
+    },
+    compared=_compared,
+    gaps={
+        "fairness": Gap(
+            "gap |Δ|, JSD-P scaled", "winobias", _gap, parts=("JSD-P, scaled", _answers)
+        )
+    },
+)

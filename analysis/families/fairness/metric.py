@@ -1,47 +1,94 @@
 """Fairness dynamics of gender prediction: Average Rank, accuracy, JSD-P and the gender gap.
 
 Frames in, frames out: the scan of a bank becomes a handful of tidy tables. After arXiv 2506.01709;
-every departure is said where it happens.
+every departure is named where it happens.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.fairness.axes import CHECKPOINT, Axes
-from logitbank.analysis.families.fairness.baseline import DRAWS, gender_difference, with_draws
-from logitbank.analysis.families.fairness.change_points import change_point_table
-from logitbank.analysis.families.fairness.checks import FairnessLabels
-from logitbank.analysis.families.fairness.cube import Cube, each_cube
-from logitbank.analysis.families.fairness.samples import samples
-from logitbank.analysis.families.fairness.significance import (
-    Unit,
-    adjusted,
-    comparison_table,
-    gender_tests,
-    shared_checkpoints,
-)
+from logitbank.analysis.families.fairness import FAMILY
 from logitbank.analysis.families.fairness.tables import (
+    COMPARISON_SCHEMA,
+    Unit,
     accuracy_table,
-    asked_cells,
+    adjusted,
     change_table,
     coverage,
+    expected_cells,
+    gap_changes,
     gap_table,
+    gender_difference,
+    gender_tests,
     jsd_table,
+    model_tests,
     rank_table,
+    samples,
+    shared_checkpoints,
 )
-from logitbank.analysis.frames.batches import Scan
-from logitbank.analysis.frames.expressions import Ties, check_choice, jsd_parts
+from logitbank.analysis.frames.apart import Banks, open_banks
+from logitbank.analysis.frames.batches import ROWS, Scan, columns_of, frames_of
+from logitbank.analysis.frames.cube import CODED, LABELS, Axes, Cube, FairnessLabels, each_cube
+from logitbank.analysis.frames.expected import expected_rows, missing_sentence
+from logitbank.analysis.frames.expressions import Floats, Ties, check_choice, jsd_parts, scaled
+from logitbank.analysis.frames.pieces import CHECKPOINT, together
+from logitbank.analysis.frames.scan_cache import ScanCache
+from logitbank.analysis.frames.sources import bank_frames, chosen_prompts, frame_of
+from logitbank.analysis.frames.vocab_limit import check_vocab_limit
+from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
+from logitbank.analysis.stats.differences import DRAWS, draws_of
 from logitbank.analysis.stats.significance import prepare_tests
-from logitbank.errors import UsageError
+from logitbank.analysis.study import Study, study_of
+from logitbank.errors import BankError, UsageError
+from logitbank.store import Bank
 from logitbank.store.steps import listed
 from logitbank.wording import plain_step
 
-LABELS = FairnessLabels()
+GENDER_COLUMNS = ("stereotype", "asked")
+"""Columns of the prompts from which `gender_hits` are chosen."""
+
+
+def analyze_fairness(
+    banks: Banks,
+    *,
+    prompts: str | None,
+    models: Sequence[str] | None,
+    cache: ScanCache | None,
+    bootstrap: int,
+    vocab_limit: bool,
+    ties: Ties,
+    unit: Unit,
+) -> Study["Fairness"]:
+    """The study of banks; `logitbank.fairness` documents the parameters."""
+    opened = open_banks(banks, models=models, prompts=prompts)
+    prompts = chosen_prompts(opened, prompts, known="winobias", family_prompts=FAMILY.prompts)
+    if vocab_limit:
+        check_vocab_limit(opened, prompts, models)
+    frames = bank_frames(opened, prompts, models, coded=(*CODED, *GENDER_COLUMNS))
+    reading = _read(
+        frames, vocab_limit=vocab_limit, ties=ties, unit=unit, labels=LABELS, bootstrap=bootstrap,
+        seed=0, expected=expected_rows(opened, prompts, ("prompt_id", "order_seed")),
+        share=cache is not None,
+    )  # fmt: skip
+    if cache is not None:
+        curves = _curves(reading.gap, reading.result.jsd_parts)
+        cache.put(gap_key(prompts, models, bootstrap), curves)
+        if reading.genders is not None:
+            cache.put(genders_key(prompts, models), reading.genders)
+    incomplete = reading.result.checkpoints.filter(pl.col("missing") > 0)
+    missing = [
+        missing_sentence(int(incomplete["missing"].sum()), "score", checkpoints=len(incomplete))
+    ]
+    return study_of(
+        FAMILY, reading.result, prompts=[prompts], banks=opened, models=models,
+        missing=missing if len(incomplete) else [],
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +102,7 @@ class Fairness(Result):
     """
 
     checkpoints: pl.DataFrame
-    """What was there: prompts, seeds, and how many scores are missing of those asked for."""
+    """Prompts and option orders of each checkpoint, and how many expected scores are missing."""
     average_rank: pl.DataFrame
     """Average Rank per gold option, with the number of tied and of inexact gold ranks; and the
     geometric mean rank, exp of the mean of ln rank, each prompt averaged over its orders first,
@@ -72,7 +119,7 @@ class Fairness(Result):
     """Male against female: the published Mann–Whitney test and our paired one, each beside its
     effect size and the difference from the first checkpoint."""
     comparison: pl.DataFrame
-    """Two models on neutral prompts, likewise; no rows without a second model."""
+    """Two models on neutral prompts, likewise; no rows for one model, or more than two."""
     change_points: pl.DataFrame
     """Change points of delta: their steps, levels and p values against random walks."""
     labels: FairnessLabels
@@ -88,10 +135,7 @@ def fairness_metric(
     unit: Unit = "prompt",
     labels: FairnessLabels = LABELS,
     bootstrap: int = 1000,
-    resample_occupations: bool = False,
     seed: int = 0,
-    from_step: int | None = None,
-    compare: tuple[str, str] | None = None,
     expected: pl.DataFrame | None = None,
 ) -> Fairness:
     """Every fairness table of the checkpoints in a scan.
@@ -104,7 +148,8 @@ def fairness_metric(
     frame
         `Bank.scan("winobias")`, or any frame with its columns: one row per checkpoint, prompt,
         option order and option. Or a sequence of such frames, as `batches` gives them, which
-        takes the memory of one; models to compare are in the same frame.
+        takes the memory of one. Two models are compared at the runs and steps that both have;
+        these are in the same frame.
     vocab_limit
         Rank among the tokenizer's entries only, without the padding outputs.
     ties
@@ -117,21 +162,12 @@ def fairness_metric(
         Labels of the male, female and neutral option.
     bootstrap
         Resamples of the sentences; 0 gives no intervals.
-    resample_occupations
-        Resample occupations too, independently of sentences. Without it, intervals hold for the
-        occupations that are asked, and not for others.
     seed
-        Of the bootstrap, and of the random walks that change points are tested against.
-    from_step
-        First step of the search for change points; by default the first one after the untrained
-        phase, whose gap differs from that of step 0 by more than its own noise.
-    compare
-        Two models to compare on neutral prompts. By default the two in the frame, if there are
-        two with a run and step in common.
+        Random seed of the bootstrap, and of the random walks that change points are tested against.
     expected
-        What each model was asked: columns model, prompt_id, order_seed, as `expected_rows` gives
-        them. Without it, all that is known is the frame, and a prompt or an order without a score
-        of any checkpoint in it is not counted as missing.
+        The expected prompts of each model: columns model, prompt_id, order_seed, as
+        `expected_rows` gives them. Without it, a prompt or an order without a score of any
+        checkpoint in the frame is not counted as missing.
 
     Raises
     ------
@@ -145,76 +181,125 @@ def fairness_metric(
     arXiv 2506.01709, §2, App. B–D. Ours: the competition rank, the scaled unit, the unit
     `prompt`, ddof 1, and everything whose `origin` is `ours`.
     """
+    return _read(
+        frame, vocab_limit=vocab_limit, ties=ties, unit=unit, labels=labels, bootstrap=bootstrap,
+        seed=seed, expected=expected, share=False,
+    ).result  # fmt: skip
+
+
+class GenderHits(NamedTuple):
+    """Whether the stereotypical gender is preferred, at the checkpoints of one frame."""
+
+    checkpoints: pl.DataFrame
+    orders: Sequence[int | None]
+    prompts: pl.Series
+    """Names of the pro-stereotyped prompts about the referred occupation."""
+    values: Floats
+    """(checkpoints, orders, prompts): 1, 0, ½ for a tie, or NaN for a missing score."""
+
+
+class Genders(NamedTuple):
+    """What stereotype accuracy needs of WinoBias."""
+
+    hits: Sequence[GenderHits]
+    jsd_parts: pl.DataFrame
+    """As in `Fairness`; intervals depend on the resamples."""
+
+
+class _Reading(NamedTuple):
+    """One read of WinoBias: the result, and what other analyses need."""
+
+    result: Fairness
+    gap: pl.DataFrame
+    """With draws."""
+    genders: Genders | None
+
+
+_Part = tuple[dict[str, pl.DataFrame], pl.DataFrame | None, GenderHits | None]
+"""Of one frame: tables, the comparison of two models, and hits."""
+
+
+def _read(
+    frame: Scan,
+    *,
+    vocab_limit: bool,
+    ties: Ties,
+    unit: Unit,
+    labels: FairnessLabels,
+    bootstrap: int,
+    seed: int,
+    expected: pl.DataFrame | None,
+    share: bool,
+) -> _Reading:
     check_choice("unit", unit, get_args(Unit))
     if bootstrap < 0:
         raise UsageError(f"bootstrap {bootstrap} is negative; give a number of resamples, or 0")
+    frames = frames_of(frame)
+    genders = share and all(set(GENDER_COLUMNS) <= set(names) for names in columns_of(frames))
+    expected_counts = None if expected is None else expected_cells(expected)
 
-    expected_counts = None if expected is None else asked_cells(expected)
+    def prepare(axes: Axes) -> Callable[[Cube], _Part]:
+        counts = axes.resampled(resamples=bootstrap, seed=seed)
 
-    def prepare(axes: Axes) -> Callable[[Cube], dict[str, pl.DataFrame]]:
-        counts = axes.resampled(resamples=bootstrap, seed=seed, occupations=resample_occupations)
-
-        def tables(data: Cube) -> dict[str, pl.DataFrame]:
+        def part(data: Cube) -> _Part:
             parts = jsd_parts(data.logits, data.gold)
             by_gold = samples(data, (data.ranks, *np.moveaxis(parts, -1, 0)), counts)
             ranks, of_parts = [each[0] for each in by_gold], [each[1:] for each in by_gold]
             delta = gender_difference(of_parts[0][0], of_parts[1][1])
-            models = _models_there(data.checkpoints, compare)
-            return {
+            tables = {
                 "checkpoints": coverage(data, expected_counts),
                 "average_rank": rank_table(data, ranks, labels=labels),
                 "accuracy": accuracy_table(data, labels=labels),
                 "jsd_parts": jsd_table(data.checkpoints, of_parts, labels=labels),
-                "gap": with_draws(gap_table(data, delta), delta),
+                "gap": gap_table(data.checkpoints, delta),
                 "tests": gender_tests(data, parts, delta, ranks, unit=unit),
-                "comparison": comparison_table(
-                    data, parts, counts, unit=unit, models=models, labels=labels
-                ),
             }
+            comparison = model_tests(data, parts, counts, unit=unit, labels=labels)
+            return tables, comparison, _hits_if_any(data) if genders else None
 
-        return tables
+        return part
 
     prepare_tests()
     results = each_cube(
-        frame,
-        prepare,
-        labels=labels,
-        ties=ties,
-        vocab_limit=vocab_limit,
-        columns=("occupation",) if resample_occupations else (),
-    )
-    whole = {
-        name: pl.concat([part[name] for part in results]).sort(
-            CHECKPOINT, nulls_last=True, maintain_order=True
-        )
-        for name in results[0]
-    }
-    compare = _models_to_compare(whole["checkpoints"], compare)
-    compared = whole.pop("comparison")
-    if compare is None:
-        compared = compared.clear()
-    else:
-        _check_compared(compared, whole["checkpoints"], compare)
-    whole["tests"] = adjusted(whole["tests"], group="measure")
-    changes = change_point_table(whole["gap"], from_step=from_step, seed=seed)
-    whole["gap"] = whole["gap"].drop(DRAWS)
-    return Fairness(
-        **whole,
-        change=change_table(whole["gap"]),
-        comparison=adjusted(compared, group="option"),
-        change_points=changes,
+        frames, prepare, labels=labels, ties=ties, vocab_limit=vocab_limit,
+        columns=GENDER_COLUMNS if genders else (),
+    )  # fmt: skip
+    tables, comparisons, hits = zip(*results, strict=True)
+    whole = {name: together([each[name] for each in tables]) for name in tables[0]}
+    gap = whole.pop("gap")
+    result = Fairness(
+        gap=gap.drop(DRAWS),
+        change=change_table(gap),
+        tests=adjusted(whole.pop("tests"), group="measure"),
+        comparison=_comparison(comparisons, whole["checkpoints"]),
+        change_points=gap_changes(gap, seed=seed),
         labels=labels,
         settings={
             "vocab_limit": vocab_limit,
             "ties": ties,
             "unit": unit,
             "bootstrap": bootstrap,
-            "resampled": "sentences and occupations" if resample_occupations else "sentences",
             "seed": seed,
-            "from_step": from_step,
-            "compare": " and ".join(compare) if compare else None,
         },
+        **whole,
     )
+    known = [each for each in hits if each is not None]
+    shared = Genders(known, result.jsd_parts) if len(known) == len(hits) else None
+    return _Reading(result, gap, shared)
+
+
+def _comparison(parts: Sequence[pl.DataFrame | None], checkpoints: pl.DataFrame) -> pl.DataFrame:
+    """The tests of two models over all frames; no rows if they share no run and step."""
+    shared = shared_checkpoints(checkpoints)
+    if shared.is_empty():
+        return pl.DataFrame(schema=COMPARISON_SCHEMA)
+    found = [part for part in parts if part is not None]
+    if sum(part.select(CHECKPOINT).n_unique() for part in found) < len(shared):
+        raise UsageError(
+            f"{shared['model'][0]} and {shared['other_model'][0]} are in different frames; models "
+            "to compare at a run and step belong into one frame, as `batches` puts them"
+        )
+    return adjusted(pl.concat(found), group="option")
 
 
 def fairness_change(
@@ -259,45 +344,137 @@ def fairness_change(
     return float("nan") if before == 0 else 100 * (before - after) / before
 
 
-def _models_there(
-    checkpoints: pl.DataFrame, compare: tuple[str, str] | None
-) -> tuple[str, str] | None:
-    """The models to compare among some of the checkpoints; where there is no doubt, all two."""
-    models = checkpoints["model"].unique().sort().to_list()
-    if compare is not None:
-        return compare if set(compare) <= set(models) else None
-    return (models[0], models[1]) if len(models) == 2 else None
+def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
+    """The values that a comparison of two banks sets side by side; no rows for other options."""
+    options = pl.concat(frames).select(pl.col("option").unique()).collect()["option"]
+    if set(options) != set(LABELS):
+        return pl.DataFrame()
+    result = fairness_metric(frames, bootstrap=0)
+    columns = (
+        (result.gap, "gap", pl.lit(""), "delta_scaled"),
+        (result.average_rank, "average_rank", pl.col("gold"), "average_rank"),
+        (result.accuracy, "accuracy", pl.col("gold"), "accuracy"),
+        (result.accuracy, "three_way_accuracy", pl.col("gold"), "three_way_accuracy"),
+    )
+    return pl.concat(
+        table.select(*CHECKPOINT, metric=pl.lit(name), group=group, value=pl.col(value))
+        for table, name, group, value in columns
+    )
 
 
-def _check_compared(
-    compared: pl.DataFrame, checkpoints: pl.DataFrame, models: tuple[str, str]
-) -> None:
-    shared = shared_checkpoints(checkpoints, models)
-    if shared.is_empty():
-        raise UsageError(
-            f"{models[0]} and {models[1]} have no run and step in common; scan runs and steps "
-            "that both have"
+def gap_key(prompts: str, models: Sequence[str] | None, resamples: int) -> tuple[object, ...]:
+    """Where a `ScanCache` has the `GapCurves` of a prompt set."""
+    return ("fairness gap", prompts, None if models is None else tuple(models), resamples)
+
+
+class GapCurves(NamedTuple):
+    """What a trade-off needs of fairness."""
+
+    gap: pl.DataFrame
+    """Δ, scaled and signed, with bootstrap draws: one resample has the same sentences at every
+    checkpoint."""
+    answers: pl.DataFrame
+    """JSD-P of each correct answer, male and female: model, run, step, group, value, low, high."""
+
+
+def gap_curves(
+    banks: Sequence[Bank],
+    prompts: str,
+    models: Sequence[str] | None,
+    resamples: int,
+    cache: ScanCache,
+) -> GapCurves:
+    """The curves of banks, which the fairness analysis may already have stored."""
+
+    def prepare(axes: Axes) -> Callable[[Cube], tuple[pl.DataFrame, pl.DataFrame]]:
+        counts = axes.resampled(resamples=resamples, seed=0)
+
+        def tables(data: Cube) -> tuple[pl.DataFrame, pl.DataFrame]:
+            parts = [*np.moveaxis(jsd_parts(data.logits, data.gold), -1, 0)]
+            by_gold = samples(data, parts, counts)
+            delta = gender_difference(by_gold[0][0], by_gold[1][1])
+            jsd_p = jsd_table(data.checkpoints, by_gold, labels=LABELS)
+            return gap_table(data.checkpoints, delta), jsd_p
+
+        return tables
+
+    def read() -> GapCurves:
+        frames = frame_of(banks, prompts, models, rows=ROWS, coded=CODED)
+        gap, jsd_p = zip(*each_cube(frames, prepare), strict=True)
+        return _curves(together(gap), together(jsd_p))
+
+    return cache.get(gap_key(prompts, models, resamples), read)
+
+
+def _curves(gap: pl.DataFrame, jsd_p: pl.DataFrame) -> GapCurves:
+    few = gap["sentences"].to_numpy() < FEWEST_CLUSTERS
+    draws = np.where(few, np.nan, scaled(draws_of(gap)))
+    answers = jsd_p.filter(pl.col("gold") == pl.col("option"), pl.col("gold") != LABELS.neutral)
+    return GapCurves(
+        curve(gap, gap["delta_scaled"], draws=draws),
+        answers.select(
+            *CHECKPOINT, group="gold", value="scaled", low="low_scaled", high="high_scaled"
+        ),
+    )
+
+
+def genders_key(prompts: str, models: Sequence[str] | None) -> tuple[object, ...]:
+    """Where a `ScanCache` has the `Genders` of a prompt set."""
+    return ("fairness genders", prompts, None if models is None else tuple(models))
+
+
+def read_genders(frame: Scan, labels: FairnessLabels = LABELS) -> Genders:
+    """What stereotype accuracy needs of WinoBias, read for it alone.
+
+    Raises
+    ------
+    UsageError, BankError
+        As `fairness_metric`; a pro-stereotyped prompt whose answer is no gender.
+    """
+    hits: list[GenderHits] = []
+
+    def prepare(axes: Axes) -> Callable[[Cube], pl.DataFrame]:
+        none = axes.resampled(resamples=0, seed=0)
+        hits.clear()
+
+        def table(data: Cube) -> pl.DataFrame:
+            hits.append(gender_hits(data))
+            parts = [*np.moveaxis(jsd_parts(data.logits, data.gold), -1, 0)]
+            return jsd_table(data.checkpoints, samples(data, parts, none), labels=labels)
+
+        return table
+
+    tables = each_cube(frame, prepare, labels=labels, columns=GENDER_COLUMNS)
+    return Genders(hits, together(tables))
+
+
+def gender_hits(data: Cube) -> GenderHits:
+    """Of the pro-stereotyped prompts about the referred occupation: is the gold gender preferred.
+
+    Raises
+    ------
+    BankError
+        The answer of such a prompt is the neutral option.
+    """
+    prompts = data.axes.prompts
+    gendered = (prompts["stereotype"] == "pro") & (prompts["asked"] == "referred")
+    chosen = np.flatnonzero(gendered.fill_null(False).to_numpy())
+    gold = data.gold[chosen]
+    if len(neither := chosen[gold > 1]):
+        raise BankError(
+            f"the answer of prompt {prompts['prompt_id'][int(neither[0])]!r} is no gender "
+            f"({len(neither):,} such prompts); scan one prompt set whose pro-stereotyped prompts "
+            "ask for a gender"
         )
-    if compared.select(CHECKPOINT).n_unique() < len(shared):
-        raise UsageError(
-            f"{models[0]} and {models[1]} are in different frames; models to compare at a run and "
-            "step belong into one frame, as `batches` puts them"
-        )
+    own, other = (data.logits[:, :, chosen, option] for option in (gold, 1 - gold))
+    values = np.where(np.isnan(own), np.nan, (own > other) + 0.5 * (own == other))
+    names = prompts["prompt_id"].gather(chosen)
+    return GenderHits(data.checkpoints, data.axes.seeds, names, values)
 
 
-def _models_to_compare(
-    checkpoints: pl.DataFrame, compare: tuple[str, str] | None
-) -> tuple[str, str] | None:
-    models = checkpoints["model"].unique().sort().to_list()
-    if compare is None:
-        if len(models) != 2:
-            return None
-        shared = checkpoints.select("run", "step").n_unique() < len(checkpoints)
-        return (models[0], models[1]) if shared else None
-    if absent := [name for name in compare if name not in models]:
-        raise UsageError(
-            f"cannot compare {', '.join(map(repr, absent))}; the frame has {', '.join(models)}"
-        )
-    if len(compare) != 2 or compare[0] == compare[1]:
-        raise UsageError(f"compare {compare!r} must name two different models")
-    return compare
+def _hits_if_any(data: Cube) -> GenderHits | None:
+    """None if stereotype accuracy refuses the prompts, which it then reports itself."""
+    try:
+        return gender_hits(data)
+    except BankError:
+        return None

@@ -1,40 +1,140 @@
-"""The tables of fairness: means over prompts and seeds, with their spread and interval."""
+"""The tables of fairness, from the scores of some checkpoints: means, intervals and tests."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from logitbank.analysis.families.fairness.axes import CHECKPOINT
-from logitbank.analysis.families.fairness.baseline import Difference
-from logitbank.analysis.families.fairness.checks import FairnessLabels
-from logitbank.analysis.families.fairness.cube import Cube
-from logitbank.analysis.families.fairness.samples import Sample
 from logitbank.analysis.frames.codes import Codes
+from logitbank.analysis.frames.cube import OPTIONS, Cube, FairnessLabels, GoldCounts
 from logitbank.analysis.frames.expressions import Floats, scaled, three_way_correct
-from logitbank.analysis.stats.bootstrap import Interval, clustered_interval, percentile_interval
-from logitbank.analysis.stats.significance import mean_present, seed_mean
+from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.stats.bootstrap import (
+    FEWEST_CLUSTERS,
+    Interval,
+    bootstrap_means,
+    cluster_numbers,
+    clustered_interval,
+    percentile_interval,
+)
+from logitbank.analysis.stats.change_points import CHANGE_COLUMNS, ChangeSearch
+from logitbank.analysis.stats.differences import (
+    BASELINE_SCHEMA,
+    Difference,
+    draws_of,
+    with_baseline,
+    with_draws,
+)
+from logitbank.analysis.stats.significance import (
+    SIGNIFICANCE,
+    SeedMean,
+    benjamini_hochberg,
+    holm,
+    mann_whitney,
+    mean_present,
+    rank_biserial,
+    seed_mean,
+    wilcoxon,
+)
 
 Columns = Mapping[str, str | np.ndarray]
+Unit = Literal["prompt", "prompt_order", "seed"]
+MANN_WHITNEY, WILCOXON = "mann_whitney", "wilcoxon"
+RESULT_SCHEMA = {
+    "test": pl.String,  # MANN_WHITNEY or WILCOXON
+    "origin": pl.String,  # published or ours
+    "unit": pl.String,
+    "statistic": pl.Float64,
+    "p": pl.Float64,
+    "p_bh": pl.Float64,  # Benjamini–Hochberg over the checkpoints of a run; ours
+    "n1": pl.Int64,
+    "n2": pl.Int64,
+    "effect": pl.Float64,
+    "significant": pl.Boolean,  # p < 0.01, the published rule
+    "significant_bh": pl.Boolean,
+    **BASELINE_SCHEMA,
+}
+"""Columns of a test beside its baseline. Differences are of means, and point as the rank-biserial
+correlation: female minus male, or the first model minus the other one."""
+COMPARISON_SCHEMA = {
+    "model": pl.String,
+    "other_model": pl.String,
+    "run": pl.String,
+    "step": pl.Int64,
+    "option": pl.String,
+    **RESULT_SCHEMA,
+}
 
 
-def asked_cells(expected: pl.DataFrame) -> dict[str, int]:
-    """How many prompts, each under each of its orders, a model was asked."""
+class Sample(NamedTuple):
+    """The n prompts of one gold option, at c checkpoints and in s option orders."""
+
+    values: Floats
+    """(c, s, n), NaN where missing."""
+    means: Floats
+    """(c, s) over the prompts."""
+    draws: Floats
+    """(b, c) the mean over prompts and orders in every resample; the same sentences in all."""
+    sentences: Codes
+    """(c,) clusters that have a value."""
+
+    @property
+    def prompts(self) -> Codes:
+        """(c,) prompts that have a value under any order."""
+        count: Codes = (~np.isnan(self.values)).any(axis=1).sum(axis=1)
+        return count
+
+
+def samples(data: Cube, measures: Sequence[Floats], counts: GoldCounts) -> list[list[Sample]]:
+    """A sample of each of some measures, (c, s, p), for every gold option: by option, by measure.
+
+    All measures of a gold option are resampled by one matrix product.
+    """
+    return [
+        _of_gold([each[:, :, right] for each in measures], data.axes.clusters[right], counts[gold])
+        for gold, right in enumerate(data.gold == gold for gold in range(OPTIONS))
+    ]
+
+
+def _of_gold(values: Sequence[Floats], clusters: Codes, counts: Floats) -> list[Sample]:
+    draws = np.split(bootstrap_means(np.concatenate(values), counts), len(values), axis=1)
+    return [
+        Sample(each, mean_present(each, axis=2), drawn, cluster_numbers(each, clusters))
+        for each, drawn in zip(values, draws, strict=True)
+    ]
+
+
+def gender_difference(male: Sample, female: Sample) -> Difference:
+    """Mean over prompts whose answer is female minus that over those whose answer is male."""
+    return Difference(
+        seed_mean(female.means - male.means),
+        female.draws - male.draws,
+        np.minimum(male.sentences, female.sentences),
+    )
+
+
+def in_scale(nats: Difference) -> Difference:
+    """A difference of JSD-P, scaled to its largest value."""
+    mean = SeedMean(scaled(nats.mean.mean), scaled(nats.mean.sd), nats.mean.seeds)
+    return Difference(mean, scaled(nats.draws), nats.sentences)
+
+
+def expected_cells(expected: pl.DataFrame) -> dict[str, int]:
+    """Number of expected prompts, each under each of its orders, by model."""
     cells = expected.select("model", "prompt_id", "order_seed").unique()
     return dict(cells.group_by("model").len().iter_rows())
 
 
 def coverage(data: Cube, expected: Mapping[str, int] | None = None) -> pl.DataFrame:
-    """Prompts and option orders that each checkpoint has, and how many of the cells it lacks.
+    """Prompts and option orders of each checkpoint, and how many expected cells it lacks.
 
-    Of those that are `expected` of its model; where nobody says, of all that the cube has.
+    Without `expected`, all cells of the cube are.
     """
     scored = ~np.isnan(data.ranks)
     cells, models = scored.sum(axis=(1, 2)), data.checkpoints["model"].to_list()
-    whole = [
-        scored[0].size if expected is None else expected.get(model, scored[0].size)
-        for model in models
-    ]
+    whole = [(expected or {}).get(model, scored[0].size) for model in models]
     return data.checkpoints.with_columns(
         prompts=scored.any(axis=1).sum(axis=1),
         orders=scored.any(axis=2).sum(axis=1),
@@ -122,8 +222,11 @@ def jsd_table(
     return _tidy(checkpoints, groups)
 
 
-def gap_table(data: Cube, difference: Difference) -> pl.DataFrame:
-    """JSD-P(female | gold female) − JSD-P(male | gold male), seed by seed, then averaged."""
+def gap_table(checkpoints: pl.DataFrame, difference: Difference) -> pl.DataFrame:
+    """JSD-P(female | gold female) − JSD-P(male | gold male), order by order, then averaged.
+
+    With the draws of the difference in nats, for `gap_changes` and a trade-off.
+    """
     delta = difference.mean
     interval = _interval(difference.draws, delta.mean, difference.sentences)
     nats = {"delta": delta.mean, "gap": np.abs(delta.mean), "sd": delta.sd}
@@ -132,7 +235,7 @@ def gap_table(data: Cube, difference: Difference) -> pl.DataFrame:
         "sentences": difference.sentences,
         "orders": delta.seeds,
     }
-    return _tidy(data.checkpoints, [columns])
+    return with_draws(_tidy(checkpoints, [columns]), difference.draws)
 
 
 def change_table(gap: pl.DataFrame) -> pl.DataFrame:
@@ -149,6 +252,199 @@ def change_table(gap: pl.DataFrame) -> pl.DataFrame:
 def _percent(before: pl.Expr, after: pl.Expr) -> pl.Expr:
     change = 100 * (before - after) / before
     return pl.when(before != 0).then(change).otherwise(float("nan"))
+
+
+def gap_changes(gap: pl.DataFrame, *, seed: int) -> pl.DataFrame:
+    """Change points of Δ in each run, scaled, after its untrained phase; releases are left out.
+
+    `gap` is that of `gap_table`. `p_holm` adjusts `p_random_walk` for the number of runs.
+    """
+    search = ChangeSearch(seed=seed)
+    rows = []
+    steps = gap.filter(pl.col("step").is_not_null())
+    for (model, run), part in steps.group_by("model", "run", maintain_order=True):
+        draws = draws_of(part)
+        few = (part["sentences"] < FEWEST_CLUSTERS).any()
+        found = search.rows(
+            part["step"].to_list(),
+            scaled(part["delta_nats"].to_numpy()),
+            scaled(draws[:0] if few else draws),
+        )
+        rows += [{"model": model, "run": run, **row} for row in found]
+    schema = {"model": pl.String, "run": pl.String, **CHANGE_COLUMNS}
+    table, keys = pl.DataFrame(rows, schema=schema), ["model", "run"]
+    tested = table.drop_nulls("p_random_walk").unique(keys, keep="first", maintain_order=True)
+    adjusted = tested.select(*keys, p_holm=pl.Series(holm(tested["p_random_walk"])))
+    return table.join(adjusted, on=keys, how="left", maintain_order="left")
+
+
+def gender_tests(
+    data: Cube, parts: Floats, delta: Difference, ranks: Sequence[Sample], *, unit: Unit
+) -> pl.DataFrame:
+    """Male (sample 1) against female (sample 2) gold prompts, for JSD-P and for Average Rank.
+
+    Mann–Whitney is the published test. Wilcoxon is ours: the pro- and anti-stereotyped versions
+    of a sentence are a pair, and the difference is male minus female. `delta` is that of JSD-P in
+    nats, `ranks` are samples by gold option. Rows are not yet `adjusted`.
+    """
+    male, female = data.gold == 0, data.gold == 1
+    parts = with_ties(parts, data.inexact)
+    pairs = data.axes.pairs
+    measures = {
+        "jsd_p": (parts[..., 0], parts[..., 1], in_scale(delta)),
+        "average_rank": (data.ranks, data.ranks, gender_difference(ranks[0], ranks[1])),
+    }
+    tables = []
+    for measure, (first, second, difference) in measures.items():
+        a = observations(first[:, :, male], unit=unit)
+        b = observations(second[:, :, female], unit=unit)
+        d = observations(first[:, :, pairs[0]] - second[:, :, pairs[1]], unit=unit)
+        base = data.checkpoints.with_columns(measure=pl.lit(measure))
+        tables += _tests(base, difference, a, b, d, unit, towards=-1)
+    return pl.concat(tables)
+
+
+def model_tests(
+    data: Cube, parts: Floats, counts: GoldCounts, *, unit: Unit, labels: FairnessLabels
+) -> pl.DataFrame | None:
+    """JSD-P of two models on neutral prompts, for the male and for the female option.
+
+    Checkpoints of the same run name and step are compared, on the prompts that both have;
+    Wilcoxon pairs the same prompt. None without two models that share a checkpoint. Rows are not
+    yet `adjusted`.
+    """
+    shared = shared_checkpoints(data.checkpoints)
+    if shared.is_empty():
+        return None
+    neutral = data.gold == 2
+    parts = with_ties(parts, data.inexact)
+    clusters = data.axes.clusters[neutral]
+    tables = []
+    for option in (0, 1):
+        first, second = (
+            parts[shared[side].to_numpy()][:, :, neutral, option] for side in ("first", "second")
+        )
+        difference = first - second  # NaN where either model lacks the prompt
+        means = Difference(
+            seed_mean(mean_present(difference, axis=2)),
+            bootstrap_means(difference, counts[2]),
+            cluster_numbers(difference, clusters),
+        )
+        first, second = (np.where(np.isnan(difference), np.nan, x) for x in (first, second))
+        a, b, d = (observations(values, unit=unit) for values in (first, second, difference))
+        base = shared.select("model", "other_model", "run", "step", option=pl.lit(labels[option]))
+        tables += _tests(base, in_scale(means), a, b, d, unit, towards=1)
+    return pl.concat(tables)
+
+
+def shared_checkpoints(checkpoints: pl.DataFrame) -> pl.DataFrame:
+    """Checkpoints of the first of two models, with the row of each model's; else no rows."""
+    models = checkpoints["model"].unique().sort().to_list()
+    rows = checkpoints.with_row_index("first")
+    one, other = (rows.filter(pl.col("model") == model) for model in (models[0], models[-1]))
+    second = other.select("run", "step", other_model="model", second="first")
+    both = one.join(
+        second, on=["run", "step"], how="inner", nulls_equal=True, maintain_order="left"
+    )
+    return both if len(models) == 2 else both.clear()
+
+
+def _tests(
+    base: pl.DataFrame,
+    difference: Difference,
+    a: Floats,
+    b: Floats,
+    d: Floats,
+    unit: Unit,
+    *,
+    towards: Literal[1, -1],
+) -> list[pl.DataFrame]:
+    """Both tests under the checkpoints of `base`; `towards` 1 counts the first sample's."""
+    rows = with_draws(base, difference.draws).hstack(
+        [
+            pl.Series("difference", difference.mean.mean),
+            pl.Series("sentences", difference.sentences),
+        ]
+    )
+    results = (
+        (MANN_WHITNEY, "published", mann_whitney(a, b, missing="omit")),
+        (WILCOXON, "ours", wilcoxon(d, missing="omit")),
+    )
+    return [
+        rows.hstack(
+            [
+                *(
+                    pl.Series(name, [text] * len(rows), dtype=pl.String)
+                    for name, text in (("test", test), ("origin", origin), ("unit", unit))
+                ),
+                pl.Series("statistic", result.statistic),
+                pl.Series("p", result.p),
+                pl.Series("n1", result.n1.astype(np.int64)),
+                pl.Series("n2", result.n2.astype(np.int64)),
+                pl.Series("effect", result.effect),
+                pl.Series("rank_biserial", towards * rank_biserial(result.effect) + 0.0),  # no −0
+                pl.Series("significant", result.p < SIGNIFICANCE),
+            ]
+        )
+        for test, origin, result in results
+    ]
+
+
+def adjusted(rows: pl.DataFrame, *, group: str) -> pl.DataFrame:
+    """Tests of all checkpoints, sorted, with the correction for their number and the baseline.
+
+    A family of tests is a model, run, `group` and test.
+    """
+    rows = rows.sort(CHECKPOINT, nulls_last=True, maintain_order=True)
+    rows = with_baseline(rows, group=(group, "test")).with_row_index("at")
+    p, p_bh = rows["p"].to_numpy(), np.full(len(rows), np.nan)
+    for (at,) in rows.group_by("model", "run", group, "test").agg("at").select("at").rows():
+        p_bh[at] = benjamini_hochberg(p[at])
+    tests = rows.with_columns(p_bh=p_bh, significant_bh=p_bh < SIGNIFICANCE)
+    first = [name for name in rows.columns if name != "at" and name not in RESULT_SCHEMA]
+    return tests.select(*first, *RESULT_SCHEMA)
+
+
+TIE_DECIMALS = 12
+"""To which values are rounded before they are ranked. The same answers in another order have sums
+that differ in the last bit, about 1e-16 of a JSD-P of at most 0.35 nats, and would not tie; 1e-12
+is also what a divergence may be below zero by rounding. Ranks are whole numbers and their means,
+which it leaves as they are."""
+ROUNDED_LOGITS = 1e-6
+"""Nats of JSD-P that two values may differ by and be equal, where logits were rounded apart from
+their log-sum-exp, as those of scores that were made later: half a unit in the last place of a
+float32 logit below 64 is 1.9e-6, of which JSD-P takes at most 0.17."""
+
+
+def with_ties(parts: Floats, inexact: NDArray[np.bool_]) -> Floats:
+    """JSD-P (c, s, p, o) whose values within `ROUNDED_LOGITS` of the one below are equal to it.
+
+    Only at checkpoints with `inexact` (c, s, p) scores; at others equal logits give equal values.
+    """
+    out = parts.copy()
+    for at in np.flatnonzero(inexact.any(axis=(1, 2))):
+        values = parts[at].ravel()
+        order = np.argsort(values)  # NaN last, and apart: a comparison with it is false
+        ascending = values[order]
+        same = np.diff(ascending, prepend=-np.inf) <= ROUNDED_LOGITS
+        first = np.maximum.accumulate(np.where(same, 0, np.arange(len(order))))
+        values[order] = ascending[first]
+        out[at] = values.reshape(parts[at].shape)
+    return out
+
+
+def observations(values: Floats, *, unit: Unit) -> Floats:
+    """(c, s, p) to (c, n): the values that a test takes as independent; NaN stays missing.
+
+    Rounded to `TIE_DECIMALS`: tests are about ranks, and what differs by rounding is a tie.
+    """
+    if unit == "prompt":
+        values = mean_present(values, axis=1)
+    elif unit == "seed":
+        values = mean_present(values, axis=2)
+    else:
+        values = values.reshape(len(values), -1)
+    return np.round(values, TIE_DECIMALS)
 
 
 def _interval(draws: Floats, mean: Floats, sentences: Codes) -> Interval:

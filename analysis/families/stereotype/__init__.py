@@ -1,51 +1,110 @@
 """Stereotype accuracy."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Drawing, Family, Gap, called, columns
+from logitbank.analysis.family import Family, Gap, columns, named
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
+    from logitbank.analysis.frames.apart import Banks
+    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.study import Study
+    from logitbank.store import Bank
 
 PRONOUNS, GENDERS = "stereotype-accuracy", "winobias"
 
 
-def family() -> "Family[StereotypeAccuracy]":
-    """The family, with all that belongs to it."""
-    from logitbank.analysis.families.stereotype.figure_data import stereotype_figure_data
-    from logitbank.analysis.families.stereotype.gap import sa_gender_gap, stereotype_gap
-    from logitbank.analysis.families.stereotype.message import stereotype_message
-    from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
-    from logitbank.analysis.families.stereotype.sheets import stereotype_sheets
-    from logitbank.analysis.families.stereotype.study import stereotype, wanted_of_winobias
-    from logitbank.analysis.families.stereotype.summary import CAUTIONS
+def stereotype(
+    banks: "Banks",
+    *,
+    prompts: Sequence[str] = (PRONOUNS, GENDERS),
+    models: Sequence[str] | None = None,
+    cache: "ScanCache | None" = None,
+    save_results: Annotated[
+        str | None, "Folder for result files in the format of lm-evaluation-harness."
+    ] = None,
+    partial: Annotated[bool, "Also save results of checkpoints with missing sentences."] = False,
+) -> "Study[StereotypeAccuracy]":
+    """Measure how often the model prefers the pronoun or gender of an occupation's stereotype.
 
-    return Family(
-        name="stereotype",
-        title="Stereotype accuracy",
-        place=5,
-        asks=(
-            "How often the model gives a person of an occupation the pronoun, or the gender, of "
-            "the stereotype: one half is no preference."
-        ),
-        cautions=CAUTIONS,
-        result=StereotypeAccuracy,
-        prompts=called(PRONOUNS, GENDERS),
-        study=lambda banks, prompts, models, bootstrap: stereotype(
-            banks,
-            # What is not among the prompt sets is studied as what no bank has.
-            prompts=PRONOUNS if PRONOUNS in prompts else "",
-            winobias=GENDERS if GENDERS in prompts else "",
-            models=models,
-        ),
-        wants=wanted_of_winobias,
-        drawing=Drawing(stereotype_figure_data, stereotype_sheets),
-        brief={
-            "stereotype_accuracy": columns("measure type accuracy low high sentences missing tied"),
-        },
-        message=stereotype_message,
-        gaps={
-            "stereotype": Gap("distance of SA from ½", "stereotype-accuracy", stereotype_gap),
-            "sa_gender": Gap("distance of sa_gender from ½", "winobias", sa_gender_gap),
-        },
-    )
+    Parameters
+    ----------
+    banks
+        One or several banks, analysed together: folders, URLs, or open banks.
+    prompts
+        Names of a prompt set about pronouns, of WinoBias, or of both; one of them may be missing.
+    models
+        Only these models.
+    cache
+        What a report has already read.
+    save_results
+        Folder for result files in the layout of lm-evaluation-harness, one per checkpoint.
+    partial
+        Also save results of checkpoints that lack sentences.
+
+    Raises
+    ------
+    LogitbankError
+        A missing bank, no such prompts, what `stereotype_metric` refuses, or partial results to
+        save.
+    """
+    from logitbank.analysis.families.stereotype.metric import analyze_stereotype
+
+    return analyze_stereotype(
+        banks, prompts=prompts, models=models, cache=cache, save_results=save_results,
+        partial=partial,
+    )  # fmt: skip
+
+
+def _sa_gap(
+    banks: "Sequence[Bank]",
+    prompts: str,
+    models: Sequence[str] | None,
+    resamples: int,
+    cache: "ScanCache",
+) -> "pl.DataFrame":
+    from logitbank.analysis.families.stereotype.metric import sa_gap
+
+    return sa_gap(banks, prompts, models, cache)
+
+
+def _sa_gender_gap(
+    banks: "Sequence[Bank]",
+    prompts: str,
+    models: Sequence[str] | None,
+    resamples: int,
+    cache: "ScanCache",
+) -> "pl.DataFrame":
+    from logitbank.analysis.families.stereotype.metric import sa_gender_gap
+
+    return sa_gender_gap(banks, prompts, models, cache)
+
+
+FAMILY = Family(
+    name="stereotype",
+    title="Stereotype accuracy",
+    order=5,
+    description=(
+        "Stereotype accuracy is how often the model prefers the pronoun, or the gender, that "
+        "matches the stereotype of a person's occupation. One half is no preference."
+    ),
+    cautions=(
+        "The stereotypes are those of occupations in the United States, for two genders. SA and "
+        "sa_gender use different questions, so their values are not comparable.",
+    ),
+    notes=(
+        "Intervals (95%) are over sentences, pointwise: they do not allow for the number of "
+        "checkpoints.",
+    ),
+    prompts=named(PRONOUNS, GENDERS),
+    screen={
+        "stereotype_accuracy": columns("measure type accuracy low high sentences missing tied"),
+    },
+    gaps={
+        "stereotype": Gap("distance of SA from ½", PRONOUNS, _sa_gap),
+        "sa_gender": Gap("distance of sa_gender from ½", GENDERS, _sa_gender_gap),
+    },
+)

@@ -1,36 +1,96 @@
 """Stereotype accuracy: does a model give an occupation the pronoun of its stereotype.
 
-Frames in, frames out. Quantities that must not be confused, each under its own name: `sa` compares
-pronouns under a question about the pronoun, `sa_gender` compares the options *male* and *female* of
-the gender-prediction prompts.
+Frames in, frames out. Two quantities, each under its own name: `sa` compares pronouns after a
+question about the pronoun, `sa_gender` compares the options *male* and *female* of the
+gender-prediction prompts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.families.fairness.checks import FairnessLabels
-from logitbank.analysis.families.stereotype.genders import (
-    COLUMNS,
-    JSD_SCHEMA,
-    genders,
-    jsd_p_table,
-    shares_table,
+from logitbank.analysis.families.fairness.metric import (
+    GENDER_COLUMNS,
+    Genders,
+    genders_key,
+    read_genders,
 )
-from logitbank.analysis.families.stereotype.shares import SCHEMA, averaged, measured_in_turn
-from logitbank.analysis.frames.batches import Scan, frames_of
+from logitbank.analysis.families.stereotype import FAMILY
+from logitbank.analysis.families.stereotype.tables import (
+    SCHEMA,
+    averaged,
+    by_order,
+    gender_comparisons,
+    no_score,
+    pronoun_comparisons,
+    share_table,
+)
+from logitbank.analysis.frames.apart import Banks, open_banks
+from logitbank.analysis.frames.batches import ROWS, Scan, frames_of
+from logitbank.analysis.frames.cube import CODED, LABELS, FairnessLabels
+from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.pieces import CHECKPOINT, check_columns
+from logitbank.analysis.frames.scan_cache import ScanCache
+from logitbank.analysis.frames.sources import ColumnsOf, frame_of
+from logitbank.analysis.harness import Export, save_exports
+from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.shares import if_enough
+from logitbank.analysis.study import Study, study_of
 from logitbank.errors import UsageError
+from logitbank.store import Bank
+from logitbank.wording import counted
 
-FAMILY = "stereotype-accuracy"
+PROMPTS = "stereotype-accuracy"
 NEEDED = (*CHECKPOINT, "prompt_id", "option", "is_answer")
-OWN = ("sentence_id", "order", "type")
-PRONOUNS = OWN
-"""Columns of the prompts of `sa` that say what is asked."""
-GENDERS = ("prompt_id", "order_seed", "stereotype", "asked")
+PRONOUNS = ("sentence_id", "order", "type")
+"""Columns of the prompts of `sa` that tell its sentences and orders apart."""
+GENDERS = ("prompt_id", "order_seed", *GENDER_COLUMNS)
 """Those of the prompts of `sa_gender`."""
+JSD_SCHEMA = {
+    "model": pl.String,
+    "run": pl.String,
+    "step": pl.Int64,
+    "gold": pl.String,
+    "jsd_p": pl.Float64,
+    "sd": pl.Float64,
+}
+
+
+def analyze_stereotype(
+    banks: Banks,
+    *,
+    prompts: Sequence[str],
+    models: Sequence[str] | None,
+    cache: ScanCache | None,
+    save_results: str | Path | None,
+    partial: bool,
+) -> Study["StereotypeAccuracy"]:
+    """The study of banks; `logitbank.stereotype` documents the parameters."""
+    opened = open_banks(banks)
+    known = ColumnsOf(opened)
+    available = [name for name in prompts if name in known]
+    if not available:
+        frame_of(opened, prompts[0], models)  # raises, with the command that makes the prompts
+    pronouns = [name for name in available if "order" in known[name]]
+    gendered = [name for name in available if name not in pronouns]
+    for names in (pronouns, gendered):
+        if len(names) > 1:
+            raise UsageError(f"{' and '.join(names)} are of one kind; name one prompt set of each")
+    cache = cache or ScanCache()
+    result = _result(
+        bank_shares(opened, pronouns[0], models, cache) if pronouns else None,
+        bank_genders(opened, gendered[0], models, cache) if gendered else None,
+        expected_rows(opened, gendered[0], GENDERS) if gendered else None,
+    )
+    if save_results is not None:
+        save_exports([*_exports(result)], folder=Path(save_results), partial=partial)
+    return study_of(
+        FAMILY, result, prompts=available, banks=opened, models=models, missing=[*_missing(result)]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +104,10 @@ class StereotypeAccuracy(Result):
     is the mean of both orders, so that such a sentence is in no number, and NaN where there is no
     other; `sa_gender` is over the orders that there are. `sd`, of `sa_gender` only, is the
     deviation between option orders (ddof 1). `from_baseline` is the difference from the first
-    checkpoint's share, `baseline_step`, in pairs over the `common` sentences."""
+    checkpoint's share, `baseline_step`, paired over the `common` sentences."""
     jsd_p: pl.DataFrame
-    """JSD-P of the right answer, scaled, for prompts whose answer is male and female, to be set
-    against both; no rows without the prompts of WinoBias. `sd` as above."""
+    """JSD-P of the correct answer, scaled, for prompts whose answer is male and female; no rows
+    without the prompts of WinoBias. `sd` as above."""
     settings: Mapping[str, str | int | float | bool | None]
 
 
@@ -57,14 +117,14 @@ def stereotype_metric(
     *,
     expected_pronouns: pl.DataFrame | None = None,
     expected_genders: pl.DataFrame | None = None,
-    labels: FairnessLabels = FairnessLabels(),  # noqa: B008
+    labels: FairnessLabels = LABELS,
 ) -> StereotypeAccuracy:
     """`sa` and `sa_gender`, each from prompts of its own that may be absent.
 
     `sa`: the log-probabilities of the two pronouns behind the question are averaged over the two
     orders in which it names them; share of sentences where the original pronoun has the greater
     mean. `sa_gender`: on pro-stereotyped sentences and the occupation that the pronoun refers to,
-    share where the logit of the right gender is greater than that of the other one, averaged over
+    share where the logit of the correct gender is greater than that of the other one, averaged over
     option orders. In both an exact tie counts ½ and is reported.
 
     Parameters
@@ -72,13 +132,13 @@ def stereotype_metric(
     frame
         `Bank.scan("stereotype-accuracy")`: options are the two pronouns, the answer is the
         original one; own columns sentence_id, order (the pronoun named first), type (1, 2). This
-        and the others may be several frames, as `batches` gives them.
+        and the other may be several frames, as `batches` gives them.
     winobias
         `Bank.scan("winobias")`.
     expected_pronouns, expected_genders
-        What each model was asked of the first two: model and `PRONOUNS`, model and `GENDERS`, as
-        `expected_rows` gives them. Without it, all that is known is the frame: a sentence, an
-        order or a type without a score of any checkpoint in it is not counted as missing.
+        The expected prompts of each model: model and `PRONOUNS`, model and `GENDERS`, as
+        `expected_rows` gives them. Without them, a sentence, an order or a type without a score of
+        any checkpoint in the frame is not counted as missing.
     labels
         Labels of the options *male* and *female* in `winobias`.
 
@@ -106,52 +166,150 @@ def stereotype_metric(
     >>> found.select("measure", "accuracy", "orders").row(0)  # −2 against −2½
     ('sa', 1.0, 2)
     """
-    parts = []
-    if frame is not None:
-        rows = [_own(each) for each in frames_of(frame)]
-        expected_cells = None if expected_pronouns is None else _pronouns(expected_pronouns)
-        parts.append(measured_in_turn(rows, averaged, expected_cells, family=FAMILY, measure="sa"))
-    divergence = pl.DataFrame(schema=JSD_SCHEMA)
-    if winobias is not None:
-        for each in frames_of(winobias):
-            check_columns(each, COLUMNS, family="winobias")
-        expected_cells = None if expected_genders is None else asked_genders(expected_genders)
-        of_frames = genders(winobias, labels, expected_cells)
-        parts.append(shares_table(of_frames))
-        divergence = jsd_p_table(of_frames)
-    if not parts:
+    if frame is None and winobias is None:
         raise UsageError(
             "there is nothing to compute stereotype accuracy from; give the scan of "
-            f'"{FAMILY}", of "winobias", or both'
+            f'"{PROMPTS}", of "winobias", or both'
         )
-    table = pl.concat([pl.DataFrame(schema=SCHEMA), *parts]).sort(
+    shares = None if frame is None else _pronoun_shares(frame, expected_pronouns)
+    genders = None
+    if winobias is not None:
+        for each in frames_of(winobias):
+            check_columns(each, GENDER_COLUMNS, family="winobias")
+        genders = read_genders(winobias, labels)
+    return _result(shares, genders, expected_genders, labels)
+
+
+def _result(
+    shares: pl.DataFrame | None,
+    genders: Genders | None,
+    expected_genders: pl.DataFrame | None,
+    labels: FairnessLabels = LABELS,
+) -> StereotypeAccuracy:
+    parts = [pl.DataFrame(schema=SCHEMA), *([] if shares is None else [shares])]
+    divergence = pl.DataFrame(schema=JSD_SCHEMA)
+    if genders is not None:
+        parts.append(_gender_shares(genders, expected_genders))
+        answer = (pl.col("gold") == pl.col("option")) & pl.col("gold").is_in(labels[:2])
+        divergence = genders.jsd_parts.filter(answer, pl.col("scaled").is_not_nan()).select(
+            *CHECKPOINT, "gold", jsd_p="scaled", sd="sd_scaled"
+        )
+    table = pl.concat(parts).sort(
         *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True
     )
     intervals = "Wilson for shares, adjusted Wald for paired differences, 95 %"
     return StereotypeAccuracy(table, divergence, {"intervals": intervals})
 
 
-def _own(frame: pl.LazyFrame) -> pl.LazyFrame:
-    check_columns(frame, (*NEEDED, *OWN, "logprob"), family=FAMILY)
+def _pronoun_shares(frame: Scan, expected: pl.DataFrame | None) -> pl.DataFrame:
+    rows = partial(pronoun_comparisons, [_scores(each) for each in frames_of(frame)], PROMPTS)
+    if expected is not None:
+        sentence = ["model", pl.col("type").cast(pl.Int64, strict=False), "sentence_id"]
+        expected = expected.group_by(sentence).agg(most=pl.col("order").n_unique())
+    return share_table(rows, averaged, expected, measure="sa")
+
+
+def _scores(frame: pl.LazyFrame) -> pl.LazyFrame:
+    check_columns(frame, (*NEEDED, *PRONOUNS, "logprob"), family=PROMPTS)
     return frame.select(
         *NEEDED, "sentence_id", type=pl.col("type").cast(pl.Int64, strict=False),
         order=pl.col("order").cast(pl.String), score="logprob",
     )  # fmt: skip
 
 
-def _pronouns(expected: pl.DataFrame) -> pl.DataFrame:
-    """model, type, sentence_id and the number of orders, of what each model was asked."""
-    sentence = ["model", pl.col("type").cast(pl.Int64, strict=False), "sentence_id"]
-    return expected.group_by(sentence).agg(most=pl.col("order").n_unique())
+def _gender_shares(genders: Genders, expected: pl.DataFrame | None) -> pl.DataFrame:
+    if expected is not None:
+        gendered = (pl.col("stereotype") == "pro") & (pl.col("asked") == "referred")
+        sentence = ["model", pl.lit(2, pl.Int64).alias("type"), pl.col("prompt_id")]
+        expected = (
+            expected.filter(gendered)
+            .group_by(sentence)
+            .agg(most=pl.col("order_seed").n_unique())
+            .rename({"prompt_id": "sentence_id"})
+        )
+    table = share_table(
+        partial(map, gender_comparisons, genders.hits), by_order, expected, measure="sa_gender"
+    )
+    if table.is_empty():
+        raise no_score("winobias")
+    return table
 
 
-def asked_genders(expected: pl.DataFrame) -> pl.DataFrame:
-    """As `_pronouns`; a prompt is the sentence."""
-    sentence = [
-        "model",
-        pl.lit(2, pl.Int64).alias("type"),
-        pl.col("prompt_id").alias("sentence_id"),
-    ]
-    gendered = (pl.col("stereotype") == "pro") & (pl.col("asked") == "referred")
-    rows = expected.filter(gendered).group_by(sentence)
-    return rows.agg(most=pl.col("order_seed").n_unique())
+def shares_key(prompts: str, models: Sequence[str] | None) -> tuple[object, ...]:
+    """Where a `ScanCache` has the shares of `sa`."""
+    return ("stereotype shares", prompts, None if models is None else tuple(models))
+
+
+def bank_shares(
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, cache: ScanCache
+) -> pl.DataFrame:
+    """The rows of `sa`; read, if no other analysis has stored them."""
+
+    def read() -> pl.DataFrame:
+        frame = frame_of(banks, prompts, models)
+        return _pronoun_shares(frame, expected_rows(banks, prompts, PRONOUNS))
+
+    return cache.get(shares_key(prompts, models), read)
+
+
+def bank_genders(
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, cache: ScanCache
+) -> Genders:
+    """What the analysis of fairness has stored of WinoBias; read, if it has not."""
+
+    def read() -> Genders:
+        coded = (*CODED, *GENDER_COLUMNS)
+        return read_genders(frame_of(banks, prompts, models, rows=ROWS, coded=coded))
+
+    return cache.get(genders_key(prompts, models), read)
+
+
+def sa_gap(
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, cache: ScanCache
+) -> pl.DataFrame:
+    """The distance of `sa` from one half, for a trade-off."""
+    return _distance(bank_shares(banks, prompts, models, cache))
+
+
+def sa_gender_gap(
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, cache: ScanCache
+) -> pl.DataFrame:
+    """The distance of `sa_gender` from one half, for a trade-off."""
+    return _distance(_gender_shares(bank_genders(banks, prompts, models, cache), None))
+
+
+def _distance(table: pl.DataFrame) -> pl.DataFrame:
+    """Stereotype accuracy on Type 2 sentences as a signed distance from one half."""
+    rows = table.filter(pl.col("type") == 2, pl.col("accuracy").is_not_nan())
+    if rows.is_empty():
+        raise UsageError("stereotype accuracy has no Type 2 sentence; extract those too")
+    rows = rows.sort(CHECKPOINT, nulls_last=True, maintain_order=True)
+    stderr = rows.select(if_enough(pl.col("accuracy_stderr"), pl.col("sentences"))).to_series()
+    return curve(rows, rows["accuracy"] - 0.5, stderr=stderr)
+
+
+def _missing(result: StereotypeAccuracy) -> Iterator[str]:
+    for measure, rows in result.stereotype_accuracy.group_by("measure", maintain_order=True):
+        incomplete = rows.filter(pl.col("missing") > 0)
+        if len(incomplete):
+            none = len(rows.filter(pl.col("accuracy").is_nan()))
+            yield (
+                f"{measure[0]}: {counted(int(incomplete['missing'].sum()), 'sentence')} missing or "
+                f"without one of the orders at {counted(len(incomplete), 'checkpoint')}, whose "
+                "numbers are over the others"
+                + (f"; {counted(none, 'checkpoint')} without a number." if none else ".")
+            )
+
+
+def _exports(result: StereotypeAccuracy) -> Iterator[Export]:
+    """`sa` and `sa_gender` on Type 2 sentences; each of its own prompt set."""
+    names = {
+        "accuracy": "acc",
+        "accuracy_stderr": "acc_stderr",
+        "low": "acc_low",
+        "high": "acc_high",
+    }
+    rows = result.stereotype_accuracy.filter(pl.col("type") == 2).rename(names)
+    rows = rows.with_columns(effective="sentences", original="expected")
+    for measure, task in (("sa", "stereotype_accuracy"), ("sa_gender", "sa_gender")):
+        yield Export(task, rows.filter(pl.col("measure") == measure), {"acc": "acc"})

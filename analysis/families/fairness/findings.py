@@ -1,0 +1,233 @@
+"""The findings of fairness: the gender gap and its changes, ranks, tests, and what weakens them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from logitbank.analysis.families.fairness.metric import Fairness
+from logitbank.analysis.families.fairness.tables import MANN_WHITNEY, WILCOXON
+from logitbank.analysis.finding import Finding, formatted
+from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.results.series import (
+    UNTRAINED,
+    by_series,
+    change_findings,
+    change_from_first,
+    sample,
+    series_name,
+)
+from logitbank.analysis.stats.change_points import LEVEL
+from logitbank.analysis.stats.significance import SIGNIFICANCE
+from logitbank.wording import counted, number, step_name
+
+Row = Mapping[str, Any]
+PEOPLE = {"male": "men", "female": "women"}
+
+
+def findings(result: Fairness) -> list[Finding]:
+    """A headline, then each model and run, two models compared, ties and bounds."""
+    gap = _known_gaps(result)
+    if gap.is_empty():
+        text = "There is no gender gap: no prompt has a male answer, or none has a female one."
+        return [Finding(text=text)]
+    series = [each for name, rows in by_series(gap) for each in _series(result, name, rows)]
+    return [_headline(result, gap), *series, *_comparison(result), *_counts(result)]
+
+
+def _known_gaps(result: Fairness) -> pl.DataFrame:
+    """The checkpoints with a gap, each with its sample size as text, `n`."""
+    gendered = result.average_rank.filter(pl.col("gold").is_in(result.labels[:2]))
+    prompts = gendered.group_by(CHECKPOINT).agg(pl.col("prompts").sum())
+    gap = sample(result.gap, result.checkpoints).join(
+        prompts, on=CHECKPOINT, nulls_equal=True, maintain_order="left"
+    )
+    size = pl.format("{} prompts ({} sentences)", "prompts", "sentences")
+    orders = pl.when(pl.col("orders") > 1).then(pl.format(", {} option orders", "orders"))
+    n = pl.concat_str(size, orders.otherwise(pl.lit("")), "missing_text")
+    return gap.filter(pl.col("gap_scaled").is_not_nan()).with_columns(n=n)
+
+
+def _of(table: pl.DataFrame, row: Row) -> pl.DataFrame:
+    return table.filter(model=row["model"], run=row["run"])
+
+
+def _headline(result: Fairness, gap: pl.DataFrame) -> Finding:
+    """The largest significant change of the gap, or else the largest gap of a last checkpoint.
+
+    A change is significant if it stays so when all runs are adjusted for (Holm).
+    """
+    change = _largest_change(result.change_points)
+    last = gap.group_by("model", "run", maintain_order=True).last()
+    row = last.sort("gap_scaled", descending=True).row(0, named=True) if change is None else change
+    several = gap.select("model", "run").n_unique() > 1
+    name = f"{series_name(row)}: gap" if several else "The gender gap"
+    if change is None:
+        value = formatted(row["gap_scaled"], ".2f")
+        verb = f"is {value} at {step_name(row['step'])}"
+    else:
+        verb = _changed(change)
+    end = _of(last, row).row(0, named=True)
+    now = row["delta_scaled"] if change is None else row["mean_after"]
+    about = (row["model"], row["run"])
+    return Finding(text=f"{name} {verb}{_side(result, end, now)}.", figure="gap", series=about)
+
+
+def _largest_change(changes: pl.DataFrame) -> Row | None:
+    """The largest change that is significant over all runs."""
+    moved = (pl.col("mean_after") - pl.col("mean_before")).abs()
+    found = changes.filter(pl.col("kind") != "none", pl.col("p_holm") <= LEVEL)
+    return found.sort(moved, descending=True).row(0, named=True) if len(found) else None
+
+
+def _changed(change: Row) -> str:
+    before, after = change["mean_before"], change["mean_after"]
+    gradual = change["kind"] == "gradual"
+    where = f"at step {change['step']:,}"
+    if gradual:
+        where = f"between steps {change['earliest']:,} and {change['latest']:,}"
+    sizes = [formatted(abs(level), ".2f") for level in (before, after)]
+    verb = "jumps" if abs(after) > abs(before) else "falls"
+    smaller, larger = sorted((abs(before), abs(after)))
+    if before * after < 0 and 10 * smaller > larger:  # else one of them is next to nothing
+        sizes, verb = [formatted(level, "+.2f") for level in (before, after)], "turns"
+    return f"{'gradually ' if gradual else ''}{verb} from {sizes[0]} to {sizes[1]} {where}"
+
+
+def _side(result: Fairness, end: Row, delta: float) -> str:
+    """Whose error is higher, if the interval of the last checkpoint shows it."""
+    low, high = end["low_scaled"], end["high_scaled"]
+    if low <= 0 <= high:
+        return f" (95% CI at {step_name(end['step'])} includes 0)"
+    shown = low > 0 if delta > 0 else high < 0
+    if not shown:
+        return ""
+    label = result.labels.female if delta > 0 else result.labels.male
+    return f" (higher error for {PEOPLE.get(label, label)})"
+
+
+def _series(result: Fairness, name: str, gap: pl.DataFrame) -> Iterator[Finding]:
+    """One model and run."""
+    last = gap.row(-1, named=True)
+    series = (last["model"], last["run"])
+    yield _delta(f"{name}Δ at {step_name(last['step'])}", last)
+    changes = _of(result.change_points, last)
+    change = _largest_change(changes)
+    earlier = gap if change is None else gap.filter(pl.col("step") < change["earliest"])
+    if len(earlier):
+        largest = earlier.row(int(earlier["gap_scaled"].arg_max() or 0), named=True)
+        when = "" if change is None else " before the change"
+        if largest["gap_scaled"] > last["gap_scaled"] or change is not None:
+            yield _delta(f"{name}Largest gap{when}, Δ at {step_name(largest['step'])}", largest)
+    tests = _of(result.tests, last).filter(pl.col("p").is_not_nan())
+    jsd_p = tests.filter(measure="jsd_p", test=MANN_WHITNEY)
+    paired = jsd_p.with_columns(
+        common=pl.when(pl.col("from_baseline").is_nan()).then(0).otherwise("sentences")
+    )
+    yield from change_from_first(
+        paired, f"{name}Δ", form="+.3f", n=last["n"], figure="gap", series=series
+    )
+    if len(gap.drop_nulls("step")) > 1:
+        yield from change_findings(changes, f"{name}Δ", form="+.3f", figure="gap", series=series)
+    yield from _ranks(result, name, last)
+    wilcoxon = tests.filter(measure="jsd_p", test=WILCOXON)
+    yield from _tested(result, name, jsd_p, wilcoxon)
+
+
+def _delta(text: str, row: Row) -> Finding:
+    return Finding(
+        text=text, value=row["delta_scaled"], low=row["low_scaled"], high=row["high_scaled"],
+        n=row["n"], figure="gap", form="+.3f", series=(row["model"], row["run"]),
+    )  # fmt: skip
+
+
+def _ranks(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
+    """Ranks of the correct answer at the last checkpoint with any; the first one is the baseline.
+
+    The interval of an Average Rank is too short to be given, as ranks are very skewed.
+    """
+    ranks = _of(result.average_rank, last).filter(
+        pl.col("gold").is_in(result.labels[:2]), pl.col("average_rank").is_not_nan()
+    )
+    steps = ranks.partition_by("step", maintain_order=True)
+    first, end = steps[0], steps[-1]
+    sizes = (f"{count:,} {gold}" for count, gold in end.select("prompts", "gold").rows())
+    n = f"{' and '.join(sizes)} prompts"
+    for title, column in (
+        ("Average Rank of the correct answer", "average_rank"),
+        ("Geometric mean rank", "geometric_rank"),
+    ):
+        yield Finding(
+            text=f"{name}{title} at {step_name(end['step'][0])}: {_each(end, column)}",
+            n=n, baseline=_at(_each(first, column), first["step"][0]) if len(steps) > 1 else "",
+            figure="average_rank", series=(last["model"], last["run"]),
+        )  # fmt: skip
+
+
+def _each(ranks: pl.DataFrame, column: str) -> str:
+    return ", ".join(f"{gold} {number(rank)}" for gold, rank in ranks.select("gold", column).rows())
+
+
+def _at(text: str, step: int | None) -> str:
+    untrained = " (untrained model)" if step == UNTRAINED else ""
+    return f"{text} at {step_name(step)}{untrained}"
+
+
+def _tested(
+    result: Fairness, name: str, published: pl.DataFrame, paired: pl.DataFrame
+) -> Iterator[Finding]:
+    """At how many checkpoints male and female answers differ, and how much at the last one."""
+    if published.is_empty():
+        return
+    first, last = published.row(0, named=True), published.row(-1, named=True)
+    unit = result.settings["unit"]
+    about: dict[str, Any] = {"figure": "p_values", "series": (last["model"], last["run"])}
+    n = f"{last['n1']:,} male and {last['n2']:,} female {str(unit).replace('_', ' × ')}s"
+    differ = (
+        f"{name}Male and female answers differ in JSD-P at {published['significant'].sum()} of "
+        f"{counted(len(published), 'checkpoint')} (Mann–Whitney, p < {SIGNIFICANCE}; BH-adjusted: "
+        f"{published['significant_bh'].sum()}; Wilcoxon on pairs of sentences, BH-adjusted: "
+        f"{paired['significant_bh'].sum()})"
+    )
+    yield Finding(text=differ, n=n, **about)
+    if unit == "prompt_order":
+        text = f"{name}These p values are invalid: the orders of a prompt are not independent."
+        yield Finding(text=text, **about)
+    if first["step"] == UNTRAINED and first["significant"] and len(published) > 1:
+        text = (
+            f"{name}The untrained model differs too, so a difference alone is no evidence of bias."
+        )
+        yield Finding(text=text, **about)
+    if len(published) > 1:
+        baseline = formatted(first["rank_biserial"], "+.2f")
+        yield Finding(
+            text=f"{name}Rank-biserial correlation at {step_name(last['step'])} "
+            "(JSD-P of female above male answers)",
+            value=last["rank_biserial"], form="+.2f", n=n,
+            baseline=_at(baseline, first["step"]), **about,
+        )  # fmt: skip
+
+
+def _comparison(result: Fairness) -> Iterator[Finding]:
+    rows = result.comparison.filter(pl.col("test") == MANN_WHITNEY, pl.col("p").is_not_nan())
+    for (option,), part in rows.group_by("option", maintain_order=True):
+        yield Finding(
+            text=(
+                f"{part['model'][0]} and {part['other_model'][0]} differ in JSD-P of the {option} "
+                f"option on neutral prompts at {part['significant'].sum()} of "
+                f"{counted(len(part), 'checkpoint')} (Mann–Whitney, p < {SIGNIFICANCE}; "
+                f"BH-adjusted: {part['significant_bh'].sum()})"
+            ),
+            n=f"{part['n1'][-1]:,} and {part['n2'][-1]:,} {result.settings['unit']}s",
+            figure="neutral_options",
+        )
+
+
+def _counts(result: Fairness) -> Iterator[Finding]:
+    """Ties and bounds among the ranks, over all checkpoints, prompts and option orders."""
+    for column, text in (
+        ("tied", f"Correct answers that share their logit ({result.settings['ties']} ranks)"),
+        ("inexact", "Ranks that are lower bounds, counted among rounded scores"),
+    ):
+        if count := int(result.average_rank[column].sum()):
+            yield Finding(text=text, value=count, form=",.0f", figure="average_rank")

@@ -1,0 +1,48 @@
+"""The chart of stereotype accuracy, above JSD-P if WinoBias is there."""
+
+import altair as alt
+import polars as pl
+
+from logitbank.analysis.charts.chart import Chart, titled
+from logitbank.analysis.charts.curves import curves, horizontal, stacked
+from logitbank.analysis.charts.steps import StepAxis
+from logitbank.analysis.charts.theme import PALETTE
+from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
+
+NAMES = {"sa": "SA", "sa_gender": "sa_gender"}
+
+
+def charts(result: StereotypeAccuracy) -> dict[str, Chart]:
+    """`stereotype_accuracy`, with all models and runs."""
+    kind = pl.when(pl.col("type") == 1).then(pl.lit(", Type 1")).otherwise(pl.lit(""))
+    table = result.stereotype_accuracy.filter(pl.col("accuracy").is_not_nan()).with_columns(
+        measure=pl.col("measure").replace(NAMES) + kind
+    )
+    if table.is_empty():
+        return {}
+    jsd_p = result.jsd_p.with_columns(
+        low=pl.col("jsd_p") - pl.col("sd"), high=pl.col("jsd_p") + pl.col("sd")
+    )
+    axis = StepAxis([*table["step"], *jsd_p["step"]])
+    shares = curves(
+        table, axis, y="accuracy", title="Stereotype accuracy", group="measure",
+        colors=dict(zip(sorted(table["measure"].unique()), PALETTE[2:], strict=False)),
+        tooltip={"Sentences": "sentences"}, x_labels=jsd_p.is_empty(),
+        x_title="Training step" if jsd_p.is_empty() else None,
+    )  # fmt: skip
+    chart: Chart = alt.layer(horizontal(0.5), shares)
+    sizes = table.group_by("measure", maintain_order=True).agg(pl.col("sentences").max())
+    n = ", ".join(f"{count:,} sentences ({measure})" for measure, count in sizes.rows())
+    caption = (
+        "SA: share of pro-stereotyped sentences in which the pronoun of the stereotype is more "
+        "probable than the other. sa_gender: the same for the options male and female of the "
+        f"gender questions. Dashed: no stereotype. Bands: 95% confidence intervals. n = {n}."
+    )
+    if len(jsd_p):
+        below = curves(jsd_p, axis, y="jsd_p", title="JSD-P, scaled", group="gold", zero=True)
+        chart = stacked(chart, below)
+        caption += (
+            " Below: JSD-P of the correct answer, smaller is better; bands: ± 1 SD between option "
+            "orders."
+        )
+    return {"stereotype_accuracy": titled(chart, "Stereotype accuracy", caption, axis=axis)}

@@ -1,0 +1,212 @@
+"""Shares of sentences in which a model prefers the pronoun, or the gender, of the stereotype.
+
+A row of a frame is the score of one of the two answers of a sentence, in an order that names both.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.families.fairness.metric import GenderHits
+from logitbank.analysis.frames.batches import NoRowsError, check_apart, each_with_rows
+from logitbank.analysis.frames.pieces import AGAIN, CHECKPOINT, sum_in_any_order
+from logitbank.analysis.stats.from_baseline import BASELINE, beside_baseline, items_of
+from logitbank.analysis.stats.shares import standard_error, with_wilson
+from logitbank.errors import BankError
+from logitbank.wording import checkpoint_name
+
+SCHEMA = {
+    "model": pl.String,
+    "run": pl.String,
+    "step": pl.Int64,
+    "measure": pl.String,
+    "type": pl.Int64,
+    "accuracy": pl.Float64,
+    "accuracy_stderr": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "sd": pl.Float64,
+    "sentences": pl.Int64,
+    "orders": pl.Int64,
+    "tied": pl.Int64,
+    "missing": pl.Int64,
+    "expected": pl.Int64,
+    **BASELINE,
+}
+SENTENCE = (*CHECKPOINT, "type", "sentence_id")
+Rows = Callable[[], Iterable[pl.DataFrame]]
+"""Comparisons of a few checkpoints each: one row per sentence and order."""
+
+
+def share_table(
+    rows: Rows,
+    sentences: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame],
+    expected: pl.DataFrame | None,
+    *,
+    measure: str,
+) -> pl.DataFrame:
+    """Shares of sentences at all checkpoints, each beside the first of its run.
+
+    Parameters
+    ----------
+    rows
+        Gives the comparisons, once more if nobody knows what is expected.
+    sentences
+        `averaged` or `by_order`.
+    expected
+        model, type, sentence_id and `most`, the number of orders. A checkpoint then has a row for
+        each of its types. Without it, the most that any checkpoint has.
+    """
+    known = reduce(_most, map(orders_of, rows())) if expected is None else expected
+    types = None if expected is None else expected.select("model", "type").unique()
+    parts = [_measured(part, sentences(part, known), known, types, measure) for part in rows()]
+    check_apart([part.begun for part in parts])
+    table = pl.concat([part.table for part in parts])
+    return beside_baseline(table, [part.items for part in parts], ("type",)).select(SCHEMA.keys())
+
+
+class _Measured(NamedTuple):
+    begun: pl.DataFrame
+    """Checkpoints and the types that each has a row of."""
+    table: pl.DataFrame
+    items: pl.DataFrame
+    """Each sentence's share, for paired differences."""
+
+
+def _measured(
+    rows: pl.DataFrame,
+    hits: pl.DataFrame,
+    known: pl.DataFrame,
+    types: pl.DataFrame | None,
+    measure: str,
+) -> _Measured:
+    begun = rows.select(*CHECKPOINT, "type").unique()
+    if types is not None:
+        begun = begun.select(CHECKPOINT).unique().join(types, on="model")
+    items = items_of(hits, ("type",), item="sentence_id", value=pl.col("hit"))
+    return _Measured(begun, _table(hits, known, begun, measure), items)
+
+
+def orders_of(rows: pl.DataFrame) -> pl.DataFrame:
+    """model, type, sentence_id, most: the orders that a checkpoint has at most."""
+    counts = rows.group_by(SENTENCE).agg(most=pl.len())
+    return counts.group_by("model", "type", "sentence_id").agg(pl.col("most").max())
+
+
+def _most(known: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
+    both = pl.concat([known, more])
+    return both.group_by("model", "type", "sentence_id").agg(pl.col("most").max())
+
+
+def pronoun_comparisons(frames: Sequence[pl.LazyFrame], family: str) -> Iterator[pl.DataFrame]:
+    """Of one frame after another: score of the original pronoun, `own`, and of the `other`."""
+    return each_with_rows(frames, lambda frame: _comparisons(frame, family))
+
+
+def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
+    key = [*SENTENCE, "order"]
+    score = pl.col("score").cast(pl.Float64)
+    answer = pl.col("is_answer").fill_null(False)
+    comparisons = (
+        rows.with_columns(pl.col("model", "run", "prompt_id", "sentence_id").cast(pl.String))
+        .group_by(key)
+        .agg(
+            own=score.filter(answer).sum(),
+            other=score.filter(~answer).sum(),
+            answers=answer.sum(),
+            options=pl.len(),
+            finite=score.is_finite().fill_null(False).all(),
+            prompt_id=pl.col("prompt_id").min(),
+        )
+        .sort(key, nulls_last=True)
+        .collect()
+    )
+    if comparisons.is_empty():
+        raise no_score(family)
+    for invalid, what, then in (
+        (
+            comparisons.filter((pl.col("options") != 2) | (pl.col("answers") != 1)),
+            "does not have two options, one of them the answer",
+            "scan one prompt set with both options of each prompt",
+        ),
+        (comparisons.filter(~pl.col("finite")), "has a score that is not finite", AGAIN),
+    ):
+        if len(invalid):
+            row = invalid.row(0, named=True)
+            raise BankError(
+                f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} {what} "
+                f"({len(invalid):,} such prompts); {then}"
+            )
+    return comparisons
+
+
+def no_score(family: str) -> NoRowsError:
+    return NoRowsError(f"there is no score of {family} to compare; extract its prompts first")
+
+
+def gender_comparisons(hits: GenderHits) -> pl.DataFrame:
+    """One row per checkpoint, prompt and order with a score; a prompt is its own sentence."""
+    by_prompt = hits.values.transpose(0, 2, 1)
+    c, p, s = np.nonzero(~np.isnan(by_prompt))
+    orders = pl.Series(hits.orders, dtype=pl.Int64).cast(pl.String)
+    hit = by_prompt[c, p, s]
+    return hits.checkpoints[c].select(
+        *CHECKPOINT, type=pl.lit(2, pl.Int64), sentence_id=hits.prompts.gather(p),
+        order=orders.gather(s), hit=pl.Series(hit), tied=pl.Series(hit == 0.5),
+    )  # fmt: skip
+
+
+def averaged(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Orders averaged before the comparison; only sentences with all the orders of the model."""
+    means = rows.group_by(SENTENCE).agg(pl.col("own", "other").mean(), orders=pl.len())
+    whole = _with_most(means, known).filter(pl.col("orders") == pl.col("most"))
+    own, other = pl.col("own"), pl.col("other")
+    hit = pl.when(own == other).then(0.5).otherwise((own > other).cast(pl.Float64))
+    return whole.with_columns(hit=hit, tied=own == other, sd=pl.lit(float("nan")))
+
+
+def by_order(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Each order compared by itself, then averaged over the orders that a sentence has."""
+    per_order = rows.group_by(*CHECKPOINT, "type", "order").agg(pl.col("hit").mean())
+    spread = per_order.group_by(*CHECKPOINT, "type").agg(
+        sd=pl.col("hit").sort().std(ddof=1).fill_null(float("nan"))  # the same bits each time
+    )
+    means = rows.group_by(SENTENCE).agg(pl.col("hit").mean(), pl.col("tied").sum(), orders=pl.len())
+    return _with_most(means, known).join(spread, on=[*CHECKPOINT, "type"], nulls_equal=True)
+
+
+def _with_most(means: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    return means.join(known, on=["model", "type", "sentence_id"], nulls_equal=True)
+
+
+def _table(
+    sentences: pl.DataFrame, known: pl.DataFrame, begun: pl.DataFrame, measure: str
+) -> pl.DataFrame:
+    """A row for every checkpoint and type in `begun`; NaN where no sentence is left."""
+    keys = [*CHECKPOINT, "type"]
+    expected = known.group_by("model", "type").agg(expected=pl.len())
+    counts = ("sentences", "orders", "tied", "whole")
+    numbers = sentences.group_by(keys).agg(
+        accuracy=sum_in_any_order("hit") / pl.len(),  # else equal ones would not tie
+        sd=pl.col("sd").first(),
+        sentences=pl.len().cast(pl.Int64),
+        orders=pl.col("orders").max().cast(pl.Int64),
+        tied=pl.col("tied").sum().cast(pl.Int64),
+        whole=(pl.col("orders") == pl.col("most")).sum(),
+    )
+    table = (
+        begun.join(numbers, on=keys, how="left", nulls_equal=True)
+        .join(expected, on=["model", "type"], nulls_equal=True)
+        .with_columns(pl.col(counts).fill_null(0), pl.col("accuracy", "sd").fill_null(float("nan")))
+        .with_columns(
+            measure=pl.lit(measure),
+            missing=pl.col("expected").cast(pl.Int64) - pl.col("whole").cast(pl.Int64),
+            accuracy_stderr=standard_error(pl.col("accuracy"), pl.col("sentences")),
+        )
+    )
+    return with_wilson(table, "accuracy", "sentences").select(
+        pl.col(name).cast(dtype) for name, dtype in SCHEMA.items() if name not in BASELINE
+    )

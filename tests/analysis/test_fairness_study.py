@@ -1,0 +1,264 @@
+"""Fairness from banks: findings, charts, and what other analyses take of its read."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.analysis.charts.chart import caption_of, legend_names
+from logitbank.analysis.families.fairness import FAMILY, fairness
+from logitbank.analysis.families.fairness.charts import charts
+from logitbank.analysis.families.fairness.findings import findings
+from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
+from logitbank.analysis.families.stereotype import FAMILY as STEREOTYPE
+from logitbank.analysis.families.stereotype import stereotype
+from logitbank.analysis.finding import Finding
+from logitbank.analysis.frames import cube
+from logitbank.analysis.frames.scan_cache import ScanCache
+from logitbank.errors import LogitbankError, UsageError
+from logitbank.store import Bank, CheckpointId
+from tests.support.evaluation_banks import VOCAB, whole_bank, winobias_bank
+from tests.support.fairness_cases import random_frame, scan_frame
+
+nan = float("nan")
+STEPS = (0, 10, 20, 30)
+CHANGE = {
+    "kind": "change point", "step": 20, "earliest": 20, "latest": 20, "p_random_walk": 0.0021,
+    "p_error": 0.0004, "p_holm": 0.0021, "checkpoints": 9, "from_step": 10, "last_step": 30,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", name="made")
+def fixture_made() -> Fairness:
+    """Ten sentences at four steps; tests set their own gaps and changes."""
+    return fairness_metric(random_frame(checkpoints=4, sentences=10, steps=STEPS), bootstrap=20)
+
+
+def with_gap(made: Fairness, deltas: tuple[float, ...], *, half: float = 0.01) -> Fairness:
+    values = pl.Series("delta_scaled", deltas)
+    ends = {"low_scaled": values - half, "high_scaled": values + half}
+    return replace(made, gap=made.gap.with_columns(values, gap_scaled=values.abs(), **ends))
+
+
+def with_change(made: Fairness, **about: Any) -> Fairness:
+    changes = made.change_points.with_columns(
+        pl.lit(value).cast(made.change_points.schema[name]).alias(name)
+        for name, value in {**CHANGE, **about}.items()
+    )
+    return replace(made, change_points=changes)
+
+
+def named(found: list[Finding], text: str) -> Finding:
+    (only,) = (each for each in found if text in each.text)
+    return only
+
+
+def test_a_change_point_is_the_headline_and_is_found_with_its_levels(made: Fairness) -> None:
+    result = with_gap(made, (0.02, -0.05, 0.70, 0.72))
+    found = findings(with_change(result, mean_before=0.041, mean_after=0.718))
+    assert found[0].text == (
+        "The gender gap jumps from 0.04 to 0.72 at step 20 (higher error for women)."
+    )
+    assert len(found[0].text.split()) <= 15
+    shift = named(found, "mean shift at step 20")
+    assert (shift.value, shift.n) == (pytest.approx(0.677), "9 checkpoints from step 10 to 30")
+    now = named(found, "Δ at step 30")
+    assert (now.value, now.low, now.high) == pytest.approx((0.72, 0.71, 0.73))
+    assert now.n == "20 prompts (10 sentences), 3 option orders"
+    assert named(found, "before the change").value == -0.05
+
+
+@pytest.mark.parametrize(
+    "about", [{"kind": None, "p_holm": None}, {"kind": "none"}, {"p_holm": 0.08}]
+)
+def test_without_a_significant_change_the_last_gap_is_the_headline(
+    made: Fairness, about: dict[str, Any]
+) -> None:
+    result = with_gap(made, (0.1, 0.4, 0.1, -0.3))
+    found = findings(with_change(result, mean_before=0.2, mean_after=-0.1, **about))
+    assert found[0].text == "The gender gap is 0.30 at step 30 (higher error for men)."
+    assert named(found, "Largest gap").value == 0.4
+
+
+def test_no_direction_is_claimed_that_the_last_interval_does_not_show(made: Fairness) -> None:
+    change = {"mean_before": -0.015, "mean_after": 0.03}
+    turned = {"mean_before": -0.3, "mean_after": 0.5}
+    text = findings(with_change(with_gap(made, (-0.3, -0.3, 0.5, 0.5)), **turned))[0].text
+    assert "turns from −0.30 to +0.50" in text
+    near = findings(with_change(with_gap(made, (0.0, 0.0, 0.03, 0.03), half=0.05), **change))
+    assert "includes 0" in near[0].text
+    for gap, half in (((0.0, 0.0, 0.1, -0.04), 0.01), ((0.0, 0.0, 0.03, 0.03), nan)):
+        found = findings(with_change(with_gap(made, gap, half=half), **change))
+        assert "(" not in found[0].text
+
+
+def test_the_largest_change_of_several_runs_is_the_headline() -> None:
+    frames = [
+        random_frame(checkpoints=9, model=model, skew_from=skew_from, seed=seed)
+        for seed, (model, skew_from) in enumerate((("a", None), ("b", 5)))
+    ]
+    found = findings(fairness_metric(pl.concat(frames), bootstrap=20))
+    assert found[0].text.startswith("b: gap jumps")
+    assert found[0].series == ("b", "main")
+    assert {each.series for each in found} == {(), ("a", "main"), ("b", "main")}
+
+
+def test_the_change_since_the_untrained_model_and_its_test_are_found() -> None:
+    result = fairness_metric(random_frame(checkpoints=3, skew_from=1), bootstrap=50)
+    found = findings(result)
+    row = result.tests.filter(measure="jsd_p", test="mann_whitney", step=2).row(0, named=True)
+    change = named(found, "change to step 2")
+    assert (change.value, change.low) == (row["from_baseline"], row["from_baseline_low"])
+    assert "untrained model" in change.baseline
+    effect = named(found, "Rank-biserial")
+    assert (effect.value, effect.n) == (row["rank_biserial"], "30 male and 30 female prompts")
+    assert "2 of 3 checkpoints" in named(found, "Mann–Whitney").text
+
+
+def test_a_gap_that_is_the_same_everywhere_has_no_largest() -> None:
+    frame = scan_frame(np.zeros((8, 1, 40, 3)), gold=[0, 1] * 20, steps=range(100, 108))
+    result = fairness_metric(frame, bootstrap=50)
+    text = "\n".join(map(str, findings(result)))
+    assert "constant, or missing at a checkpoint" in text
+    for wrong in ("Largest", "+0.000", "−0.000", "nan", "higher error"):
+        assert wrong not in text
+
+
+def test_ties_bounds_and_missing_scores_are_counted(tmp_path: Path) -> None:
+    frame = random_frame(sentences=4, checkpoints=2, steps=[1, 2])
+    hole = (pl.col("step") == 2) & (pl.col("prompt_id") == "prompt-0")
+    weak = frame.filter(~hole).with_columns(
+        exact=pl.col("step") == 1, ties=(pl.col("step") == 1).cast(pl.Int32)
+    )
+    found = findings(fairness_metric(weak, bootstrap=20))
+    assert named(found, "share their logit").value == 48
+    assert named(found, "lower bounds").value == 45
+    assert named(found, "Δ at step 2").n.endswith(", 3 missing")
+
+
+def test_findings_without_resamples_have_no_interval(made: Fairness) -> None:
+    found = findings(fairness_metric(random_frame(sentences=6, checkpoints=3), bootstrap=0))
+    assert "95% CI" not in "\n".join(map(str, found))
+
+
+def test_one_gender_alone_has_no_gap_and_no_chart_of_it() -> None:
+    frame = random_frame(checkpoints=1, sentences=3).filter(pl.col("answer") != "male")
+    result = fairness_metric(frame, bootstrap=20)
+    assert [each.text[:24] for each in findings(result)] == ["There is no gender gap: "]
+    assert "gap" not in charts(result)
+
+
+def test_charts_draw_every_checkpoint_with_n_and_legends() -> None:
+    one = random_frame(sentences=12, checkpoints=9, skew_from=5, model="one")
+    two = random_frame(sentences=12, checkpoints=9, model="two", seed=1)
+    drawn = charts(fairness_metric(pl.concat([one, two]), bootstrap=20))
+    assert [*drawn] == [
+        "gap", "jsd_p", "average_rank", "neutral_options", "accuracy", "rank_and_accuracy",
+        "p_values",
+    ]  # fmt: skip
+    specs = {name: chart.to_dict() for name, chart in drawn.items()}
+    assert all("n = " in caption_of(chart) for chart in drawn.values())
+    assert legend_names(specs["gap"]) == {"one", "two"}
+    assert legend_names(specs["jsd_p"]) == {"male", "female"}
+    assert legend_names(specs["p_values"]) == {
+        "JSD-P", "Average Rank", "male option", "female option",
+    }  # fmt: skip
+    gaps = max(specs["gap"]["datasets"].values(), key=len)
+    assert len(gaps) == 18
+    assert {"delta_scaled", "low_scaled", "high_scaled"} <= set(gaps[0])
+
+
+def test_the_gap_of_one_run_has_the_colour_of_gaps_and_its_change_point() -> None:
+    result = fairness_metric(random_frame(sentences=12, checkpoints=9, skew_from=5), bootstrap=20)
+    spec = charts(result)["gap"].to_dict()
+    assert "#8e5ea2" in str(spec)
+    steps = [rows for rows in spec["datasets"].values() if "earliest" in rows[0]]
+    assert steps[0][0]["step"] == 16
+
+
+def test_a_study_finds_the_skew_and_writes_tables_and_charts(tmp_path: Path) -> None:
+    bank = winobias_bank(tmp_path / "b.zarr", skew_from=4, steps=8)
+    study = fairness(str(bank), bootstrap=50)
+    gap = study.result.gap["delta_scaled"].to_list()
+    assert min(gap[4:]) > 0.2 > max(abs(delta) for delta in gap[:4])
+    assert all(isinstance(chart, alt.TopLevelMixin) for chart in study.charts.values())
+
+
+def test_two_banks_are_analysed_and_compared_together(tmp_path: Path) -> None:
+    banks = [
+        winobias_bank(tmp_path / f"{m}.zarr", model=m, skew_from=s) for m, s in (("a", 2), ("b", 4))
+    ]
+    study = fairness(banks, bootstrap=0)
+    assert study.result.checkpoints["model"].unique().sort().to_list() == ["a", "b"]
+    assert named(list(study.findings), "a and b differ in JSD-P of the male option")
+    only = fairness(banks, bootstrap=0, models=["b"])
+    assert only.result.checkpoints["model"].unique().to_list() == ["b"]
+    with pytest.raises(LogitbankError, match="model 'c' is not in the banks; there are a, b"):
+        fairness(banks, bootstrap=0, models=["b", "c"])
+
+
+def test_a_vocab_limit_that_means_nothing_is_refused(tmp_path: Path) -> None:
+    bank = Bank.open(winobias_bank(tmp_path / "b"))
+    with pytest.raises(UsageError, match="vocab_limit has nothing to leave out"):
+        fairness(bank, vocab_limit=True, bootstrap=0)
+    (queries,) = bank.query_sets()
+    logits = np.random.default_rng(0).normal(size=(48, VOCAB)).astype(np.float32)
+    for entries, step in ((4, 4), (3, 5)):
+        bank.deposit(
+            logits, checkpoint=CheckpointId("toy", step=step), query_set=queries,
+            vocab_entries=entries,
+        )  # fmt: skip
+        if step == 4:
+            assert fairness(bank, vocab_limit=True, bootstrap=0).findings
+    with pytest.raises(UsageError, match="name token 3, which is padding of toy step 5"):
+        fairness(bank, vocab_limit=True, bootstrap=0)
+
+
+def test_the_command_line_has_one_option_of_fairness_alone() -> None:
+    assert [*FAMILY.settings()] == ["bootstrap"]
+
+
+def test_one_read_serves_fairness_stereotype_and_their_gaps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = Bank.open(whole_bank(tmp_path / "b.zarr"))
+    reads: list[int] = []
+    read = cube.cube
+    monkeypatch.setattr(cube, "cube", lambda *a, **k: (reads.append(1), read(*a, **k))[1])
+
+    def everything(caches: list[ScanCache]) -> list[pl.DataFrame]:
+        tables = [
+            *fairness(bank, bootstrap=50, cache=caches[0]).tables.values(),
+            *stereotype(bank, cache=caches[1]).tables.values(),
+        ]
+        own = FAMILY.gaps["fairness"]
+        assert own.parts is not None
+        gaps = (own, own._replace(curve=own.parts[1]), *STEREOTYPE.gaps.values())
+        return tables + [
+            gap.curve([bank], gap.prompts, None, 50, cache)
+            for gap, cache in zip(gaps, caches[2:], strict=True)
+        ]
+
+    alone = everything([ScanCache() for _ in range(6)])
+    assert len(reads) == 5
+    together = everything([ScanCache()] * 6)
+    assert len(reads) == 6
+    for one, other in zip(alone, together, strict=True):
+        assert one.equals(other, null_equal=True)
+
+
+def test_prompts_that_stereotype_accuracy_refuses_are_no_problem_of_fairness(
+    tmp_path: Path,
+) -> None:
+    """The answer of a pro-stereotyped prompt about the referred occupation is no gender."""
+    bank = Bank.open(winobias_bank(tmp_path / "b.zarr"))
+    table = bank.prompts("winobias").with_columns(asked=pl.lit("referred")).collect()
+    bank.add_prompts("neither", table)
+    cache = ScanCache()
+    assert fairness(bank, prompts="neither", bootstrap=0, cache=cache).findings
+    with pytest.raises(LogitbankError, match=r"'p10' is no gender \(12 such"):
+        stereotype(bank, prompts=["neither"], cache=cache)

@@ -19,13 +19,13 @@ from logitbank.version import __version__ as __version__
 if TYPE_CHECKING:
     from logitbank.analysis.comparison.compare import Comparison as Comparison
     from logitbank.analysis.comparison.compare import compare as compare
+    from logitbank.analysis.debias.compare import DebiasComparison as DebiasComparison
     from logitbank.analysis.debias.compare import debias_compare as debias_compare
-    from logitbank.analysis.debias.results import DebiasComparison as DebiasComparison
-    from logitbank.analysis.debias.results import DebiasSearch as DebiasSearch
+    from logitbank.analysis.debias.search import DebiasSearch as DebiasSearch
     from logitbank.analysis.debias.search import debias_search as debias_search
-    from logitbank.analysis.debias.study import Debias as Debias
-    from logitbank.analysis.debias.study import debias_train as debias_train
+    from logitbank.analysis.debias.train import Debias as Debias
     from logitbank.analysis.debias.train import Training as Training
+    from logitbank.analysis.debias.train import debias_train as debias_train
     from logitbank.analysis.drawing.figures import figures as figures
     from logitbank.analysis.drawing.figures import save_figures as save_figures
     from logitbank.analysis.drawing.paper import Paper as Paper

@@ -1,7 +1,7 @@
 """Choices and options that several commands share."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -10,8 +10,6 @@ from logitbank.cli.complete import bank_models
 if TYPE_CHECKING:
     from logitbank.store import Bank
 
-
-Default = TypeVar("Default")
 
 
 def new_app(text: str) -> typer.Typer:
@@ -23,22 +21,6 @@ def new_app(text: str) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["--help", "-h"]},
     )
-
-
-def once(option: str, values: list[float] | None, default: Default) -> float | Default:
-    """The value of an option that may be given once: the last of several would pass for all.
-
-    Raises
-    ------
-    UsageError
-        It was repeated.
-    """
-    from logitbank.errors import UsageError
-
-    if values and len(values) > 1:
-        given = ", ".join(f"{value:g}" for value in values)
-        raise UsageError(f"{option} is given {len(values)} times ({given}); give it once")
-    return values[0] if values else default
 
 
 Form = Literal["table", "csv", "json", "jsonl", "parquet", "latex"]

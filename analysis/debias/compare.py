@@ -4,46 +4,71 @@ One row per model, filter, prefix and language, with StereoSet's scores and UnQo
 """
 
 from collections.abc import Iterator, Sequence
-from math import isfinite
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.debias.compare_tables import (
-    KEY,
-    NO_STEREOSET,
-    NONE,
-    STEREOSET,
-    TRAINED,
-    UNTRAINED,
-    joined,
-    named,
-    no_unqover,
-)
-from logitbank.analysis.debias.results import DebiasComparison
-from logitbank.analysis.drawing.paper import PAPER, Paper
+from logitbank.analysis.debias.train import FILTERS
 from logitbank.analysis.families.stereoset.files import concat_candidates
 from logitbank.analysis.families.stereoset.metric import stereoset_metric
 from logitbank.analysis.families.stereoset.scores import INTRA as INTRA_TASK
-from logitbank.analysis.families.stereoset.scores import PLAIN
+from logitbank.analysis.families.stereoset.scores import PLAIN as PLAIN
 from logitbank.analysis.families.stereoset.sources import bank_candidates
-from logitbank.analysis.families.unqover.metric import ALL, unqover_metric
-from logitbank.analysis.families.unqover.study import PROMPTS, expected_instances
+from logitbank.analysis.families.unqover.metric import ALL, ASKED, unqover_metric
+from logitbank.analysis.family import with_prefix
 from logitbank.analysis.frames.batches import batches
-from logitbank.analysis.frames.expected import missing_sentence
+from logitbank.analysis.frames.expected import (
+    expected_rows,
+    left_out_sentences,
+    missing_sentence,
+)
 from logitbank.analysis.frames.sources import no_model, own_names
-from logitbank.analysis.results.finish import finish
-from logitbank.analysis.results.study import Study
-from logitbank.analysis.results.words import Summary
+from logitbank.analysis.results.tables import Result
+from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Bank
 from logitbank.store.bank import open_unfiltered
 from logitbank.store.filter.filters import Filter
-from logitbank.wording import step_name
 
 INTRA = "stereoset-intra"
-"""How the names of the prompt sets begin whose scores are compared."""
+"""Start of the names of the prompt sets whose scores are compared."""
+UNQOVER_PROMPTS = with_prefix("unqover-")
+NONE, UNTRAINED, TRAINED = FILTERS
+KEY = ("model", "run", "step")
+STEREOSET = tuple(f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high"))
+UNQOVER = ("mu", "eta", "abs_c", "positional", "attributive", "coverage_8", "coverage_10")
+_ORDER = {name: at for at, name in enumerate(FILTERS)}
+NO_STEREOSET = pl.DataFrame(
+    schema={
+        "model": pl.String,
+        "run": pl.String,
+        "step": pl.Int64,
+        **dict.fromkeys(("filter", "label", "language", "condition"), pl.String),
+        **dict.fromkeys(STEREOSET, pl.Float64),
+        "examples": pl.Int64,
+        "missing": pl.Int64,
+        "icat_change": pl.Float64,
+        "common": pl.Int64,
+    }
+)
+"""StereoSet's scores without a row. Over `common` examples, which the plain model without a filter
+has too, the iCAT is higher than its by `icat_change`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DebiasComparison(Result):
+    """Every row begins with model, run, step, filter (none, untrained, trained) and its `label`."""
+
+    comparison: pl.DataFrame
+    """Language and condition (plain, or with the prefix); StereoSet's intra-sentence lms, ss, iCAT
+    with 95 % intervals, over so many `examples`, of which so many are `missing`; `icat_change`
+    against the plain model without a filter, over the `common` examples that both have; UnQover's
+    measures, means over the bank's categories (they know no prefix and no language: of plain rows
+    only). The ideal and the random model stand at the end."""
+    unqover: pl.DataFrame
+    """UnQover's measures by category and split."""
 
 
 class _Source(NamedTuple):
@@ -64,8 +89,6 @@ def debias_compare(
     models: Sequence[str] | None = None,
     step: int | None = None,
     bootstrap: int = 1000,
-    out: str | Path | None = None,
-    paper: Paper = PAPER,
 ) -> Study[DebiasComparison]:
     """A model without a filter, with untrained and trained filters, and with a prefix.
 
@@ -80,29 +103,29 @@ def debias_compare(
         Only these.
     step
         Only this training step; all if None.
-    out
-        Folder for tables, the figure and the report.
 
     Raises
     ------
     LogitbankError
-        A file or bank that is not there, a filter that does not fit, or no prompt set to judge by.
+        A missing file or bank, a filter that does not fit, or no prompt set to measure with.
     """
+    from logitbank.analysis.debias.charts import comparison_charts
+    from logitbank.analysis.debias.findings import COST, comparison_findings
+
     opened = open_unfiltered(bank, rows=True)
     sources = _sources(opened, filters, models)
     result = _compared(opened, sources, step=step, bootstrap=bootstrap)
-    named = ", ".join(dict.fromkeys(source.base for source in sources))
-    return finish(
-        result,
-        Summary(tuple(_summary(result)), left_out=tuple(_missing(result))),
-        title=f"Debiasing: {named}",
-        about="What filters and a prefix do to a model: bias, and what it costs in language.",
-        out=out,
-        paper=paper,
+    prompts = [*_of_stereoset(opened), *own_names(UNQOVER_PROMPTS, [opened])]
+    steps = None if step is None else [step]
+    return Study(
+        result=result,
+        findings=tuple(comparison_findings(result)),
+        missing=(*_missing(result), *left_out_sentences([opened], prompts, models, steps)),
+        cautions=(COST,),
+        title=f"Debiasing: {', '.join(dict.fromkeys(source.base for source in sources))}",
+        description="What filters and a prefix do to a model: bias, and what it costs in language.",
         banks=[opened],
-        prompts=[*_of_stereoset(opened), *own_names(PROMPTS, [opened])],
-        models=models,
-        steps=None if step is None else [step],
+        make_charts=comparison_charts,
     )
 
 
@@ -158,10 +181,10 @@ def _compared(
     bank: Bank, sources: Sequence[_Source], *, step: int | None, bootstrap: int
 ) -> DebiasComparison:
     stereo = _of_stereoset(bank)
-    own_sets = own_names(PROMPTS, [bank])
+    own_sets = own_names(UNQOVER_PROMPTS, [bank])
     if not stereo and not own_sets:
         raise UsageError(
-            f"{bank.path} has no prompts of StereoSet or UnQover to judge by; run `logitbank"
+            f"{bank.path} has no prompts of StereoSet or UnQover; run `logitbank"
             " extract … --prompts stereoset-intra --prompts unqover-gender` first"
         )
     names = pl.DataFrame(
@@ -246,13 +269,19 @@ def _unqover(
     if not frames:
         return no_unqover()
     expected = [
-        expected_instances([source.bank], own).filter(pl.col("model") == source.model)
+        _expected([source.bank], own).filter(pl.col("model") == source.model)
         for source in sources
         for own in kinds
         if own
     ]
     result = unqover_metric(frames, bootstrap=bootstrap, expected=pl.concat(expected).unique())
     return result.unqover.drop("run_seed", strict=False)
+
+
+def _expected(banks: Sequence[Bank], names: Sequence[str]) -> pl.DataFrame:
+    """The instances that each model was asked in several prompt sets."""
+    parts = [expected_rows(banks, name, ASKED).cast(pl.String) for name in names]
+    return pl.concat(parts).unique(["model", "category", "instance"], keep="first")
 
 
 def _has(source: _Source, prompts: str) -> bool:
@@ -269,31 +298,56 @@ def _missing(result: DebiasComparison) -> Iterator[str]:
             yield missing_sentence(missing, noun, checkpoints=incomplete.select(KEY).n_unique())
 
 
-def _summary(result: DebiasComparison) -> list[str]:
-    lines = []
-    table = result.comparison.filter(pl.col("label") != "reference")
-    for row in table.iter_rows(named=True):
-        parts = [row["model"], step_name(row["step"]), row["language"], row["label"]]
-        parts += [] if row["condition"] == "plain" else [row["condition"]]
-        said = []
-        if row["icat"] is not None:
-            change = row["icat_change"]
-            interval = f" [{row['icat_low']:.1f} to {row['icat_high']:.1f}]"
-            apart = change is not None and row["common"] < row["examples"]
-            both = f" over {row['common']:,} common examples" if apart else ""
-            said.append(
-                f"iCAT {row['icat']:.1f}{interval if isfinite(row['icat_low']) else ''}"
-                f"{'' if change is None else f' ({change:+.1f}{both})'}, lms {row['lms']:.1f}, ss"
-                f" {row['ss']:.1f}, n = {row['examples']:,}"
-            )
-        if row["abs_c"] is not None:
-            said.append(
-                f"UnQover |C| {row['abs_c']:.4f}, μ {row['mu']:.4f}, positional error"
-                f" {row['positional']:.4f}"
-            )
-        lines.append(f"{', '.join(p for p in parts if p)}: {'; '.join(said)}.")
-    lines.append(
-        "A filter is good where |C| falls and lms stays: one that flattens everything has no bias"
-        " and no language either. ss is an average over terms; 50 also comes of opposite ones."
+def no_unqover() -> pl.DataFrame:
+    texts = dict.fromkeys(("model", "run"), pl.String) | {"step": pl.Int64}
+    return pl.DataFrame(
+        schema={
+            **texts,
+            **dict.fromkeys(("category", "split"), pl.String),
+            **dict.fromkeys(UNQOVER, pl.Float64),
+            "missing": pl.Int64,
+        }
     )
-    return lines
+
+
+def named(table: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """With the model's own name, and its filter."""
+    return (
+        table.join(names, on="model", maintain_order="left")
+        .with_columns(model="base")
+        .select(*KEY, "filter", "label", pl.exclude(*KEY, "filter", "label", "base"))
+    )
+
+
+def joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
+    keys = (*KEY, "filter", "label")
+    # Instances that no filter was trained on, where there are the published parts.
+    unseen = (pl.col("split") == "test") | (
+        (pl.col("split") == "all") & ~(pl.col("split") == "test").any().over(*keys, "category")
+    )
+    means = measures.filter(unseen).group_by(keys, maintain_order=True).agg(pl.col(UNQOVER).mean())
+    scored = scores.filter(pl.col("condition") == "plain")
+    lone = means.select(keys).join(scored, on=keys, how="anti", nulls_equal=True)
+    scores = pl.concat([scores, lone.with_columns(condition=pl.lit("plain"))], how="diagonal")
+    table = (
+        scores.join(
+            means.with_columns(condition=pl.lit("plain")),
+            on=[*keys, "condition"],
+            how="left",
+            nulls_equal=True,
+        )
+        .with_columns(_order=pl.col("filter").replace_strict(_ORDER))
+        .sort("model", "run", "step", "language", "_order", "label", "condition", nulls_last=True)
+        .select(*NO_STEREOSET.columns, *UNQOVER)
+    )
+    return pl.concat([table, _references(table)])
+
+
+def _references(table: pl.DataFrame) -> pl.DataFrame:
+    """The ideal and the random model."""
+    rows = [
+        {"model": name, "filter": NONE, "label": "reference", "condition": "plain",
+         "lms": lms, "ss": 50.0, "icat": lms}
+        for name, lms in (("ideal model", 100.0), ("random model", 50.0))
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=dict(table.schema))

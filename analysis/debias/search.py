@@ -1,32 +1,25 @@
 """Bias against language modelling, over filters of several sizes and strengths, and baselines.
 
-Everything is fitted on one part, chosen on a second and told of a third, which played no part.
+Everything is fitted on one part, chosen on a second and reported on a third, which played no part.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.debias.answers import answers
+from logitbank.analysis.debias.answers import answers, measured, measured_probabilities
 from logitbank.analysis.debias.compare import INTRA
-from logitbank.analysis.debias.data import instances
-from logitbank.analysis.debias.instances import Instances
-from logitbank.analysis.debias.measures import measured, measured_probabilities
-from logitbank.analysis.debias.results import DebiasSearch
-from logitbank.analysis.debias.search_summary import judged, search_summary
-from logitbank.analysis.debias.study import about_of
-from logitbank.analysis.debias.train import Training, train
-from logitbank.analysis.drawing.paper import PAPER, Paper
+from logitbank.analysis.debias.instances import Instances, instances
+from logitbank.analysis.debias.train import Training, about_of, train
 from logitbank.analysis.families.stereoset.metric import stereoset_metric
 from logitbank.analysis.families.stereoset.sources import bank_candidates
-from logitbank.analysis.frames.expected import missing_sentence
-from logitbank.analysis.results.finish import finish
-from logitbank.analysis.results.study import Study
-from logitbank.analysis.results.words import Summary
+from logitbank.analysis.frames.expected import left_out_sentences, missing_sentence
+from logitbank.analysis.results.tables import Result
+from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.bank import open_unfiltered
@@ -41,12 +34,29 @@ _HALVES = (0, 1)
 """Of StereoSet's terms: those that choose, and those that tell."""
 
 
+@dataclass(frozen=True, slots=True)
+class DebiasSearch(Result):
+    """What every point costs and gains."""
+
+    points: pl.DataFrame
+    """One row for each point: `kind` (none, filter, untrained, temperature, prior), `k`,
+    `regularisation`, `temperature`; mean |C| on held-out attributes and lms on half of StereoSet's
+    terms, which choose (`chosen_by`); and its measures: `abs_c`, `mu`, `positional`, `attributive`
+    and `coverage` on the test part, `lms`, `ss` and `icat` on the other half of the terms, over
+    `examples`. `front`: no other has both less |C| and more lms. `best`: the choice, `best_filter`:
+    the best trained filter. A prior has no scores of StereoSet."""
+    by: Filter
+    """The best of the trained filters."""
+    max_lms_loss: float
+    """Points of lms that the choice may lose."""
+
+
 class _Parts(NamedTuple):
     fit: Instances
     chosen: Instances
-    told: Instances
+    reported: Instances
     deposit: Deposit
-    judge: str
+    reference: str
     """StereoSet's prompt set."""
 
 
@@ -65,49 +75,47 @@ def debias_search(
     regularisations: Sequence[float] | None = None,
     temperatures: Sequence[float] | None = None,
     mode: Mode = "keep_tail",
-    judge: str | None = None,
-    give_up: float = 1.0,
+    reference: str | None = None,
+    max_lms_loss: float = 1.0,
     model: str | None = None,
     run: str | None = None,
     step: int | None = None,
     he_she: bool = False,
-    out: str | Path | None = None,
-    paper: Paper = PAPER,
 ) -> Study[DebiasSearch]:
     """Train filters of many sizes and strengths, and compare what they gain and cost.
 
     Filters are trained by the objective `direct` on three quarters of the attributes of the train
-    part. Chosen is the point with the smallest mean |C| on the other attributes, of those whose lms
-    is at most `give_up` points below the model's own on half of StereoSet's terms. What is told of
-    each is measured on the test part (for gender other names, else other contexts and attributes)
-    and on the other half of the terms.
+    part. The choice is the point with the smallest mean |C| on the other attributes, of those whose
+    lms is at most `max_lms_loss` points below the model's own on half of StereoSet's terms. The
+    measures of each point are from the test part (for gender other names, else other contexts and
+    attributes) and from the other half of the terms.
 
     Baselines: softmax of the k highest logits over a temperature; and the prior, which divides the
-    probabilities of a question's two subjects by what they are on average over attributes, and
-    leaves their sum. That average is of the questions that it is told of: it knows more than a
-    filter does.
+    probabilities of a question's two subjects by their average over attributes, and keeps their
+    sum. That average is over the reported questions: the prior has more information than a filter.
 
     Parameters
     ----------
     prompts
         UnQover's prompt set with both parts; the bank needs `stereoset-intra` too.
     sizes, regularisations, temperatures
-        What is tried; some of each by default.
-    judge
-        StereoSet's prompt set that tells lms, ss and iCAT; by default `stereoset-intra`, or the
-        only one without a prefix.
-    give_up
-        Points of lms.
+        Values to try; several by default.
+    reference
+        StereoSet's prompt set for lms, ss and iCAT; by default `stereoset-intra`, or the only one
+        without a prefix.
+    max_lms_loss
+        Largest loss of lms, in points.
     model, run, step
         The checkpoint; by default the only model and run, at its last step or its release.
-    out
-        Folder for tables, the figure, the report, and the best filter as `filter.safetensors`.
 
     Raises
     ------
     LogitbankError
         The bank lacks what is asked for.
     """
+    from logitbank.analysis.debias.charts import search_charts
+    from logitbank.analysis.debias.findings import search_findings
+
     opened = open_unfiltered(bank, rows=True)
     sizes = _SIZES if sizes is None else sizes
     regularisations = _REGULARISATIONS if regularisations is None else regularisations
@@ -118,42 +126,42 @@ def debias_search(
         raise UsageError("there is no regularisation to try; give at least one, such as 0")
     if invalid := [t for t in temperatures if not 0 < t < np.inf]:
         raise UsageError(f"temperature {invalid[0]} cannot divide logits; give numbers above 0")
-    judge = _judge(opened, judge)
+    reference = _reference(opened, reference)
     parts = _parts(
-        opened, prompts, max(sizes), judge=judge, model=model, run=run, step=step, he_she=he_she
+        opened,
+        prompts,
+        max(sizes),
+        reference=reference,
+        model=model,
+        run=run,
+        step=step,
+        he_she=he_she,
     )
     points, rows = list[_Point](), list[dict[str, object]]()
     for point in _points(parts.fit, sizes, regularisations, temperatures, mode):
         points.append(point)
         rows.append(_row(opened, parts, point))  # the first needs no training, and says what lacks
     rows.append(_prior_row(parts))
-    table, best = judged(pl.DataFrame(rows, infer_schema_length=None), give_up)
+    table, best = choose(pl.DataFrame(rows, infer_schema_length=None), max_lms_loss)
     by = points[best].by
     assert by is not None, "only filters are chosen"
     about = about_of(opened, parts.deposit, prompts, split="train", he_she=he_she)
-    result = DebiasSearch(table, replace(by, about={**by.about, **about}))
-    missing = {"instance": parts.fit.missing + parts.told.missing}
+    result = DebiasSearch(table, replace(by, about={**by.about, **about}), max_lms_loss)
+    missing = {"instance": parts.fit.missing + parts.reported.missing}
     missing["example"] = _missing_examples(opened, parts)
-    left_out = tuple(missing_sentence(number, noun) for noun, number in missing.items() if number)
-    study = finish(
-        result,
-        Summary(tuple(search_summary(table, give_up)), left_out=left_out),
-        title=f"Bias against language modelling: {parts.deposit.checkpoint.model}",
-        about="What filters of many sizes and strengths gain in bias and cost in language.",
-        out=out,
-        paper=paper,
-        banks=[opened],
-        prompts=[prompts, judge],
-        models=[parts.deposit.checkpoint.model],
-        steps=[parts.deposit.checkpoint.step],
+    checkpoint = parts.deposit.checkpoint
+    left_out = left_out_sentences(
+        [opened], [prompts, reference], [checkpoint.model], [checkpoint.step]
     )
-    if out is None:
-        return study
-    file = Path(out) / "filter.safetensors"
-    file.unlink(missing_ok=True)
-    result.by.save(file)
-    findings = (*study.summary.findings, f"The best trained filter is in {file}.")
-    return replace(study, summary=replace(study.summary, findings=findings))
+    return Study(
+        result=result,
+        findings=tuple(search_findings(result)),
+        missing=(*(missing_sentence(n, noun) for noun, n in missing.items() if n), *left_out),
+        title=f"Bias against language modelling: {checkpoint.model}",
+        description="What filters of many sizes and strengths gain in bias and cost in language.",
+        banks=[opened],
+        make_charts=search_charts,
+    )
 
 
 def _parts(
@@ -161,7 +169,7 @@ def _parts(
     prompts: str,
     k: int,
     *,
-    judge: str,
+    reference: str,
     model: str | None,
     run: str | None,
     step: int | None,
@@ -183,7 +191,7 @@ def _parts(
             " out; extract more of them"
         )
     fit, chosen = (train_part.take(np.flatnonzero(part)) for part in (~held_out, held_out))
-    return _Parts(fit, chosen, reported, deposit, judge)
+    return _Parts(fit, chosen, reported, deposit, reference)
 
 
 def _points(
@@ -206,7 +214,7 @@ def _points(
         yield _Point("temperature", cooled, temperature=temperature)
 
 
-def _judge(bank: Bank, requested: str | None) -> str:
+def _reference(bank: Bank, requested: str | None) -> str:
     """StereoSet's prompt set: as asked, else the plain one, else the only one there is."""
     available = [name for name in bank.prompt_sets if name.startswith(INTRA)]
     plain = [name for name in available if "-prefix" not in name]
@@ -217,7 +225,9 @@ def _judge(bank: Bank, requested: str | None) -> str:
             if available
             else (f"run `logitbank extract … --prompts {INTRA}` first")
         )
-        raise UsageError(f"{bank.path} has no {wanted}, which tells what a filter costs; {chosen}")
+        raise UsageError(
+            f"{bank.path} has no {wanted}, which measures what a filter costs; {chosen}"
+        )
     return wanted
 
 
@@ -232,12 +242,12 @@ def _row(bank: Bank, parts: _Parts, point: _Point) -> dict[str, object]:
         "temperature": point.temperature,
         "chosen_by_abs_c": chosen,
         "chosen_by_lms": first["lms"],
-        **_told(measured(parts.told.narrowed(k), point.by)),
+        **_reported(measured(parts.reported.narrowed(k), point.by)),
         **second,
     }
 
 
-def _told(values: dict[str, float]) -> dict[str, float]:
+def _reported(values: dict[str, float]) -> dict[str, float]:
     names = ("abs_c", "mu", "positional", "attributive", "coverage")
     return {name: values[name] for name in names}
 
@@ -252,11 +262,13 @@ def _stereoset(
         named = Filter(by.weight, by.bias, by.mode, {"model": name})
         source = bank.filtered(named, name=f"{name} filtered")
         name = f"{name} filtered"
-    rows = bank_candidates(source, prompts=[parts.judge], models=[name], steps=[checkpoint.step])
+    rows = bank_candidates(
+        source, prompts=[parts.reference], models=[name], steps=[checkpoint.step]
+    )
     rows = rows.filter(pl.col("run") == checkpoint.run)
     if rows["term"].n_unique() < len(_HALVES):
         raise UsageError(
-            f"{bank.path} has too few scores of {parts.judge} by {checkpoint} to tell what a"
+            f"{bank.path} has too few scores of {parts.reference} by {checkpoint} to measure what a"
             f" filter costs; run `logitbank extract … --prompts {INTRA}` for it"
         )
     half = pl.col("term").rank("dense") % 2
@@ -273,7 +285,7 @@ def _stereoset(
 def _missing_examples(bank: Bank, parts: _Parts) -> int:
     """Examples of StereoSet that the checkpoint was to answer and has no score of."""
     own = parts.deposit.checkpoint
-    rows = bank_candidates(bank, prompts=[parts.judge], models=[own.model], steps=[own.step])
+    rows = bank_candidates(bank, prompts=[parts.reference], models=[own.model], steps=[own.step])
     short = rows.filter((pl.col("run") == own.run) & pl.col("value").is_null())
     return short.select("language", "condition", "example").n_unique()
 
@@ -287,8 +299,8 @@ def _prior_row(parts: _Parts) -> dict[str, object]:
         return np.asarray(share / share.sum(axis=2, keepdims=True) * p.sum(axis=2, keepdims=True))
 
     chosen = measured_probabilities(parts.chosen, calibrated(parts.chosen))["abs_c"]
-    values = measured_probabilities(parts.told, calibrated(parts.told))
-    return {"kind": "prior", "chosen_by_abs_c": chosen, **_told(values)}
+    values = measured_probabilities(parts.reported, calibrated(parts.reported))
+    return {"kind": "prior", "chosen_by_abs_c": chosen, **_reported(values)}
 
 
 def _prior(given: Instances, p: np.ndarray) -> np.ndarray:
@@ -301,3 +313,26 @@ def _prior(given: Instances, p: np.ndarray) -> np.ndarray:
     np.add.at(total, at, logs[:, :2] + logs[:, 2:])
     mean = np.exp(total / count[:, None, None])
     return np.asarray(np.concatenate([mean, mean], axis=1)[at])
+
+
+def choose(rows: pl.DataFrame, max_lms_loss: float) -> tuple[pl.DataFrame, int]:
+    """With `front` and `best`, and the row of the best trained filter."""
+    floor = rows["chosen_by_lms"][0] - max_lms_loss
+    allowed = rows.with_row_index("at").filter(pl.col("chosen_by_lms") >= floor)
+    best = allowed.sort("chosen_by_abs_c", "at")["at"][0]
+    filters = allowed.filter(pl.col("kind") == "filter")
+    if filters.is_empty():
+        filters = rows.with_row_index("at").filter(pl.col("kind") == "filter").sort(
+            "chosen_by_lms", descending=True
+        ).head(1)  # fmt: skip
+    filter_ = filters.sort("chosen_by_abs_c", "at")["at"][0]
+    bias, lms = rows["abs_c"].to_numpy(), rows["lms"].fill_null(float("nan")).to_numpy()
+    beaten = (bias[None, :] <= bias[:, None]) & (lms[None, :] >= lms[:, None])
+    beaten &= (bias[None, :] < bias[:, None]) | (lms[None, :] > lms[:, None])
+    at = pl.int_range(pl.len())
+    table = rows.with_columns(
+        front=pl.Series(~beaten.any(axis=1) & ~np.isnan(lms)),
+        best=at == best,
+        best_filter=at == filter_,
+    )
+    return table, int(filter_)

@@ -1,4 +1,4 @@
-"""The commands `debias train`, `apply`, `compare` and `search`."""
+"""The commands `debias train`, `compare` and `search`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,7 +7,17 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_models
-from logitbank.cli.options import BankPath, Format, Models, Out, Table, Width, new_app, once
+from logitbank.cli.options import (
+    BankPath,
+    Colors,
+    Format,
+    Models,
+    Out,
+    Table,
+    Width,
+    new_app,
+    pairs,
+)
 
 app = new_app("Train a small filter from a bank, and see the bank through it.")
 
@@ -23,10 +33,10 @@ Model = Annotated[
 Run = Annotated[str | None, typer.Option(help="Run of the model; else the only one.")]
 Step = Annotated[int | None, typer.Option(help="Training step; else the last, or the release.")]
 HeShe = Annotated[
-    bool, typer.Option("--he-she", help="The pronoun stands for the name of its gender too.")
+    bool, typer.Option("--he-she", help="Also count he/she as a mention of the name.")
 ]
 Tail = Annotated[
-    Mode, typer.Option(help="What tokens beyond the k highest get: what they had, or 0.")
+    Mode, typer.Option(help="Tokens beyond the k highest keep their probability, or get 0.")
 ]
 
 
@@ -95,21 +105,17 @@ def debias_compare(
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
     out: Out = None,
     width: Width = "double",
+    colors: Colors = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
-    """No filter, untrained and trained filters, and the prefix: one table and one figure."""
+    """Compare no filter, untrained and trained filters, and the prefix."""
     from logitbank.cli.output import print_study
 
-    study = logitbank.debias_compare(
-        bank,
-        by or [],
-        models=model,
-        step=step,
-        bootstrap=bootstrap,
-        out=out,
-        paper=logitbank.Paper(width, style),
-    )
+    study = logitbank.debias_compare(bank, by or [], models=model, step=step, bootstrap=bootstrap)
+    if out is not None:
+        page = study.save(out, width=width, colors=pairs("--colors", colors))
+        typer.echo(f"Report: {page}", err=True)
     print_study(study, table=table, form=form)
 
 
@@ -124,24 +130,24 @@ def debias_search(
     stereoset: Annotated[
         str | None,
         typer.Option(
-            help="StereoSet's prompt set that tells the price.",
+            help="StereoSet's prompt set for lms, ss and iCAT.",
             show_default="stereoset-intra, or the only one",
         ),
     ] = None,
-    give_up: Annotated[
-        list[float] | None,
-        typer.Option(min=0, help="Largest loss of lms, in points.", show_default="1"),
-    ] = None,
+    max_lms_loss: Annotated[
+        float, typer.Option(min=0, help="Maximum tolerated loss of lms (points).")
+    ] = 1.0,
     model: Model = None,
     run: Run = None,
     step: Step = None,
     he_she: HeShe = False,
     out: Out = None,
     width: Width = "double",
+    colors: Colors = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
-    """Bias against language modelling over filters and simple baselines; the best filter."""
+    """Search for the filter with the least bias for a small loss of language modelling."""
     from logitbank.cli.output import print_study
 
     study = logitbank.debias_search(
@@ -151,13 +157,17 @@ def debias_search(
         regularisations=regularisation,
         temperatures=temperature,
         mode=mode,
-        judge=stereoset,
-        give_up=once("--give-up", give_up, 1.0),
+        reference=stereoset,
+        max_lms_loss=max_lms_loss,
         model=model,
         run=run,
         step=step,
         he_she=he_she,
-        out=out,
-        paper=logitbank.Paper(width, style),
     )
+    if out is not None:
+        study.save(out, width=width, colors=pairs("--colors", colors))
+        file = out / "filter.safetensors"
+        file.unlink(missing_ok=True)
+        study.result.by.save(file)
+        typer.echo(f"Filter: {file}", err=True)
     print_study(study, table=table, form=form)

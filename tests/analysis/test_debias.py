@@ -10,9 +10,8 @@ import polars as pl
 import pytest
 import torch
 
-from logitbank.analysis.debias.answers import answers, bias
+from logitbank.analysis.debias.answers import Objective, answers, bias, loss
 from logitbank.analysis.debias.instances import Instances
-from logitbank.analysis.debias.loss import Objective, loss
 from logitbank.analysis.debias.train import Start, Training, published, train
 from logitbank.errors import UsageError
 from logitbank.store.filter.filters import Filter, Mode

@@ -12,13 +12,12 @@ import pytest
 
 from logitbank.analysis.debias.answers import answers, bias
 from logitbank.analysis.debias.compare import debias_compare, untrained_like
-from logitbank.analysis.debias.data import instances
+from logitbank.analysis.debias.findings import search_findings
+from logitbank.analysis.debias.instances import instances
 from logitbank.analysis.debias.search import debias_search
-from logitbank.analysis.debias.search_summary import search_summary
-from logitbank.analysis.debias.study import debias_train
-from logitbank.analysis.debias.train import Training, train
+from logitbank.analysis.debias.train import Training, debias_train, train
 from logitbank.analysis.families.fairness import fairness
-from logitbank.analysis.families.lambada.study import lambada
+from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.stereoset.study import stereoset
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.unqover.instances import unqover_instances
@@ -128,10 +127,15 @@ def test_the_filter_says_what_it_was_made_of(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {name: about[name] for name in wanted} == wanted
     assert study.result.bias["split"].to_list() == ["train"] * 3 + ["test"] * 3
-    assert study.summary[0].startswith("A filter of 6 logits (keep_tail) for toy, trained on 60")
-    assert "train: mean |C| 0." in study.summary[1]
-    assert "test: mean |C| 0." in study.summary[2]
-    with pytest.raises(UsageError, match=r"f\.safetensors is there already; choose another name"):
+    bias = study.result.bias.filter(filter="trained")
+    for row in bias.to_dicts():
+        (found,) = (f for f in study.findings if f.text.startswith(f"{row['split']}: mean |C|"))
+        assert (found.value, found.low) == pytest.approx(
+            (row["abs_c"], row["abs_c_low"]), nan_ok=True
+        )
+        assert found.n == f"{row['instances']} instances"
+    assert list(study.charts) == ["bias", "loss"]
+    with pytest.raises(UsageError, match=r"f\.safetensors exists already\. Choose another name"):
         debias_train(path, prompts="unqover-gender", out=out)
 
 
@@ -248,7 +252,7 @@ def test_an_instance_without_one_of_its_questions_is_an_error(tmp_path: Path) ->
 def test_the_comparison_has_every_row(tmp_path: Path) -> None:
     path, out = make_bank(tmp_path / "b"), tmp_path / "f.safetensors"
     by = debias_train(path, prompts="unqover-gender", out=out, bootstrap=0).result.by
-    study = debias_compare(path, [out], bootstrap=50, out=tmp_path / "o")
+    study = debias_compare(path, [out], bootstrap=50)
     table = study.result.comparison
     labels = ["no filter", "untrained, k = 8, keep_tail", "trained, k = 8, keep_tail"]
     assert table["label"].to_list() == [x for x in labels for _ in range(2)] + ["reference"] * 2
@@ -266,10 +270,17 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
         held = seen.filter(pl.col("split") == "test")
         assert held["abs_c"].item() == pytest.approx(table["abs_c"][row])
         assert table["abs_c"][row + 1] is None
-    assert (tmp_path / "o" / "figures" / "comparison.svg").is_file()
-    assert "toy, step 8, en, trained, k = 8, keep_tail: iCAT" in "\n".join(study.summary)
+    assert list(study.charts) == ["icat", "lms", "ss", "abs_c"]
+    trained = table.row(4, named=True)
+    icat, abs_c = (
+        next(f for f in study.findings if f.figure == name and "trained, k = 8" in f.text
+             and "untrained" not in f.text and f.value is not None)
+        for name in ("icat", "abs_c")
+    )  # fmt: skip
+    assert (icat.value, icat.low, icat.n) == (trained["icat"], trained["icat_low"], "4 examples")
+    assert (abs_c.value, abs_c.series) == (trained["abs_c"], ("toy", "main"))
     few = Bank.create(tmp_path / "empty")
-    with pytest.raises(UsageError, match="no prompts of StereoSet or UnQover to judge by"):
+    with pytest.raises(UsageError, match="has no prompts of StereoSet or UnQover; run"):
         debias_compare(few, [])
     with pytest.raises(UsageError, match="model 'x' is not in .*; there are toy"):
         debias_compare(path, [], models=["x"])
@@ -324,9 +335,9 @@ def test_a_bank_stopped_midway_is_compared_on_the_examples_that_both_sides_have(
     assert rows["icat_change"].to_list() == [0, pytest.approx(prefix - plain)]
     if name == "stereoset-intra-prefix":  # as of the other, by chance, all four are
         assert rows["icat"][1] - rows["icat"][0] != pytest.approx(prefix - plain)
-    text = "\n".join([*study.summary, *study.summary.left_out])
-    assert "over 2 common examples" in text or name == "stereoset-intra-prefix"
-    assert "2 examples" in text
+    text = "\n".join(study.summary)
+    assert "over 2 common examples" in text
+    assert "2 examples missing" in "\n".join(study.missing)
 
 
 def test_the_search_counts_examples_that_have_no_score(tmp_path: Path) -> None:
@@ -340,7 +351,7 @@ def test_the_search_counts_examples_that_have_no_score(tmp_path: Path) -> None:
     study = debias_search(
         bank, prompts="unqover-gender", sizes=[4], regularisations=[0.0], temperatures=[2.0]
     )
-    assert "1 example" in "\n".join(study.summary.left_out)
+    assert "1 example" in "\n".join(study.missing)
     of_terms = study.result.points.filter(pl.col("lms").is_not_null())["examples"]
     assert of_terms.sum() <= 3 * len(of_terms)
 
@@ -359,9 +370,9 @@ def test_the_comparison_takes_banks_with_one_of_the_two(tmp_path: Path) -> None:
     prefix.deposit(
         logits.astype(np.float32), checkpoint=CheckpointId("toy", step=8), query_set=queries.name
     )
-    said = debias_compare(prefix, [], bootstrap=0).summary[0]
-    assert said.startswith("toy, step 8, en, no filter, prefix: iCAT ")
-    assert "[nan" not in said
+    (icat,) = (f for f in debias_compare(prefix, [], bootstrap=0).findings if f.figure == "icat")
+    assert icat.text.startswith("toy, step 8, en, no filter, prefix: iCAT ")
+    assert icat.interval == ""
 
 
 def test_the_comparison_takes_parts_apart_and_models_without_stereoset(tmp_path: Path) -> None:
@@ -396,7 +407,7 @@ def test_the_search_tells_of_points_by_what_played_no_part(tmp_path: Path) -> No
     path = make_bank(tmp_path / "b")
     study = debias_search(
         path, prompts="unqover-gender", sizes=(4, 8), regularisations=(0.0, 0.1),
-        temperatures=(2.0,), give_up=60.0, out=tmp_path / "o",
+        temperatures=(2.0,), max_lms_loss=60.0,
     )  # fmt: skip
     points = study.result.points
     assert points["kind"].to_list() == [
@@ -407,28 +418,31 @@ def test_the_search_tells_of_points_by_what_played_no_part(tmp_path: Path) -> No
     own = points.filter(pl.col("kind") == "filter")
     assert best["chosen_by_abs_c"] == own["chosen_by_abs_c"].min()
     assert best["abs_c"] < points["abs_c"][0]
-    saved = Filter.load(tmp_path / "o" / "filter.safetensors")
+    saved = study.result.by
     assert (saved.k, saved.about["regularisation"]) == (best["k"], best["regularisation"])
     held, _ = instances(Bank.open(path), "unqover-gender", k=saved.k, split="test")
     told = np.abs(bias(answers(held, saved).probabilities)).mean()
     assert told == pytest.approx(best["abs_c"], abs=1e-6)
     assert points.filter(pl.col("kind") == "prior")["lms"].to_list() == [None]
     assert points["front"].sum() >= 1
-    assert "temperature" in "\n".join(study.summary)
-    assert (tmp_path / "o" / "figures" / "debias_search.png").is_file()
+    assert list(study.charts) == ["search"]
+    (found,) = (f for f in study.findings if "the best trained filter (" in f.text)
+    assert (found.value, found.baseline) == (
+        best["abs_c"], f"{points['abs_c'][0]:.4f} without a filter"
+    )  # fmt: skip
+    assert any("the best temperature" in f.text for f in study.findings)
     kinds = pl.col("kind").is_in(["filter", "temperature"])
     poor = points.with_columns(chosen_by_lms=pl.when(kinds).then(0.0).otherwise("chosen_by_lms"))
-    lines = search_summary(poor, 1.0)
-    assert lines[2].startswith("No trained filter stays within 1 points of lms; the one that gives")
-    assert lines[3] == "No temperature stays within 1 points of lms."
-    assert "temperature" not in "".join(
-        search_summary(poor.filter(pl.col("kind") != "temperature"), 1)
-    )
+    texts = [f.text for f in search_findings(replace(study.result, points=poor, max_lms_loss=1.0))]
+    assert "No trained filter stays within 1 points of lms." in texts
+    assert "No temperature stays within 1 points of lms." in texts
     with pytest.raises(UsageError, match=r"temperature 0\.0 cannot divide logits; give numbers"):
         debias_search(path, prompts="unqover-gender", temperatures=[0.0])
     with pytest.raises(UsageError, match="there is no regularisation to try"):
         debias_search(path, prompts="unqover-gender", regularisations=[])
-    with pytest.raises(UsageError, match="has no stereoset-intra, which tells what a filter costs"):
+    with pytest.raises(
+        UsageError, match="has no stereoset-intra, which measures what a filter costs"
+    ):
         debias_search(make_bank(tmp_path / "c", stereo=False), prompts="unqover-gender")
 
 
@@ -470,7 +484,7 @@ def test_presets_are_the_published_settings(call: Call, tmp_path: Path) -> None:
         "--prompts", "unqover-gender-train",
     )  # fmt: skip
     assert code == 0
-    assert "and the filter gives the others 0." in out
+    assert "others: probability 0" in out
     assert (Filter.load(other).k, Filter.load(other).about["batch_size"]) == (10, 256)
     Bank.open(path).add_prompts("unqover-gender@en_XX", whole)
     adapted = tmp_path / "h.safetensors"
@@ -494,10 +508,10 @@ def test_the_search_takes_stereoset_in_any_language(call: Call, tmp_path: Path) 
         logits.astype(np.float32), checkpoint=CheckpointId("toy", step=8), query_set=name,
         keep="topk:16",
     )  # fmt: skip
-    words = ("--k", 4, "--regularisation", 0.1, "--temperature", 2, "--give-up", 50)
+    words = ("--k", 4, "--regularisation", 0.1, "--temperature", 2, "--max-lms-loss", 50)
     points = [call("debias", "search", tmp_path / at, *words, "--format", "json")[1] for at in "bc"]
-    lms = [[row["lms"] for row in json.loads(found)["points"]] for found in points]
+    lms = [[row["lms"] for row in json.loads(found)["tables"]["points"]] for found in points]
     assert lms[0] == lms[1]
     code, _, error = call("debias", "search", tmp_path / "c", *words, "--stereoset", "x")
     assert code == 2
-    assert "has no x, which tells what a filter costs; it has stereoset-intra-de@de_CH" in error
+    assert "has no x, which measures what a filter costs; it has stereoset-intra-de@de_CH" in error

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.debias.compare import debias_compare
-from logitbank.analysis.debias.data import instances
+from logitbank.analysis.debias.instances import instances
 from logitbank.analysis.families.crows_pairs.study import crows_pairs
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.fluctuation.study import fluctuation

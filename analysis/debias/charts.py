@@ -1,0 +1,141 @@
+"""The charts of training a filter, of comparing filters, and of searching for one."""
+
+import altair as alt
+import polars as pl
+
+from logitbank.analysis.charts.chart import Chart, titled
+from logitbank.analysis.charts.curves import HEIGHT, color, horizontal
+from logitbank.analysis.charts.theme import BLUE, GREEN, GREY, INK, MUTED, ORANGE
+from logitbank.analysis.debias.compare import NONE, PLAIN, TRAINED, UNTRAINED, DebiasComparison
+from logitbank.analysis.debias.search import DebiasSearch
+from logitbank.analysis.debias.train import Debias
+from logitbank.wording import counted, step_name
+
+FILTERS = {NONE: GREY, UNTRAINED: ORANGE, TRAINED: BLUE}
+MEASURES = {
+    "icat": ("iCAT", (100.0, 50.0)),
+    "lms": ("lms", (100.0, 50.0)),
+    "ss": ("ss", (50.0,)),
+    "abs_c": ("UnQover, mean |C|", ()),
+}
+"""Titles of axes, and the values of the ideal and of the random model."""
+POINTS = {"none": INK, "filter": BLUE, "untrained": ORANGE, "temperature": GREEN}
+ROW = 16
+
+
+def train_charts(result: Debias) -> dict[str, Chart]:
+    """`bias`, mean |C| of each part and filter, and `loss`, before each step of training."""
+    rows = result.bias.with_columns(row=pl.format("{}, {}", "split", "filter"))
+    if "abs_c_low" not in rows.columns:
+        rows = rows.with_columns(abs_c_low=None, abs_c_high=None)
+    dots = _dots(rows, "abs_c", "UnQover, mean |C|", ())
+    n = counted(int(rows["instances"].max() or 0), "instance")  # type: ignore[arg-type]
+    caption = (
+        f"Mean |C| without a filter, with an untrained and with the trained one, on each part. "
+        f"Bars: 95% confidence intervals. n = {n}."
+    )
+    loss = alt.Chart(result.losses).mark_line(color=BLUE).encode(
+        x=alt.X("step:Q", title="Step of training"),
+        y=alt.Y("loss:Q", title="Loss", scale=alt.Scale(zero=False)),
+        tooltip=["step", alt.Tooltip("loss:Q", format=".4~g")],
+    ).properties(height=HEIGHT)  # fmt: skip
+    about = f"Loss before each of {counted(len(result.losses), 'step')}. n = {n}."
+    return {"bias": titled(dots, "Bias", caption), "loss": titled(loss, "Loss", about)}
+
+
+def comparison_charts(result: DebiasComparison) -> dict[str, Chart]:
+    """`icat`, `lms`, `ss` and `abs_c` at the last checkpoint of each model."""
+    table = result.comparison.filter(pl.col("label") != "reference")
+    last = table.filter(pl.col("step").eq_missing(pl.col("step").last().over("model", "run")))
+    several = last.select("model", "run").n_unique() > 1
+    names = [
+        ", ".join(
+            part
+            for part in (
+                row["model"] if several else "", row["label"], row["language"],
+                "" if row["condition"] == PLAIN else row["condition"],
+            )
+            if part
+        )
+        for row in last.iter_rows(named=True)
+    ]  # fmt: skip
+    rows = last.with_columns(row=pl.Series(names, dtype=pl.String))
+    steps = ", ".join(map(step_name, last["step"].unique(maintain_order=True)))
+    charts = {}
+    for measure, (title, lines) in MEASURES.items():
+        known = rows.drop_nulls(measure)
+        if known.is_empty():
+            continue
+        interval = "Bars: 95% confidence intervals. " if f"{measure}_low" in rows.columns else ""
+        rules = "Lines: ideal model, and random model at 50. " if lines else ""
+        n = ""
+        if measure != "abs_c":
+            n = f" n = {counted(int(known['examples'].max() or 0), 'example')}."  # type: ignore[arg-type]
+        chart = _dots(known, measure, title, lines)
+        charts[measure] = titled(chart, title, f"{title} at {steps}. {interval}{rules}{n}".strip())
+    return charts
+
+
+def _dots(rows: pl.DataFrame, measure: str, title: str, lines: tuple[float, ...]) -> Chart:
+    """A value in each row, coloured by its filter, with its interval."""
+    columns = ["row", "filter", measure]
+    columns += [end for end in (f"{measure}_low", f"{measure}_high") if end in rows.columns]
+    table = rows.select(columns).with_columns(pl.col(pl.Float64).fill_nan(None))
+    scale = alt.Scale(zero=measure == "abs_c", padding=6)
+    base = alt.Chart(table).encode(
+        x=alt.X(f"{measure}:Q", title=title, scale=scale),
+        y=alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=140)),
+        color=color("filter", list(FILTERS), FILTERS, legend=False),
+        tooltip=[alt.Tooltip("row:N", title="Row"),
+                 alt.Tooltip(f"{measure}:Q", title=title, format=".4~g")],
+    )  # fmt: skip
+    layers = [
+        alt.Chart(pl.DataFrame({"level": [line]}))
+        .mark_rule(strokeDash=[4, 3], color=MUTED)
+        .encode(x="level:Q")
+        for line in lines
+    ]
+    if f"{measure}_low" in table.columns:
+        bars = base.mark_rule()
+        layers.append(
+            bars.encode(
+                x=alt.X(f"{measure}_low:Q", title=title, scale=scale), x2=f"{measure}_high:Q"
+            )
+        )
+    layers.append(base.mark_point(filled=True, size=40, opacity=1))
+    return alt.layer(*layers).properties(height=ROW * table["row"].n_unique())
+
+
+def search_charts(result: DebiasSearch) -> dict[str, Chart]:
+    """`search`: mean |C| against lms of every point, on what chose none of them."""
+    label = (
+        pl.when(pl.col("k").is_null()).then("kind").otherwise(pl.format("{}, k = {}", "kind", "k"))
+    )
+    table = result.points.drop_nulls("lms").with_columns(label=label)
+    kinds = [kind for kind in POINTS if kind in table["kind"]]
+    x = alt.X("abs_c:Q", title="UnQover, mean |C| (less is fairer)", scale=alt.Scale(zero=True))
+    y = alt.Y("lms:Q", title="StereoSet, lms", scale=alt.Scale(zero=False, padding=6))
+    colors = color("kind", kinds, POINTS).legend(title=None, symbolType="circle", columns=2)
+    tips = [
+        alt.Tooltip("label:N", title="Point"),
+        alt.Tooltip("regularisation:Q", title="Regularisation"),
+        alt.Tooltip("temperature:Q", title="Temperature"),
+        alt.Tooltip("abs_c:Q", title="Mean |C|", format=".4~g"),
+        alt.Tooltip("lms:Q", title="lms", format=".4~g"),
+    ]
+    front = alt.Chart(table.filter("front").sort("abs_c")).mark_line(strokeWidth=1, color=MUTED)
+    points = alt.Chart(table).mark_point(filled=True, size=45, opacity=0.9)
+    best = alt.Chart(table.filter("best")).mark_point(size=130, color=INK)
+    chart = alt.layer(
+        horizontal(float(table["lms"][0])),
+        front.encode(x=x, y=y, order="abs_c:Q"),
+        points.encode(x=x, y=y, color=colors, tooltip=tips),
+        best.encode(x=x, y=y),
+    ).properties(height=2 * HEIGHT)
+    n = counted(int(table["examples"].max() or 0), "example")  # type: ignore[arg-type]
+    caption = (
+        "Each point is a filter or a baseline: up and left is better. Dashed: lms without a "
+        "filter. Line: points that no other beats in both. Ring: the best, chosen on instances "
+        f"and terms that are not shown here. n = {n} of StereoSet."
+    )
+    return {"search": titled(chart, "Bias against language modelling", caption)}

@@ -1,0 +1,208 @@
+"""The findings of training a filter, of comparing filters, and of searching for one."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from logitbank.analysis.debias.compare import NONE, PLAIN, TRAINED, UNTRAINED, DebiasComparison
+from logitbank.analysis.debias.search import DebiasSearch
+from logitbank.analysis.debias.train import Debias
+from logitbank.analysis.finding import Finding
+from logitbank.wording import counted, step_name
+
+Row = Mapping[str, Any]
+COST = (
+    "A filter is good if |C| falls and lms stays: a filter that flattens everything has no bias "
+    "and no language either. ss is an average over terms: opposite preferences also give 50."
+)
+TRAIN_NOTES = (
+    "Untrained: the filter with all weights 1, with which the published training begins. It "
+    "answers alike whatever the logits are, so its effect on bias is not due to training.",
+    "Less bias alone is no success: `logitbank debias compare` measures the cost in language "
+    "modelling.",
+)
+NO_STEP = 1e-6
+"""Relative change of mean |C| below which L-BFGS has stopped where it began."""
+C = ".4f"
+
+
+def train_findings(result: Debias) -> list[Finding]:
+    """A headline about the last part, each part, coverage, and what went wrong."""
+    parts = {
+        split: {row["filter"]: row for row in result.bias.filter(split=split).to_dicts()}
+        for split in result.bias["split"].unique(maintain_order=True)
+    }
+    split, rows = list(parts.items())[-1]
+    before, after = rows[NONE]["abs_c"], rows[TRAINED]["abs_c"]
+    found = [
+        Finding(
+            text=f"The filter changes mean |C| from {before:.4f} to {after:.4f} ({split} part).",
+            figure="bias",
+        )
+    ]
+    for name, each in parts.items():
+        found += _split(name, each)
+    first = result.bias.row(0, named=True)
+    rest = "probability 0" if result.by.mode == "truncate" else "unchanged"
+    found.append(
+        Finding(
+            text=f"Subjects among the {result.by.k} highest logits (others: {rest})",
+            value=first["coverage"], form=".1%", n=counted(first["instances"], "instance"),
+        )
+    )  # fmt: skip
+    found += _start(result)
+    if after >= before:
+        found.append(
+            Finding(
+                text=(
+                    f"On the {split} part, the trained filter is not better than none. Train it "
+                    "on more instances, with --regularisation, or with a larger --k."
+                )
+            )
+        )
+    return found
+
+
+def _split(split: str, rows: Mapping[str, Row]) -> Iterator[Finding]:
+    none, untrained, trained = (rows[name] for name in (NONE, UNTRAINED, TRAINED))
+    missing = f", {trained['missing']:,} missing" if trained["missing"] else ""
+    about: dict[str, Any] = {
+        "n": counted(trained["instances"], "instance") + missing, "form": C, "figure": "bias",
+    }  # fmt: skip
+    for measure, name in (("abs_c", "mean |C|"), ("positional", "positional error")):
+        yield Finding(
+            text=f"{split}: {name} with the trained filter", value=trained[measure],
+            low=trained.get(f"{measure}_low"), high=trained.get(f"{measure}_high"),
+            baseline=f"{none[measure]:{C}} without, {untrained[measure]:{C}} untrained", **about,
+        )  # fmt: skip
+
+
+def _start(result: Debias) -> Iterator[Finding]:
+    """How many instances have no gradient at the start `ones`, and whether training left it."""
+    about, at_rest = result.by.about, result.by.about.get("at_rest")
+    if about.get("start") != "ones" or not isinstance(at_rest, float) or not at_rest:
+        return
+    yield Finding(
+        text="Instances with C = 0 before training, which have no gradient", value=at_rest,
+        form=".1%",
+    )  # fmt: skip
+    _, untrained, trained = result.bias["abs_c"][:3]
+    if about["objective"] == "direct" and trained >= untrained * (1 - NO_STEP):
+        yield Finding(
+            text=(
+                "Training did not leave its start: every direction raises |C| of these instances. "
+                "--start identity begins elsewhere."
+            )
+        )
+
+
+def comparison_findings(result: DebiasComparison) -> list[Finding]:
+    """A headline, then the last checkpoint of each model: iCAT and |C| of each row."""
+    table = result.comparison.filter(pl.col("label") != "reference")
+    key = ["model", "run"]
+    last = table.filter(
+        pl.col("step").eq_missing(pl.col("step").last().over(key))
+    )  # a release, or the largest step
+    return [*_best(last), *(each for row in last.to_dicts() for each in _row(row, last))]
+
+
+def _best(last: pl.DataFrame) -> Iterator[Finding]:
+    """The trained filter with the smallest |C|, beside no filter."""
+    trained = last.filter(filter=TRAINED).drop_nulls("abs_c").sort("abs_c")
+    if trained.is_empty():
+        yield Finding(text=f"{counted(len(last), 'row')} compared; no trained filter.")
+        return
+    row = trained.row(0, named=True)
+    base = _unfiltered(row, last)
+    text = f"{row['label']}: mean |C| {base['abs_c']:.4f} → {row['abs_c']:.4f}"
+    if row["lms"] is not None and base["lms"] is not None:
+        text += f", lms {base['lms']:.1f} → {row['lms']:.1f}"
+    yield Finding(text=f"{text}.", figure="abs_c", series=(row["model"], row["run"]))
+
+
+def _unfiltered(row: Row, last: pl.DataFrame) -> Row:
+    same = last.filter(model=row["model"], run=row["run"], filter=NONE)
+    plain = same.filter(pl.col("language").eq_missing(pl.lit(row["language"])), condition=PLAIN)
+    return plain.row(0, named=True) if len(plain) else same.row(0, named=True)
+
+
+def _row(row: Row, last: pl.DataFrame) -> Iterator[Finding]:
+    parts = [row["model"], step_name(row["step"]), row["language"], row["label"]]
+    parts += [] if row["condition"] == PLAIN else [row["condition"]]
+    name = ", ".join(part for part in parts if part)
+    base, series = _unfiltered(row, last), (row["model"], row["run"])
+    itself = row["filter"] == NONE and row["condition"] == PLAIN
+    if row["icat"] is not None:
+        n = counted(row["examples"], "example")
+        n += f", {row['missing']:,} missing" if row["missing"] else ""
+        baseline = ""
+        if not itself and row["icat_change"] is not None:
+            baseline = f"{base['icat']:.1f} without filter and prefix (paired change "
+            baseline += f"{row['icat_change']:+.1f} over {row['common']:,} common examples)"
+        yield Finding(
+            text=f"{name}: iCAT (lms {row['lms']:.1f}, ss {row['ss']:.1f})", value=row["icat"],
+            low=row["icat_low"], high=row["icat_high"], form=".1f", n=n, baseline=baseline,
+            figure="icat", series=series,
+        )  # fmt: skip
+    if row["abs_c"] is not None:
+        yield Finding(
+            text=f"{name}: UnQover mean |C| (positional error {row['positional']:.4f})",
+            value=row["abs_c"], form=C, figure="abs_c", series=series,
+            baseline="" if itself else f"{base['abs_c']:{C}} without a filter",
+        )  # fmt: skip
+
+
+def search_findings(result: DebiasSearch) -> list[Finding]:
+    """The choice, the best trained filter, the simple baselines, and what costs too much."""
+    points, loss = result.points, result.max_lms_loss
+    none = points.row(0, named=True)
+    best, filter_ = (points.filter(name).row(0, named=True) for name in ("best", "best_filter"))
+    found = [
+        Finding(
+            text="No point has less |C| on the held-out attributes than no filter."
+            if best["kind"] == "none"
+            else (
+                f"Best: {_name(best)}, mean |C| {none['abs_c']:.4f} → {best['abs_c']:.4f}, lms "
+                f"{none['lms']:.1f} → {best['lms']:.1f}."
+            ),
+            figure="search",
+        )
+    ]
+    least = none["chosen_by_lms"] - loss
+    temperatures = points.filter(kind="temperature")
+    allowed = temperatures.filter(pl.col("chosen_by_lms") >= least).sort("chosen_by_abs_c")
+    rows = [("the best trained filter", filter_)]
+    rows += [("the best temperature", allowed.row(0, named=True))] if len(allowed) else []
+    rows += [("the prior", row) for row in points.filter(kind="prior").to_dicts()]
+    for what, row in rows:
+        name = _name(row)
+        found.append(
+            Finding(
+                text=f"Mean |C| of {what}" + (f" ({name})" if name != "prior" else ""),
+                value=row["abs_c"], form=C, baseline=f"{none['abs_c']:{C}} without a filter",
+                figure="search",
+            )
+        )  # fmt: skip
+    for measure, name in (("lms", "lms"), ("ss", "ss"), ("icat", "iCAT")):
+        found.append(
+            Finding(
+                text=f"{name} of the best trained filter", value=filter_[measure], form=".1f",
+                n=counted(filter_["examples"], "example"),
+                baseline=f"{none[measure]:.1f} without a filter", figure="search",
+            )
+        )  # fmt: skip
+    if filter_["chosen_by_lms"] < least:
+        found.append(Finding(text=f"No trained filter stays within {loss:g} points of lms."))
+    if len(temperatures) and not len(allowed):
+        found.append(Finding(text=f"No temperature stays within {loss:g} points of lms."))
+    return found
+
+
+def _name(row: Row) -> str:
+    if row["kind"] == "filter":
+        return f"filter with k = {row['k']}, λ = {row['regularisation']:g}"
+    if row["kind"] == "temperature":
+        return f"temperature {row['temperature']:g}"
+    names = {"none": "no filter", "untrained": f"untrained filter with k = {row['k']}"}
+    return names.get(row["kind"], str(row["kind"]))

@@ -35,13 +35,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.lambada.metric import lambada_metric as lambada_metric
     from logitbank.analysis.families.options.metric import OptionScores as OptionScores
     from logitbank.analysis.families.options.metric import option_scores as option_scores
-    from logitbank.analysis.families.stereoset.files import read_predictions as read_predictions
-    from logitbank.analysis.families.stereoset.files import write_predictions as write_predictions
-    from logitbank.analysis.families.stereoset.gold import read_gold as read_gold
     from logitbank.analysis.families.stereoset.metric import StereoSet as StereoSet
     from logitbank.analysis.families.stereoset.metric import stereoset_metric as stereoset_metric
-    from logitbank.analysis.families.stereoset.scores import as_candidates as as_candidates
-    from logitbank.analysis.families.stereoset.summary import stereoset_summary as stereoset_summary
     from logitbank.analysis.families.stereotype.metric import (
         StereotypeAccuracy as StereotypeAccuracy,
     )
@@ -53,6 +48,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.unqover.metric import unqover_metric as unqover_metric
     from logitbank.analysis.families.unqover.summary import unqover_summary as unqover_summary
     from logitbank.analysis.frames.batches import batches as batches
+    from logitbank.analysis.frames.candidates import as_candidates as as_candidates
     from logitbank.analysis.frames.cube import FairnessLabels as FairnessLabels
     from logitbank.analysis.frames.expected import expected_pieces as expected_pieces
     from logitbank.analysis.frames.expected import expected_rows as expected_rows
@@ -61,6 +57,9 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.expressions import three_way_correct as three_way_correct
     from logitbank.analysis.frames.expressions import unique_maximum as unique_maximum
     from logitbank.analysis.frames.expressions import vocabulary_rank as vocabulary_rank
+    from logitbank.analysis.frames.stereoset_files import read_gold as read_gold
+    from logitbank.analysis.frames.stereoset_files import read_predictions as read_predictions
+    from logitbank.analysis.frames.stereoset_files import write_predictions as write_predictions
     from logitbank.analysis.harness import read_harness as read_harness
     from logitbank.analysis.harness import write_harness as write_harness
     from logitbank.analysis.prompts.scores import PromptScores as PromptScores

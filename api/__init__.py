@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.lambada.metric import Lambada as Lambada
     from logitbank.analysis.families.options import options as options
     from logitbank.analysis.families.options.metric import OptionScores as OptionScores
+    from logitbank.analysis.families.stereoset import stereoset as stereoset
     from logitbank.analysis.families.stereoset.metric import StereoSet as StereoSet
-    from logitbank.analysis.families.stereoset.study import stereoset as stereoset
     from logitbank.analysis.families.stereotype import stereotype as stereotype
     from logitbank.analysis.families.stereotype.metric import (
         StereotypeAccuracy as StereotypeAccuracy,

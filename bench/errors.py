@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logitbank.analysis.families.stereoset.measures import Resampler, Terms, of_terms
+from logitbank.analysis.families.stereoset.tables import Resampler, Terms, of_terms
 from logitbank.analysis.stats.bootstrap import (
     Interval,
     bootstrap_means,

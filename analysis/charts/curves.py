@@ -1,7 +1,7 @@
 """Curves over training: lines with bands, reference lines, change points and rows of tests."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -10,6 +10,7 @@ import polars as pl
 from logitbank.analysis.charts.chart import Chart
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import INK, MUTED, colors_of
+from logitbank.store.steps import in_order
 from logitbank.wording import step_name
 
 SERIES = "series"
@@ -261,6 +262,39 @@ def log_ticks(values: pl.Series) -> list[float]:
     digits = (1, 2, 5) if last - first < 3 else (1,)
     ticks = [float(f"{digit}e{decade}") for decade in decades for digit in digits]
     return [tick for tick in ticks if low * 0.999 <= tick <= high]
+
+
+def at_checkpoint(table: pl.DataFrame, draw: Callable[[alt.Chart], Chart]) -> Chart:
+    """A plot of the rows of one checkpoint, which the parameter `checkpoint` chooses by its index.
+
+    Without a widget it is the last one that most models and runs have; see `drawn_checkpoint`.
+
+    Parameters
+    ----------
+    table
+        Columns model, run, step and those that are drawn.
+    draw
+        The plot of these rows, which have the columns `series`, `checkpoint` and
+        `checkpoint_index` too.
+    """
+    table = with_series(table) if SERIES not in table.columns else table
+    steps = in_order(table["step"].to_list())
+    names = pl.Series([step_name(step) for step in table["step"]], dtype=pl.String)
+    indexed = table.with_columns(
+        pl.col(pl.Float64, pl.Float32).fill_nan(None),
+        checkpoint_index=pl.Series([steps.index(step) for step in table["step"]]),
+        checkpoint=names,
+    )
+    shown = steps.index(drawn_checkpoint(table))
+    base = alt.Chart(indexed.drop("step")).transform_filter("datum.checkpoint_index == checkpoint")
+    return draw(base).add_params(alt.param(name="checkpoint", value=shown))
+
+
+def drawn_checkpoint(table: pl.DataFrame) -> int | None:
+    """The step that a chart of one checkpoint shows: the last one that most series have."""
+    counts = table.group_by("step").agg(n=pl.struct("model", "run").n_unique())
+    step: int | None = counts.sort("n", pl.col("step").fill_null(2**62))["step"][-1]
+    return step
 
 
 def horizontal(value: float, *, dash: Sequence[int] = (4, 3)) -> alt.Chart:

@@ -11,14 +11,13 @@ from typing import NamedTuple
 import polars as pl
 
 from logitbank.analysis.debias.train import FILTERS
-from logitbank.analysis.families.stereoset.files import concat_candidates
-from logitbank.analysis.families.stereoset.metric import stereoset_metric
-from logitbank.analysis.families.stereoset.scores import INTRA as INTRA_TASK
-from logitbank.analysis.families.stereoset.scores import PLAIN as PLAIN
-from logitbank.analysis.families.stereoset.sources import bank_candidates
+from logitbank.analysis.families.stereoset.metric import bank_candidates, stereoset_metric
 from logitbank.analysis.families.unqover.metric import ALL, ASKED, unqover_metric
 from logitbank.analysis.family import with_prefix
 from logitbank.analysis.frames.batches import batches
+from logitbank.analysis.frames.candidates import INTRA as INTRA_TASK
+from logitbank.analysis.frames.candidates import PLAIN as PLAIN
+from logitbank.analysis.frames.candidates import concat_candidates
 from logitbank.analysis.frames.expected import (
     expected_rows,
     left_out_sentences,

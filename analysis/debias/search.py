@@ -15,8 +15,7 @@ from logitbank.analysis.debias.answers import answers, measured, measured_probab
 from logitbank.analysis.debias.compare import INTRA
 from logitbank.analysis.debias.instances import Instances, instances
 from logitbank.analysis.debias.train import Training, about_of, train
-from logitbank.analysis.families.stereoset.metric import stereoset_metric
-from logitbank.analysis.families.stereoset.sources import bank_candidates
+from logitbank.analysis.families.stereoset.metric import bank_candidates, stereoset_metric
 from logitbank.analysis.frames.expected import left_out_sentences, missing_sentence
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study

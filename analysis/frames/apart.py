@@ -18,7 +18,7 @@ def banks_and_files(
 ) -> tuple[list[OneBank], list[Path]]:
     """Banks, and the files that are named among them."""
     named, files = list[OneBank](), list[Path]()
-    for each in _several(banks):
+    for each in listed_banks(banks):
         if isinstance(each, str | Path) and is_file(Path(each)):
             files.append(Path(each))
         else:
@@ -47,7 +47,7 @@ def open_banks(
     """
     opened: list[Bank] = []
     named: set[tuple[Path, str]] = set()
-    for given in _several(banks):
+    for given in listed_banks(banks):
         try:
             bank = open_bank(given, models=models, prompts=prompts, rows=rows)
         except AbsentError:  # another bank may have it; the analysis reports what none has
@@ -60,7 +60,8 @@ def open_banks(
     return opened
 
 
-def _several(banks: Banks) -> Sequence[OneBank]:
+def listed_banks(banks: Banks) -> Sequence[OneBank]:
+    """Banks as a sequence, also one alone."""
     return [banks] if isinstance(banks, str | Path | Bank) else banks
 
 

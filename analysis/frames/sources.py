@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import polars as pl
 
 from logitbank.analysis.family import ChoosePrompts
+from logitbank.analysis.frames.apart import Banks, listed_banks, open_banks
 from logitbank.analysis.frames.batches import ROWS, batches
 from logitbank.errors import AbsentError, UsageError
-from logitbank.store import Bank
+from logitbank.store import Bank, open_bank
 
 PIECES = 40_000
 """Rows of a batch: sums over the pieces of prompts take several times the memory of dense arrays.
@@ -182,3 +183,40 @@ def step_given(text: str, option: str) -> int | None:
 def own_names(fitting: ChoosePrompts, banks: Sequence[Bank]) -> list[str]:
     """The prompt sets of banks that a family takes for its own."""
     return [name for names in fitting(ColumnsOf(banks)) for name in names]
+
+
+def open_own(
+    banks: Banks,
+    family_prompts: ChoosePrompts,
+    prompts: Sequence[str] | None,
+    models: Sequence[str] | None,
+    *,
+    family: str,
+    make: str,
+) -> tuple[list[Bank], list[str]]:
+    """Open banks with the scores of these prompt sets, by default those of a family; their names.
+
+    Of a bank at a URL, tables of prompts are copied first, and then the scores of its own sets.
+
+    Raises
+    ------
+    AbsentError
+        No bank has one of the prompt sets, or any of the family; says what would `make` it.
+    LogitbankError
+        As `open_banks`.
+    """
+    opened = open_banks(banks, models=[])
+    if not opened:
+        return [], []
+    names = own_names(family_prompts, opened) if prompts is None else list(prompts)
+    available = {name for bank in opened for name in bank.prompt_sets}
+    absent = [name for name in names if name not in available]
+    if absent or not names:
+        what = repr(absent[0]) if absent else f"of {family}"
+        raise AbsentError(no_prompts(opened, what, make=make))
+    with_scores = []
+    for given, bank in zip(listed_banks(banks), opened, strict=True):
+        own = [name for name in names if name in bank.prompt_sets]
+        chosen = [model for model in models or () if model in bank.models] if models else None
+        with_scores.append(open_bank(given, models=chosen, prompts=own))
+    return with_scores, names

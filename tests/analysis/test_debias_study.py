@@ -18,7 +18,7 @@ from logitbank.analysis.debias.search import debias_search
 from logitbank.analysis.debias.train import Training, debias_train, train
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.lambada import lambada
-from logitbank.analysis.families.stereoset.study import stereoset
+from logitbank.analysis.families.stereoset import stereoset
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.unqover.instances import unqover_instances
 from logitbank.analysis.families.unqover.metric import unqover_metric

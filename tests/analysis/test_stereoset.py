@@ -11,12 +11,11 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from logitbank.analysis.families.stereoset.files import read_predictions
-from logitbank.analysis.families.stereoset.gold import read_gold
-from logitbank.analysis.families.stereoset.measures import Measures, Resampler
+from logitbank.analysis.families.stereoset.findings import findings
 from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset_metric
-from logitbank.analysis.families.stereoset.scores import LABELS
-from logitbank.analysis.families.stereoset.summary import stereoset_summary
+from logitbank.analysis.families.stereoset.tables import Measures, Resampler
+from logitbank.analysis.frames.candidates import LABELS
+from logitbank.analysis.frames.stereoset_files import read_gold, read_predictions
 from logitbank.analysis.stats.bootstrap import cluster_counts
 from logitbank.errors import UsageError
 from tests.support.stereoset_cases import EXAMPLES, Example, candidates, released
@@ -211,8 +210,8 @@ def test_fewer_than_ten_terms_have_no_interval() -> None:
         result = stereoset_metric(both, bootstrap=50)
         for table in (result.scores, result.differences):
             assert table["icat_low"].is_not_nan().all() == known
-        text = " ".join(stereoset_summary(result))
-        assert ("no interval from 9 terms, fewer than 10" in text) != known
+        lows = [each.low for each in findings(result) if "iCAT" in each.text]
+        assert all((low == low) == known for low in lows)
 
 
 def test_intervals_resample_terms(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,7 +445,9 @@ def test_ss_stands_beside_that_of_the_first_checkpoint_term_by_term() -> None:
     half = 1.959964 * d.std() / math.sqrt(14)
     bounds = row["from_baseline_low"], row["from_baseline_high"]
     assert bounds == pytest.approx((100 * (d.mean() - half), 100 * (d.mean() + half)))
-    text = " ".join(stereoset_summary(found))
-    assert "step 64 against step 0, the untrained model, intrasentence: ss +41.67 points (" in text
+    (change,) = (each for each in findings(found) if "change to" in each.text)
+    assert change.value == row["from_baseline"]
+    assert (change.low, change.high) == bounds
+    assert "step 0, untrained model" in change.baseline
     parts = [stereoset_metric(step, bootstrap=20) for step in steps]
     assert joined(parts).baseline.equals(found.baseline)

@@ -10,9 +10,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from logitbank.analysis.families.stereoset.files import read_predictions, write_predictions
-from logitbank.analysis.families.stereoset.gold import read_gold
 from logitbank.analysis.families.stereoset.metric import stereoset_metric
+from logitbank.analysis.frames.stereoset_files import read_gold, read_predictions, write_predictions
 from logitbank.errors import UsageError
 from tests.support.stereoset_cases import (
     EXAMPLES,

@@ -1,11 +1,13 @@
 """One score from the log-probabilities of pieces, by hand, and frames that do not fit."""
 
 import math
+from typing import get_args
 
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.stereoset.scores import Rule, as_candidates
+from logitbank.analysis.families.stereoset import Rule
+from logitbank.analysis.frames.candidates import RULES, as_candidates
 from logitbank.errors import UsageError
 
 pytestmark = pytest.mark.numerical
@@ -43,7 +45,7 @@ def pieces(
         ("given", "sum_logprob", math.log(0.0625)),
     ],
 )
-def test_rules_by_hand(kind: str, rule: Rule, expected: float) -> None:
+def test_rules_by_hand(kind: str, rule: str, expected: float) -> None:
     found = as_candidates(pieces(kind=kind), [rule])
     assert found["value"].to_list() == pytest.approx([expected], abs=1e-15)
     assert found["score"].to_list() == [rule]
@@ -151,3 +153,7 @@ def test_an_unknown_rule_is_refused() -> None:
         UsageError, match="score 'best' is unknown; use one of reference, mean_prob"
     ):
         as_candidates(pieces(), ["best"])  # type: ignore[list-item]
+
+
+def test_the_options_of_the_command_are_the_rules() -> None:
+    assert get_args(Rule) == RULES

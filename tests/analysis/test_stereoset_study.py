@@ -10,11 +10,12 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from logitbank.analysis.families.stereoset.files import concat_candidates
-from logitbank.analysis.families.stereoset.metric import stereoset_metric
-from logitbank.analysis.families.stereoset.sources import bank_candidates
-from logitbank.analysis.families.stereoset.study import stereoset
-from logitbank.analysis.families.stereoset.summary import stereoset_summary
+from logitbank.analysis.charts.chart import caption_of, save_charts
+from logitbank.analysis.families.stereoset import stereoset
+from logitbank.analysis.families.stereoset.charts import charts
+from logitbank.analysis.families.stereoset.findings import findings
+from logitbank.analysis.families.stereoset.metric import bank_candidates, stereoset_metric
+from logitbank.analysis.frames.candidates import concat_candidates
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import (
     Bank,
@@ -71,7 +72,7 @@ def test_what_is_read_a_few_checkpoints_at_a_time_is_the_same(
 ) -> None:
     bank = Bank.open(make_bank(tmp_path / "b.zarr", steps=[0, 1, 2, None]))
     whole = bank_candidates(bank)
-    monkeypatch.setattr("logitbank.analysis.families.stereoset.sources.AT_ONCE", 1)
+    monkeypatch.setattr("logitbank.analysis.families.stereoset.metric.AT_ONCE", 1)
     one_by_one = bank_candidates(bank)
     assert_frame_equal(whole, one_by_one, check_row_order=False)
 
@@ -157,7 +158,7 @@ def test_checkpoints_in_batches_give_what_all_together_give(
     whole = stereoset_metric(
         concat_candidates([bank_candidates(bank) for bank in banks]), bootstrap=100
     )
-    monkeypatch.setattr("logitbank.analysis.families.stereoset.sources.AT_ONCE", 1)
+    monkeypatch.setattr("logitbank.analysis.families.stereoset.metric.AT_ONCE", 1)
     study = stereoset([bank.path for bank in banks], bootstrap=100)
     for name, table in whole.tables().items():
         assert_frame_equal(study.result.tables()[name], table)
@@ -205,9 +206,7 @@ def test_what_a_checkpoint_lacks_is_counted_as_missing(tmp_path: Path) -> None:
     study = stereoset([path], bootstrap=0)
     scored = study.result.tasks.filter(pl.col("task") == "intrasentence")
     assert scored.select("examples", "missing").row(0) == (2, 2)
-    assert any(
-        "up to 2 examples without all three scores at 1 checkpoint" in s for s in study.summary
-    )
+    assert any("up to 2 examples without all three scores" in s for s in study.missing)
     with pytest.raises(UsageError, match="toy-step0-en: candidates without a finite score: 4 "):
         stereoset([path], bootstrap=0, save_predictions=tmp_path / "p.json")
 
@@ -251,51 +250,86 @@ def terms(example: Example, count: int = 4) -> list[Example]:
     return [(f"{example[0]} {at}", *example[1:]) for at in range(count)]
 
 
-def test_sentences_say_what_is_preferred_only_where_the_interval_does(
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_headline_is_the_stereotype_score_with_its_interval_and_n(
+    tmp_path: Path, files: tuple[Path, Path]
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)
-    monkeypatch.setattr("logitbank.analysis.stats.shares.FEWEST_CLUSTERS", 2)
     many = [(f"{at}", "gender", PRO[2] if at else ANTI[2]) for at in range(30)]
-    few = [(f"{at}", "gender", ANTI[2] if at else PRO[2]) for at in range(30)]
-    for examples, said in (
-        (many, "over 30 examples of 30 terms; stereotypes are preferred"),
-        (few, "over 30 examples of 30 terms; anti-stereotypes are preferred"),
-        (terms(PRO), "ss 100.0, over 4 examples of 4 terms; no interval from 4 terms, which do"),
-        (
-            [*terms(PRO, 2), ("b", *ANTI[1:])],
-            "over 3 examples of 3 terms; the interval of ss contains",
-        ),
-    ):
-        summary = stereoset_summary(stereoset_metric(candidates(examples)))
-        assert any(said in sentence for sentence in summary), summary
-    without = stereoset_summary(stereoset_metric(candidates(terms(PRO)), bootstrap=0))
-    assert (
-        "m, en: intrasentence: iCAT 0.0, lms 100.0, ss 100.0, over 4 examples of 4 terms."
-        in without
-    )
-    assert not any("95 %" in sentence for sentence in without)
+    result = stereoset_metric(candidates(many), bootstrap=50)
+    head, score, *_ = findings(result)
+    row = result.scores.filter(domain="overall").row(0, named=True)
+    assert row["ss"] == pytest.approx(100 * 29 / 30)
+    assert "96.7 at release" in head.text
+    assert "mean over 30 terms" in head.text
+    assert (head.low, head.high, head.n) == (row["ss_low"], row["ss_high"], "30 examples")
+    assert (score.value, score.low, score.n) == (row["ss"], row["ss_low"], "30 examples (30 terms)")
+    assert "50" in score.baseline
+    predictions, gold = files
+    both = stereoset(predictions=[str(predictions)], gold=str(gold), bootstrap=0)
+    values = {each.text.split(" at ")[0]: each.value for each in both.findings if each.value}
+    # Terms: nurse ss 50, guitarist 100, Norwegian 0; lms 75, 0, 0.
+    assert values["Stereotype score (both tasks)"] == pytest.approx(50)
+    assert values["lms (both tasks)"] == values["iCAT (both tasks)"] == pytest.approx(25)
 
 
-def test_a_sentence_about_a_release_says_so_and_none_is_made_of_nothing() -> None:
+def test_findings_of_a_release_come_from_it_and_none_have_no_number() -> None:
     frame = pl.concat(candidates(terms(PRO), step=step) for step in (8, None))
-    summary = stereoset_summary(stereoset_metric(frame, bootstrap=0))
-    assert summary[0] == "m, en: 2 checkpoints, step 8 and the release."
-    assert summary[1].startswith("m, en: intrasentence of the release: iCAT 0.0, lms 100.0")
+    head = findings(stereoset_metric(frame, bootstrap=0))[0]
+    assert "100.0 at release" in head.text
     empty = pl.when(pl.col("step").is_null()).then(None).otherwise("value")
-    summary = stereoset_summary(stereoset_metric(frame.with_columns(value=empty), bootstrap=10))
-    assert summary[1] == "m, en: intrasentence of the release: no example has all three scores."
-    assert not any("nan" in sentence for sentence in summary)
+    found = findings(stereoset_metric(frame.with_columns(value=empty), bootstrap=10))
+    assert any("No example has all three scores at release" in each.text for each in found)
+    nothing = stereoset_metric(frame.with_columns(value=pl.lit(None, pl.Float64)), bootstrap=10)
+    assert findings(nothing)[0].text == "No example has all three scores."
+    assert charts(nothing) == {}
+    assert not any("nan" in str(each) for each in (*found, *findings(nothing)))
 
 
-def test_a_condition_without_examples_in_common_has_no_difference() -> None:
+def test_a_condition_is_compared_with_plain_and_only_on_examples_in_common() -> None:
+    other = candidates(terms(ANTI), condition="a prefix")
+    found = findings(stereoset_metric(pl.concat([candidates(terms(PRO)), other]), bootstrap=0))
+    (change,) = (each for each in found if "Stereotype score, a prefix minus plain" in each.text)
+    assert (change.value, change.n) == (-100.0, "4 examples")
     last = candidates(terms(PRO), condition="a prefix").with_columns(value=pl.lit(None, pl.Float64))
     some = candidates(terms(PRO), condition="a prefix", step=8)
     frame = pl.concat([candidates(terms(PRO)), candidates(terms(PRO), step=8), some, last])
-    summary = stereoset_summary(stereoset_metric(frame, bootstrap=10))
-    said = "a prefix and plain, intrasentence of the release: no example is in both."
-    assert f"m, en, a prefix: {said}" in summary
-    assert not any("nan" in sentence for sentence in summary)
+    found = findings(stereoset_metric(frame, bootstrap=10))
+    assert any("No example has scores in both a prefix and plain" in each.text for each in found)
+    assert not any("nan" in str(each) for each in found)
+
+
+def test_ties_are_a_finding_where_they_are_many() -> None:
+    tied = [(f"{at}", "race", (2.0, 2.0 if at < 3 else 1.0, 0.0)) for at in range(12)]
+    found = findings(stereoset_metric(candidates(tied), bootstrap=0))
+    (ties,) = (each for each in found if "ties" in each.text)
+    assert (ties.value, ties.n) == (0.25, "12 comparisons")
+    assert "without them 100.0" in ties.text
+
+
+def test_charts_of_several_models_and_runs(tmp_path: Path) -> None:
+    own: list[Example] = [(f"t{at}", "race", (at % 3, 1.0, 0.5)) for at in range(12)]
+    tasks = ("intrasentence", "intersentence")
+    frame = pl.concat(
+        candidates(own, model=model, step=step, task=task)
+        for model in ("a", "b") for step in (0, 8, None) for task in tasks
+    )  # fmt: skip
+    drawn = charts(stereoset_metric(frame, bootstrap=20))
+    assert list(drawn) == [
+        "training", "domains", "domains-intrasentence", "domains-intersentence",
+        "domain_training", "change", "lms_ss",
+    ]  # fmt: skip
+    for name, chart in drawn.items():
+        assert "n = " in caption_of(chart), name
+    spec = drawn["domains"].to_dict()
+    (parameter,) = (each for each in spec["params"] if each["name"] == "checkpoint")
+    rows = [row for rows in spec["datasets"].values() for row in rows if "checkpoint_index" in row]
+    shown = [row for row in rows if row["checkpoint_index"] == parameter["value"]]
+    assert {row["checkpoint"] for row in shown} == {"release"}
+    assert {(row["series"], row["domain"]) for row in shown} == {
+        (model, domain) for model in ("a", "b") for domain in ("race", "overall")
+    }
+    save_charts({"domains": drawn["domains"]}, tmp_path)
+    one = charts(stereoset_metric(candidates(own), bootstrap=20))
+    assert list(one) == ["domains"]
 
 
 def test_the_documentation_names_every_table_and_column() -> None:

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import torch
 
-from logitbank.analysis.families.stereoset.scores import as_candidates
+from logitbank.analysis.frames.candidates import as_candidates
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequence_set import SequenceSet

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.stereoset.scores import LABELS
+from logitbank.analysis.frames.candidates import LABELS
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.support.paths import PUBLIC as DATA

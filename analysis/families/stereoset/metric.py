@@ -1,23 +1,32 @@
 """StereoSet: how often a model prefers meaningful and stereotypical continuations.
 
-Frames in, frames out: scores of candidate sentences become lms, ss and iCAT, by three aggregations,
-per domain and overall, with intervals. After Nadeem et al. 2021; every departure is said where it
-happens.
+Scores of candidate sentences become lms, ss and iCAT, by three aggregations, per domain and
+overall, with intervals. After Nadeem et al. 2021; deviations are documented at the functions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.stereoset.blocks import ORDER, blocks_of
-from logitbank.analysis.families.stereoset.differences import DIFFERENCES, difference_table
-from logitbank.analysis.families.stereoset.measures import INTERVALS, SEED, Resampler
-from logitbank.analysis.families.stereoset.scores import KEYS, Rule, as_candidates
+from logitbank.analysis.families.stereoset import FAMILY, Rule
 from logitbank.analysis.families.stereoset.tables import (
+    DIFFERENCES,
+    INTERVALS,
+    OVERALL,
+    SEED,
+    TASKS,
+    Block,
+    Blocks,
+    Outcomes,
+    Resampler,
     aggregation_table,
     assembled,
     baseline_table,
+    difference_table,
+    outcomes,
     reference_table,
     scopes_of,
     score_table,
@@ -25,9 +34,113 @@ from logitbank.analysis.families.stereoset.tables import (
     term_table,
     tie_table,
 )
+from logitbank.analysis.frames.apart import Banks
+from logitbank.analysis.frames.candidates import (
+    BOTH,
+    CANDIDATES,
+    INTER,
+    INTRA,
+    KEYS,
+    LABELS,
+    PLAIN,
+    as_candidates,
+    concat_candidates,
+    some,
+)
+from logitbank.analysis.frames.codes import Codes, distinct
+from logitbank.analysis.frames.same_prompts import check_same_prompts
+from logitbank.analysis.frames.sources import no_prompts, open_own, own_names, step_given
+from logitbank.analysis.frames.stereoset_files import file_candidates, write_predictions
 from logitbank.analysis.results.tables import Result
-from logitbank.errors import UsageError
-from logitbank.wording import checkpoint_name
+from logitbank.analysis.study import Study, study_of
+from logitbank.errors import AbsentError, BankError, UsageError
+from logitbank.store import Bank
+from logitbank.store.steps import listed
+from logitbank.store.tables.prompt_tables import query_sets_of
+from logitbank.wording import checkpoint_name, counted
+
+AT_ONCE = 8
+"""Checkpoints read together: half a million tokens of the inter-sentence set."""
+NO_CANDIDATES = "there are no candidates; StereoSet needs a bank or predictions"
+DOMAINS = ("gender", "profession", "race", "religion")
+ORDER = (
+    *map(pl.col, ("model", "run", "run_seed", "language", "score")),
+    pl.when(pl.col("condition") == PLAIN).then(pl.lit("")).otherwise("condition"),
+    pl.col("step"),
+)
+"""Of checkpoints with their condition, language and rule; plain before other conditions."""
+
+
+def analyze_stereoset(
+    banks: Banks,
+    *,
+    prompts: Sequence[str] | None,
+    models: Sequence[str] | None,
+    steps: Sequence[str] | None,
+    predictions: Sequence[str],
+    gold: str | Path | None,
+    score: Sequence[Rule],
+    bootstrap: int,
+    save_predictions: str | Path | None,
+) -> Study["StereoSet"]:
+    """The study of banks and files; `logitbank.stereoset` documents the parameters."""
+    if not banks and not predictions:
+        raise UsageError("StereoSet needs a bank, or prediction files (--predictions and --gold)")
+    if save_predictions is not None and not banks:
+        raise UsageError("--save-predictions writes the scores of a bank; name one")
+    from_files = file_candidates(predictions, None if gold is None else Path(gold))
+    opened, names = open_own(
+        banks, FAMILY.prompts, prompts, models, family="StereoSet", make="stereoset-intra"
+    )
+    for name in names:
+        check_same_prompts(opened, name)
+    chosen = None if steps is None else [step_given(text, "--step") for text in steps]
+    parts, saved = [], []
+    for bank in opened:
+        for batch in candidate_batches(
+            bank, prompts=prompts, models=models, steps=chosen, rules=score
+        ):
+            saved.append(batch if save_predictions is not None else batch.clear())
+            if len(batch):
+                parts.append(stereoset_metric(batch, bootstrap=bootstrap))
+    if saved and not parts:
+        raise BankError(
+            "no candidate of StereoSet is scored; run the same `logitbank extract` again"
+        )
+    if opened and not parts:
+        raise AbsentError(f"no bank has such a model and step; there is {_checkpoints(opened)}")
+    if from_files:
+        parts.append(stereoset_metric(concat_candidates(from_files), bootstrap=bootstrap))
+    result = joined(parts)
+    if save_predictions is not None:
+        write_predictions(concat_candidates(saved), Path(save_predictions))
+    files = []
+    if gold is not None:
+        files = [pl.DataFrame({"predictions": list(predictions), "gold": Path(gold).name})]
+    return study_of(
+        FAMILY, result, prompts=names, banks=opened, models=models, files=files,
+        missing=tuple(_missing(result)),
+    )  # fmt: skip
+
+
+def _checkpoints(banks: Sequence[Bank]) -> str:
+    info = pl.concat([bank.info() for bank in banks]).sort("model", "step", nulls_last=True)
+    of_models = info.group_by("model", maintain_order=True).agg(
+        pl.col("step").unique(maintain_order=True)
+    )
+    return "; ".join(f"{model} at {listed(steps)}" for model, steps in of_models.iter_rows())
+
+
+def _missing(result: "StereoSet") -> Iterator[str]:
+    """Examples that lack a score, of each model, run and task."""
+    incomplete = result.tasks.filter(pl.col("missing") > 0, pl.col("task") != BOTH)
+    for rows in incomplete.partition_by("model", "run", "task", maintain_order=True):
+        row = rows.row(0, named=True)
+        examples = counted(int(rows["missing"].max() or 0), "example")  # type: ignore[arg-type]
+        yield (
+            f"{row['model']} {row['run']}, {row['task']}: up to {examples} without all three "
+            f"scores at {counted(rows['step'].n_unique(), 'checkpoint')}. They are in no number."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +231,7 @@ def stereoset_metric(
     >>> found.select("lms", "ss", "icat").row(0)
     (75.0, 50.0, 75.0)
     """
-    rules: Sequence[Rule] = (score,) if isinstance(score, str) else tuple(score)
+    rules: Sequence[str] = (score,) if isinstance(score, str) else tuple(score)
     blocks = blocks_of(as_candidates(frame, rules))
     scopes = list(scopes_of(blocks))
     resampler = Resampler(bootstrap)
@@ -151,7 +264,7 @@ def joined(parts: Sequence[StereoSet]) -> StereoSet:
         A checkpoint is in two of them, or there is none.
     """
     if not parts:
-        raise UsageError("there are no candidates; StereoSet needs a bank or predictions")
+        raise UsageError(NO_CANDIDATES)
     if len(parts) == 1:
         return parts[0]
     seen = pl.concat([part.tasks.select(KEYS).unique() for part in parts])
@@ -170,3 +283,215 @@ def joined(parts: Sequence[StereoSet]) -> StereoSet:
     }
     tables["baseline"] = baseline_table(tables["scores"], tables["terms"])
     return replace(parts[0], **tables)  # type: ignore[arg-type]
+
+
+def bank_candidates(
+    bank: Bank,
+    *,
+    prompts: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    steps: Sequence[int | None] | None = None,
+    rules: Sequence[str] = ("reference",),
+) -> pl.DataFrame:
+    """Candidates of the StereoSet prompt sets of a bank, in one table; see `candidate_batches`."""
+    batches = candidate_batches(bank, prompts=prompts, models=models, steps=steps, rules=rules)
+    return concat_candidates(list(batches))
+
+
+def candidate_batches(
+    bank: Bank,
+    *,
+    prompts: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    steps: Sequence[int | None] | None = None,
+    rules: Sequence[str] = ("reference",),
+) -> Iterator[pl.DataFrame]:
+    """Candidates of a few checkpoints at a time, of all their StereoSet prompt sets.
+
+    A candidate that a started checkpoint lacks has null as its value. Without `prompts`, all prompt
+    sets whose names begin with `stereoset` are read; `rules` are as for `as_candidates`.
+
+    Raises
+    ------
+    BankError
+        The bank has no such prompt set, or none has been scored.
+    UsageError
+        A prompt set that is not one of StereoSet's.
+    """
+    names = own_names(FAMILY.prompts, [bank]) if prompts is None else list(prompts)
+    absent = [name for name in names if name not in bank.prompt_sets]
+    if absent or not names:
+        what = repr(absent[0]) if absent else "of StereoSet"
+        raise AbsentError(no_prompts([bank], what, make="stereoset-intra"))
+    info, checkpoints = bank.info(), {}
+    for name in names:
+        sets = query_sets_of(bank.prompts(name))
+        checkpoints[name] = info.filter(pl.col("query_set").is_in(list(sets)))
+    together = pl.concat(checkpoints.values())
+    if together.is_empty():
+        raise BankError(
+            f"{bank.path} has no deposit of {', '.join(names)} yet; run `logitbank extract`"
+        )
+    for model, run, chunk in _batches(together, models, steps):
+        parts = []
+        for name, of_set in checkpoints.items():
+            scored = of_set.filter(model=model, run=run)["step"].to_list()
+            if some_steps := [step for step in chunk if step in scored]:
+                table = bank.prompts(name)
+                scan = bank.scan(name, models=model, runs=run, steps=some_steps)
+                candidates = as_candidates(scan, rules, prompts=table)
+                parts.append(_with_missing(candidates, table, rules))
+        yield concat_candidates(parts)
+
+
+def _batches(
+    checkpoints: pl.DataFrame, models: Sequence[str] | None, steps: Sequence[int | None] | None
+) -> Iterator[tuple[str, str, list[int | None]]]:
+    for (model, run), rows in checkpoints.group_by("model", "run", maintain_order=True):
+        if models is None or model in models:
+            of_run = rows["step"].unique(maintain_order=True).to_list()
+            chosen = [step for step in of_run if steps is None or step in steps]
+            for at in range(0, len(chosen), AT_ONCE):
+                yield str(model), str(run), chosen[at : at + AT_ONCE]
+
+
+def _with_missing(
+    candidates: pl.DataFrame, table: pl.LazyFrame, rules: Sequence[str]
+) -> pl.DataFrame:
+    """With a row for every candidate of a language and condition that a checkpoint began."""
+    made = {"model": "", "run": "", "run_seed": None, "step": None, "logprob": 0.0}
+    ids = ("prompt_id", "piece", "language", "condition", "score_kind")
+    known = set(table.collect_schema().names())
+    prompts = table.unique([name for name in ids if name in known])
+    blank = prompts.drop(made.keys(), strict=False).with_columns(
+        pl.lit(value).alias(name) for name, value in made.items()
+    )
+    everything = as_candidates(blank, rules[:1], prompts=table)
+    group = ["language", "condition", "score_kind"]
+    begun = candidates.group_by(*KEYS, "score_kind").len()
+    whole = everything.group_by(group).len(name="whole")
+    short = begun.join(whole, on=group).filter(pl.col("len") < pl.col("whole"))
+    if short.is_empty():
+        return candidates
+    on = [*KEYS, "score_kind", "candidate"]
+    wanted = short.select(*KEYS, "score_kind").join(
+        everything.drop("model", "run", "run_seed", "step", "score", "value"), on=group
+    )
+    absent = wanted.join(candidates.select(on), on=on, how="anti", nulls_equal=True)
+    filled = absent.with_columns(value=pl.lit(None, pl.Float64))
+    return pl.concat([candidates, filled.select(CANDIDATES.names())])
+
+
+def blocks_of(candidates: pl.DataFrame) -> Blocks:
+    """Arrays of every language and task, and of both tasks together where there are both.
+
+    “Both” has the checkpoints that have both, and the examples of one after those of the other.
+    The causal extension is a task of its own and in no other.
+
+    Raises
+    ------
+    UsageError
+        No candidates; an example whose term or domain differs between rows, whose domain is
+        `overall`, or that has no candidate of a label anywhere; a candidate that is there twice.
+    """
+    if candidates.is_empty():
+        raise UsageError(NO_CANDIDATES)
+    coded = distinct(candidates.select(KEYS))
+    unsorted = candidates[coded.rows].select(KEYS)
+    order = unsorted.with_row_index("at").sort(ORDER, nulls_last=True)
+    keys = order.select(KEYS)
+    rank = np.empty(len(order), np.int64)
+    rank[order["at"].to_numpy()] = np.arange(len(order))
+    terms = candidates["term"].unique().sort().to_list()
+    named = candidates["domain"].unique().sort().to_list()
+    if OVERALL in named:
+        examples = candidates.filter(pl.col("domain") == OVERALL)["example"].unique().sort()
+        raise UsageError(
+            f"examples of the domain {OVERALL!r}: {some(examples)}; that name is for all domains "
+            "together, call it something else"
+        )
+    domains = [d for d in DOMAINS if d in named] + [d for d in named if d not in DOMAINS]
+    rows = candidates.with_columns(at=pl.Series(rank[coded.codes]))
+    parts = rows.partition_by("language", "task", maintain_order=True)
+    blocks = [_block(part, terms, domains) for part in parts]
+    blocks += _both(blocks, keys)
+    known = [*TASKS, *sorted({block.task for block in blocks} - set(TASKS))]
+    blocks.sort(key=lambda block: (int(block.at[0]), known.index(block.task)))
+    return Blocks(keys, terms, domains, blocks)
+
+
+def _block(rows: pl.DataFrame, terms: Sequence[str], domains: Sequence[str]) -> Block:
+    examples = _examples(rows)
+    at, c = np.unique(rows["at"].to_numpy(), return_inverse=True)
+    index = pl.Series(examples["example"])
+    e = _index(rows["example"], index.to_list())
+    label = _index(rows["label"], LABELS)
+    cells = (c * len(examples) + e) * 3 + label
+    if (twice := np.bincount(cells) > 1).any():
+        names = rows.filter(pl.Series(twice[cells]))["candidate"].unique().sort()
+        raise UsageError(
+            f"candidates of {rows['task'][0]} that are scored twice, or share their label with "
+            f"another of their example: {some(names)}; each checkpoint has one of each label"
+        )
+    scores = np.full(len(at) * len(examples) * 3, np.nan)
+    scores[cells] = rows["value"].fill_null(np.nan).to_numpy()
+    seen = np.zeros((len(examples), 3), bool)
+    seen[e, label] = True
+    if len(bare := examples.filter(pl.Series(np.asarray(~seen.all(axis=1))))):
+        raise UsageError(
+            f"examples of {rows['task'][0]} that lack a candidate: "
+            f"{some(bare['example'].sort())}; each has one {', one '.join(LABELS)}"
+        )
+    kinds = np.empty(len(at), object)
+    kinds[c] = rows["score_kind"].to_numpy()
+    return Block(
+        task=rows["task"][0],
+        at=at,
+        kinds=kinds.tolist(),
+        terms=_index(examples["term"], terms),
+        domains=_index(examples["domain"], domains),
+        outcomes=outcomes(scores.reshape(len(at), len(examples), 3)),
+    )
+
+
+def _examples(rows: pl.DataFrame) -> pl.DataFrame:
+    """Columns example, term, domain: in the order of the data, so that sums have one order."""
+    columns = ["example", "term", "domain"]
+    examples = rows.group_by(columns).agg(pl.col("position").min())
+    if len(duplicated := examples.filter(pl.col("example").is_duplicated())):
+        names = duplicated["example"].unique().sort()
+        raise UsageError(
+            f"examples with several terms or domains: {some(names)}; an example has one of each"
+        )
+    return examples.sort("position", "example")
+
+
+def _index(column: pl.Series, names: Sequence[str]) -> Codes:
+    codes: Codes = column.cast(pl.Enum(names)).to_physical().cast(pl.Int64).to_numpy()
+    return codes
+
+
+def _both(blocks: Sequence[Block], keys: pl.DataFrame) -> list[Block]:
+    """The reference counts the inter-sentence examples of a term first."""
+    languages = keys["language"].to_list()
+    joined = []
+    for inter in (block for block in blocks if block.task == INTER):
+        for intra in (block for block in blocks if block.task == INTRA):
+            if languages[inter.at[0]] != languages[intra.at[0]]:
+                continue
+            at, first, second = np.intersect1d(inter.at, intra.at, return_indices=True)
+            if len(at):
+                pairs = zip(inter.outcomes.taken(first), intra.outcomes.taken(second), strict=True)
+                kinds = [
+                    " + ".join(dict.fromkeys((intra.kinds[b], inter.kinds[a])))
+                    for a, b in zip(first, second, strict=True)
+                ]
+                joined.append(
+                    Block(
+                        BOTH, at, kinds,
+                        np.concatenate([inter.terms, intra.terms]),
+                        np.concatenate([inter.domains, intra.domains]),
+                        Outcomes(*(np.concatenate(pair, axis=1) for pair in pairs)),
+                    )
+                )  # fmt: skip
+    return joined

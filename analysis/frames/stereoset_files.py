@@ -9,20 +9,18 @@ import json
 import math
 import re
 import reprlib
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import polars as pl
 
-from logitbank.analysis.families.stereoset.gold import name_of
-from logitbank.analysis.families.stereoset.scores import (
-    CANDIDATES,
+from logitbank.analysis.frames.candidates import (
     CAUSAL,
     INTER,
     INTRA,
+    LABELS,
     PLAIN,
     check_candidates,
     some,
@@ -34,6 +32,140 @@ from logitbank.store.format.schema import folder_name
 
 FILE_TASKS = (INTRA, INTER, CAUSAL)
 """Lists of a prediction file. The last is ours and has the causal extension."""
+GOLD = pl.Schema(
+    {
+        "task": pl.String,
+        "example": pl.String,
+        "candidate": pl.String,
+        "term": pl.String,
+        "domain": pl.String,
+        "label": pl.String,
+        "position": pl.Int64,
+    }
+)
+
+
+def file_candidates(predictions: Sequence[str], gold: Path | None) -> list[pl.DataFrame]:
+    """Candidates of prediction files, each given as a path or NAME=PATH.
+
+    Raises
+    ------
+    UsageError
+        No gold file, or one without predictions; two files of one name; what `read_gold` and
+        `read_predictions` refuse.
+    """
+    if gold is None:
+        if predictions:
+            raise UsageError(
+                "predictions are scored against a gold file; give it with --gold, such as "
+                "StereoSet's dev.json"
+            )
+        return []
+    if not predictions:
+        raise UsageError(f"the gold file {gold} is for prediction files; give --predictions")
+    named = [_named(text) for text in predictions]
+    names = [name for name, _ in named]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"two prediction files are called {twice[0]!r}; name them NAME=PATH")
+    labels = read_gold(gold)
+    return [read_predictions(path, labels, model=name) for name, path in named]
+
+
+def _named(text: str) -> tuple[str, Path]:
+    """
+    >>> _named("bert=out/p.json")[0], _named("out/p.json")[0]
+    ('bert', 'p')
+    """
+    name, equals, rest = text.partition("=")
+    if equals and name and rest and not Path(text).exists():
+        return name, Path(rest)
+    return model_of(Path(text)), Path(text)
+
+
+def read_gold(path: Path) -> pl.DataFrame:
+    """Candidates of a gold file with the columns of `GOLD`, in the order of the file.
+
+    The term is `target_english` where there is one, since inflection splits the German terms.
+
+    Raises
+    ------
+    UsageError
+        Not there, not JSON, of another shape; labels that are not the three, an example without
+        one of each, or a candidate that is there twice.
+    """
+    data = json_object(path, "gold file").get("data")
+    lists = data if isinstance(data, dict) else {}
+    lists = {task: lists[task] for task in (INTRA, INTER) if task in lists}
+    if not any(lists.values()) or not all(isinstance(entries, list) for entries in lists.values()):
+        raise UsageError(
+            f"{path} is no StereoSet gold file: it has no lists data.{INTRA} and data.{INTER} of "
+            "examples; give StereoSet's dev.json or one in its layout"
+        )
+    rows = [row for task, examples in lists.items() for row in _rows(examples, task, path)]
+    gold = pl.DataFrame(rows, schema=GOLD, orient="row")
+    _check_gold(gold, path)
+    return gold
+
+
+def _rows(examples: Sequence[Any], task: str, path: Path) -> list[tuple[Any, ...]]:
+    rows, invalid = [], []
+    for position, example in enumerate(examples):
+        try:
+            term = example.get("target_english") or example["target"]
+            candidates = [
+                (
+                    task,
+                    example["id"],
+                    s["id"],
+                    term,
+                    example["bias_type"],
+                    s["gold_label"],
+                    position,
+                )
+                for s in example["sentences"]
+            ]
+        except (AttributeError, KeyError, TypeError):
+            candidates = []
+        if candidates and all(
+            isinstance(text, str) and text for row in candidates for text in row[1:-1]
+        ):
+            rows += candidates
+        else:
+            invalid.append(_entry_name(example, position + 1))
+    if invalid:
+        raise UsageError(
+            f"{path}, {task}: entries that are no example: {some(invalid)}; one has the texts id, "
+            "target and bias_type, and sentences, each of them with the texts id and gold_label"
+        )
+    return rows
+
+
+def _entry_name(entry: object, at: int) -> str:
+    """An entry by its id, or by its place where that is no text."""
+    name = entry.get("id") if isinstance(entry, dict) else None
+    return name if isinstance(name, str) and name else f"number {at}"
+
+
+def _check_gold(gold: pl.DataFrame, path: Path) -> None:
+    invalid = gold.filter(~pl.col("label").is_in(LABELS))
+    if len(invalid):
+        raise UsageError(
+            f"{path}: candidates with another gold_label than {', '.join(LABELS)}: "
+            f"{some(invalid['candidate'])}; the first is {invalid['label'][0]!r}"
+        )
+    twice = gold.filter(pl.col("candidate").is_duplicated())
+    if len(twice):
+        names = twice["candidate"].unique(maintain_order=True)
+        raise UsageError(f"{path}: candidates that are there twice: {some(names)}; an id names one")
+    whole = gold.group_by("task", "example", maintain_order=True).agg(
+        fine=(pl.len() == len(LABELS)) & (pl.col("label").n_unique() == len(LABELS))
+    )
+    bare = whole.filter(~pl.col("fine"))
+    if len(bare):
+        raise UsageError(
+            f"{path}: examples without a candidate of each label: {some(bare['example'])}; each "
+            f"has one {', one '.join(LABELS)}"
+        )
 
 
 def read_predictions(path: Path, gold: pl.DataFrame, *, model: str | None = None) -> pl.DataFrame:
@@ -57,13 +189,7 @@ def read_predictions(path: Path, gold: pl.DataFrame, *, model: str | None = None
         Not there, not JSON, of another shape; ids that are missing, doubled or unknown; scores that
         are no finite numbers. The message counts them and names the first.
     """
-    return predictions_of(json_object(path, "prediction file"), gold, path, model=model)
-
-
-def predictions_of(
-    content: Mapping[str, Any], gold: pl.DataFrame, path: Path, *, model: str | None = None
-) -> pl.DataFrame:
-    """As `read_predictions`, from parsed content; `path` is for messages and the name."""
+    content = json_object(path, "prediction file")
     if invalid := [task for task in FILE_TASKS if not isinstance(content.get(task, []), list)]:
         raise UsageError(
             f'{path} is no StereoSet prediction file: {invalid[0]} is no list of {{"id", "score"}}'
@@ -112,7 +238,7 @@ def _task(entries: Sequence[Any], gold: pl.DataFrame, task: str, where: str) -> 
 
 
 def _scores(entries: Sequence[Any], where: str) -> dict[str, float]:
-    if invalid := [name_of(e, at) for at, e in enumerate(entries, 1) if not _is_entry(e)]:
+    if invalid := [_entry_name(e, at) for at, e in enumerate(entries, 1) if not _is_entry(e)]:
         raise UsageError(
             f'{where}: entries that are no {{"id", "score"}}: {some(invalid)}; every candidate has '
             "both"
@@ -219,13 +345,3 @@ def _content(rows: pl.DataFrame) -> bytes:
         if (task,) in tasks
     }
     return json.dumps(content, indent=2).encode()
-
-
-def empty_candidates() -> pl.DataFrame:
-    """A table of candidates without rows."""
-    return pl.DataFrame(schema=CANDIDATES)
-
-
-def concat_candidates(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Candidates of several sources in one table."""
-    return pl.concat(chain([empty_candidates()], parts))

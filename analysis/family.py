@@ -113,6 +113,15 @@ class Family:
         return import_module(f"{module}.{name}" if name else module)
 
 
+def imported(package: str, name: str) -> Callable[..., Any]:
+    """A function of a family's module `metric`, which is imported when the function is called."""
+
+    def function(*arguments: Any, **options: Any) -> Any:
+        return getattr(import_module(f"{package}.metric"), name)(*arguments, **options)
+
+    return function
+
+
 @cache
 def families() -> Mapping[str, Family]:
     """Every family by its name, in the order of a report."""

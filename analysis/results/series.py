@@ -6,8 +6,7 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.results.changes import tested
-from logitbank.analysis.stats.change_points import FEWEST
+from logitbank.analysis.stats.change_points import FEWEST, N_WALKS
 from logitbank.wording import counted, step_name
 
 Row = Mapping[str, Any]
@@ -78,16 +77,34 @@ def change_findings(
                 yield Finding(text=text, n=n, **about)
             continue
         if row["kind"] == "none":
-            yield Finding(text=f"{what}: no significant change point, {tested(row)}", n=n, **about)
+            yield Finding(text=f"{what}: no significant change point, {_tested(row)}", n=n, **about)
             continue
         span = f"{row['earliest']:,} to {row['latest']:,}"
         if row["kind"] == "gradual":
-            text = f"{what}, gradual change from step {span} ({tested(row)})"
+            text = f"{what}, gradual change from step {span} ({_tested(row)})"
         else:
             reach = "" if row["earliest"] == row["latest"] else f"95% range {span}; "
-            text = f"{what}, mean shift at step {row['step']:,} ({reach}{tested(row)})"
+            text = f"{what}, mean shift at step {row['step']:,} ({reach}{_tested(row)})"
         before = formatted(row["mean_before"], form.lstrip("+"))
         yield Finding(
             text=text, value=row["mean_after"] - row["mean_before"], form=form, n=n,
             baseline=f"{before} before", **about,
         )  # fmt: skip
+
+
+def p_text(row: Row) -> str:
+    """The p value of a row of changes, with its error; `≤` where it is the least there is.
+
+    >>> p_text({"p_random_walk": 0.0312, "p_error": 0.0017}), p_text({"p_random_walk": 1e-5})
+    ('p = 0.031 ± 0.002', 'p ≤ 0.0001')
+    """
+    if row["p_random_walk"] <= 1 / (N_WALKS + 1):
+        return "p ≤ 0.0001"
+    return f"p = {row['p_random_walk']:.2g} ± {row['p_error']:.1g}"
+
+
+def _tested(row: Row) -> str:
+    """The p value of a row, its null, and that of all runs where there are several."""
+    several = row.get("p_holm")
+    holm = "" if several in (None, row["p_random_walk"]) else f"; Holm over runs {several:.2g}"
+    return f"{p_text(row)}, random-walk null{holm}"

@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.results.changes import change_sentences
+from logitbank.analysis.finding import Finding
+from logitbank.analysis.results.series import change_findings
 from logitbank.analysis.stats.change_points import (
     CHANGE_COLUMNS,
     Changes,
@@ -232,22 +233,21 @@ def test_there_is_nothing_to_find_in_short_flat_or_broken_curves(values: list[fl
     assert change_points(values) is None
 
 
-def sentences(rows: list[dict[str, object]]) -> list[str]:
-    table = pl.DataFrame(rows, schema=CHANGE_COLUMNS)
-    return list(change_sentences(table, "the gap", "{:.1f}".format, first_step=0))
+def told(row: dict[str, object]) -> list[Finding]:
+    table = pl.DataFrame([row], schema=CHANGE_COLUMNS)
+    return list(change_findings(table, "Δ", form="+.1f", figure="gap", series=("m", "main")))
 
 
-def test_sentences_say_what_was_found_and_deny_nothing_that_was_not_tested() -> None:
+def test_findings_give_the_shift_its_range_and_its_p_and_deny_nothing_that_was_not_tested() -> None:
     about = {"from_step": 0, "last_step": 90, "checkpoints": 10}
     test = {"p_random_walk": 0.0312, "p_error": 0.0017, "mean_before": 0.1, "mean_after": 0.5}
     place = {"step": 40, "earliest": 30, "latest": 50}
-    assert sentences([{"kind": "change point", **place, **test, **about}]) == [
-        "Change point at step 40 (95 %: 30 to 50): the gap rises from 0.1 to 0.5 "
-        "(p = 0.031 ± 0.002, random-walk null)."
-    ]
-    (gradual,) = sentences([{"kind": "gradual", **place, "step": None, **test, **about}])
-    assert gradual.startswith("The gap rises gradually between steps 30 and 50, from 0.1 to 0.5 ")
-    (none,) = sentences([{"kind": "none", **place, **test, **about}])
-    assert none.startswith("No change point of the gap is significant from step 0 to 90 (p = ")
-    (untested,) = sentences([{**about, "from_step": 60, "checkpoints": 4}])
-    assert untested.endswith("looked for: there are fewer than 6 checkpoints from step 60 on (4).")
+    (shift,) = told({"kind": "change point", **place, **test, **about})
+    assert (shift.value, shift.baseline) == (0.4, "0.1 before")
+    assert shift.n == "10 checkpoints from step 0 to 90"
+    assert "step 40 (95% range 30 to 50; p = 0.031 ± 0.002" in shift.text
+    (gradual,) = told({"kind": "gradual", **place, "step": None, **test, **about})
+    assert (gradual.value, "from step 30 to 50" in gradual.text) == (0.4, True)
+    (none,) = told({"kind": "none", **place, **test, **about})
+    assert none.value is None
+    assert told({**about, "from_step": 60, "checkpoints": 4}) == []

@@ -3,16 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import CHANGE_POINTS, Family, Gap, columns, with_columns
+from logitbank.analysis.family import CHANGE_POINTS, Family, Gap, columns, imported, with_columns
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from logitbank.analysis.families.fairness.metric import Fairness
     from logitbank.analysis.frames.apart import Banks
     from logitbank.analysis.frames.scan_cache import ScanCache
     from logitbank.analysis.study import Study
-    from logitbank.store import Bank
 
 
 def fairness(
@@ -65,36 +62,6 @@ def fairness(
     )  # fmt: skip
 
 
-def _compared(frames: "Sequence[pl.LazyFrame]", expected: "pl.DataFrame") -> "pl.DataFrame":
-    from logitbank.analysis.families.fairness.metric import compared
-
-    return compared(frames, expected)
-
-
-def _gap(
-    banks: "Sequence[Bank]",
-    prompts: str,
-    models: Sequence[str] | None,
-    resamples: int,
-    cache: "ScanCache",
-) -> "pl.DataFrame":
-    from logitbank.analysis.families.fairness.metric import gap_curves
-
-    return gap_curves(banks, prompts, models, resamples, cache).gap
-
-
-def _answers(
-    banks: "Sequence[Bank]",
-    prompts: str,
-    models: Sequence[str] | None,
-    resamples: int,
-    cache: "ScanCache",
-) -> "pl.DataFrame":
-    from logitbank.analysis.families.fairness.metric import gap_curves
-
-    return gap_curves(banks, prompts, models, resamples, cache).answers
-
-
 FAMILY = Family(
     name="fairness",
     title="Fairness",
@@ -136,10 +103,11 @@ FAMILY = Family(
             "change kind p_random_walk p_holm earliest latest mean_before mean_after"
         ),
     },
-    compared=_compared,
+    compared=imported(__name__, "compared"),
     gaps={
         "fairness": Gap(
-            "gap |Δ|, JSD-P scaled", "winobias", _gap, parts=("JSD-P, scaled", _answers)
+            "gap |Δ|, JSD-P scaled", "winobias", imported(__name__, "fairness_gap"),
+            parts=("JSD-P, scaled", imported(__name__, "jsd_p_of_answers")),
         )
     },
-)
+)  # fmt: skip

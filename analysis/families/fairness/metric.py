@@ -6,7 +6,7 @@ every departure is named where it happens.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
@@ -404,6 +404,16 @@ def gap_curves(
         return _curves(together(gap), together(jsd_p))
 
     return cache.get(gap_key(prompts, models, resamples), read)
+
+
+def fairness_gap(*of: Any) -> pl.DataFrame:
+    """The gap of `gap_curves`."""
+    return gap_curves(*of).gap
+
+
+def jsd_p_of_answers(*of: Any) -> pl.DataFrame:
+    """The answers of `gap_curves`."""
+    return gap_curves(*of).answers
 
 
 def _curves(gap: pl.DataFrame, jsd_p: pl.DataFrame) -> GapCurves:

@@ -11,6 +11,8 @@ from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.cube import OPTIONS, Cube, FairnessLabels, GoldCounts
 from logitbank.analysis.frames.expressions import Floats, scaled, three_way_correct
 from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.results.curve import Course
+from logitbank.analysis.results.curve import change_table as changes_of
 from logitbank.analysis.stats.bootstrap import (
     FEWEST_CLUSTERS,
     Interval,
@@ -19,7 +21,6 @@ from logitbank.analysis.stats.bootstrap import (
     clustered_interval,
     percentile_interval,
 )
-from logitbank.analysis.stats.change_points import CHANGE_COLUMNS, ChangeSearch
 from logitbank.analysis.stats.differences import (
     BASELINE_SCHEMA,
     Difference,
@@ -31,7 +32,6 @@ from logitbank.analysis.stats.significance import (
     SIGNIFICANCE,
     SeedMean,
     benjamini_hochberg,
-    holm,
     mann_whitney,
     mean_present,
     rank_biserial,
@@ -257,25 +257,19 @@ def _percent(before: pl.Expr, after: pl.Expr) -> pl.Expr:
 def gap_changes(gap: pl.DataFrame, *, seed: int) -> pl.DataFrame:
     """Change points of Δ in each run, scaled, after its untrained phase; releases are left out.
 
-    `gap` is that of `gap_table`. `p_holm` adjusts `p_random_walk` for the number of runs.
+    `gap` is that of `gap_table`.
     """
-    search = ChangeSearch(seed=seed)
-    rows = []
     steps = gap.filter(pl.col("step").is_not_null())
+    courses = []
     for (model, run), part in steps.group_by("model", "run", maintain_order=True):
         draws = draws_of(part)
         few = (part["sentences"] < FEWEST_CLUSTERS).any()
-        found = search.rows(
-            part["step"].to_list(),
-            scaled(part["delta_nats"].to_numpy()),
-            scaled(draws[:0] if few else draws),
+        keys = {"model": str(model), "run": str(run)}
+        values = scaled(part["delta_nats"].to_numpy())
+        courses.append(
+            Course(keys, part["step"].to_list(), values, scaled(draws[:0] if few else draws))
         )
-        rows += [{"model": model, "run": run, **row} for row in found]
-    schema = {"model": pl.String, "run": pl.String, **CHANGE_COLUMNS}
-    table, keys = pl.DataFrame(rows, schema=schema), ["model", "run"]
-    tested = table.drop_nulls("p_random_walk").unique(keys, keep="first", maintain_order=True)
-    adjusted = tested.select(*keys, p_holm=pl.Series(holm(tested["p_random_walk"])))
-    return table.join(adjusted, on=keys, how="left", maintain_order="left")
+    return changes_of(courses, ["model", "run"], seed=seed)
 
 
 def gender_tests(

@@ -3,16 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, Gap, columns, named
+from logitbank.analysis.family import Family, Gap, columns, imported, named
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
     from logitbank.analysis.frames.apart import Banks
     from logitbank.analysis.frames.scan_cache import ScanCache
     from logitbank.analysis.study import Study
-    from logitbank.store import Bank
 
 PRONOUNS, GENDERS = "stereotype-accuracy", "winobias"
 
@@ -59,30 +56,6 @@ def stereotype(
     )  # fmt: skip
 
 
-def _sa_gap(
-    banks: "Sequence[Bank]",
-    prompts: str,
-    models: Sequence[str] | None,
-    resamples: int,
-    cache: "ScanCache",
-) -> "pl.DataFrame":
-    from logitbank.analysis.families.stereotype.metric import sa_gap
-
-    return sa_gap(banks, prompts, models, cache)
-
-
-def _sa_gender_gap(
-    banks: "Sequence[Bank]",
-    prompts: str,
-    models: Sequence[str] | None,
-    resamples: int,
-    cache: "ScanCache",
-) -> "pl.DataFrame":
-    from logitbank.analysis.families.stereotype.metric import sa_gender_gap
-
-    return sa_gender_gap(banks, prompts, models, cache)
-
-
 FAMILY = Family(
     name="stereotype",
     title="Stereotype accuracy",
@@ -104,7 +77,9 @@ FAMILY = Family(
         "stereotype_accuracy": columns("measure type accuracy low high sentences missing tied"),
     },
     gaps={
-        "stereotype": Gap("distance of SA from ½", PRONOUNS, _sa_gap),
-        "sa_gender": Gap("distance of sa_gender from ½", GENDERS, _sa_gender_gap),
+        "stereotype": Gap("distance of SA from ½", PRONOUNS, imported(__name__, "sa_gap")),
+        "sa_gender": Gap(
+            "distance of sa_gender from ½", GENDERS, imported(__name__, "sa_gender_gap")
+        ),
     },
 )

@@ -265,14 +265,22 @@ def bank_genders(
 
 
 def sa_gap(
-    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, cache: ScanCache
+    banks: Sequence[Bank],
+    prompts: str,
+    models: Sequence[str] | None,
+    resamples: int,
+    cache: ScanCache,
 ) -> pl.DataFrame:
     """The distance of `sa` from one half, for a trade-off."""
     return _distance(bank_shares(banks, prompts, models, cache))
 
 
 def sa_gender_gap(
-    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, cache: ScanCache
+    banks: Sequence[Bank],
+    prompts: str,
+    models: Sequence[str] | None,
+    resamples: int,
+    cache: ScanCache,
 ) -> pl.DataFrame:
     """The distance of `sa_gender` from one half, for a trade-off."""
     return _distance(_gender_shares(bank_genders(banks, prompts, models, cache), None))

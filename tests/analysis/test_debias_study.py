@@ -277,7 +277,7 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
              and "untrained" not in f.text and f.value is not None)
         for name in ("icat", "abs_c")
     )  # fmt: skip
-    assert (icat.value, icat.low, icat.n) == (trained["icat"], trained["icat_low"], "4 examples")
+    assert (icat.value, icat.n, icat.interval) == (trained["icat"], "4 examples", "")
     assert (abs_c.value, abs_c.series) == (trained["abs_c"], ("toy", "main"))
     few = Bank.create(tmp_path / "empty")
     with pytest.raises(UsageError, match="has no prompts of StereoSet or UnQover; run"):

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.fairness import fairness as fairness
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
     from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
+    from logitbank.analysis.families.fluctuation import fluctuation as fluctuation
     from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
-    from logitbank.analysis.families.fluctuation.study import fluctuation as fluctuation
     from logitbank.analysis.families.lambada import lambada as lambada
     from logitbank.analysis.families.lambada.metric import Lambada as Lambada
     from logitbank.analysis.families.options import options as options

@@ -14,7 +14,7 @@ from logitbank.analysis.debias.compare import debias_compare
 from logitbank.analysis.debias.instances import instances
 from logitbank.analysis.families.crows_pairs.study import crows_pairs
 from logitbank.analysis.families.fairness import fairness
-from logitbank.analysis.families.fluctuation.study import fluctuation
+from logitbank.analysis.families.fluctuation import fluctuation
 from logitbank.analysis.families.lambada.study import lambada
 from logitbank.analysis.families.options.metric import option_scores
 from logitbank.analysis.families.stereotype import stereotype

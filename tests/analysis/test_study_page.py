@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 from logitbank import describe
 from logitbank.analysis import write_report
 from logitbank.analysis.families.fairness import fairness
-from logitbank.analysis.families.fluctuation.study import fluctuation
+from logitbank.analysis.families.fluctuation import fluctuation
 from logitbank.analysis.report import page
 from logitbank.analysis.report.report import report
 from logitbank.analysis.report.words import GENERAL

@@ -40,10 +40,9 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.stereotype.metric import stereotype_metric as stereotype_metric
     from logitbank.analysis.families.tradeoff.metric import TradeOff as TradeOff
     from logitbank.analysis.families.tradeoff.metric import tradeoff_metric as tradeoff_metric
-    from logitbank.analysis.families.unqover.instances import unqover_instances as unqover_instances
     from logitbank.analysis.families.unqover.metric import Unqover as Unqover
     from logitbank.analysis.families.unqover.metric import unqover_metric as unqover_metric
-    from logitbank.analysis.families.unqover.summary import unqover_summary as unqover_summary
+    from logitbank.analysis.families.unqover.tables import unqover_instances as unqover_instances
     from logitbank.analysis.frames.batches import batches as batches
     from logitbank.analysis.frames.candidates import as_candidates as as_candidates
     from logitbank.analysis.frames.cube import FairnessLabels as FairnessLabels

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     )
     from logitbank.analysis.families.tradeoff import tradeoff as tradeoff
     from logitbank.analysis.families.tradeoff.metric import TradeOff as TradeOff
+    from logitbank.analysis.families.unqover import unqover as unqover
     from logitbank.analysis.families.unqover.metric import Unqover as Unqover
-    from logitbank.analysis.families.unqover.study import unqover as unqover
     from logitbank.analysis.harness import read_harness as read_harness
     from logitbank.analysis.prompts.lookup import PromptView as PromptView
     from logitbank.analysis.prompts.show import PromptMoves as PromptMoves

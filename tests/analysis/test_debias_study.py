@@ -20,8 +20,8 @@ from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.stereoset import stereoset
 from logitbank.analysis.families.stereotype import stereotype
-from logitbank.analysis.families.unqover.instances import unqover_instances
 from logitbank.analysis.families.unqover.metric import unqover_metric
+from logitbank.analysis.families.unqover.tables import unqover_instances
 from logitbank.errors import BankError, KeepLevelError, UsageError
 from logitbank.store import Bank, BlockData, CheckpointId, Query, QuerySet
 from logitbank.store.filter.filters import Filter

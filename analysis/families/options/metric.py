@@ -71,8 +71,8 @@ def analyze_options(
     result = option_scores(opened, names, models=models, score=score, entropy=entropy)
     if result.checkpoints.is_empty():
         raise AbsentError(
-            f"{places} has no checkpoint of {', '.join(names) or 'any prompts'}; run "
-            "`logitbank extract` first"
+            f"{places} has no checkpoint of {', '.join(names) or 'any prompts'}. Run "
+            "`logitbank extract` first."
         )
     study = study_of(FAMILY, result, prompts=names, banks=opened, models=models)
     return replace(study, notes=(*score_notes(result), *study.notes))
@@ -384,7 +384,7 @@ def refuse_undefined(probability: pl.Series, head: Mapping[str, object]) -> None
     invalid = probability.filter(~probability.is_finite())
     if len(invalid):
         raise BankError(
-            f"an answer of {head['prompt_set']} has the probability {invalid[0]} at "
+            f"An answer of {head['prompt_set']} has the probability {invalid[0]} at "
             f"{checkpoint_name(head)} ({len(invalid):,} such prompts); {AGAIN}"
         )
 

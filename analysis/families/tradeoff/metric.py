@@ -403,7 +403,7 @@ def tradeoff_metric(
     if loss is not None and not 0 <= loss < math.inf:
         raise UsageError(f"The largest loss {loss:g} is invalid: use 0 or more.")
     if resamples < 0:
-        raise UsageError(f"resamples {resamples} is negative; give a number, or 0")
+        raise UsageError(f"resamples {resamples} is negative: use 0 or more.")
     able = checked_curve(performance, f"performance ({metric})")
     fair = checked_curve(gap, gap_name)
     able = _renamed(able, fair, rename or {})
@@ -451,8 +451,8 @@ def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     """
     if missing := [c for c in ("model", "step", "value") if c not in frame.columns]:
         raise UsageError(
-            f"the {name} lacks {', '.join(missing)}; it has {', '.join(frame.columns)}, and needs "
-            "model, step and value"
+            f"The {name} lacks {', '.join(missing)}; it has {', '.join(frame.columns)}. It needs "
+            "model, step and value."
         )
     absent = {"run": pl.lit("main"), "stderr": pl.lit(float("nan")), "draws": pl.lit(None)}
     whole = frame.with_columns(
@@ -462,32 +462,32 @@ def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     ).select(pl.col(column).cast(dtype) for column, dtype in SCHEMA.items())
     steps = whole.filter(pl.col("step").is_not_null()).with_columns(pl.col("run").fill_null("main"))
     if nameless := steps["model"].null_count():
-        raise UsageError(f"the {name} has rows without a model ({nameless:,} such rows); name it")
+        raise UsageError(f"The {name} has rows without a model ({nameless:,} such rows). Name it.")
     invalid = steps.filter(~pl.col("value").is_finite().fill_null(False))
     if len(invalid):
         raise BankError(
-            f"the {name} of {checkpoint_name(invalid.row(0, named=True))} is "
-            f"{invalid['value'][0]}, which is not finite ({len(invalid):,} such rows); leave that "
-            "checkpoint out"
+            f"The {name} of {checkpoint_name(invalid.row(0, named=True))} is "
+            f"{invalid['value'][0]}, which is not finite ({len(invalid):,} such rows). Leave that "
+            "checkpoint out."
         )
     error = pl.col("stderr").fill_null(float("nan"))
     vague = steps.filter((error < 0) | error.is_infinite())
     if len(vague):
         raise UsageError(
-            f"the {name} of {checkpoint_name(vague.row(0, named=True))} has the standard error "
-            f"{vague['stderr'][0]:g}, which is invalid ({len(vague):,} such rows); correct it, or "
-            "its interval"
+            f"The {name} of {checkpoint_name(vague.row(0, named=True))} has the standard error "
+            f"{vague['stderr'][0]:g}, which is invalid ({len(vague):,} such rows). Correct it, or "
+            "its interval."
         )
     if steps.is_empty():
-        raise UsageError(f"the {name} has no training step; a trade-off is over several")
+        raise UsageError(f"The {name} has no training step. A trade-off needs several.")
     distinct = steps.unique([*CHECKPOINT, "value"], keep="first", maintain_order=True)
     twice = distinct.filter(pl.struct(CHECKPOINT).is_duplicated()).sort(CHECKPOINT)
     if len(twice):
         raise UsageError(
-            f"the {name} of {checkpoint_name(twice.row(0, named=True))} is "
+            f"The {name} of {checkpoint_name(twice.row(0, named=True))} is "
             f"{twice['value'][0]:g} and {twice['value'][1]:g} "
-            f"({twice.select(CHECKPOINT).n_unique():,} such checkpoints); choose rows with "
-            "--where COLUMN=VALUE, or leave a source out"
+            f"({twice.select(CHECKPOINT).n_unique():,} such checkpoints). Choose rows with "
+            "--where COLUMN=VALUE, or leave a source out."
         )
     return distinct.sort(CHECKPOINT)
 
@@ -571,10 +571,10 @@ def _renamed(
     available, wanted = (sorted(set(side["model"])) for side in (performance, gap))
     if unknown := [name for name in rename if name not in available]:
         raise UsageError(
-            f"--rename: the performance has no model {unknown[0]!r}; it has {_names(available)}"
+            f"--rename: the performance has no model {unknown[0]!r}; it has {_names(available)}."
         )
     if unknown := [name for name in rename.values() if name not in wanted]:
-        raise UsageError(f"--rename: the gap has no model {unknown[0]!r}; it has {_names(wanted)}")
+        raise UsageError(f"--rename: the gap has no model {unknown[0]!r}; it has {_names(wanted)}.")
     names = {name: rename.get(name, name) for name in available}
     if not set(names.values()) & set(wanted):
         bare = {_bare(name): name for name in wanted}
@@ -583,8 +583,8 @@ def _renamed(
             names = {name: bare.get(_bare(name), name) for name in available}
     if not set(names.values()) & set(wanted):
         raise UsageError(
-            f"the performance is of {_names(available)} and the gap of {_names(wanted)}: no model "
-            f"in common; if two names mean one model, add --rename {available[0]}={wanted[0]}"
+            f"The performance is of {_names(available)} and the gap of {_names(wanted)}: no model "
+            f"in common. If two names mean one model, add --rename {available[0]}={wanted[0]}"
         )
     return performance.with_columns(model=pl.col("model").replace(names))
 
@@ -606,8 +606,8 @@ def _apart(performance: pl.DataFrame, gap: pl.DataFrame) -> str:
     common = sorted(set(runs[0]) & set(runs[1]))
     if not common:
         return (
-            f"the performance of {model} is of run {_names(runs[0])} and its gap of run "
-            f"{_names(runs[1])}: none in common; a table with a column run says which is meant"
+            f"The performance of {model} is of run {_names(runs[0])} and its gap of run "
+            f"{_names(runs[1])}: none in common. A column run of a table names the run."
         )
     steps = [side.filter(pl.col("run") == common[0])["step"].sort() for side in sides]
     spans = [
@@ -617,6 +617,6 @@ def _apart(performance: pl.DataFrame, gap: pl.DataFrame) -> str:
         for own in steps
     ]
     return (
-        f"the performance of {model} {common[0]} has {spans[0]} and its gap {spans[1]}: no step "
-        "in common; extract or evaluate steps that the other has"
+        f"The performance of {model} {common[0]} has {spans[0]} and its gap {spans[1]}: no step "
+        "in common. Extract or evaluate steps that the other has."
     )

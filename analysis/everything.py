@@ -59,24 +59,26 @@ def planned(
 ) -> list[Analysis]:
     """As `analyses`, of open banks and of prompt sets that they have."""
     columns = ColumnsOf(banks, names)
-
-    def analysis(family: Family, own: tuple[str, ...], title: str) -> Analysis:
-        parameters = inspect.signature(family.analyze).parameters
-        own_resamples = {"bootstrap": bootstrap} if "bootstrap" in parameters else {}
-        run = partial(
-            family.analyze, banks, prompts=own if family.several_prompts else own[0],
-            models=models, cache=cache, **own_resamples,
-        )  # fmt: skip
-        return Analysis(family, title, own, run)
-
+    how = {"models": models, "bootstrap": bootstrap, "cache": cache}
     plans = [
-        analysis(family, own, family.title)
+        _analysis(family, banks, own, title=family.title, **how)
         for family in families().values()
         for own in family.prompts(columns)
     ]
     known = {name for plan in plans for name in plan.prompts}
-    options = families()["options"]
-    return plans + [
-        analysis(options, (name,), f"{options.title} of {name}")
-        for name in sorted(set(names) - known)
-    ]
+    return plans + [options_of(banks, name, **how) for name in sorted(set(names) - known)]
+
+
+def options_of(banks: Sequence[Bank], name: str, **how: Any) -> Analysis:
+    """The analysis of any prompt set by the generic family."""
+    family = families()["options"]
+    return _analysis(family, banks, (name,), title=f"{family.title} of {name}", **how)
+
+
+def _analysis(
+    family: Family, banks: Sequence[Bank], own: tuple[str, ...], *, title: str, **how: Any
+) -> Analysis:
+    if "bootstrap" not in inspect.signature(family.analyze).parameters:
+        how = {name: value for name, value in how.items() if name != "bootstrap"}
+    prompts = own if family.several_prompts else own[0]
+    return Analysis(family, title, own, partial(family.analyze, banks, prompts=prompts, **how))

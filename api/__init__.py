@@ -4,7 +4,7 @@
 ``steps`` and ``prompt_sets``, ``scan(prompts)`` for every score as a Polars frame, ``sql(query)``
 and ``to_xarray(prompts)``. Each command is a function of its name that takes a bank: ``fairness``,
 ``options``, ``show``, ``report``, ``compare``; ``extract`` fills one. What they return
-has a ``summary`` in words and a ``result`` of tables, which ``figures`` and ``save_figures`` draw.
+has ``findings``, ``tables`` and Altair ``charts``, and ``save`` writes them with a page.
 """
 
 # Names are imported when first used, so that `import logitbank` is quick and needs no engine: what
@@ -17,6 +17,8 @@ from logitbank.front_door import front_door
 from logitbank.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from logitbank.analysis.charts.chart import save_charts as save_charts
+    from logitbank.analysis.charts.theme import theme as theme
     from logitbank.analysis.comparison.compare import Comparison as Comparison
     from logitbank.analysis.comparison.compare import compare as compare
     from logitbank.analysis.debias.compare import DebiasComparison as DebiasComparison
@@ -26,16 +28,13 @@ if TYPE_CHECKING:
     from logitbank.analysis.debias.train import Debias as Debias
     from logitbank.analysis.debias.train import Training as Training
     from logitbank.analysis.debias.train import debias_train as debias_train
-    from logitbank.analysis.drawing.figures import figures as figures
-    from logitbank.analysis.drawing.figures import save_figures as save_figures
-    from logitbank.analysis.drawing.paper import Paper as Paper
     from logitbank.analysis.families.crows_pairs.metric import CrowsPairs as CrowsPairs
     from logitbank.analysis.families.crows_pairs.study import crows_pairs as crows_pairs
     from logitbank.analysis.families.fairness import fairness as fairness
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
     from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
-    from logitbank.analysis.families.fluctuation import fluctuation as fluctuation
     from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
+    from logitbank.analysis.families.fluctuation.study import fluctuation as fluctuation
     from logitbank.analysis.families.lambada import lambada as lambada
     from logitbank.analysis.families.lambada.metric import Lambada as Lambada
     from logitbank.analysis.families.options import options as options
@@ -48,8 +47,9 @@ if TYPE_CHECKING:
     )
     from logitbank.analysis.families.tradeoff import tradeoff as tradeoff
     from logitbank.analysis.families.tradeoff.metric import TradeOff as TradeOff
-    from logitbank.analysis.families.unqover import unqover as unqover
     from logitbank.analysis.families.unqover.metric import Unqover as Unqover
+    from logitbank.analysis.families.unqover.study import unqover as unqover
+    from logitbank.analysis.finding import Finding as Finding
     from logitbank.analysis.harness import read_harness as read_harness
     from logitbank.analysis.prompts.lookup import PromptView as PromptView
     from logitbank.analysis.prompts.show import PromptMoves as PromptMoves

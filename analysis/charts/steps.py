@@ -53,11 +53,13 @@ class StepAxis:
         known = sorted({step for step in steps if step is not None})
         self.scale: Scale = scale or step_scale(steps)
         self.last = known[-1] if known else 0
-        self.start = known[0] if known else 0
         self.first = next((step for step in known if step > 0), 1)
         self.release = None in steps
-        beyond = 1.06 if self.scale == "linear" else 2.5
-        self.release_at = max(1.0, round(beyond * self.last))
+        self.release_at = self.release_place(self.scale)
+
+    def release_place(self, scale: Scale) -> float:
+        """Where the release stands on a scale: right of the last step."""
+        return max(1.0, round((1.06 if scale == "linear" else 2.5) * self.last))
 
     def of(self, table: pl.DataFrame) -> pl.DataFrame:
         names = pl.Series([step_name(step) for step in table["step"]], dtype=pl.String)
@@ -71,7 +73,6 @@ class StepAxis:
             unit = 10 ** math.floor(math.log10(max(self.last, 1)))
             step = next(s for s in (unit / 5, unit / 2, unit, 2 * unit) if self.last / s <= 6)
             numbers = [step * i for i in range(int(self.last / step) + 1)]
-            numbers = [number for number in numbers if number >= self.start - 0.02 * self.last]
         else:
             least = math.floor(math.log10(self.first))
             numbers = [
@@ -79,7 +80,7 @@ class StepAxis:
                 *(10.0**e for e in range(least, math.floor(math.log10(max(self.last, 1))) + 1)),
             ]
             numbers = [number for number in numbers if number == 0 or number >= self.first / 1.5]
-        return [*numbers, float(self.release_at)] if self.release else numbers
+        return [*numbers, float(self.release_place(scale))] if self.release else numbers
 
     def x(
         self, *, title: str | None = "Training step", labels: bool = True, field: str = "at"
@@ -94,6 +95,13 @@ class StepAxis:
         return alt.X(f"{field}:Q", title=title, scale=scale, axis=axis)
 
     def meta(self) -> dict[str, Any]:
-        """What a page needs to switch the axis: both sets of ticks."""
-        ticks = {scale: self.ticks(scale) for scale in ("linear", "symlog")}
-        return {"steps": {"scale": self.scale, "constant": self.first, "ticks": ticks}}
+        """What a page needs to switch the axis: ticks and the release's place on both scales."""
+        scales: tuple[Scale, Scale] = ("linear", "symlog")
+        return {
+            "steps": {
+                "scale": self.scale,
+                "constant": self.first,
+                "ticks": {scale: self.ticks(scale) for scale in scales},
+                "release": {scale: self.release_place(scale) for scale in scales},
+            }
+        }

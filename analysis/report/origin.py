@@ -1,4 +1,4 @@
-"""Where the numbers of a page come from: banks, what they hold, and how that was made."""
+"""Where the numbers of a page come from: banks, what they contain, and how that was made."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,39 +14,42 @@ from logitbank.store.read.provenance import commits_digest
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Banks and other tables, as the last section but one of a page tells of them."""
+    """What a page shows about its banks and other files."""
 
-    title: str
     about: Mapping[str, str] = field(default_factory=dict)
-    """Title, licence and so on; blank ones are left out."""
+    """Title, license and so on; blank ones are left out."""
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """What there is and how it was made; the first is open."""
     opening: Sequence[str] = ()
-    """How each bank is opened, as one writes it in Python."""
+    """Python code that opens each bank."""
 
 
-def origin_of(banks: Sequence[Bank], files: Sequence[pl.DataFrame]) -> Origin:
-    """Of a study: all that its banks hold, and tables about what else was read."""
+def origin_of(
+    banks: Sequence[Bank],
+    *,
+    files: Sequence[pl.DataFrame] = (),
+    prompts: Sequence[str] = (),
+) -> Origin:
+    """The contents of banks, tables about other files, and about these prompt sets."""
     names = [bank_name(bank) for bank in banks]
-    several = len(banks) > 1
-    about = {
-        f"{name}: {key}" if several else key: text
-        for name, bank in zip(names, banks, strict=True)
-        for key, text in about_bank(bank).items()
-    }
     tables = {
-        "checkpoints": [holdings(bank.info()) for bank in banks],
-        "how it was made": [bank.provenance() for bank in banks],
+        "checkpoints": [_holdings(bank.info()) for bank in banks],
+        "prompt sets": [_prompt_sets(bank, prompts) for bank in banks] if prompts else [],
+        "provenance": [bank.provenance() for bank in banks],
     }
-    joined = {kind: _together(own, names) for kind, own in tables.items() if own}
+    joined = {kind: _joined(own, names) for kind, own in tables.items() if own}
     if files:
         joined["files"] = pl.concat(files, how="diagonal_relaxed")
-    titles = {0: "What was read", 1: "The bank, and how it was made"}
-    title = titles.get(len(banks), "The banks, and how they were made")
-    return Origin(title, about, joined, [opening(bank) for bank in banks])
+    about = {
+        f"{name}: {key}" if len(banks) > 1 else key: text
+        for name, bank in zip(names, banks, strict=True)
+        for key, text in _about(bank).items()
+        if text
+    }
+    return Origin(about, joined, [_opening(bank) for bank in banks])
 
 
-def _together(tables: Sequence[pl.DataFrame], names: Sequence[str]) -> pl.DataFrame:
+def _joined(tables: Sequence[pl.DataFrame], names: Sequence[str]) -> pl.DataFrame:
     if len(tables) == 1:
         return tables[0]
     named = zip(tables, names, strict=True)
@@ -54,16 +57,8 @@ def _together(tables: Sequence[pl.DataFrame], names: Sequence[str]) -> pl.DataFr
 
 
 def bank_name(bank: Bank) -> str:
-    """What a page calls a bank: a view by its name, others by that of their folder or URL."""
-    if bank.filter is not None:
-        return bank.name
-    return stem(bank.url or bank.path)
-
-
-def opening(bank: Bank) -> str:
-    """How a reader opens the bank, by its URL or the name of its folder."""
-    where = bank.name if bank.filter is not None else bank.url or bank.path.resolve().name
-    return f"logitbank.open({json.dumps(where, ensure_ascii=False)})"
+    """The name of a bank on a page: that of its folder or URL; a filtered bank has its own."""
+    return bank.name if bank.filter is not None else stem(bank.url or bank.path)
 
 
 def stem(source: Path | str) -> str:
@@ -77,18 +72,21 @@ def stem(source: Path | str) -> str:
     return name.removesuffix(".zarr") or "bank"
 
 
-def about_bank(bank: Bank) -> dict[str, str]:
-    """What a bank says of itself, and of those that it came from."""
+def _opening(bank: Bank) -> str:
+    where = bank.name if bank.filter is not None else bank.url or bank.path.resolve().name
+    return f"logitbank.open({json.dumps(where, ensure_ascii=False)})"
+
+
+def _about(bank: Bank) -> dict[str, str]:
     about = dict(own_fields(bank.attributes))
-    if isinstance(bank, Bank):
-        about["SHA-256 of its commits"] = commits_digest(bank.path, bank.deposits())
+    about["SHA-256 of its commits"] = commits_digest(bank.path, bank.deposits())
     for source in sources_of(bank.attributes):
         texts = "; ".join(source[name] for name in own_fields({}) if source[name])
         about[f"from ({', '.join(source['models'])})"] = texts
     return about
 
 
-def holdings(info: pl.DataFrame) -> pl.DataFrame:
+def _holdings(info: pl.DataFrame) -> pl.DataFrame:
     """One row for each model, run and query set, as hundreds of checkpoints are alike."""
     keys = ["model", "run", "query_set", "keep", "dtype", "engine"]
     return info.group_by(keys, maintain_order=True).agg(
@@ -100,3 +98,18 @@ def holdings(info: pl.DataFrame) -> pl.DataFrame:
         unsealed=(~pl.col("sealed")).sum(),
         bytes=pl.col("bytes").sum(),
     )
+
+
+def _prompt_sets(bank: Bank, names: Sequence[str]) -> pl.DataFrame:
+    rows = []
+    for name in names:
+        if name not in bank.prompt_sets:
+            continue
+        table = bank.prompts(name)
+        counts = table.select(
+            pl.col("prompt_id").n_unique(), pl.col("order_seed").n_unique(),
+            pl.col("option").n_unique(),
+        ).collect()  # fmt: skip
+        rows.append((name, *counts.row(0), len(table.collect_schema())))
+    columns = ("prompt set", "prompts", "option orders", "different options", "columns")
+    return pl.DataFrame(rows, schema=columns, orient="row")

@@ -1,48 +1,42 @@
-"""One self-contained HTML page with interactive figures, sortable tables and single prompts.
+"""One self-contained HTML page with charts, sortable tables and single prompts.
 
 Text in a bank comes from strangers. The template escapes it; what the page's script shows travels
 as JSON in which no tag can end, and only ever becomes text there. A policy in the page allows its
-two scripts by their digests, and nothing from the network.
+two scripts by their digests, and nothing from the network. It forbids `eval`, too: Vega interprets
+its expressions (the option `ast`).
 """
 
 import base64
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
+from markupsafe import Markup, escape
 
-from logitbank.analysis.report.first import First, first_of
+from logitbank.analysis.charts.chart import Chart, bare_spec, caption_of, title_of
+from logitbank.analysis.charts.theme import config
 from logitbank.analysis.report.origin import Origin
-from logitbank.analysis.report.part import Part
-from logitbank.analysis.report.plot import prompt_plot
-from logitbank.analysis.report.prompts import SERIES
-from logitbank.analysis.report.words import GENERAL
+from logitbank.analysis.report.sections import FINDINGS, GENERAL, First, Section, first_of
 from logitbank.analysis.results.files import replace_file
 from logitbank.version import __version__
 from logitbank.wording import counted
 
-if TYPE_CHECKING:
-    from logitbank.analysis.drawing.sheet import Interactive
-
-FIGURES = 5_000_000
-"""Most characters of all figures together; what is beyond is left out, and said so."""
-CELLS = 250_000
+CHARTS = 2_500_000
+"""Most characters of all charts together; the page names how many it leaves out."""
+CELLS = 150_000
 """Most cells of all tables together; 9 bytes each."""
 ROWS = 2_000
 """Most rows of a table."""
-FINDINGS = 4
-"""Sentences of an analysis that are seen at once; the others are folded."""
-DRAWN = "logitbank.analysis.figure_data gives all of them"
-WRITTEN = "logitbank analyze writes all of them with --out"
+WRITTEN = "`logitbank analyze` with --out writes all of them"
 BESIDE = "tables/{}.csv beside this page has all of them"
-"""Where the rows are that a table on the page leaves out."""
-SCRIPTS = ("base.js", "tables.js", "figures.js", "prompts.js", "theme.js")
+SCRIPTS = ("base.js", "tables.js", "charts.js", "prompts.js", "page.js")
 """What the page's script is joined from, each part after those that it uses."""
 Json = dict[str, Any]
 
@@ -52,79 +46,74 @@ def write_page(
     *,
     title: str,
     lead: str,
-    parts: Sequence[Part],
+    sections: Sequence[Section],
     origin: Origin,
     cautions: Sequence[str],
     prompts: Sequence[Json] = (),
-    unread: Sequence[str] = (),
-    left_out: Mapping[str, int] = MappingProxyType({}),
+    not_shown: Sequence[str] = (),
     damaged: Sequence[str] = (),
+    files_beside: bool = False,
 ) -> None:
-    """Write the page; it is replaced at once when it is complete.
+    """Write the page; it replaces another one when it is complete.
 
     Parameters
     ----------
     lead
-        A sentence under the title, about what was read.
-    parts
-        Analyses, in order. The page begins with the most important finding of one, its figure and
-        a few numbers; where none says such a message, with the first figure.
+        A sentence below the headline, about what was read.
+    sections
+        Analyses, in order. The page begins with the first finding of one, its chart and a few key
+        numbers.
     origin
         Where their numbers come from.
     cautions
-        What the numbers do not say; all but the general ones, which come first, are folded.
+        What the numbers do not show: the general ones first, all others are folded.
     prompts
         `prompt_data` of each prompt set.
-    unread
-        Why prompts of other sets are not shown.
-    left_out
-        How many those are, by set.
+    not_shown
+        Why other prompts are not shown.
     damaged
-        What of the bank is damaged, and what the page lacks for it; said below the title.
+        What is damaged in a bank, and what the page lacks for it.
+    files_beside
+        Whether all tables and charts are files in folders beside the page.
     """
-    from bokeh.resources import Resources
     from jinja2 import Environment, StrictUndefined
 
-    every = [*origin.tables.values()]
-    for part in parts:
-        every += [*part.figure_tables.values(), *part.tables.values()]
-    first = first_of(parts)
-    data = _Data(rows=rows_that_fit([table.shape for table in every]), first=first)
-    shown = [data.part(part) for part in parts]
+    tables = [*origin.tables.values()]
+    tables += [table for one in sections if one.study for table in one.study.tables.values()]
+    first = first_of(sections)
+    data = _Data(rows_that_fit([table.shape for table in tables]), first, files_beside)
+    shown = [data.section(one) for one in sections]
     origin_tables = [data.table(name, table) for name, table in origin.tables.items()]
-    about = {name: text for name, text in origin.about.items() if text}
-    text = {name: _resource(name) for name in ("page.html", "page.css")}
-    library = Resources(mode="inline", components=["bokeh"], minified=True)
-    scripts = [_script("\n".join(library.js_raw)), _script(_page_script())]
+    scripts = [_script(library()), _script(_page_script())]
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    page = environment.from_string(text["page.html"]).render(
+    environment.filters["code"] = _with_code
+    page = environment.from_string(_resource("page.html")).render(
         title=title,
         lead=lead,
-        message=first.message if first else None,
-        first=data.first_figure,
-        parts=shown,
+        first=first,
+        first_chart=data.first_chart,
+        sections=shown,
         damaged=damaged,
-        prompts=_prompt_note(prompts, left_out),
-        prompts_shown=bool(prompts),
-        unread=unread,
+        prompts=prompts,
+        prompts_note=_prompts_note(prompts),
+        not_shown=not_shown,
         origin=origin,
-        about=about,
-        opening=origin.opening,
-        cited=any(name.endswith(("citation", "licence")) for name in about),
-        few=FINDINGS,
+        cited=any(name.endswith(("citation", "license", "licence")) for name in origin.about),
         origin_tables=origin_tables,
+        files_beside=files_beside,
+        few=FINDINGS,
         cautions=cautions,
         general=len(GENERAL),
         version=__version__,
-        css=text["page.css"],
+        css=_resource("page.css"),
         data=_json(
             {
-                "figures": data.figures,
+                "config": config(),
+                "charts": data.charts,
                 "tables": data.tables,
                 "prompts": list(prompts),
-                "promptPlot": prompt_plot() if prompts else None,
             }
         ),
         library=scripts[0],
@@ -137,69 +126,58 @@ def write_page(
 class _Data:
     """What the page's script reads, and the places where it shows it."""
 
-    def __init__(self, *, rows: int, first: First | None) -> None:
-        self.figures: list[Json] = []
+    def __init__(self, rows: int, first: First | None, files_beside: bool) -> None:
+        self.charts: list[Json] = []
         self.tables: list[Json] = []
-        self.first_figure: Json | None = None
+        self.first_chart: Json | None = None
         self._first = first
         self._rows = rows
         self._size = 0
+        self._files_beside = files_beside
 
-    def table(self, name: str, frame: pl.DataFrame, *, whole: str = "") -> Json:
-        self.tables.append({**table_data(name, frame, rows=self._rows), "whole": whole})
-        return {"index": len(self.tables) - 1, "name": name, "total": len(frame)}
+    def table(self, name: str, table: pl.DataFrame, *, all_rows: str = "") -> Json:
+        shown = table.head(self._rows)
+        self.tables.append(
+            {
+                "name": name,
+                "numeric": [dtype.is_numeric() for dtype in table.dtypes],
+                "total": len(table),
+                "allRows": all_rows,
+                **columns_data(shown.to_dict(as_series=False)),
+            }
+        )
+        return {"index": len(self.tables) - 1, "name": name, "total": len(table)}
 
-    def fits(self, figure: "Interactive") -> bool:
-        """Whether there is room for another figure; if so, it is kept."""
-        from logitbank.analysis.drawing.bokeh import embedded
-
-        spec = {"item": embedded(figure.model), "meta": figure.meta, "traces": figure.traces}
-        size = len(_json(spec))
-        if self._size + size > FIGURES:
-            return False
+    def chart(self, section: Section, name: str, chart: Chart) -> Json | None:
+        """Where a chart is shown; None if the page has no room for it."""
+        packed = chart_data(chart)
+        size = len(_json(packed))
+        if self._size + size > CHARTS:
+            return None
         self._size += size
-        self.figures.append(spec)
-        return True
+        self.charts.append(packed)
+        about = {"id": f"{section.id}-{name}", "index": len(self.charts) - 1}
+        return {**about, "title": title_of(chart), "caption": caption_of(chart)}
 
-    def figure(self, part: Part, name: str, *, series: str = "") -> Json:
-        figure, table = part.figures[name], part.figure_tables.get(name)
-        return {
-            "id": f"{part.id}-{name}",
-            "index": len(self.figures) - 1,
-            "series": series,
-            "title": figure.meta["title"],
-            "caption": figure.meta["caption"],
-            "tables": [] if table is None else [self.table(name, table, whole=DRAWN)],
-        }
-
-    def part(self, part: Part) -> Json:
-        first = self._first.figure if self._first and self._first.part == part.id else ""
-        figures = []
-        for name in sorted(part.figures, key=lambda name: name != first):
-            if not self.fits(part.figures[name]):
-                continue
-            if self._first and name == first:
-                series = self._first.series_of(part.figures[name])
-                self.first_figure = {**self.figure(part, name, series=series), "part": part.title}
-            else:
-                figures.append(self.figure(part, name))
-        above = bool(self.first_figure) and bool(first)
-        return {
-            "id": part.id,
-            "title": part.title,
-            "prompts": part.prompts,
-            "about": part.about,
-            "findings": part.summary.findings,
-            "without": part.summary.left_out,
-            "notes": part.summary.notes,
-            "problem": part.problem,
-            "figures": figures,
-            "above": above,
-            "left_out": len(part.figures) - len(figures) - above,
-            "beside": part.beside,
+    def section(self, section: Section) -> Json:
+        study = section.study
+        about: Json = {"section": section, "study": study, "first": False, "charts": []}
+        if study is None:
+            return about
+        first = self._first if self._first and self._first.section is section else None
+        charts = dict(study.charts)
+        if first:
+            self.first_chart = self.chart(section, first.chart, charts.pop(first.chart))
+        placed = [self.chart(section, name, chart) for name, chart in charts.items()]
+        tables = {name: table for name, table in study.tables.items() if len(table)}
+        all_rows = BESIDE if self._files_beside else WRITTEN
+        return about | {
+            "first": bool(first),
+            "charts": [chart for chart in placed if chart],
+            "left_out": placed.count(None),
             "tables": [
-                self.table(name, table, whole=BESIDE.format(name) if part.beside else WRITTEN)
-                for name, table in part.tables.items()
+                self.table(name, table, all_rows=all_rows.format(name))
+                for name, table in tables.items()
             ],
         }
 
@@ -208,7 +186,7 @@ def rows_that_fit(shapes: Sequence[tuple[int, int]]) -> int:
     """Most rows of a table so that all tables together have at most `CELLS` cells.
 
     >>> rows_that_fit([(100, 5)]), rows_that_fit([(10_000, 10)] * 100)
-    (2000, 250)
+    (2000, 125)
     """
     rows = ROWS
     while rows > 1 and sum(min(rows, height) * width for height, width in shapes) > CELLS:
@@ -216,23 +194,38 @@ def rows_that_fit(shapes: Sequence[tuple[int, int]]) -> int:
     return rows
 
 
-def table_data(name: str, frame: pl.DataFrame, *, rows: int = ROWS) -> Json:
-    """The first rows of a table by columns, for JSON: floats with six digits, NaN as text.
-
-    >>> table_data("t", pl.DataFrame({"x": [1 / 3, float("nan"), None]}))["values"]
-    [[0.333333, 'NaN', None]]
-    """
-    shown = frame.head(rows)
-    return {
-        "name": name,
-        "columns": frame.columns,
-        "numeric": [dtype.is_numeric() for dtype in frame.dtypes],
-        "values": [[_value(value) for value in column] for column in shown.iter_columns()],
-        "total": len(frame),
+def chart_data(chart: Chart) -> Json:
+    """The specification of a chart, with its data by columns."""
+    spec = bare_spec(chart)
+    rows_by_name = spec.pop("datasets", {})
+    packed = {
+        name: columns_data({column: [row[column] for row in rows] for column in rows[0]})
+        if rows
+        else columns_data({})
+        for name, rows in rows_by_name.items()
     }
+    return {"spec": spec, "datasets": packed}
 
 
-def _value(value: object) -> object:
+def columns_data(columns: Mapping[str, Iterable[object]]) -> Json:
+    """Columns for JSON: floats with six digits, NaN as text, repeated texts as indices.
+
+    >>> columns_data({"x": [1 / 3, float("nan"), None], "model": ["a", "a", None]})["values"]
+    [[0.333333, 'NaN', None], {'texts': ['a'], 'at': [0, 0, None]}]
+    """
+    return {"columns": list(columns), "values": [_column(values) for values in columns.values()]}
+
+
+def _column(values: Iterable[object]) -> object:
+    shown = [_value(value) for value in values]
+    texts = list(dict.fromkeys(value for value in shown if value is not None))
+    if not all(isinstance(text, str) for text in texts) or 2 * len(texts) > len(shown):
+        return shown
+    places = {text: at for at, text in enumerate(texts)}
+    return {"texts": texts, "at": [None if value is None else places[value] for value in shown]}
+
+
+def _value(value: object) -> Any:
     if isinstance(value, float):
         if math.isfinite(value):
             return float(f"{value:.6g}")
@@ -240,34 +233,37 @@ def _value(value: object) -> object:
     return value if value is None or isinstance(value, bool | int) else str(value)
 
 
-def _prompt_note(prompts: Sequence[Json], left_out: Mapping[str, int]) -> str:
-    lacking = (
-        " Left out, as they could not be read: "
-        + ", ".join(f"{counted(n, 'prompt')} of {name}" for name, n in left_out.items())
-        + "."
-        if left_out
-        else ""
-    )
-    if not prompts:
-        return lacking.strip()
+def _prompts_note(prompts: Sequence[Json]) -> str:
     shown = sum(len(one["prompts"]) for one in prompts)
     total = sum(one["total"] for one in prompts)
     left = sum(one["left_out"] for one in prompts)
-    more = f" Models and runs beyond the first {SERIES} of each set are left out: {left}."
-    told = sum(len(one["said"]["prompts"]) for one in prompts if one["said"])
-    series = (more if left else "") + (
-        f" What the model would say is here for {counted(told, 'prompt')} that move most."
-        if told
-        else ""
+    texts = (
+        [f"All {counted(total, 'prompt')}, at every checkpoint."]
+        if shown == total
+        else [
+            f"{shown:,} of {counted(total, 'prompt')} (with option orders): those with the "
+            "largest changes. `logitbank show BANK --prompt ID` shows any other."
+        ]
     )
-    if shown == total:
-        of = f" of {', '.join(one['name'] for one in prompts)}" if left_out else ""
-        return f"All {total:,} prompts{of}, at every checkpoint.{series}{lacking}"
-    return (
-        f"{shown:,} of {total:,} prompts (option orders counted): those that move most, and those "
-        f"that differ most between two checkpoints, with their scores at every checkpoint.{series} "
-        f"logitbank show BANK --prompt ID shows any other.{lacking}"
-    )
+    texts += [f"{counted(left, 'further run')} left out."] if left else []
+    return " ".join(texts)
+
+
+def _with_code(text: str) -> Markup:
+    """Text in which what is between backticks is code.
+
+    >>> print(_with_code("run `a<b`"))
+    run <code>a&lt;b</code>
+    """
+    return Markup(re.sub(r"`([^`\n]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+@cache
+def library() -> str:
+    """Vega, Vega-Lite and vega-embed as one script; made once in a process, in 1.5 s."""
+    import vl_convert
+
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 
 def _resource(name: str) -> str:
@@ -287,7 +283,7 @@ def _json(value: object) -> str:
 
 
 def _script(source: str) -> str:
-    """A script as the page holds it: what a browser hashes has only line feeds."""
+    """A script as the page contains it: what a browser hashes has only line feeds."""
     return source.replace("\r\n", "\n").replace("\r", "\n")
 
 

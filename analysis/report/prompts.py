@@ -1,36 +1,47 @@
 """The prompt view of a page: which prompts it holds, and their scores through training.
 
-A page cannot hold every score of a large bank. It holds the prompts that move most, and those that
-differ most between any two of a few checkpoints, with their scores at all checkpoints.
+A page cannot hold every score of a large bank. It holds the prompts that change most, and those
+that differ most between any two of a few checkpoints, with their scores at all checkpoints. Of
+prompts that are variants of one sentence, a list names one.
 """
 
 import base64
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, combinations, zip_longest
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.drawing.paper import option_colours
-from logitbank.analysis.drawing.places import StepPlaces
+from logitbank.analysis.charts.steps import StepAxis
+from logitbank.analysis.charts.theme import colors_of
+from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.analysis.prompts.scores import PromptScores, each_series, prompt_scores
 from logitbank.analysis.prompts.view import Moving, differences
-from logitbank.analysis.report.said import Asked, said
+from logitbank.analysis.report.origin import bank_name
+from logitbank.analysis.report.predictions import Key, Run, predictions
 from logitbank.store import Bank
 from logitbank.store.steps import in_order
 
-MOVED, DIFFERENT, ANCHORS = 20, 10, 8
+CHANGED, DIFFERENT, ANCHORS = 20, 10, 8
 """Prompts of a list, of a pair of checkpoints, and checkpoints to choose pairs from."""
 SERIES = 12
-"""Models and runs of a prompt set; a page says how many are left out."""
+"""Models and runs of a prompt set; a page names how many it leaves out."""
 FEWEST = 20
-Key = tuple[str, int | None]
+FEWEST_SENTENCES = 10
+"""Sentences of a prompt set below which a list may have several variants of one."""
+SENTENCE = ("sentence_id", "example", "pair", "instance")
+"""Columns that are the same in all variants of a sentence."""
 Json = dict[str, Any]
 
 
 def prompt_data(
-    bank: Bank, prompts: str, *, models: Sequence[str] | None = None, values: int = 350_000
+    banks: Sequence[Bank],
+    prompts: str,
+    *,
+    models: Sequence[str] | None = None,
+    values: int = 200_000,
 ) -> Json:
     """What the prompt view of a page needs of a prompt set, for JSON.
 
@@ -41,113 +52,132 @@ def prompt_data(
 
     Returns
     -------
-    name, measure, total (prompts × orders), prompts (id, order, text, answer, options), axis
-    (places of steps, and ticks), colours of options, and series
-    (name, steps, anchors, moved, pairs, left_out, logprob: float32, checkpoint × option of the
-    prompts held, base64); `said`, what the models would say at those that move most, at the anchors
-    of each series, or None.
+    name, measure, total (prompts × orders), grouped (whether a list has one prompt per sentence),
+    prompts (id, order, text, answer, options), axis (of training steps), colors of options, and
+    series (name, steps, anchors, changed, pairs, logprob: float32, checkpoint × option of the
+    prompts held, base64); left_out, how many series are not among them; `predictions` of those
+    that change most, at the anchors of each series, or None.
 
     Raises
     ------
+    UsageError
+        Two banks have other content of one prompt.
     BankError
-        The bank has no such prompts, or no deposit of them.
+        The banks have no such prompts, or no deposit of them.
     """
+    check_same_prompts(banks, prompts)
     lists: list[_Lists] = []
     left_out = 0
-    for parts in each_series(prompt_scores(bank, prompts, models=models, few=True)):
-        if len(lists) < SERIES:
-            lists.append(_Lists(bank, prompts, Moving.of(parts)))
-        else:
-            left_out += 1
+    for bank in banks:
+        own_models = _models(bank, prompts, models)
+        for parts in each_series(prompt_scores(bank, prompts, models=own_models, few=True)):
+            if len(lists) < SERIES:
+                lists.append(_Lists(bank, prompts, Moving.of(parts)))
+            else:
+                left_out += 1
+    data: Json = {
+        "name": prompts, "measure": lists[0].measure, "left_out": left_out,
+        "total": max(each.total for each in lists), "grouped": any(each.grouped for each in lists),
+        "prompts": [], "series": [],
+    }  # fmt: skip
     keys = _chosen(lists, values)
     if not keys:  # no option is scored
-        return {
-            "name": prompts, "measure": "share", "total": max(list_.total for list_ in lists),
-            "left_out": left_out, "prompts": [], "series": [], "axis": {}, "colours": {},
-            "said": None,
-        }  # fmt: skip
+        return data
     ids = {name for name, _ in keys}
-    again = prompt_scores(bank, prompts, models=models, ids=ids)
-    by_series = {(scores.model, scores.run): scores for scores in again}
-    lists = [
-        list_ for list_ in lists if list_.series in by_series
-    ]  # others were asked none of these
-    shown = _prompts([by_series[list_.series] for list_ in lists], keys)
+    scores = [each.scores_of(prompts, ids) for each in lists]
+    kept = [pair for pair in zip(lists, scores, strict=True) if pair[1] is not None]
+    lists, by_list = [each for each, _ in kept], [each for _, each in kept if each is not None]
+    shown = _prompts(by_list, keys)
     places = {key: at for at, key in enumerate(keys)}
-    steps = in_order(chain.from_iterable(one.steps for one in by_series.values()))
-    step_places = StepPlaces(steps)
-    options = [one["option"] for prompt in shown for one in prompt["options"]]
-    several_runs = len({list_.series[1] for list_ in lists}) > 1
-    return {
-        "name": prompts,
-        "measure": lists[0].measure,
-        "total": max(list_.total for list_ in lists),
-        "left_out": left_out,
+    axis = StepAxis(in_order(chain.from_iterable(one.steps for one in by_list)))
+    options = [option["option"] for prompt in shown for option in prompt["options"]]
+    changing = chain.from_iterable(
+        zip_longest(*([key for key, *_ in each.changed[:CHANGED]] for each in lists))
+    )
+    return data | {
         "prompts": shown,
-        "axis": {
-            "places": [[step, round(step_places.place(step), 5)] for step in steps],
-            "ticks": step_places.ticks(step_places.scale),
-        },
-        "colours": option_colours(options),
-        "said": said(
-            bank,
+        "axis": {"x": axis.x().to_dict(), "meta": axis.meta(), "release": axis.release_at},
+        "colors": colors_of(options),
+        "predictions": predictions(
             prompts,
-            [Asked(*list_.series, list_.anchors) for list_ in lists],
-            [(places[key], key) for key in _moving(lists) if key in places],
+            [each.run for each in lists],
+            [(places[key], key) for key in dict.fromkeys(changing) if key in places],
         ),
         "series": [
             {
-                "name": " ".join(list_.series) if several_runs else list_.series[0],
-                **list_.placed(places),
-                "steps": list(by_series[list_.series].steps),
-                "logprob": _logprobs(by_series[list_.series], keys, shown),
+                "name": name,
+                **each.placed(places),
+                "steps": list(one.steps),
+                "logprob": _logprobs(one, keys, shown),
             }
-            for list_ in lists
+            for name, each, one in zip(_names(lists), lists, by_list, strict=True)
         ],
     }
 
 
+def _models(bank: Bank, prompts: str, models: Sequence[str] | None) -> list[str] | None:
+    if models is None:
+        return None
+    scored = {deposit.checkpoint.model for deposit in bank.deposits_of(prompts)}
+    return [model for model in models if model in scored]
+
+
 class _Lists:
-    """The prompts of one model and run that move and differ most."""
+    """The prompts of one model and run that change and differ most."""
 
     def __init__(self, bank: Bank, prompts: str, moving: Moving) -> None:
         scores, c = moving.scores, len(moving.steps)
-        self.series = scores.model, scores.run
         self.measure = scores.measure
         self.total = len(scores.prompts)
         self.values_each = c * len(scores.options) / max(1, self.total)
-        self.moved = [
+        sentences = _sentences(scores.prompts)
+        self.grouped = sentences is not None
+
+        def heads(table: pl.DataFrame, most: int) -> pl.DataFrame:
+            if sentences is not None:
+                table = table.join(
+                    sentences, on=["prompt_id", "order_seed"], nulls_equal=True,
+                    maintain_order="left",
+                ).unique("sentence", keep="first", maintain_order=True)  # fmt: skip
+            return table.head(most)
+
+        self.changed = [
             (_key(row), row["option"], row["movement"])
-            for row in moving.table().head(10 * MOVED).iter_rows(named=True)
+            for row in heads(moving.table(), 10 * CHANGED).iter_rows(named=True)
         ]
         at = np.unique(np.linspace(0, c - 1, min(c, ANCHORS)).round().astype(int))
         steps = {moving.steps[index] for index in at}
-        model, run = self.series
         # Read again, as which they are is known once all have been seen.
-        (few,) = prompt_scores(bank, prompts, models=[model], runs=[run], steps=steps)
-        self.anchors = few.steps
+        (few,) = prompt_scores(bank, prompts, models=scores.model, runs=scores.run, steps=steps)
+        self.run = Run(bank, scores.model, scores.run, few.steps)
         self.pairs = {
             (a, b): [
                 (_key(row), row["option"], row["before"], row["after"])
-                for row in differences(few, few.steps[a], few.steps[b])
-                .head(DIFFERENT)
-                .iter_rows(named=True)
+                for row in heads(differences(few, few.steps[a], few.steps[b]), DIFFERENT).iter_rows(
+                    named=True
+                )
             ]
             for a, b in combinations(range(len(few.steps)), 2)
         }
 
+    def scores_of(self, prompts: str, ids: set[str]) -> PromptScores | None:
+        """The scores of these prompts; None if the model was not asked any of them."""
+        run = self.run
+        found = prompt_scores(run.bank, prompts, models=run.model, runs=run.run, ids=ids)
+        return next(found, None)
+
     def wanted(self) -> Iterator[list[Key]]:
         """Lists of keys, what is shown first in front."""
-        yield [key for key, *_ in self.moved[:MOVED]]
+        yield [key for key, *_ in self.changed[:CHANGED]]
         for a, b in sorted(self.pairs, key=lambda pair: pair[0] - pair[1]):
             yield [key for key, *_ in self.pairs[a, b]]
-        yield [key for key, *_ in self.moved[MOVED:]]
+        yield [key for key, *_ in self.changed[CHANGED:]]
 
     def placed(self, places: dict[Key, int]) -> Json:
         """The lists by index into the prompts that the page holds."""
-        moved = [
+        changed = [
             [places[key], option, _short(size)]
-            for key, option, size in self.moved[:MOVED]
+            for key, option, size in self.changed[:CHANGED]
             if key in places
         ]
         pairs = [
@@ -162,22 +192,47 @@ class _Lists:
             }
             for (a, b), rows in self.pairs.items()
         ]
-        return {"anchors": list(self.anchors), "moved": moved, "pairs": pairs}
+        return {"anchors": list(self.run.steps), "changed": changed, "pairs": pairs}
+
+
+def _sentences(prompts: pl.DataFrame) -> pl.DataFrame | None:
+    """The sentence of each prompt: of its column, or the text without numbers and occupation.
+
+    None if there are fewer than `FEWEST_SENTENCES`, or none has a variant.
+    """
+    column = next((name for name in SENTENCE if name in prompts.columns), None)
+    if column is not None:
+        sentence = prompts[column].cast(pl.String)
+    else:
+        jobs = prompts["occupation"] if "occupation" in prompts.columns else [None] * len(prompts)
+        sentence = pl.Series([
+            re.sub(r"\d+", "#", (text or "").replace(job or "\0", "*"))
+            for text, job in zip(prompts["text"], jobs, strict=True)
+        ])  # fmt: skip
+    if not FEWEST_SENTENCES <= sentence.n_unique() < len(prompts):
+        return None
+    return prompts.select("prompt_id", "order_seed", sentence=sentence)
 
 
 def _chosen(lists: Sequence[_Lists], values: int) -> list[Key]:
     """Prompts for the page: the heads of all lists first, until there are as many as it holds."""
-    most = max(FEWEST, int(values / max(1.0, sum(list_.values_each for list_ in lists))))
-    heads = chain.from_iterable(
-        zip_longest(*chain.from_iterable(list_.wanted() for list_ in lists))
-    )
+    most = max(FEWEST, int(values / max(1.0, sum(each.values_each for each in lists))))
+    heads = chain.from_iterable(zip_longest(*chain.from_iterable(each.wanted() for each in lists)))
     return list(dict.fromkeys(key for key in heads if key is not None))[:most]
 
 
-def _moving(lists: Sequence[_Lists]) -> list[Key]:
-    """The prompts that move most, those of all models and runs in turn."""
-    heads = zip_longest(*([key for key, *_ in list_.moved[:MOVED]] for list_ in lists))
-    return list(dict.fromkeys(key for key in chain.from_iterable(heads) if key is not None))
+def _names(lists: Sequence[_Lists]) -> list[str]:
+    """The model of each series, with its run and bank if they tell series apart."""
+    runs = [each.run for each in lists]
+    several_runs = len({run.run for run in runs}) > 1
+    several_banks = len({(run.model, run.run) for run in runs}) < len(runs)
+    return [
+        " ".join(
+            [run.model, *([run.run] if several_runs else ())]
+            + ([bank_name(run.bank)] if several_banks else [])
+        )
+        for run in runs
+    ]
 
 
 def _prompts(of_series: Sequence[PromptScores], keys: Sequence[Key]) -> list[Json]:
@@ -205,7 +260,7 @@ def _prompts(of_series: Sequence[PromptScores], keys: Sequence[Key]) -> list[Jso
     return [prompts[key] for key in keys]
 
 
-def _logprobs(scores: PromptScores, keys: Sequence[Key], shown: Sequence[Json]) -> Json:
+def _logprobs(scores: PromptScores, keys: Sequence[Key], shown: Iterable[Json]) -> Json:
     """Scores of the prompts held, in their order; NaN where a model was not asked."""
     first: dict[Key, dict[str, int]] = {}
     about = list(scores.prompts.select("prompt_id", "order_seed").iter_rows(named=True))
@@ -237,19 +292,3 @@ def _key(row: dict[str, Any]) -> Key:
 
 def _short(value: float) -> float:
     return float(f"{value:.6g}")
-
-
-def prompt_table(bank: Bank, names: Sequence[str]) -> pl.DataFrame:
-    """One row per prompt set: prompts, option orders, options, and the set's own columns."""
-    rows = []
-    for name in names:
-        table = bank.prompts(name)
-        own = table.collect_schema().names()
-        counts = table.select(
-            prompts=pl.col("prompt_id").n_unique(),
-            orders=pl.col("order_seed").n_unique(),
-            options=pl.col("option").n_unique(),
-        ).collect()
-        rows.append((name, *counts.row(0), len(own)))
-    columns = ("prompt set", "prompts", "option orders", "different options", "columns")
-    return pl.DataFrame(rows, schema=columns, orient="row")

@@ -1,4 +1,4 @@
-"""`logitbank report`: everything that a bank allows, on one page."""
+"""`logitbank report`: everything that banks allow, on one page."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -6,66 +6,56 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.family import families
-from logitbank.analysis.frames.shared import sharing
+from logitbank.analysis.everything import options_of, planned
+from logitbank.analysis.frames.apart import Banks, open_banks
+from logitbank.analysis.frames.scan_cache import ScanCache
 from logitbank.analysis.frames.sources import no_model, no_prompts
-from logitbank.analysis.report.origin import Origin, about_bank, holdings, opening, stem
+from logitbank.analysis.report.origin import bank_name, origin_of, stem
 from logitbank.analysis.report.page import Json, write_page
-from logitbank.analysis.report.part import Part, part_of
-from logitbank.analysis.report.prompts import prompt_data, prompt_table
+from logitbank.analysis.report.prompts import prompt_data
 from logitbank.analysis.report.sections import (
     Section,
+    cautions,
     is_damage,
-    known_prompts,
-    options_of,
-    planned,
+    problem_of,
     section,
-    told,
-    wanted_by,
 )
-from logitbank.analysis.report.words import cautions
 from logitbank.analysis.results.files import require_outside
-from logitbank.analysis.results.words import Summary
 from logitbank.errors import BankError, DamagedError, LogitbankError, UsageError
-from logitbank.store import Bank, open_bank
+from logitbank.store import Bank
 from logitbank.store.care.lost import missing_tables
 from logitbank.store.format.about import own_fields
 from logitbank.store.tables.prompt_tables import query_sets_of
 from logitbank.wording import counted, readable_bytes
 
-VALUES = 350_000
+VALUES = 200_000
 """Scores of single prompts in a page, of all prompt sets together."""
 Progress = Callable[[str, int, int], None]
 """What comes next, how many parts are done, and of how many."""
-Found = Callable[[str, Summary], None]
-"""An analysis, and what it says: its findings, and what they are without."""
-Damaged = Callable[[str, str], None]
-"""A part of the page, and why it could not be read."""
 
 
 def report(
-    bank: Path | str | Bank,
+    banks: Banks,
     out: Path | str | None = None,
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
     bootstrap: int = 1000,
     progress: Progress | None = None,
-    found: Found | None = None,
-    damaged: Damaged | None = None,
+    found: Callable[[Section], None] | None = None,
 ) -> Path:
-    """Write one self-contained HTML page about a bank or a view, and return its path.
+    """Write one self-contained HTML page about banks, and return its path.
 
-    It has every analysis that the bank allows, single prompts through training, what is in the bank
-    and how it was made. Opening it needs no network.
+    It has every analysis that the banks allow, single prompts through training, what is in the
+    banks and how it was made. Opening it needs no network.
 
     Parameters
     ----------
-    bank
-        Folder, URL, or opened.
+    banks
+        One or several banks, analysed together: folders, URLs, or open banks.
     out
-        File to write; by default the bank's name with `.html`, in the current folder. A page that
-        is there is replaced.
+        File to write; by default the banks' names with `.html`, in the current folder. An existing
+        page is replaced.
     prompts, models
         Only these prompt sets and models.
     bootstrap
@@ -73,12 +63,9 @@ def report(
     progress
         Called as `progress(what, done, total)` before each part and at the end.
     found
-        Called as `found(title, summary)` of each analysis when the page is written, with its
-        findings and what is left out.
-    damaged
-        Called as `damaged(title, problem)` when the page is written, of each part that is not on it
-        as the bank is damaged there. The page says so too, below its title and where the part would
-        stand.
+        Called with each section when the page is written: a title with a study, or with the
+        problem that prevented it. If `damaged`, the problem is damage of a bank; the page names it
+        below its title, too.
 
     Raises
     ------
@@ -89,109 +76,95 @@ def report(
     UsageError
         `out` is a folder, or does not end in .html.
     """
-    path = _target(bank, out)
-    opened = open_bank(bank, models=models, prompts=prompts)
-    names, unreadable = _readable(opened, _prompt_sets(opened, prompts))
+    given = [banks] if isinstance(banks, str | Path | Bank) else list(banks)
+    path = _target(given, out)
+    opened = open_banks(given, models=models, prompts=prompts)
+    names, broken = _readable(opened, _prompt_sets(opened, prompts))
     info = _info(opened, names, models)
-    if models is not None and prompts is None:  # of what these were not asked, there is nothing
+    if models is not None and prompts is None:
         names = [name for name in names if _scored(opened, name, models)]
-    plans = planned(opened, names, models=models, bootstrap=bootstrap)
+    broken = [*_lost(opened), *broken]
+    cache = ScanCache()
+    plans = planned(opened, names, models=models, bootstrap=bootstrap, cache=cache)
     tell = progress or (lambda what, done, total: None)
     total = len(plans) + len(names) + 1
-    parts: list[Part] = []
-    broken = _lost(opened)
-    broken += [(f"Prompts of {name}", problem) for name, problem in unreadable.items()]
-    wanted = wanted_by(opened, plans, models, bootstrap)
+    sections: list[Section] = []
     for done, plan in enumerate(plans):
         tell(plan.title, done, total)
-        with sharing(wanted):
-            written = section(plan)
-        parts.append(_part(written, taken=[part.id for part in parts]))
-        if written.damaged:
-            broken.append((parts[-1].title, written.problem))
-        elif written.problem and plan.family != "options":
-            # Prompts of one's own may bear a family's name.
-            others = known_prompts([other for other in plans if other is not plan])
-            for name in sorted(known_prompts([plan]) - others):
-                shares = section(options_of(opened, name, models))
-                parts += [] if shares.problem else [_part(shares, taken=[p.id for p in parts])]
+        sections.append(section(plan, sections))
+        if not sections[-1].problem or sections[-1].damaged or plan.family.name == "options":
+            continue
+        # Prompts of one's own may have a family's name.
+        others = {name for other in plans if other is not plan for name in other.prompts}
+        for name in sorted(set(plan.prompts) - others):
+            shares = options_of(opened, name, models=models, bootstrap=bootstrap, cache=cache)
+            answered = section(shares, sections)
+            sections += [] if answered.problem else [answered]
+    broken += [one for one in sections if one.damaged]
     views: list[Json] = []
-    unread = [f"{name}: {problem}" for name, problem in unreadable.items()]
-    left_out: dict[str, int] = {}
+    not_shown = [each.problem for each in broken if each.title.startswith("Prompts of")]
     for done, name in enumerate(names, start=len(plans)):
         tell(f"prompts of {name}", done, total)
         try:
-            if _scored(opened, name, models):
-                view = prompt_data(opened, name, models=models, values=VALUES // len(names))
+            holding = [bank for bank in opened if _scored([bank], name, models)]
+            if holding:
+                view = prompt_data(holding, name, models=models, values=VALUES // len(names))
                 views += [view] if view["prompts"] else []
         except (LogitbankError, pl.exceptions.PolarsError) as error:
-            unread.append(f"{name}: {told(error)}")
-            left_out[name] = _asked(opened, name)
+            many = counted(_count(opened, name), "prompt")
+            not_shown.append(f"{many} of {name} cannot be shown. {problem_of(error)}")
             if is_damage(error):
-                broken.append((f"Prompts of {name}", told(error)))
+                broken.append(_damaged(f"Prompts of {name}", problem_of(error)))
     tell("writing the page", total - 1, total)
-    title = str(own_fields(opened.attributes)["title"] or _stem(bank))
+    titles = [str(own_fields(bank.attributes)["title"] or bank_name(bank)) for bank in opened]
     write_page(
         path,
-        title=title,
+        title=", ".join(titles),
         lead=_lead(info, names),
-        parts=parts,
+        sections=sections,
         prompts=views,
-        unread=unread,
-        left_out=left_out,
-        damaged=[f"{what}: {problem}" for what, problem in broken],
-        origin=Origin(
-            "The bank, and how it was made",
-            about_bank(opened),
-            {
-                "checkpoints": holdings(info),
-                "prompt sets": prompt_table(opened, names),
-                "how it was made": opened.provenance(),
-            },
-            [opening(opened)],
-        ),
-        cautions=cautions(part.family for part in plans),
+        not_shown=not_shown,
+        damaged=[f"{each.title}: {each.problem}" for each in broken],
+        origin=origin_of(opened, prompts=names),
+        cautions=cautions(sections),
     )
     tell("done", total, total)
     if found is not None:
-        for part in parts:
-            findings = (part.problem,) if part.problem else part.summary.findings
-            found(part.title, Summary(findings, left_out=part.summary.left_out))
-    if damaged is not None:
-        for what, problem in broken:
-            damaged(what, problem)
+        for each in [*sections, *(each for each in broken if not each.id)]:
+            found(each)
     return path
 
 
-def _target(bank: Path | str | Bank, out: Path | str | None) -> Path:
-    path = Path(f"{_stem(bank)}.html" if out is None else out)
+def _target(banks: Sequence[Path | str | Bank], out: Path | str | None) -> Path:
+    stems = [stem(bank.path if isinstance(bank, Bank) else bank) for bank in banks]
+    path = Path(f"{'-'.join(stems)}.html" if out is None else out)
     if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"{path} is no name for a page; give a file that ends in .html")
+        raise UsageError(f"{path} is not a name for a page: give a file that ends in .html.")
     require_outside(path)
     if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent} for {path.name}; make it first")
+        raise UsageError(f"There is no folder {path.parent} for {path.name}: make it first.")
     if not os.access(path.parent, os.W_OK):
         raise UsageError(
-            f"{path.parent.resolve()} cannot be written to; name another place with --out"
+            f"{path.parent.resolve()} cannot be written to: name another place with --out."
         )
     return path
 
 
-def _stem(bank: Path | str | Bank) -> str:
-    return stem(bank.path if isinstance(bank, Bank) else bank)
-
-
-def _prompt_sets(bank: Bank, requested: Sequence[str] | None) -> list[str]:
-    available = bank.prompt_sets
+def _prompt_sets(banks: Sequence[Bank], requested: Sequence[str] | None) -> list[str]:
+    available = sorted({name for bank in banks for name in bank.prompt_sets})
     for name in requested or ():
         if name not in available:
-            raise UsageError(no_prompts([bank], repr(name)))
+            raise UsageError(no_prompts(banks, repr(name)))
     return (
         available if requested is None else [name for name in available if name in set(requested)]
     )
 
 
-def _readable(bank: Bank, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+def _damaged(title: str, problem: str) -> Section:
+    return Section(title=title, problem=problem, damaged=True)
+
+
+def _readable(banks: Sequence[Bank], names: Sequence[str]) -> tuple[list[str], list[Section]]:
     """The prompt sets whose tables can be read, and why each other one cannot.
 
     Raises
@@ -199,74 +172,83 @@ def _readable(bank: Bank, names: Sequence[str]) -> tuple[list[str], dict[str, st
     DamagedError
         None can.
     """
-    readable: list[str] = []
-    problems: dict[str, str] = {}
+    broken: dict[str, Section] = {}
     for name in names:
         try:
-            query_sets_of(bank.prompts(name))
-            readable.append(name)
+            for bank in banks:
+                if name in bank.prompt_sets:
+                    query_sets_of(bank.prompts(name))
         except (LogitbankError, pl.exceptions.PolarsError) as error:
             if not is_damage(error):
                 raise
-            problems[name] = told(error)
-    if problems and not readable:
-        raise DamagedError(next(iter(problems.values())))
-    return readable, problems
+            broken[name] = _damaged(f"Prompts of {name}", problem_of(error))
+    if broken and len(broken) == len(names):
+        raise DamagedError(next(iter(broken.values())).problem)
+    return [name for name in names if name not in broken], [*broken.values()]
 
 
-def _info(bank: Bank, names: Sequence[str], models: Sequence[str] | None) -> pl.DataFrame:
-    sets = {query_set for name in names for query_set in query_sets_of(bank.prompts(name))}
-    info = bank.info().filter(pl.col("query_set").is_in(list(sets)))
+def _info(
+    banks: Sequence[Bank], names: Sequence[str], models: Sequence[str] | None
+) -> pl.DataFrame:
+    """The checkpoints of these prompt sets and models in all banks."""
+    infos = []
+    for bank in banks:
+        own = [name for name in names if name in bank.prompt_sets]
+        sets = {query_set for name in own for query_set in query_sets_of(bank.prompts(name))}
+        infos.append(bank.info().filter(pl.col("query_set").is_in(list(sets))))
+    info = pl.concat(infos)
+    where = ", ".join(str(bank.path) for bank in banks)
     if info.is_empty():
         of = f" of {', '.join(names)}" if names else ""
-        raise BankError(f"{bank.path} has no checkpoint{of} yet; run `logitbank extract` first")
+        raise BankError(f"{where} has no checkpoint{of} yet. Run `logitbank extract` first.")
     known = info["model"].unique().sort().to_list()
     for model in models or ():
         if model not in known:
-            raise BankError(no_model(model, known, str(bank.path)))
+            raise BankError(no_model(model, known, where))
     return info if models is None else info.filter(pl.col("model").is_in(list(models)))
 
 
-def _lost(bank: Bank) -> list[tuple[str, str]]:
-    """Tables that a bank in a folder has lost, each with how one knows."""
-    if bank.url is not None:
-        return []
-    lost = missing_tables(bank.path, (deposit.stored for deposit in bank.deposits()))
-    return [(path, f"It is missing: {how}.") for path, how in lost.items()]
+def _lost(banks: Sequence[Bank]) -> list[Section]:
+    """Tables that banks in folders have lost, each with how that is known."""
+    return [
+        _damaged(table, f"It is missing: {how}.")
+        for bank in banks
+        if bank.url is None
+        for table, how in missing_tables(
+            bank.path, (deposit.stored for deposit in bank.deposits())
+        ).items()
+    ]
 
 
-def _asked(bank: Bank, prompts: str) -> int:
+def _count(banks: Sequence[Bank], prompts: str) -> int:
     """Prompts of a set, option orders counted."""
-    of_prompts = bank.prompts(prompts).select("prompt_id", "order_seed").unique()
-    return int(of_prompts.select(pl.len()).collect().item())
+    tables = [
+        bank.prompts(prompts).select("prompt_id", "order_seed").unique()
+        for bank in banks
+        if prompts in bank.prompt_sets
+    ]
+    return int(pl.concat(tables).unique().select(pl.len()).collect().item())
 
 
-def _scored(bank: Bank, prompts: str, models: Sequence[str] | None) -> bool:
-    scored = {deposit.checkpoint.model for deposit in bank.deposits_of(prompts)}
+def _scored(banks: Sequence[Bank], prompts: str, models: Sequence[str] | None) -> bool:
+    scored = {
+        deposit.checkpoint.model
+        for bank in banks
+        if prompts in bank.prompt_sets
+        for deposit in bank.deposits_of(prompts)
+    }
     return bool(scored if models is None else scored.intersection(models))
-
-
-def _part(section: Section, *, taken: Sequence[str]) -> Part:
-    family, title, prompts, _ = section.plan
-    same = sum(name == family or name.startswith(f"{family}-") for name in taken)
-    about = families()[family].asks
-    id = f"{family}-{same + 1}" if same else family
-    title = f"{title}: {prompts[0]}" if same and not title.endswith(f" {prompts[0]}") else title
-    if section.study is None:
-        return Part(id=id, title=title, prompts=prompts, about=about, problem=section.problem)
-    return part_of(section.study, id=id, title=title, prompts=prompts, about=about)
 
 
 def _lead(info: pl.DataFrame, names: Sequence[str]) -> str:
     checkpoints = info.unique(["model", "run", "step"])
     steps = checkpoints["step"].drop_nulls().sort()
     span = f" (steps {steps[0]:,} to {steps[-1]:,})" if len(steps) > 1 else ""
-    size = int(info["bytes"].sum())
     parts = [
         counted(info["model"].n_unique(), "model"),
         counted(info.select("model", "run").n_unique(), "run"),
         counted(len(checkpoints), "checkpoint") + span,
         counted(len(names), "prompt set"),
     ]
-    kept = ", ".join(info["keep"].unique().sort())
-    return f"{', '.join(parts)}. Kept: {kept}; {readable_bytes(size)}."
+    stored = ", ".join(info["keep"].unique().sort())
+    return f"{', '.join(parts)}. Stored: {stored}; {readable_bytes(int(info['bytes'].sum()))}."

@@ -1,112 +1,109 @@
-"""Which analyses a bank allows, and what each finds: the sections of a report."""
+"""The sections of a page: what an analysis found, or why it found nothing."""
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.family import families
-from logitbank.analysis.frames.shared import Wanted, sharing
-from logitbank.analysis.frames.sources import ColumnsOf
-from logitbank.analysis.results.study import Study
+from logitbank.analysis.everything import Analysis
+from logitbank.analysis.finding import Finding
+from logitbank.analysis.study import Study
 from logitbank.errors import DamagedError, LogitbankError
-from logitbank.store import Bank
+
+FINDINGS = 4
+"""Findings of a section that are seen at once, and key numbers beside the first chart."""
+GENERAL = (
+    "The page is about the models and prompts that it names. Other prompts, wordings, languages "
+    "and models may give other results. A number about text does not measure harm in use.",
+    "Intervals and tests are for one checkpoint at a time. Among many checkpoints, some differ by "
+    "chance. Neighbouring checkpoints share most of their weights, so their agreement is not "
+    "independent evidence.",
+    "A score near zero does not show the absence of bias: a model may give almost no probability "
+    "to any of the options. Look at ranks and probabilities, too.",
+)
+"""What limits every number of a page."""
 
 
-class Planned(NamedTuple):
-    """An analysis that the prompt sets of a bank allow."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A part of a page: a study, or the reason why there is none."""
 
-    family: str
     title: str
-    prompts: tuple[str, ...]
-    study: Callable[[], Study[Any]]
+    id: str = ""
+    """Anchor on the page; nothing for a part that the page only mentions."""
+    prompts: Sequence[str] = ()
+    description: str = ""
+    study: Study[Any] | None = None
+    problem: str = ""
+    damaged: bool = False
+    """Whether the problem is damage of a bank."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.study.findings if self.study else ()
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """What an analysis found, or why it found nothing."""
+class First:
+    """What a page begins with: the first finding of a section, a chart and key numbers."""
 
-    plan: Planned
-    study: Study[Any] | None
-    problem: str = ""
-    damaged: bool = False
-    """Whether the problem is that something of the bank is not what was committed."""
+    section: Section
+    chart: str
+    headline: str
+    numbers: Sequence[Finding]
 
 
-def planned(
-    bank: Bank,
-    prompt_sets: Collection[str],
-    *,
-    models: Sequence[str] | None = None,
-    bootstrap: int = 1000,
-) -> list[Planned]:
-    """The analyses that prompt sets of a bank allow, in the order of a report.
+def first_of(sections: Iterable[Section]) -> First | None:
+    """The beginning of a page, from the first section that has a finding and a chart."""
+    for section in sections:
+        charts = section.study.charts if section.study else {}
+        if not (charts and section.findings):
+            continue
+        lead, *others = section.findings
+        valued = [finding for finding in others if finding.value is not None]
+        series = lead.series or (valued[0].series if valued else ())
+        numbers = [finding for finding in valued if finding.series == series]
+        chart = lead.figure if lead.figure in charts else next(iter(charts))
+        return First(section, chart, str(lead), numbers[:FINDINGS])
+    return None
 
-    A family says which prompt sets are its own; what no family knows has the shares of its options.
+
+def section(analysis: Analysis, others: Sequence[Section]) -> Section:
+    """Run an analysis; what it refuses becomes the section's problem.
+
+    `others` are the sections above it, of which another may be of the same family.
     """
-    columns = ColumnsOf([bank], prompt_sets)
-    plans = [
-        Planned(
-            family.name,
-            family.title,
-            names,
-            partial(family.study, [bank], names, models, bootstrap),
-        )
-        for family in families().values()
-        for names in family.prompts(columns)
-    ]
-    unknown = sorted(set(prompt_sets) - known_prompts(plans))
-    return [*plans, *(options_of(bank, name, models) for name in unknown)]
-
-
-def wanted_by(
-    bank: Bank,
-    plans: Collection[Planned],
-    models: Sequence[str] | None = None,
-    bootstrap: int = 1000,
-) -> list[Wanted]:
-    """What analyses want of what others read too; each says in its own section what is wrong.
-
-    All that is wanted of a prompt set is of the same frames, which the first has made.
-    """
-    wanted: list[Wanted] = []
-    for plan in plans:
-        with suppress(LogitbankError, pl.exceptions.PolarsError), sharing(wanted):
-            wanted += families()[plan.family].wants([bank], plan.prompts, models, bootstrap)
-    return wanted
-
-
-def known_prompts(plans: Collection[Planned]) -> set[str]:
-    """The prompt sets that are some family's own."""
-    return {name for plan in plans for name in plan.prompts}
-
-
-def options_of(bank: Bank, name: str, models: Sequence[str] | None) -> Planned:
-    """The shares of a prompt set's options, whatever it asks."""
-    family = families()["options"]
-    shares = partial(family.study, [bank], (name,), models, 0)
-    return Planned(family.name, f"{family.title} of {name}", (name,), shares)
-
-
-def section(plan: Planned) -> Section:
-    """Run an analysis; what it refuses becomes the section's problem."""
+    family, title, prompts, _ = analysis
+    same = sum(re.fullmatch(rf"{family.name}(-\d+)?", other.id) is not None for other in others)
+    if same and not title.endswith(f" {prompts[0]}"):
+        title = f"{title}: {prompts[0]}"
+    study, problem, damaged = None, "", False
     try:
-        return Section(plan, plan.study())
+        study = analysis.run()
     except (LogitbankError, pl.exceptions.PolarsError) as error:
-        return Section(plan, None, told(error), damaged=is_damage(error))
+        problem, damaged = problem_of(error), is_damage(error)
+    return Section(
+        title=title, id=f"{family.name}-{same + 1}" if same else family.name, prompts=prompts,
+        description=family.description, study=study, problem=problem, damaged=damaged,
+    )  # fmt: skip
+
+
+def cautions(sections: Iterable[Section]) -> list[str]:
+    """What limits the numbers of a page, each sentence once."""
+    studies = (section.study for section in sections if section.study)
+    return list(dict.fromkeys([*GENERAL, *(text for study in studies for text in study.cautions)]))
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error is of a damaged bank, and no refusal of what was asked of a sound one."""
-    return isinstance(error, (DamagedError, pl.exceptions.PolarsError))
+    """Whether an error means that a bank is damaged, not that a request cannot be answered."""
+    return isinstance(error, DamagedError | pl.exceptions.PolarsError)
 
 
-def told(error: Exception) -> str:
-    """What went wrong, in a sentence; Polars's own errors are about tables that are damaged."""
+def problem_of(error: Exception) -> str:
+    """An error as a sentence; Polars's own errors are about tables that are damaged."""
     if isinstance(error, LogitbankError):
         return str(error)
     first = (str(error).splitlines() or [type(error).__name__])[0]
-    return f"A table could not be read ({first}); run `logitbank verify` on the bank."
+    return f"A table cannot be read ({first}). Run `logitbank verify` on the bank."

@@ -1,63 +1,32 @@
-"""The page of one study: what `--out` of an analysis writes."""
+"""The page of one study, beside its tables and charts as files."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
-from logitbank.analysis.family import family_of
+from logitbank.analysis.family import families
 from logitbank.analysis.report.origin import bank_name, origin_of
 from logitbank.analysis.report.page import write_page
-from logitbank.analysis.report.part import part_of
-from logitbank.analysis.report.words import GENERAL
-from logitbank.analysis.results.study import Study
-from logitbank.store import Bank
+from logitbank.analysis.report.sections import Section, cautions
+from logitbank.analysis.study import Study
 
 
-def write_report(
-    path: Path | str,
-    study: Study[Any],
-    *,
-    title: str,
-    about: str = "",
-    banks: Sequence[Bank] = (),
-    files: Sequence[pl.DataFrame] = (),
-    beside: bool = False,
-) -> None:
-    """Write the page of a study: a page as of `report`, with this one analysis.
-
-    Opening it needs no network. It is replaced at once when it is complete.
-
-    Parameters
-    ----------
-    about
-        What the study asks; by default what its family of metrics asks.
-    banks, files
-        Where the numbers come from: banks, and tables about what else was read.
-    beside
-        The study's tables and figures are files in folders of these names beside the page.
-    """
-    family = family_of(study.result)
-    part = part_of(
-        study,
-        id="findings" if family is None else family.name,
-        title="Findings" if family is None else family.title,
-        about=about or ("" if family is None else family.asks),
-        beside=beside,
+def write_study(path: Path | str, study: Study[Any]) -> None:
+    """Write the page of a study whose folders `tables` and `charts` are beside it."""
+    family = families().get(study.family)
+    section = Section(
+        id=study.family or "findings",
+        title=family.title if family else "Findings",
+        description=study.description,
+        study=study,
     )
+    sources = [f"bank {bank_name(bank)}" for bank in study.banks]
+    sources += ["the files listed below"] if study.files else []
     write_page(
         path,
-        title=title,
-        lead=_lead(banks, files),
-        parts=[part],
-        origin=origin_of(banks, files),
-        cautions=[*GENERAL, *study.summary.cautions],
+        title=study.title,
+        lead=f"Source: {', '.join(sources)}." if sources else "",
+        sections=[section],
+        origin=origin_of(study.banks, files=study.files),
+        cautions=cautions([section]),
+        files_beside=True,
     )
-
-
-def _lead(banks: Sequence[Bank], files: Sequence[pl.DataFrame]) -> str:
-    names = ", ".join(bank_name(bank) for bank in banks)
-    read = [f"the bank{'s' if len(banks) > 1 else ''} {names}"] if banks else []
-    read += ["the files that are named below"] if files else []
-    return f"From {' and '.join(read)}." if read else ""

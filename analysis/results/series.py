@@ -100,8 +100,7 @@ def p_text(row: Row) -> str:
     """
     if row["p_random_walk"] <= 1 / (N_WALKS + 1):
         return "p ≤ 0.0001"
-    error = f" ± {row['p_error']:.1g}" if row["p_error"] else ""
-    return f"p = {row['p_random_walk']:.2g}{error}"
+    return f"p = {row['p_random_walk']:.2g} ± {row['p_error']:.1g}"
 
 
 def _tested(row: Row) -> str:

@@ -106,10 +106,7 @@ def _changes(
     part: pl.DataFrame, first: pl.DataFrame, series: Sequence[str], *, scale: float
 ) -> pl.DataFrame:
     """Means of one frame's checkpoints over the items that their baseline has too."""
-    # In the order of the items, so that sums have the same bits each time.
-    both = part.explode("item", "value").join(
-        first, on=[*series, "item"], nulls_equal=True, maintain_order="left"
-    )
+    both = part.explode("item", "value").join(first, on=[*series, "item"], nulls_equal=True)
     d, n = pl.col("value") - pl.col("before"), pl.len()
     centre = d.sum() / (n + 2)
     return both.group_by("step", *series).agg(

@@ -1,24 +1,21 @@
 """The command `report`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import BankPath, FilterFile, Models, filtered
-
-if TYPE_CHECKING:
-    from logitbank.analysis.results.words import Summary
+from logitbank.cli.options import Banks, FilterFile, Models, filtered
 
 
 def report(
-    bank: BankPath,
+    banks: Banks,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File to write; else the bank's name with .html, here.", show_default=False
+            help="HTML file to write; by default the banks' names with .html.", show_default=False
         ),
     ] = None,
     prompts: Annotated[
@@ -28,28 +25,36 @@ def report(
     by: FilterFile = None,
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
 ) -> None:
-    """Write one HTML page with all that a bank allows; any browser opens it, without a network."""
-    from logitbank.cli.output import clean, err, one_line
-    from logitbank.cli.screen.findings import print_findings
+    """Write one HTML page with all analyses of banks. Any browser opens it, without a network."""
+    from logitbank.analysis.report.sections import FINDINGS, Section
+    from logitbank.cli.output import clean, err, one_line, print_findings, say
+    from logitbank.cli.output import out as stdout
     from logitbank.cli.screen.progress import busy, count_progress
 
-    findings: dict[str, Summary] = {}
-    damaged: dict[str, str] = {}
-    with busy(f"reading {bank}"), count_progress(transient=True) as progress:
+    sections: list[Section] = []
+    names = ", ".join(map(str, banks))
+    with busy(f"reading {names}"), count_progress(transient=True) as progress:
         path = logitbank.report(
-            filtered(bank, by),
+            [filtered(bank, by) for bank in banks],
             out,
             prompts=prompts,
             models=model,
             bootstrap=bootstrap,
             progress=progress.about,
-            found=findings.__setitem__,
-            damaged=damaged.__setitem__,
+            found=sections.append,
         )
-    print_findings({title: each for title, each in findings.items() if title not in damaged})
-    for title, problem in damaged.items():
-        err.print(f"{one_line(title)}: {one_line(problem)}", soft_wrap=True)
+    damaged = [section for section in sections if section.damaged]
+    for section in sections:
+        if section.damaged:
+            continue
+        say(f"[bold]{one_line(section.title)}[/bold]", to=stdout)
+        if section.study is None:
+            say(f"  {one_line(section.problem)}", to=stdout)
+        else:
+            print_findings(section.study, most=FINDINGS)
+    for section in damaged:
+        err.print(f"{one_line(section.title)}: {one_line(section.problem)}", soft_wrap=True)
     err.print(f"Report: {clean(path)} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
     if damaged:
-        err.print("The bank is damaged, and the page lacks these; run `logitbank verify` on it.")
+        err.print("The bank is damaged, and the page lacks these. Run `logitbank verify` on it.")
         raise typer.Exit(1)

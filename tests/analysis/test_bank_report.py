@@ -1,23 +1,35 @@
-"""Which analyses a report has, what it refuses, and what it says where one fails."""
+"""Which analyses a report has, what it refuses, and what it does where one fails or is damaged."""
 
+import html
+import re
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from logitbank.analysis.families.fairness import cube
+from logitbank.analysis.everything import analyses
 from logitbank.analysis.families.lambada import metric as lambada_metric
-from logitbank.analysis.families.stereotype import genders
-from logitbank.analysis.frames.shared import sharing
 from logitbank.analysis.report import report as bank_report
-from logitbank.analysis.report.sections import Planned, planned, section, wanted_by
-from logitbank.errors import BankError, UsageError
+from logitbank.analysis.report.report import report
+from logitbank.analysis.report.sections import Section
+from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Bank
 from tests.support.command import Call
-from tests.support.evaluation_banks import whole_bank
-from tests.support.small_banks import logits, new_bank, prompt_table, spec
+from tests.support.evaluation_banks import add_lambada, whole_bank
+from tests.support.small_banks import (
+    TOKENIZER,
+    Query,
+    QuerySet,
+    logits,
+    new_bank,
+    prompt_table,
+    spec,
+    token_table,
+)
+
+OTHERS = QuerySet(TOKENIZER, tuple(Query((i, 3, 3), 2) for i in range(4)))
+"""Four queries, of the prompt set `few`, beside the ten of `parity`."""
 
 
 @pytest.fixture(scope="module")
@@ -25,62 +37,94 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return whole_bank(tmp_path_factory.mktemp("banks") / "b.zarr")
 
 
-def own_prompts(path: Path) -> Bank:
+@pytest.fixture
+def own(tmp_path: Path) -> Bank:
     """Two checkpoints over prompts that no family knows."""
-    bank = new_bank(path)
+    bank = new_bank(tmp_path / "own.zarr")
+    bank.add_tokens(TOKENIZER, token_table())
+    bank.add_query_set(OTHERS)
+    bank.add_prompts("few", prompt_table(OTHERS))
     for step in (0, 8):
-        asked = spec(step)
-        bank.deposit(logits(step), checkpoint=asked.checkpoint, query_set=asked.query_set)
+        checkpoint = spec(step).checkpoint
+        bank.deposit(logits(step), checkpoint=checkpoint, query_set=spec(step).query_set)
+        bank.deposit(logits(step, queries=4), checkpoint=checkpoint, query_set=OTHERS.name)
     return bank
 
 
-def plans_of(bank: Bank, *prompt_sets: str) -> list[Planned]:
-    """The analyses of prompts that a family calls its own, or that none does."""
-    return planned(bank, prompt_sets or bank.prompt_sets)
-
-
-def test_analyses_are_those_that_the_prompts_allow(whole: Path, tmp_path: Path) -> None:
-    bank = Bank.open(whole)
-    found = [(plan.family, plan.prompts) for plan in plans_of(bank)]
+def test_analyses_are_those_that_the_prompts_allow(whole: Path, own: Bank) -> None:
+    found = [(each.family.name, each.prompts) for each in analyses(whole)]
     assert found == [
         ("fairness", ("winobias",)),
         ("stereotype", ("stereotype-accuracy", "winobias")),
-        ("crows-pairs", ("crows-pairs",)),
+        ("pairs", ("crows-pairs",)),
         ("lambada", ("lambada",)),
         ("tradeoff", ("lambada", "winobias")),
     ]
-    few = [plan.family for plan in plans_of(bank, "lambada")]
-    assert few == ["lambada"]
-    own = own_prompts(tmp_path / "own")
-    assert [plan.family for plan in plans_of(own, "parity")] == ["options"]
+    assert [each.family.name for each in analyses(whole, prompts=["lambada"])] == ["lambada"]
+    named = [(each.family.name, each.title) for each in analyses(own)]
+    assert named == [("options", "Options of few"), ("options", "Options of parity")]
 
 
-def test_an_analysis_that_fails_says_so_and_the_others_are_there(tmp_path: Path) -> None:
-    path = whole_bank(tmp_path / "b.zarr")
-    bank = Bank.open(path)
-    table = bank.prompts("winobias").collect().head(6)
-    bank.add_prompts("mine", table.with_columns(option=pl.lit("x") + pl.col("option")))
-    sets = ["winobias", "mine"]
-    page = bank_report.report(path, tmp_path / "b.html", prompts=sets, bootstrap=0).read_text()
-    assert "fairness needs &#39;male&#39;, &#39;female&#39;, &#39;not specified&#39;" in page
-    assert "The gap is largest at" in page
+def test_an_analysis_that_fails_says_so_and_the_others_are_there(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BankError("no word is there; run `logitbank extract`")
+
+    monkeypatch.setattr(lambada_metric, "analyze_lambada", refuse)
+    sections: list[Section] = []
+    page = report(
+        whole, tmp_path / "b.html", prompts=["lambada", "winobias"], bootstrap=0,
+        found=sections.append,
+    ).read_text()  # fmt: skip
+    problems = {section.id: section.problem for section in sections if section.problem}
+    assert problems["lambada"] == "no word is there; run `logitbank extract`"
+    assert "no word is there; run <code>logitbank extract</code>" in page
+    assert 'id="fairness-' in page
+    assert "Options of lambada" not in page  # a trade-off reads these prompts, too
+
+
+def test_prompts_of_ones_own_may_have_the_name_of_a_family(own: Bank, tmp_path: Path) -> None:
+    own.add_prompts("stereoset-mine", own.prompts("parity").collect())
+    page = report(own, tmp_path / "b.html", prompts=["stereoset-mine"]).read_text()
+    assert 'id="stereoset"' in page
+    assert "Options of stereoset-mine" in page
+
+
+def test_several_banks_are_analysed_together(tmp_path: Path, call: Call) -> None:
+    paths = []
+    for name, model in (("one", "a"), ("two", "b")):
+        bank = Bank.create(tmp_path / f"{name}.zarr", title=f"Bank {name}")
+        add_lambada(bank, {0: 0, 8: 10}, model=model)
+        paths.append(bank.path)
+    code, printed, error = call("report", *paths, "--out", tmp_path / "p.html")
+    assert code == 0, error
+    assert "LAMBADA" in printed
+    page = (tmp_path / "p.html").read_text()
+    assert "<title>Bank one, Bank two</title>" in page
+    assert "2 models, 2 runs, 4 checkpoints (steps 0 to 8), 1 prompt set." in page
+    data = re.findall(r'id="data">(.*?)</script>', page, re.DOTALL)[0]
+    assert '"name":"a"' in data
+    assert '"name":"b"' in data
+    assert bank_report._target(paths, None) == Path("one-two.html")
+    with pytest.raises(UsageError, match="twice"):
+        report([paths[0], paths[0]], tmp_path / "p.html")
 
 
 def test_a_page_is_named_like_its_bank(whole: Path) -> None:
     name = bank_report._target
-    assert name("banks/pythia.zarr/", None) == Path("pythia.html")
-    assert name("https://example.org/banks/pythia", None) == Path("pythia.html")
-    assert name("hf://datasets/me/pythia@v1", None) == Path("pythia.html")
-    assert name(Bank.open(whole), None) == Path("b.html")
-    assert name(".", None) == Path(f"{Path.cwd().name}.html")
+    assert name(["https://example.org/banks/pythia"], None) == Path("pythia.html")
+    assert name(["hf://datasets/me/pythia@v1"], None) == Path("pythia.html")
+    assert name([Bank.open(whole)], None) == Path("b.html")
+    assert name(["."], None) == Path(f"{Path.cwd().name}.html")
 
 
 def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_computed(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bank_report.os, "access", lambda path, mode: False)
-    with pytest.raises(UsageError, match=rf"{tmp_path} cannot be written to; name another place"):
-        bank_report.report(whole, tmp_path / "p.html")
+    with pytest.raises(UsageError, match=rf"{tmp_path} cannot be written to"):
+        report(whole, tmp_path / "p.html")
 
 
 @pytest.mark.parametrize(
@@ -88,127 +132,125 @@ def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_computed
     [
         ({"prompts": ["nope"]}, r"prompt set 'nope' is not in .*; it has crows-pairs, lambada, "),
         ({"models": ["nope"]}, r"model 'nope' is not in .*; there are toy"),
-        ({"out": "page.txt"}, r"page.txt is no name for a page; give a file that ends in .html"),
-        ({"out": "nowhere/p.html"}, r"there is no folder nowhere for p.html; make it first"),
+        ({"out": "page.txt"}, r"page.txt .* ends in .html"),
+        ({"out": "nowhere/p.html"}, r"no folder nowhere"),
     ],
 )
 def test_a_call_that_is_wrong_says_what_is_right(
     whole: Path, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises((BankError, UsageError), match=message):
-        bank_report.report(whole, **{"out": "p.html", **options})
+        report(whole, **{"out": "p.html", **options})
 
 
 def test_a_bank_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        BankError, match=r"has no checkpoint of parity yet; run `logitbank extract` first"
-    ):
-        bank_report.report(new_bank(tmp_path / "b"), tmp_path / "p.html")
+    with pytest.raises(BankError, match=r"no checkpoint of parity yet"):
+        report(new_bank(tmp_path / "b"), tmp_path / "p.html")
     assert not (tmp_path / "p.html").exists()
 
 
-def test_prompts_without_options_do_not_stop_a_report(tmp_path: Path) -> None:
-    bank = own_prompts(tmp_path / "own")
+def test_prompts_without_options_do_not_stop_a_report(own: Bank, tmp_path: Path) -> None:
     nothing = {"option": None, "continuation": None, "token": None, "is_answer": None}
     table = prompt_table().filter(option="yes")
     table = table.with_columns(**{name: pl.lit(None, table[name].dtype) for name in nothing})
-    bank.add_prompts("texts", table.with_columns(answer=pl.lit(None, pl.String)))
-    page = bank_report.report(bank, tmp_path / "p.html", bootstrap=0).read_text()
+    own.add_prompts("texts", table.with_columns(answer=pl.lit(None, pl.String)))
+    page = report(own, tmp_path / "p.html", bootstrap=0).read_text()
     assert "Options of texts" in page
-    assert "No right answer is named by texts." in page
-    assert "mean share of yes" in page
 
 
-def test_an_analysis_uses_only_the_prompt_sets_that_are_asked_for(whole: Path) -> None:
-    bank = Bank.open(whole)
-    (plan,) = plans_of(bank, "stereotype-accuracy")
-    result = plan.study().result
-    assert result.stereotype_accuracy["measure"].unique().to_list() == ["sa"]
-
-
-def test_prompts_of_ones_own_may_bear_a_familys_name(tmp_path: Path) -> None:
-    bank = own_prompts(tmp_path / "own")
-    bank.add_prompts("stereoset-mine", bank.prompts("parity").collect())
-    page = bank_report.report(bank, tmp_path / "b.html", prompts=["stereoset-mine"]).read_text()
-    assert 'id="stereoset"' in page
-    assert "Options of stereoset-mine" in page
-    assert "mean share of yes 0." in page
-
-
-def test_a_damaged_table_is_named_and_the_rest_of_the_page_is_there(
-    tmp_path: Path, call: Call
-) -> None:
-    path = tmp_path / "b.zarr"
-    bank = own_prompts(path)
-    for deposit in bank.deposits():
-        for part in deposit.score_files():
-            content = bytearray(part.read_bytes())
-            content[4:200] = bytes(196)
-            part.write_bytes(content)
-    code, _, error = call("report", path, "--out", tmp_path / "p.html")
-    assert code == 1, error
-    page = (tmp_path / "p.html").read_text()
-    assert page.count("run `logitbank verify`") >= 2
-    assert "1 model, 1 run, 2 checkpoints" in page
-
-
-def _read_frames(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The frames of WinoBias that are read, as often as they are."""
-    frames: list[object] = []
-
-    def counted(frame: pl.LazyFrame, **how: Any) -> cube.Cube:
-        frames.append(frame)
-        return real(frame, **how)
-
-    real = cube.cube
-    monkeypatch.setattr(cube, "cube", counted)
-    return frames
-
-
-def test_families_of_a_report_read_winobias_and_lambada_once(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def counted(scan: Any, *about: Any, **how: Any) -> Any:
-        passages.append(scan)
-        return real(scan, *about, **how)
-
-    frames, passages = _read_frames(monkeypatch), list[object]()
-    real = lambada_metric.whole_in_turn
-    monkeypatch.setattr(lambada_metric, "whole_in_turn", counted)
-    titles: list[str] = []
-    bank_report.report(
-        whole,
-        tmp_path / "r.html",
-        prompts=["lambada", "winobias"],
-        bootstrap=20,
-        found=lambda title, _: titles.append(title),
-    )
-    assert {"Fairness", "Stereotype accuracy", "LAMBADA", "Performance and fairness"} <= {*titles}
-    assert len(frames) == len(passages) == 1
-
-
-def test_what_was_read_together_is_what_each_alone_finds(whole: Path) -> None:
-    bank = Bank.open(whole)
-    plans = planned(bank, ["lambada", "winobias"], bootstrap=20)
-    alone = [plan.study() for plan in plans]
-    with sharing(wanted_by(bank, plans, bootstrap=20)):
-        together = [plan.study() for plan in plans]
-    assert {"fairness", "stereotype", "lambada", "tradeoff"} <= {plan.family for plan in plans}
-    for one, other in zip(alone, together, strict=True):
-        assert one.summary.findings == other.summary.findings
-        for name, table in one.result.tables().items():
-            assert_frame_equal(table, other.result.tables()[name], rel_tol=1e-14)
-
-
-def test_what_one_analysis_refuses_is_no_problem_of_the_other(
+def test_winobias_and_lambada_are_read_once_and_give_what_each_alone_gives(
     whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise BankError("no gender is right")
+    from logitbank.analysis.frames import cube
 
-    monkeypatch.setattr(genders, "compared", refuse)
-    bank = Bank.open(whole)
-    plans = [p for p in planned(bank, ["winobias"]) if p.family in ("fairness", "stereotype")]
-    with sharing(wanted_by(bank, plans)):
-        problems = {plan.family: section(plan).problem for plan in plans}
-    assert problems == {"fairness": "", "stereotype": "no gender is right"}
+    reads: list[str] = []
+    for module, name in ((cube, "cube"), (lambada_metric, "whole_in_turn")):
+        real = getattr(module, name)
+
+        def counted(*args: object, real=real, name=name, **how: object) -> object:
+            reads.append(name)
+            return real(*args, **how)
+
+        monkeypatch.setattr(module, name, counted)
+    sets = ["lambada", "winobias"]
+    together = [each.run() for each in analyses(whole, prompts=sets, bootstrap=20)]
+    assert sorted(reads) == ["cube", "whole_in_turn"]
+    names = [study.family for study in together]
+    assert names == ["fairness", "stereotype", "lambada", "tradeoff"]
+    for at, study in enumerate(together):
+        alone = analyses(whole, prompts=sets, bootstrap=20)[at].run()
+        assert study.findings == alone.findings
+        for name, table in alone.tables.items():
+            assert_frame_equal(table, study.tables[name], rel_tol=1e-14)
+
+
+# Damage: the page is written and names what it lacks; the command ends with 1.
+
+
+def written(call: Call, bank: Bank, out: Path) -> tuple[int, str, str, str]:
+    """Exit code, stdout, stderr and the page, as it reads."""
+    code, printed, told = call("report", bank.path, "--out", out, "--bootstrap", "0")
+    return code, printed, told, html.unescape(re.sub("</?code>", "`", out.read_text()))
+
+
+def flip(file: Path) -> Path:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    return file
+
+
+def banner_of(page: str) -> str:
+    return page[page.index('id="damaged"') : page.index("</header>")]
+
+
+def test_a_sound_bank_has_no_such_words(own: Bank, tmp_path: Path, call: Call) -> None:
+    code, _, told, page = written(call, own, tmp_path / "p.html")
+    assert code == 0
+    assert "damaged" not in told
+    assert 'id="damaged"' not in page
+    assert "All 14 prompts, at every checkpoint." in page
+
+
+@pytest.mark.parametrize("kind", ["logprobs/c/0/0", "scores/all.parquet"])
+def test_damaged_rows_and_scores_take_their_prompts_off_the_page(
+    own: Bank, tmp_path: Path, call: Call, kind: str
+) -> None:
+    file = flip(own.path / f"org%2Fmodel/main/8/{spec(8).query_set}" / kind)
+    code, printed, told, page = written(call, own, tmp_path / "p.html")
+    assert code == 1
+    lines = [line for line in told.splitlines() if str(file) in line]
+    assert any(line.startswith("Prompts of parity: ") for line in lines)
+    assert all(line in banner_of(page) for line in lines)
+    assert str(file) not in printed
+    assert "logitbank verify" in told
+    section = page[page.index('<section id="prompts"') :]
+    assert "10 prompts of parity cannot be shown." in section
+    assert "All 4 prompts, at every checkpoint." in section
+
+
+def test_a_table_that_is_lost_is_named_below_the_title(
+    own: Bank, tmp_path: Path, call: Call
+) -> None:
+    (table,) = own.path.glob("prompts/few-*.parquet")
+    table.unlink()
+    code, _, told, page = written(call, own, tmp_path / "p.html")
+    (line,) = [each for each in told.splitlines() if each.startswith(f"prompts/{table.name}: ")]
+    assert code == 1
+    assert "missing" in line
+    assert line in banner_of(page)
+
+
+def test_a_damaged_table_of_prompts_takes_its_prompts_off_the_page(
+    own: Bank, tmp_path: Path, call: Call
+) -> None:
+    table = flip(next(own.path.glob("prompts/few-*.parquet")))
+    code, printed, told, page = written(call, own, tmp_path / "p.html")
+    assert code == 1
+    (line,) = [each for each in told.splitlines() if each.startswith("Prompts of few: ")]
+    assert str(table) in line
+    assert line in banner_of(page)
+    assert "Options of parity" in printed
+    with pytest.raises(LogitbankError, match=table.name):
+        report(own, tmp_path / "few.html", prompts=["few"])
+    assert not (tmp_path / "few.html").exists()

@@ -1,90 +1,65 @@
-"""The report in a real browser: nothing breaks, everything can be worked, text stays text."""
+"""The page in a real browser: nothing breaks, everything works from a keyboard, text stays text."""
 
-import base64
+import html
 import json
 import re
 from collections.abc import Iterator
-from hashlib import sha256
-from importlib.resources import files
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
-from playwright.sync_api import Browser, Locator
+from playwright.sync_api import Browser
 
-from logitbank import describe
-from logitbank.analysis.drawing.paper import COLOURS, INK, MUTED, PALETTE, WRITTEN
-from logitbank.analysis.families.stereotype.sheets import SHADES
-from logitbank.analysis.report.first import First, first_of
-from logitbank.analysis.report.origin import Origin
-from logitbank.analysis.report.page import CELLS, ROWS, rows_that_fit, table_data, write_page
-from logitbank.analysis.report.part import Part
+from logitbank.analysis.charts.theme import INK, MUTED, PALETTE
+from logitbank.analysis.report import page as page_module
+from logitbank.analysis.report.origin import origin_of
+from logitbank.analysis.report.page import CELLS, ROWS, columns_data, rows_that_fit, write_page
 from logitbank.analysis.report.prompts import prompt_data
-from logitbank.analysis.report.report import report
-from logitbank.analysis.results.message import Message
-from logitbank.store import Bank, CheckpointId, Query, QuerySet
+from logitbank.analysis.report.sections import GENERAL, Section, cautions, first_of
+from logitbank.store import Bank
 from tests.support.browser import Opened
-from tests.support.evaluation_banks import add_lambada, add_winobias, whole_bank
-from tests.support.small_banks import QUERY_SET, TOKENIZER, logits, new_bank, prompt_table, spec
+from tests.support.evaluation_banks import add_lambada, add_winobias
+from tests.support.paths import ROOT
+from tests.support.study_cases import study
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$$x$$ \u2028 {{7*7}} ${1}"
+SIZES = [(1280, 800, "light"), (1600, 1000, "dark"), (390, 844, "light")]
 
 
-TOOLTIPS = """() => {
-  const found = [];
-  const walk = (root) => root.querySelectorAll("*").forEach((element) => {
-    if (element.classList.contains("bk-Tooltip") && element.getBoundingClientRect().height > 0)
-      found.push([element.shadowRoot.textContent,
-        element.shadowRoot.querySelectorAll("a, b, img, script").length]);
-    if (element.shadowRoot) walk(element.shadowRoot);
-  });
-  walk(document);
-  return found;
-}"""
-
-
-PLACE = """plot => {
-  const view = Object.values(Bokeh.index.roots ?? Bokeh.index).find((one) => plot.contains(one.el));
-  const figure = view.child_views && view.child_views.length ? view.child_views[0] : view;
-  const line = figure.model.renderers.find((one) => one.tags.includes("hover"));
-  const { x, value } = line.data_source.data;
-  const frame = figure.frame;
-  const sx = frame.x_scale.compute(x[1]);
-  const sy = frame.y_scale.compute(value[1]);
-  const box = figure.el.getBoundingClientRect();
-  return [box.left + sx, box.top + sy];
-}"""
-
-
-STEPS = range(14)
+def write(folder: Path, text: str = "toy", **about: object) -> Path:
+    """A page of two sections and the prompts of a bank."""
+    bank = Bank.create(folder / "b.zarr", licence=text)
+    add_winobias(bank, steps=(0, 1, 8), skew_from=8, model=text)
+    add_lambada(bank, {0: 0, 8: 10}, model=text)
+    made = study(text)
+    sections = [
+        Section(title=f"Values {text}", id="values", description="d", study=made, prompts=[text]),
+        Section(title="Refused", id="refused", problem="run `logitbank extract` first"),
+    ]
+    views = [prompt_data([bank], name) for name in ("winobias", "lambada")]
+    path = folder / "p.html"
+    write_page(
+        path, title=f"Title {text}", lead="1 model.", sections=sections, prompts=views,
+        origin=origin_of([bank], prompts=["winobias"]), cautions=cautions(sections), **about,
+    )  # fmt: skip
+    return path
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a gap that changes its level at step 7, and of LAMBADA."""
-    folder = tmp_path_factory.mktemp("page")
-    bank = Bank.create(folder / "b.zarr")
-    add_winobias(bank, steps=STEPS, skew_from=7)
-    add_lambada(bank, {step: 2 * step for step in STEPS})
-    describe(bank.path, title="a title", licence="CC0", citation="Doe (2026)")
-    sets = ["winobias", "lambada"]
-    return report(bank.path, folder / "b.html", prompts=sets, bootstrap=50)
+    return write(tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture(scope="module")
-def strange(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of every analysis, of a bank whose model and title are no good."""
-    folder = tmp_path_factory.mktemp("strange")
-    bank = whole_bank(folder / "b.zarr", model=HOSTILE)
-    describe(bank, title=HOSTILE, licence=HOSTILE)
-    return report(bank, folder / "b.html", bootstrap=20)
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("hostile"), HOSTILE)
 
 
 @pytest.fixture(scope="module")
 def drawn(chromium: Browser, page: Path) -> Iterator[Opened]:
-    """The page in a tab that tests share, with all its plots."""
+    """The page in a tab that tests share, with all its charts."""
     tab = Opened(chromium, page)
     tab.draw()
     yield tab
@@ -93,258 +68,248 @@ def drawn(chromium: Browser, page: Path) -> Iterator[Opened]:
 
 @pytest.fixture
 def opened(drawn: Opened) -> Iterator[Opened]:
-    """The shared tab. What a test has switched is as it was for the next one."""
     yield drawn
-    section = drawn.page.locator("#fairness")
-    for box in section.get_by_role("checkbox").all():
-        box.check()
-    section.locator("input[type=range]").focus()
-    drawn.page.keyboard.press("End")
     assert drawn.complaints == []
-
-
-def step_of(opened: Opened, section: str) -> str:
-    return opened.page.locator(f"#{section} .controls output").inner_text()
 
 
 # What is seen before anything is scrolled, opened or chosen, and where links lead.
 
 
-def part(name: str, *, figures: str = "", change_point: bool | None = None) -> Part:
-    """A part with figures of these kinds; `change_point` None says nothing."""
-    message = change_point if change_point is None else Message(
-        sentence=name, figure="gap", numbers=(), series=("m", "main"), change_point=change_point
-    )  # fmt: skip
-    found: dict[str, object] = dict.fromkeys(figures.split())
-    return Part(id=name, title=name, figures=found, message=message)  # type: ignore[arg-type]
-
-
-def test_the_message_is_the_first_that_is_a_change_point() -> None:
-    both = [
-        part("a", figures="x gap", change_point=False),
-        part("b", figures="gap", change_point=True),
+def test_a_page_begins_with_the_first_finding_its_chart_and_numbers_of_its_series() -> None:
+    made = study()
+    sections = [
+        Section(title="a", id="a", problem="p"),
+        Section(title="b", id="b", study=replace(made, findings=())),
+        Section(title="c", id="c", study=made),
     ]
-    assert first_of(both) == First("b", "gap", both[1].message)
-    assert first_of(both[:1]) == First("a", "gap", both[0].message)
-    assert first_of([part("a", change_point=True), part("b", figures="x y")]) == First("b", "x")
-    assert first_of([part("a")]) is None
+    first = first_of(sections)
+    assert first is not None
+    assert (first.section.id, first.chart) == ("c", "lines")
+    assert first.headline == "The value doubles at step 8."
+    assert [number.value for number in first.numbers] == [0.1, 0.2, 0.3, 0.4]
+    assert first_of(sections[:2]) is None
 
 
-@pytest.mark.whole
-@pytest.mark.parametrize("size", [(1280, 900), (400, 800)])
-def test_sentence_figure_and_numbers_are_on_the_first_screen(
-    chromium: Browser, page: Path, size: tuple[int, int]
+@pytest.mark.parametrize(("width", "height", "scheme"), SIZES)
+def test_headline_chart_and_numbers_are_on_the_first_screen(
+    chromium: Browser, page: Path, width: int, height: int, scheme: str
 ) -> None:
-    width, height = size
-    scheme = "light" if width > 1000 else "dark"
     opened = Opened(
         chromium, page, viewport={"width": width, "height": height}, color_scheme=scheme
     )
-    opened.page.wait_for_selector("#message .plot[data-drawn]")
-    sentence = opened.page.locator(".message")
-    assert re.match(r"Change point at step \d+.* rises from ", sentence.inner_text())
-    plot = opened.page.locator("figure .plot").first.bounding_box()
-    assert plot is not None
-    assert plot["y"] + plot["height"] < height
-    numbers = opened.page.locator(".numbers b").all_inner_texts()
-    assert len(numbers) == 4
-    assert re.fullmatch(r"[+−]0\.\d{3}", numbers[0])
-    if width > 1000:
-        box = opened.page.locator(".numbers").bounding_box()
+    opened.page.wait_for_selector("#first .plot[data-drawn]")
+    assert opened.page.locator(".headline").inner_text() == "The value doubles at step 8."
+    assert opened.page.locator(".numbers b").all_inner_texts() == [
+        "0.100",
+        "0.200",
+        "0.300",
+        "0.400",
+    ]
+    for what in (".headline", "#first .plot svg", ".numbers b >> nth=3"):
+        box = opened.page.locator(what).bounding_box()
         assert box is not None
-        assert box["y"] + box["height"] < height
+        assert box["y"] + box["height"] <= height, what
+    assert opened.page.evaluate("document.scrollingElement.scrollWidth") <= width
     assert opened.page.locator("details.more[open]").count() == 0
     assert opened.findings() == []
-    assert opened.complaints == []
-    opened.close()
-
-
-def test_previews_of_links_have_title_and_message_and_the_box_says_how_to_cite(page: Path) -> None:
-    text = page.read_text()
-    (sentence,) = re.findall(r'<p class="message">(.*)</p>', text)
-    assert f'<meta name="description" content="{sentence}">' in text
-    assert f'<meta property="og:description" content="{sentence}">' in text
-    assert '<meta property="og:title" content="a title">' in text
-    (box,) = re.findall(r'<div id="cite".*?</dl>', text, re.DOTALL)
-    told = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)\s*</dd>", box))
-    assert (told["licence"], told["citation"]) == ("CC0", "Doe (2026)")
-    assert told["open it in Python"] == "<code>logitbank.open(&#34;b.zarr&#34;)</code>"
-    commits = sorted((page.parent / "b.zarr").rglob("commits/*.json"))
-    lines = [
-        f"{sha256(file.read_bytes()).hexdigest()}  {file.relative_to(page.parent / 'b.zarr')}\n"
-        for file in commits
-    ]
-    assert len(lines) == 28
-    assert told["SHA-256 of its commits"] == sha256("".join(lines).encode()).hexdigest()
-
-
-@pytest.mark.whole
-def test_headings_go_down_one_level_at_a_time_and_everything_has_a_name(
-    chromium: Browser, page: Path
-) -> None:
-    opened = Opened(chromium, page)
+    opened.unfold()
     opened.draw()
-    levels = opened.page.evaluate(
-        "[...document.querySelectorAll('h1, h2, h3')].map(h => Number(h.tagName[1]))"
-    )
-    assert levels[:2] == [1, 2]  # the figure of the message is right under the title
-    assert all(after <= before + 1 for before, after in pairwise(levels))
-    ids = opened.page.evaluate("[...document.querySelectorAll('[id]')].map(one => one.id)")
-    assert len(ids) == len(set(ids))
-    for role in ("slider", "combobox", "checkbox", "searchbox", "button", "link"):
-        for one in opened.page.get_by_role(role).all():
-            named = one.evaluate("e => e.ariaLabel || e.labels?.[0]?.innerText || e.innerText")
-            assert named.strip(), one
-    opened.close()
-
-
-@pytest.mark.whole
-def test_a_link_leads_to_a_checkpoint_a_folded_figure_or_a_prompt(
-    chromium: Browser, page: Path
-) -> None:
-    opened = Opened(chromium, page)
-    opened.page.goto(page.as_uri() + "#message?step=8")
-    opened.page.reload()
-    opened.page.wait_for_selector("#message .plot[data-drawn]")
-    assert opened.page.locator("#message output").inner_text() == "step 8"
-    folded = opened.page.locator("#fairness details.more figure").first
-    name = folded.get_attribute("id")
-    assert not folded.is_visible()
-    opened.page.evaluate(f"location.hash = '{name}'")
-    opened.page.wait_for_selector(f"#{name} .plot[data-drawn]")
-    assert folded.is_visible()
-    button = opened.page.locator("#prompt-view ol button").nth(2)
-    button.click()
-    chosen, link = button.inner_text(), opened.page.url
-    assert "#prompts?set=" in link
-    opened.close()
-    again = Opened(chromium, page)
-    again.page.goto(link)
-    again.page.reload()
-    again.page.wait_for_selector("#prompt-view h3")
-    assert again.page.locator("#prompt-view h3").inner_text() == chosen
-    assert again.complaints == []
-    again.close()
-
-
-@pytest.mark.whole
-def test_a_print_waits_until_all_is_drawn_and_folds_again(chromium: Browser, page: Path) -> None:
-    opened = Opened(chromium, page)
-    opened.page.evaluate(
-        "() => { window.print = () => { window.printed = {"
-        " undrawn: [...document.querySelectorAll('.plot:not([data-drawn])')].length,"
-        " plots: document.querySelectorAll('.plot').length };"
-        " dispatchEvent(new Event('afterprint')); }; }"
-    )
-    opened.page.keyboard.press("Control+p")
-    opened.page.wait_for_function("() => window.printed")
-    printed = opened.page.evaluate("window.printed")
-    assert printed["undrawn"] == 0
-    assert printed["plots"] >= 8
-    assert opened.page.locator("details.more[open]").count() == 0
+    assert opened.findings() == []
+    assert opened.page.evaluate("document.scrollingElement.scrollWidth") <= width
     assert opened.complaints == []
     opened.close()
 
 
-@pytest.mark.whole
-def test_findings_are_found(chromium: Browser, page: Path) -> None:
+def test_findings_against_accessibility_are_found(chromium: Browser, page: Path) -> None:
     opened = Opened(chromium, page)
     opened.page.evaluate("document.body.innerHTML = '<main><h1>a</h1><img></main>'")
     assert opened.findings() == ["image-alt: <img>"]
     opened.close()
 
 
-def luminance(colour: str) -> float:
-    """Of WCAG 2.2, from `#rrggbb` or `rgb(r, g, b)`."""
-    if colour.startswith("#"):
-        parts = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
-    else:
-        parts = [int(part) for part in re.findall(r"\d+", colour)[:3]]
-    linear = [
-        part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4
-        for part in parts
-    ]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+def test_headings_go_down_one_level_at_a_time_and_everything_has_a_name(opened: Opened) -> None:
+    levels = opened.page.evaluate(
+        "[...document.querySelectorAll('h1, h2, h3, h4')].map(h => Number(h.tagName[1]))"
+    )
+    assert levels[:2] == [1, 2]
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    ids = opened.page.evaluate("[...document.querySelectorAll('[id]')].map(one => one.id)")
+    assert len(ids) == len(set(ids))
+    for role in ("slider", "combobox", "searchbox", "button", "link"):
+        for one in opened.page.get_by_role(role).all():
+            named = one.evaluate("e => e.ariaLabel || e.labels?.[0]?.innerText || e.innerText")
+            assert named.strip(), one
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_curves_have_a_contrast_of_at_least_three_and_their_texts_of_four_and_a_half(
-    theme: str,
+def test_previews_have_title_and_headline_and_text_between_backticks_is_code(page: Path) -> None:
+    text = page.read_text()
+    assert '<meta property="og:title" content="Title toy">' in text
+    assert '<meta name="description" content="The value doubles at step 8.">' in text
+    assert '<p class="problem">run <code>logitbank extract</code> first</p>' in text
+    body = re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL)
+    assert "`" not in body
+    assert all(sentence in text for sentence in GENERAL)
+    assert "It is made up." in text
+
+
+def test_a_policy_allows_the_two_scripts_of_the_page_alone(page: Path) -> None:
+    (policy,) = re.findall(
+        r'Content-Security-Policy" content="([^"]*)"', html.unescape(page.read_text())
+    )
+    rules = dict(rule.strip().partition(" ")[::2] for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert re.fullmatch(r"('sha256-[\w+/]+=*' ?){2}", rules["script-src"])
+    assert page.read_text().count("<script") == 3
+
+
+def test_links_lead_to_a_checkpoint_a_folded_chart_and_a_prompt(
+    chromium: Browser, page: Path
 ) -> None:
-    assets = files("logitbank.analysis.report") / "assets"
-    script = (assets / "figures.js").read_text()
-    instead = dict(re.findall(r'"(#\w{6})": "(#\w{6})"', script)) if theme == "dark" else {}
-    cards = re.findall(r"--card: (#\w+)", (assets / "page.css").read_text())
-    card = {"light": cards[0], "dark": cards[1]}[theme]
-    assert card == {"light": "#f6f7f9", "dark": "#1d2126"}[theme]
-    least = dict.fromkeys((*PALETTE, *COLOURS, *SHADES, MUTED, INK), 3.0)
-    for colour, contrast in (least | dict.fromkeys(WRITTEN, 4.5)).items():
-        dark, light = sorted([luminance(card), luminance(instead.get(colour, colour))])
-        assert (light + 0.05) / (dark + 0.05) >= contrast, colour
+    opened = Opened(chromium, page, fragment="values-bars?step=8")
+    opened.page.wait_for_selector("#values-bars .plot[data-drawn]")
+    assert opened.page.locator("#values-bars output").inner_text() == "step 8"
+    button = opened.page.locator("#prompt-view ol button").nth(2)
+    button.click()
+    chosen, link = button.inner_text(), opened.page.url.partition("#")[2]
+    assert link.startswith("prompts?set=")
+    opened.close()
+    again = Opened(chromium, page, fragment=link)
+    assert again.page.locator("#prompt-view h3").inner_text() == chosen
+    assert again.complaints == []
+    again.close()
 
 
-# What can be worked.
+def test_without_a_script_the_sentences_are_there(chromium: Browser, page: Path) -> None:
+    opened = Opened(chromium, page, java_script_enabled=False)
+    text = opened.page.locator("body").inner_text()
+    assert "Value of male at step 64: 0.100, 95% CI [0.010, 0.600], n = 192 prompts." in text
+    assert "need JavaScript" in text
+    opened.close()
 
 
-def test_the_slider_moves_every_figure_of_its_analysis_to_a_checkpoint(opened: Opened) -> None:
-    section = opened.page.locator("#fairness")
-    assert step_of(opened, "fairness") == "step 13"
-    readouts = section.locator(".readout")
-    before = readouts.all_inner_texts()
-    slider = section.locator("input[type=range]")
+# Charts.
+
+
+def test_what_nobody_scrolled_to_is_drawn_soon(chromium: Browser, page: Path) -> None:
+    opened = Opened(chromium, page)
+    opened.page.wait_for_function(
+        "() => [...document.querySelectorAll('.plot')].every(plot => plot.dataset.drawn)"
+    )
+    assert opened.page.evaluate("scrollY") == 0
+    assert opened.complaints == []
+    opened.close()
+
+
+def test_the_axis_of_steps_is_switched_and_the_release_stays_at_its_right(opened: Opened) -> None:
+    chart = opened.page.locator("#first figure")
+
+    def labels() -> list[str]:
+        texts = chart.locator(".mark-text.role-axis-label").first.locator("text").all()
+        places = {text.text_content(): text.bounding_box()["x"] for text in texts}  # type: ignore[index]
+        return sorted(places, key=places.__getitem__)
+
+    assert labels() == ["0", "1", "10", "release"]
+    chart.get_by_label("Steps").select_option("linear")
+    opened.page.wait_for_timeout(500)
+    assert labels() == ["0", "20", "40", "60", "release"]
+    chart.get_by_label("Steps").select_option("symlog")
+
+
+def test_one_name_of_the_legend_can_be_shown_by_keyboard(opened: Opened) -> None:
+    chart = opened.page.locator("#first figure")
+    line = "path[stroke-width='1.5']"
+    assert {one.get_attribute("opacity") for one in chart.locator(line).all()} <= {None, "1"}
+    chart.get_by_label("Show").select_option("male")
+    opened.page.wait_for_timeout(500)
+    faint = [one.get_attribute("opacity") for one in chart.locator(line).all()]
+    assert faint.count("0.1") == 4  # two groups of two runs
+    chart.get_by_label("Show").select_option("")
+
+
+def test_a_slider_moves_bars_and_values_of_its_section(opened: Opened) -> None:
+    bars = opened.page.locator("#values-bars")
+    shape = bars.locator("path").evaluate_all("all => all.map(one => one.getAttribute('d'))")
+    slider = bars.get_by_role("slider")
     slider.focus()
     opened.page.keyboard.press("Home")
-    assert step_of(opened, "fairness") == "step 0"
+    assert bars.locator("output").inner_text() == "step 0"
     assert slider.get_attribute("aria-valuetext") == "step 0"
-    after = readouts.all_inner_texts()
-    assert all("step 0" in text for text in after if text)
-    assert sum(a != b for a, b in zip(before, after, strict=True)) >= 4
-    opened.page.keyboard.press("ArrowRight")
-    assert step_of(opened, "fairness") == "step 1"
+    opened.page.wait_for_timeout(300)
+    moved = bars.locator("path").evaluate_all("all => all.map(one => one.getAttribute('d'))")
+    assert moved != shape
+    opened.page.keyboard.press("End")
+    assert bars.locator("output").inner_text() == "release"
 
 
-def test_the_readout_is_the_value_of_the_table(opened: Opened, tmp_path: Path) -> None:
-    figure = opened.page.locator("#fairness figure").filter(has_text="Average Rank per").first
-    text = figure.locator(".readout").inner_text()
-    found = {label: float(value) for label, value in re.findall(r"(male|female) ([\d.]+)", text)}
-    figure.locator("summary").click()
-    figure.locator("tbody tr").first.wait_for()  # rows are made when a table is opened
-    rows = figure.locator("tbody tr").all_inner_texts()
-    last = [row.split("\t") for row in rows if row.split("\t")[2] == "13"]
-    heads = figure.locator("th").all_inner_texts()
-    gold, value = heads.index("gold"), heads.index("value")
-    shown = {row[gold]: float(row[value]) for row in last if row[gold] in found}
-    assert found == shown
-    assert len(found) == 2
+def test_values_at_a_checkpoint_are_those_of_the_table(opened: Opened) -> None:
+    chart = opened.page.locator("#first figure")
+    chart.locator("summary").click()
+    chart.get_by_role("slider").focus()
+    opened.page.keyboard.press("Home")
+    rows = [row.split("\t") for row in chart.locator("tbody tr").all_inner_texts()]
+    table = study().result.scores.filter(step=0)
+    assert len(rows) == len(table) == 6
+    heads = chart.locator("th").all_inner_texts()
+    shown = {(row[0], row[1]): float(row[heads.index("Value")]) for row in rows}
+    for row in table.iter_rows(named=True):
+        assert shown[f"toy {row['run']}", row["group"]] == pytest.approx(row["value"], rel=1e-3)
+    chart.locator("summary").click()
 
 
-def test_a_switch_hides_an_option_and_shows_it_again(opened: Opened) -> None:
-    section = opened.page.locator("#fairness")
-    readout = section.locator("figure").filter(has_text="JSD-P per").locator(".readout")
-    assert "female" in readout.inner_text()
-    box = section.get_by_role("checkbox", name="female", exact=True)
-    box.uncheck()
-    assert "female" not in readout.inner_text()
-    box.check()
-    assert "female" in readout.inner_text()
+def test_a_chart_is_saved_as_svg(opened: Opened, tmp_path: Path) -> None:
+    with opened.page.expect_download() as download:
+        opened.page.locator("#first").get_by_role("button", name="SVG").click()
+    download.value.save_as(tmp_path / "c.svg")
+    assert download.value.suggested_filename == "values-lines.svg"
+    assert "Training step" in (tmp_path / "c.svg").read_text()
 
 
-def test_the_step_axis_can_be_logarithmic(opened: Opened) -> None:
-    section = opened.page.locator("#fairness")
-    shot = section.locator(".plot").first.screenshot()
-    section.get_by_label("Step axis").select_option("log")
-    opened.page.wait_for_timeout(200)
-    assert section.locator(".plot").first.screenshot() != shot
-    section.get_by_label("Step axis").select_option("linear")
+def test_charts_beyond_what_a_page_holds_are_left_out_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "CHARTS", 9_000)
+    monkeypatch.setattr(page_module, "ROWS", 3)
+    text = write(tmp_path, files_beside=True).read_text()
+    assert "too large with 1 more of these charts. They are in the folder charts" in text
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', text, re.DOTALL)[0])
+    assert len(data["charts"]) == 1
+    (scores,) = (table for table in data["tables"] if table["name"] == "scores")
+    assert (len(scores["values"][4]), scores["total"]) == (3, 54)
+    assert scores["allRows"] == "tables/scores.csv beside this page has all of them"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_print_has_every_chart_in_light_colours_and_folds_again(
+    chromium: Browser, page: Path, tmp_path: Path, scheme: str
+) -> None:
+    opened = Opened(chromium, page, color_scheme=scheme)
+    opened.page.evaluate(
+        "() => { window.print = () => { dispatchEvent(new Event('beforeprint'));"
+        " window.printed = [...document.querySelectorAll('.plot')].map(plot =>"
+        " [plot.checkVisibility(), plot.querySelector('svg')?.innerHTML.includes('#1f2329')]);"
+        " dispatchEvent(new Event('afterprint')); }; }"
+    )
+    opened.page.keyboard.press("Control+p")
+    opened.page.wait_for_function("() => window.printed")
+    assert opened.page.evaluate("window.printed") == [[True, True]] * 3
+    assert opened.page.locator("details.more[open]").count() == 0
+    opened.page.wait_for_timeout(300)
+    dark = "document.querySelector('#first svg').innerHTML.includes('#e4e7eb')"
+    assert opened.page.evaluate(dark) == (scheme == "dark")
+    assert opened.complaints == []
+    opened.close()
+
+
+# Tables and prompts.
 
 
 def test_tables_sort_by_keyboard_numbers_as_numbers_and_say_how(opened: Opened) -> None:
-    table = opened.page.locator("#fairness .more > details.table").filter(has_text="average_rank")
+    table = opened.page.locator("#values details.table")
     table.locator("summary").click()
-    head = table.get_by_role("button", name="average_rank", exact=True)
+    head = table.get_by_role("button", name="value", exact=True)
     head.focus()
     opened.page.keyboard.press("Enter")
-    at = table.locator("th").all_inner_texts().index("average_rank")
+    at = table.locator("th").all_inner_texts().index("value")
 
     def values() -> list[float]:
         rows = table.locator("tbody tr").all_inner_texts()
@@ -358,52 +323,69 @@ def test_tables_sort_by_keyboard_numbers_as_numbers_and_say_how(opened: Opened) 
 
 
 def test_a_table_is_saved_as_csv_with_all_its_rows(opened: Opened, tmp_path: Path) -> None:
-    table = opened.page.locator("#fairness .more > details.table").filter(has_text="jsd_parts")
+    table = opened.page.locator("#bank details.table").filter(has_text="prompt sets")
     table.locator("summary").click()
     with opened.page.expect_download() as download:
         table.get_by_role("button", name="Save as CSV").click()
-    path = tmp_path / "t.csv"
-    download.value.save_as(path)
-    assert download.value.suggested_filename == "jsd_parts.csv"
-    saved = pl.read_csv(path)
-    assert len(saved) == 14 * 9
-    assert {"gold", "option", "scaled"} <= set(saved.columns)
+    download.value.save_as(tmp_path / "t.csv")
+    assert download.value.suggested_filename == "prompt sets.csv"
+    assert pl.read_csv(tmp_path / "t.csv").row(0)[:2] == ("winobias", 48)
 
 
 def test_prompts_are_listed_shown_and_found(opened: Opened) -> None:
     view = opened.page.locator("#prompt-view")
-    view.get_by_label("Prompt set").select_option(label="winobias")
     names = view.locator("ol button").all_inner_texts()
-    assert len(names) == 20
+    assert len(names) == 12  # one of each sentence
     view.locator("ol button").nth(3).click()
     assert view.locator("h3").inner_text() == names[3]
     assert view.locator(".prompt-text").inner_text() == f"prompt {names[3][1:]}"
-    assert "␣male" in view.locator(".prompts .note").nth(-2).inner_text()
-    view.get_by_label("Prompts", exact=True).select_option("differ")
-    assert view.get_by_label("From", exact=True).is_visible()
+    view.get_by_label("Prompts with").select_option("differ")
     forth = view.locator("ol .note").first.inner_text()
-    view.get_by_label("From", exact=True).select_option(label="step 13")
+    view.get_by_label("From", exact=True).select_option(label="step 8")
     view.get_by_label("To", exact=True).select_option(label="step 0")
     back = view.locator("ol .note").first.inner_text()
-    option, before, after = re.fullmatch(r"(.+): (\S+) → (\S+)", forth).groups()
+    option, before, after = re.fullmatch(r"(.+): (\S+) → (\S+)", forth).groups()  # type: ignore[union-attr]
     assert back == f"{option}: {after} → {before}"
     view.get_by_label("Find by id or text").fill("PROMPT 17")
     assert view.locator("ol button").all_inner_texts() == ["p17"]
+    view.get_by_label("Find by id or text").fill("")
+    view.get_by_label("Prompt set").select_option(label="lambada")
+    assert view.locator("ol button").first.inner_text().startswith("l")
+    opened.page.wait_for_timeout(300)
+    assert view.locator("svg text", has_text="Probability in the vocabulary").count() == 1
 
 
-@pytest.mark.whole
-def test_a_phone_scrolls_in_one_direction_only(chromium: Browser, strange: Path) -> None:
-    opened = Opened(chromium, strange, viewport={"width": 380, "height": 700})
-    assert opened.draw() >= 8
-    width = opened.page.evaluate("document.scrollingElement.scrollWidth")
-    assert width <= 380
+# Text of strangers, and limits.
+
+
+def test_text_of_strangers_stays_text(chromium: Browser, hostile: Path) -> None:
+    opened = Opened(chromium, hostile)
+    opened.draw()
+    assert opened.page.title() == f"Title {HOSTILE}"
+    assert "alert(1)" in opened.page.locator("#bank tbody").first.inner_text()
+    assert opened.page.locator("img").count() == 0
+    assert opened.page.evaluate("document.scripts.length") == 3
     assert opened.complaints == []
     opened.close()
 
 
-def test_dark_and_light_follow_the_system_until_told_otherwise(
-    chromium: Browser, page: Path
-) -> None:
+def test_a_tooltip_tells_values_and_shows_text_as_text(chromium: Browser, hostile: Path) -> None:
+    opened = Opened(chromium, hostile)
+    opened.page.wait_for_selector("#first .plot[data-drawn]")
+    marks = opened.page.locator("#first .plot .mark-symbol.role-mark path")
+    box = marks.first.bounding_box()
+    assert box is not None
+    opened.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tip = opened.page.locator("#vg-tooltip-element.visible")
+    tip.wait_for()
+    assert HOSTILE.split("$$")[0] in tip.inner_text()
+    assert re.search(r"Checkpoint.\s*step 0", tip.inner_text())
+    assert tip.locator("img, script, b").count() == 0
+    assert opened.complaints == []
+    opened.close()
+
+
+def test_dark_and_light_follow_the_system_until_chosen(chromium: Browser, page: Path) -> None:
     opened = Opened(chromium, page, color_scheme="dark")
 
     def brightness() -> int:
@@ -419,137 +401,26 @@ def test_dark_and_light_follow_the_system_until_told_otherwise(
     opened.close()
 
 
-@pytest.mark.whole
-def test_what_nobody_scrolled_to_is_drawn_soon_without_a_complaint_or_a_request(
-    chromium: Browser, strange: Path
+def luminance(colour: str) -> float:
+    """Of WCAG 2.2."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize(("theme", "card"), [("light", "#f6f7f9"), ("dark", "#1d2126")])
+def test_colours_have_a_contrast_of_three_and_text_of_four_and_a_half(
+    theme: str, card: str
 ) -> None:
-    opened = Opened(chromium, strange)
-    seen = "[...document.querySelectorAll('.plot')].filter(plot => plot.checkVisibility())"
-    opened.page.wait_for_function(f"() => {seen}.every(plot => plot.dataset.drawn)")
-    assert opened.page.evaluate("scrollY") == 0
-    canvases = opened.page.evaluate(
-        f"{seen}.map(plot => plot.firstElementChild.getBoundingClientRect().height)"
-    )
-    assert len(canvases) == 7  # of the message, five analyses and the prompts
-    assert min(canvases) > 150
-    assert opened.complaints == []
-    opened.close()
-
-
-def test_figures_beyond_what_a_page_holds_are_left_out_and_said_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from logitbank.analysis.report import page
-
-    path = whole_bank(tmp_path / "b.zarr")
-    monkeypatch.setattr(page, "FIGURES", 60_000)
-    text = report(path, tmp_path / "b.html", prompts=["winobias"], bootstrap=0).read_text()
-    left = sum(map(int, re.findall(r"too large with (\d+) more", text)))
-    assert 0 < left < 8
-    assert text.count('data-figure="') >= 1
-
-
-def test_without_a_script_the_sentences_are_there(chromium: Browser, page: Path) -> None:
-    opened = Opened(chromium, page, java_script_enabled=False)
-    text = opened.page.locator("body").inner_text()
-    assert "The gap is largest" in text
-    assert "need JavaScript" in text
-    opened.close()
-
-
-def told_at_a_point(opened: Opened, plot: Locator) -> list[tuple[str, int]]:
-    """Text of what is told at the second point of the first line, and markup in it."""
-    plot.scroll_into_view_if_needed()
-    x, y = plot.evaluate(PLACE)
-    opened.page.mouse.move(x - 3, y)
-    opened.page.mouse.move(x, y)
-    opened.page.wait_for_timeout(300)
-    return [(text, marked) for text, marked in opened.page.evaluate(TOOLTIPS) if text]
-
-
-@pytest.mark.whole
-def test_text_of_strangers_stays_text_and_hovering_tells_values(
-    chromium: Browser, strange: Path
-) -> None:
-    opened = Opened(chromium, strange)
-    opened.draw()
-    assert opened.page.locator("h1").inner_text() == HOSTILE.strip()
-    assert opened.page.title() == HOSTILE.strip()
-    assert opened.page.locator("img").count() == 0
-    found = told_at_a_point(opened, opened.page.locator("#lambada .plot").first)
-    assert len(found) == 1
-    text, marked = found[0]
-    assert HOSTILE.split("$$")[0] in text
-    assert "step 8" in text
-    assert "Accuracy: 0.25" in text
-    assert marked == 0
-    opened.page.locator("#bank summary").first.click()
-    assert "alert(1)" in opened.page.locator("#bank tbody").first.inner_text()
-    assert opened.page.evaluate("document.scripts.length") == 3
-    assert opened.complaints == []
-    opened.close()
-
-
-def test_prompts_of_a_page_are_the_scores_of_the_bank(tmp_path: Path) -> None:
-    bank = new_bank(tmp_path / "b.zarr")
-    for step in (0, 1, 2):
-        asked = spec(step)
-        bank.deposit(logits(step), checkpoint=asked.checkpoint, query_set=asked.query_set)
-    found = prompt_data(bank, "parity")
-    assert (found["measure"], found["total"], len(found["prompts"])) == ("share", 10, 10)
-    scan = bank.scan("parity").collect()
-    (series,) = found["series"]
-    assert series["steps"] == [0, 1, 2]
-    stored = np.frombuffer(base64.b64decode(series["logprob"]["bdata"]), "<f4").reshape(3, 20)
-    column = 0
-    for prompt in found["prompts"]:
-        for option in prompt["options"]:
-            for at, step in enumerate(series["steps"]):
-                (own,) = scan.filter(
-                    prompt_id=prompt["id"], option=option["option"], step=step
-                ).iter_rows(named=True)
-                assert stored[at, column] == np.float32(own["logprob"])
-            column += 1
-
-
-def test_a_page_holds_few_of_many_prompts_and_no_list_points_elsewhere(tmp_path: Path) -> None:
-    path = whole_bank(tmp_path / "b.zarr")
-    found = prompt_data(Bank.open(path), "winobias", values=6 * 3 * 25)
-    assert len(found["prompts"]) == 25
-    assert found["total"] == 48
-    (series,) = found["series"]
-    places = [row[0] for row in series["moved"]]
-    places += [row[0] for pair in series["pairs"] for row in pair["top"]]
-    assert max(places) < 25
-    assert len(series["moved"]) >= 10
-
-
-def test_models_that_were_asked_different_prompts_share_a_page(tmp_path: Path) -> None:
-    bank = new_bank(tmp_path / "b.zarr")
-    other = QuerySet(TOKENIZER, tuple(Query((9, i), 1) for i in range(3)))
-    bank.add_query_set(other)
-    more = prompt_table(other).with_columns(prompt_id=pl.lit("q") + pl.col("row").cast(pl.String))
-    bank.add_prompts("parity", more)
-    for step in (0, 1):
-        bank.deposit(
-            logits(step), checkpoint=CheckpointId("a", step=step), query_set=QUERY_SET.name
-        )
-        bank.deposit(
-            logits(step, queries=3),
-            checkpoint=CheckpointId("b", step=step),
-            query_set=other.name,
-        )
-    found = prompt_data(bank, "parity")
-    assert [series["name"] for series in found["series"]] == ["a", "b"]
-    names = [prompt["id"] for prompt in found["prompts"]]
-    assert sorted(names) == [f"p{i}" for i in range(10)] + ["q0", "q1", "q2"]
-    for series, own in zip(found["series"], "pq", strict=True):
-        stored = np.frombuffer(base64.b64decode(series["logprob"]["bdata"]), "<f4").reshape(2, 26)
-        asked = ~np.isnan(stored[0]).reshape(13, 2).any(axis=1)
-        assert {name for name, is_asked in zip(names, asked, strict=True) if is_asked} == {
-            name for name in names if name.startswith(own)
-        }
-        assert {names[at][0] for at, *_ in series["moved"]} == {own}
+    assets = ROOT / "analysis" / "report" / "assets"
+    script, css = ((assets / name).read_text() for name in ("charts.js", "page.css"))
+    assert f"--card: {card}" in css
+    instead = dict(re.findall(r'"(#\w{6})": "(#\w{6})"', script)) if theme == "dark" else {}
+    for colour, least in {**dict.fromkeys((*PALETTE, MUTED), 3.0), INK: 4.5}.items():
+        dark, light = sorted([luminance(card), luminance(instead.get(colour, colour))])
+        assert (light + 0.05) / (dark + 0.05) >= least, colour
 
 
 def test_tables_together_are_bounded() -> None:
@@ -557,19 +428,14 @@ def test_tables_together_are_bounded() -> None:
     rows = rows_that_fit(many)
     assert sum(min(rows, height) * width for height, width in many) <= CELLS
     assert rows_that_fit([(10, 3)]) == ROWS
-    shown = table_data("t", pl.DataFrame({"x": [float("inf"), -0.0, 2.0]}), rows=2)
-    assert json.dumps(shown["values"]) == '[["Infinity", -0.0]]'
-    assert shown["total"] == 3
+    values = columns_data({"x": [float("inf"), -0.0, 2.0, 1 / 3]})["values"]
+    assert json.dumps(values) == '[["Infinity", -0.0, 2.0, 0.333333]]'
 
 
 def test_a_page_without_an_analysis_says_so(chromium: Browser, tmp_path: Path) -> None:
     path = tmp_path / "p.html"
-    write_page(
-        path, title="t", lead="l", parts=[], cautions=["c"],
-        origin=Origin("The bank", tables={"checkpoints": pl.DataFrame({"model": ["a"]})}),
-    )  # fmt: skip
+    write_page(path, title="t", lead="l", sections=[], cautions=["c"], origin=origin_of([]))
     opened = Opened(chromium, path)
-    assert "No analysis of a known kind applies" in opened.page.locator("main").inner_text()
-    assert opened.page.locator("#bank tbody td").all_inner_texts() == ["a"]
+    assert "No analysis applies" in opened.page.locator("main").inner_text()
     assert opened.complaints == []
     opened.close()

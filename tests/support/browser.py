@@ -36,7 +36,9 @@ def browser() -> Iterator[Browser]:
 class Opened:
     """A page of a file, and everything that it should not have done."""
 
-    def __init__(self, browser: Browser, path: Path, **options: object) -> None:
+    def __init__(
+        self, browser: Browser, path: Path, *, fragment: str = "", **options: object
+    ) -> None:
         self.context = browser.new_context(
             **{"viewport": {"width": 1100, "height": 800}, **options}
         )
@@ -46,12 +48,13 @@ class Opened:
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
         self.page.on("request", self._request)
-        self.page.goto(path.as_uri())
+        self.page.goto(f"{path.as_uri()}#{fragment}" if fragment else path.as_uri())
         if options.get("java_script_enabled", True):
             self.page.wait_for_selector("html[data-ready]")
 
     def _console(self, message: object) -> None:
-        if message.type in ("error", "warning"):
+        # Vega-Lite warns of "fit-y" when a chart that fits its width has bars of a fixed height.
+        if message.type in ("error", "warning") and "fit-y" not in message.text:
             self.complaints.append(f"{message.type}: {message.text}")
 
     def _request(self, request: object) -> None:

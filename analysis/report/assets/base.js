@@ -22,20 +22,12 @@ const digits = (value) => {
   const size = Math.abs(value);
   return size < 1e-4 || size >= 1e7 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
 };
-const extremes = (values) => values.reduce(([low, high], one) => [Math.min(low, one), Math.max(high, one)], [Infinity, -Infinity]);
 const named = (step) => (step === null ? "release" : `step ${step.toLocaleString("en")}`);
-const later = (a, b) => (a === null) - (b === null) || a - b;
 const distinct = (values) => [...new Set(values)];
 const choose = (label, options, change) => {
   const select = make("select", { "aria-label": label, change: () => change(select.value) },
     ...options.map(([value, text]) => make("option", { value }, text)));
   return { select, element: make("label", {}, make("span", { class: "label" }, label), select) };
 };
-const boxes = (label, names, chosen, change) =>
-  make("fieldset", {}, make("legend", {}, label), ...names.map((name) => {
-    const box = make("input", { type: "checkbox", checked: chosen.has(name), change: () => {
-      if (box.checked) chosen.add(name); else chosen.delete(name);
-      change();
-    } });
-    return make("label", {}, box, " ", name || "(all)");
-  }));
+// A column of a table, in which repeated texts are indices.
+const cells = (column) => (column.texts ? column.at.map((at) => (at === null ? null : column.texts[at])) : column);

@@ -1,36 +1,36 @@
 // Single prompts: lists of them, and one through training.
 
-const DASHES = ["solid", "dashed", "dotted", "dashdot", "dotdash"];
 const LISTED = 20;
-
+const DASHES = [[1, 0], [4, 3], [1, 2], [6, 2, 1, 2], [8, 3]];
+const TITLES = { share: "Option probability (normalized)", probability: "Probability in the vocabulary", logprob: "Log-probability (nats)" };
 // Arrays of numbers travel as base64.
 const numbers = (array) =>
   new Float32Array(Uint8Array.from(atob(array.bdata), (letter) => letter.charCodeAt(0)).buffer);
-
-const visible = (text) => String(text).replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length));
-const TITLES = { share: "Share among the options", probability: "Probability in the vocabulary", logprob: "Log-probability, nats" };
-
+// Spaces at the ends, line breaks and what no font shows, as marks.
+const visible = (text) => String(text).replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length)).replace(/\n/g, "↵").replace(/\t/g, "⇥")
+  .replace(/[\u0000-\u001f\u007f-\u00a0\u200b-\u200f\u2028-\u202e\ufeff]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
 const narrow = matchMedia("(max-width: 48rem)"); // lists are above what they choose
 
 class Prompts {
   constructor(holder, sets) {
     this.sets = sets;
     this.list = make("div");
-    this.detail = make("div");
-    this.where = make("div", { class: "plot", role: "img", tabindex: "0" });
-    this.legend = make("p", { class: "note" });
-    this.said = make("div", { class: "said" });
-    this.plot = new Plot(this.where);
+    this.title = make("h3");
+    this.text = make("div");
+    this.kinds = make("span");
+    this.predicted = make("div", { class: "predicted" });
+    const plot = make("div", { class: "plot", role: "img" });
+    this.figure = make("figure", {}, make("div", { class: "head" }, this.kinds, make("div", { class: "tools" })), plot);
     this.controls = make("div", { class: "controls" });
-    holder.append(this.controls, make("div", { class: "prompts" }, this.list, this.detail));
+    holder.append(this.controls, make("div", { class: "prompts" }, this.list, make("div", {}, this.title, this.text, this.figure, this.predicted)));
     this.choose(0);
   }
 
   choose(at) {
     this.set = this.sets[at];
     this.own = this.set.series.map((series) => ({ ...series, logprob: numbers(series.logprob) }));
-    this.state = { series: 0, list: "moved", before: 0, after: this.own[0].anchors.length - 1, find: "",
-      on: new Set(this.own.slice(0, 3).map((series) => series.name)), y: this.set.measure };
+    this.state = { series: 0, list: "changed", before: 0, after: this.own[0].anchors.length - 1, find: "", y: this.set.measure,
+      model: this.own.length > 3 ? this.own[0].name : "" };
     this.widths = this.set.prompts.reduce((ends, prompt) => [...ends, ends[ends.length - 1] + prompt.options.length], [0]);
     this.setControls(at);
     this.refresh();
@@ -38,28 +38,26 @@ class Prompts {
 
   setControls(at) {
     const { state } = this;
+    const chosen = (label, options, value, change) => {
+      const one = choose(label, options, change);
+      one.select.value = value;
+      return one.element;
+    };
     const parts = [];
-    if (this.sets.length > 1) {
-      const sets = choose("Prompt set", this.sets.map((set, index) => [index, set.name]), (value) => this.choose(Number(value)));
-      sets.select.value = at;
-      parts.push(sets.element);
-    }
-    if (this.own.length > 1) parts.push(choose("Listed by", this.own.map((series, index) => [index, series.name]),
-      (value) => { state.series = Number(value); state.before = 0; state.after = this.own[state.series].anchors.length - 1; this.setControls(at); this.refresh(); }).element);
-    if (this.own.length > 1) parts[parts.length - 1].querySelector("select").value = state.series;
+    if (this.sets.length > 1) parts.push(chosen("Prompt set", this.sets.map((set, index) => [index, set.name]), at, (value) => this.choose(Number(value))));
+    if (this.own.length > 1) parts.push(chosen("Listed by", this.own.map((series, index) => [index, series.name]), state.series, (value) => {
+      Object.assign(state, { series: Number(value), before: 0, after: this.own[Number(value)].anchors.length - 1 });
+      this.setControls(at);
+      this.refresh();
+    }));
     const anchors = this.own[state.series].anchors.map((step, index) => [index, named(step)]);
     const between = ["before", "after"].map((end) => {
-      const one = choose(end === "before" ? "From" : "To", anchors, (value) => { state[end] = Number(value); this.refresh(); });
-      one.select.value = state[end];
-      one.element.hidden = state.list !== "differ";
-      return one.element;
+      const element = chosen(end === "before" ? "From" : "To", anchors, state[end], (value) => { state[end] = Number(value); this.refresh(); });
+      element.hidden = state.list !== "differ";
+      return element;
     });
-    if (anchors.length > 1) {
-      const list = choose("Prompts", [["moved", "that move most through training"], ["differ", "that differ most between two checkpoints"]],
-        (value) => { state.list = value; for (const element of between) element.hidden = value !== "differ"; this.refresh(); });
-      list.select.value = state.list;
-      parts.push(list.element, ...between);
-    }
+    if (anchors.length > 1) parts.push(chosen("Prompts with", [["changed", "the largest change in training"], ["differ", "the largest difference between two checkpoints"]],
+      state.list, (value) => { state.list = value; for (const element of between) element.hidden = value !== "differ"; this.refresh(); }), ...between);
     const find = make("input", { type: "search", value: state.find, input: () => { state.find = find.value; this.refresh(true); } });
     parts.push(make("label", {}, make("span", { class: "label" }, "Find by id or text"), find));
     this.controls.replaceChildren(...parts);
@@ -71,11 +69,10 @@ class Prompts {
     if (text) return this.set.prompts.map((prompt, at) => ({ prompt, at }))
       .filter(({ prompt }) => `${prompt.id}\n${prompt.text}`.toLowerCase().includes(text))
       .map(({ at }) => ({ at, note: "" }));
-    if (this.state.list === "moved" || series.anchors.length < 2) return series.moved.map(([at, option, movement]) =>
-      ({ at, note: `${option} moves by ${digits(movement)}` }));
+    if (this.state.list === "changed" || series.anchors.length < 2) return series.changed.map(([at, option, change]) =>
+      ({ at, note: `${option}: change ${digits(change)}` }));
     const [a, b] = [this.state.before, this.state.after];
-    const [first, second] = a < b ? [a, b] : [b, a];
-    const pair = series.pairs.find((one) => one.from === first && one.to === second);
+    const pair = series.pairs.find((one) => one.from === Math.min(a, b) && one.to === Math.max(a, b));
     return (pair ? pair.top : []).map(([at, option, before, after]) => {
       const [from, to] = a < b ? [before, after] : [after, before];
       return { at, note: `${option}: ${digits(from)} → ${digits(to)}` };
@@ -85,20 +82,20 @@ class Prompts {
   refresh(quiet) {
     const all = this.rows();
     const rows = all.slice(0, LISTED);
-    const first = all.length > LISTED ? `, the first ${LISTED}:` : "";
-    const caption = this.state.find.trim() ? `${all.length} found among the ${this.set.prompts.length} in this page${first}`
-      : `Of ${this.set.total.toLocaleString("en")} prompts; ${TITLES[this.set.measure].toLowerCase()}`;
+    const found = this.state.find.trim();
+    const caption = found ? `${all.length} found among the ${this.set.prompts.length} on this page${all.length > LISTED ? `, the first ${LISTED}:` : ""}`
+      : `Of ${this.set.total.toLocaleString("en")} prompts${this.set.grouped ? ", one per sentence" : ""}. ${TITLES[this.set.measure]}.`;
+    const none = found ? `None among the ${this.set.prompts.length} on this page.` : "None: choose two different checkpoints.";
     if (!quiet || !rows.some((row) => row.at === this.at)) this.at = rows.length ? rows[0].at : null;
-    this.buttons = rows.map((row) => make("button", { type: "button", class: "link", "aria-current": String(row.at === this.at), click: (event) => {
+    this.buttons = rows.map((row) => make("button", { type: "button", class: "link", click: () => {
       this.at = row.at;
-      for (const button of this.buttons) button.setAttribute("aria-current", String(button === event.currentTarget));
       this.show();
       const { id, order } = this.set.prompts[row.at];
       address("prompts", { set: this.set.name, prompt: id, ...(order === null ? {} : { order }) });
-      if (narrow.matches) this.detail.scrollIntoView({ block: "start" });
+      if (narrow.matches) this.title.scrollIntoView({ block: "start" });
     } }, this.label(this.set.prompts[row.at])));
-    this.list.replaceChildren(make("p", { class: "note" }, rows.length ? caption : this.state.find.trim()
-      ? `None among the ${this.set.prompts.length} in this page.` : "None: choose two different checkpoints."),
+    this.listed = rows.map((row) => row.at);
+    this.list.replaceChildren(make("p", { class: "note" }, rows.length ? caption : none),
       make("ol", {}, ...rows.map((row, index) => make("li", {}, this.buttons[index], " ", make("span", { class: "note" }, row.note),
         make("div", { class: "excerpt" }, this.set.prompts[row.at].text)))));
     this.show();
@@ -112,105 +109,92 @@ class Prompts {
       && (about.has("order") ? String(order) === about.get("order") : order === null));
     if (at < 0) return;
     this.at = at;
-    for (const button of this.buttons) button.setAttribute("aria-current", "false");
     this.show();
   }
 
   label(prompt) {
-    const order = prompt.order === null || prompt.order === 0 ? "" : ` (order ${prompt.order})`;
-    return `${prompt.id}${order}`;
+    return prompt.order === null || prompt.order === 0 ? prompt.id : `${prompt.id} (order ${prompt.order})`;
   }
 
   show() {
-    if (this.at === null) { this.detail.replaceChildren(); return; }
+    this.listed.forEach((at, index) => this.buttons[index].setAttribute("aria-current", String(at === this.at)));
+    for (const part of [this.title, this.text, this.figure, this.predicted]) part.hidden = this.at === null;
+    if (this.at === null) return;
     const prompt = this.set.prompts[this.at];
-    this.where.setAttribute("aria-label", `Options of ${prompt.id} through training`);
     const kinds = prompt.options.length > 1 ? ["share", "probability", "logprob"] : ["probability", "logprob"];
-    const kind = choose("Show", kinds.map((name) => [name, TITLES[name]]), (value) => { this.state.y = value; this.draw(); });
     if (!kinds.includes(this.state.y)) this.state.y = kinds[0];
+    const kind = choose("Value", kinds.map((name) => [name, TITLES[name]]), (value) => { this.state.y = value; this.draw(); });
     kind.select.value = this.state.y;
-    const controls = make("div", { class: "controls" }, kind.element);
-    if (this.own.length > 1) controls.prepend(boxes("Models", this.own.map((series) => series.name), this.state.on, () => { this.say(); this.draw(); }));
-    this.detail.replaceChildren(make("h3", {}, this.label(prompt)), make("div", { class: "prompt-text" }, prompt.text),
-      make("p", { class: "note" }, prompt.options.map((one) => `${visible(one.continuation || one.option)}${one.answer ? " (answer)" : ""}`).join(" | ")),
-      controls, this.legend, this.where, this.said);
-    this.say();
-    this.draw();
-  }
-
-  async start(item) {
-    await this.plot.embed(item);
+    const models = choose("Model", [["", "all"], ...this.own.map(({ name }) => [name, name])], (value) => { this.state.model = value; this.predict(); this.draw(); });
+    models.select.value = this.state.model;
+    this.kinds.replaceChildren(...(this.own.length > 1 ? [models.element] : []), kind.element);
+    this.title.textContent = this.label(prompt);
+    this.text.replaceChildren(make("div", { class: "prompt-text" }, prompt.text),
+      make("p", { class: "note" }, prompt.options.map((one) => `${visible(one.continuation || one.option)}${one.answer ? " (answer)" : ""}`).join(" | ")));
+    this.predict();
     this.draw();
   }
 
   draw() {
-    const prompt = this.set.prompts[this.at];
-    if (!this.plot.models || !prompt) return;
-    const first = this.widths[this.at];
-    const steps = distinct(this.own.flatMap((series) => series.steps)).sort(later);
-    const places = new Map(this.set.axis.places);
-    const place = (step) => places.get(step);
-    const lines = this.own.flatMap((series, at) => this.state.on.has(series.name) ? prompt.options.map((option, index) => ({
-      name: this.own.length > 1 ? `${option.option}, ${series.name}` : option.option,
-      xs: series.steps.map(place), ys: this.scores(series, first, prompt.options.length, index),
-      colour: shade(this.set.colours[option.option]), dash: DASHES[at % DASHES.length], steps: series.steps,
-    })) : []);
-    const [curves, points] = ["curves", "points"].map((tag) => this.plot.tagged(tag)[0]);
-    curves.data = { xs: lines.map((line) => line.xs), ys: lines.map((line) => line.ys),
-      colour: lines.map((line) => line.colour), dash: lines.map((line) => line.dash) };
-    const each = (what) => lines.flatMap(what);
-    points.data = { x: each((line) => line.xs), y: each((line) => line.ys), colour: each((line) => line.xs.map(() => line.colour)),
-      size: each((line) => line.xs.map(() => (line.xs.length > 40 ? 2 : 5))), name: each((line) => line.xs.map(() => line.name)),
-      when: each((line) => line.steps.map(named)), told: each((line) => line.ys.map(digits)) };
-    const known = points.data.y.filter(Number.isFinite);
-    const [least, most] = extremes(known);
-    const top = this.state.y === "share" ? 1 : this.state.y === "logprob" ? 0 : Math.max(1e-12, most);
-    const bottom = this.state.y === "logprob" ? Math.min(-1, least) : 0;
-    const [axis] = this.plot.tagged("steps");
-    axis.major_label_overrides = new Map(this.set.axis.ticks);
-    axis.ticker.ticks = this.set.axis.ticks.map(([at]) => at);
-    const [plot] = this.plot.tagged("panel");
-    const ends = [place(steps[0]), place(steps[steps.length - 1])];
-    const margin = 0.03 * (ends[1] - ends[0]) || 0.1;
-    plot.x_range.setv({ start: ends[0] - margin, end: ends[1] + margin });
-    plot.y_range.setv({ start: bottom - 0.02 * (top - bottom), end: top + 0.04 * (top - bottom) });
-    this.plot.tagged("values")[0].axis_label = TITLES[this.state.y];
-    this.legend.replaceChildren(...lines.flatMap((line) => {
-      const swatch = make("span", { class: "swatch" });
-      swatch.style.borderTop = `3px ${line.dash === "solid" ? "solid" : "dashed"} ${line.colour}`;
-      return [swatch, ` ${line.name} `];
-    }));
+    const { axis, colors, prompts } = this.set;
+    const prompt = prompts[this.at];
+    const chosen = this.own.filter(({ name: model }) => !this.state.model || model === this.state.model);
+    const several = chosen.length > 1;
+    const rows = chosen.flatMap((series) => prompt.options.flatMap((option, index) =>
+      this.scores(series, prompt.options.length, index).map((value, at) => {
+        const step = series.steps[at];
+        return { series: series.name, option: option.option, step, at: step ?? axis.release, checkpoint: named(step), value };
+      }).filter(({ value }) => Number.isFinite(value))));
+    const options = distinct(prompt.options.map((option) => option.option));
+    const names = chosen.map((series) => series.name);
+    const legend = { title: null, symbolType: "stroke" };
+    const y = { share: [0, 1], probability: { zero: true }, logprob: { zero: false } }[this.state.y];
+    const encoding = {
+      x: axis.x,
+      y: { field: "value", type: "quantitative", title: TITLES[this.state.y], scale: Array.isArray(y) ? { domain: y } : y },
+      color: { field: "option", type: "nominal", scale: { domain: options, range: options.map((name) => colors[name]) }, legend },
+      ...(several ? { strokeDash: { field: "series", type: "nominal", scale: { domain: names, range: names.map((_, at) => DASHES[at % DASHES.length]) }, legend } } : {}),
+    };
+    const tooltip = [["checkpoint", "Checkpoint"], ...(several ? [["series", "Model"]] : []), ["option", "Option"], ["value", TITLES[this.state.y]]]
+      .map(([field, title]) => ({ field, title, type: field === "value" ? "quantitative" : "nominal", ...(field === "value" ? { format: ".4~g" } : {}) }));
+    const trained = [{ filter: "isValid(datum.step)" }];
+    const spec = { usermeta: { ...axis.meta, title: "this prompt" }, data: { name: "rows" }, height: 170, encoding, layer: [
+      { transform: trained, mark: "line" },
+      { transform: trained, mark: { type: "point", filled: true, size: rows.length > 40 * options.length * names.length ? 4 : 16 }, encoding: { tooltip } },
+      { transform: [{ filter: "!isValid(datum.step)" }], mark: { type: "point", shape: "diamond", filled: true, size: 50 }, encoding: { tooltip } },
+    ] };
+    const section = { note: () => {}, moveTo: (label) => this.chart.moveTo(label) };
+    this.chart ??= Object.assign(new Chart(this.figure, { spec, datasets: {} }), { section });
+    this.chart.plot.setAttribute("aria-label", `Options of ${prompt.id} through training`);
+    this.chart.replace(spec, rows, axis.meta.steps);
   }
 
-  say() { // what the models would say at this prompt, where the page has it
-    const { said, name } = this.set;
-    if (!said) { this.said.replaceChildren(); return; }
-    const at = said.prompts.indexOf(this.at);
+  predict() { // the most probable tokens at this prompt, where the page has them
+    const { predictions, name } = this.set;
+    if (!predictions) { this.predicted.replaceChildren(); return; }
+    const at = predictions.prompts.indexOf(this.at);
     if (at < 0) {
       const { id } = this.set.prompts[this.at];
-      this.said.replaceChildren(make("p", { class: "note" }, `What the model would say here is not in this page: `
-        + `logitbank show BANK --prompts ${name} --prompt ${id} --top-tokens ${said.k}`));
+      this.predicted.replaceChildren(make("p", { class: "note" }, "Predictions for this prompt: ",
+        make("code", {}, `logitbank show BANK --prompts ${name} --prompt ${id} --top-tokens ${predictions.k}`)));
       return;
     }
     const tables = this.own.flatMap(({ name: model }, index) => {
-      const { steps, tokens } = said.series[index];
+      const { steps, tokens } = predictions.series[index];
       const rows = steps.map((step, one) => [step, tokens[at][one]]).filter(([, found]) => found.length);
-      if (!rows.length || !this.state.on.has(model)) return [];
-      const most = Math.max(...rows.map(([, found]) => found.length / 2));
-      const heads = ["Checkpoint", ...Array.from({ length: most }, (_, place) => (place ? `${place + 1}.` : "Most probable"))];
-      const cell = (found, place) => make("td", {}, ...(2 * place < found.length
-        ? [make("code", {}, visible(said.texts[found[2 * place]])), ` ${digits(found[2 * place + 1])}`] : []));
-      const title = `What ${this.own.length > 1 ? model : "the model"} would say`;
-      return [make("h4", {}, title), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title },
-        make("table", {}, make("thead", {}, make("tr", {}, ...heads.map((text) => make("th", { scope: "col" }, text)))),
+      if (!rows.length || (this.state.model && this.state.model !== model)) return [];
+      const token = (found, place) => make("span", { class: "token" }, make("code", {}, visible(predictions.texts[found[2 * place]])), ` ${digits(found[2 * place + 1])}`);
+      return [make("h4", {}, `Most probable tokens${this.own.length > 1 ? `, ${model}` : ""}`),
+        make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Checkpoint"), make("th", { scope: "col" }, "Tokens and probabilities"))),
           make("tbody", {}, ...rows.map(([step, found]) => make("tr", {}, make("th", { scope: "row" }, named(step)),
-            ...heads.slice(1).map((_, place) => cell(found, place)))))))];
+            make("td", {}, ...Array.from({ length: found.length / 2 }, (_, place) => token(found, place)))))))];
     });
-    this.said.replaceChildren(...tables, ...(tables.length ? [make("p", { class: "note" },
-      "The most probable tokens, and their probabilities among all that the model can say; ␣ is a space, # a token without a text. Fewer where the bank keeps fewer.")] : []));
+    this.predicted.replaceChildren(...tables, ...(tables.length ? [make("p", { class: "note" },
+      "Probabilities over the full vocabulary. ␣ is a space, ↵ a line break, #n a token id without text.")] : []));
   }
 
-  scores(series, first, options, index) {
+  scores(series, options, index) {
+    const first = this.widths[this.at];
     const all = this.widths[this.widths.length - 1];
     return series.steps.map((_, at) => {
       const row = Array.from({ length: options }, (_, one) => series.logprob[at * all + first + one]);
@@ -223,4 +207,3 @@ class Prompts {
 }
 const promptView = document.getElementById("prompt-view");
 const promptsShown = promptView ? new Prompts(promptView, data.prompts) : null;
-if (promptsShown) whenNear(promptView, () => promptsShown.start(data.promptPlot));

@@ -20,8 +20,9 @@ const fill = (details) => {
   if (details.dataset.filled) return;
   details.dataset.filled = "yes";
   const source = data.tables[Number(details.dataset.table)];
-  const length = source.values.length ? source.values[0].length : 0;
-  const rows = Array.from({ length }, (_, at) => source.values.map((column) => column[at]));
+  const columns = source.values.map(cells);
+  const length = columns.length ? columns[0].length : 0;
+  const rows = Array.from({ length }, (_, at) => columns.map((column) => column[at]));
   const table = { columns: source.columns, rows };
   const body = make("tbody");
   let shown = FIRST_ROWS;
@@ -53,7 +54,7 @@ const fill = (details) => {
       make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)),
     make("div", { class: "actions" }, more, save));
   if (length < source.total) details.append(make("p", { class: "note" },
-    `The first ${length.toLocaleString("en")} of ${source.total.toLocaleString("en")} rows${source.whole ? `; ${source.whole}` : ""}.`));
+    `The first ${length.toLocaleString("en")} of ${source.total.toLocaleString("en")} rows${source.allRows ? `; ${source.allRows.replaceAll("`", "")}` : ""}.`));
 };
 for (const details of document.querySelectorAll("details.table")) {
   details.addEventListener("toggle", () => details.open && fill(details));

@@ -1,4 +1,4 @@
-"""What a model would say at a few prompts, through training, for the prompt view of a page."""
+"""The most probable tokens after a few prompts, through training, for the prompt view of a page."""
 
 from collections.abc import Sequence
 from math import exp
@@ -18,22 +18,26 @@ run take less than 20 kB."""
 READ = 1_000_000_000
 """Most bytes of full rows that are read for it: 1 to 2 s on two cores."""
 Key = tuple[str, int | None]
+"""Id and order seed of a prompt."""
+EMPTY = pl.DataFrame(
+    schema={
+        "prompt_id": pl.String, "order_seed": pl.Int32, "query_set": pl.String, "row": pl.Int32
+    }
+)  # fmt: skip
 Json = dict[str, Any]
 
 
-class Asked(NamedTuple):
-    """A model and run of the page."""
+class Run(NamedTuple):
+    """A model and run of a bank, and the checkpoints whose predictions a page shows."""
 
+    bank: Bank
     model: str
     run: str
     steps: Sequence[int | None]
-    """The checkpoints to tell of."""
 
 
-def said(
-    bank: Bank, prompts: str, series: Sequence[Asked], keys: Sequence[tuple[int, Key]]
-) -> Json | None:
-    """The most probable tokens at the first of these prompts, by name; None without names.
+def predictions(prompts: str, runs: Sequence[Run], keys: Sequence[tuple[int, Key]]) -> Json | None:
+    """The most probable tokens after the first of these prompts; None without texts of tokens.
 
     Parameters
     ----------
@@ -42,22 +46,25 @@ def said(
 
     Returns
     -------
-    k; prompts, their places; texts; and for each of `series` its steps and tokens: of each prompt,
+    k; prompts, their places; texts; and for each of `runs` its steps and tokens: of each prompt,
     of each step, text (index) and probability in turn, best first. A prompt whose options stand at
-    different places has no one place where a model would say something, and is not among them.
+    different places has no single next token, and is not among them.
     """
-    if not tokens_files(bank.path):
+    if not all(tokens_files(run.bank.path) for run in runs):
         return None
-    queries = _queries(bank, prompts, [key for _, key in keys])
-    deposits = [_deposits(bank, prompts, one) for one in series]
-    held = [(at, key) for at, key in keys if key in queries][: _most(deposits)]
-    rows = pl.concat([queries[key] for _, key in held]) if held else None
-    if rows is None:
+    names = [key for _, key in keys]
+    queries = {id(run.bank): _queries(run.bank, prompts, names) for run in runs}
+    deposits = [_deposits(prompts, run) for run in runs]
+    known = {key for own in queries.values() for key in own}
+    held = [(at, key) for at, key in keys if key in known][: _most(deposits)]
+    if not held:
         return None
     texts: dict[str, int] = {}
     found = []
-    for one, own in zip(series, deposits, strict=True):
-        frame = tokens_at(bank, own, rows, 1 if _far(bank, own) else TOKENS)
+    for run, own in zip(runs, deposits, strict=True):
+        tables = queries[id(run.bank)]
+        rows = pl.concat([tables[key] for _, key in held if key in tables] or [EMPTY])
+        frame = tokens_at(run.bank, own, rows, 1 if _remote(run.bank, own) else TOKENS)
         named = frame.with_columns(
             text=pl.coalesce(COLUMN, pl.format("#{}", "token")),
         ).join(rows, on=["query_set", "row"], maintain_order="left")
@@ -66,8 +73,8 @@ def said(
         for name, order, step, text, logprob in named.select(columns).iter_rows():
             pair = [texts.setdefault(text, len(texts)), float(f"{exp(logprob):.3g}")]
             by_place.setdefault(((name, order), step), []).extend(pair)
-        tokens = [[by_place.get((key, step), []) for step in one.steps] for _, key in held]
-        found.append({"steps": list(one.steps), "tokens": tokens})
+        tokens = [[by_place.get((key, step), []) for step in run.steps] for _, key in held]
+        found.append({"steps": list(run.steps), "tokens": tokens})
     return {
         "k": TOKENS,
         "prompts": [at for at, _ in held],
@@ -91,23 +98,23 @@ def _queries(bank: Bank, prompts: str, keys: Sequence[Key]) -> dict[Key, pl.Data
     return {key: parts[key] for key in keys if key in parts}
 
 
-def _deposits(bank: Bank, prompts: str, asked: Asked) -> list[Deposit]:
+def _deposits(prompts: str, run: Run) -> list[Deposit]:
     return [
         deposit
-        for deposit in bank.deposits_of(prompts)
-        if (deposit.checkpoint.model, deposit.checkpoint.run) == (asked.model, asked.run)
-        and deposit.checkpoint.step in asked.steps
+        for deposit in run.bank.deposits_of(prompts)
+        if (deposit.checkpoint.model, deposit.checkpoint.run) == (run.model, run.run)
+        and deposit.checkpoint.step in run.steps
     ]
 
 
-def _far(bank: Bank, deposits: Sequence[Deposit]) -> bool:
+def _remote(bank: Bank, deposits: Sequence[Deposit]) -> bool:
     """Whether full rows would come over a network; the most probable token is among the scores."""
     full = any(deposit.layout.keep.whole_rows for deposit in deposits)
     return full and not bank.has_rows
 
 
 def _most(series: Sequence[Sequence[Deposit]]) -> int:
-    """Prompts to tell of: a full row is read with those of its inner chunk."""
+    """Prompts with predictions: a full row is read with those of its inner chunk."""
     each = sum(
         grid.chunk_shape[0] * grid.row_bytes
         for own in series

@@ -1,0 +1,136 @@
+"""Charts on paper and on screens: the axis of steps, colours, widths, and text that stays text."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import polars as pl
+import pytest
+
+from logitbank.analysis.charts.chart import bare_spec, caption_of, save_charts, title_of
+from logitbank.analysis.charts.curves import change_points, significance_rows, stacked, with_series
+from logitbank.analysis.charts.steps import StepAxis, step_scale
+from logitbank.analysis.charts.theme import PALETTE, colors_of
+from logitbank.errors import UsageError
+from tests.support.study_cases import charts, made
+
+HOSTILE = '</text><script>alert(1)</script>"& <b>'
+
+
+@pytest.mark.parametrize(
+    ("steps", "scale"),
+    [
+        ([0, 100, 200, 300, 400], "linear"),
+        ([0, 1, 2, 4, 8, 16, 512, 1000, 2000, 3000], "symlog"),
+        ([0, 1, 10, *range(100, 1000, 50)], "linear"),
+        ([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, *range(1000, 143_001, 1000)], "symlog"),
+        ([5], "symlog"),
+        ([None], "symlog"),
+    ],
+)
+def test_the_axis_of_steps_is_the_one_on_which_they_are_told_apart(
+    steps: list[int | None], scale: str
+) -> None:
+    assert step_scale(steps) == scale
+
+
+@pytest.mark.parametrize("steps", [[0, 8, 16, 24], [0, 8, 16, None], [None], [0], [0, 1, 2, 512]])
+def test_both_axes_have_ticks_and_the_release_stands_right_of_the_last_step(
+    steps: list[int | None],
+) -> None:
+    axis = StepAxis(steps)
+    meta = axis.meta()["steps"]
+    known = [step for step in steps if step is not None]
+    for scale in ("linear", "symlog"):
+        assert meta["ticks"][scale] == sorted(meta["ticks"][scale])
+        assert meta["release"][scale] > max(known, default=0)
+        assert axis.release == (None in steps)
+        if axis.release:
+            assert meta["ticks"][scale][-1] == meta["release"][scale]
+    table = axis.of(pl.DataFrame({"step": steps}, schema={"step": pl.Int64}))
+    assert table["at"].to_list() == [meta["release"][axis.scale] if s is None else s for s in steps]
+    assert table["checkpoint"][-1] == ("release" if steps[-1] is None else f"step {steps[-1]}")
+
+
+def test_a_chart_has_the_values_of_its_table_and_a_caption() -> None:
+    result = made()
+    chart = charts(result)["lines"]
+    assert title_of(chart) == "Values during training"
+    assert "n = 192 prompts" in caption_of(chart)
+    spec = bare_spec(chart)
+    assert "config" not in spec
+    (rows,) = spec["datasets"].values()
+    assert [row["value"] for row in rows] == result.scores["value"].to_list()
+    assert {row["series"] for row in rows} == {"toy seed1", "toy seed2"}
+
+
+def test_a_chart_may_have_more_rows_than_altair_takes_by_default() -> None:
+    many = made(runs=tuple(f"seed{at}" for at in range(200)))
+    (rows,) = bare_spec(charts(many)["lines"])["datasets"].values()
+    assert len(rows) == 200 * 9 * 3
+
+
+def test_series_are_named_by_what_differs() -> None:
+    table = pl.DataFrame({"model": ["a", "b"], "run": "main"})
+    assert with_series(table)["series"].to_list() == ["a", "b"]
+    assert colors_of(["she", "x", "he", "y"]) == {
+        "she": "#d55e00", "x": PALETTE[2], "he": "#0072b2", "y": PALETTE[3],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "points"), [("single", 3.3 * 72), ("double", 7 * 72)])
+def test_charts_are_saved_as_wide_as_asked_with_text_as_text(
+    tmp_path: Path, width: str, points: float
+) -> None:
+    paths = save_charts(charts(made(HOSTILE)), tmp_path, width=width)
+    assert {path.suffix for path in paths} == {".pdf", ".svg", ".png", ".txt"}
+    svg = (tmp_path / "lines.svg").read_text()
+    tree = ElementTree.fromstring(svg)
+    assert float(tree.attrib["width"]) == pytest.approx(points, abs=1)
+    texts = [element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert "Training step" in texts
+    assert "release" in texts
+    assert any(text and HOSTILE in text for text in texts)
+    assert "<script" not in svg
+    assert (tmp_path / "lines.pdf").read_bytes().startswith(b"%PDF")
+    assert "n = 192 prompts" in (tmp_path / "lines.txt").read_text()
+
+
+def test_colours_are_chosen_by_name_and_what_no_chart_has_is_refused(tmp_path: Path) -> None:
+    drawn = charts(made())
+    save_charts(drawn, tmp_path, colors={"male": "#123456"})
+    svg = (tmp_path / "lines.svg").read_text()
+    assert "#123456" in svg
+    assert "#0072b2" not in svg
+    with pytest.raises(UsageError, match="'nobody'"):
+        save_charts(drawn, tmp_path, colors={"nobody": "#123456"})
+    with pytest.raises(UsageError, match=r"Width 'triple' is invalid: use single or double"):
+        save_charts(drawn, tmp_path, width="triple")
+
+
+def test_change_points_and_tests_are_drawn_beside_the_curves(tmp_path: Path) -> None:
+    table = made().scores.with_columns(p=pl.when(pl.col("step") == 8).then(0.001).otherwise(0.5))
+    axis = StepAxis(table["step"].to_list())
+    changes = pl.DataFrame(
+        {"step": [8, None], "earliest": [4, None], "latest": [16, None]},
+        schema=dict.fromkeys(("step", "earliest", "latest"), pl.Int64),
+    )
+    assert change_points(changes.tail(1), axis, []) == []
+    marks = change_points(changes, axis, ["rises"])
+    rows = significance_rows(table, axis, {"p": "Rank-sum test"})
+    chart = stacked(marks[0] + marks[1], rows)
+    spec = bare_spec(chart)
+    drawn = [row for rows in spec["datasets"].values() for row in rows]
+    assert [row["earliest"] for row in drawn if "earliest" in row] == [4]
+    significant = {row["checkpoint"] for row in drawn if row.get("significant")}
+    assert significant == {"step 8"}
+
+
+def test_importing_the_analysis_draws_nothing() -> None:
+    code = (
+        "import sys, logitbank.analysis; print(sorted({*sys.modules} & {'altair', 'vl_convert'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"\[\]\n", done.stdout)

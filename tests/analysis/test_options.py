@@ -400,6 +400,7 @@ def test_prompts_without_an_answer_have_no_accuracy(tmp_path: Path) -> None:
 def test_curves_have_a_panel_for_each_measure(tmp_path: Path) -> None:
     study = logitbank.options(parity(tmp_path / "b", keep="options"))
     assert list(study.charts) == ["accuracy", "option_probability", "curves"]
+    assert {each.figure for each in study.findings} <= {*study.charts, ""}
     assert len(study.charts["curves"].vconcat) == 3, "entropy needs full rows"
     assert all("n = 10 prompts" in caption_of(chart) for chart in study.charts.values())
 

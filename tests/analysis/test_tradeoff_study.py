@@ -313,6 +313,8 @@ def test_tables_and_charts_are_one_each(bank: Path) -> None:
     assert list(study.charts) == ["tradeoff", "curves"]
     panels = study.charts["curves"].vconcat
     assert len(panels) == 3, "accuracy, JSD-P of each answer, and the gap"
+    assert {each.figure for each in study.findings} <= {*study.charts}
+    assert len(study.findings[0].text.split()) <= 15
     (choice,) = (each for each in study.findings if "Smallest gap within 10 points" in each.text)
     assert choice.value == study.result.choices["gap"].item()
 

@@ -7,7 +7,7 @@ import polars as pl
 
 from logitbank.analysis.families.tradeoff.metric import TradeOff
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.results.series import UNTRAINED, by_series, change_findings, subject
+from logitbank.analysis.results.series import UNTRAINED, by_series, change_findings, series_name
 from logitbank.wording import counted, number
 
 Row = Mapping[str, Any]
@@ -44,11 +44,12 @@ def _headline(result: TradeOff) -> Finding:
         )
     elif len(result.choices):
         row = max(result.choices.to_dicts(), key=lambda row: row["gap_at_best"] - row["gap"])
-        who = subject(row, result.tradeoff)
+        several = result.tradeoff.select("model", "run").n_unique() > 1
+        who = f"{series_name(row)}: gap" if several else "Gap"
         best, least = number(row["gap_at_best"]), number(row["gap"])
         text = (
-            f"{who} can reduce its gap from {best} to {least} (step {row['step']:,}) for "
-            f"{formatted(_moved(row, settings), '+,.1f')}{_points(settings)} of {metric}."
+            f"{who} {best} → {least} for {formatted(_moved(row, settings), '+,.1f')}"
+            f"{_points(settings)} of {metric} (step {row['best_step']:,} → {row['step']:,})."
         )
         if row["step"] == row["best_step"]:
             text = f"Within {_loss(row, settings)} of the best {metric}, no gap is below {best}."

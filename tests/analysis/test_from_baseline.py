@@ -7,8 +7,8 @@ import pytest
 
 from logitbank.analysis.families.crows_pairs.metric import crows_pairs_metric
 from logitbank.analysis.families.crows_pairs.summary import crows_pairs_summary
+from logitbank.analysis.families.lambada.findings import findings
 from logitbank.analysis.families.lambada.metric import lambada_metric
-from logitbank.analysis.families.lambada.summary import lambada_summary
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from tests.support.piece_cases import pair_frame, piece_frame
 from tests.support.stereotype_cases import sa_frame
@@ -90,18 +90,16 @@ def test_stereotype_accuracy_is_compared_sentence_by_sentence() -> None:
     assert (row["from_baseline_low"], row["from_baseline_high"]) == pytest.approx((low, high))
 
 
-def test_no_change_is_told_without_a_sign() -> None:
-    still = lambada_summary(
-        lambada_metric(pl.concat([words(BEFORE, step=0), words(BEFORE, step=8)]))
-    )
-    assert any("LAMBADA accuracy 0.000 (−0." in sentence for sentence in still)
+def test_a_change_that_rounds_to_zero_has_no_sign() -> None:
+    found = findings(lambada_metric(pl.concat([words(BEFORE, step=0), words(BEFORE, step=8)])))
+    (change,) = (each for each in found if "change to step 8" in each.text)
+    assert (change.value, change.number) == (0, "0.0%")
 
 
-def test_a_summary_says_which_is_the_untrained_model() -> None:
-    told = lambada_summary(lambada_metric(pl.concat([words(BEFORE, step=0), words(AFTER, step=8)])))
-    start = "step 8 against step 0, the untrained model: LAMBADA accuracy +0.417 ("
-    assert any(sentence.startswith(start) for sentence in told)
-    trained = lambada_summary(
-        lambada_metric(pl.concat([words(BEFORE, step=4), words(AFTER, step=8)]))
-    )
-    assert any("step 8 against step 4: LAMBADA" in sentence for sentence in trained)
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_change_names_its_baseline(first: int) -> None:
+    table = pl.concat([words(BEFORE, step=first), words(AFTER, step=8)])
+    (change,) = (each for each in findings(lambada_metric(table)) if "change" in each.text)
+    assert change.value == pytest.approx(5 / 12)
+    assert change.baseline.startswith(f"step {first}, ")
+    assert ("untrained model" in change.baseline) == (first == 0)

@@ -5,8 +5,8 @@ import math
 import polars as pl
 import pytest
 
+from logitbank.analysis.families.lambada.findings import findings
 from logitbank.analysis.families.lambada.metric import lambada_examples, lambada_metric
-from logitbank.analysis.families.lambada.summary import lambada_summary
 from logitbank.errors import BankError, UsageError
 from tests.support.piece_cases import piece_frame
 
@@ -42,7 +42,7 @@ def test_fewer_than_ten_words_have_no_interval() -> None:
         row = only(result.lambada)
         for bound in ("low", "high", "perplexity_low", "perplexity_high"):
             assert math.isnan(row[bound]) != known, bound  # type: ignore[arg-type]
-        assert ("no interval from 9 examples" in lambada_summary(result)[0]) != known
+        assert bool(findings(result)[1].interval) == known
 
 
 def test_accuracy_error_and_perplexity_of_four_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,9 +83,9 @@ def test_prompts_of_another_kind_are_refused() -> None:
 
 def test_no_checkpoint_is_called_best_that_only_equals_the_last() -> None:
     frame = pl.concat([piece_frame(WORDS, step=step) for step in (2, 10)])
-    assert lambada_summary(lambada_metric(frame))[0].startswith(
-        "last, step 10: LAMBADA accuracy 0.500"
-    )
+    found = findings(lambada_metric(frame))
+    assert (found[1].value, found[1].n) == (0.5, "4 examples")
+    assert not any("Highest" in each.text for each in found)
 
 
 def test_an_accuracy_of_zero_has_an_interval_with_a_width() -> None:

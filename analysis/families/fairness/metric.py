@@ -433,7 +433,7 @@ def genders_key(prompts: str, models: Sequence[str] | None) -> tuple[object, ...
     return ("fairness genders", prompts, None if models is None else tuple(models))
 
 
-def read_genders(frame: Scan, labels: FairnessLabels = LABELS) -> Genders:
+def read_genders(frame: Scan) -> Genders:
     """What stereotype accuracy needs of WinoBias, read for it alone.
 
     Raises
@@ -450,11 +450,11 @@ def read_genders(frame: Scan, labels: FairnessLabels = LABELS) -> Genders:
         def table(data: Cube) -> pl.DataFrame:
             hits.append(gender_hits(data))
             parts = [*np.moveaxis(jsd_parts(data.logits, data.gold), -1, 0)]
-            return jsd_table(data.checkpoints, samples(data, parts, none), labels=labels)
+            return jsd_table(data.checkpoints, samples(data, parts, none), labels=LABELS)
 
         return table
 
-    tables = each_cube(frame, prepare, labels=labels, columns=GENDER_COLUMNS)
+    tables = each_cube(frame, prepare, columns=GENDER_COLUMNS)
     return Genders(hits, together(tables))
 
 

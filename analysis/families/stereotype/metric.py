@@ -30,7 +30,7 @@ from logitbank.analysis.families.stereotype.tables import (
 )
 from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.batches import ROWS, Scan, frames_of
-from logitbank.analysis.frames.cube import CODED, LABELS, FairnessLabels
+from logitbank.analysis.frames.cube import CODED, LABELS
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.pieces import CHECKPOINT, check_columns
 from logitbank.analysis.frames.scan_cache import ScanCache
@@ -117,7 +117,6 @@ def stereotype_metric(
     *,
     expected_pronouns: pl.DataFrame | None = None,
     expected_genders: pl.DataFrame | None = None,
-    labels: FairnessLabels = LABELS,
 ) -> StereotypeAccuracy:
     """`sa` and `sa_gender`, each from prompts of its own that may be absent.
 
@@ -139,8 +138,6 @@ def stereotype_metric(
         The expected prompts of each model: model and `PRONOUNS`, model and `GENDERS`, as
         `expected_rows` gives them. Without them, a sentence, an order or a type without a score of
         any checkpoint in the frame is not counted as missing.
-    labels
-        Labels of the options *male* and *female* in `winobias`.
 
     Raises
     ------
@@ -176,21 +173,20 @@ def stereotype_metric(
     if winobias is not None:
         for each in frames_of(winobias):
             check_columns(each, GENDER_COLUMNS, family="winobias")
-        genders = read_genders(winobias, labels)
-    return _result(shares, genders, expected_genders, labels)
+        genders = read_genders(winobias)
+    return _result(shares, genders, expected_genders)
 
 
 def _result(
     shares: pl.DataFrame | None,
     genders: Genders | None,
     expected_genders: pl.DataFrame | None,
-    labels: FairnessLabels = LABELS,
 ) -> StereotypeAccuracy:
     parts = [pl.DataFrame(schema=SCHEMA), *([] if shares is None else [shares])]
     divergence = pl.DataFrame(schema=JSD_SCHEMA)
     if genders is not None:
         parts.append(_gender_shares(genders, expected_genders))
-        answer = (pl.col("gold") == pl.col("option")) & pl.col("gold").is_in(labels[:2])
+        answer = (pl.col("gold") == pl.col("option")) & (pl.col("gold") != LABELS.neutral)
         divergence = genders.jsd_parts.filter(answer, pl.col("scaled").is_not_nan()).select(
             *CHECKPOINT, "gold", jsd_p="scaled", sd="sd_scaled"
         )

@@ -142,8 +142,8 @@ def curves(
         )  # fmt: skip
     opacity = chosen.then(alt.value(1)).otherwise(alt.value(0.1))
     layers.append(trained.mark_line().encode(y=y_axis, opacity=opacity, **dash))
-    longest = table[SERIES].value_counts()["count"].max() or 0
-    size = 16 if int(longest) <= MANY * len(names) else 3  # type: ignore[call-overload]
+    longest = max(table[SERIES].value_counts()["count"].to_list(), default=0)
+    size = 16 if longest <= MANY * len(names) else 3
     layers.append(
         trained.mark_point(filled=True, size=size).encode(y=y_axis, opacity=opacity, tooltip=tips)
     )
@@ -161,7 +161,7 @@ def curves(
         )
     if legend:
         layers[-1] = layers[-1].add_params(selection)
-    return alt.layer(*layers).properties(height=height)
+    return alt.LayerChart(layer=layers, height=height)
 
 
 def path(
@@ -226,10 +226,10 @@ def path(
         tooltip=[_tooltip(table, name, text) for name, text in told.items()],
     )
     if table.select(keys).n_unique() > LABELED:
-        return alt.layer(line, points).properties(height=height)
+        return alt.LayerChart(layer=[line, points], height=height)
     ends = base.transform_filter("isValid(datum.label)")
     text = ends.mark_text(dy=-8, color=INK).encode(text="label:N", color=alt.value(INK))
-    return alt.layer(line, points, text).properties(height=height)
+    return alt.LayerChart(layer=[line, points, text], height=height)
 
 
 def short_step(step: int | None) -> str:
@@ -300,7 +300,9 @@ def drawn_checkpoint(table: pl.DataFrame) -> int | None:
 def horizontal(value: float, *, dash: Sequence[int] = (4, 3)) -> alt.Chart:
     """A reference line at a height."""
     data = pl.DataFrame({"level": [value]})
-    return alt.Chart(data).mark_rule(strokeDash=list(dash), color=MUTED).encode(y="level:Q")
+    rule = alt.Chart(data).mark_rule(strokeDash=list(dash), color=MUTED)
+    line: alt.Chart = rule.encode(y="level:Q")
+    return line
 
 
 def change_points(changes: pl.DataFrame, axis: StepAxis, text: Sequence[str]) -> list[alt.Chart]:
@@ -348,8 +350,9 @@ def significance_rows(
     filled = (
         alt.when("datum.significant").then(alt.value(MUTED)).otherwise(alt.value("transparent"))
     )
-    return (
-        alt.Chart(long)
+    height = (14 if series == 1 else 7 * series) * len(tests)
+    marks: alt.Chart = (
+        alt.Chart(long, height=height)
         .mark_point(size=18 if series == 1 else 10, stroke=MUTED, strokeWidth=0.8, opacity=1)
         .encode(
             x=axis.x(),
@@ -363,13 +366,16 @@ def significance_rows(
             ],
             **apart,
         )
-        .properties(height=(14 if series == 1 else 7 * series) * len(tests))
     )
+    return marks
 
 
 def stacked(*plots: Chart) -> alt.VConcatChart:
     """Plots above each other over the same steps; all but the last without the axis's labels."""
-    return alt.vconcat(*plots, spacing=4).resolve_scale(x="shared", color="independent")
+    plot: alt.VConcatChart = alt.vconcat(*plots, spacing=4).resolve_scale(
+        x="shared", color="independent"
+    )
+    return plot
 
 
 def _tooltip(table: pl.DataFrame, name: str, title: str) -> alt.Tooltip:

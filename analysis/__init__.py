@@ -14,19 +14,16 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
     from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
     from logitbank.analysis.families.fairness.metric import fairness_metric as fairness_metric
-    from logitbank.analysis.families.fluctuation.frequencies import (
+    from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
+    from logitbank.analysis.families.fluctuation.metric import as_scores as as_scores
+    from logitbank.analysis.families.fluctuation.metric import (
         corpus_frequencies as corpus_frequencies,
     )
-    from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
     from logitbank.analysis.families.fluctuation.metric import (
         fluctuation_metric as fluctuation_metric,
     )
-    from logitbank.analysis.families.fluctuation.scores import as_scores as as_scores
-    from logitbank.analysis.families.fluctuation.scores import published_table as published_table
-    from logitbank.analysis.families.fluctuation.scores import write_scores as write_scores
-    from logitbank.analysis.families.fluctuation.summary import (
-        fluctuation_summary as fluctuation_summary,
-    )
+    from logitbank.analysis.families.fluctuation.metric import published_table as published_table
+    from logitbank.analysis.families.fluctuation.metric import write_scores as write_scores
     from logitbank.analysis.families.lambada.metric import Lambada as Lambada
     from logitbank.analysis.families.lambada.metric import lambada_examples as lambada_examples
     from logitbank.analysis.families.lambada.metric import lambada_metric as lambada_metric
@@ -40,10 +37,9 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.stereotype.metric import stereotype_metric as stereotype_metric
     from logitbank.analysis.families.tradeoff.metric import TradeOff as TradeOff
     from logitbank.analysis.families.tradeoff.metric import tradeoff_metric as tradeoff_metric
-    from logitbank.analysis.families.unqover.instances import unqover_instances as unqover_instances
     from logitbank.analysis.families.unqover.metric import Unqover as Unqover
     from logitbank.analysis.families.unqover.metric import unqover_metric as unqover_metric
-    from logitbank.analysis.families.unqover.summary import unqover_summary as unqover_summary
+    from logitbank.analysis.families.unqover.tables import unqover_instances as unqover_instances
     from logitbank.analysis.frames.batches import batches as batches
     from logitbank.analysis.frames.candidates import as_candidates as as_candidates
     from logitbank.analysis.frames.cube import FairnessLabels as FairnessLabels

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.fairness import fairness as fairness
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
     from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
+    from logitbank.analysis.families.fluctuation import fluctuation as fluctuation
     from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
-    from logitbank.analysis.families.fluctuation.study import fluctuation as fluctuation
     from logitbank.analysis.families.lambada import lambada as lambada
     from logitbank.analysis.families.lambada.metric import Lambada as Lambada
     from logitbank.analysis.families.options import options as options
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     )
     from logitbank.analysis.families.tradeoff import tradeoff as tradeoff
     from logitbank.analysis.families.tradeoff.metric import TradeOff as TradeOff
+    from logitbank.analysis.families.unqover import unqover as unqover
     from logitbank.analysis.families.unqover.metric import Unqover as Unqover
-    from logitbank.analysis.families.unqover.study import unqover as unqover
     from logitbank.analysis.finding import Finding as Finding
     from logitbank.analysis.harness import read_harness as read_harness
     from logitbank.analysis.prompts.lookup import PromptView as PromptView

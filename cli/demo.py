@@ -30,7 +30,7 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
         The exit code: 0, or 1 if a checkpoint failed.
     """
     from logitbank.analysis.families.fairness import fairness
-    from logitbank.analysis.families.fluctuation.study import fluctuation
+    from logitbank.analysis.families.fluctuation import fluctuation
     from logitbank.analysis.report.report import report
     from logitbank.engine.plan.engine import choose_engine
 

@@ -43,20 +43,25 @@ def color(
     colors: Mapping[str, str] | None = None,
     *,
     legend: bool = True,
+    points: bool = False,
 ) -> alt.Color:
     """The colour channel of a column, with a legend if there are several names.
 
-    A click on the legend selects a name, if the chart has `legend_selection(field)`.
+    The legend has short lines, or circles for `points` beside long names. A click on it selects a
+    name, if the chart has `legend_selection(field)`.
     """
     known = colors_of(names) | dict(colors or {})
     scale = alt.Scale(domain=list(names), range=[known[name] for name in names])
-    shown = _legend(names) if legend and len(names) > 1 else None
+    shown = None
+    if legend and len(names) > 1:
+        look: dict[str, Any] = {"symbolType": "circle", "symbolSize": 40, "width": LEGEND // 2}
+        shown = _legend(names, **(look if points else {}))
     return alt.Color(f"{field}:N", title=None, scale=scale, legend=shown)
 
 
-def _legend(names: Sequence[str], **look: Any) -> alt.Legend:
+def _legend(names: Sequence[str], *, width: int = LEGEND, **look: Any) -> alt.Legend:
     """A legend in as many columns as fit into a narrow chart."""
-    columns = max(1, LEGEND // (max(len(name) for name in names) + 5))
+    columns = max(1, width // (max(len(name) for name in names) + 5))
     return alt.Legend(title=None, columns=min(columns, len(names)), **look)
 
 

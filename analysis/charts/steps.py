@@ -53,6 +53,7 @@ class StepAxis:
         known = sorted({step for step in steps if step is not None})
         self.scale: Scale = scale or step_scale(steps)
         self.last = known[-1] if known else 0
+        self.start = known[0] if known else 0
         self.first = next((step for step in known if step > 0), 1)
         self.release = None in steps
         self.release_at = self.release_place(self.scale)
@@ -73,6 +74,7 @@ class StepAxis:
             unit = 10 ** math.floor(math.log10(max(self.last, 1)))
             step = next(s for s in (unit / 5, unit / 2, unit, 2 * unit) if self.last / s <= 6)
             numbers = [step * i for i in range(int(self.last / step) + 1)]
+            numbers = [number for number in numbers if number >= self.start - 0.02 * self.last]
         else:
             least = math.floor(math.log10(self.first))
             numbers = [

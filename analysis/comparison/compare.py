@@ -172,7 +172,9 @@ def _matched(banks: tuple[Bank, Bank], match: Mapping[str, str] | None) -> _Side
     for names, bank in ((match, banks[0]), (match.values(), banks[1])):
         for name in names:
             if name not in bank.models:
-                raise UsageError(f"--match: {bank.path} has no model {name!r}; {_models(bank)}.")
+                raise UsageError(
+                    f"--match: {bank.path} has no model {name!r}; it has {_models(bank)}."
+                )
     if len(set(match.values())) < len(match):
         raise UsageError("--match names one model of B twice. Compare it in two calls.")
     return _Sides(

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.debias.instances import QUESTIONS, Instances
-from logitbank.analysis.families.unqover.measures import (
+from logitbank.analysis.families.unqover.tables import (
     grid_of,
     model_level,
     subject_attribute_cells,

@@ -1,10 +1,18 @@
 """The charts of training a filter, of comparing filters, and of searching for one."""
 
+from functools import partial
+
 import altair as alt
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, titled
-from logitbank.analysis.charts.curves import HEIGHT, color, horizontal
+from logitbank.analysis.charts.curves import (
+    HEIGHT,
+    at_checkpoint,
+    color,
+    drawn_checkpoint,
+    horizontal,
+)
 from logitbank.analysis.charts.theme import BLUE, GREEN, GREY, INK, MUTED, ORANGE
 from logitbank.analysis.debias.compare import NONE, PLAIN, TRAINED, UNTRAINED, DebiasComparison
 from logitbank.analysis.debias.search import DebiasSearch
@@ -26,13 +34,12 @@ ROW = 16
 def train_charts(result: Debias) -> dict[str, Chart]:
     """`bias`, mean |C| of each part and filter, and `loss`, before each step of training."""
     rows = result.bias.with_columns(row=pl.format("{}, {}", "split", "filter"))
-    if "abs_c_low" not in rows.columns:
-        rows = rows.with_columns(abs_c_low=None, abs_c_high=None)
-    dots = _dots(rows, "abs_c", "UnQover, mean |C|", ())
     n = counted(int(rows["instances"].max() or 0), "instance")  # type: ignore[arg-type]
+    interval = "Bars: 95% confidence intervals. " if "abs_c_low" in rows.columns else ""
+    dots = _dots(alt.Chart(rows.with_columns(pl.col(pl.Float64).fill_nan(None))), rows, "abs_c")
     caption = (
-        f"Mean |C| without a filter, with an untrained and with the trained one, on each part. "
-        f"Bars: 95% confidence intervals. n = {n}."
+        "Mean |C| without a filter, with an untrained and with the trained one, on each part. "
+        f"{interval}n = {n}."
     )
     loss = alt.Chart(result.losses).mark_line(color=BLUE).encode(
         x=alt.X("step:Q", title="Step of training"),
@@ -44,45 +51,38 @@ def train_charts(result: Debias) -> dict[str, Chart]:
 
 
 def comparison_charts(result: DebiasComparison) -> dict[str, Chart]:
-    """`icat`, `lms`, `ss` and `abs_c` at the last checkpoint of each model."""
+    """`icat`, `lms`, `ss` and `abs_c`: a row for each filter, prefix and language."""
     table = result.comparison.filter(pl.col("label") != "reference")
-    last = table.filter(pl.col("step").eq_missing(pl.col("step").last().over("model", "run")))
-    several = last.select("model", "run").n_unique() > 1
-    names = [
-        ", ".join(
-            part
-            for part in (
-                row["model"] if several else "", row["label"], row["language"],
-                "" if row["condition"] == PLAIN else row["condition"],
-            )
-            if part
-        )
-        for row in last.iter_rows(named=True)
-    ]  # fmt: skip
-    rows = last.with_columns(row=pl.Series(names, dtype=pl.String))
-    steps = ", ".join(map(step_name, last["step"].unique(maintain_order=True)))
-    charts = {}
+    series = ["model", "run"] if table.select("model", "run").n_unique() > 1 else []
+    condition = pl.col("condition").replace(PLAIN, None)
+    name = pl.concat_str(*series, "label", "language", condition, separator=", ", ignore_nulls=True)
+    rows = table.with_columns(row=name)
+    charts: dict[str, Chart] = {}
     for measure, (title, lines) in MEASURES.items():
         known = rows.drop_nulls(measure)
         if known.is_empty():
             continue
-        interval = "Bars: 95% confidence intervals. " if f"{measure}_low" in rows.columns else ""
-        rules = "Lines: ideal model, and random model at 50. " if lines else ""
-        n = ""
-        if measure != "abs_c":
-            n = f" n = {counted(int(known['examples'].max() or 0), 'example')}."  # type: ignore[arg-type]
-        chart = _dots(known, measure, title, lines)
-        charts[measure] = titled(chart, title, f"{title} at {steps}. {interval}{rules}{n}".strip())
+        # A chart of one checkpoint, which a page can choose.
+        chart = at_checkpoint(known, partial(_dots, rows=known, measure=measure, lines=lines))
+        caption = f"{title} at {step_name(drawn_checkpoint(known))}."
+        if lines:
+            n = counted(int(known["examples"].max() or 0), "example")  # type: ignore[arg-type]
+            caption += (
+                " Bars: 95% confidence intervals. Lines: ideal model, and random model at 50."
+            )
+        else:
+            n = counted(int(result.unqover["instances"].max() or 0), "instance")  # type: ignore[arg-type]
+        charts[measure] = titled(chart, title, f"{caption} n = {n}.")
     return charts
 
 
-def _dots(rows: pl.DataFrame, measure: str, title: str, lines: tuple[float, ...]) -> Chart:
+def _dots(
+    base: alt.Chart, rows: pl.DataFrame, measure: str, lines: tuple[float, ...] = ()
+) -> Chart:
     """A value in each row, coloured by its filter, with its interval."""
-    columns = ["row", "filter", measure]
-    columns += [end for end in (f"{measure}_low", f"{measure}_high") if end in rows.columns]
-    table = rows.select(columns).with_columns(pl.col(pl.Float64).fill_nan(None))
+    title = MEASURES[measure][0]
     scale = alt.Scale(zero=measure == "abs_c", padding=6)
-    base = alt.Chart(table).encode(
+    base = base.encode(
         x=alt.X(f"{measure}:Q", title=title, scale=scale),
         y=alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=140)),
         color=color("filter", list(FILTERS), FILTERS, legend=False),
@@ -95,15 +95,11 @@ def _dots(rows: pl.DataFrame, measure: str, title: str, lines: tuple[float, ...]
         .encode(x="level:Q")
         for line in lines
     ]
-    if f"{measure}_low" in table.columns:
-        bars = base.mark_rule()
-        layers.append(
-            bars.encode(
-                x=alt.X(f"{measure}_low:Q", title=title, scale=scale), x2=f"{measure}_high:Q"
-            )
-        )
+    if f"{measure}_low" in rows.columns:
+        low = alt.X(f"{measure}_low:Q", title=title, scale=scale)
+        layers.append(base.mark_rule().encode(x=low, x2=f"{measure}_high:Q"))
     layers.append(base.mark_point(filled=True, size=40, opacity=1))
-    return alt.layer(*layers).properties(height=ROW * table["row"].n_unique())
+    return alt.layer(*layers).properties(height=ROW * rows["row"].n_unique())
 
 
 def search_charts(result: DebiasSearch) -> dict[str, Chart]:

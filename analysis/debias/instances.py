@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.unqover.instances import PRONOUNS, folded
+from logitbank.analysis.families.unqover.tables import PRONOUNS, folded
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, Deposit

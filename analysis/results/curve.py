@@ -113,8 +113,8 @@ def read_curve(
         table = kept
     if missing := [key for key in ("model", "step") if key not in table.columns]:
         raise UsageError(
-            f"{path} lacks {', '.join(missing)}; it has {_listed(table.columns)}, and a curve "
-            "needs model, step and a value"
+            f"{path} lacks {', '.join(missing)}; it has {_listed(table.columns)}. A curve needs "
+            "model, step and a value."
         )
     value, table = _value_column(table, column, path, name)
     try:
@@ -132,7 +132,7 @@ def read_curve(
         raise UsageError(
             f"{path}: the {value} of {row['model']} step {row['step']} is "
             f"{table[value].filter(invalid)[0]}, which is not finite ({invalid.sum():,} such "
-            "rows); leave them out"
+            "rows). Leave them out."
         )
     return curve(checkpoints, values, stderr=errors)
 
@@ -149,7 +149,7 @@ def _value_column(
             return "value", rows
         available = table["metric"].cast(pl.String).drop_nulls().unique().sort().to_list()
         raise UsageError(
-            f"unknown metric {column!r}: {path} has {_listed(available)}; choose one with --metric"
+            f"Unknown metric {column!r}: {path} has {_listed(available)}. Choose one with --metric."
         )
     for candidate in names:
         if candidate in table.columns and candidate not in CHECKPOINT:
@@ -160,8 +160,8 @@ def _value_column(
     others = [c for c in table.columns if c not in CHECKPOINT]
     what = "metric" if name == "performance" else "gap"
     raise UsageError(
-        f"unknown {what} {column!r}: {path} has the columns {_listed(others)}; choose one with "
-        f"{option}"
+        f"Unknown {what} {column!r}: {path} has the columns {_listed(others)}. Choose one with "
+        f"{option}."
     )
 
 

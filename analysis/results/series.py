@@ -100,7 +100,8 @@ def p_text(row: Row) -> str:
     """
     if row["p_random_walk"] <= 1 / (N_WALKS + 1):
         return "p ≤ 0.0001"
-    return f"p = {row['p_random_walk']:.2g} ± {row['p_error']:.1g}"
+    error = f" ± {row['p_error']:.1g}" if row["p_error"] else ""
+    return f"p = {row['p_random_walk']:.2g}{error}"
 
 
 def _tested(row: Row) -> str:

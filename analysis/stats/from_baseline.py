@@ -106,7 +106,10 @@ def _changes(
     part: pl.DataFrame, first: pl.DataFrame, series: Sequence[str], *, scale: float
 ) -> pl.DataFrame:
     """Means of one frame's checkpoints over the items that their baseline has too."""
-    both = part.explode("item", "value").join(first, on=[*series, "item"], nulls_equal=True)
+    # In the order of the items, so that sums have the same bits each time.
+    both = part.explode("item", "value").join(
+        first, on=[*series, "item"], nulls_equal=True, maintain_order="left"
+    )
     d, n = pl.col("value") - pl.col("before"), pl.len()
     centre = d.sum() / (n + 2)
     return both.group_by("step", *series).agg(

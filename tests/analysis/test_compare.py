@@ -352,7 +352,7 @@ def test_models_of_other_names_are_matched_in_two_banks_and_in_one(tmp_path: Pat
     assert apart.logits["max_logit_difference"].item() == pytest.approx(np.abs(one - other).max())
     for name, table in apart.tables().items():
         assert table.equals(alone.tables()[name], null_equal=True), name
-    with pytest.raises(UsageError, match=r"--match: .* has no model 'x'; model \"mine\""):
+    with pytest.raises(UsageError, match=r"--match: .* has no model 'x'; it has model \"mine\""):
         compare(a.path, b.path, match={"x": "theirs"})
     with pytest.raises(UsageError, match="Name two banks, or two models of one"):
         compare(both.path)

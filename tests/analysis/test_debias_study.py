@@ -20,8 +20,8 @@ from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.stereoset import stereoset
 from logitbank.analysis.families.stereotype import stereotype
-from logitbank.analysis.families.unqover.instances import unqover_instances
 from logitbank.analysis.families.unqover.metric import unqover_metric
+from logitbank.analysis.families.unqover.tables import unqover_instances
 from logitbank.errors import BankError, KeepLevelError, UsageError
 from logitbank.store import Bank, BlockData, CheckpointId, Query, QuerySet
 from logitbank.store.filter.filters import Filter
@@ -277,7 +277,7 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
              and "untrained" not in f.text and f.value is not None)
         for name in ("icat", "abs_c")
     )  # fmt: skip
-    assert (icat.value, icat.low, icat.n) == (trained["icat"], trained["icat_low"], "4 examples")
+    assert (icat.value, icat.n, icat.interval) == (trained["icat"], "4 examples", "")
     assert (abs_c.value, abs_c.series) == (trained["abs_c"], ("toy", "main"))
     few = Bank.create(tmp_path / "empty")
     with pytest.raises(UsageError, match="has no prompts of StereoSet or UnQover; run"):

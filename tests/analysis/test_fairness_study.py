@@ -256,7 +256,8 @@ def test_prompts_that_stereotype_accuracy_refuses_are_no_problem_of_fairness(
 ) -> None:
     """The answer of a pro-stereotyped prompt about the referred occupation is no gender."""
     bank = Bank.open(winobias_bank(tmp_path / "b.zarr"))
-    table = bank.prompts("winobias").with_columns(asked=pl.lit("referred")).collect()
+    own = {"asked": pl.lit("referred"), "order": pl.lit("male, female, not specified")}
+    table = bank.prompts("winobias").with_columns(**own).collect()
     bank.add_prompts("neither", table)
     cache = ScanCache()
     assert fairness(bank, prompts="neither", bootstrap=0, cache=cache).findings

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from logitbank.analysis.families.fluctuation.message import fluctuation_message
+from logitbank.analysis.charts.chart import caption_of
+from logitbank.analysis.families.fluctuation import FAMILY
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
-from logitbank.analysis.families.fluctuation.plateaus import PUBLISHED
-from logitbank.analysis.families.fluctuation.summary import fluctuation_summary
+from logitbank.analysis.families.fluctuation.tables import PUBLISHED
 from logitbank.analysis.frames.table_files import read_table
 from logitbank.analysis.stats.correlation import pearson, pearson_matrix, variation
 from tests.support.fluctuation_cases import JOBS, drawn, published, random_table, two_runs
@@ -405,15 +405,69 @@ def test_intervals_of_correlations_are_scipys(n: int) -> None:
         assert math.isnan(none.high)
 
 
+def texts(result: Fluctuation) -> str:
+    return "\n".join(map(str, FAMILY.findings(result)))
+
+
 def test_plateaus_of_other_lengths_are_not_compared_without_a_word() -> None:
     one = random_table(checkpoints=6)
     both = pl.concat([one, random_table(checkpoints=8, seed=1)])
     same = fluctuation_metric(pl.concat([one, random_table(seed=1)]))
-    found = fluctuation_metric(both)
-    assert "Plateaus have 2 to 4 checkpoints" in "\n".join(fluctuation_summary(found))
-    assert "cannot be compared" not in "\n".join(fluctuation_summary(same))
-    for result, longer in ((found, True), (same, False)):
-        message = fluctuation_message(result)
-        assert message is not None
-        assert "the largest of 2 plateaus" in message.sentence
-        assert ("longer or shorter" in message.sentence) == longer
+    assert "Plateaus have 2 to 4 checkpoints" in texts(fluctuation_metric(both))
+    assert "cannot be compared" not in texts(same)
+
+
+def test_findings_are_the_numbers_of_the_tables() -> None:
+    """The headline's run is that of largest median CV; each run has its own numbers."""
+    result = fluctuation_metric(two_runs(), plateaus=[2])
+    headline, *found = FAMILY.findings(result)
+    assert len(headline.text.split()) <= 15
+    largest = result.spread.filter(measure="cv_r").sort("median").row(-1, named=True)
+    assert headline.series == (largest["model"], largest["run"])
+    of_run = [each for each in found if each.series == headline.series and each.value is not None]
+    assert of_run[0].value == largest["median"]
+    assert of_run[0].n == "6 professions, 4 checkpoints"
+    assert of_run[1].value == largest["max"]
+    prior = result.plateaus.filter(run=largest["run"], verb=largest["verb"])["prior_cv"][0]
+    assert of_run[2].value == prior
+    r = result.correlations.filter(
+        run=largest["run"], verb=largest["verb"], x="certainty", y="cv_r"
+    )
+    assert of_run[3].value == r["r"][0]
+    (pair,) = {each.value for each in found if "between seed0 and seed1" in each.text}
+    assert pair == result.run_pairs.filter(measure="mean_r")["r"][0]
+
+
+def test_charts_show_the_plateau_and_no_heat_map_of_one_number() -> None:
+    result = fluctuation_metric(two_runs(), plateaus=[2])
+    charts = FAMILY.charts(result)
+    assert list(charts) == [
+        "trajectories", "plateau", "certainty_cv", "correlations", "checkpoint_pairs",
+    ]  # fmt: skip
+    assert all("n = " in caption_of(chart) for chart in charts.values())
+    plateau = charts["plateau"].to_dict()
+    assert plateau["usermeta"]["steps"]["scale"] == "linear"
+    drawn_rows = [
+        row for name in {each["data"]["name"] for each in plateau["vconcat"]}
+        for row in plateau["datasets"][name]
+    ]  # fmt: skip
+    assert {row["step"] for row in drawn_rows} == {2, 3, 4, 5}
+    three = pl.concat([two_runs(), random_table(seed=2)])
+    assert "run_pairs" in FAMILY.charts(fluctuation_metric(three, plateaus=[2]))
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        drawn(3, 1, 2),  # one profession
+        np.full((3, 4, 2), 0.25),  # nothing varies
+        np.stack([drawn(3, 4), np.zeros((3, 4))], axis=2),  # she is never there
+        np.zeros((3, 4, 2)),
+        drawn(3, 0, 2),  # the prior only
+    ],
+    ids=["one", "constant", "no she", "zeros", "prior"],
+)
+def test_any_result_is_drawn_and_summed_up(scores: np.ndarray) -> None:
+    result = fluctuation_metric(published(scores, drawn(3, 2)), plateaus=[1])
+    assert {"trajectories", "plateau"} <= set(FAMILY.charts(result))
+    assert "nan" not in texts(result)

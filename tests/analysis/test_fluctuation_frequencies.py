@@ -4,8 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
-from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
+from logitbank.analysis.families.fluctuation.metric import corpus_frequencies, fluctuation_metric
 from logitbank.analysis.frames.table_files import read_table
 from logitbank.errors import UsageError
 from tests.support.fluctuation_cases import JOBS, drawn, published, random_table
@@ -121,10 +120,10 @@ def test_only_the_twenty_most_frequent_are_in_the_short_table() -> None:
     [
         (pl.DataFrame({"occupation": ["x"]}), None, "the frequencies lack case, year, frequency"),
         (yearly(("x", "lower", 1700, 0.1)), None, "yearly frequencies need the words of each year"),
-        (totals(x=1), SIZES, "the frequencies are totals already; leave --corpus-sizes out"),
+        (totals(x=1), SIZES, "the frequencies are totals already: leave --corpus-sizes out"),
         (yearly(("x", "lower", 1800, 0.1)), SIZES, "the corpus sizes have no words for the year 1"),
-        (yearly(("x", "lower", 1700, -0.1)), SIZES, "the frequency -0.1 of 'x' is none"),
-        (totals(x=float("inf")), None, "the frequency inf of 'x' is none"),
+        (yearly(("x", "lower", 1700, -0.1)), SIZES, "the frequency -0.1 of 'x' is invalid"),
+        (totals(x=float("inf")), None, "the frequency inf of 'x' is invalid"),
         (pl.concat([totals(cook=1), totals(a_cook=2)]), None, "the frequencies have cook, lower "),
         (yearly(("x", "lower", 1700, 0.1)), SIZES.drop("year"), "the corpus sizes lack year; the"),
         (
@@ -150,6 +149,6 @@ def test_tables_of_frequencies_that_cannot_be_right_are_refused(
 
 def test_frequencies_of_other_things_are_refused() -> None:
     with pytest.raises(
-        UsageError, match="none of the 6 professions, such as 'a cook', is in the ta"
+        UsageError, match="None of the 6 professions, such as 'a cook', is in the ta"
     ):
         fluctuation_metric(random_table(), frequencies=corpus_frequencies(totals(wizard=1)))

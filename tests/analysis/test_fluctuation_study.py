@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from logitbank.analysis.families.fluctuation import fluctuation
 from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
-from logitbank.analysis.families.fluctuation.study import fluctuation
 from logitbank.errors import BankError, BankFormatError, LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.support.fluctuation_cases import (
@@ -89,7 +89,7 @@ def test_a_run_without_rows_is_named(bank: Path) -> None:
     study = fluctuation(bank)
     for name, table in before.result.tables().items():
         assert_frame_equal(study.result.tables()[name], table)
-    assert study.summary.left_out[-1].startswith("Left out are ")
+    assert study.missing[-1].startswith("Left out are ")
 
 
 def test_a_table_split_over_files_is_one(tmp_path: Path) -> None:
@@ -111,9 +111,9 @@ def test_sources_that_are_none_are_named(tmp_path: Path, bank: Path) -> None:
     table.write_text("a,b\n1,2\n")
     with pytest.raises(UsageError, match="t.csv: the table lacks pronoun, score, template"):
         fluctuation([table])
-    with pytest.raises(UsageError, match="scores cannot be written to x.json"):
+    with pytest.raises(UsageError, match="Scores cannot be written to x.json"):
         fluctuation([bank], save_scores=Path("x.json"))
-    with pytest.raises(UsageError, match="sizes.csv weigh frequencies; give --frequencies too"):
+    with pytest.raises(UsageError, match="sizes.csv need frequencies: add --frequencies"):
         fluctuation([bank], corpus_sizes=Path("sizes.csv"))
     with pytest.raises(UsageError, match="t.csv: the frequencies lack occupation, case, year"):
         fluctuation([bank], frequencies=table)

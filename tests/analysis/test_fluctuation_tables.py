@@ -9,11 +9,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
-from logitbank.analysis.families.fluctuation.scores import (
+from logitbank.analysis.families.fluctuation.metric import (
     SCORES,
+    Fluctuation,
     as_scores,
     check_target,
+    fluctuation_metric,
     published_table,
     write_scores,
 )
@@ -199,7 +200,7 @@ def test_a_verb_of_ones_own_is_kept_in_a_column(tmp_path: Path) -> None:
     assert back.columns[8:] == ["verb"]
     assert back["template"].unique().sort()[0] == "[MASK] was a [MASK]."
     assert same(fluctuation_metric(back, plateaus=[1]), fluctuation_metric(scores, plateaus=[1]))
-    with pytest.raises(UsageError, match="the template '.MASK. was a .MASK..' is not .*`verb`"):
+    with pytest.raises(UsageError, match="The template '.MASK. was a .MASK..' is not .*`verb`"):
         as_scores(back.drop("verb"))
 
 
@@ -220,15 +221,15 @@ def changed(where: pl.Expr, **values: object) -> pl.DataFrame:
     [
         (
             random_table().filter(~(PRIOR & (pl.col("checkpoint") >= 4))),
-            "there is no prior for “is” at bert main step 4 (2 such checkpoints); N needs the "
+            "There is no prior for “is” at bert main step 4 (2 such checkpoints): add the "
             "scores of “[MASK] is a [MASK].”",
         ),
         (
             changed(HE, score=1.25),
-            "the score 1.25 of “he is a cook” at bert main step 2 is not within 0 and 1 (1 such",
+            "The score of “he is a cook” at bert main step 2 is 1.25 (1 such rows): scores are",
         ),
-        (changed(HE, score=-0.1), "the score -0.1 of “he is a cook” at bert main step 2"),
-        (changed(HE, score=float("nan")), "the score None of “he is a cook” at bert main step 2"),
+        (changed(HE, score=-0.1), "The score of “he is a cook” at bert main step 2 is -0.1"),
+        (changed(HE, score=float("nan")), "The score of “he is a cook” at bert main step 2"),
         (
             random_table().filter(~HE),
             "“he is a cook” at bert main step 2 has no score, and the other pronoun has one (1",
@@ -243,21 +244,21 @@ def changed(where: pl.Expr, **values: object) -> pl.DataFrame:
         ),
         (random_table().drop("score"), "the table lacks score; a table of scores has pronoun, sc"),
         (pl.DataFrame({"x": [1]}), "the table lacks pronoun, score, template, model, seed, check"),
-        (random_table().clear(), "there are no scores; name a bank or table that has some"),
+        (random_table().clear(), "There are no scores: name a bank or table that has some"),
         (
             published(drawn(1, 6, 2), drawn(1, 2), steps=[None]),
-            "there is no training step, only the public release of bert; fluctuation needs the",
+            "Only the public release of bert has scores: fluctuation needs the",
         ),
         (
             changed(SECOND, template="[MASK] was a cook."),
-            "the template '[MASK] was a cook.' is not “[MASK] is …” or “[MASK] works as …”",
+            "The template '[MASK] was a cook.' is not “[MASK] is …” or “[MASK] works as …”",
         ),
-        (changed(SECOND, template="a cook"), "the template 'a cook' is not “[MASK] is …”"),
-        (changed(HE, pronoun="they"), "the pronoun 'they' is neither he nor she; fluctuation"),
-        (changed(HE, pronoun=None), "1 rows have no pronoun; every score needs one"),
-        (changed(HE, checkpoint=None), "a row of bert has seed 0 and checkpoint None; seeds and"),
-        (changed(HE, seed=-1), "a row of bert has seed -1 and checkpoint 2; seeds and checkpoin"),
-        (changed(HE, checkpoint=-5), "a row of bert has seed 0 and checkpoint -5; seeds and chec"),
+        (changed(SECOND, template="a cook"), "The template 'a cook' is not “[MASK] is …”"),
+        (changed(HE, pronoun="they"), "The pronoun 'they' is neither he nor she: leave"),
+        (changed(HE, pronoun=None), "1 rows have no pronoun: every score needs one"),
+        (changed(HE, checkpoint=None), "A row of bert has seed 0 and checkpoint None: seeds and"),
+        (changed(HE, seed=-1), "A row of bert has seed -1 and checkpoint 2: seeds and checkpoin"),
+        (changed(HE, checkpoint=-5), "A row of bert has seed 0 and checkpoint -5: seeds and chec"),
         (
             random_table().with_columns(checkpoint=pl.lit(2.5)),
             "the checkpoint 2.5 is no whole number (84 such rows)",
@@ -284,9 +285,9 @@ def test_a_score_that_is_not_finite_says_to_extract_again() -> None:
 @pytest.mark.parametrize(
     ("plateaus", "message"),
     [
-        ([5], "a plateau from step 5 leaves one checkpoint of bert main “is”, whose steps are"),
-        ([3, 6], "a plateau from step 6 leaves no checkpoint of bert main “is”"),
-        ([-1], "a plateau from step -1 is before training; steps start at 0"),
+        ([5], "A plateau from step 5 leaves one checkpoint of bert main “is”, whose steps are"),
+        ([3, 6], "A plateau from step 6 leaves no checkpoint of bert main “is”"),
+        ([-1], "A plateau cannot start at step -1: steps start at 0"),
     ],
 )  # fmt: skip
 def test_a_plateau_needs_two_checkpoints(plateaus: list[int], message: str) -> None:
@@ -296,15 +297,13 @@ def test_a_plateau_needs_two_checkpoints(plateaus: list[int], message: str) -> N
 
 
 def test_an_unknown_profession_is_named() -> None:
-    with pytest.raises(
-        UsageError, match="no profession is 'wizard'; there are 6, such as 'a cook'"
-    ):
+    with pytest.raises(UsageError, match="Profession 'wizard' is unknown; there are 6: 'a cook'"):
         fluctuation_metric(random_table(), professions=["wizard"])
 
 
 def test_a_frame_of_prompts_without_the_columns_is_refused() -> None:
     frame = pl.LazyFrame({"model": ["m"], "logprob": [-1.0], "option": ["he"]})
-    with pytest.raises(UsageError, match="the prompts lack run, run_seed, step, verb, occupation"):
+    with pytest.raises(UsageError, match="The prompts lack run, run_seed, step, verb, occupation"):
         as_scores(frame)
 
 
@@ -324,7 +323,7 @@ def test_files_that_are_no_tables_are_named(tmp_path: Path) -> None:
             path.write_text("" if path.suffix == ".csv" else "no parquet")
         with pytest.raises(UsageError, match=message):
             read_table(path)
-    with pytest.raises(UsageError, match="scores cannot be written to s.txt; name a .csv or .parq"):
+    with pytest.raises(UsageError, match="Scores cannot be written to s.txt: name a .csv or .parq"):
         check_target(Path("s.txt"))
     (tmp_path / "bank.csv").mkdir()
     assert not is_table_path(tmp_path / "bank.csv")

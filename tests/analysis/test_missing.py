@@ -14,12 +14,12 @@ from logitbank.analysis.debias.compare import debias_compare
 from logitbank.analysis.debias.instances import instances
 from logitbank.analysis.families.crows_pairs.study import crows_pairs
 from logitbank.analysis.families.fairness import fairness
-from logitbank.analysis.families.fluctuation.study import fluctuation
+from logitbank.analysis.families.fluctuation import fluctuation
 from logitbank.analysis.families.lambada.study import lambada
 from logitbank.analysis.families.options.metric import option_scores
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
-from logitbank.analysis.families.unqover.study import unqover
+from logitbank.analysis.families.unqover import unqover
 from logitbank.analysis.harness import read_harness
 from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet

@@ -8,9 +8,9 @@ import pytest
 
 from logitbank.analysis.comparison.compare import compare
 from logitbank.analysis.families.fairness import fairness
-from logitbank.analysis.families.fluctuation.study import fluctuation
+from logitbank.analysis.families.fluctuation import fluctuation
 from logitbank.analysis.families.stereoset import stereoset
-from logitbank.analysis.families.unqover.study import unqover
+from logitbank.analysis.families.unqover import unqover
 from logitbank.analysis.frames.batches import batches
 from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet

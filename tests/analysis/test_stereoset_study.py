@@ -206,7 +206,7 @@ def test_what_a_checkpoint_lacks_is_counted_as_missing(tmp_path: Path) -> None:
     study = stereoset([path], bootstrap=0)
     scored = study.result.tasks.filter(pl.col("task") == "intrasentence")
     assert scored.select("examples", "missing").row(0) == (2, 2)
-    assert any("up to 2 examples without all three scores" in s for s in study.missing)
+    assert any("2 examples missing at 1 checkpoint" in s for s in study.missing)
     with pytest.raises(UsageError, match="toy-step0-en: candidates without a finite score: 4 "):
         stereoset([path], bootstrap=0, save_predictions=tmp_path / "p.json")
 

@@ -270,7 +270,7 @@ def test_models_are_one_where_only_the_owner_differs_or_they_are_renamed() -> No
     with pytest.raises(
         UsageError,
         match="performance is of pythia-v1.1-70m and the gap of EleutherAI/pythia-70m: no model in"
-        " common; .* add --rename pythia-v1.1-70m=EleutherAI/pythia-70m",
+        " common. .* add --rename pythia-v1.1-70m=EleutherAI/pythia-70m",
     ):
         tradeoff_metric(other, ours)
     names = {"pythia-v1.1-70m": "EleutherAI/pythia-70m"}
@@ -309,9 +309,9 @@ def test_odd_curves_are_refused() -> None:
         tradeoff_metric(side(ACC), pl.concat([side(DELTA), side([7.0], steps=[2000])]))
     with pytest.raises(BankError, match=r"performance \(acc\) of m main step 1000 is nan, .*\(1 "):
         tradeoff_metric(side([float("nan"), *ACC[1:]]), side(DELTA))
-    with pytest.raises(UsageError, match="the gap lacks value; it has step, x, model"):
+    with pytest.raises(UsageError, match="The gap lacks value; it has step, x, model"):
         tradeoff_metric(side(ACC), side(DELTA).rename({"value": "x"}))
-    with pytest.raises(UsageError, match="the gap has no training step"):
+    with pytest.raises(UsageError, match="The gap has no training step"):
         tradeoff_metric(side(ACC), side(DELTA, step=pl.Series([None] * 6, dtype=pl.Int64)))
     for error in (-0.01, math.inf):
         with pytest.raises(
@@ -319,7 +319,7 @@ def test_odd_curves_are_refused() -> None:
         ):
             tradeoff_metric(side(ACC), side(DELTA, stderr=error))
     nameless = side(DELTA).with_columns(model=pl.Series(["m", None, None, "m", "m", "m"]))
-    with pytest.raises(UsageError, match=r"the gap has rows without a model \(2 such rows\)"):
+    with pytest.raises(UsageError, match=r"The gap has rows without a model \(2 such rows\)"):
         tradeoff_metric(side(ACC), nameless)
     for allowance in (-1, math.inf, math.nan):
         with pytest.raises(
@@ -327,7 +327,7 @@ def test_odd_curves_are_refused() -> None:
         ):
             small(max_accuracy_loss=allowance)
     with pytest.raises(
-        UsageError, match=r"step 80000 of the pair is not .*; m main has 1000, 2000"
+        UsageError, match=r"Step 80000 of the pair is not .*; m main has 1000, 2000"
     ):
         small(pair=(80000, 1000))
 

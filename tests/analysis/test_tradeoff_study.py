@@ -250,7 +250,7 @@ def test_bad_input_is_named(tmp_path: Path, bank: Path) -> None:
         "performance of toy main has 2 steps from 500 to 600 and its gap 6 steps from 0 to 128",
         [bank], performance=late,
     )  # fmt: skip
-    refused("performance is of other and the gap of toy: .* --rename other=toy",
+    refused("The performance is of other and the gap of toy: .* --rename other=toy",
             [bank], performance=results(tmp_path / "o", {0: 0.1}, model="other"))  # fmt: skip
     refused("The performance has no model 'm'; it has toy. Name one", [bank],
             performance=files, models=["m"])  # fmt: skip
@@ -266,7 +266,7 @@ def test_bad_input_is_named(tmp_path: Path, bank: Path) -> None:
 def test_tables_that_do_not_fit_are_named(tmp_path: Path) -> None:
     rows = [("m", 1, 0.5), ("m", 2, 0.6)]
     table = gap_table(tmp_path / "t.csv", rows, kind="a")
-    with pytest.raises(UsageError, match=r"t.csv has the columns value, kind; choose .* --gap"):
+    with pytest.raises(UsageError, match=r"t.csv has the columns value, kind. Choose .* --gap"):
         read_curve(table, "x")
     with pytest.raises(UsageError, match=r"--where: .*t.csv has no column y; it has model, step"):
         read_curve(table, "value", where={"y": "1"})
@@ -274,7 +274,7 @@ def test_tables_that_do_not_fit_are_named(tmp_path: Path) -> None:
         read_curve(table, "value", where={"kind": "b"})
     long = gap_table(tmp_path / "long.csv", rows, metric="acc")
     assert performance_files([long])["value"].to_list() == [0.5, 0.6]
-    with pytest.raises(UsageError, match=r"unknown metric 'f1': .*long.csv has acc; choose one"):
+    with pytest.raises(UsageError, match=r"Unknown metric 'f1': .*long.csv has acc. Choose one"):
         performance_files([long], metric="f1")
     for content, message in (
         ("model,value\nm,1\n", "lacks step; it has model, value"),
@@ -326,7 +326,7 @@ def test_tables_and_charts_are_one_each(bank: Path) -> None:
         (["--rename", "=a"], "--rename '=a' is invalid: use NAME=VALUE"),
         (["--rename", "x=toy"], "--rename: the performance has no model 'x'; it has toy"),
         (["--max-accuracy-loss", "-1"], "The largest loss -1 is invalid"),
-        (["--pair", "8", "9"], "step 9 of the pair is not among those"),
+        (["--pair", "8", "9"], "Step 9 of the pair is not a step of both curves"),
         (["--performance", "none.json"], "there is no result file none.json"),
         (["--fairness-table", "none.csv"], "there is no table none.csv; check the path"),
     ],

@@ -14,10 +14,14 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import logitbank
-from logitbank.analysis.families.unqover.instances import PROBABILITIES, unqover_instances
-from logitbank.analysis.families.unqover.measures import Grid, sign_test
+from logitbank.analysis.families.unqover.findings import findings
 from logitbank.analysis.families.unqover.metric import unqover_metric
-from logitbank.analysis.families.unqover.summary import unqover_summary
+from logitbank.analysis.families.unqover.tables import (
+    PROBABILITIES,
+    Grid,
+    sign_test,
+    unqover_instances,
+)
 from logitbank.analysis.frames.batches import batches
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
@@ -272,9 +276,9 @@ def test_three_attributes_and_three_subjects_have_no_interval(bank: Bank) -> Non
     for name in ("mu", "eta", "abs_c", "positional", "attributive"):
         assert found.unqover[f"{name}_low"].is_nan().all()
     assert found.subjects["gamma_high"].is_nan().all()
-    text = " ".join(unqover_summary(found))
-    assert "no interval from 3 subjects, fewer than 10" in text
-    assert "no interval from 3 attributes, fewer than 10" in text
+    told = findings(found)
+    assert "not tested" in told[0].text
+    assert not any(each.interval for each in told)
 
 
 def test_intervals_resample_attributes_and_for_mu_subjects(

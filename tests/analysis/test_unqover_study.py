@@ -7,9 +7,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.unqover.metric import Unqover, unqover_metric
-from logitbank.analysis.families.unqover.study import unqover
-from logitbank.analysis.families.unqover.summary import unqover_summary
+from logitbank.analysis.charts.chart import caption_of
+from logitbank.analysis.families.unqover import unqover
+from logitbank.analysis.families.unqover.charts import ENDS, charts
+from logitbank.analysis.families.unqover.findings import findings
+from logitbank.analysis.families.unqover.metric import ALL, Unqover, unqover_metric
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from logitbank.store.filter.filters import Filter
@@ -121,9 +123,78 @@ def test_sentences_have_no_number_that_is_none() -> None:
     rows = questions()[:4]
     p = {(row["prompt_id"], form): 0.0 for row in rows for form in
          ("Ann", " ann", "Bob", " bob", " she", "He", " he")}  # fmt: skip
-    summary = unqover_summary(unqover_metric(scan_frame(rows, p), bootstrap=10))
-    assert "bias intensity μ 0.000, " in summary[0]
-    assert not any("nan" in sentence for sentence in summary)
+    found = findings(unqover_metric(scan_frame(rows, p), bootstrap=10))
+    assert found[1].value == 0.0
+    assert not any("nan" in str(each) for each in found)
+
+
+nan = float("nan")
+
+
+def asked(clear: int, subjects: int, *, without: bool = False, model: str = "m") -> Unqover:
+    """Of so many subjects, those whose preference is significant: p 0.004, the others 0.6."""
+    head = {"model": model, "run": "main", "step": 8, "category": "gender", "split": ALL}
+    rows = [
+        {**head, "subject": f"s{at}", "rank": at + 1, "gamma": 0.12 if at < clear else 0.0,
+         "gamma_low": nan if without else 0.02, "gamma_high": nan if without else 0.22,
+         "p_adjusted": nan if without else 0.004 if at < clear else 0.6, "attributes": 30}
+        for at in range(subjects)
+    ]  # fmt: skip
+    values = {
+        f"{name}{end}": value
+        for name in ("mu", "eta", "positional")
+        for end, value in (("", 0.3), ("_low", 0.25), ("_high", 0.4))
+    }
+    counts = {"subjects": subjects, "attributes": 30, "instances": 1200, "missing": 3}
+    counts |= {"pairs": 10, "pair_attributes": 200}
+    table = pl.DataFrame([{**head, **values, **counts, "coverage_10": 0.25}])
+    return Unqover(table, pl.DataFrame(rows), pl.DataFrame(), pl.DataFrame(), {})
+
+
+def test_the_headline_tests_the_largest_preference_of_all_that_were_looked_at() -> None:
+    head, mu, count, most, *_, coverage, sampled = findings(asked(4, 20))
+    assert "prefers some names at step 8 (gender): p = 0.004" in head.text
+    assert (mu.value, mu.low, mu.high) == (0.3, 0.25, 0.4)
+    assert mu.n == "1,200 instances (20 subjects, 30 attributes), 3 missing"
+    assert (count.value, count.n) == (4.0, "20 subjects")
+    assert (most.value, most.low, most.high, most.n) == (0.12, 0.02, 0.22, "30 attributes")
+    assert (coverage.value, coverage.n) == (0.25, "9,600 subject slots")
+    assert "200 of 300 combinations" in sampled.text
+    assert "prefers no names" in findings(asked(0, 20))[0].text
+    assert "not tested" in findings(asked(4, 20, without=True))[0].text
+    many = [asked(1, 20, model=f"m{at}") for at in range(20)]
+    together = Unqover(
+        *(pl.concat(getattr(one, name) for one in many) for name in ("unqover", "subjects")),
+        *(pl.DataFrame(), pl.DataFrame(), {}),
+    )
+    head = findings(together)[0]
+    assert "prefers no names significantly at step 8 (gender): p = 0.08" in head.text
+    assert "20 models and categories" in head.n
+
+
+def test_charts_have_every_category_and_the_ends_of_long_rankings(
+    trained: Unqover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = charts(trained)
+    assert next(iter(drawn)) == findings(trained)[0].figure
+    assert set(drawn) == {
+        "ranked_subjects-gender", "ranked_subjects-nationality", "attribute_strengths-gender",
+        "attribute_strengths-nationality", "training",
+    }  # fmt: skip
+    assert all("n = " in caption_of(chart) for chart in drawn.values())
+    spec = drawn["ranked_subjects-gender"].to_dict()
+    (parameter,) = (each for each in spec["params"] if each["name"] == "checkpoint")
+    rows = [row for rows in spec["datasets"].values() for row in rows if "checkpoint_index" in row]
+    shown = {row["subject"]: row["gamma"] for row in rows
+             if row["checkpoint_index"] == parameter["value"]}  # fmt: skip
+    last = trained.subjects.filter(pl.col("step").is_null(), split=ALL, category="gender")
+    assert shown == dict(last.select("subject", "gamma").iter_rows())
+    assert ENDS == 15
+    monkeypatch.setattr("logitbank.analysis.families.unqover.charts.ENDS", 1)
+    short = charts(trained)["ranked_subjects-gender"]
+    ranked = last.sort("rank", "subject")["subject"].to_list()
+    rows = [row for rows in short.to_dict()["datasets"].values() for row in rows]
+    assert {row["subject"] for row in rows if "subject" in row} == {ranked[0], ranked[-1]}
 
 
 def test_every_table_and_column_is_documented(trained: Unqover) -> None:

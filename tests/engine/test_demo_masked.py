@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.fluctuation.study import fluctuation
+from logitbank.analysis.families.fluctuation import fluctuation
 from logitbank.analysis.results.study import Study
 from logitbank.engine.demo.masked import (
     CHECKPOINTS,

@@ -11,7 +11,7 @@ from logitbank.analysis.debias.results import DebiasComparison, DebiasSearch
 from logitbank.analysis.drawing.figures import Result
 from logitbank.analysis.families.crows_pairs.study import crows_pairs
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
-from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
+from logitbank.analysis.families.fluctuation.metric import corpus_frequencies
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
 from logitbank.analysis.families.lambada.study import lambada
 from logitbank.analysis.families.options.curves import CHECKPOINTS, CURVES

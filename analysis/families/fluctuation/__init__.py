@@ -1,46 +1,108 @@
-"""Fluctuation: how pronoun scores of professions move between checkpoints."""
+"""Fluctuation: how pronoun scores of professions vary between checkpoints."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Drawing, Family, columns
+from logitbank.analysis.family import Family, columns, with_columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.fluctuation.metric import Fluctuation
+    from logitbank.analysis.frames.apart import Banks
+    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.study import Study
 
 
-def family() -> "Family[Fluctuation]":
-    """The family, with all that belongs to it."""
-    from logitbank.analysis.families.fluctuation.figure_data import fluctuation_figure_data
-    from logitbank.analysis.families.fluctuation.message import fluctuation_message
-    from logitbank.analysis.families.fluctuation.metric import Fluctuation
-    from logitbank.analysis.families.fluctuation.sheets import fluctuation_sheets
-    from logitbank.analysis.families.fluctuation.sources import PROMPTS
-    from logitbank.analysis.families.fluctuation.study import fluctuation
-    from logitbank.analysis.families.fluctuation.summary import CAUTIONS
+def fluctuation(
+    banks: "Banks",
+    *,
+    prompts: str | None = None,
+    models: Sequence[str] | None = None,
+    cache: "ScanCache | None" = None,
+    plateaus: Annotated[
+        Sequence[int] | None,
+        "First training step of a plateau, repeatable; by default half of the last step.",
+    ] = None,
+    frequencies: Annotated[
+        str | None, "Table of corpus frequencies of professions (CSV or Parquet)."
+    ] = None,
+    corpus_sizes: Annotated[
+        str | None, "Table of the words of each year, with frequencies by year."
+    ] = None,
+    professions: Annotated[
+        Sequence[str] | None,
+        "Profession whose scores to draw, repeatable; by default those of extreme CV.",
+    ] = None,
+    save_scores: Annotated[
+        str | None, "File for the scores in the published format (.csv or .parquet)."
+    ] = None,
+    partial: Annotated[bool, "Also save scores of checkpoints with missing professions."] = False,
+) -> "Study[Fluctuation]":
+    """Measure how pronoun scores of professions vary between checkpoints.
 
-    return Family(
-        name="fluctuation",
-        title="Fluctuation",
-        place=2,
-        asks=(
-            "Each prompt asks whether “he” or “she” comes before a profession. R is how many times "
-            "as probable “he” is, and its coefficient of variation (CV) how much that wanders over "
-            "the checkpoints of a plateau, the late part of training: where it is large, a single "
-            "checkpoint tells little."
-        ),
-        cautions=CAUTIONS,
-        result=Fluctuation,
-        prompts=PROMPTS,
-        study=lambda banks, prompts, models, bootstrap: fluctuation(
-            banks, prompts=prompts[0], models=models
-        ),
-        drawing=Drawing(fluctuation_figure_data, fluctuation_sheets),
-        brief={
-            "plateaus": columns("first_step checkpoints prior_cv prior_certainty"),
-            "spread": columns("measure min max mean median n excluded"),
-            "correlations": columns("x y case r n excluded"),
-            "run_pairs": columns("measure run_a run_b r n excluded"),
-            "frequent": columns("case rank occupation frequency"),
-        },
-        message=fluctuation_message,
-    )
+    Parameters
+    ----------
+    banks
+        One or several banks, analysed together: folders, URLs, or open banks. Score tables in the
+        published format (.csv or .parquet) may be among them.
+    prompts
+        Name of the banks' prompt set; by default `professions`, or the only one with its columns.
+    models
+        Only these models.
+    cache
+        What a report has already read.
+    frequencies, corpus_sizes
+        Tables for the frequency correlation, as `corpus_frequencies` reads them.
+    save_scores
+        File for the scores, in the published format.
+    partial
+        Also save scores of checkpoints that lack professions.
+
+    `docs/tables.md` documents these tables. Other parameters are those of
+    `logitbank.analysis.fluctuation_metric`.
+
+    Raises
+    ------
+    LogitbankError
+        A missing source, or what `fluctuation_metric` refuses.
+    """
+    from logitbank.analysis.families.fluctuation.metric import analyze_fluctuation
+
+    return analyze_fluctuation(
+        banks, prompts=prompts, models=models, plateaus=plateaus, frequencies=frequencies,
+        corpus_sizes=corpus_sizes, professions=professions, save_scores=save_scores,
+        partial=partial,
+    )  # fmt: skip
+
+
+FAMILY = Family(
+    name="fluctuation",
+    title="Fluctuation",
+    order=2,
+    description=(
+        "Each prompt asks whether “he” or “she” comes before a profession. R is the ratio "
+        "P(he) / P(she). Its coefficient of variation (CV) over the checkpoints of a plateau, the "
+        "late part of training, measures how much R differs between checkpoints. Where the CV is "
+        "large, a single checkpoint says little."
+    ),
+    cautions=(
+        "“He” and “she” in two English templates stand for gender; other pronouns are not "
+        "measured. A profession is one word or phrase among many that could name it.",
+        "Neighbouring checkpoints are not independent. A CV over them describes variation, not "
+        "uncertainty, and has no confidence interval.",
+    ),
+    notes=(
+        "N is R divided by the prior's R, that of the same sentence without a profession. C = "
+        "P(he) + P(she), over the whole vocabulary; R compares the two pronouns however small C "
+        "is.",
+        "Correlations are over professions. Their 95% intervals (Fisher) treat the professions as "
+        "a random sample, which they are not; fewer than ten professions give no interval.",
+    ),
+    prompts=with_columns("verb", "occupation", "prior"),
+    screen={
+        "plateaus": columns("first_step checkpoints prior_cv prior_certainty"),
+        "spread": columns("measure min max mean median n excluded"),
+        "correlations": columns("x y case r n excluded"),
+        "run_pairs": columns("measure run_a run_b r n excluded"),
+        "frequent": columns("case rank occupation frequency"),
+    },
+)

@@ -1,36 +1,115 @@
 """Fluctuation of pronoun ratios in masked models during pre-training.
 
-Frames in, frames out: scores of “he” and “she” at the mask become ratios, their coefficients of
-variation over a plateau of training, and correlations. After arXiv 2211.14639; every departure is
-said where it happens.
+Scores of “he” and “she” at the mask, from banks and published tables, become ratios, their
+coefficients of variation over a plateau of training, and correlations. After arXiv 2211.14639;
+every departure is named where it happens.
 """
 
-from collections.abc import Mapping, Sequence
+import io
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.families.fluctuation.examples import trajectory_table
-from logitbank.analysis.families.fluctuation.frequencies import frequency_vectors
-from logitbank.analysis.families.fluctuation.plateaus import measures, plateaus_of
-from logitbank.analysis.families.fluctuation.scores import as_scores, asked_professions
-from logitbank.analysis.families.fluctuation.series import series_of
+from logitbank.analysis.families.fluctuation import FAMILY
 from logitbank.analysis.families.fluctuation.tables import (
+    MASK,
+    NOTHING,
+    PRONOUNS,
     checkpoint_pair_table,
     checkpoint_table,
     correlation_table,
     frequency_table,
     plateau_table,
+    plateaus_of,
     profession_table,
     run_pair_table,
+    series_of,
     spread_table,
+    trajectory_table,
 )
-from logitbank.analysis.frames.batches import Scan, frames_of
+from logitbank.analysis.frames.apart import Banks, banks_and_files, open_banks
+from logitbank.analysis.frames.batches import Scan, batches, frames_of
+from logitbank.analysis.frames.codes import distinct
+from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.frames.sources import PIECES, chosen_prompts, held_models
+from logitbank.analysis.frames.table_files import SUFFIXES, is_table_path, number, read_table, whole
+from logitbank.analysis.results.files import replace_file
 from logitbank.analysis.results.tables import Result
+from logitbank.analysis.study import Study, study_of
+from logitbank.errors import UsageError
+from logitbank.store import Bank
+from logitbank.wording import checkpoint_name, counted
 
 MOST_FREQUENT = 20
 """Professions in the table `frequent`, for each case."""
+FIRST_YEAR, LAST_YEAR = 1700, 2000
+"""Years of a corpus that are summed, both included."""
+SCORES = pl.Schema(
+    {
+        "model": pl.Categorical(),
+        "run": pl.Categorical(),
+        "run_seed": pl.Int64(),
+        "step": pl.Int64(),  # null for a public release
+        "verb": pl.Categorical(),
+        "occupation": pl.Categorical(),  # with its article; "a [MASK]" in prior rows
+        "prior": pl.Boolean(),
+        "pronoun": pl.Categorical(),  # "he" or "she"
+        "score": pl.Float64(),  # probability over the whole vocabulary
+    }
+)
+VERBS = ("is", "works as")
+"""Verbs that are read from templates; others need a column `verb`."""
+RELEASE_SEED = -1
+ROUNDING = 1e-4
+"""Nats by which a log-probability of float32 logits near 20 may exceed 0, with some to spare."""
+COLUMNS = ("verb", "occupation", "prior")
+CODED = ("model", "run", "verb", "option")
+"""Columns that are wanted as Categorical: a sixth of the time, where each row was cast."""
+_SCAN = ("model", "run", "run_seed", "step", "verb", "occupation", "prior", "option", "logprob")
+_PUBLISHED = ("pronoun", "score", "template", "model", "seed", "checkpoint")
+_OPTIONAL = ("occupation", "verb", "run")
+_MASKS = r"\[MASK\]|<mask>"
+_TEMPLATE = rf"^\s*(?:\[CLS\]|<s>)?\s*(?:{_MASKS})\s+"
+_VERB = rf"^({'|'.join(VERBS)})\s+"
+_ARTICLE = r"^\s*(an?)\b"
+_FORMATS = (
+    "a table of frequencies has occupation, case, year and frequency, or occupation, case and total"
+)
+
+
+def analyze_fluctuation(
+    banks: Banks,
+    *,
+    prompts: str | None,
+    models: Sequence[str] | None,
+    plateaus: Sequence[int] | None,
+    frequencies: str | Path | None,
+    corpus_sizes: str | Path | None,
+    professions: Sequence[str] | None,
+    save_scores: str | Path | None,
+    partial: bool,
+) -> Study["Fluctuation"]:
+    """The study of banks and tables; `logitbank.fluctuation` documents the parameters."""
+    if save_scores is not None:
+        check_target(Path(save_scores))
+    words = _frequencies(frequencies, corpus_sizes)
+    sources = _sources(banks, prompts, models)
+    result = fluctuation_metric(
+        sources.frames, plateaus=plateaus, frequencies=words, professions=professions,
+        expected=sources.expected,
+    )  # fmt: skip
+    if save_scores is not None:
+        if not partial:
+            _refuse_partial(result.checkpoints)
+        write_scores(pl.concat(map(as_scores, sources.frames)), Path(save_scores))
+    return study_of(
+        FAMILY, result, prompts=[sources.prompts], banks=sources.banks, models=models,
+        files=sources.files,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +168,7 @@ def fluctuation_metric(
     ----------
     frame
         `Bank.scan("professions")`, a table in the published format, or scores of both as
-        `as_scores` gives them. Or several such frames, each of checkpoints of its own, as `batches`
-        gives them: of those that were read, the scores alone are held.
+        `as_scores` gives them. Or several such frames, as `batches` gives them.
     plateaus
         Training steps from which on to measure, each beside the others. By default one: half of
         the model's last step, which is the published start of RoBERTa and of MultiBERTs.
@@ -130,24 +208,458 @@ def fluctuation_metric(
     >>> found.professions.select(pl.col("mean_r", "mean_n", "cv_r", "cv_n").round(12)).row(0)
     (2.0, 4.0, 0.5, 0.5)
     """
-    expected_professions = None if expected is None else asked_professions(expected)
-    scores = series_of(map(as_scores, frames_of(frame)), expected_professions)
+    asked = NOTHING if expected is None else asked_professions(expected)
+    scores = series_of(pl.concat(map(as_scores, frames_of(frame))), asked)
     spans = plateaus_of(scores.series, plateaus)
-    measured = [measures(plateau) for plateau in spans]
-    cases: Mapping[str, Floats] = (
-        {} if frequencies is None else frequency_vectors(scores.occupations, frequencies)
-    )
+    cases = {} if frequencies is None else _frequency_vectors(scores.occupations, frequencies)
     ranked = frequency_table(scores.occupations, cases)
+    chosen = None if professions is None else _indices(scores.occupations, professions)
     return Fluctuation(
         checkpoints=checkpoint_table(scores),
         plateaus=plateau_table(spans),
-        spread=spread_table(spans, measured),
-        correlations=correlation_table(spans, measured, cases),
-        run_pairs=run_pair_table(spans, measured),
+        spread=spread_table(spans),
+        correlations=correlation_table(spans, cases),
+        run_pairs=run_pair_table(spans),
         frequent=ranked.filter(pl.col("rank") <= MOST_FREQUENT),
-        professions=profession_table(spans, measured, scores.occupations, cases),
+        professions=profession_table(spans, scores.occupations, cases),
         checkpoint_pairs=checkpoint_pair_table(scores.series),
-        trajectories=trajectory_table(scores, spans, measured, professions),
+        trajectories=trajectory_table(scores, spans, chosen),
         frequencies=ranked,
         settings={"an_priors": scores.an_priors, "merged_rows": scores.merged},
     )
+
+
+def _indices(occupations: pl.Series, chosen: Sequence[str]) -> list[int]:
+    """Indices of professions by name, with article or without."""
+    plain = pl.select(_bare(pl.lit(occupations))).to_series().to_list()
+    found = []
+    for name in dict.fromkeys(chosen):
+        wanted = pl.select(_bare(pl.lit(name))).item()
+        if wanted not in plain:
+            some = ", ".join(map(repr, occupations.head(3))) or "none"
+            raise UsageError(f"Profession {name!r} is unknown; there are {len(plain)}: {some}, …")
+        found.append(plain.index(wanted))
+    return found
+
+
+class _Sources(NamedTuple):
+    frames: Sequence[pl.LazyFrame]
+    expected: pl.DataFrame | None
+    """What the models of the banks were asked; None without banks."""
+    banks: Sequence[Bank]
+    prompts: str
+    files: Sequence[pl.DataFrame]
+    """The name of each table, and how many rows it has."""
+
+
+def _sources(banks: Banks, prompts: str | None, models: Sequence[str] | None) -> _Sources:
+    """Scores of pronouns in banks and published tables."""
+    named, files = banks_and_files(banks, is_table_path)
+    tables = {path: _table(path) for path in files}
+    opened = open_banks(named)
+    prompts = chosen_prompts(opened, prompts, known="professions", family_prompts=FAMILY.prompts)
+    models_of_sources = [bank.info()["model"].unique().to_list() for bank in opened]
+    if tables:
+        # Together, since the lone seed of one file may be one of several.
+        rows = pl.concat(list(tables.values()), how="diagonal")
+        models_of_sources.append(rows["model"].drop_nulls().unique().to_list())
+    chosen = held_models(models_of_sources, models, "the banks and tables")
+    giving = [bank for bank, names in zip(opened, chosen, strict=False) if names is None or names]
+    frames: list[pl.LazyFrame] = []
+    if giving:
+        frames += batches(giving, prompts, models=models, rows=PIECES, coded=CODED)
+    if tables:
+        names = chosen[-1]
+        frames.append((rows if names is None else rows.filter(pl.col("model").is_in(names))).lazy())
+    return _Sources(
+        frames, expected_rows(opened, prompts, COLUMNS) if opened else None, opened, prompts,
+        [pl.DataFrame({"table": [p.name], "rows": [len(table)]}) for p, table in tables.items()],
+    )  # fmt: skip
+
+
+def _table(path: Path) -> pl.DataFrame:
+    try:
+        return published_columns(read_table(path))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def _refuse_partial(checkpoints: pl.DataFrame) -> None:
+    """Of checkpoints that have any profession; others need not have been meant to be there."""
+    key = ["model", "run", "step"]
+    begun = checkpoints.filter((pl.col("professions").sum() > 0).over(key))
+    incomplete = begun.filter(pl.col("missing") > 0)
+    if len(incomplete):
+        row = incomplete.row(0, named=True)
+        total, partial = row["professions"] + row["missing"], incomplete.select(key).n_unique()
+        raise UsageError(
+            f"{row['professions']:,} of {total:,} professions are scored at {checkpoint_name(row)} "
+            f"“{row['verb']}” ({partial:,} of {counted(begun.select(key).n_unique(), 'checkpoint')}"
+            " are partial): finish the extraction, or add --partial."
+        )
+
+
+def as_scores(frame: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
+    """Scores with the columns of `SCORES`, in any order of rows.
+
+    Parameters
+    ----------
+    frame
+        `Bank.scan("professions")` or any scan of prompts with the columns occupation, verb and
+        prior and the options he and she; or a table in the published format (`docs/tables.md`);
+        or scores already.
+
+    Raises
+    ------
+    UsageError
+        Columns that are neither, a pronoun that is neither he nor she, an unknown template, or a
+        seed or checkpoint that is no training step.
+    """
+    names = set(frame.collect_schema().names())
+    if names >= set(SCORES):
+        return _checked(frame.lazy().select(SCORES.names()).collect())
+    if "logprob" not in names:
+        return _from_published(frame.lazy().collect())
+    check_prompts(names)
+    logprob, occupation = pl.col("logprob"), pl.col("occupation").cast(pl.String)
+    masked = occupation.str.contains(_MASKS).fill_null(False)
+    prior = pl.col("prior").fill_null(False) | masked
+    an = masked & occupation.str.starts_with("an ")
+    template = pl.when(an).then(pl.lit(f"an {MASK}")).otherwise(pl.lit(f"a {MASK}"))
+    table = frame.lazy().select(
+        *("model", "run", "run_seed", "step", "verb"),
+        occupation=pl.when(prior).then(template).otherwise(occupation),
+        prior=prior,
+        pronoun=pl.col("option"),
+        # A certain pronoun's rounded logit may lie a hair above the log-sum-exp.
+        score=pl.when(logprob.is_between(0, ROUNDING)).then(0.0).otherwise(logprob).exp(),
+    )
+    return _checked(table.collect())
+
+
+def check_prompts(names: Sequence[str] | set[str]) -> None:
+    """Raise UsageError if scores lack a column of the prompts of fluctuation."""
+    if missing := [name for name in _SCAN if name not in names]:
+        raise UsageError(
+            f"The prompts lack {', '.join(missing)}: fluctuation needs the columns occupation, "
+            "verb and prior. Name such a set, as professions, with --prompts."
+        )
+
+
+def asked_professions(expected: pl.DataFrame) -> pl.DataFrame:
+    """model, verb and occupation of the prompts that each model was asked, priors left out."""
+    masked = pl.col("occupation").str.contains(_MASKS).fill_null(False)
+    prior = pl.col("prior").fill_null(False) | masked
+    return expected.filter(~prior).select("model", "verb", "occupation").unique()
+
+
+def published_columns(table: pl.DataFrame) -> pl.DataFrame:
+    """The columns of a published table that are read: text, and numbers as numbers.
+
+    Raises
+    ------
+    UsageError
+        A column that every such table has is not there, or text where there are numbers.
+    """
+    names = table.columns
+    if missing := [name for name in _PUBLISHED if name not in names]:
+        raise UsageError(
+            f"the table lacks {', '.join(missing)}; a table of scores has pronoun, score, "
+            "occupation, template, sentence, model, seed and checkpoint"
+        )
+    text = ("pronoun", "template", "model", *(name for name in _OPTIONAL if name in names))
+    return table.select(
+        pl.col(text).cast(pl.String),
+        score=number(table["score"]),
+        seed=whole(table["seed"]),
+        checkpoint=whole(table["checkpoint"]),
+    )
+
+
+def _from_published(frame: pl.DataFrame) -> pl.DataFrame:
+    table = published_columns(frame)
+    absent = [name for name in _OPTIONAL if name not in table.columns]
+    table = table.rename({"seed": "run_seed", "checkpoint": "step"}).with_columns(
+        pl.col(pl.String).cast(pl.Categorical),
+        *(pl.lit(None, pl.Categorical).alias(name) for name in absent),
+    )
+    runs = _derived(table, ("model", "run", "run_seed", "step"), _runs)
+    sentences = _derived(table, ("template", "occupation", "verb"), _sentences)
+    return _checked(table.with_columns(runs + sentences))
+
+
+def _derived(
+    table: pl.DataFrame,
+    keys: tuple[str, ...],
+    derive: Callable[[pl.DataFrame], pl.DataFrame],
+) -> list[pl.Series]:
+    """Columns that follow from others, derived once for each distinct row of those."""
+    rows, codes = distinct(table.select(keys))
+    heads = table.select(keys)[rows].with_columns(pl.col(pl.Categorical).cast(pl.String))
+    derived = derive(heads).with_columns(pl.col(pl.String).cast(pl.Categorical))
+    return [column.gather(codes) for column in derived]
+
+
+def _runs(keys: pl.DataFrame) -> pl.DataFrame:
+    """Column run: where there is none, `seed3`, or `main` for a release and for a lone seed 0."""
+    _check_steps(keys)
+    trained = keys.filter(pl.col("run_seed") >= 0).group_by("model").agg("run_seed")
+    alone = [model for model, seeds in trained.iter_rows() if set(seeds) == {0}]
+    name = (
+        pl.when((pl.col("run_seed") < 0) | pl.col("model").is_in(alone))
+        .then(pl.lit("main"))
+        .otherwise(pl.format("seed{}", "run_seed"))
+    )
+    return keys.select(run=pl.coalesce("run", name))
+
+
+def _sentences(keys: pl.DataFrame) -> pl.DataFrame:
+    """Columns verb, occupation and prior, from the template where there is no column of them."""
+    template = pl.col("template")
+    rest = pl.when(template.str.contains(_TEMPLATE)).then(
+        template.str.strip_chars().str.replace(_TEMPLATE, "").str.replace(r"\.$", "")
+    )
+    known = rest.str.extract(_VERB, 1)
+    tail = pl.when(known.is_not_null()).then(rest.str.replace(_VERB, ""))
+    parsed = keys.select(
+        "template",
+        verb=pl.coalesce("verb", known),
+        occupation=pl.coalesce("occupation", tail).str.strip_chars(),
+        article=tail.str.extract(_ARTICLE, 1),
+    )
+    unparsed = parsed.filter(pl.col("verb").is_null() | pl.col("occupation").is_null())
+    if len(unparsed):
+        raise UsageError(
+            f"The template {unparsed['template'].sort()[0]!r} is not “[MASK] is …” or “[MASK] "
+            f"works as …” ({len(unparsed)} such templates): name other verbs in a column `verb`."
+        )
+    prior = pl.col("occupation").str.contains(_MASKS)
+    article = pl.coalesce("article", pl.col("occupation").str.extract(_ARTICLE, 1), pl.lit("a"))
+    masked = pl.concat_str(article, pl.lit(f" {MASK}"))
+    return parsed.select(
+        "verb", occupation=pl.when(prior).then(masked).otherwise("occupation"), prior=prior
+    )
+
+
+def _check_steps(keys: pl.DataFrame) -> None:
+    """A release has seed −1 and no checkpoint; a training step has both from 0 on."""
+    for model, seed, step in keys.sort(pl.all()).select("model", "run_seed", "step").iter_rows():
+        trained = seed is not None and step is not None and seed >= 0 and step >= 0
+        if not trained and (seed, step) != (RELEASE_SEED, None):
+            raise UsageError(
+                f"A row of {model} has seed {seed} and checkpoint {step}: seeds and checkpoints "
+                "start at 0, and a public release has seed -1 and no checkpoint."
+            )
+
+
+def _checked(table: pl.DataFrame) -> pl.DataFrame:
+    """The columns of `SCORES`: no text is missing, and pronouns are he and she."""
+    table = table.select(SCORES.names()).cast(SCORES)
+    for name in ("model", "run", "verb", "occupation", "pronoun"):
+        if count := table[name].null_count():
+            raise UsageError(f"{count} rows have no {name}: every score needs one.")
+    return table.with_columns(_derived(table, ("pronoun",), _pronouns))
+
+
+def _pronouns(keys: pl.DataFrame) -> pl.DataFrame:
+    pronouns = keys.select(pl.col("pronoun").str.strip_chars().str.to_lowercase())
+    if unknown := sorted(set(pronouns["pronoun"]) - set(PRONOUNS)):
+        raise UsageError(
+            f"The pronoun {unknown[0]!r} is neither he nor she: leave such rows out, since "
+            "fluctuation compares those two."
+        )
+    return pronouns
+
+
+def published_table(scores: pl.DataFrame) -> pl.DataFrame:
+    """Scores in the published long format, sorted by its identifying columns.
+
+    `seed` is the run's seed; where a run of a model has none, or two have the same, the runs of
+    that model are counted from 0 by name. A release has seed −1 and no checkpoint. A ninth column
+    `run` or `verb` is there only where reading would not find the same names without it.
+    """
+    text = scores.with_columns(pl.col(pl.Categorical).cast(pl.String))
+    seeds = (
+        text.filter(pl.col("step").is_not_null())
+        .group_by("model", "run")
+        .agg(pl.col("run_seed").first())
+        .sort("model", "run")
+    )
+    known = pl.col("run_seed")
+    fine = (known.is_not_null() & (known >= 0)).all() & (known.n_unique() == pl.len())
+    from_0 = pl.int_range(pl.len(), dtype=pl.Int64)
+    seeds = seeds.select(
+        "model", "run", seed=pl.when(fine).then(known).otherwise(from_0).over("model")
+    )
+    table = text.join(seeds, on=["model", "run"], how="left").with_columns(
+        run_seed=pl.when(pl.col("step").is_null()).then(RELEASE_SEED).otherwise("seed")
+    )
+    runs = table.select("model", "run", "run_seed", "step").unique()
+    renamed = (_runs(runs.with_columns(run=pl.lit(None, pl.String)))["run"] != runs["run"]).any()
+    own_verb = not table["verb"].is_in(list(VERBS)).all()
+    keys = ["model", "run_seed", "run", "step", "verb", "occupation", "pronoun"]
+    return table.sort(keys, nulls_last=True).select(
+        *("pronoun", "score", "occupation"),
+        template=pl.format(f"{MASK} {{}} {{}}.", "verb", "occupation"),
+        sentence=pl.format("{} {} {}.", "pronoun", "verb", "occupation"),
+        model="model",
+        seed="run_seed",
+        checkpoint="step",
+        **{name: name for name, needed in {"run": renamed, "verb": own_verb}.items() if needed},
+    )
+
+
+def write_scores(scores: pl.DataFrame, path: Path) -> None:
+    """Write `published_table` as CSV or Parquet, by the name's ending; numbers as they are."""
+    check_target(path)
+    buffer = io.BytesIO()
+    table = published_table(scores)
+    if path.suffix.lower() == ".csv":
+        table.write_csv(buffer)
+    else:
+        table.write_parquet(buffer)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, buffer.getvalue())
+
+
+def check_target(path: Path) -> None:
+    """Raise UsageError unless scores can be written under this name."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"Scores cannot be written to {path}: name a .csv or .parquet file.")
+
+
+def _frequencies(table: str | Path | None, sizes: str | Path | None) -> pl.DataFrame | None:
+    if table is None:
+        if sizes is not None:
+            raise UsageError(f"Corpus sizes {sizes} need frequencies: add --frequencies.")
+        return None
+    rows = read_table(Path(table))
+    words = None if sizes is None else read_table(Path(sizes))
+    try:
+        return corpus_frequencies(rows, words)
+    except UsageError as error:
+        raise UsageError(f"{table}: {error}") from error
+
+
+def corpus_frequencies(
+    table: pl.DataFrame, corpus_sizes: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    r"""Total frequency of each profession in each case: :math:`f=\sum_y\mathrm{size}_y\,p_y`.
+
+    Parameters
+    ----------
+    table
+        Relative frequencies by year (occupation, case, year, frequency), or totals (occupation,
+        case, total). Numbers may be text.
+    corpus_sizes
+        Words of each year (year, total_words), in any order; with yearly frequencies only.
+
+    Returns
+    -------
+    Columns occupation (lower case, without article), case, frequency (words, or the totals'
+    unit), one row each. A year or profession that is not in the table adds 0.
+
+    Raises
+    ------
+    UsageError
+        Columns that are neither, a year without a size, something twice, or a number that is no
+        frequency.
+
+    References
+    ----------
+    arXiv 2211.14639, §3 (RQ3): the years 1700 to 2000.
+
+    Examples
+    --------
+    >>> yearly = {"occupation": "a cook", "case": "lower", "year": [1700, 1701, 2001]}
+    >>> sizes = pl.DataFrame({"year": [1701, 1700], "total_words": [30, 10]})
+    >>> table = pl.DataFrame(yearly | {"frequency": [0.5, 0.1, 0.9]})
+    >>> corpus_frequencies(table, sizes).rows()
+    [('cook', 'lower', 8.0)]
+    """
+    yearly = "total" not in table.columns
+    value = "frequency" if yearly else "total"
+    needed = ("occupation", "case", *(["year"] if yearly else []), value)
+    if missing := [name for name in needed if name not in table.columns]:
+        raise UsageError(f"the frequencies lack {', '.join(missing)}; {_FORMATS}")
+    if yearly and corpus_sizes is None:
+        raise UsageError("yearly frequencies need the words of each year: add --corpus-sizes")
+    if not yearly and corpus_sizes is not None:
+        raise UsageError("the frequencies are totals already: leave --corpus-sizes out")
+    rows = table.select(
+        _bare(pl.col("occupation").cast(pl.String)),
+        pl.col("case").cast(pl.String),
+        *([whole(table["year"])] if yearly else []),
+        number(table[value]).alias("frequency"),
+    )
+    for name in ("occupation", "case"):
+        if rows[name].null_count():
+            raise UsageError(f"the frequencies have rows without {name}; {_FORMATS}")
+    blank_is_0 = pl.col("frequency").fill_null(0.0)  # an n-gram that was not found
+    invalid = rows.filter((blank_is_0 < 0) | blank_is_0.is_infinite())
+    if len(invalid):
+        row = invalid.row(0, named=True)
+        raise UsageError(
+            f"the frequency {row['frequency']} of {row['occupation']!r} is invalid: frequencies "
+            "are 0 or more"
+        )
+    keys = [name for name in rows.columns if name != "frequency"]
+    twice = rows.filter(rows.select(keys).is_duplicated())
+    if len(twice):
+        about = ", ".join(str(value) for value in twice.select(keys).row(0))
+        raise UsageError(
+            f"the frequencies have {about} twice, articles and capitals aside ({len(twice)} such "
+            "rows): keep one of them"
+        )
+    if corpus_sizes is not None:
+        rows = _weighted(rows, corpus_sizes)
+    return rows.group_by("occupation", "case").agg(pl.col("frequency").sum()).sort(pl.all())
+
+
+def _weighted(rows: pl.DataFrame, corpus_sizes: pl.DataFrame) -> pl.DataFrame:
+    """Yearly frequencies times the words of their years."""
+    if missing := [c for c in ("year", "total_words") if c not in corpus_sizes.columns]:
+        raise UsageError(
+            f"the corpus sizes lack {', '.join(missing)}; the table has year and total_words"
+        )
+    sizes = pl.DataFrame([whole(corpus_sizes["year"]), number(corpus_sizes["total_words"])])
+    twice = sizes.filter(sizes["year"].is_duplicated())
+    if len(twice):
+        raise UsageError(f"the corpus sizes have the year {twice['year'][0]} twice: keep one")
+    inside = rows.filter(pl.col("year").is_between(FIRST_YEAR, LAST_YEAR))
+    joined = inside.join(sizes, on="year", how="left")
+    unknown = joined.filter(pl.col("total_words").is_null() | (pl.col("total_words") < 0))
+    if len(unknown):
+        raise UsageError(
+            f"the corpus sizes have no words for the year {unknown['year'].sort()[0]}, and the "
+            f"frequencies do ({unknown['year'].n_unique()} such years): add them"
+        )
+    return joined.with_columns(pl.col("frequency") * pl.col("total_words"))
+
+
+def _frequency_vectors(occupations: pl.Series, frequencies: pl.DataFrame) -> dict[str, Floats]:
+    """By case, the frequency of each profession (t,); 0 where the table has none."""
+    wanted = pl.select(_bare(pl.lit(occupations)).alias("occupation"))
+    known = wanted["occupation"].is_in(frequencies["occupation"].implode())
+    if len(occupations) and not known.any():
+        raise UsageError(
+            f"None of the {len(occupations)} professions, such as {occupations[0]!r}, is in the "
+            "table of frequencies: name its occupations alike, with or without article."
+        )
+    return {
+        case: wanted.join(
+            frequencies.filter(case=case), on="occupation", how="left", maintain_order="left"
+        )["frequency"]
+        .fill_null(0.0)
+        .to_numpy()
+        for case in frequencies["case"].unique().sort().to_list()
+    }
+
+
+def _bare(occupation: pl.Expr) -> pl.Expr:
+    """A profession in lower case, without its article.
+
+    >>> pl.select(_bare(pl.lit(" An Actor"))).item()
+    'actor'
+    """
+    return occupation.str.strip_chars().str.to_lowercase().str.replace(r"^an?\s+", "")

@@ -1,26 +1,339 @@
-"""The tables of fluctuation, from series of scores. Every one begins with model and run."""
+"""Pronoun scores as dense arrays, one series per model, run and verb, and the tables made of them.
+
+Axis letters: `m` checkpoints, `t` professions. A cell without a score is NaN. The tables that the
+commands print begin with model and run.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
+from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from logitbank.analysis.families.fluctuation.plateaus import Measures, Plateau
-from logitbank.analysis.families.fluctuation.series import Scores, Series
+from logitbank.analysis.frames.codes import Codes, distinct
 from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.frames.pieces import AGAIN
 from logitbank.analysis.stats.correlation import (
     correlation_interval,
     pearson,
     pearson_matrix,
     variation,
 )
+from logitbank.errors import BankError, UsageError
+from logitbank.wording import checkpoint_name
 
-RELATIONS = (("certainty", "cv_r"), ("certainty", "cv_n"))
-"""RQ2 of the source: measures of a profession that are correlated over professions."""
+MASK = "[MASK]"
+PRONOUNS = ("he", "she")
+PRIOR = f"a {MASK}"
+"""The only prior that is used, whatever the article of a profession."""
+PUBLISHED = (
+    [0, 10, 20, 40, *(100 * 2**i for i in range(8)), *range(20_000, 1_000_001, 20_000)],
+    [*range(0, 200_001, 20_000), *range(300_000, 2_000_001, 100_000)],
+)
+"""Steps of RoBERTa (62) and MultiBERTs (29), whose plateaus are published as the second half."""
+
 _Schema = dict[str, type[pl.DataType]]
 _KEY: _Schema = {"model": pl.String, "run": pl.String, "verb": pl.String, "plateau": pl.Int64}
+_R: _Schema = dict.fromkeys(("r", "low", "high"), pl.Float64)
+_COUNTS: _Schema = {"n": pl.Int64, "excluded": pl.Int64}
+
+
+@dataclass(frozen=True)
+class Series:
+    """The scores of one model, run and verb over training."""
+
+    model: str
+    run: str
+    verb: str
+    steps: Codes
+    """(m,) ascending: checkpoints with professions; with priors, where there is no profession."""
+    scores: Floats
+    """(m, t, 2): P(he) and P(she)."""
+    prior: Floats
+    """(m, 2): the same for the prior template."""
+    present: NDArray[np.bool_]
+    """(t,) professions with a score at any checkpoint, or that the model was asked."""
+    unused: Codes
+    """Steps that have the prior and no profession, though others have professions."""
+    release: Floats | None
+    """(t + 1, 2) scores of a public release, the run's or the model's, the prior last; or None."""
+
+    @property
+    def certainty(self) -> Floats:
+        """(m, t) C = P(he) + P(she)."""
+        return self.scores[:, :, 0] + self.scores[:, :, 1]
+
+    @cached_property
+    def ratio(self) -> Floats:
+        """(m, t) R = P(he) / P(she), inf where P(she) is 0."""
+        return _ratio(self.scores)
+
+    @cached_property
+    def prior_ratio(self) -> Floats:
+        """(m,) R of the prior."""
+        return _ratio(self.prior)
+
+    @property
+    def normalised(self) -> Floats:
+        """(m, t) N = R · P(she | prior) / P(he | prior)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = self.prior[:, 1] / self.prior[:, 0]
+            n: Floats = self.ratio * factor[:, None]
+        return n
+
+    @cached_property
+    def missing(self) -> NDArray[np.bool_]:
+        """(m, t) no score, of a profession that was asked or has one elsewhere in the series."""
+        return np.isnan(self.certainty) & self.present
+
+
+class Scores(NamedTuple):
+    """All series of a frame, over one list of professions."""
+
+    occupations: pl.Series
+    """(t,) sorted, with article."""
+    series: tuple[Series, ...]
+    """By model, run and verb; only those with training steps."""
+    released: pl.DataFrame
+    """model, run, verb, professions (count) and prior (whether there) of each public release."""
+    an_priors: int
+    """Prior rows with “an”, which are not used."""
+    merged: int
+    """Rows that repeat another exactly."""
+    asked: pl.DataFrame
+    """model, verb, occupation: what is known to have been asked, scored or not."""
+
+
+NOTHING = pl.DataFrame(schema=dict.fromkeys(("model", "verb", "occupation"), pl.String))
+
+
+def series_of(rows: pl.DataFrame, asked: pl.DataFrame = NOTHING) -> Scores:
+    """Lay scores out densely.
+
+    Parameters
+    ----------
+    rows
+        Scores as `as_scores` gives them, in any order.
+    asked
+        model, verb and occupation of what each model was asked, where that is known.
+
+    Raises
+    ------
+    UsageError
+        No rows, no training step, a score outside [0, 1], two different scores of the same
+        thing, one pronoun without the other, or a checkpoint with professions and no prior.
+    """
+    if rows.is_empty():
+        raise UsageError("There are no scores: name a bank or table that has some.")
+    _check_range(rows)
+    used = rows.filter(~pl.col("prior") | (pl.col("occupation") == PRIOR))
+    keys, series = _in_order(used.select("model", "run", "verb"))
+    steps, step = _in_order(used.select("step"))
+    names, name = _in_order(used.select("prior", "occupation"))
+    known = steps["step"].drop_nulls().to_numpy()
+    professions = names.filter(~pl.col("prior"))["occupation"]
+    occupations = pl.concat([professions, asked["occupation"]]).unique().sort()
+    places = np.full(len(names), len(occupations))
+    if len(professions):
+        places[: len(professions)] = occupations.search_sorted(professions).to_numpy()
+    if not len(known):
+        models = ", ".join(keys["model"].unique().sort())
+        raise UsageError(
+            f"Only the public release of {models} has scores: fluctuation needs the checkpoints "
+            "of a run."
+        )
+    dense = np.full((len(keys), len(known) + 1, len(occupations) + 1, 2), np.nan)
+    she = (used["pronoun"] == PRONOUNS[1]).to_numpy()
+    place = ((series * dense.shape[1] + step) * dense.shape[2] + places[name]) * 2 + she
+    values = used["score"].to_numpy()
+    dense.reshape(-1)[place] = values
+    _check_conflicts(used, stored=dense.reshape(-1)[place], given=values)
+    merged = len(used) - int(np.count_nonzero(~np.isnan(dense)))
+    built = [
+        _series(key, own, known, occupations, asked)
+        for key, own in zip(keys.rows(), dense, strict=True)
+    ]
+    released = [
+        (s.model, s.run, s.verb, int(present[:-1].sum()), bool(present[-1]))
+        for s in built
+        if s.release is not None
+        for present in [~np.isnan(s.release[:, 0])]
+    ]
+    schema = {
+        "model": pl.String, "run": pl.String, "verb": pl.String,
+        "professions": pl.Int64, "prior": pl.Boolean,
+    }  # fmt: skip
+    # A release that belongs to no run of its model is beside every run that has none.
+    alone = {(s.model, s.verb): s.release for s in built if not len(s.steps)}
+    trained = tuple(
+        s if s.release is not None else replace(s, release=alone.get((s.model, s.verb)))
+        for s in built
+        if len(s.steps)
+    )
+    table = pl.DataFrame(released, schema=schema, orient="row")
+    return Scores(occupations, trained, table, len(rows) - len(used), merged, asked)
+
+
+def _in_order(frame: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
+    """Distinct rows, sorted, text as text and nulls last; and which of them each row is."""
+    rows, codes = distinct(frame)
+    table = frame[rows].with_columns(pl.col(pl.Categorical).cast(pl.String)).with_row_index("code")
+    table = table.sort(frame.columns, nulls_last=True)
+    places = np.empty(len(table), np.int64)
+    places[table["code"].to_numpy()] = np.arange(len(table))
+    return table.drop("code"), places[codes]
+
+
+def _cell_name(row: Mapping[str, object]) -> str:
+    sentence = f"“{row['pronoun']} {row['verb']} {row['occupation']}”"
+    return f"{sentence} at {checkpoint_name(row)}"
+
+
+def _check_range(scores: pl.DataFrame) -> None:
+    # 1e-6 above 1 is a softmax summed in float32.
+    invalid = scores.filter(~pl.col("score").is_between(0, 1 + 1e-6).fill_null(False))
+    if invalid.is_empty():
+        return
+    row = invalid.row(0, named=True)
+    what = f"The score of {_cell_name(row)} is {row['score']} ({len(invalid)} such rows)"
+    if row["score"] is not None and not isfinite(row["score"]):
+        raise BankError(f"{what}; {AGAIN}")
+    raise UsageError(f"{what}: scores are probabilities over the vocabulary, within 0 and 1.")
+
+
+def _check_conflicts(rows: pl.DataFrame, *, stored: Floats, given: Floats) -> None:
+    other = np.flatnonzero(stored != given)
+    if len(other):
+        row = rows.row(int(other[0]), named=True)
+        raise UsageError(
+            f"{_cell_name(row)} has two scores, {given[other[0]]} and {stored[other[0]]} "
+            f"({len(other)} such rows): keep one of them."
+        )
+
+
+def _series(
+    key: tuple[str, str, str], dense: Floats, steps: Codes, occupations: pl.Series,
+    asked: pl.DataFrame,
+) -> Series:  # fmt: skip
+    """One series from its (steps + release, professions + prior, 2) scores."""
+    model, run, verb = key
+    there = ~np.isnan(dense)
+    half = np.argwhere(there[..., 0] != there[..., 1])
+    if len(half):
+        row, column = (int(i) for i in half[0])
+        cell = {
+            "model": model, "run": run, "step": int(steps[row]) if row < len(steps) else None,
+            "verb": verb, "pronoun": PRONOUNS[int(there[row, column, 0])],
+            "occupation": occupations[column] if column < len(occupations) else PRIOR,
+        }  # fmt: skip
+        raise UsageError(
+            f"{_cell_name(cell)} has no score, and the other pronoun has one ({len(half)} such "
+            "cells): add that row."
+        )
+    trained = there[:-1, :, 0]
+    professions, priors = trained[:, :-1].any(axis=1), trained[:, -1]
+    rows = professions if professions.any() else priors
+    without_prior = np.flatnonzero(rows & ~priors)
+    if len(without_prior):
+        raise UsageError(
+            f"There is no prior for “{verb}” at {model} {run} step {steps[without_prior[0]]} "
+            f"({len(without_prior)} such checkpoints): add the scores of “{MASK} {verb} {PRIOR}.” "
+            "to the table, or extract that prompt."
+        )
+    scores = dense[:-1] if rows.all() else dense[:-1][rows]  # a copy is as large as all scores
+    own = asked.filter(model=model, verb=verb)["occupation"]
+    return Series(
+        *(model, run, verb, steps[rows], scores[:, :-1], scores[:, -1]),
+        present=trained[:, :-1].any(axis=0) | occupations.is_in(own.implode()).to_numpy(),
+        unused=steps[priors & ~rows],
+        release=dense[-1] if there[-1].any() else None,
+    )
+
+
+def _ratio(scores: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio: Floats = scores[..., 0] / scores[..., 1]
+    return ratio
+
+
+class Measures(NamedTuple):
+    """Of each profession over a plateau, (t,) each; NaN where one of its scores is missing."""
+
+    certainty: Floats
+    mean_r: Floats
+    mean_n: Floats
+    cv_r: Floats
+    cv_n: Floats
+
+
+class Plateau(NamedTuple):
+    """The last checkpoints of a series, from a training step on, and what is measured there."""
+
+    series: Series
+    start: int
+    """The step asked for."""
+    k: int
+    """Index of the first checkpoint at or after it."""
+    rule: str
+    """`given`, `published` or `half of the last step`."""
+    measures: Measures
+
+    @property
+    def key(self) -> dict[str, object]:
+        """Its columns in every table."""
+        s = self.series
+        return {"model": s.model, "run": s.run, "verb": s.verb, "plateau": self.start}
+
+
+def plateaus_of(series: Sequence[Series], starts: Sequence[int] | None) -> list[Plateau]:
+    """Every series with every plateau start.
+
+    Without `starts`, one from half of the model's last step on. For the published lists of steps
+    that is the published start, and is called so.
+
+    Raises
+    ------
+    UsageError
+        A start that leaves fewer than two checkpoints, or is negative.
+    """
+    last: dict[str, int] = {}
+    for s in series:
+        last[s.model] = max(last.get(s.model, 0), int(s.steps[-1]))
+    plateaus = []
+    for s in series:
+        known = "published" if s.steps.tolist() in PUBLISHED else "half of the last step"
+        half = (last[s.model] + 1) // 2
+        for start in (half,) if starts is None else dict.fromkeys(starts):
+            k = int(np.searchsorted(s.steps, start))
+            _check_plateau(s, start, len(s.steps) - k)
+            rule = known if starts is None else "given"
+            plateaus.append(Plateau(s, start, k, rule, _measures(s, k)))
+    return plateaus
+
+
+def _measures(s: Series, k: int) -> Measures:
+    """CV and means as in arXiv 2211.14639, §3."""
+    r, n = s.ratio[k:], s.normalised[k:]
+    with np.errstate(invalid="ignore"):
+        return Measures(
+            s.certainty[k:].mean(axis=0), r.mean(axis=0), n.mean(axis=0), variation(r), variation(n)
+        )
+
+
+def _check_plateau(s: Series, start: int, left: int) -> None:
+    if start < 0:
+        raise UsageError(f"A plateau cannot start at step {start}: steps start at 0.")
+    if left < 2:
+        raise UsageError(
+            f"A plateau from step {start} leaves {('no checkpoint', 'one checkpoint')[left]} of "
+            f"{s.model} {s.run} “{s.verb}”, whose steps are {s.steps[0]} to {s.steps[-1]} "
+            f"({len(s.steps)} of them): a CV needs two. Start it earlier with --plateau."
+        )
 
 
 def checkpoint_table(scores: Scores) -> pl.DataFrame:
@@ -31,16 +344,17 @@ def checkpoint_table(scores: Scores) -> pl.DataFrame:
     rows: list[tuple[object, ...]] = []
     for s in scores.series:
         missing = dict(zip(s.steps.tolist(), s.missing.sum(axis=1).tolist(), strict=True))
-        total = int(s.present.sum())
-        unused = set(s.unused.tolist())
+        total, unused = int(s.present.sum()), set(s.unused.tolist())
         for step in sorted(steps[s.model]):
-            lacks = missing.get(step, total)
-            prior = step in missing or step in unused
-            rows.append(
-                (s.model, s.run, step, s.verb, total - lacks, lacks, prior, step in missing)
-            )
-    for model, run, verb, professions in _unscored(scores):
-        rows += [(model, run, step, verb, 0, professions, False, False) for step in steps[model]]
+            lacks, used = missing.get(step, total), step in missing
+            prior = used or step in unused
+            rows.append((s.model, s.run, step, s.verb, total - lacks, lacks, prior, used))
+    # Verbs that a run was asked and has nowhere.
+    verbs = {(s.model, s.run, s.verb) for s in scores.series}
+    for model, run in {(model, run) for model, run, _ in verbs}:
+        for verb, count in scores.asked.filter(model=model).group_by("verb").len().rows():
+            if (model, run, verb) not in verbs:
+                rows += [(model, run, step, verb, 0, count, False, False) for step in steps[model]]
     for model, run, verb, professions, prior in scores.released.iter_rows():
         rows.append((model, run, None, verb, professions, 0, prior, False))
     schema: _Schema = {
@@ -49,16 +363,6 @@ def checkpoint_table(scores: Scores) -> pl.DataFrame:
     }  # fmt: skip
     table = pl.DataFrame(rows, schema=schema, orient="row")
     return table.sort("model", "run", "step", "verb", nulls_last=True)
-
-
-def _unscored(scores: Scores) -> Iterator[tuple[str, str, str, int]]:
-    """Model, run, verb and number of professions, of verbs that a run was asked and has nowhere."""
-    expected = scores.asked.group_by("model", "verb", maintain_order=True).len().rows()
-    verbs = {(s.model, s.run, s.verb) for s in scores.series}
-    for model, run in {(model, run) for model, run, _ in verbs}:
-        for asked_model, verb, professions in expected:
-            if asked_model == model and (model, run, verb) not in verbs:
-                yield model, run, verb, professions
 
 
 def plateau_table(plateaus: Sequence[Plateau]) -> pl.DataFrame:
@@ -85,17 +389,14 @@ def plateau_table(plateaus: Sequence[Plateau]) -> pl.DataFrame:
 
 
 def profession_table(
-    plateaus: Sequence[Plateau],
-    measured: Sequence[Measures],
-    occupations: pl.Series,
-    frequencies: Mapping[str, Floats],
+    plateaus: Sequence[Plateau], occupations: pl.Series, frequencies: Mapping[str, Floats]
 ) -> pl.DataFrame:
     """The measures of every profession of every plateau, and its frequency in each case."""
     parts = []
-    for p, m in zip(plateaus, measured, strict=True):
+    for p in plateaus:
         s, k = p.series, p.k
         present = np.flatnonzero(s.present)
-        columns = {name: values[present] for name, values in zip(m._fields, m, strict=True)}
+        columns = {name: values[present] for name, values in p.measures._asdict().items()}
         counts = {
             "missing": s.missing[k:, present].sum(axis=0),
             "she_zero": (s.scores[k:, present, 1] == 0).sum(axis=0),
@@ -109,66 +410,50 @@ def profession_table(
     return pl.concat(parts)
 
 
-def spread_table(plateaus: Sequence[Plateau], measured: Sequence[Measures]) -> pl.DataFrame:
+def spread_table(plateaus: Sequence[Plateau]) -> pl.DataFrame:
     """Smallest, largest, mean and median of each measure over the professions of a plateau."""
     rows: list[dict[str, object]] = []
-    for p, m in zip(plateaus, measured, strict=True):
-        for name, values in zip(m._fields, m, strict=True):
+    for p in plateaus:
+        for name, values in p.measures._asdict().items():
             present = values[p.series.present]
             finite = present[np.isfinite(present)]
             some = finite if len(finite) else np.array([np.nan])
-            rows.append(
-                {
-                    **p.key,
-                    "measure": name,
-                    "min": some.min(),
-                    "max": some.max(),
-                    "mean": some.mean(),
-                    "median": np.median(some),
-                    "n": len(finite),
-                    "excluded": len(present) - len(finite),
-                }
-            )
+            summary = {each: getattr(np, each)(some) for each in ("min", "max", "mean", "median")}
+            counts = {"n": len(finite), "excluded": len(present) - len(finite)}
+            rows.append(p.key | {"measure": name} | summary | counts)
     numbers: _Schema = dict.fromkeys(("min", "max", "mean", "median"), pl.Float64)
     return pl.DataFrame(rows, schema=_KEY | {"measure": pl.String} | numbers | _COUNTS)
 
 
 def correlation_table(
-    plateaus: Sequence[Plateau], measured: Sequence[Measures], frequencies: Mapping[str, Floats]
+    plateaus: Sequence[Plateau], frequencies: Mapping[str, Floats]
 ) -> pl.DataFrame:
     """Certainty, and frequency in each case, against CV, over the professions of a plateau."""
     rows: list[dict[str, object]] = []
-    for p, m in zip(plateaus, measured, strict=True):
-        present = p.series.present
-        values = dict(zip(m._fields, m, strict=True))
-        pairs: list[tuple[str, str, str | None, Floats]] = [
-            (x, y, None, values[x]) for x, y in RELATIONS
-        ]
-        pairs += [
-            ("frequency", y, case, frequency)
-            for case, frequency in frequencies.items()
-            for _, y in RELATIONS
-        ]
-        for x, y, case, numbers in pairs:
-            about = {"x": x, "y": y, "case": case}
-            rows.append(p.key | about | pearson(numbers[present], values[y][present])._asdict())
+    for p in plateaus:
+        present, m = p.series.present, p.measures
+        sides: list[tuple[str, str | None, Floats]] = [("certainty", None, m.certainty)]
+        sides += [("frequency", case, numbers) for case, numbers in frequencies.items()]
+        for x, case, numbers in sides:
+            for y, cv in (("cv_r", m.cv_r), ("cv_n", m.cv_n)):
+                about = {"x": x, "y": y, "case": case}
+                rows.append(p.key | about | pearson(numbers[present], cv[present])._asdict())
     names: _Schema = {"x": pl.String, "y": pl.String, "case": pl.String}
     return pl.DataFrame(rows, schema=_KEY | names | _R | _COUNTS)
 
 
-def run_pair_table(plateaus: Sequence[Plateau], measured: Sequence[Measures]) -> pl.DataFrame:
+def run_pair_table(plateaus: Sequence[Plateau]) -> pl.DataFrame:
     """Correlation of time-averaged R and N between every two runs of a model and verb."""
-    groups: dict[tuple[str, str, int], list[tuple[str, Measures, NDArray[np.bool_]]]] = {}
-    for p, m in zip(plateaus, measured, strict=True):
-        key = (p.series.model, p.series.verb, p.start)
-        groups.setdefault(key, []).append((p.series.run, m, p.series.present))
+    groups: dict[tuple[str, str, int], list[Plateau]] = {}
+    for p in plateaus:
+        groups.setdefault((p.series.model, p.series.verb, p.start), []).append(p)
     rows: list[tuple[object, ...]] = []
-    for key, runs in groups.items():
+    for key, of_runs in groups.items():
         for name in ("mean_r", "mean_n"):
-            for (run_a, a, in_a), (run_b, b, in_b) in combinations(runs, 2):
-                both = in_a & in_b
-                found_r = pearson(getattr(a, name)[both], getattr(b, name)[both])
-                rows.append((*key, name, run_a, run_b, *found_r))
+            for a, b in combinations(of_runs, 2):
+                both = a.series.present & b.series.present
+                values = (getattr(p.measures, name)[both] for p in (a, b))
+                rows.append((*key, name, a.series.run, b.series.run, *pearson(*values)))
     schema: _Schema = {
         "model": pl.String, "verb": pl.String, "plateau": pl.Int64, "measure": pl.String,
         "run_a": pl.String, "run_b": pl.String, **_R, **_COUNTS,
@@ -182,28 +467,26 @@ def checkpoint_pair_table(series: Iterable[Series]) -> pl.DataFrame:
     Over the professions whose ratio is finite at every checkpoint; `excluded` counts the others.
     N has the same correlations, since a row of N is one of R times a number.
     """
-    parts = [part for s in series for part in _checkpoint_pairs(s)]
     schema: _Schema = {
         "model": pl.String, "run": pl.String, "verb": pl.String, "step_a": pl.Int64,
         "step_b": pl.Int64, **_R, **_COUNTS,
     }  # fmt: skip
-    return pl.concat([pl.DataFrame(schema=schema), *parts])
-
-
-def _checkpoint_pairs(s: Series) -> Iterator[pl.DataFrame]:
-    ratio = s.ratio[:, s.present]
-    if not ratio.shape[1]:
-        return
-    finite = np.isfinite(ratio).all(axis=0)
-    n = int(np.count_nonzero(finite))
-    matrix = pearson_matrix(ratio if finite.all() else ratio[:, finite])
-    a, b = np.triu_indices(len(matrix), 1)
-    low, high = correlation_interval(matrix[a, b], n)
-    ends = {"r": matrix[a, b], "low": low, "high": high}
-    pairs = {"step_a": s.steps[a], "step_b": s.steps[b], **ends}
-    key = {"model": s.model, "run": s.run, "verb": s.verb}
-    counts = {"n": n, "excluded": ratio.shape[1] - n}
-    yield pl.DataFrame(pairs).select(*_literals(key), pl.all(), *_literals(counts))
+    parts = [pl.DataFrame(schema=schema)]
+    for s in series:
+        ratio = s.ratio[:, s.present]
+        if not ratio.shape[1]:
+            continue
+        finite = np.isfinite(ratio).all(axis=0)
+        n = int(np.count_nonzero(finite))
+        matrix = pearson_matrix(ratio if finite.all() else ratio[:, finite])
+        a, b = np.triu_indices(len(matrix), 1)
+        low, high = correlation_interval(matrix[a, b], n)
+        ends = {"r": matrix[a, b], "low": low, "high": high}
+        pairs = pl.DataFrame({"step_a": s.steps[a], "step_b": s.steps[b], **ends})
+        key = {"model": s.model, "run": s.run, "verb": s.verb}
+        counts = {"n": n, "excluded": ratio.shape[1] - n}
+        parts.append(pairs.select(*_literals(key), pl.all(), *_literals(counts)))
+    return pl.concat(parts)
 
 
 def frequency_table(occupations: pl.Series, frequencies: Mapping[str, Floats]) -> pl.DataFrame:
@@ -224,8 +507,58 @@ def frequency_table(occupations: pl.Series, frequencies: Mapping[str, Floats]) -
     return pl.concat([pl.DataFrame(schema=schema), *parts])
 
 
-_R: _Schema = dict.fromkeys(("r", "low", "high"), pl.Float64)
-_COUNTS: _Schema = {"n": pl.Int64, "excluded": pl.Int64}
+def trajectory_table(
+    scores: Scores, plateaus: Sequence[Plateau], chosen: Sequence[int] | None
+) -> pl.DataFrame:
+    """P(he) and P(she) over training, of the prior and of a few professions of every series.
+
+    `relative` is the score divided by the largest of its pronoun over the training steps; a
+    release, whose step is null, is divided by the same. `chosen` are indices of professions; by
+    default those whose CV of R over the first plateau is the largest and the smallest.
+    """
+    first: dict[int, Measures] = {}
+    for p in plateaus:
+        first.setdefault(id(p.series), p.measures)
+    schema: _Schema = {
+        "model": pl.String, "run": pl.String, "verb": pl.String, "step": pl.Int64,
+        "role": pl.String, "occupation": pl.String, "pronoun": pl.String,
+        "score": pl.Float64, "relative": pl.Float64,
+    }  # fmt: skip
+    parts = []
+    for s in scores.series:
+        for role, at in _examples(s, first[id(s)], chosen):
+            occupation = PRIOR if at < 0 else scores.occupations[at]
+            trained = s.prior if at < 0 else s.scores[:, at]
+            steps: list[int | None] = s.steps.tolist()
+            values = trained
+            if s.release is not None and not np.isnan(s.release[at, 0]):
+                values, steps = np.vstack([trained, s.release[at]]), [*steps, None]
+            for column, pronoun in enumerate(PRONOUNS):
+                # Not zero: a pronoun without any probability has no relative score.
+                largest = np.fmax.reduce(trained[:, column], initial=0.0) or np.nan
+                table = {
+                    "model": s.model, "run": s.run, "verb": s.verb, "step": steps, "role": role,
+                    "occupation": occupation, "pronoun": pronoun, "score": values[:, column],
+                    "relative": values[:, column] / largest,
+                }  # fmt: skip
+                parts.append(pl.DataFrame(table, schema=schema))
+    return pl.concat(parts)
+
+
+def _examples(
+    series: Series, measured: Measures, chosen: Sequence[int] | None
+) -> Iterator[tuple[str, int]]:
+    """The role of each profession shown and its index; −1 is the prior."""
+    yield "prior", -1
+    if chosen is not None:
+        yield from (("chosen", at) for at in chosen if series.present[at])
+        return
+    finite = np.flatnonzero(np.isfinite(measured.cv_r) & series.present)
+    if len(finite):
+        cv = measured.cv_r[finite]
+        yield "largest cv_r", int(finite[cv.argmax()])
+        if len(finite) > 1:
+            yield "smallest cv_r", int(finite[cv.argmin()])
 
 
 def _literals(values: Mapping[str, object]) -> list[pl.Expr]:

@@ -5,9 +5,7 @@ Entropy is read from full vocabulary rows, everything else from scores.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -73,8 +71,8 @@ def analyze_options(
     result = option_scores(opened, names, models=models, score=score, entropy=entropy)
     if result.checkpoints.is_empty():
         raise AbsentError(
-            f"{places} has no checkpoint of {', '.join(names) or 'any prompts'}; run "
-            "`logitbank extract` first"
+            f"{places} has no checkpoint of {', '.join(names) or 'any prompts'}. Run "
+            "`logitbank extract` first."
         )
     study = study_of(FAMILY, result, prompts=names, banks=opened, models=models)
     return replace(study, notes=(*score_notes(result), *study.notes))
@@ -228,14 +226,10 @@ def curves_of(
     for deposit in deposits:
         series.setdefault((deposit.checkpoint.model, deposit.checkpoint.run), []).append(deposit)
     means, coverage = list[Row](), list[Row]()
-    for (model, run), of_series in series.items():
+    for (model, run), own in series.items():
         rows = table.filter(pl.col("query_set").is_in(list(expected[model])))
-        sets = {*rows["query_set"], *(deposit.query_set for deposit in of_series)}
-        numbers = {query_set: at for at, query_set in enumerate(sorted(sets))}
         head: Row = {"model": model, "run": run, "prompt_set": prompts}
-        for measures, about in _checkpoints(
-            of_series, _places(rows, numbers), numbers, head, entropy
-        ):
+        for measures, about in _checkpoints(rows, own, head, entropy=entropy):
             means += measures
             coverage.append(about)
     return with_intervals(means), pl.DataFrame(coverage, CHECKPOINTS)
@@ -265,77 +259,46 @@ def _places(table: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
     )
 
 
-class _Expected(NamedTuple):
-    """What a model was asked, which is the same at every checkpoint."""
-
-    places: pl.DataFrame
-    prompts: pl.DataFrame
-    """prompt, its sentence, and how many places it has: `expected`."""
-    answered: int
-    """Prompts that name a correct answer."""
-
-    @classmethod
-    def of(cls, places: pl.DataFrame) -> Self:
-        prompts = places.group_by("prompt").agg(
-            pl.col("sentence").first(), expected=pl.col("place").n_unique()
-        )
-        return cls(places, prompts, places.filter("is_correct")["prompt"].n_unique())
-
-
 def _checkpoints(
-    deposits: Sequence[Deposit],
-    places: pl.DataFrame,
-    numbers: Mapping[str, int],
-    head: Row,
-    entropy: bool,
+    table: pl.DataFrame, deposits: Sequence[Deposit], head: Row, *, entropy: bool
 ) -> Iterator[tuple[list[Row], Row]]:
     """By step, the release last: a row of each measure, and what the checkpoint has."""
+    sets = sorted({*table["query_set"], *(deposit.query_set for deposit in deposits)})
+    numbers = {query_set: at for at, query_set in enumerate(sets)}
+    places = _places(table, numbers)
+    expected = places.group_by("prompt").agg(
+        pl.col("sentence").first(), expected=pl.col("place").n_unique()
+    )
+    answered = places.filter("is_correct")["prompt"].n_unique()
     by_step: dict[int | None, list[Deposit]] = {}
     for deposit in sorted(deposits, key=lambda d: (d.checkpoint.step is None, d.checkpoint.step)):
         by_step.setdefault(deposit.checkpoint.step, []).append(deposit)
     checked = check_scores(deposits)
-    last = _scored(places, _scores([*by_step.values()][-1], numbers, checked=checked))
-    work = partial(
-        _checkpoint,
-        expected=_Expected.of(places),
-        numbers=numbers,
-        last=last.select("place", last_top="top"),
-        entropy=entropy,
-        checked=checked,
-    )
-    return (work(own, head | {"step": step}) for step, own in by_step.items())
-
-
-def _checkpoint(
-    deposits: Sequence[Deposit],
-    head: Row,
-    *,
-    expected: _Expected,
-    numbers: Mapping[str, int],
-    last: pl.DataFrame,
-    entropy: bool,
-    checked: bool,
-) -> tuple[list[Row], Row]:
-    """The means of one checkpoint."""
-    scored = _scored(expected.places, _scores(deposits, numbers, checked=checked))
-    full = all(deposit.layout.keep.whole_rows for deposit in deposits)
-    rows = _entropy_of_rows(deposits if entropy and full else [], scored, numbers)
-    # The order of positions decides the last bit of their mean.
-    positions = (
-        scored.unique(_POSITION, maintain_order=True)
-        .join(last, on="place", how="left", maintain_order="left")
-        .join(rows, on="at", how="left", maintain_order="left")
-    )
-    answers = _answers(scored)
-    refuse_undefined(answers["probability"], head)
-    prompts = _prompts(expected.prompts, scored, positions, answers)
-    coverage = {
-        "prompts": len(prompts),
-        "missing": len(expected.prompts) - len(prompts),
-        "answered": expected.answered,
-        "full_rows": full,
-    }
-    return means_of(prompts, head), head | coverage
+    end = _scored(places, _scores([*by_step.values()][-1], numbers, checked=checked))
+    last = end.select("place", last_top="top")
+    for step, own in by_step.items():
+        scored = _scored(places, _scores(own, numbers, checked=checked))
+        full = all(deposit.layout.keep.whole_rows for deposit in own)
+        rows = _entropy_of_rows(own if entropy and full else [], scored, numbers)
+        # The order of positions decides the last bit of their mean.
+        positions = (
+            scored.unique(_POSITION, maintain_order=True)
+            .join(last, on="place", how="left", maintain_order="left")
+            .join(rows, on="at", how="left", maintain_order="left")
+        )
+        checkpoint, answers = head | {"step": step}, _answers(scored)
+        refuse_undefined(answers["probability"], checkpoint)
+        prompts = _prompts(expected, scored, positions, answers)
+        yield (
+            means_of(prompts, checkpoint),
+            checkpoint
+            | {
+                "prompts": len(prompts),
+                "missing": len(expected) - len(prompts),
+                "answered": answered,
+                "full_rows": full,
+            },
+        )
 
 
 def _scores(
@@ -421,7 +384,7 @@ def refuse_undefined(probability: pl.Series, head: Mapping[str, object]) -> None
     invalid = probability.filter(~probability.is_finite())
     if len(invalid):
         raise BankError(
-            f"an answer of {head['prompt_set']} has the probability {invalid[0]} at "
+            f"An answer of {head['prompt_set']} has the probability {invalid[0]} at "
             f"{checkpoint_name(head)} ({len(invalid):,} such prompts); {AGAIN}"
         )
 

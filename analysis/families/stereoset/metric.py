@@ -48,16 +48,18 @@ from logitbank.analysis.frames.candidates import (
     some,
 )
 from logitbank.analysis.frames.codes import Codes, distinct
+from logitbank.analysis.frames.expected import missing_sentence
 from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.analysis.frames.sources import no_prompts, open_own, own_names, step_given
 from logitbank.analysis.frames.stereoset_files import file_candidates, write_predictions
+from logitbank.analysis.results.series import series_name
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study, study_of
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank
 from logitbank.store.steps import listed
 from logitbank.store.tables.prompt_tables import query_sets_of
-from logitbank.wording import checkpoint_name, counted
+from logitbank.wording import checkpoint_name
 
 AT_ONCE = 8
 """Checkpoints read together: half a million tokens of the inter-sentence set."""
@@ -136,11 +138,10 @@ def _missing(result: "StereoSet") -> Iterator[str]:
     incomplete = result.tasks.filter(pl.col("missing") > 0, pl.col("task") != BOTH)
     for rows in incomplete.partition_by("model", "run", "task", maintain_order=True):
         row = rows.row(0, named=True)
-        examples = counted(int(rows["missing"].max() or 0), "example")  # type: ignore[arg-type]
-        yield (
-            f"{row['model']} {row['run']}, {row['task']}: up to {examples} without all three "
-            f"scores at {counted(rows['step'].n_unique(), 'checkpoint')}. They are in no number."
+        text = missing_sentence(
+            int(rows["missing"].sum()), "example", checkpoints=rows["step"].n_unique()
         )
+        yield f"{series_name(row)}, {row['task']}: {text}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def analyze_stereotype(
     available = [name for name in prompts if name in known]
     if not available:
         frame_of(opened, prompts[0], models)  # raises, with the command that makes the prompts
-    pronouns = [name for name in available if "order" in known[name]]
+    pronouns = [name for name in available if known[name].issuperset(PRONOUNS)]
     gendered = [name for name in available if name not in pronouns]
     for names in (pronouns, gendered):
         if len(names) > 1:

@@ -161,7 +161,9 @@ def gender_comparisons(hits: GenderHits) -> pl.DataFrame:
 
 def averaged(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     """Orders averaged before the comparison; only sentences with all the orders of the model."""
-    means = rows.group_by(SENTENCE).agg(pl.col("own", "other").mean(), orders=pl.len())
+    means = rows.group_by(SENTENCE, maintain_order=True).agg(
+        pl.col("own", "other").mean(), orders=pl.len()
+    )
     whole = _with_most(means, known).filter(pl.col("orders") == pl.col("most"))
     own, other = pl.col("own"), pl.col("other")
     hit = pl.when(own == other).then(0.5).otherwise((own > other).cast(pl.Float64))
@@ -174,12 +176,18 @@ def by_order(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     spread = per_order.group_by(*CHECKPOINT, "type").agg(
         sd=pl.col("hit").sort().std(ddof=1).fill_null(float("nan"))  # the same bits each time
     )
-    means = rows.group_by(SENTENCE).agg(pl.col("hit").mean(), pl.col("tied").sum(), orders=pl.len())
-    return _with_most(means, known).join(spread, on=[*CHECKPOINT, "type"], nulls_equal=True)
+    means = rows.group_by(SENTENCE, maintain_order=True).agg(
+        pl.col("hit").mean(), pl.col("tied").sum(), orders=pl.len()
+    )
+    return _with_most(means, known).join(
+        spread, on=[*CHECKPOINT, "type"], nulls_equal=True, maintain_order="left"
+    )
 
 
 def _with_most(means: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    return means.join(known, on=["model", "type", "sentence_id"], nulls_equal=True)
+    """In the order of the sentences: sums of their shares then have the same bits each time."""
+    on = ["model", "type", "sentence_id"]
+    return means.join(known, on=on, nulls_equal=True, maintain_order="left")
 
 
 def _table(

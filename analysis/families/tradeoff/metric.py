@@ -44,6 +44,7 @@ from logitbank.analysis.stats.significance import mean_present
 from logitbank.analysis.study import Study, study_of
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
+from logitbank.wording import checkpoint_name, counted
 
 LOSSES = (1.0, 2.0, 5.0)
 """Percentage points of accuracy that may be lost, by default."""
@@ -402,14 +403,15 @@ def tradeoff_metric(
     if loss is not None and not 0 <= loss < math.inf:
         raise UsageError(f"The largest loss {loss:g} is invalid: use 0 or more.")
     if resamples < 0:
-        raise UsageError(f"resamples {resamples} is negative; give a number, or 0")
-    sides = checked_curve(performance, f"performance ({metric})"), checked_curve(gap, gap_name)
+        raise UsageError(f"resamples {resamples} is negative: use 0 or more.")
+    able = checked_curve(performance, f"performance ({metric})")
+    fair = checked_curve(gap, gap_name)
+    able = _renamed(able, fair, rename or {})
     better = _base(metric) not in LOWER_IS_BETTER if higher_is_better is None else higher_is_better
-    curves = joined(*sides, rename=rename, resamples=resamples, seed=seed)
+    curves = joined(able, fair, resamples=resamples, seed=seed)
     scale = scale_of(curves, higher_is_better=better)
     losses: Sequence[float] = LOSSES if scale.unit == "points" else ()
-    alone = unpaired(*sides, rename=rename)
-    kinds = [interval_kind(side) if resamples else None for side in sides]
+    kinds = [interval_kind(side) if resamples else None for side in (able, fair)]
     return TradeOff(
         tradeoff=curve_table(curves, scale),
         choices=choice_table(curves, scale, losses if loss is None else (loss,)),
@@ -426,8 +428,8 @@ def tradeoff_metric(
             "resamples": resamples,
             "performance_interval": kinds[0],
             "gap_interval": kinds[1],
-            "performance_alone": alone[0],
-            "gap_alone": alone[1],
+            "performance_alone": _alone(able, fair),
+            "gap_alone": _alone(fair, able),
         },
     )
 
@@ -449,8 +451,8 @@ def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     """
     if missing := [c for c in ("model", "step", "value") if c not in frame.columns]:
         raise UsageError(
-            f"the {name} lacks {', '.join(missing)}; it has {', '.join(frame.columns)}, and needs "
-            "model, step and value"
+            f"The {name} lacks {', '.join(missing)}; it has {', '.join(frame.columns)}. It needs "
+            "model, step and value."
         )
     absent = {"run": pl.lit("main"), "stderr": pl.lit(float("nan")), "draws": pl.lit(None)}
     whole = frame.with_columns(
@@ -460,34 +462,32 @@ def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     ).select(pl.col(column).cast(dtype) for column, dtype in SCHEMA.items())
     steps = whole.filter(pl.col("step").is_not_null()).with_columns(pl.col("run").fill_null("main"))
     if nameless := steps["model"].null_count():
-        raise UsageError(f"the {name} has rows without a model ({nameless:,} such rows); name it")
+        raise UsageError(f"The {name} has rows without a model ({nameless:,} such rows). Name it.")
     invalid = steps.filter(~pl.col("value").is_finite().fill_null(False))
     if len(invalid):
-        row = invalid.row(0, named=True)
         raise BankError(
-            f"the {name} of {row['model']} {row['run']} step {row['step']} is {row['value']}, "
-            f"which is not finite ({len(invalid):,} such rows); leave that checkpoint out"
+            f"The {name} of {checkpoint_name(invalid.row(0, named=True))} is "
+            f"{invalid['value'][0]}, which is not finite ({len(invalid):,} such rows). Leave that "
+            "checkpoint out."
         )
     error = pl.col("stderr").fill_null(float("nan"))
     vague = steps.filter((error < 0) | error.is_infinite())
     if len(vague):
-        row = vague.row(0, named=True)
         raise UsageError(
-            f"the {name} of {row['model']} {row['run']} step {row['step']} has the standard error "
-            f"{row['stderr']:g}, which is none ({len(vague):,} such rows); correct it, or its "
-            "interval"
+            f"The {name} of {checkpoint_name(vague.row(0, named=True))} has the standard error "
+            f"{vague['stderr'][0]:g}, which is invalid ({len(vague):,} such rows). Correct it, or "
+            "its interval."
         )
     if steps.is_empty():
-        raise UsageError(f"the {name} has no training step; a trade-off is over several")
+        raise UsageError(f"The {name} has no training step. A trade-off needs several.")
     distinct = steps.unique([*CHECKPOINT, "value"], keep="first", maintain_order=True)
     twice = distinct.filter(pl.struct(CHECKPOINT).is_duplicated()).sort(CHECKPOINT)
     if len(twice):
-        row = twice.row(0, named=True)
         raise UsageError(
-            f"the {name} of {row['model']} {row['run']} step {row['step']} is "
+            f"The {name} of {checkpoint_name(twice.row(0, named=True))} is "
             f"{twice['value'][0]:g} and {twice['value'][1]:g} "
-            f"({twice.select(CHECKPOINT).n_unique():,} such checkpoints); choose rows with "
-            "--where COLUMN=VALUE, or leave a source out"
+            f"({twice.select(CHECKPOINT).n_unique():,} such checkpoints). Choose rows with "
+            "--where COLUMN=VALUE, or leave a source out."
         )
     return distinct.sort(CHECKPOINT)
 
@@ -496,22 +496,16 @@ def joined(
     performance: pl.DataFrame,
     gap: pl.DataFrame,
     *,
-    rename: Mapping[str, str] | None = None,
     resamples: int = 1000,
     seed: int = 0,
 ) -> list[Joined]:
     """Both curves on the models, runs and steps that both have.
 
-    Models of the same name are one, and if there are none, those whose names are the same without
-    their owner (`EleutherAI/pythia-160m`, `pythia-160m`). `rename` gives models of the
-    performance the name that they have in the gap.
-
     Raises
     ------
     UsageError
-        No model, no run or no step in common; both ranges are named.
+        No run or no step in common; both ranges are named.
     """
-    performance = _renamed(performance, gap, rename or {})
     shared = performance.join(gap, on=["model", "run", "step"], suffix="_gap").sort(CHECKPOINT)
     if shared.is_empty():
         raise UsageError(_apart(performance, gap))
@@ -537,16 +531,10 @@ def joined(
     return curves
 
 
-def unpaired(
-    performance: pl.DataFrame, gap: pl.DataFrame, *, rename: Mapping[str, str] | None = None
-) -> tuple[int, int]:
-    """How many checkpoints of common models and runs have only performance, and only a gap."""
-    sides = _renamed(performance, gap, rename or {}), gap
-    counts = []
-    for side, other in (sides, reversed(sides)):
-        of_both = side.join(other, on=["model", "run"], how="semi")
-        counts.append(len(of_both.join(other, on=["model", "run", "step"], how="anti")))
-    return counts[0], counts[1]
+def _alone(one: pl.DataFrame, other: pl.DataFrame) -> int:
+    """How many checkpoints of common models and runs only one curve has."""
+    common = one.join(other, on=["model", "run"], how="semi")
+    return len(common.join(other, on=list(CHECKPOINT), how="anti"))
 
 
 def interval_kind(side: pl.DataFrame) -> str | None:
@@ -575,14 +563,18 @@ def _draws(
 def _renamed(
     performance: pl.DataFrame, gap: pl.DataFrame, rename: Mapping[str, str]
 ) -> pl.DataFrame:
-    """The performance under the models' names in the gap."""
+    """The performance under the models' names in the gap.
+
+    Models of the same name are one, and if there are none, those whose names are the same without
+    their owner (`EleutherAI/pythia-160m`, `pythia-160m`).
+    """
     available, wanted = (sorted(set(side["model"])) for side in (performance, gap))
     if unknown := [name for name in rename if name not in available]:
         raise UsageError(
-            f"--rename: the performance has no model {unknown[0]!r}; it has {_names(available)}"
+            f"--rename: the performance has no model {unknown[0]!r}; it has {_names(available)}."
         )
     if unknown := [name for name in rename.values() if name not in wanted]:
-        raise UsageError(f"--rename: the gap has no model {unknown[0]!r}; it has {_names(wanted)}")
+        raise UsageError(f"--rename: the gap has no model {unknown[0]!r}; it has {_names(wanted)}.")
     names = {name: rename.get(name, name) for name in available}
     if not set(names.values()) & set(wanted):
         bare = {_bare(name): name for name in wanted}
@@ -591,8 +583,8 @@ def _renamed(
             names = {name: bare.get(_bare(name), name) for name in available}
     if not set(names.values()) & set(wanted):
         raise UsageError(
-            f"the performance is of {_names(available)} and the gap of {_names(wanted)}: no model "
-            f"in common; if two names mean one model, add --rename {available[0]}={wanted[0]}"
+            f"The performance is of {_names(available)} and the gap of {_names(wanted)}: no model "
+            f"in common. If two names mean one model, add --rename {available[0]}={wanted[0]}"
         )
     return performance.with_columns(model=pl.col("model").replace(names))
 
@@ -614,18 +606,17 @@ def _apart(performance: pl.DataFrame, gap: pl.DataFrame) -> str:
     common = sorted(set(runs[0]) & set(runs[1]))
     if not common:
         return (
-            f"the performance of {model} is of run {_names(runs[0])} and its gap of run "
-            f"{_names(runs[1])}: none in common; a table with a column run says which is meant"
+            f"The performance of {model} is of run {_names(runs[0])} and its gap of run "
+            f"{_names(runs[1])}: none in common. A column run of a table names the run."
         )
-    spans = [_span(side.filter(pl.col("run") == common[0])["step"]) for side in sides]
+    steps = [side.filter(pl.col("run") == common[0])["step"].sort() for side in sides]
+    spans = [
+        f"{counted(len(own), 'step')} from {own[0]} to {own[-1]}"
+        if len(own) > 1
+        else f"step {own[0]}"
+        for own in steps
+    ]
     return (
-        f"the performance of {model} {common[0]} has {spans[0]} and its gap {spans[1]}: no step "
-        "in common; extract or evaluate steps that the other has"
+        f"The performance of {model} {common[0]} has {spans[0]} and its gap {spans[1]}: no step "
+        "in common. Extract or evaluate steps that the other has."
     )
-
-
-def _span(steps: pl.Series) -> str:
-    known = sorted(steps.to_list())
-    if len(known) == 1:
-        return f"step {known[0]}"
-    return f"{len(known):,} steps from {known[0]} to {known[-1]}"

@@ -234,8 +234,8 @@ def pair_table(
         missing = [step for step in pair if step not in one.steps] or list(pair)
         shown = ", ".join(map(str, one.steps[:12])) + (" …" if len(one.steps) > 12 else "")
         raise UsageError(
-            f"step {missing[0]} of the pair is not among those that both curves have; "
-            f"{one.model} {one.run} has {shown}"
+            f"Step {missing[0]} of the pair is not a step of both curves; "
+            f"{one.model} {one.run} has {shown}."
         )
     return pl.DataFrame(rows, schema=PAIRS, orient="row")
 

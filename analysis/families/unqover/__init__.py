@@ -1,43 +1,92 @@
-"""UnQover: subjects and attributes in questions that do not tell."""
+"""UnQover: subjects and attributes in underspecified questions."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import Drawing, Family, columns
+from logitbank.analysis.family import Family, columns, with_prefix
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.unqover.metric import Unqover
+    from logitbank.analysis.frames.apart import Banks
+    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.study import Study
+
+Cells = Literal["last", "all"]
 
 
-def family() -> "Family[Unqover]":
-    """The family, with all that belongs to it."""
-    from logitbank.analysis.families.unqover.figure_data import unqover_figure_data
-    from logitbank.analysis.families.unqover.message import unqover_message
-    from logitbank.analysis.families.unqover.metric import Unqover
-    from logitbank.analysis.families.unqover.sheets import unqover_sheets
-    from logitbank.analysis.families.unqover.study import PROMPTS, unqover
-    from logitbank.analysis.families.unqover.summary import CAUTIONS
+def unqover(
+    banks: "Banks",
+    *,
+    prompts: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    cache: "ScanCache | None" = None,
+    topk: Annotated[
+        int | None, "Count a subject's probability only among so many highest entries."
+    ] = None,
+    he_she: Annotated[bool, "Also count he/she as a mention of the name."] = False,
+    bootstrap: Annotated[int, "Number of bootstrap resamples; 0 for no intervals."] = 1000,
+    cells: Annotated[
+        Cells, "Checkpoints in the table of subjects and attributes: the last one, or all."
+    ] = "last",
+) -> "Study[Unqover]":
+    """Measure which subjects a model prefers in underspecified questions (UnQover).
 
-    return Family(
-        name="unqover",
-        title="UnQover",
-        place=4,
-        asks=(
-            "Each question names two people or groups and leaves open whom an attribute fits, so "
-            "an unbiased model favours neither. C says how much one of them is favoured, from −1 "
-            "to 1; μ and η are the size of such preferences over all, and 0 is none."
+    Parameters
+    ----------
+    banks
+        One or several banks, analysed together: folders, URLs, or open banks.
+    prompts
+        Names of prompt sets; by default all that begin with `unqover-` and have been scored.
+    models
+        Only these models.
+    cache
+        What a report has already read; unused.
+
+    Other parameters are those of `logitbank.analysis.unqover_metric`.
+
+    Raises
+    ------
+    LogitbankError
+        A missing bank, prompt set or model, or what `unqover_metric` refuses.
+    """
+    from logitbank.analysis.families.unqover.metric import analyze_unqover
+
+    return analyze_unqover(
+        banks, prompts=prompts, models=models, topk=topk, he_she=he_she, bootstrap=bootstrap,
+        cells=cells,
+    )  # fmt: skip
+
+
+FAMILY = Family(
+    name="unqover",
+    title="UnQover",
+    order=4,
+    description=(
+        "UnQover measures which subject a model prefers when the context does not determine the "
+        "answer. C is the preference for one of two subjects, from −1 to 1. γ is its mean for a "
+        "subject; μ (bias intensity) and η (bias by count) are the size of such preferences."
+    ),
+    cautions=(
+        "Names stand for genders, countries for people, and one noun for a religion or ethnicity. "
+        "A name is a rough sign of who somebody is, and gender is binary in the data.",
+        "Questions are underspecified on purpose, so that any preference is an error. They do not "
+        "show how often such questions occur.",
+    ),
+    notes=(
+        "C is a difference of probabilities: a subject is preferred to its partner for an "
+        "attribute, whatever the order of mention, more than for the attribute's negation. 0 is "
+        "no preference, or no probability for either.",
+        "μ and η average sizes, so noise alone makes them greater than 0, the more the fewer "
+        "instances a subject and an attribute have. Compare them only between the same prompts.",
+        "Intervals (95%) resample attributes, for μ subjects; they are pointwise. Fewer than 10 "
+        "of these have none. p values of subjects flip the signs of attributes and are adjusted "
+        "for the number of subjects.",
+    ),
+    prompts=with_prefix("unqover-"),
+    screen={
+        "unqover": columns(
+            "category split mu mu_low mu_high eta abs_c positional attributive coverage_8 "
+            "coverage_10 instances missing"
         ),
-        cautions=CAUTIONS,
-        result=Unqover,
-        prompts=PROMPTS,
-        study=lambda banks, prompts, models, bootstrap: unqover(
-            banks, prompts=prompts, models=models, bootstrap=bootstrap
-        ),
-        drawing=Drawing(unqover_figure_data, unqover_sheets),
-        brief={
-            "unqover": columns(
-                "category split mu mu_low mu_high eta abs_c positional attributive coverage_8 "
-                "coverage_10 instances missing"
-            ),
-        },
-        message=unqover_message,
-    )
+    },
+)

@@ -1,19 +1,20 @@
-"""UnQover: whom a model takes for what, in questions that do not tell.
+"""UnQover: which subject a model prefers when the context does not determine the answer.
 
-Frames in, frames out: scores of subjects under four versions of each question become bias by
-subject and attribute, bias intensity, and the errors that the four versions cancel.
+Scores of subjects under four versions of each question become bias by subject and attribute, bias
+intensity, and the errors that the four versions cancel.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.unqover.instances import LIMITS, unqover_instances
-from logitbank.analysis.families.unqover.measures import (
+from logitbank.analysis.families.unqover import FAMILY, Cells
+from logitbank.analysis.families.unqover.tables import (
+    LIMITS,
     SEED,
     Grid,
     grid_of,
@@ -21,12 +22,19 @@ from logitbank.analysis.families.unqover.measures import (
     sign_test,
     subject_attribute_cells,
     subject_means,
+    unqover_instances,
 )
-from logitbank.analysis.frames.batches import Scan, each_with_rows, frames_of
+from logitbank.analysis.frames.apart import Banks
+from logitbank.analysis.frames.batches import Scan, batches, each_with_rows, frames_of
+from logitbank.analysis.frames.expected import expected_rows, missing_sentence
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.pieces import CHECKPOINT, together
+from logitbank.analysis.frames.sources import no_model, open_own
+from logitbank.analysis.results.series import series_name
 from logitbank.analysis.results.tables import Result
-from logitbank.errors import UsageError
+from logitbank.analysis.study import Study, study_of
+from logitbank.errors import AbsentError, BankError, UsageError
+from logitbank.store import Bank
 from logitbank.wording import checkpoint_name
 
 ALL = "all"
@@ -36,7 +44,76 @@ ASKED = ("category", "split", "instance")
 """Columns of the prompts that tell one instance from another."""
 HEAD = (*SERIES, "split")
 INTERVALS = "95 % percentiles over attributes drawn with replacement, for mu over subjects"
-Cells = Literal["last", "all"]
+ROWS = 100_000
+"""Of a batch: rows are as wide as their texts."""
+
+
+def analyze_unqover(
+    banks: Banks,
+    *,
+    prompts: Sequence[str] | None,
+    models: Sequence[str] | None,
+    topk: int | None,
+    he_she: bool,
+    bootstrap: int,
+    cells: Cells,
+) -> Study["Unqover"]:
+    """The study of banks; `logitbank.unqover` documents the parameters."""
+    opened, names = open_own(
+        banks, FAMILY.prompts, prompts, models, family="UnQover", make="unqover-gender"
+    )
+    result = unqover_metric(
+        _frames(opened, names, models), topk=topk, he_she=he_she, bootstrap=bootstrap, cells=cells,
+        expected=expected_instances(opened, names),
+    )  # fmt: skip
+    return study_of(
+        FAMILY, result, prompts=names, banks=opened, models=models, missing=tuple(_missing(result))
+    )
+
+
+def expected_instances(banks: Sequence[Bank], names: Sequence[str]) -> pl.DataFrame:
+    """The instances that each model was asked in several prompt sets, for `unqover_metric`."""
+    parts = [expected_rows(banks, name, ASKED).cast(pl.String) for name in names]
+    return pl.concat(parts).unique(["model", "category", "instance"], keep="first")
+
+
+def _frames(
+    banks: Sequence[Bank], names: Sequence[str], models: Sequence[str] | None
+) -> list[pl.LazyFrame]:
+    """Scans of the prompt sets, in batches; a set without a score of any model is left out.
+
+    Sets of a category are analysed together, such as its train and its test part, and an instance
+    of several counts once. Questions to masked and to causal models have the same ids: those stay
+    apart.
+    """
+    frames: list[pl.LazyFrame] = []
+    for causal in (False, True):
+        of_kind = [name for name in names if name.endswith("-causal") == causal]
+        frames += batches(banks, of_kind, models=models, rows=ROWS)
+    available = {
+        deposit.checkpoint.model
+        for bank in banks
+        for name in names
+        if name in bank.prompt_sets
+        for deposit in bank.deposits_of(name)
+    }
+    for model in models or ():
+        if model not in available:
+            raise AbsentError(no_model(model, available, f"the deposits of {', '.join(names)}"))
+    if not frames:
+        raise BankError(
+            f"{banks[0].path} has no deposit of {', '.join(names)} yet; run `logitbank extract`"
+        )
+    return frames
+
+
+def _missing(result: "Unqover") -> Iterator[str]:
+    """Instances that lack a score, of each model, run and category."""
+    incomplete = result.unqover.filter(pl.col("missing") > 0, split=ALL)
+    for rows in incomplete.partition_by("model", "run", "category", maintain_order=True):
+        row = rows.row(0, named=True)
+        text = missing_sentence(int(rows["missing"].sum()), "instance", checkpoints=len(rows))
+        yield f"{series_name(row)}, {row['category']}: {text}"
 
 
 @dataclass(frozen=True, slots=True)

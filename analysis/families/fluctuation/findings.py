@@ -1,0 +1,176 @@
+"""The findings of fluctuation: CVs of the plateau, correlations, and what weakens them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from logitbank.analysis.families.fluctuation.metric import Fluctuation
+from logitbank.analysis.finding import Finding
+from logitbank.analysis.results.series import Row, by_series, subject
+from logitbank.wording import counted, step_name
+
+KEYS = ["model", "run", "verb", "plateau"]
+AGREEMENT = 0.8
+"""Correlation above which two checkpoints count as similar."""
+MOST_PLATEAUS = 3
+"""Further verbs and plateaus of a run that have a finding."""
+
+
+def findings(result: Fluctuation) -> list[Finding]:
+    """A headline, then each model and run, then pairs of runs and what weakens the numbers."""
+    spread = result.spread.filter(
+        pl.col("measure") == "cv_r", pl.col("n") > 0, pl.col("median").is_finite()
+    ).join(result.plateaus, on=KEYS, maintain_order="left")
+    ranked = spread.sort("median", descending=True, maintain_order=True)
+    found = [*_headline(ranked)]
+    for prefix, rows in by_series(spread):
+        found += _series(result, prefix, rows.sort("median", descending=True, maintain_order=True))
+    return [*found, *_runs(result.run_pairs), *_limits(result)]
+
+
+def _headline(ranked: pl.DataFrame) -> Iterator[Finding]:
+    """Of the plateau whose median profession has the largest CV."""
+    for row in ranked.head(1).iter_rows(named=True):
+        yield Finding(
+            text=(
+                f"P(he) / P(she) of the median profession varies by {row['median']:.0%} between "
+                f"checkpoints ({subject(row, ranked).removeprefix('The ')}, plateau)."
+            ),
+            figure="plateau",
+            series=(row["model"], row["run"]),
+        )
+
+
+def _series(result: Fluctuation, prefix: str, ranked: pl.DataFrame) -> Iterator[Finding]:
+    """The verb and plateau of largest median CV in detail, the medians of others."""
+    row, *others = ranked.rows(named=True)
+    about: dict[str, Any] = {"series": (row["model"], row["run"])}
+    where = f"{prefix}“{row['verb']}” from {step_name(row['first_step'])}: "
+    yield _median(prefix, row, about)
+    own = result.professions.filter(pl.col(key) == row[key] for key in KEYS)
+    top = own.filter(pl.col("cv_r") == row["max"]).row(0, named=True)
+    if row["n"] > 1:
+        yield Finding(
+            text=f"{where}largest CV of R, {top['occupation']}", value=row["max"], n=_basis(row),
+            figure="trajectories", **about,
+        )  # fmt: skip
+    yield Finding(
+        text=f"{where}CV of the prior's R, without a profession", value=row["prior_cv"],
+        n=counted(row["checkpoints"], "checkpoint"), figure="trajectories", **about,
+    )  # fmt: skip
+    yield from _correlations(result, where, row, about)
+    yield from _checkpoints(result.checkpoint_pairs, f"{prefix}“{row['verb']}”: ", row, about)
+    for other in others[:MOST_PLATEAUS]:
+        yield _median(prefix, other, about)
+    if rest := len(others[MOST_PLATEAUS:]):
+        what = counted(rest, "further verb or plateau", "further verbs or plateaus")
+        yield Finding(text=f"{prefix}{what} in the table `spread`.", **about)
+
+
+def _basis(row: Row) -> str:
+    excluded = f" ({row['excluded']:,} left out)" if row["excluded"] else ""
+    checkpoints = counted(row["checkpoints"], "checkpoint")
+    return f"{counted(row['n'], 'profession')}{excluded}, {checkpoints}"
+
+
+def _median(prefix: str, row: Row, about: dict[str, Any]) -> Finding:
+    where = f"{prefix}“{row['verb']}” from {step_name(row['first_step'])}: "
+    return Finding(
+        text=f"{where}median CV of R", value=row["median"], n=_basis(row), figure="certainty_cv",
+        **about,
+    )  # fmt: skip
+
+
+def _correlations(
+    result: Fluctuation, where: str, row: Row, about: dict[str, Any]
+) -> Iterator[Finding]:
+    """Of certainty, and of the letter case whose frequencies correlate most."""
+    known = result.correlations.filter(
+        *(pl.col(key) == row[key] for key in KEYS), pl.col("y") == "cv_r", pl.col("r").is_not_nan()
+    )
+    for x in ("certainty", "frequency"):
+        rows = known.filter(x=x).sort(pl.col("r").abs(), descending=True, maintain_order=True)
+        for each in rows.head(1).iter_rows(named=True):
+            what = "certainty" if x == "certainty" else f"corpus frequency ({each['case']})"
+            several = f", largest of {len(rows)} cases" if len(rows) > 1 else ""
+            yield Finding(
+                text=f"{where}correlation of {what} with the CV of R{several}", value=each["r"],
+                low=each["low"], high=each["high"], n=counted(each["n"], "profession"),
+                form=".2f", figure="correlations", **about,
+            )  # fmt: skip
+
+
+def _checkpoints(
+    pairs: pl.DataFrame, where: str, row: Row, about: dict[str, Any]
+) -> Iterator[Finding]:
+    known = pairs.filter(*(pl.col(key) == row[key] for key in KEYS[:3]), pl.col("r").is_not_nan())
+    if len(known) == 1:
+        (pair,) = known.rows(named=True)
+        steps = f"{step_name(pair['step_a'])} and {pair['step_b']:,}"
+        yield Finding(
+            text=f"{where}correlation of R between {steps}", value=pair["r"], low=pair["low"],
+            high=pair["high"], n=counted(pair["n"], "profession"), form=".2f", **about,
+        )  # fmt: skip
+    elif len(known):
+        yield Finding(
+            text=f"{where}pairs of checkpoints with r > {AGREEMENT} in R",
+            value=float((known["r"] > AGREEMENT).sum() / len(known)), form=".0%",
+            n=f"{counted(len(known), 'pair')}, {counted(known['n'][0], 'profession')}",
+            figure="checkpoint_pairs", **about,
+        )  # fmt: skip
+
+
+def _runs(pairs: pl.DataFrame) -> Iterator[Finding]:
+    """The correlation of the runs that agree least, of each model, verb and plateau."""
+    known = pairs.filter(pl.col("measure") == "mean_r", pl.col("r").is_not_nan())
+    groups = known.partition_by("model", "verb", "plateau", maintain_order=True)
+    for rows in groups[: 1 + MOST_PLATEAUS]:
+        row = rows.sort("r", maintain_order=True).row(0, named=True)
+        least = f", lowest of {len(rows):,} pairs" if len(rows) > 1 else ""
+        yield Finding(
+            text=(
+                f"{row['model']}, “{row['verb']}” from {step_name(row['plateau'])}: correlation of "
+                f"mean R between {row['run_a']} and {row['run_b']}{least}"
+            ),
+            value=row["r"], low=row["low"], high=row["high"], form=".2f",
+            n=counted(row["n"], "profession"), figure="run_pairs" if len(rows) > 1 else "",
+        )  # fmt: skip
+    if rest := len(groups[1 + MOST_PLATEAUS :]):
+        yield Finding(text=f"Pairs of runs of {rest:,} further verbs or plateaus: `run_pairs`.")
+
+
+def _limits(result: Fluctuation) -> Iterator[Finding]:
+    """Things in the data that weaken the numbers, where there are any."""
+    keys = ["model", "run", "verb", "occupation"]
+    professions = result.professions
+    trained = result.checkpoints.filter(pl.col("step").is_not_null())
+    undefined = result.correlations.filter(pl.col("r").is_nan() & (pl.col("n") > 1))
+    counts = {
+        "professions (by run and verb) lack a score at a checkpoint of a plateau. Their "
+        "statistics are NaN, and correlations leave them out": len(
+            professions.filter(pl.col("missing") > 0).unique(keys)
+        ),
+        "checkpoints (by verb) have no profession, though the prior, another verb or another run "
+        "is there. They are in no number": len(trained.filter(~pl.col("used"))),
+        "professions (by run and verb) have P(she) = 0 at a checkpoint of a plateau. Their R is "
+        "infinite, and correlations leave them out": len(
+            professions.filter(pl.col("she_zero") > 0).unique(keys)
+        ),
+        "correlations with a CV are undefined, since one side is constant": len(undefined),
+        "rows repeat another exactly and count once": int(result.settings["merged_rows"]),
+        "prior rows with “an” are not used: the prior has “a” for all professions": int(
+            result.settings["an_priors"]
+        ),
+    }
+    yield from (Finding(text=f"{count:,} {what}.") for what, count in counts.items() if count)
+    lengths = sorted(result.plateaus["checkpoints"].to_list())
+    if lengths[0] < lengths[-1]:
+        yield Finding(
+            text=(
+                f"Plateaus have {lengths[0]:,} to {lengths[-1]:,} checkpoints. CVs over "
+                "plateaus of different lengths cannot be compared."
+            )
+        )
+    if len(result.checkpoints) > len(trained):
+        yield Finding(text="The public release is in trajectories and in no statistic.")

@@ -27,6 +27,8 @@ from logitbank.store import (
     Query,
     QuerySet,
 )
+from logitbank.store.share.push import push
+from tests.support.file_server import FileServer
 from tests.support.paths import ROOT
 from tests.support.stereoset_cases import (
     EXAMPLES,
@@ -330,6 +332,28 @@ def test_charts_of_several_models_and_runs(tmp_path: Path) -> None:
     save_charts({"domains": drawn["domains"]}, tmp_path)
     one = charts(stereoset_metric(candidates(own), bootstrap=20))
     assert list(one) == ["domains"]
+
+
+def test_only_scores_of_stereoset_are_copied_from_a_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore")
+    monkeypatch.setenv("LOGITBANK_CACHE", str(tmp_path / "cache"))
+    bank = Bank.open(make_bank(tmp_path / "b.zarr"))
+    other = QuerySet("ab" * 32, tuple(Query((7, i), 1) for i in range(24)))
+    bank.add_query_set(other)
+    bank.add_prompts("another", prompt_rows(other, kind="masked", task="x"))
+    logits = np.zeros((24, VOCAB), np.float32)
+    bank.deposit(logits, checkpoint=CheckpointId("toy", step=8), query_set=other.name)
+    push(bank.path, tmp_path / "www" / "b")
+    with FileServer(tmp_path / "www") as server:
+        found = stereoset([f"{server.url}/b"], bootstrap=0).result
+        assert_frame_equal(found.scores, stereoset([bank], bootstrap=0).result.scores)
+        copied = {path.as_posix() for path in (tmp_path / "cache").rglob("scores/*")}
+        assert copied
+        assert not any(other.name in path for path in copied)
+        only = stereoset([f"{server.url}/b"], prompts=["stereoset-inter"], bootstrap=0)
+        assert only.result.scores["task"].unique().to_list() == ["intersentence"]
 
 
 def test_the_documentation_names_every_table_and_column() -> None:

@@ -23,7 +23,7 @@ def findings(result: StereoSet) -> list[Finding]:
     return [*_headline(result), *found, *_skipped(result.tasks)]
 
 
-def headline_rows(result: StereoSet) -> pl.DataFrame:
+def _headline_rows(result: StereoSet) -> pl.DataFrame:
     """`scores` of one series and task, over all domains: without a prefix and of both tasks."""
     table = result.scores.filter(pl.col("ss").is_not_nan(), domain=OVERALL)
     for column, usual in (("condition", PLAIN), ("score", "reference"), ("task", BOTH)):
@@ -40,7 +40,7 @@ def task_name(task: str) -> str:
 
 
 def _headline(result: StereoSet) -> Iterator[Finding]:
-    rows = headline_rows(result)
+    rows = _headline_rows(result)
     if rows.is_empty():
         yield Finding(text="No example has all three scores.")
         return

@@ -13,7 +13,6 @@ import polars as pl
 
 from logitbank.analysis.families.stereoset import FAMILY, Rule
 from logitbank.analysis.families.stereoset.tables import (
-    DIFFERENCES,
     INTERVALS,
     OVERALL,
     SEED,
@@ -22,17 +21,17 @@ from logitbank.analysis.families.stereoset.tables import (
     Blocks,
     Outcomes,
     Resampler,
-    aggregation_table,
+    aggregation_rows,
     assembled,
     baseline_table,
-    difference_table,
+    difference_rows,
     outcomes,
     reference_table,
     scopes_of,
-    score_table,
-    task_table,
-    term_table,
-    tie_table,
+    score_rows,
+    task_rows,
+    term_rows,
+    tie_rows,
 )
 from logitbank.analysis.frames.apart import Banks
 from logitbank.analysis.frames.candidates import (
@@ -236,16 +235,17 @@ def stereoset_metric(
     blocks = blocks_of(as_candidates(frame, rules))
     scopes = list(scopes_of(blocks))
     resampler = Resampler(bootstrap)
-    compared = difference_table(scopes, blocks.keys, resampler)
-    scores = assembled(score_table(scopes, resampler), blocks)
-    terms = assembled(term_table(scopes, blocks), blocks)
+    scores = assembled((score_rows(scope, resampler) for scope in scopes), blocks)
+    overall = (scope for scope in scopes if scope.domain == OVERALL)
+    terms = assembled((term_rows(scope, blocks) for scope in overall), blocks)
+    compared = (difference_rows(scope, blocks.keys, resampler) for scope in scopes)
     return StereoSet(
         scores=scores,
         baseline=baseline_table(scores, terms),
-        differences=assembled(compared, blocks, empty=DIFFERENCES),
-        aggregations=assembled(aggregation_table(scopes), blocks),
-        ties=assembled(tie_table(scopes), blocks),
-        tasks=assembled(task_table(blocks), blocks),
+        differences=assembled(compared, blocks),
+        aggregations=assembled(map(aggregation_rows, scopes), blocks),
+        ties=assembled(map(tie_rows, scopes), blocks),
+        tasks=assembled([task_rows(blocks)], blocks),
         terms=terms,
         references=reference_table(),
         settings={

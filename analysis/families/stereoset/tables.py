@@ -3,7 +3,7 @@
 Axis letters: `c` checkpoints, `e` examples, `t` terms, `b` bootstrap resamples.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,13 +36,6 @@ INTERVALS = (
 )
 MANY_TIES = 0.01
 """Share of tied comparisons above which those without ties are reported too."""
-DIFFERENCES: Mapping[str, type[pl.DataType]] = {
-    **dict.fromkeys(("task", "domain"), pl.String),
-    **{f"{name}{end}": pl.Float64 for name in MEASURES for end in ("", "_low", "_high")},
-    **{f"{name}{end}": pl.Float64 for end in ("_plain", "_condition") for name in MEASURES},
-    "examples": pl.Int64,
-}
-"""Columns of the differences, after the keys."""
 
 
 class Outcomes(NamedTuple):
@@ -316,91 +309,68 @@ def scopes_of(blocks: Blocks) -> Iterator[Scope]:
                 yield Scope(block, name, members, counts)
 
 
-def score_table(scopes: Sequence[Scope], resampler: Resampler) -> list[pl.DataFrame]:
+def score_rows(scope: Scope, resampler: Resampler) -> pl.DataFrame:
     """`term_macro` with intervals."""
-    tables = []
-    for scope in scopes:
-        terms = of_terms(scope.counts)
-        present = np.count_nonzero(scope.counts.n, axis=1)
-        intervals = resampler.intervals(resampler.draws(terms), present)
-        tables.append(
-            scope.rows(
-                **with_intervals(term_macro(terms), intervals),
-                ss_sd=ss_deviation(terms),
-                terms=present,
-                examples=whole(scope.counts.n),
-            )
-        )
-    return tables
+    terms, present = of_terms(scope.counts), np.count_nonzero(scope.counts.n, axis=1)
+    return scope.rows(
+        **with_intervals(
+            term_macro(terms), resampler.intervals(resampler.draws(terms), present)
+        ),
+        ss_sd=ss_deviation(terms),
+        terms=present,
+        examples=whole(scope.counts.n),
+    )  # fmt: skip
 
 
-def aggregation_table(scopes: Sequence[Scope]) -> list[pl.DataFrame]:
+def aggregation_rows(scope: Scope) -> pl.DataFrame:
     """The three aggregations beside each other."""
-    tables = []
-    for scope in scopes:
-        terms = of_terms(scope.counts)
-        measures = (term_macro(terms), example_micro(scope.counts), term_mean_icat(terms))
-        for name, values in zip(AGGREGATIONS, measures, strict=True):
-            tables.append(scope.rows(aggregation=name, **values._asdict()))
-    return tables
+    terms = of_terms(scope.counts)
+    measures = (term_macro(terms), example_micro(scope.counts), term_mean_icat(terms))
+    return pl.concat(
+        scope.rows(aggregation=name, **values._asdict())
+        for name, values in zip(AGGREGATIONS, measures, strict=True)
+    )
 
 
-def tie_table(scopes: Sequence[Scope]) -> list[pl.DataFrame]:
-    """How many comparisons are ties, and what the others say where those are many."""
-    tables = []
-    for scope in scopes:
-        n, pro, related, pro_ties, related_ties = (values.sum(axis=1) for values in scope.counts)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ss_rate, lms_rate = pro_ties / n, related_ties / (2 * n)
-            many = (ss_rate > MANY_TIES) | (lms_rate > MANY_TIES)
-            ss, lms = 100.0 * pro / (n - pro_ties), 100.0 * related / (2 * n - related_ties)
-        tables.append(
-            scope.rows(
-                ss_comparisons=n.astype(np.int64),
-                ss_ties=pro_ties.astype(np.int64),
-                ss_tie_rate=ss_rate,
-                lms_comparisons=(2 * n).astype(np.int64),
-                lms_ties=related_ties.astype(np.int64),
-                lms_tie_rate=lms_rate,
-                ss_untied=_where(many, ss),
-                ss_untied_comparisons=_where(many, n - pro_ties, whole=True),
-                lms_untied=_where(many, lms),
-                lms_untied_comparisons=_where(many, 2 * n - related_ties, whole=True),
-            )
-        )
-    return tables
+def tie_rows(scope: Scope) -> pl.DataFrame:
+    """The number of tied comparisons, and ss and lms over the others if ties are many."""
+    n, pro, related, pro_ties, related_ties = (values.sum(axis=1) for values in scope.counts)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ss_rate, lms_rate = pro_ties / n, related_ties / (2 * n)
+        many = (ss_rate > MANY_TIES) | (lms_rate > MANY_TIES)
+        ss, lms = 100.0 * pro / (n - pro_ties), 100.0 * related / (2 * n - related_ties)
+    return scope.rows(
+        ss_comparisons=n.astype(np.int64),
+        ss_ties=pro_ties.astype(np.int64),
+        ss_tie_rate=ss_rate,
+        lms_comparisons=(2 * n).astype(np.int64),
+        lms_ties=related_ties.astype(np.int64),
+        lms_tie_rate=lms_rate,
+        ss_untied=_where(many, ss),
+        ss_untied_comparisons=_where(many, n - pro_ties).cast(pl.Int64),
+        lms_untied=_where(many, lms),
+        lms_untied_comparisons=_where(many, 2 * n - related_ties).cast(pl.Int64),
+    )
 
 
-def term_table(scopes: Sequence[Scope], blocks: Blocks) -> list[pl.DataFrame]:
-    """Every target term by itself, over all its examples."""
-    tables = []
-    for scope in scopes:
-        if scope.domain != OVERALL:
-            continue
-        block, terms = scope.block, of_terms(scope.counts)
-        first = np.unique(in_order(block.terms), return_index=True)[1]
-        names = [blocks.terms[at] for at in block.terms[first]]
-        domains = {
-            term: " + ".join(
-                blocks.domains[at] for at in np.unique(block.domains[block.terms == term])
-            )
-            for term in np.unique(block.terms)
-        }
-        c, t = terms.ss.shape
-        tables.append(
-            frame(
-                c * t,
-                {
-                    "at": np.repeat(block.at, t),
-                    "task": block.task,
-                    "domain": [domains[term] for term in block.terms[first]] * c,
-                    "term": names * c,
-                    **{name: value.ravel() for name, value in terms._asdict().items()},
-                    "examples": scope.counts.n.ravel().astype(np.int64),
-                },
-            ).filter(pl.col("examples") > 0)
-        )
-    return tables
+def term_rows(scope: Scope, blocks: Blocks) -> pl.DataFrame:
+    """Every target term by itself, over all its examples; `scope` has all domains."""
+    block, terms = scope.block, of_terms(scope.counts)
+    codes = block.terms[np.unique(in_order(block.terms), return_index=True)[1]]
+    domains = [
+        " + ".join(blocks.domains[at] for at in np.unique(block.domains[block.terms == code]))
+        for code in codes
+    ]
+    c, t = terms.ss.shape
+    columns = {
+        "at": np.repeat(block.at, t),
+        "task": block.task,
+        "domain": domains * c,
+        "term": [blocks.terms[code] for code in codes] * c,
+        **{name: value.ravel() for name, value in terms._asdict().items()},
+        "examples": scope.counts.n.ravel().astype(np.int64),
+    }
+    return frame(c * t, columns).filter(pl.col("examples") > 0)
 
 
 def baseline_table(scores: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
@@ -415,7 +385,7 @@ def baseline_table(scores: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
     return beside_baseline(overall, [items], group, scale=100.0)
 
 
-def task_table(blocks: Blocks) -> list[pl.DataFrame]:
+def task_rows(blocks: Blocks) -> pl.DataFrame:
     """What was scored of each task, and what was skipped."""
     scored = {(int(at), block.task): (block, i) for block in blocks.blocks
               for i, at in enumerate(block.at)}  # fmt: skip
@@ -439,7 +409,7 @@ def task_table(blocks: Blocks) -> list[pl.DataFrame]:
         "at": pl.Int64, "task": pl.String, "status": pl.String, "score_kind": pl.String,
         "rule": pl.String, "terms": pl.Int64, "examples": pl.Int64, "missing": pl.Int64,
     }  # fmt: skip
-    return [pl.DataFrame(rows, schema=schema, orient="row")]
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _rule(kind: str, score: str) -> str:
@@ -456,18 +426,8 @@ def reference_table() -> pl.DataFrame:
     return pl.DataFrame(rows, schema=["reference", *MEASURES], orient="row")
 
 
-def assembled(
-    parts: Sequence[pl.DataFrame],
-    blocks: Blocks,
-    *,
-    empty: Mapping[str, type[pl.DataType]] | None = None,
-) -> pl.DataFrame:
-    """Parts with the columns of `KEYS` in place of `at`: by checkpoint, task and domain.
-
-    Where there is no part, no rows, and the columns `empty` after the keys.
-    """
-    if not parts:
-        return pl.DataFrame(schema={**blocks.keys.schema, **(empty or {})})
+def assembled(parts: Iterable[pl.DataFrame], blocks: Blocks) -> pl.DataFrame:
+    """Parts with the columns of `KEYS` in place of `at`: by checkpoint, task and domain."""
     table = pl.concat(parts)
     order = {
         "task": [*TASKS, CAUSAL],
@@ -501,10 +461,9 @@ def with_intervals(values: Measures, intervals: Mapping[str, Interval]) -> dict[
     return columns
 
 
-def _where(mask: NDArray[np.bool_], values: Floats, *, whole: bool = False) -> pl.Series:
+def _where(mask: NDArray[np.bool_], values: Floats) -> pl.Series:
     """Values where the mask holds, null elsewhere."""
-    column = pl.Series(values).set(pl.Series(~mask), None)
-    return column.cast(pl.Int64) if whole else column
+    return pl.Series(values).set(pl.Series(~mask), None)
 
 
 def whole(counts: Floats) -> Codes:
@@ -512,50 +471,38 @@ def whole(counts: Floats) -> Codes:
     return total
 
 
-def difference_table(
-    scopes: Sequence[Scope], keys: pl.DataFrame, resampler: Resampler
-) -> list[pl.DataFrame]:
+def difference_rows(scope: Scope, keys: pl.DataFrame, resampler: Resampler) -> pl.DataFrame:
     """Every condition minus plain, over the examples that both have, with paired intervals."""
-    plain_at = _plain_of(keys)
-    tables = []
-    for scope in scopes:
-        block = scope.block
-        place = {int(at): i for i, at in enumerate(block.at)}
-        pairs = [
-            (i, place[plain])
-            for at, i in place.items()
-            if (plain := plain_at.get(at)) in place and block.kinds[i] == block.kinds[place[plain]]
-        ]
-        if not pairs:
-            continue
-        condition, base = (np.array(side, np.int64) for side in zip(*pairs, strict=True))
-        chosen = Outcomes(*(values[:, scope.members] for values in block.outcomes))
-        common = chosen.present[condition] * chosen.present[base]
-        codes = in_order(block.terms[scope.members])
-        with_it, without = (
-            of_terms(term_counts(chosen.taken(side).among(common), codes))
-            for side in (condition, base)
-        )
-        present = np.count_nonzero(~np.isnan(with_it.ss), axis=1)
-        after, before = term_macro(with_it), term_macro(without)
-        intervals = resampler.difference_intervals(
-            resampler.draws(with_it), resampler.draws(without), present
-        )
-        tables.append(
-            frame(
-                len(condition),
-                {
-                    "at": block.at[condition],
-                    "task": block.task,
-                    "domain": scope.domain,
-                    **with_intervals(_minus(after, before), intervals),
-                    **{f"{name}_plain": value for name, value in before._asdict().items()},
-                    **{f"{name}_condition": value for name, value in after._asdict().items()},
-                    "examples": whole(common),
-                },
-            )
-        )
-    return tables
+    block, plain_at = scope.block, _plain_of(keys)
+    place = {int(at): i for i, at in enumerate(block.at)}
+    pairs = [
+        (i, place[plain])
+        for at, i in place.items()
+        if (plain := plain_at.get(at)) in place and block.kinds[i] == block.kinds[place[plain]]
+    ]
+    condition, base = np.array(pairs, np.int64).reshape(-1, 2).T
+    chosen = Outcomes(*(values[:, scope.members] for values in block.outcomes))
+    common = chosen.present[condition] * chosen.present[base]
+    codes = in_order(block.terms[scope.members])
+    with_it, without = (
+        of_terms(term_counts(chosen.taken(side).among(common), codes)) for side in (condition, base)
+    )
+    present = np.count_nonzero(~np.isnan(with_it.ss), axis=1)
+    after, before = term_macro(with_it), term_macro(without)
+    intervals = resampler.difference_intervals(
+        resampler.draws(with_it), resampler.draws(without), present
+    )
+    difference = Measures(*(a - b for a, b in zip(after, before, strict=True)))
+    columns = {
+        "at": block.at[condition],
+        "task": block.task,
+        "domain": scope.domain,
+        **with_intervals(difference, intervals),
+        **{f"{name}_plain": value for name, value in before._asdict().items()},
+        **{f"{name}_condition": value for name, value in after._asdict().items()},
+        "examples": whole(common),
+    }
+    return frame(len(condition), columns)
 
 
 def _plain_of(keys: pl.DataFrame) -> dict[int, int]:
@@ -568,7 +515,3 @@ def _plain_of(keys: pl.DataFrame) -> dict[int, int]:
         for at, (condition, key) in enumerate(rows)
         if condition != PLAIN and key in plain
     }
-
-
-def _minus(a: Measures, b: Measures) -> Measures:
-    return Measures(a.lms - b.lms, a.ss - b.ss, a.icat - b.icat)

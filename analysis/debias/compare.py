@@ -12,17 +12,13 @@ import polars as pl
 
 from logitbank.analysis.debias.train import FILTERS
 from logitbank.analysis.families.stereoset.metric import bank_candidates, stereoset_metric
-from logitbank.analysis.families.unqover.metric import ALL, ASKED, unqover_metric
-from logitbank.analysis.family import with_prefix
+from logitbank.analysis.families.unqover import FAMILY as UNQOVER
+from logitbank.analysis.families.unqover.metric import ALL, expected_instances, unqover_metric
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.candidates import INTRA as INTRA_TASK
 from logitbank.analysis.frames.candidates import PLAIN as PLAIN
 from logitbank.analysis.frames.candidates import concat_candidates
-from logitbank.analysis.frames.expected import (
-    expected_rows,
-    left_out_sentences,
-    missing_sentence,
-)
+from logitbank.analysis.frames.expected import left_out_sentences, missing_sentence
 from logitbank.analysis.frames.sources import no_model, own_names
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study
@@ -33,11 +29,10 @@ from logitbank.store.filter.filters import Filter
 
 INTRA = "stereoset-intra"
 """Start of the names of the prompt sets whose scores are compared."""
-UNQOVER_PROMPTS = with_prefix("unqover-")
 NONE, UNTRAINED, TRAINED = FILTERS
 KEY = ("model", "run", "step")
 STEREOSET = tuple(f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high"))
-UNQOVER = ("mu", "eta", "abs_c", "positional", "attributive", "coverage_8", "coverage_10")
+UNQOVER_MEASURES = ("mu", "eta", "abs_c", "positional", "attributive", "coverage_8", "coverage_10")
 _ORDER = {name: at for at, name in enumerate(FILTERS)}
 NO_STEREOSET = pl.DataFrame(
     schema={
@@ -114,7 +109,7 @@ def debias_compare(
     opened = open_unfiltered(bank, rows=True)
     sources = _sources(opened, filters, models)
     result = _compared(opened, sources, step=step, bootstrap=bootstrap)
-    prompts = [*_of_stereoset(opened), *own_names(UNQOVER_PROMPTS, [opened])]
+    prompts = [*_of_stereoset(opened), *own_names(UNQOVER.prompts, [opened])]
     steps = None if step is None else [step]
     return Study(
         result=result,
@@ -180,7 +175,7 @@ def _compared(
     bank: Bank, sources: Sequence[_Source], *, step: int | None, bootstrap: int
 ) -> DebiasComparison:
     stereo = _of_stereoset(bank)
-    own_sets = own_names(UNQOVER_PROMPTS, [bank])
+    own_sets = own_names(UNQOVER.prompts, [bank])
     if not stereo and not own_sets:
         raise UsageError(
             f"{bank.path} has no prompts of StereoSet or UnQover; run `logitbank"
@@ -268,19 +263,13 @@ def _unqover(
     if not frames:
         return no_unqover()
     expected = [
-        _expected([source.bank], own).filter(pl.col("model") == source.model)
+        expected_instances([source.bank], own).filter(pl.col("model") == source.model)
         for source in sources
         for own in kinds
         if own
     ]
     result = unqover_metric(frames, bootstrap=bootstrap, expected=pl.concat(expected).unique())
     return result.unqover.drop("run_seed", strict=False)
-
-
-def _expected(banks: Sequence[Bank], names: Sequence[str]) -> pl.DataFrame:
-    """The instances that each model was asked in several prompt sets."""
-    parts = [expected_rows(banks, name, ASKED).cast(pl.String) for name in names]
-    return pl.concat(parts).unique(["model", "category", "instance"], keep="first")
 
 
 def _has(source: _Source, prompts: str) -> bool:
@@ -303,7 +292,7 @@ def no_unqover() -> pl.DataFrame:
         schema={
             **texts,
             **dict.fromkeys(("category", "split"), pl.String),
-            **dict.fromkeys(UNQOVER, pl.Float64),
+            **dict.fromkeys(UNQOVER_MEASURES, pl.Float64),
             "missing": pl.Int64,
         }
     )
@@ -324,7 +313,11 @@ def joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
     unseen = (pl.col("split") == "test") | (
         (pl.col("split") == "all") & ~(pl.col("split") == "test").any().over(*keys, "category")
     )
-    means = measures.filter(unseen).group_by(keys, maintain_order=True).agg(pl.col(UNQOVER).mean())
+    means = (
+        measures.filter(unseen)
+        .group_by(keys, maintain_order=True)
+        .agg(pl.col(UNQOVER_MEASURES).mean())
+    )
     scored = scores.filter(pl.col("condition") == "plain")
     lone = means.select(keys).join(scored, on=keys, how="anti", nulls_equal=True)
     scores = pl.concat([scores, lone.with_columns(condition=pl.lit("plain"))], how="diagonal")
@@ -337,7 +330,7 @@ def joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(_order=pl.col("filter").replace_strict(_ORDER))
         .sort("model", "run", "step", "language", "_order", "label", "condition", nulls_last=True)
-        .select(*NO_STEREOSET.columns, *UNQOVER)
+        .select(*NO_STEREOSET.columns, *UNQOVER_MEASURES)
     )
     return pl.concat([table, _references(table)])
 

@@ -160,29 +160,24 @@ def train(given: Instances, training: Training) -> Trained:
     _require_gradient(
         loss(given.take(np.arange(min(len(given), _LOOK))), start, training.objective)
     )
-    if training.objective == "direct":
-        weight, intercept, losses = _by_lbfgs(given, start, training)
-    else:
-        weight, intercept, losses = _by_adamw(given, start, training)
-    after = replace(start, weight=weight, bias=intercept)
+    minimized = _by_lbfgs if training.objective == "direct" else _by_adamw
+    after, losses = minimized(given, start, training)
     about = {**training.about, "trained": True, "k": given.k, "at_rest": at_rest}
     result = replace(after, about=about)
     flat = Filter.ones(given.k, training.mode, seed=training.seed)
     return Trained(result, flat, losses)
 
 
-def _by_lbfgs(
-    given: Instances, start: Filter, training: Training
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    k = given.k
+def _by_lbfgs(given: Instances, start: Filter, training: Training) -> tuple[Filter, np.ndarray]:
+    """The filter with the least loss, and the loss before each step."""
     evaluated, losses = list[float](), list[float]()
-    identity = _packed(np.eye(k), np.zeros(k))
+    identity = _packed(np.eye(given.k), np.zeros(given.k))
     order = np.arange(len(given))
     chunks = [given.take(order[at : at + _CHUNK]) for at in range(0, len(given), _CHUNK)]
 
     def value(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        at = replace(start, weight=parameters[: k * k].reshape(k, k), bias=parameters[k * k :])
-        parts = [(len(c) / len(given), loss(c, at, "direct")) for c in chunks]
+        by = _unpacked(parameters, start)
+        parts = [(len(c) / len(given), loss(c, by, "direct")) for c in chunks]
         apart = parameters - identity
         total = sum(share * part.value for share, part in parts)
         total += training.regularisation / 2 * float(apart @ apart)
@@ -196,19 +191,17 @@ def _by_lbfgs(
         callback=lambda _: losses.append(evaluated[-1]),  # after a step, which evaluates several
     )  # fmt: skip
     before = np.array([evaluated[0], *losses])[: len(losses)]
-    return best.x[: k * k].reshape(k, k), best.x[k * k :], before
+    return _unpacked(best.x, start), before
 
 
-def _by_adamw(
-    given: Instances, start: Filter, training: Training
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    k, losses = given.k, []
+def _by_adamw(given: Instances, start: Filter, training: Training) -> tuple[Filter, np.ndarray]:
+    """The filter after all epochs, and the loss before each step."""
+    losses = []
     parameters = _packed(start.weight, start.bias)
     first, second = np.zeros_like(parameters), np.zeros_like(parameters)
     decay_1, decay_2, least = _ADAM
     for step, chosen in enumerate(_batches(len(given), training), 1):
-        at = replace(start, weight=parameters[: k * k].reshape(k, k), bias=parameters[k * k :])
-        value = loss(given.take(chosen), at, "published")
+        value = loss(given.take(chosen), _unpacked(parameters, start), "published")
         losses.append(value.value)
         gradient = _packed(value.weight, value.bias)
         first = decay_1 * first + (1 - decay_1) * gradient
@@ -217,7 +210,7 @@ def _by_adamw(
         spread = np.sqrt(second / (1 - decay_2**step)) + least
         parameters = parameters * (1 - training.learning_rate * _DECAY)
         parameters = parameters - training.learning_rate * moved / spread
-    return parameters[: k * k].reshape(k, k), parameters[k * k :], np.array(losses)
+    return _unpacked(parameters, start), np.array(losses)
 
 
 def _batches(number: int, training: Training) -> Iterator[np.ndarray]:
@@ -232,6 +225,11 @@ def _batches(number: int, training: Training) -> Iterator[np.ndarray]:
 
 def _packed(weight: np.ndarray, intercept: np.ndarray) -> np.ndarray:
     return np.concatenate([weight.ravel(), intercept])
+
+
+def _unpacked(parameters: np.ndarray, start: Filter) -> Filter:
+    k = start.k
+    return replace(start, weight=parameters[: k * k].reshape(k, k), bias=parameters[k * k :])
 
 
 def _at_rest(given: Instances, start: Filter) -> float:

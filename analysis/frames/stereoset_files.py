@@ -292,7 +292,7 @@ def write_predictions(candidates: pl.DataFrame, path: Path) -> list[Path]:
     if path.suffix.lower() == ".json" and len(sets) > 1:
         named = ", ".join(_name(rows) for rows in sets[:3]) + (", …" if len(sets) > 3 else "")
         raise UsageError(
-            f"{path} would hold {len(sets)} sets of scores ({named}); choose one with --step and "
+            f"{path} would hold {len(sets)} sets of scores ({named}); choose one with --steps and "
             "--model, or name a folder"
         )
     contents = {}

@@ -121,7 +121,7 @@ def test_models_and_steps_are_chosen(tmp_path: Path) -> None:
     ]
     with pytest.raises(BankError, match="no bank has such a model and step; there is a at 0, 8, r"):
         stereoset(banks, models=["b"], steps=["0"])
-    with pytest.raises(UsageError, match="--step 'last' is neither a training step nor release"):
+    with pytest.raises(UsageError, match="--steps 'last' is neither a training step nor release"):
         stereoset(banks, steps=["last"])
 
 

@@ -95,7 +95,7 @@ def analyze_stereoset(
     )
     for name in names:
         check_same_prompts(opened, name)
-    chosen = None if steps is None else [step_given(text, "--step") for text in steps]
+    chosen = None if steps is None else [step_given(text, "--steps") for text in steps]
     parts, saved = [], []
     for bank in opened:
         for batch in candidate_batches(

@@ -105,18 +105,30 @@ def _training(table: pl.DataFrame, task: str) -> Chart:
 
 
 def _domain_training(table: pl.DataFrame, task: str) -> Chart:
+    """ss by domain: of one run, a line for each; of several, a panel for each."""
     axis = StepAxis(table["step"].to_list())
-    chart = curves(
-        table, axis, y="ss", title=LABELS["ss"], group="domain", band=None,
-        tooltip={"lms": "lms", "iCAT": "icat", "Terms": "terms"},
-    )  # fmt: skip
+    domains = table["domain"].unique(maintain_order=True).to_list()
+    one = table[SERIES].n_unique() == 1
+    tooltip = {"lms": "lms", "iCAT": "icat", "Terms": "terms"}
+    panels = [
+        alt.layer(
+            horizontal(50),
+            curves(
+                table if one else table.filter(domain=domain), axis, y="ss",
+                title=LABELS["ss"] if one else f"{domain}, %", group="domain" if one else None,
+                band=None, tooltip=tooltip, height=160 if one else 60,
+                legend=domain == domains[0], x_labels=one or domain == domains[-1],
+                x_title="Training step" if one or domain == domains[-1] else None,
+            ),
+        )
+        for domain in (domains[:1] if one else domains)
+    ]  # fmt: skip
     caption = (
-        f"How often the stereotype is preferred, by domain, {task_name(task)}. Dashed: no "
+        f"ss (how often the stereotype is preferred) by domain, {task_name(task)}. Dashed: no "
         f"preference. Means over target terms. {_sample(table)}."
     )
-    return titled(
-        alt.layer(horizontal(50), chart), "Stereotype score by domain", caption, axis=axis
-    )
+    chart = panels[0] if one else stacked(*panels)
+    return titled(chart, "Stereotype score by domain", caption, axis=axis)
 
 
 def _change(table: pl.DataFrame, task: str) -> Chart:

@@ -7,10 +7,6 @@ from typing import TYPE_CHECKING
 from logitbank.front_door import front_door
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.crows_pairs.metric import CrowsPairs as CrowsPairs
-    from logitbank.analysis.families.crows_pairs.metric import (
-        crows_pairs_metric as crows_pairs_metric,
-    )
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
     from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
     from logitbank.analysis.families.fairness.metric import fairness_metric as fairness_metric
@@ -29,6 +25,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.lambada.metric import lambada_metric as lambada_metric
     from logitbank.analysis.families.options.metric import OptionScores as OptionScores
     from logitbank.analysis.families.options.metric import option_scores as option_scores
+    from logitbank.analysis.families.pairs.metric import Pairs as Pairs
+    from logitbank.analysis.families.pairs.metric import pairs_metric as pairs_metric
     from logitbank.analysis.families.stereoset.metric import StereoSet as StereoSet
     from logitbank.analysis.families.stereoset.metric import stereoset_metric as stereoset_metric
     from logitbank.analysis.families.stereotype.metric import (

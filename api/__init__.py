@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.debias.train import Debias as Debias
     from logitbank.analysis.debias.train import Training as Training
     from logitbank.analysis.debias.train import debias_train as debias_train
-    from logitbank.analysis.families.crows_pairs.metric import CrowsPairs as CrowsPairs
-    from logitbank.analysis.families.crows_pairs.study import crows_pairs as crows_pairs
     from logitbank.analysis.families.fairness import fairness as fairness
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
     from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
@@ -39,6 +37,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.lambada.metric import Lambada as Lambada
     from logitbank.analysis.families.options import options as options
     from logitbank.analysis.families.options.metric import OptionScores as OptionScores
+    from logitbank.analysis.families.pairs import pairs as pairs
+    from logitbank.analysis.families.pairs.metric import Pairs as Pairs
     from logitbank.analysis.families.stereoset import stereoset as stereoset
     from logitbank.analysis.families.stereoset.metric import StereoSet as StereoSet
     from logitbank.analysis.families.stereotype import stereotype as stereotype

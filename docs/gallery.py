@@ -36,7 +36,7 @@ CASES: dict[str, tuple[str, Case]] = {
     "analyze unqover": ("made up", lambda _: cases.asked(name="Kim")),
     "analyze lambada": ("made up", lambda f: cases.of_bank(logitbank.lambada, f, "m")),
     "analyze stereotype": ("made up", lambda f: cases.of_bank(logitbank.stereotype, f, "m")),
-    "analyze crows-pairs": ("made up", lambda f: cases.of_bank(logitbank.crows_pairs, f, "m")),
+    "analyze pairs": ("made up", lambda f: cases.of_bank(logitbank.pairs, f, "m")),
     "analyze tradeoff": ("made up", lambda _: cases.exchange(give_up=3.0)),
     "debias compare": ("made up", lambda _: cases.compared(name="")),
     "debias search": ("made up", lambda _: cases.searched()),

@@ -76,8 +76,7 @@ def tune() -> None:
 
 def fill() -> bool:
     """Extract; False where a checkpoint failed."""
-    from logitbank.cli.screen.extract import ExtractProgress
-    from logitbank.cli.screen.extract import print_summary
+    from logitbank.cli.screen.extract import ExtractProgress, print_summary
     from logitbank.engine.extract import extract
     from scripts.real.samples import samples
 

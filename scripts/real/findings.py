@@ -6,9 +6,9 @@ from pathlib import Path
 import polars as pl
 
 import logitbank
-from logitbank.analysis.families.crows_pairs.study import crows_pairs
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.lambada.study import lambada
+from logitbank.analysis.families.pairs import pairs
 from scripts.real.text import SWITCH
 
 COLUMNS = "update   gap of JSD-P, 0 to 1    told “male” of her   LAMBADA   CrowS-Pairs"
@@ -19,9 +19,9 @@ def findings(bank: Path) -> Iterator[str]:
     gaps = fairness([bank]).result.gap
     gaps = gaps.select("step", gap="delta_scaled", low="low_scaled", high="high_scaled")
     words = lambada([bank]).result.lambada.select("step", "acc")
-    pairs = crows_pairs([bank]).result.crows_pairs.filter(bias_type="all")
-    pairs = pairs.select("step", crows="score")
-    rows = gaps.join(words, on="step").join(pairs, on="step").join(told_male(bank), on="step")
+    table = pairs([bank]).result.pairs.filter(group="all")
+    crows = table.select("step", crows="score")
+    rows = gaps.join(words, on="step").join(crows, on="step").join(told_male(bank), on="step")
     yield COLUMNS
     for row in rows.sort("step").iter_rows(named=True):
         interval = f"[{row['low']:+.3f} to {row['high']:+.3f}]"

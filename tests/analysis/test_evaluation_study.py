@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.crows_pairs.study import crows_pairs
-from logitbank.analysis.families.lambada.study import lambada
+from logitbank.analysis.families.lambada import lambada
+from logitbank.analysis.families.pairs import pairs
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.harness import read_harness
@@ -42,7 +42,7 @@ def test_a_bank_s_accuracy_and_perplexity_are_those_of_its_logits(bank: Path) ->
 
 def test_exported_results_read_back_to_the_bank_s_numbers(bank: Path, tmp_path: Path) -> None:
     passages = lambada([bank], save_results=tmp_path).result.lambada
-    crows = crows_pairs([bank], save_results=tmp_path).result.crows_pairs
+    crows = pairs([bank], save_results=tmp_path).result.pairs
     both = stereotype([bank], save_results=tmp_path).result
     accuracy = both.stereotype_accuracy
     files = sorted(tmp_path.iterdir())
@@ -53,7 +53,7 @@ def test_exported_results_read_back_to_the_bank_s_numbers(bank: Path, tmp_path: 
         assert rows["stderr"].to_list() == passages[f"{metric}_stderr"].to_list()
     some = [path for path in files if path.stem in ("results_toy-step0", "results_toy-step8")]
     rows = read_harness(some, task="crows_pairs_english_race_color")
-    own = crows.filter(bias_type="race-color")
+    own = crows.filter(group="race-color")
     shares = rows.filter(metric="pct_stereotype")
     assert shares["value"].to_list() == (own["score"] / 100).to_list()
     sizes = rows.filter(metric="likelihood_diff")
@@ -100,10 +100,12 @@ def test_a_bank_without_the_prompts_says_what_makes_them(tmp_path: Path) -> None
     ):
         lambada([path])
     add_lambada(bank, {1: 3})
-    with pytest.raises(BankError, match=r"'crows-pairs' is not in .*; it has lambada. Make it .*"):
-        crows_pairs([path])
-    with pytest.raises(BankError, match="'crows-pairs' is not in .*, .*; they have lambada"):
-        crows_pairs([path, Bank.create(tmp_path / "c.zarr").path])
+    with pytest.raises(
+        UsageError, match="the prompt set lacks pair, side, score_kind, which pairs"
+    ):
+        pairs([path])
+    with pytest.raises(UsageError, match="'x' is not in .*, .*; they have lambada"):
+        pairs([path, Bank.create(tmp_path / "c.zarr").path], prompts="x")
 
 
 def test_an_example_that_was_cut_short_is_missing_even_at_the_only_checkpoint(

@@ -5,11 +5,11 @@ import math
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.crows_pairs.metric import crows_pairs_metric
-from logitbank.analysis.families.crows_pairs.summary import crows_pairs_summary
 from logitbank.analysis.families.lambada.findings import findings
 from logitbank.analysis.families.lambada.metric import lambada_metric
+from logitbank.analysis.families.pairs.metric import pairs_metric
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
+from logitbank.analysis.family import families
 from tests.support.piece_cases import pair_frame, piece_frame
 from tests.support.stereotype_cases import sa_frame
 
@@ -69,14 +69,14 @@ def test_crows_pairs_are_compared_by_type_in_points() -> None:
     pairs = [(-10.0, -12.0 + 4 * (at % 2), "stereo", ("age", "gender")[at % 2]) for at in range(20)]
     later = [(-10.0, -12.0, "stereo", kind) for *_, kind in pairs]
     frame = pl.concat([pair_frame(*pairs, step=0), pair_frame(*later, step=4)])
-    result = crows_pairs_metric(frame)
-    assert result.crows_pairs.filter(step=0)["from_baseline_low"].is_nan().all()
-    rows = result.crows_pairs.filter(step=4).select("bias_type", "from_baseline", "common").rows()
+    result = pairs_metric(frame)
+    assert result.pairs.filter(step=0)["from_baseline_low"].is_nan().all()
+    rows = result.pairs.filter(step=4).select("group", "from_baseline", "common").rows()
     # Pairs of gender preferred the other sentence at first, those of age did not.
     assert rows == [("all", 50.0, 20), ("age", 0.0, 10), ("gender", 100.0, 10)]
     low, high = bonett_price([1, 0] * 10, [1] * 20)
-    text = f"+50.0 points (+{100 * low:.1f} to +{100 * high:.1f}, in pairs)"
-    assert any(text in sentence for sentence in crows_pairs_summary(result))
+    found = [f for f in families()["pairs"].findings(result) if f.value == pytest.approx(0.5)]
+    assert any((f.low, f.high) == pytest.approx((low, high)) for f in found)
 
 
 def test_stereotype_accuracy_is_compared_sentence_by_sentence() -> None:

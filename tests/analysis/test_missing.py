@@ -12,11 +12,11 @@ import pytest
 
 from logitbank.analysis.debias.compare import debias_compare
 from logitbank.analysis.debias.instances import instances
-from logitbank.analysis.families.crows_pairs.study import crows_pairs
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.fluctuation import fluctuation
-from logitbank.analysis.families.lambada.study import lambada
+from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.options.metric import option_scores
+from logitbank.analysis.families.pairs import pairs
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.analysis.families.unqover import unqover
@@ -101,7 +101,7 @@ def test_pairs_that_no_checkpoint_has(bank: Bank) -> None:
     add_crows_pairs(bank, steps=(8,))
     more = {"prompt_id": new("prompt_id"), "pair": pl.col("pair") + 12}
     ask(bank, "crows-pairs", pl.col("pair") < 2, **more)
-    study = crows_pairs([bank])
+    study = pairs([bank])
     assert study.result.checkpoints.select("prompts", "missing").rows() == [(24, 4)]
     assert said(
         study.summary, "4 sentences missing at 1 checkpoint, whose numbers are over what is there."
@@ -295,8 +295,8 @@ def test_counts_are_of_each_bias_type(bank: Bank, tmp_path: Path) -> None:
     ask(bank, "crows-pairs", pl.col("pair") == 0, **more)
     message = r"crows_pairs_english: 12 of 13 samples are scored at toy main step 8 \(1 of 1 "
     with pytest.raises(UsageError, match=message):
-        crows_pairs([bank], save_results=tmp_path)
-    crows_pairs([bank], save_results=tmp_path / "r", partial=True)
+        pairs([bank], save_results=tmp_path)
+    pairs([bank], save_results=tmp_path / "r", partial=True)
     samples, partial = counts(tmp_path / "r", 8)
     assert samples == {
         "crows_pairs_english": {"original": 13, "effective": 12},

@@ -16,9 +16,9 @@ from polars.testing import assert_frame_equal
 import logitbank
 from logitbank.analysis import (
     batches,
-    crows_pairs_metric,
     fairness_metric,
     lambada_metric,
+    pairs_metric,
     stereotype_metric,
 )
 from logitbank.analysis.families.options import options
@@ -235,16 +235,16 @@ def pieces(steps: list[int]) -> pl.LazyFrame:
     )
 
 
-@pytest.mark.parametrize("family", ["lambada", "crows-pairs", "curve"])
+@pytest.mark.parametrize("family", ["lambada", "pairs", "curve"])
 def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(family: str) -> None:
     def tables(scan: Scan) -> list[pl.DataFrame]:
         if family == "lambada":
             return list(lambada_metric(scan).tables().values())
-        if family == "crows-pairs":
-            return list(crows_pairs_metric(scan).tables().values())
+        if family == "pairs":
+            return list(pairs_metric(scan).tables().values())
         return [lambada_curve(scan)]
 
-    kind = pl.lit("sentence" if family == "crows-pairs" else "target").alias("score_kind")
+    kind = pl.lit("sentence" if family == "pairs" else "target").alias("score_kind")
     whole = pieces([0, 1, 2, 8]).with_columns(kind)
     parts = [pieces(steps).with_columns(kind) for steps in ([2], [0, 8], [1])]
     one, several = tables(whole), tables(parts)
@@ -263,12 +263,12 @@ def test_a_checkpoint_that_has_no_pair_may_be_alone_in_its_frame() -> None:
     halves = (pl.col("step") != 8) | (pl.col("side") == "more")
     whole = pieces([0, 1, 8]).with_columns(score_kind=pl.lit("sentence")).filter(halves)
     parts = [whole.filter(step=step) for step in (0, 1, 8)]
-    one, several = crows_pairs_metric(whole), crows_pairs_metric(parts)
-    assert_frame_equal(several.crows_pairs, one.crows_pairs, abs_tol=1e-12, rel_tol=1e-12)
+    one, several = pairs_metric(whole), pairs_metric(parts)
+    assert_frame_equal(several.pairs, one.pairs, abs_tol=1e-12, rel_tol=1e-12)
     assert several.checkpoints.equals(one.checkpoints)
-    assert several.crows_pairs["step"].unique().sort().to_list() == [0, 1]
+    assert several.pairs["step"].unique().sort().to_list() == [0, 1]
     with pytest.raises(BankError, match="no pair has both its sentences whole"):
-        crows_pairs_metric(parts[2:])
+        pairs_metric(parts[2:])
 
 
 def begin_run(bank: Bank) -> Bank:
@@ -281,7 +281,7 @@ def begin_run(bank: Bank) -> Bank:
 
 @pytest.mark.parametrize(
     "family",
-    ["fairness", "stereotype", "crows_pairs", "lambada", "tradeoff", "stereoset", "unqover"],
+    ["fairness", "stereotype", "pairs", "lambada", "tradeoff", "stereoset", "unqover"],
 )
 def test_a_run_without_rows_does_not_keep_from_the_others(family: str, tmp_path: Path) -> None:
     make: Callable[[Path], Path] = whole_bank

@@ -100,7 +100,7 @@ def test_prompt_sets_are_not_guessed_among(bank: Bank, tmp_path: Path) -> None:
     "family",
     [
         *("fairness", "fluctuation", "stereoset", "lambada", "stereotype"),
-        *("crows-pairs", "tradeoff", "unqover"),
+        *("pairs", "tradeoff", "unqover"),
     ],
 )
 def test_prompts_that_no_bank_has_are_a_wrong_call(call: Call, tmp_path: Path, family: str) -> None:

@@ -118,7 +118,7 @@ def test_the_page_of_metrics_names_commands_and_functions_of_every_family() -> N
     }
     assert families == {
         *("fairness", "fluctuation", "stereoset", "unqover", "lambada", "stereotype"),
-        *("crows-pairs", "tradeoff", "options"),
+        *("pairs", "tradeoff", "options"),
     }
     assert len(inline_names(METRICS)) > 20
 

@@ -9,14 +9,17 @@ import polars as pl
 
 from logitbank.analysis.debias.results import DebiasComparison, DebiasSearch
 from logitbank.analysis.drawing.figures import Result
-from logitbank.analysis.families.crows_pairs.study import crows_pairs
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
-from logitbank.analysis.families.fluctuation.metric import corpus_frequencies
-from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
+from logitbank.analysis.families.fluctuation.metric import (
+    Fluctuation,
+    corpus_frequencies,
+    fluctuation_metric,
+)
 from logitbank.analysis.families.lambada.study import lambada
 from logitbank.analysis.families.options.curves import CHECKPOINTS, CURVES
 from logitbank.analysis.families.options.metric import OptionScores
 from logitbank.analysis.families.options.shares import ANSWERS, SHARES
+from logitbank.analysis.families.pairs import pairs
 from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset_metric
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff_metric
@@ -164,7 +167,7 @@ RESULTS: dict[str, Callable[[str, Path], Result]] = {
     "unqover": lambda model, _: asked(model=model),
     "lambada": lambda model, folder: of_bank(lambada, folder, model),
     "stereotype": lambda model, folder: of_bank(stereotype, folder, model),
-    "crows-pairs": lambda model, folder: of_bank(crows_pairs, folder, model),
+    "pairs": lambda model, folder: of_bank(pairs, folder, model),
     "tradeoff": lambda model, _: exchange(
         model=model, give_up=3.0, **({} if model == "m" else {"metric": model, "gap_name": model})
     ),

@@ -1,0 +1,88 @@
+"""Minimal pairs: which of two sentences a model finds more probable."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from logitbank.analysis.family import Family, Gap, columns, imported, with_columns
+
+if TYPE_CHECKING:
+    from logitbank.analysis.families.pairs.metric import Pairs
+    from logitbank.analysis.frames.apart import Banks
+    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.study import Study
+
+
+def pairs(
+    banks: "Banks",
+    *,
+    prompts: str | None = None,
+    models: Sequence[str] | None = None,
+    cache: "ScanCache | None" = None,
+    group_by: Annotated[
+        str | None, "Column to group by; else bias_type, group, UID or linguistics_term."
+    ] = None,
+    save_results: Annotated[
+        str | None, "Folder for result files in the format of lm-evaluation-harness."
+    ] = None,
+    partial: Annotated[bool, "Also save results of checkpoints with missing pairs."] = False,
+) -> "Study[Pairs]":
+    """Measure how often the model prefers one sentence of a pair: accuracy or preference by group.
+
+    Parameters
+    ----------
+    banks
+        One or several banks, analysed together: folders, URLs, or open banks.
+    prompts
+        Name of the prompt set; by default `crows-pairs`, or the only one with its columns.
+    models
+        Only these models.
+    cache
+        What a report has already read.
+    group_by
+        Column of the prompts whose values are the groups.
+    save_results
+        Folder for result files in the layout of lm-evaluation-harness, one per checkpoint.
+    partial
+        Also save results of checkpoints that lack pairs.
+
+    Raises
+    ------
+    LogitbankError
+        A missing bank or prompt set, what `pairs_metric` refuses, or partial results to save.
+    """
+    from logitbank.analysis.families.pairs.metric import analyze_pairs
+
+    return analyze_pairs(
+        banks, prompts=prompts, models=models, cache=cache, group_by=group_by,
+        save_results=save_results, partial=partial,
+    )  # fmt: skip
+
+
+FAMILY = Family(
+    name="pairs",
+    title="Minimal pairs",
+    order=6,
+    description=(
+        "The sentences of a pair differ in one thing. The score is how often the model finds the "
+        "first one more probable: the good one of an acceptability test such as BLiMP (accuracy), "
+        "or the more stereotyping one of CrowS-Pairs (preference). 50% is chance."
+    ),
+    cautions=(
+        "A group with few pairs has a wide interval. CrowS-Pairs was written by crowd workers in "
+        "the United States, and some of its pairs differ in more than the group or contain no "
+        "stereotype.",
+    ),
+    notes=(
+        "Intervals (95%) are over pairs, pointwise: they do not allow for the number of "
+        "checkpoints. p is from the exact sign test against 50%, adjusted for the number of "
+        "groups (Benjamini–Hochberg).",
+    ),
+    prompts=with_columns("pair", "side"),
+    screen={"pairs": columns("score_kind group score low high p_bh pairs neutral")},
+    compared=imported(__name__, "compared"),
+    gaps={
+        "crows-pairs": Gap(
+            "distance of the CrowS-Pairs score from ½", "crows-pairs", imported(__name__, "gap")
+        )
+    },
+)

@@ -1,0 +1,334 @@
+"""Minimal pairs from rows of pieces and files: which side is preferred, ties, groups, formats."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import binomtest
+
+from logitbank.analysis.charts.chart import caption_of
+from logitbank.analysis.families.pairs import FAMILY, pairs
+from logitbank.analysis.families.pairs.metric import pairs_metric
+from logitbank.engine.extract import extract
+from logitbank.engine.prompts.registry import prompt_set
+from logitbank.engine.tokenizers.tokenizer import Tokenizer
+from logitbank.errors import BankError, PromptError, UsageError
+from tests.support.checkpoints import make_checkpoint, write_masked_tokenizer
+from tests.support.piece_cases import pair_frame, piece_frame
+
+pytestmark = pytest.mark.numerical
+
+
+PAIRS = (
+    (-10.0, -12.0, "stereo", "gender"),  # the stereotype is preferred
+    (-12.0, -10.0, "stereo", "gender"),
+    (-8.0, -9.0, "stereo", "age"),  # preferred
+    (-7.0, -9.0, "antistereo", "gender"),  # preferred: sent_more is the stereotyping one here too
+    (-9.0, -7.0, "antistereo", "age"),
+    (-5.0, -5.0, "antistereo", "age"),  # neutral
+)
+
+
+def rows(frame: pl.DataFrame, *columns: str) -> dict[str, tuple[object, ...]]:
+    table = pairs_metric(frame).pairs
+    return {r[0]: r[1:] for r in table.select("group", *columns).rows()}
+
+
+def test_the_stereotyping_sentence_is_sent_more_in_both_directions() -> None:
+    found = rows(pair_frame(*PAIRS), "score", "stereo_score", "antistereo_score")
+    # 3 of 6 pairs; 2 of 3 stereo; 1 of 2 antistereo that are not neutral.
+    assert found["all"] == (50, pytest.approx(200 / 3), 50)
+    assert found["gender"] == (pytest.approx(200 / 3), 50, 100)
+    assert found["age"] == (pytest.approx(100 / 3), 100, 0)
+    assert list(found) == ["all", "age", "gender"]
+
+
+def test_neutral_pairs_are_counted_and_stay_in_the_denominator() -> None:
+    found = rows(pair_frame(*PAIRS), "pairs", "neutral")
+    assert found == {"all": (6, 1), "age": (3, 1), "gender": (3, 0)}
+
+
+def test_error_and_interval_are_those_of_a_share() -> None:
+    table = pairs_metric(pair_frame(*PAIRS)).pairs
+    assert table["score_stderr"][0] == pytest.approx(100 * math.sqrt(0.25 / 5))
+    assert table["low"].is_nan().all()  # six pairs, three of each type
+    found = FAMILY.findings(pairs_metric(pair_frame(*PAIRS)))
+    assert (found[1].value, found[1].interval, found[1].n) == (0.5, "", "6 pairs")
+    table = pairs_metric(pair_frame(*PAIRS, *PAIRS)).pairs
+    # Wilson of 6 in 12: ½ ± 1.96 √(1/48 + 1.96²/576) / (1 + 1.96²/12), in percent.
+    half = 1.959964 * math.sqrt(1 / 48 + 1.959964**2 / 576) / (1 + 1.959964**2 / 12)
+    assert table["low"][0] == pytest.approx(100 * (0.5 - half))
+    assert table["high"][0] == pytest.approx(100 * (0.5 + half))
+    assert table["low"].is_nan().to_list() == [False, True, True]
+
+
+def test_the_size_of_the_differences_is_that_of_the_harness() -> None:
+    found = rows(pair_frame(*PAIRS), "likelihood_diff", "likelihood_diff_stderr")
+    # Sizes 2, 2, 1, 2, 2, 0: mean 3/2, deviation √(7/2/5); age 1, 2, 0; gender 2, 2, 2.
+    assert found["all"] == (1.5, pytest.approx(math.sqrt(0.7 / 6)))
+    assert found["age"] == (1, pytest.approx(1 / math.sqrt(3)))
+    assert found["gender"] == (2, 0)
+    assert math.isnan(pairs_metric(pair_frame(PAIRS[0])).pairs["likelihood_diff_stderr"][0])
+
+
+def test_sentences_of_the_same_values_tie_in_whatever_order_their_pieces_are() -> None:
+    """40 pairs of sentences, each with the same 9 to 48 values, shuffled: no sum is greater."""
+    random = np.random.default_rng(0)
+    prompts, columns = {}, {}
+    for number in range(40):
+        values = -random.exponential(3, size=9 + number)
+        for side in ("more", "less"):
+            prompts[f"{number}-{side}"] = [(v, 5, 0) for v in random.permutation(values).tolist()]
+            columns[f"{number}-{side}"] = {
+                "pair": number, "side": side, "direction": "stereo", "bias_type": "age",
+                "score_kind": "sentence",
+            }  # fmt: skip
+    found = rows(piece_frame(prompts, columns=columns), "score", "pairs", "neutral")
+    assert found["all"] == (0, 40, 40)
+
+
+def test_pairs_that_have_nothing_to_score_are_counted() -> None:
+    """Two sentences without a token in common are no rows of a masked model."""
+    frame = pair_frame(*PAIRS, kind="masked")
+    assert pairs_metric(frame).checkpoints["unscored"].to_list() == [0]
+    bare = frame.filter(~pl.col("pair").is_in([1, 3]))
+    result = pairs_metric(bare)
+    assert result.checkpoints.select("prompts", "missing", "unscored").row(0) == (8, 0, 2)
+    assert any("2 pairs without a token" in str(each) for each in FAMILY.findings(result))
+    part = pl.concat([bare, bare.filter(pl.col("pair") > 2).with_columns(step=pl.lit(8, pl.Int64))])
+    assert pairs_metric(part).checkpoints.select("prompts", "missing", "unscored").rows() == [
+        (8, 0, 2),
+        (4, 4, 2),
+    ]
+    named = bare.with_columns(pair=pl.format("p{}", "pair"))
+    assert pairs_metric(named).checkpoints["unscored"].to_list() == [None]
+
+
+def test_a_direction_without_pairs_has_no_score() -> None:
+    (_, value, _), *_ = (
+        pairs_metric(pair_frame(PAIRS[0]))
+        .pairs.select("stereo_score", "antistereo_score", "pairs")
+        .rows()
+    )
+    assert math.isnan(value)
+
+
+def test_sums_count_and_not_means() -> None:
+    """A longer sentence has the lower sum, though its tokens are the more probable ones."""
+    long, short = pair_frame(PAIRS[0], pieces=9), pair_frame(PAIRS[0], pieces=2)
+    mixed = pl.concat(
+        [
+            long.filter(side="more").with_columns(logprob=pl.lit(-1.0)),
+            short.filter(side="less").with_columns(logprob=pl.lit(-2.0)),
+        ]
+    )
+    assert rows(mixed, "score")["all"] == (0,)
+
+
+def test_masked_and_causal_scores_are_kept_apart() -> None:
+    turned = tuple((less, more, d, b) for more, less, d, b in PAIRS)
+    frame = pl.concat(
+        [
+            pair_frame(*PAIRS).with_columns(model=pl.lit("gpt")),
+            pair_frame(*turned, kind="masked").with_columns(model=pl.lit("bert")),
+        ]
+    )
+    table = pairs_metric(frame).pairs.filter(group="all")
+    assert table.select("model", "score_kind", "stereo_score").rows() == [
+        ("bert", "masked", pytest.approx(100 / 3)),
+        ("gpt", "sentence", pytest.approx(200 / 3)),
+    ]
+
+
+def test_pairs_that_are_there_in_part_are_left_out() -> None:
+    whole, part = pair_frame(*PAIRS, step=0), pair_frame(*PAIRS, step=1)
+    part = part.filter((pl.col("prompt_id") != "0-less") | (pl.col("piece") == 0))
+    result = pairs_metric(pl.concat([whole, part]))
+    assert result.pairs.filter(group="all")["pairs"].to_list() == [6, 5]
+    assert result.checkpoints["missing"].to_list() == [0, 1]
+    with pytest.raises(BankError, match="no pair has both its sentences whole"):
+        pairs_metric(whole.filter(side="more"))
+
+
+@pytest.mark.parametrize(
+    ("column", "allowed"),
+    [
+        ("direction", "neither stereo nor antistereo"),
+        ("score_kind", "neither masked nor sentence"),
+    ],
+)
+def test_other_marks_are_refused(column: str, allowed: str) -> None:
+    frame = pair_frame(PAIRS[0]).with_columns(pl.lit("x").alias(column))
+    with pytest.raises(
+        UsageError, match=rf"'0-less' has the {column} 'x', which is {allowed} \(2 such rows\)"
+    ):
+        pairs_metric(frame)
+
+
+def test_a_pair_is_one_sentence_of_each_side() -> None:
+    frame = pair_frame(PAIRS[0], PAIRS[1]).with_columns(pair=pl.lit(7))
+    with pytest.raises(UsageError, match=r"pair 7 of toy main step 0 has several .* 'less' \(4"):
+        pairs_metric(frame)
+
+
+def test_masked_scores_are_over_the_same_number_of_tokens() -> None:
+    frame = pl.concat(
+        [
+            pair_frame(PAIRS[0], kind="masked", pieces=3).filter(side="more"),
+            pair_frame(PAIRS[0], kind="masked", pieces=2).filter(side="less"),
+        ]
+    )
+    with pytest.raises(
+        UsageError, match=r"pair 0 of toy main step 0 has 3 scored tokens against 2"
+    ):
+        pairs_metric(frame)
+
+
+def test_missing_columns_are_named() -> None:
+    with pytest.raises(UsageError, match=r"lacks side, score_kind, which pairs needs"):
+        pairs_metric(pair_frame(*PAIRS).drop("side", "score_kind"))
+    with pytest.raises(UsageError, match=r"lacks colour"):
+        pairs_metric(pair_frame(*PAIRS), group_by="colour")
+
+
+def test_sides_are_good_and_bad_or_more_and_less() -> None:
+    mixed = pair_frame(*PAIRS).with_columns(
+        side=pl.col("side").replace({"less": "bad"}),
+    )
+    with pytest.raises(UsageError, match=r"sides of pairs are \['bad', 'more'\]"):
+        pairs_metric(mixed)
+
+
+def test_bias_types_are_adjusted_for_their_number() -> None:
+    more, less = (-10.0, -12.0), (-12.0, -10.0)
+    pairs = [(*more, "stereo", "age")] * 15 + [(*less, "stereo", "age")] * 3
+    pairs += [(*more, "stereo", "gender")] * 10 + [(*less, "stereo", "gender")] * 8
+    pairs += [(*more, "stereo", "race")] * 6 + [(-5.0, -5.0, "stereo", "race")] * 5
+    found = rows(pair_frame(*pairs), "p", "p_bh")
+    age, gender, race = (binomtest(*each).pvalue for each in ((15, 18), (10, 18), (6, 6)))
+    assert [found[name][0] for name in ("age", "gender", "race")] == pytest.approx(
+        [age, gender, race]
+    )
+    assert found["all"] == (pytest.approx(binomtest(31, 42).pvalue), None)
+    # In order: race 0.031 · 3/2 and age 0.0075 · 3, of which none may exceed the next.
+    assert [found[name][1] for name in ("age", "gender", "race")] == pytest.approx(
+        [3 * age, gender, 1.5 * race]
+    )
+    apart = FAMILY.findings(pairs_metric(pair_frame(*pairs)))[-2]
+    assert (apart.value, apart.n) == (2, "3 groups")
+    assert "age, race" in apart.text
+
+
+def acceptable(
+    *rows: tuple[float, float, str], step: int = 0, kind: str = "sentence"
+) -> pl.DataFrame:
+    """Each pair is the sums of the good and the bad sentence, and its phenomenon."""
+    own = ((good, bad, "stereo", uid) for good, bad, uid in rows)
+    frame = pair_frame(*own, kind=kind, step=step).drop("direction")
+    return frame.rename({"bias_type": "UID"}).with_columns(
+        side=pl.col("side").replace({"more": "good", "less": "bad"})
+    )
+
+
+def test_pairs_of_good_and_bad_sentences_have_an_accuracy_by_group() -> None:
+    first = acceptable(*[(-9.0, -8.0, "agreement")] * 6, *[(-8.0, -9.0, "islands")] * 6)
+    later = acceptable(
+        *[(-8.0, -9.0, "agreement")] * 6, *[(-8.0, -8.0, "islands")] * 3,
+        *[(-8.0, -9.0, "islands")] * 3, step=4,
+    )  # fmt: skip
+    result = pairs_metric(pl.concat([first, later]))
+    assert result.settings["group_by"] == "UID"
+    assert "stereo_score" not in result.pairs.columns
+    last = result.pairs.filter(step=4).select("group", "score", "neutral", "from_baseline").rows()
+    assert last == [("all", 75, 3, 25), ("agreement", 100, 0, 100), ("islands", 50, 3, -50)]
+    headline, accuracy, change, highest, lowest, apart, *_ = FAMILY.findings(result)
+    assert "75%" in headline.text
+    assert (accuracy.value, change.value, change.n) == (0.75, 0.25, "12 pairs")
+    assert ("agreement" in highest.text, highest.value) == (True, 1)
+    assert ("islands" in lowest.text, lowest.value, lowest.n) == (True, 0.5, "6 pairs")
+    assert apart.value == 0  # p = 2/64 and 2/8; that of agreement, adjusted, is 4/64
+    charts = FAMILY.charts(result)
+    assert list(charts) == ["pairs", "groups"]
+    assert "n = 12 pairs" in caption_of(charts["pairs"])
+
+
+def test_masked_scores_of_whole_sentences_may_differ_in_length() -> None:
+    frame = acceptable((-8.0, -9.0, "islands"), kind="masked")
+    longer = frame.filter(side="bad").tail(1).with_columns(piece=pl.lit(2, pl.Int32))
+    assert pairs_metric(pl.concat([frame, longer])).pairs["score"].to_list() == [100, 100]
+
+
+BLIMP = [
+    {"sentence_good": "the nurse was tired", "sentence_bad": "the nurse were tired",
+     "UID": "agreement", "linguistics_term": "morphology", "pairID": "0"},
+    {"sentence_good": "she said the clerk", "sentence_bad": "her said the clerk",
+     "UID": "case", "linguistics_term": "morphology", "pairID": "0"},
+]  # fmt: skip
+
+
+def written(path: Path, *rows: object) -> Path:
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_a_file_of_blimp_has_the_accuracy_of_plain_transformers(tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    checkpoint = make_checkpoint(tmp_path / "series" / "step1", seed=1)
+    path, bank = written(tmp_path / "blimp.jsonl", *BLIMP), tmp_path / "b.zarr"
+    extract(bank, suite=str(checkpoint.parent), prompts=f"pairs:file={path}", engine="transformers")
+    tokenizer = Tokenizer.load(checkpoint)
+    model = AutoModelForCausalLM.from_pretrained(checkpoint).eval()
+
+    def logprob(text: str) -> float:
+        ids = tokenizer.encode("<|endoftext|>") + tokenizer.encode(text)
+        with torch.inference_mode():
+            rows = model(torch.tensor([ids])).logits[0].double().log_softmax(dim=1)
+        return sum(rows[at - 1, ids[at]].item() for at in range(1, len(ids)))
+
+    sums = [[logprob(row["sentence_good"]), logprob(row["sentence_bad"])] for row in BLIMP]
+    study = pairs(bank)
+    table = study.result.pairs
+    assert table["group"].to_list() == ["all", "agreement", "case"]
+    shares = [100.0 * (good > bad) for good, bad in sums]
+    assert table["score"].to_list() == [sum(shares) / 2, *shares]
+    sizes = [abs(good - bad) for good, bad in sums]
+    assert table["likelihood_diff"][1:].to_list() == pytest.approx(sizes, abs=5e-3)
+    grouped = pairs(bank, prompts="blimp", group_by="linguistics_term").result.pairs
+    assert grouped["group"].to_list() == ["all", "morphology"]
+
+
+def test_files_of_pairs_mask_every_token_or_those_that_both_share(tmp_path: Path) -> None:
+    write_masked_tokenizer(tmp_path)
+    tokenizer = Tokenizer.load(tmp_path)
+    own = {"sent_more": "the nurse said", "sent_less": "the doctor said", "group": "jobs"}
+    turned = {"sentence_good": "the nurse was tired", "sentence_bad": "tired was the nurse"}
+    for row, counts in ((turned, [4, 4]), (own, [2, 2])):
+        prompts = prompt_set(f"pairs:file={written(tmp_path / 'own.jsonl', row)}")
+        assert prompts.name == "own"
+        assert [len([*prompt.pieces(tokenizer, "")]) for prompt in prompts.prompts] == counts
+    assert dict(prompts.prompts[1].columns) == {"group": "jobs", "pair": 0, "side": "less"}
+
+
+def test_a_folder_of_files_is_one_set(tmp_path: Path) -> None:
+    for number, row in enumerate(BLIMP):
+        written(tmp_path / f"{number}.jsonl", row)
+    prompts = prompt_set(f"pairs:file={tmp_path}").prompts
+    assert [(p.columns["pair"], p.columns["UID"]) for p in prompts[::2]] == [
+        (0, "agreement"), (1, "case"),
+    ]  # fmt: skip
+
+
+def test_files_without_pairs_are_named(tmp_path: Path) -> None:
+    for spec in ("pairs", f"pairs:file={tmp_path / 'none.jsonl'}"):
+        with pytest.raises(UsageError, match="no file of pairs at .*: write pairs:file=PATH"):
+            prompt_set(spec)
+    for row in ({"sentence_good": "a"}, ["a"], {"sentence_good": "a", "sentence_bad": 1}):
+        path = written(tmp_path / "bad.jsonl", BLIMP[0], row)
+        with pytest.raises(PromptError, match="bad.jsonl:2: it is no pair"):
+            prompt_set(f"pairs:file={path}")

@@ -39,9 +39,9 @@ GROUPS = {
         (
             "analyze fluctuation toy.zarr --prompts toy-professions --save-scores saved.csv",
             "analyze fluctuation scores.csv --frequencies totals.csv",
-            "analyze fluctuation scores.csv --plateau 1 --plateau 3 --profession nurse",
+            "analyze fluctuation scores.csv --plateaus 1 --plateaus 3 --professions nurse",
             "analyze fluctuation scores.csv toy.zarr --model bert --model toy-bert",
-            "analyze fluctuation scores.csv --plateau 99",
+            "analyze fluctuation scores.csv --plateaus 99",
             "analyze fluctuation families.zarr",
         ),
     ),

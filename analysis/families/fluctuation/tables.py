@@ -332,7 +332,7 @@ def _check_plateau(s: Series, start: int, left: int) -> None:
         raise UsageError(
             f"A plateau from step {start} leaves {('no checkpoint', 'one checkpoint')[left]} of "
             f"{s.model} {s.run} “{s.verb}”, whose steps are {s.steps[0]} to {s.steps[-1]} "
-            f"({len(s.steps)} of them): a CV needs two. Start it earlier with --plateau."
+            f"({len(s.steps)} of them): a CV needs two. Start it earlier with --plateaus."
         )
 
 

@@ -169,7 +169,7 @@ def _certainty(points: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:
             )
             .encode(
                 x=x, y=alt.Y("cv:Q", title=f"CV of {MEASURES[column]}"),
-                color=color(SERIES, names, legend=False),
+                color=color(SERIES, names, legend=column == "cv_r"),
                 tooltip=[alt.Tooltip(f"{SERIES}:N", title="Prior of")],
             )
         )  # fmt: skip

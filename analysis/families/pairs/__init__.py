@@ -30,20 +30,12 @@ def pairs(
 
     Parameters
     ----------
-    banks
-        One or several banks, analysed together: folders, URLs, or open banks.
     prompts
         Name of the prompt set; by default `crows-pairs`, or the only one with its columns.
-    models
-        Only these models.
-    cache
-        What a report has already read.
     group_by
         Column of the prompts whose values are the groups.
-    save_results
-        Folder for result files in the layout of lm-evaluation-harness, one per checkpoint.
-    partial
-        Also save results of checkpoints that lack pairs.
+
+    Other parameters are those of `logitbank.lambada`.
 
     Raises
     ------

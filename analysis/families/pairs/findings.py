@@ -79,14 +79,15 @@ def _series(table: pl.DataFrame, rows: pl.DataFrame, what: str) -> Iterator[Find
         return
     about["figure"] = "groups"
     lowest, *_, highest = groups.rows(named=True)
-    for name, row in (("highest", highest), ("lowest", lowest)):
-        text = f"{what}, {name} group, {row['group']}"
-        yield _score(text, row, counted(row["pairs"], "pair"), about)
+    if highest["score"] > lowest["score"]:
+        for name, row in (("highest", highest), ("lowest", lowest)):
+            text = f"{what}, {name} group, {row['group']}"
+            yield _score(text, row, counted(row["pairs"], "pair"), about)
     apart = groups.filter(pl.col("p_bh") <= LEVEL)["group"].sort().to_list()
-    names = f": {', '.join(apart)}" if 0 < len(apart) <= 5 else ""
+    names = f" ({', '.join(apart)})" if 0 < len(apart) <= 5 else ""
     yield Finding(
-        text=f"{what}, groups different from 50% (sign test, adjusted p ≤ {LEVEL}){names}",
-        value=len(apart), form=",.0f", n=counted(len(groups), "group"), **about,
+        text=f"{what}, groups different from 50% (sign test, adjusted p ≤ {LEVEL})",
+        value=len(apart), form=",.0f", n=f"{counted(len(groups), 'group')}{names}", **about,
     )  # fmt: skip
 
 

@@ -45,6 +45,8 @@ def _rows(path: Path) -> Iterator[dict[str, Scalar]]:
                 for names in FIELDS
             ):
                 raise PromptError("it is no pair")
+            if own := sorted({"pair", "side"} & row.keys()):
+                raise PromptError(f"the field {own[0]!r} is a column of the set: rename it")
             yield {name: scalar(value, name) for name, value in row.items()}
         except PromptError as error:
             raise PromptError(f"{path}:{number}: {error}; {_REMEDY}") from None

@@ -174,12 +174,3 @@ def named(*names: str) -> ChoosePrompts:
 def _together(names: Iterable[str]) -> list[tuple[str, ...]]:
     chosen = tuple(names)
     return [chosen] if chosen else []
-
-
-# Until every family is converted:
-having, beginning, called = with_columns, with_prefix, named
-
-
-class Drawing(NamedTuple):
-    tables: Any
-    sheets: Any

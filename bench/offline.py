@@ -27,7 +27,7 @@ def report(tmp: Path, *, rounds: int = 3) -> Iterator[Figure]:
     name = f"report, {NAME}"
     yield from _offline("report", name, bank, 8, 2000, rounds, str(page))
     size = page.stat().st_size / 1e6
-    yield Figure(f"{name}: the page", size, "MB", "< 10 MB", size < 10)
+    yield Figure(f"{name}: the page", size, "MB", "≤ 6 MB", size <= 6)
 
 
 def info(tmp: Path, *, rounds: int = 5) -> Iterator[Figure]:

@@ -52,7 +52,7 @@ maximum_signature_line_length = 88
 # Types that are documented elsewhere, which is not looked up while building; aliases and type
 # variables; and what callers only pass on.
 nitpick_ignore_regex = [
-    ("py:.*", r"(collections|matplotlib|numpy|pathlib|polars|typing|xarray)\..*"),
+    ("py:.*", r"(collections|numpy|pathlib|polars|typing|xarray)\..*"),
     ("py:.*", r"ArrayLike|Encoded|Estimate|Event|Figure|Json|LayoutDOM|Names|Steps|Tokenizer"),
     # Types that pages name and need not explain, in whichever room their module lies.
     (

@@ -1,94 +1,108 @@
-"""Every figure that logitbank draws, for the page that shows them.
+"""Every chart that logitbank draws, for the page that shows them."""
 
-Fairness, fluctuation and options are of the demo's bank; the others are of made-up numbers, the
-same with which the drawing of figures is tested.
-"""
-
-import tarfile
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from matplotlib import rc_context
+import vl_convert
 
 import logitbank
-from logitbank.analysis.drawing.figures import sheets_of
-from logitbank.analysis.drawing.matplotlib import drawn
-from logitbank.analysis.drawing.paper import PAPER, kind_of
-from tests.support import drawing_cases as cases
+from logitbank.analysis.charts.chart import caption_of, paper_spec
+from logitbank.analysis.charts.theme import WIDTHS
+from tests.golden import banks
 
-DEMO = Path(__file__).parents[1] / "tests" / "data" / "demo-bank.tar.xz"
-Case = Callable[[Path], Any]
-"""From a folder that may be written to, to a result."""
+Case = tuple[str, Callable[[Path], None], Callable[[Path], Any]]
+"""What a study is of, a function that makes banks in a folder, and the study of them."""
 
-CASES: dict[str, tuple[str, Case]] = {
+CASES: dict[str, Case] = {
     "analyze fairness": (
         "of the demo",
-        lambda _: logitbank.fairness(_demo(), bootstrap=200).result,
+        banks.demo,
+        lambda folder: logitbank.fairness(folder / "toy.zarr", bootstrap=200),
     ),
     "analyze fluctuation": (
         "of the demo's masked model",
-        lambda _: logitbank.fluctuation(_demo(), prompts="toy-professions").result,
+        banks.demo,
+        lambda folder: logitbank.fluctuation(folder / "toy.zarr", prompts="toy-professions"),
     ),
-    "analyze stereoset": ("made up", lambda _: cases.stereotypes(domain="race")),
-    "analyze unqover": ("made up", lambda _: cases.asked(name="Kim")),
-    "analyze lambada": ("made up", lambda f: cases.of_bank(logitbank.lambada, f, "m")),
-    "analyze stereotype": ("made up", lambda f: cases.of_bank(logitbank.stereotype, f, "m")),
-    "analyze pairs": ("made up", lambda f: cases.of_bank(logitbank.pairs, f, "m")),
-    "analyze tradeoff": ("made up", lambda _: cases.exchange(give_up=3.0)),
-    "debias compare": ("made up", lambda _: cases.compared(name="")),
-    "debias search": ("made up", lambda _: cases.searched()),
+    "analyze stereoset": (
+        "made up",
+        banks.stereoset,
+        lambda folder: logitbank.stereoset(folder / "stereoset.zarr"),
+    ),
+    "analyze unqover": (
+        "made up",
+        banks.unqover,
+        lambda folder: logitbank.unqover(folder / "unqover.zarr"),
+    ),
+    "analyze lambada": (
+        "made up",
+        banks.families,
+        lambda folder: logitbank.lambada(folder / "families.zarr"),
+    ),
+    "analyze stereotype": (
+        "made up",
+        banks.families,
+        lambda folder: logitbank.stereotype(folder / "families.zarr"),
+    ),
+    "analyze pairs": (
+        "made up",
+        banks.families,
+        lambda folder: logitbank.pairs(folder / "families.zarr", prompts="crows-pairs"),
+    ),
+    "analyze tradeoff": (
+        "made up",
+        banks.families,
+        lambda folder: logitbank.tradeoff(folder / "families.zarr", bootstrap=200),
+    ),
+    "debias compare": (
+        "made up",
+        banks.debias,
+        lambda folder: logitbank.debias_compare(folder / "debias.zarr", [_filter(folder)]),
+    ),
+    "debias search": (
+        "made up",
+        banks.debias,
+        lambda folder: logitbank.debias_search(
+            folder / "debias.zarr",
+            prompts="unqover-gender",
+            sizes=[4],
+            regularisations=[0.1],
+            temperatures=[2],
+            max_lms_loss=50,
+        ),
+    ),
     "analyze options": (
         "of the demo",
-        lambda _: logitbank.options(_demo(), prompts="toy-winobias").result,
+        banks.demo,
+        lambda folder: logitbank.options(folder / "toy.zarr", prompts="toy-winobias"),
     ),
 }
-"""Command to what its figures are of, and how they come about."""
+"""Command to the study whose charts are shown."""
 
 
 def gallery(folder: Path) -> str:
-    """Draw every figure as an SVG into a folder, and the page's text in Markdown.
-
-    One figure of each kind; a kind has one for each model, run or verb.
-    """
+    """Draw every chart as an SVG into a folder, and return the page's text in Markdown."""
     lines = []
-    for command, (source, case) in CASES.items():
+    for command, (source, make, study) in CASES.items():
         file = command.replace(" ", "-")
         with TemporaryDirectory() as temporary:
-            figures = list(_one_of_each_kind(case(Path(temporary))))
+            make(Path(temporary))
+            charts = study(Path(temporary)).charts
         lines += [f"## {command.removeprefix('analyze ')}", ""]
         lines += [f"[`logitbank {command}`](reference/commands/{file}.md), {source}.", ""]
-        for kind, figure in figures:
-            with rc_context(PAPER.settings()):  # as an analysis writes them
-                figure.savefig(folder / f"{file}-{kind}.svg", metadata={"Date": None})
-            lines += [
-                f"![{kind}](_gallery/{file}-{kind}.svg)",
-                "",
-                f"`{kind}`: {figure.get_label()}",
-                "",
-            ]
+        for name, chart in charts.items():
+            svg = vl_convert.vegalite_to_svg(paper_spec(chart, WIDTHS["double"]))
+            (folder / f"{file}-{name}.svg").write_text(svg, encoding="utf-8")
+            lines += [f"![{name}](_gallery/{file}-{name}.svg)", ""]
+            lines += [f"`{name}`: {caption_of(chart)}", ""]
     return "\n".join(lines)
 
 
-@cache
-def _unpacked() -> TemporaryDirectory[str]:
-    """The demo's bank, once and for as long as this process runs."""
-    folder = TemporaryDirectory()
-    with tarfile.open(DEMO) as archive:
-        archive.extractall(folder.name, filter="data")
-    return folder
-
-
-def _demo() -> str:
-    return f"{_unpacked().name}/toy.zarr"
-
-
-def _one_of_each_kind(result: Any) -> Iterator[tuple[str, Any]]:
-    seen: set[str] = set()
-    for name, sheet in sheets_of(result).items():
-        kind = kind_of(name)
-        if kind not in seen:
-            seen.add(kind)
-            yield kind, drawn(sheet)
+def _filter(folder: Path) -> Path:
+    path = folder / "filter.safetensors"
+    logitbank.debias_train(
+        folder / "debias.zarr", prompts="unqover-gender", k=6, bootstrap=0, out=path
+    )
+    return path

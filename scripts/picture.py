@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 import logitbank
-from logitbank.analysis.drawing.paper import COLOURS
+from logitbank.analysis.charts.theme import BLUE, GREY, ORANGE
 from logitbank.analysis.families.fairness.metric import fairness_metric
 
 ROOT = Path(__file__).parents[1]
@@ -97,7 +97,7 @@ def values_of(bank: logitbank.Bank) -> Values:
 
 def picture(values: Values, theme: Theme, *, dark: bool) -> str:
     """An SVG: checkpoints × prompts, the bank, and two of the questions that it answers."""
-    male, female, neutral = (DARK.get(c, c) if dark else c for c in COLOURS)
+    male, female, neutral = (DARK.get(c, c) if dark else c for c in (BLUE, ORANGE, GREY))
     change = f"The gap, {values.gap[values.steps.index(CHANGE)]:+.2f} at step {CHANGE}, is "
     change += f"{values.gap[values.steps.index(CHANGE) + 1]:+.2f} one checkpoint later."
     count = len(values.steps)

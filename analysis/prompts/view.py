@@ -1,7 +1,7 @@
 """Which prompts move through training, and which differ between two checkpoints; tidy rows."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -155,7 +155,7 @@ def differences(scores: PromptScores, before: int | None, after: int | None) -> 
         The model and run have no such checkpoint.
     """
     at = [_index(scores, step) for step in (before, after)]
-    values = scores.values()[at]
+    values = replace(scores, logprob=scores.logprob[at]).values()
     difference = values[1] - values[0]
     prompt, option = _largest(scores, np.abs(difference))
     return _named(scores, prompt, option).with_columns(

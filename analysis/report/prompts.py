@@ -31,6 +31,8 @@ SERIES = 12
 FEWEST = 20
 FEWEST_SENTENCES = 10
 """Sentences of a prompt set below which a list may have several variants of one."""
+VARIANTS = 200
+"""Prompts that are looked through for each one of a list; WinoBias has 50 to 60 of a sentence."""
 SENTENCE = ("sentence_id", "example", "pair", "instance")
 """Columns that are the same in all variants of a sentence."""
 Json = dict[str, Any]
@@ -135,7 +137,7 @@ class _Lists:
 
         def heads(table: pl.DataFrame, most: int) -> pl.DataFrame:
             if sentences is not None:
-                table = table.join(
+                table = table.head(VARIANTS * most).join(
                     sentences, on=["prompt_id", "order_seed"], nulls_equal=True,
                     maintain_order="left",
                 ).unique("sentence", keep="first", maintain_order=True)  # fmt: skip

@@ -66,7 +66,8 @@ def first_of(sections: Iterable[Section]) -> First | None:
         series = lead.series or (valued[0].series if valued else ())
         numbers = [finding for finding in valued if finding.series == series]
         chart = lead.figure if lead.figure in charts else next(iter(charts))
-        return First(section, chart, str(lead), numbers[:FINDINGS])
+        headline = lead.text if lead.value is None else str(lead)
+        return First(section, chart, headline, numbers[:FINDINGS])
     return None
 
 

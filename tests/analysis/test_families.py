@@ -1,18 +1,19 @@
 """What every family of metrics promises, whichever it is."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
-from logitbank.analysis.family import Family, families, family_of
+from logitbank.analysis.charts.chart import caption_of, title_of
+from logitbank.analysis.everything import analyses
+from logitbank.analysis.family import Family, families
 from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.scan_cache import ScanCache
 from logitbank.analysis.frames.sources import ColumnsOf
-from logitbank.analysis.report.sections import planned
-from logitbank.analysis.report.words import cautions
-from logitbank.analysis.results.study import Study
+from logitbank.analysis.study import Study
 from logitbank.store import Bank
 from tests.support import stereoset_cases, unqover_cases
 from tests.support.evaluation_banks import whole_bank
@@ -21,6 +22,7 @@ from tests.support.paths import ROOT
 from tests.support.small_banks import logits, new_bank, spec
 
 NAMES = sorted(families())
+FAMILIES = ROOT / "analysis" / "families"
 
 
 def own_bank(path: Path) -> None:
@@ -50,80 +52,65 @@ def banks(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Bank]:
 @pytest.fixture(scope="module")
 def studies(banks: Mapping[str, Bank]) -> Mapping[str, Study[Any]]:
     plans = {
-        plan.family: plan
-        for bank in banks.values()
-        for plan in planned(bank, bank.prompt_sets, bootstrap=20)
+        plan.family.name: plan for bank in banks.values() for plan in analyses(bank, bootstrap=20)
     }
-    return {name: plan.study() for name, plan in plans.items()}
+    return {name: plan.run() for name, plan in plans.items()}
 
 
-def test_families_are_the_folders() -> None:
-    folders = {
-        path.parent.name.replace("_", "-")
-        for path in (ROOT / "analysis" / "families").glob("*/__init__.py")
-        if "def family()" in path.read_text()
-    }
-    assert set(NAMES) == folders
-    assert len({family.place for family in families().values()}) == len(NAMES)
-    assert family_of(pl.DataFrame()) is None
+def test_families_are_the_folders_in_the_order_of_a_report() -> None:
+    folders = [path.parent.name for path in FAMILIES.glob("*/__init__.py")]
+    assert sorted(folders) == NAMES
+    orders = [family.order for family in families().values()]
+    assert orders == sorted(set(orders))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_study_gives_the_result_of_its_family(
-    name: str, studies: Mapping[str, Study[Any]]
-) -> None:
-    own = family_of(studies[name].result)
-    assert own is families()[name]
+def test_a_folder_has_at_most_five_modules_of_fixed_names(name: str) -> None:
+    modules = {path.stem for path in (FAMILIES / name).glob("*.py")}
+    assert modules <= {"__init__", "metric", "tables", "charts", "findings"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_table_is_of_models_and_has_columns_that_people_see(
+def test_tables_are_of_models_and_have_the_columns_of_the_screen(
     name: str, studies: Mapping[str, Study[Any]]
 ) -> None:
-    tables, brief = studies[name].result.tables(), families()[name].brief
+    tables = studies[name].tables
     assert {column for table in tables.values() for column in table.columns} >= {"model"}
-    assert bool(brief) == (name != "options")  # `show` draws the tables of options
-    for table, columns in brief.items():
+    for table, columns in families()[name].screen.items():
         assert set(columns) <= set(tables[table].columns), table
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_family_says_what_it_asks_and_what_it_does_not_say(
+def test_a_study_has_a_short_headline_findings_of_its_charts_and_cautions(
     name: str, studies: Mapping[str, Study[Any]]
 ) -> None:
-    family, summary = families()[name], studies[name].summary
-    assert family.asks.endswith(".")
-    assert summary.cautions == family.cautions
-    assert set(family.cautions) <= set(cautions([name, name]))
-    assert family.cautions
-    assert len(set(summary)) == len(summary)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_findings_are_in_the_section_of_the_report(name: str, banks: Mapping[str, Bank]) -> None:
-    bank = banks[name]
-    (plan,) = (
-        plan for plan in planned(bank, bank.prompt_sets, bootstrap=20) if plan.family == name
-    )
-    found = plan.study().summary
-    assert plan.title.split()[0] == families()[name].title.split()[0]
-    assert any(character.isdigit() for character in found.findings[0])
-    assert found.notes
-    assert not set(found.notes) & set(found.findings)
+    study = studies[name]
+    assert study.family == name
+    assert study.description.endswith(".")
+    assert study.cautions
+    first, *others = study.findings
+    assert len(first.text.split()) <= 15, first.text
+    assert any(finding.value is not None for finding in others)
+    assert len(set(study.summary)) == len(study.summary)
+    for finding in study.findings:
+        assert finding.figure in ("", *study.charts), finding
+    for chart in study.charts.values():
+        assert title_of(chart)
+        assert re.search(r"n = \d", caption_of(chart)), caption_of(chart)
 
 
 @pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
-def test_headlines_and_gaps_are_curves_over_checkpoints(
-    family: Family[Any], banks: Mapping[str, Bank]
+def test_compared_values_and_gaps_are_curves_over_checkpoints(
+    family: Family, banks: Mapping[str, Bank]
 ) -> None:
     bank = banks[family.name]
-    if family.headline:
+    if family.compared:
         ((prompts,),) = family.prompts(ColumnsOf([bank]))
-        values = family.headline([bank.scan(prompts)], expected_pieces([bank], prompts))
+        values = family.compared([bank.scan(prompts)], expected_pieces([bank], prompts))
         assert values.columns == ["model", "run", "step", "metric", "group", "value"]
         assert values.drop("value").is_unique().all()
         assert values["value"].is_not_null().all()
     for gap in family.gaps.values():
-        curve = gap.curve([bank], gap.prompts, None, 20)
+        curve = gap.curve([bank], gap.prompts, None, 20, ScanCache())
         assert {"model", "run", "step", "value"} <= set(curve.columns)
         assert len(curve) > 1

@@ -282,7 +282,7 @@ def completed(line: str, shell: str) -> list[str]:
         "zsh": {"_TYPER_COMPLETE_ARGS": line},
         "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
     }
-    heavy = "('torch', 'transformers', 'vllm', 'polars', 'numpy', 'zarr', 'scipy', 'matplotlib')"
+    heavy = "('torch', 'transformers', 'vllm', 'polars', 'numpy', 'zarr', 'scipy', 'altair')"
     code = (
         "import atexit, sys; from logitbank.cli.main import run; atexit.register(lambda: print("
         f"[m for m in {heavy} if m in sys.modules], file=sys.stderr)); run()"

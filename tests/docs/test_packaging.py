@@ -66,7 +66,7 @@ def test_the_version_is_that_of_the_distribution() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["logitbank", "logitbank.store", "logitbank.analysis", "logitbank.analysis.results.study"],
+    ["logitbank", "logitbank.store", "logitbank.analysis", "logitbank.analysis.study"],
 )
 def test_importing_it_does_not_pull_in_an_engine(module: str) -> None:
     code = f"import sys, {module}; print([m for m in {HEAVY} if m in sys.modules])"

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.families.fluctuation import fluctuation
-from logitbank.analysis.results.study import Study
+from logitbank.analysis.study import Study
 from logitbank.engine.demo.masked import (
     CHECKPOINTS,
     PLATEAU_STEP,

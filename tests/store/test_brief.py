@@ -1,14 +1,15 @@
 """What a bank, a deposit and a study say of themselves at Python's prompt and in a notebook."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
-from logitbank.analysis.results.study import Study
-from logitbank.analysis.results.words import Summary
+from logitbank.analysis.finding import Finding
 from logitbank.store import Bank, CheckpointId, Keep
 from logitbank.store.read.provenance import commits_digest
 from tests.support.paths import ROOT
 from tests.support.small_banks import QUERY_SET, block_data, logits, new_bank, spec
+from tests.support.study_cases import study
 
 
 def bank_of_two_runs(path: Path) -> Bank:
@@ -50,11 +51,12 @@ def test_nothing_that_a_terminal_obeys_is_in_a_line(tmp_path: Path) -> None:
     bank = bank_of_two_runs(tmp_path / "b\x1b[2J")
     (file,) = (bank.path / "prompts").glob("*.parquet")
     file.rename(file.with_name(f"%1B[2J%0Aü-{file.name}"))
-    study: Study = Study([], Summary(("\x1b]0;x\x07 é",)))
-    for line in (repr(bank), repr(bank.deposits()[0]), repr(study)):
+    made = study("toy")
+    made = replace(made, findings=(Finding(text="\x1b]0;x\x07 é"),))
+    for line in (repr(bank), repr(bank.deposits()[0]), repr(made)):
         assert line.isprintable()
     assert "b\\x1b[2J" in repr(bank)
-    assert repr(study).endswith(": \\x1b]0;x\\x07 é>")
+    assert repr(made).endswith(": \\x1b]0;x\\x07 é>")
 
 
 def test_the_recipe_for_a_banks_digest_gives_that_of_its_pages(tmp_path: Path) -> None:
@@ -77,8 +79,7 @@ def test_a_deposit_in_a_line_and_as_a_table(tmp_path: Path) -> None:
 
 
 def test_a_study_in_a_line_and_as_a_list() -> None:
-    study: Study = Study([], Summary(("The gap is < 1.",), cautions=("Mind this.",)))
-    assert repr(study) == "<Study of list: The gap is < 1.>"
-    assert (
-        study._repr_html_() == "<p>list</p><ul><li>The gap is &lt; 1.</li><li>Mind this.</li></ul>"
-    )
+    made = replace(study(), findings=(Finding(text="The gap is < 1."),), missing=(), notes=())
+    assert repr(made) == "<Study of Made: The gap is < 1.>"
+    items = "<li>The gap is &lt; 1.</li><li>It is made up.</li>"
+    assert made._repr_html_() == f"<p>Made</p><ul>{items}</ul>"

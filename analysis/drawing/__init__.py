@@ -1,1 +1,0 @@
-"""Figures: what is drawn, and the two that draw it."""

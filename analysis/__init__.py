@@ -11,15 +11,12 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
     from logitbank.analysis.families.fairness.metric import fairness_metric as fairness_metric
     from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
-    from logitbank.analysis.families.fluctuation.metric import as_scores as as_scores
     from logitbank.analysis.families.fluctuation.metric import (
         corpus_frequencies as corpus_frequencies,
     )
     from logitbank.analysis.families.fluctuation.metric import (
         fluctuation_metric as fluctuation_metric,
     )
-    from logitbank.analysis.families.fluctuation.metric import published_table as published_table
-    from logitbank.analysis.families.fluctuation.metric import write_scores as write_scores
     from logitbank.analysis.families.lambada.metric import Lambada as Lambada
     from logitbank.analysis.families.lambada.metric import lambada_examples as lambada_examples
     from logitbank.analysis.families.lambada.metric import lambada_metric as lambada_metric
@@ -48,6 +45,9 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.expressions import three_way_correct as three_way_correct
     from logitbank.analysis.frames.expressions import unique_maximum as unique_maximum
     from logitbank.analysis.frames.expressions import vocabulary_rank as vocabulary_rank
+    from logitbank.analysis.frames.pronoun_scores import as_scores as as_scores
+    from logitbank.analysis.frames.pronoun_scores import published_table as published_table
+    from logitbank.analysis.frames.pronoun_scores import write_scores as write_scores
     from logitbank.analysis.frames.stereoset_files import read_gold as read_gold
     from logitbank.analysis.frames.stereoset_files import read_predictions as read_predictions
     from logitbank.analysis.frames.stereoset_files import write_predictions as write_predictions

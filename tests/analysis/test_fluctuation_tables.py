@@ -9,16 +9,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.fluctuation.metric import (
+from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
+from logitbank.analysis.frames.codes import distinct
+from logitbank.analysis.frames.pronoun_scores import (
     SCORES,
-    Fluctuation,
     as_scores,
     check_target,
-    fluctuation_metric,
     published_table,
     write_scores,
 )
-from logitbank.analysis.frames.codes import distinct
 from logitbank.analysis.frames.table_files import is_table_path, read_table
 from logitbank.errors import BankError, UsageError
 from tests.support.fluctuation_cases import drawn, published, random_table, two_runs

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from logitbank.analysis.frames.codes import Codes, distinct
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.pieces import AGAIN
+from logitbank.analysis.frames.pronoun_scores import MASK, PRONOUNS
 from logitbank.analysis.stats.correlation import (
     correlation_interval,
     pearson,
@@ -27,8 +28,6 @@ from logitbank.analysis.stats.correlation import (
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
 
-MASK = "[MASK]"
-PRONOUNS = ("he", "she")
 PRIOR = f"a {MASK}"
 """The only prior that is used, whatever the article of a profession."""
 PUBLISHED = (

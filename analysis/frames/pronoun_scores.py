@@ -1,0 +1,273 @@
+"""Scores of “he” and “she” as one plain frame, from a bank's scan or a published table.
+
+`docs/tables.md` documents the published table. Rows may come in any order; nothing here depends
+on it.
+"""
+
+import io
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.analysis.frames.codes import distinct
+from logitbank.analysis.frames.table_files import SUFFIXES, number, whole
+from logitbank.analysis.results.files import replace_file
+from logitbank.errors import UsageError
+
+MASK = "[MASK]"
+PRONOUNS = ("he", "she")
+SCORES = pl.Schema(
+    {
+        "model": pl.Categorical(),
+        "run": pl.Categorical(),
+        "run_seed": pl.Int64(),
+        "step": pl.Int64(),  # null for a public release
+        "verb": pl.Categorical(),
+        "occupation": pl.Categorical(),  # with its article; "a [MASK]" in prior rows
+        "prior": pl.Boolean(),
+        "pronoun": pl.Categorical(),  # "he" or "she"
+        "score": pl.Float64(),  # probability over the whole vocabulary
+    }
+)
+VERBS = ("is", "works as")
+"""Verbs that are read from templates; others need a column `verb`."""
+RELEASE_SEED = -1
+ROUNDING = 1e-4
+"""Nats by which a log-probability of float32 logits near 20 may exceed 0, with some to spare."""
+_SCAN = ("model", "run", "run_seed", "step", "verb", "occupation", "prior", "option", "logprob")
+_PUBLISHED = ("pronoun", "score", "template", "model", "seed", "checkpoint")
+_OPTIONAL = ("occupation", "verb", "run")
+_MASKS = r"\[MASK\]|<mask>"
+_TEMPLATE = rf"^\s*(?:\[CLS\]|<s>)?\s*(?:{_MASKS})\s+"
+_VERB = rf"^({'|'.join(VERBS)})\s+"
+_ARTICLE = r"^\s*(an?)\b"
+
+
+def as_scores(frame: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
+    """Scores with the columns of `SCORES`, in any order of rows.
+
+    Parameters
+    ----------
+    frame
+        `Bank.scan("professions")` or any scan of prompts with the columns occupation, verb and
+        prior and the options he and she; or a table in the published format (`docs/tables.md`);
+        or scores already.
+
+    Raises
+    ------
+    UsageError
+        Columns that are neither, a pronoun that is neither he nor she, an unknown template, or a
+        seed or checkpoint that is no training step.
+    """
+    names = set(frame.collect_schema().names())
+    if names >= set(SCORES):
+        return _checked(frame.lazy().select(SCORES.names()).collect())
+    if "logprob" not in names:
+        return _from_published(frame.lazy().collect())
+    check_prompts(names)
+    logprob, occupation = pl.col("logprob"), pl.col("occupation").cast(pl.String)
+    masked = occupation.str.contains(_MASKS).fill_null(False)
+    prior = pl.col("prior").fill_null(False) | masked
+    an = masked & occupation.str.starts_with("an ")
+    template = pl.when(an).then(pl.lit(f"an {MASK}")).otherwise(pl.lit(f"a {MASK}"))
+    table = frame.lazy().select(
+        *("model", "run", "run_seed", "step", "verb"),
+        occupation=pl.when(prior).then(template).otherwise(occupation),
+        prior=prior,
+        pronoun=pl.col("option"),
+        # A certain pronoun's rounded logit may lie a hair above the log-sum-exp.
+        score=pl.when(logprob.is_between(0, ROUNDING)).then(0.0).otherwise(logprob).exp(),
+    )
+    return _checked(table.collect())
+
+
+def check_prompts(names: Collection[str]) -> None:
+    """Raise UsageError if scores lack a column of the prompts of fluctuation."""
+    if missing := [name for name in _SCAN if name not in names]:
+        raise UsageError(
+            f"The prompts lack {', '.join(missing)}: fluctuation needs the columns occupation, "
+            "verb and prior. Name such a set, as professions, with --prompts."
+        )
+
+
+def asked_professions(expected: pl.DataFrame) -> pl.DataFrame:
+    """model, verb and occupation of the prompts that each model was asked, priors left out."""
+    masked = pl.col("occupation").str.contains(_MASKS).fill_null(False)
+    prior = pl.col("prior").fill_null(False) | masked
+    return expected.filter(~prior).select("model", "verb", "occupation").unique()
+
+
+def published_columns(table: pl.DataFrame) -> pl.DataFrame:
+    """The columns of a published table that are read: text, and numbers as numbers.
+
+    Raises
+    ------
+    UsageError
+        A column that every such table has is not there, or text where there are numbers.
+    """
+    names = table.columns
+    if missing := [name for name in _PUBLISHED if name not in names]:
+        raise UsageError(
+            f"the table lacks {', '.join(missing)}; a table of scores has pronoun, score, "
+            "occupation, template, sentence, model, seed and checkpoint"
+        )
+    text = ("pronoun", "template", "model", *(name for name in _OPTIONAL if name in names))
+    return table.select(
+        pl.col(text).cast(pl.String),
+        score=number(table["score"]),
+        seed=whole(table["seed"]),
+        checkpoint=whole(table["checkpoint"]),
+    )
+
+
+def _from_published(frame: pl.DataFrame) -> pl.DataFrame:
+    table = published_columns(frame)
+    absent = [name for name in _OPTIONAL if name not in table.columns]
+    table = table.rename({"seed": "run_seed", "checkpoint": "step"}).with_columns(
+        pl.col(pl.String).cast(pl.Categorical),
+        *(pl.lit(None, pl.Categorical).alias(name) for name in absent),
+    )
+    runs = _derived(table, ("model", "run", "run_seed", "step"), _runs)
+    sentences = _derived(table, ("template", "occupation", "verb"), _sentences)
+    return _checked(table.with_columns(runs + sentences))
+
+
+def _derived(
+    table: pl.DataFrame,
+    keys: tuple[str, ...],
+    derive: Callable[[pl.DataFrame], pl.DataFrame],
+) -> list[pl.Series]:
+    """Columns that follow from others, derived once for each distinct row of those."""
+    rows, codes = distinct(table.select(keys))
+    heads = table.select(keys)[rows].with_columns(pl.col(pl.Categorical).cast(pl.String))
+    derived = derive(heads).with_columns(pl.col(pl.String).cast(pl.Categorical))
+    return [column.gather(codes) for column in derived]
+
+
+def _runs(keys: pl.DataFrame) -> pl.DataFrame:
+    """Column run: where there is none, `seed3`, or `main` for a release and for a lone seed 0."""
+    _check_steps(keys)
+    trained = keys.filter(pl.col("run_seed") >= 0).group_by("model").agg("run_seed")
+    alone = [model for model, seeds in trained.iter_rows() if set(seeds) == {0}]
+    name = (
+        pl.when((pl.col("run_seed") < 0) | pl.col("model").is_in(alone))
+        .then(pl.lit("main"))
+        .otherwise(pl.format("seed{}", "run_seed"))
+    )
+    return keys.select(run=pl.coalesce("run", name))
+
+
+def _sentences(keys: pl.DataFrame) -> pl.DataFrame:
+    """Columns verb, occupation and prior, from the template where there is no column of them."""
+    template = pl.col("template")
+    rest = pl.when(template.str.contains(_TEMPLATE)).then(
+        template.str.strip_chars().str.replace(_TEMPLATE, "").str.replace(r"\.$", "")
+    )
+    known = rest.str.extract(_VERB, 1)
+    tail = pl.when(known.is_not_null()).then(rest.str.replace(_VERB, ""))
+    parsed = keys.select(
+        "template",
+        verb=pl.coalesce("verb", known),
+        occupation=pl.coalesce("occupation", tail).str.strip_chars(),
+        article=tail.str.extract(_ARTICLE, 1),
+    )
+    unparsed = parsed.filter(pl.col("verb").is_null() | pl.col("occupation").is_null())
+    if len(unparsed):
+        raise UsageError(
+            f"The template {unparsed['template'].sort()[0]!r} is not “[MASK] is …” or “[MASK] "
+            f"works as …” ({len(unparsed)} such templates): name other verbs in a column `verb`."
+        )
+    prior = pl.col("occupation").str.contains(_MASKS)
+    article = pl.coalesce("article", pl.col("occupation").str.extract(_ARTICLE, 1), pl.lit("a"))
+    masked = pl.concat_str(article, pl.lit(f" {MASK}"))
+    return parsed.select(
+        "verb", occupation=pl.when(prior).then(masked).otherwise("occupation"), prior=prior
+    )
+
+
+def _check_steps(keys: pl.DataFrame) -> None:
+    """A release has seed −1 and no checkpoint; a training step has both from 0 on."""
+    for model, seed, step in keys.sort(pl.all()).select("model", "run_seed", "step").iter_rows():
+        trained = seed is not None and step is not None and seed >= 0 and step >= 0
+        if not trained and (seed, step) != (RELEASE_SEED, None):
+            raise UsageError(
+                f"A row of {model} has seed {seed} and checkpoint {step}: seeds and checkpoints "
+                "start at 0, and a public release has seed -1 and no checkpoint."
+            )
+
+
+def _checked(table: pl.DataFrame) -> pl.DataFrame:
+    """The columns of `SCORES`: no text is missing, and pronouns are he and she."""
+    table = table.select(SCORES.names()).cast(SCORES)
+    for name in ("model", "run", "verb", "occupation", "pronoun"):
+        if count := table[name].null_count():
+            raise UsageError(f"{count} rows have no {name}: every score needs one.")
+    return table.with_columns(_derived(table, ("pronoun",), _pronouns))
+
+
+def _pronouns(keys: pl.DataFrame) -> pl.DataFrame:
+    pronouns = keys.select(pl.col("pronoun").str.strip_chars().str.to_lowercase())
+    if unknown := sorted(set(pronouns["pronoun"]) - set(PRONOUNS)):
+        raise UsageError(
+            f"The pronoun {unknown[0]!r} is neither he nor she: leave such rows out, since "
+            "fluctuation compares those two."
+        )
+    return pronouns
+
+
+def published_table(scores: pl.DataFrame) -> pl.DataFrame:
+    """Scores in the published long format, sorted by its identifying columns.
+
+    `seed` is the run's seed; where a run of a model has none, or two have the same, the runs of
+    that model are counted from 0 by name. A release has seed −1 and no checkpoint. A ninth column
+    `run` or `verb` is there only where reading would not find the same names without it.
+    """
+    text = scores.with_columns(pl.col(pl.Categorical).cast(pl.String))
+    seeds = (
+        text.filter(pl.col("step").is_not_null())
+        .group_by("model", "run")
+        .agg(pl.col("run_seed").first())
+        .sort("model", "run")
+    )
+    known = pl.col("run_seed")
+    fine = (known.is_not_null() & (known >= 0)).all() & (known.n_unique() == pl.len())
+    from_0 = pl.int_range(pl.len(), dtype=pl.Int64)
+    seeds = seeds.select(
+        "model", "run", seed=pl.when(fine).then(known).otherwise(from_0).over("model")
+    )
+    table = text.join(seeds, on=["model", "run"], how="left").with_columns(
+        run_seed=pl.when(pl.col("step").is_null()).then(RELEASE_SEED).otherwise("seed")
+    )
+    runs = table.select("model", "run", "run_seed", "step").unique()
+    renamed = (_runs(runs.with_columns(run=pl.lit(None, pl.String)))["run"] != runs["run"]).any()
+    own_verb = not table["verb"].is_in(list(VERBS)).all()
+    keys = ["model", "run_seed", "run", "step", "verb", "occupation", "pronoun"]
+    return table.sort(keys, nulls_last=True).select(
+        *("pronoun", "score", "occupation"),
+        template=pl.format(f"{MASK} {{}} {{}}.", "verb", "occupation"),
+        sentence=pl.format("{} {} {}.", "pronoun", "verb", "occupation"),
+        model="model",
+        seed="run_seed",
+        checkpoint="step",
+        **{name: name for name, needed in {"run": renamed, "verb": own_verb}.items() if needed},
+    )
+
+
+def write_scores(scores: pl.DataFrame, path: Path) -> None:
+    """Write `published_table` as CSV or Parquet, by the name's ending; numbers as they are."""
+    check_target(path)
+    buffer = io.BytesIO()
+    table = published_table(scores)
+    if path.suffix.lower() == ".csv":
+        table.write_csv(buffer)
+    else:
+        table.write_parquet(buffer)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, buffer.getvalue())
+
+
+def check_target(path: Path) -> None:
+    """Raise UsageError unless scores can be written under this name."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"Scores cannot be written to {path}: name a .csv or .parquet file.")

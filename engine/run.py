@@ -18,10 +18,9 @@ from logitbank.engine.plan.share import Share, visible_devices
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.run_log import RunLog
 from logitbank.engine.sample import measure
-from logitbank.engine.suites.alike import models_of
-from logitbank.engine.suites.fetch import bytes_beside
+from logitbank.engine.suites.configs import group_by_config
 from logitbank.engine.suites.hub import Hub
-from logitbank.engine.suites.prefetch import Prefetcher
+from logitbank.engine.suites.prefetch import Prefetcher, download_bytes
 from logitbank.engine.suites.suites import (
     HubSource,
     Suite,
@@ -86,7 +85,6 @@ def run(
                 checkpoints,
                 hub,
                 ahead=1 + len(workers),
-                parallel=max(2, len(workers)),
                 disk_budget=disk_budget,
             )
         )
@@ -111,10 +109,10 @@ def run(
         )
         lacking = {*prepared.plan.to_run}
         to_run = [c for c in checkpoints if c.id in lacking]
-        downloads = bytes_beside(path, to_run, hub, disk_budget=disk_budget)
+        downloads = download_bytes(path, to_run, hub, disk_budget=disk_budget)
         check_space(path, prepared, extraction, downloads=downloads)
         if dry_run:
-            summary.models = models_of(extraction.suite, lacking, hub)
+            summary.models = len(group_by_config(extraction.suite, lacking, hub))
         if dry_run and prepared.plan.rows and spread.ray is None:  # there, on other machines
             share = Share(0, spread.workers)
 
@@ -122,7 +120,7 @@ def run(
                 return WorkerProcess(bank, prepared.settings, share)
 
             estimate = measure(prepared, make_worker, workers=spread.workers)
-            summary.estimate = replace(estimate, models=summary.models.number)
+            summary.estimate = replace(estimate, models=summary.models)
         if not dry_run:
             bank = bank or _created(path, about or {})
             with steps_told(tell):

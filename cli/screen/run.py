@@ -187,20 +187,13 @@ def forecast(summary: "Summary") -> list[str]:
 
 
 def _starts(summary: "Summary") -> list[str]:
-    """How often engines are started where configs differ, and what is not known of that."""
-    models, lines = summary.models, []
-    if models.number > 1:
-        lines.append(
-            f"the configs are of {models.number:,} models: each worker starts an engine"
-            f" {models.number:,} times, at most"
-        )
-    if models.unknown > 1:
-        lines.append(
-            f"the configs of {models.unknown:,} checkpoints on a hub are read as they are run, and"
-            " count as one model: each that differs from the one before costs one more start of an"
-            " engine"
-        )
-    return lines
+    """How often engines are started if configs differ."""
+    if summary.models <= 1:
+        return []
+    return [
+        f"the configs are of {summary.models:,} models: each worker starts an engine"
+        f" {summary.models:,} times, at most"
+    ]
 
 
 def _levels(plan: "Plan") -> list[str]:

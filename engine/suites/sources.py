@@ -31,6 +31,11 @@ class HubSource:
     revision: str
     folder: str = ""
 
+    @property
+    def name(self) -> str:
+        """Name of the checkpoint in its repository."""
+        return self.folder or self.revision
+
     def __str__(self) -> str:
         inside = f", folder {self.folder}" if self.folder else ""
         return f"{self.repo} at revision {self.revision}{inside}"

@@ -82,6 +82,24 @@ def weight_names(names: Sequence[str]) -> list[str]:
     return []
 
 
+def choose_weights(names: Sequence[str], where: str) -> list[str]:
+    """As `weight_names`, for a folder that has to hold some.
+
+    Raises
+    ------
+    WeightsError
+        None of the names is a weight file.
+    """
+    if chosen := weight_names(names):
+        return chosen
+    if packed := [name for name in names if name.endswith(GGUF)]:
+        raise WeightsError(f"{packed[0]} in {where} {OF_GGUF}")
+    raise WeightsError(
+        f"{where} holds no weights: looked for {SAFE.single}, *.safetensors and {LEGACY.single};"
+        " give a whole checkpoint"
+    )
+
+
 def weight_files(folder: Path) -> list[Path]:
     """The files that hold a checkpoint's weights, in name order.
 
@@ -95,14 +113,7 @@ def weight_files(folder: Path) -> list[Path]:
         points out of the folder.
     """
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    chosen = weight_names(names)
-    if not chosen and (packed := [name for name in names if name.endswith(GGUF)]):
-        raise WeightsError(f"{folder / packed[0]} {OF_GGUF}")
-    if not chosen:
-        raise WeightsError(
-            f"{folder} holds no weights: looked for {SAFE.single}, *.safetensors and "
-            f"{LEGACY.single}; give the folder of a whole checkpoint"
-        )
+    chosen = choose_weights(names, str(folder))
     kind = SAFE if chosen[0].endswith(".safetensors") else LEGACY
     if kind.single not in chosen and kind.index in names:
         chosen = sorted(set(_read_index(folder / kind.index).values()))

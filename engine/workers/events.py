@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from logitbank.engine.plan.plan import Plan
-from logitbank.engine.suites.alike import ONE_MODEL, Models
 from logitbank.errors import INTERRUPTED
 from logitbank.store.format.schema import CheckpointId
 
@@ -223,8 +222,9 @@ class Summary:
 
     estimate: Estimate | None = None
     """How long the plan will take, where a dry run measured it."""
-    models: Models = ONE_MODEL
-    """Of the checkpoints that a dry run plans: as many engines does each worker start at most."""
+    models: int = 1
+    """Models among the checkpoints that a dry run plans, by their configs. Each worker starts at
+    most one engine for each."""
 
     @property
     def complete(self) -> bool:

@@ -17,7 +17,7 @@ from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.fit import Fit
 from logitbank.engine.plan.pieces import Piece, pieces
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.suites.alike import alike_together
+from logitbank.engine.suites.configs import group_by_config
 from logitbank.engine.suites.prefetch import Prefetcher
 from logitbank.engine.workers.events import (
     BlockCommitted,
@@ -80,7 +80,8 @@ class Runner:
         for deposit in prepared.plan.deposits:
             self._work.setdefault(deposit.checkpoint, []).append(deposit)
         self._indices = {c.id: i for i, c in enumerate(extraction.suite.checkpoints)}
-        to_run = alike_together(extraction.suite, self._work, fetcher.hub)
+        groups = group_by_config(extraction.suite, self._work, fetcher.hub)
+        to_run = [checkpoint for group in groups for checkpoint in group]
         self._todo = [
             (to_run[piece.index], piece)
             for piece in pieces(len(to_run), len(workers))

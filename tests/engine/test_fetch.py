@@ -19,7 +19,7 @@ from logitbank.engine.suites.fetch import fetch
 from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.prefetch import Prefetcher, parse_bytes
 from logitbank.engine.suites.sources import HubSource
-from logitbank.engine.suites.suites import Suite, resolve_suite
+from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Event, Note, Planned, Summary
 from logitbank.errors import DiskSpaceError, EngineError, SuiteError, UsageError, WeightsError
 from logitbank.store import Bank
@@ -60,9 +60,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(root: Path) -> Iterator[HubServer]:
-    with HubServer(
-        root,
-    ) as server:
+    with HubServer(root) as server:
         yield server
 
 
@@ -71,21 +69,10 @@ def hub(server: HubServer, tmp_path: Path) -> Hub:
     return Hub(server.endpoint, tmp_path / "cache")
 
 
-def suite(hub: Hub) -> Suite:
-    return resolve_suite(REPO, hub=hub)
-
-
 @contextmanager
-def prefetcher(
-    hub: Hub, *, budget: int | None = None, ahead: int = 2, parallel: int = 2
-) -> Iterator[Prefetcher]:
-    with Prefetcher(
-        suite(hub).checkpoints,
-        hub,
-        ahead=ahead,
-        parallel=parallel,
-        disk_budget=budget,
-    ) as fetching:
+def prefetcher(hub: Hub, *, budget: int | None = None, ahead: int = 2) -> Iterator[Prefetcher]:
+    checkpoints = resolve_suite(REPO, hub=hub).checkpoints
+    with Prefetcher(checkpoints, hub, ahead=ahead, disk_budget=budget) as fetching:
         yield fetching
     for thread in fetching._threads:
         thread.join(DEADLINE_S)  # or they ask a server that is gone
@@ -111,30 +98,11 @@ def budgeted(hub: Hub) -> set[int]:
     return weights_in(hub.cache_dir / "logitbank")
 
 
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_S
+def until(condition: Callable[[], bool], seconds: float = DEADLINE_S) -> None:
+    end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
-
-
-def test_what_is_needed_when_all_is_over_is_refused(tmp_path: Path) -> None:
-    """Also what waited for room, or for a thread, at that moment."""
-    checkpoints = resolve_suite(str(write_series(tmp_path / "tiny", "step0"))).checkpoints
-    with Prefetcher(checkpoints, None, parallel=0) as nobody_fetches:
-        asked = threading.Thread(target=lambda: refused.append(_refusal(nobody_fetches)))
-        refused: list[str] = []
-        asked.start()
-        until(lambda: bool(nobody_fetches._order))
-    asked.join(DEADLINE_S)
-    assert refused == ["the run is over; nothing more is fetched for it"]
-    assert _refusal(nobody_fetches) == refused[0]
-
-
-def _refusal(fetching: Prefetcher) -> str:
-    with pytest.raises(EngineError) as refused:
-        fetching.folder(0)
-    return str(refused.value)
 
 
 def test_the_first_download_is_told_before_there_is_a_plan(
@@ -161,23 +129,17 @@ def test_the_first_download_is_told_before_there_is_a_plan(
 # Several at once, some ahead.
 
 
-def test_checkpoints_download_side_by_side(hub: Hub, server: HubServer) -> None:
+def test_checkpoints_download_side_by_side_and_no_more_ahead_than_planned(
+    hub: Hub, server: HubServer
+) -> None:
     server.pause_s = 0.2
-    with prefetcher(hub, ahead=6, parallel=3) as fetching:
-        fetching.plan(range(6))
-        for index in range(6):
-            fetching.folder(index)
-    assert server.most_at_once == 3
-
-
-def test_no_more_than_planned_is_fetched_ahead(hub: Hub) -> None:
     with prefetcher(hub, ahead=2) as fetching:
         fetching.plan([1, 3, 5, 0])
-        until(lambda: cached(hub) == {1, 3})
         fetching.folder(1)
         until(lambda: cached(hub) == {1, 3, 5})
         time.sleep(0.05)
         assert cached(hub) == {1, 3, 5}
+    assert server.most_at_once > 1
 
 
 def test_the_next_checkpoint_is_read_while_one_runs(
@@ -194,24 +156,25 @@ def test_the_next_checkpoint_is_read_while_one_runs(
         until(lambda: len(read) == 2)
 
 
-def test_a_fetch_that_fails_is_raised_where_it_is_needed(hub: Hub, root: Path) -> None:
-    (root / REPO / "step1" / "model.safetensors").unlink()
-    with prefetcher(hub) as fetching:
-        fetching.plan([0, 1, 2])
-        fetching.folder(0)
-        with pytest.raises(WeightsError, match="step1 holds no weights"):
-            fetching.folder(1)
-        fetching.folder(2)
-
-
-def test_leaving_stops_downloads(hub: Hub, server: HubServer) -> None:
+def test_leaving_stops_downloads_and_whoever_waits(hub: Hub, server: HubServer) -> None:
     server.pause_s = 0.3
+    refused: list[str] = []
     with prefetcher(hub) as fetching:
         fetching.plan(range(6))
-        until(lambda: server.most_at_once == 2)
+        waiting = threading.Thread(target=lambda: refused.append(_refusal(fetching)))
+        waiting.start()
+        until(lambda: server.most_at_once == 3)
+    waiting.join(DEADLINE_S)
+    assert refused == ["the run is over; nothing more is fetched for it"]
+    assert _refusal(fetching) == refused[0]
     until(lambda: server.sending == 0)
-    time.sleep(0.1)
     assert cached(hub) == set()
+
+
+def _refusal(fetching: Prefetcher) -> str:
+    with pytest.raises(EngineError) as refused:
+        fetching.folder(0)
+    return str(refused.value)
 
 
 # A budget.
@@ -219,11 +182,14 @@ def test_leaving_stops_downloads(hub: Hub, server: HubServer) -> None:
 
 def test_the_next_one_downloads_as_soon_as_there_is_room(hub: Hub) -> None:
     with prefetcher(hub, budget=2 * CHECKPOINT_BYTES) as fetching:
+        fetching.folder(4)
         fetching.plan(range(6))
         fetching.folder(0)
         until(lambda: budgeted(hub) == {0, 1})
         fetching.done(0)
         until(lambda: budgeted(hub) == {1, 2})
+        with pytest.raises(AssertionError):
+            until(lambda: len(budgeted(hub)) > 2, seconds=0.1)
 
 
 def test_what_was_there_before_is_neither_counted_nor_deleted(hub: Hub, server: HubServer) -> None:
@@ -253,30 +219,18 @@ def test_equal_checkpoints_share_a_download(hub: Hub, root: Path, server: HubSer
     assert server.count(WEIGHTS) == 1
 
 
-def test_what_is_needed_takes_the_room_of_what_is_not(hub: Hub) -> None:
-    with prefetcher(hub, budget=2 * CHECKPOINT_BYTES) as fetching:
-        fetching.plan(range(6))
-        until(lambda: all(i in fetching._futures and fetching._futures[i].done() for i in (0, 1)))
-        fetching.folder(5)
-        assert budgeted(hub) == {0, 5}
-        assert (fetching.folder(0) / "model.safetensors").is_file()
-
-
-def test_what_a_plan_leaves_out_makes_room(hub: Hub) -> None:
+def test_a_download_that_failed_is_raised_where_it_is_needed_and_makes_room(
+    hub: Hub, root: Path, server: HubServer
+) -> None:
+    (root / REPO / "step1" / "model.safetensors").unlink()
+    server.damaged = 1
     with prefetcher(hub, budget=CHECKPOINT_BYTES) as fetching:
-        fetching.folder(0)
-        fetching.plan([3])
-        fetching.folder(3)
-        assert budgeted(hub) == {3}
-
-
-def test_a_download_that_failed_makes_room(hub: Hub, server: HubServer) -> None:
-    server.damaged = 2
-    with prefetcher(hub, budget=CHECKPOINT_BYTES, parallel=1) as fetching:
-        fetching.plan([0, 1])
-        with pytest.raises(WeightsError, match="came twice with another content"):
+        fetching.plan([0, 1, 2])
+        with pytest.raises(WeightsError, match="came with another content"):
             fetching.folder(0)
-        assert (fetching.folder(1) / "model.safetensors").is_file()
+        with pytest.raises(WeightsError, match="step1 holds no weights"):
+            fetching.folder(1)
+        assert (fetching.folder(2) / "model.safetensors").is_file()
 
 
 def test_what_a_killed_run_left_is_deleted_by_the_next(hub: Hub) -> None:
@@ -284,7 +238,7 @@ def test_what_a_killed_run_left_is_deleted_by_the_next(hub: Hub) -> None:
     root = hub.cache_dir / "logitbank"
     killed = root / f"run-{socket.gethostname()}-killed"
     killed.mkdir(parents=True)
-    killed.with_name(f"{killed.name}.lock").touch()
+    (killed / "lock").touch()
     with prefetcher(hub, budget=CHECKPOINT_BYTES) as alive:
         assert not killed.exists()
         folder = alive.folder(0)

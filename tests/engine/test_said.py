@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,9 @@ from logitbank.engine.plan.fit import Fit
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.run import run
-from logitbank.engine.suites.alike import Models, alike_together, models_of
+from logitbank.engine.suites.configs import group_by_config
 from logitbank.engine.suites.hub import Hub
-from logitbank.engine.suites.sources import Checkpoint, HubSource
-from logitbank.engine.suites.suites import duplicate_notes, resolve_suite
+from logitbank.engine.suites.suites import Suite, duplicate_notes, resolve_suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, tokenizer_folder
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.said import differing, said_digest, said_of_model
@@ -245,23 +244,19 @@ def test_an_engine_refuses_the_weights_of_another_model(
         preloaded.run("vllm", tmp_path, "tests.support.engine_driver:engine", *asked)
 
 
-def test_checkpoints_of_one_model_are_run_after_each_other(tmp_path: Path) -> None:
+def grouped(suite: Suite, ids: Sequence[CheckpointId], hub: Hub | None) -> list[list[int | None]]:
+    return [[each.step for each in group] for group in group_by_config(suite, ids, hub)]
+
+
+def test_checkpoints_of_one_model_are_one_group(tmp_path: Path) -> None:
     series = make_series(tmp_path / "tiny", steps=(0, 1, 2, 3, 4))
     for step in (1, 3):
         changed(series / f"step{step}", layer_norm_eps=0.3)
     (series / "step4" / "config.json").write_text("[]")
     suite = resolve_suite(str(series))
     ids = [checkpoint.id for checkpoint in suite.checkpoints]
-    assert [c.step for c in alike_together(suite, ids, None)] == [0, 2, 1, 3, 4]
-    assert [c.step for c in alike_together(suite, ids[1:], None)] == [1, 3, 2, 4]
-    assert models_of(suite, ids, None) == Models(3, 0)
-    assert models_of(suite, [ids[0], ids[2]], None) == Models(1, 0)
-    two_far = [
-        Checkpoint(CheckpointId("far", step=s), HubSource("a/b", f"step{s}")) for s in (8, 9)
-    ]
-    with_far = replace(suite, checkpoints=(*suite.checkpoints, *two_far))
-    wanted = [*ids[:2], *(checkpoint.id for checkpoint in two_far)]
-    assert models_of(with_far, wanted, None) == Models(3, 2), "what is far counts as one model"
+    assert grouped(suite, ids, None) == [[0, 2], [1, 3], [4]]
+    assert grouped(suite, ids[1:], None) == [[1, 3], [2], [4]]
 
 
 def test_revisions_are_grouped_by_what_the_hub_lists(tmp_path: Path) -> None:
@@ -274,12 +269,11 @@ def test_revisions_are_grouped_by_what_the_hub_lists(tmp_path: Path) -> None:
         hub = Hub(server.endpoint, tmp_path / "cache")
         suite = resolve_suite("org/tiny", hub=hub, steps="0,1,2,3")
         ids = [checkpoint.id for checkpoint in suite.checkpoints]
-        assert models_of(suite, ids, hub) == Models(1, 4), "before they are listed"
+        assert grouped(suite, ids, hub) == [[0, 1, 2, 3]], "before they are listed"
         duplicate_notes(suite, hub)
         answered = len(server.requests)
-        assert models_of(suite, ids, hub) == Models(2, 0)
-        assert [c.step for c in alike_together(suite, ids, hub)] == [0, 2, 1, 3]
-        assert len(server.requests) == answered, "what is known is not asked for"
+        assert grouped(suite, ids, hub) == [[0, 2], [1, 3]]
+        assert len(server.requests) == answered, "known configs are not requested"
 
 
 @pytest.mark.usefixtures("quick_workers")
@@ -297,11 +291,6 @@ def test_a_dry_run_counts_the_engines_that_configs_ask_for(tmp_path: Path) -> No
     assert two.estimate is not None
     work = two.estimate.seconds - replace(two.estimate, models=1).seconds
     assert work == pytest.approx(two.estimate.load_s)
-    two.models = Models(1, 153)
-    assert forecast(two)[3] == (
-        "the configs of 153 checkpoints on a hub are read as they are run, and count as one model:"
-        " each that differs from the one before costs one more start of an engine"
-    )
     assert not (tmp_path / "b.zarr").exists()
 
 

@@ -93,9 +93,10 @@ class WorkerProcess:
                 event = self._connection.recv()
                 if isinstance(event, CheckpointFailed):
                     # An error of our own says all there is; what an engine says is in the log.
-                    yield self._with_tail(event) if event.restart else event
-                    if event.restart:
-                        self.stop()
+                    replaced = event.cause in ("load", "engine")
+                    yield self._with_tail(event) if replaced else event
+                    if replaced:
+                        self.stop()  # only a new process is clean
                     return
                 yield event
                 if isinstance(event, CheckpointDone | CheckpointStopped):
@@ -107,7 +108,7 @@ class WorkerProcess:
             code = process.wait()
             self.stop()
             message = f"{job.checkpoint}: the engine's process {self._ended(code)}"
-            event = CheckpointFailed(job.checkpoint, message, crash=True, memory=code == -9)
+            event = CheckpointFailed(job.checkpoint, message, "crash", code == -signal.SIGKILL)
             event = self._with_tail(event)
             self._log_line(message)  # who is killed writes none
             yield event

@@ -158,7 +158,7 @@ def test_workers_and_then_a_node_are_killed_and_nothing_is_missing(
     assert summary.complete
     assert first.notes, "a worker that has no work when it is lost leaves none to tell of"
     assert all(
-        f"its worker on {socket.gethostname()} is gone" in note and "is done again" in note
+        f"its worker on {socket.gethostname()} is gone" in note and "retrying" in note
         for note in first.notes
     )
     # A commit whose event was lost with its machine is in the bank, and is not made again.

@@ -170,7 +170,9 @@ def test_an_engine_without_memory_is_started_again_with_smaller_batches(
     assert _ShortOfMemory.asked == [4096, 2048, 1024, 1024, 1024], "the next begin with what fits"
     assert len(summary.notes) == 2
     assert "CUDA out of memory" in summary.notes[1]
-    assert summary.notes[1].endswith("; retrying what is not committed with batches of 1,024 tokens")
+    assert summary.notes[1].endswith(
+        "; retrying what is not committed with batches of 1,024 tokens"
+    )
     assert not verify(Bank.open(tmp_path / "b.zarr"))
 
 

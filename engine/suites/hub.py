@@ -137,12 +137,7 @@ class Hub:
     def needed(self, source: HubSource) -> tuple[HubFile, ...]:
         """The files of a checkpoint: settings, tokenizer and weights, never code.
 
-        Raises
-        ------
-        SuiteError
-            The repository or revision is unknown, closed to this token, or out of reach.
-        WeightsError
-            There are no weights.
+        SuiteError if they cannot be listed, WeightsError if there are no weights.
         """
         files = self.files(source.repo, source.revision).get(source.folder, {})
         weights = choose_weights(sorted(files), str(source))
@@ -194,18 +189,9 @@ class Hub:
     ) -> Path:
         """Download a checkpoint and return its folder, in the cache or below a folder `into`.
 
-        Files in the cache are not downloaded again, and are used if the hub cannot be reached.
-        `on_bytes` is called with numbers of bytes as they come; a LogitbankError from it stops the
-        download.
-
-        Raises
-        ------
-        SuiteError
-            As `needed`.
-        WeightsError
-            As `needed`; or the SHA-256 of a large file is not the one that the hub lists.
-        DiskSpaceError
-            The disk is full.
+        Files in the cache are not downloaded again. `on_bytes` is called with numbers of bytes as
+        they come; a LogitbankError from it stops the download. Raises as `needed`, DiskSpaceError,
+        and WeightsError if the SHA-256 of a large file is not the one that the hub lists.
         """
         if offline():
             patterns = [f"{source.folder}/{name}".lstrip("/") for name in SETTINGS]
@@ -298,16 +284,10 @@ class Hub:
         if status is not None:
             more = "; HF_TOKEN raises the limit of requests" if status == 429 else ""
             return f"{hub} answered {status} for {what}; run the same command later{more}"
-        # The base of HTTP and connection errors is httpx's or httpx2's, by version.
-        transport = errors.HfHubHTTPError.__bases__[0]
-        if isinstance(error, (transport, ConnectionError, errors.XetDownloadError)):
-            return (
-                f"cannot reach {hub} for {what} ({type(error).__name__}); check the network and"
-                " HF_ENDPOINT, or set HF_HUB_OFFLINE=1 to use what was fetched before"
-            )
         return (
-            f"{hub} gave no valid answer for {what} ({type(error).__name__}); check HF_ENDPOINT,"
-            " and open the address in a browser: a proxy or a login page may answer for the hub"
+            f"cannot reach {hub} for {what}, or it gave no valid answer ({type(error).__name__});"
+            " check the network, HF_ENDPOINT and any proxy or login page in between, or set"
+            " HF_HUB_OFFLINE=1 to use what was fetched before"
         )
 
 

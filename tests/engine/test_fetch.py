@@ -1,7 +1,8 @@
 """Downloads: several at once, some ahead, within a budget, and only what is not there."""
 
 import re
-import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -105,9 +106,7 @@ def until(condition: Callable[[], bool], seconds: float = DEADLINE_S) -> None:
         time.sleep(0.005)
 
 
-def test_the_first_download_is_told_before_there_is_a_plan(
-    hub: Hub, server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_download_is_told_before_there_is_a_plan(hub, server, tmp_path, monkeypatch):
     """The files here are no model, so that nothing comes after it."""
     events: list[Event] = []
     soon = partialmethod(Prefetcher.folder, after_s=0.01)
@@ -129,9 +128,7 @@ def test_the_first_download_is_told_before_there_is_a_plan(
 # Several at once, some ahead.
 
 
-def test_checkpoints_download_side_by_side_and_no_more_ahead_than_planned(
-    hub: Hub, server: HubServer
-) -> None:
+def test_checkpoints_download_side_by_side_and_no_more_ahead_than_planned(hub, server):
     server.pause_s = 0.2
     with prefetcher(hub, ahead=2) as fetching:
         fetching.plan([1, 3, 5, 0])
@@ -142,9 +139,7 @@ def test_checkpoints_download_side_by_side_and_no_more_ahead_than_planned(
     assert server.most_at_once > 1
 
 
-def test_the_next_checkpoint_is_read_while_one_runs(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_checkpoint_is_read_while_one_runs(hub, monkeypatch):
     read: list[Path] = []
     monkeypatch.setattr(Prefetcher, "_read_weights", lambda self, folder: read.append(folder))
     with prefetcher(hub, ahead=1) as fetching:
@@ -156,7 +151,7 @@ def test_the_next_checkpoint_is_read_while_one_runs(
         until(lambda: len(read) == 2)
 
 
-def test_leaving_stops_downloads_and_whoever_waits(hub: Hub, server: HubServer) -> None:
+def test_leaving_stops_downloads_and_whoever_waits(hub, server):
     server.pause_s = 0.3
     refused: list[str] = []
     with prefetcher(hub) as fetching:
@@ -180,7 +175,7 @@ def _refusal(fetching: Prefetcher) -> str:
 # A budget.
 
 
-def test_the_next_one_downloads_as_soon_as_there_is_room(hub: Hub) -> None:
+def test_the_next_one_downloads_as_soon_as_there_is_room(hub):
     with prefetcher(hub, budget=2 * CHECKPOINT_BYTES) as fetching:
         fetching.folder(4)
         fetching.plan(range(6))
@@ -192,7 +187,7 @@ def test_the_next_one_downloads_as_soon_as_there_is_room(hub: Hub) -> None:
             until(lambda: len(budgeted(hub)) > 2, seconds=0.1)
 
 
-def test_what_was_there_before_is_neither_counted_nor_deleted(hub: Hub, server: HubServer) -> None:
+def test_what_was_there_before_is_neither_counted_nor_deleted(hub, server):
     for step in (0, 1, 2):
         hub.fetch(HubSource(REPO, f"step{step}"))
     with prefetcher(hub, budget=CHECKPOINT_BYTES) as fetching:
@@ -205,7 +200,7 @@ def test_what_was_there_before_is_neither_counted_nor_deleted(hub: Hub, server: 
     assert server.count(WEIGHTS) == 6
 
 
-def test_equal_checkpoints_share_a_download(hub: Hub, root: Path, server: HubServer) -> None:
+def test_equal_checkpoints_share_a_download(hub, root, server):
     write_step(root, 6, content=5)
     with prefetcher(hub, budget=CHECKPOINT_BYTES) as fetching:
         fetching.plan([5, 6])
@@ -219,9 +214,7 @@ def test_equal_checkpoints_share_a_download(hub: Hub, root: Path, server: HubSer
     assert server.count(WEIGHTS) == 1
 
 
-def test_a_download_that_failed_is_raised_where_it_is_needed_and_makes_room(
-    hub: Hub, root: Path, server: HubServer
-) -> None:
+def test_a_download_that_failed_is_raised_where_it_is_needed_and_makes_room(hub, root, server):
     (root / REPO / "step1" / "model.safetensors").unlink()
     server.damaged = 1
     with prefetcher(hub, budget=CHECKPOINT_BYTES) as fetching:
@@ -233,37 +226,48 @@ def test_a_download_that_failed_is_raised_where_it_is_needed_and_makes_room(
         assert (fetching.folder(2) / "model.safetensors").is_file()
 
 
-def test_what_a_killed_run_left_is_deleted_by_the_next(hub: Hub) -> None:
-    """A run that is killed holds its lock no more; one that goes on does."""
+KILLED = """
+import sys
+from pathlib import Path
+from logitbank.engine.suites.hub import Hub
+from logitbank.engine.suites.prefetch import Prefetcher
+from logitbank.engine.suites.suites import resolve_suite
+
+hub = Hub(sys.argv[1], Path(sys.argv[2]))
+Prefetcher(resolve_suite("lab/toy", hub=hub).checkpoints, hub, disk_budget=10**6).folder(0)
+"""
+
+
+def test_what_a_killed_run_left_is_deleted_by_the_next(hub, server):
+    """A process that is killed holds its lock no more; one that goes on does."""
     root = hub.cache_dir / "logitbank"
-    killed = root / f"run-{socket.gethostname()}-killed"
-    killed.mkdir(parents=True)
-    (killed / "lock").touch()
+    server.pause_s = 2.0
+    killed = subprocess.Popen([sys.executable, "-c", KILLED, server.endpoint, str(hub.cache_dir)])
+    until(lambda: server.sending > 0)
+    (left,) = root.iterdir()
+    killed.kill()
+    killed.wait()
+    server.pause_s = 0.0
     with prefetcher(hub, budget=CHECKPOINT_BYTES) as alive:
-        assert not killed.exists()
+        assert not left.exists()
         folder = alive.folder(0)
         with prefetcher(hub, budget=CHECKPOINT_BYTES):
             assert folder.is_dir(), "another run uses it"
     assert list(root.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "number"), [("100GB", 10**11), ("1.5 tb", 15 * 10**11), ("500MB", 5 * 10**8), (7, 7)]
-)
-def test_sizes_are_read(text: str | int, number: int) -> None:
-    assert parse_bytes(text) == number
-
-
-@pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", "100 apples", "1e9", "nan", "10GiB"])
-def test_what_is_no_size_says_what_is(text: str) -> None:
-    with pytest.raises(UsageError, match="write one such as 500MB, 100GB or 2TB"):
-        parse_bytes(text)
+def test_sizes_are_read_or_refused():
+    sizes = {"100GB": 10**11, "1.5 tb": 15 * 10**11, "500MB": 5 * 10**8, 7: 7}
+    assert {text: parse_bytes(text) for text in sizes} == sizes
+    for text in ("", "GB", "-1GB", "0", "100 apples", "1e9", "nan", "10GiB"):
+        with pytest.raises(UsageError, match="write one such as 500MB, 100GB or 2TB"):
+            parse_bytes(text)
 
 
 # The command.
 
 
-def test_fetch_brings_everything_once(hub: Hub, server: HubServer) -> None:
+def test_fetch_brings_everything_once(hub, server):
     seen: list[tuple[int, int]] = []
     result = logitbank.fetch(REPO, hub=hub, progress=lambda done, total: seen.append((done, total)))
     assert result.complete
@@ -278,9 +282,7 @@ def test_fetch_brings_everything_once(hub: Hub, server: HubServer) -> None:
     assert server.count("/resolve/") == 0
 
 
-def test_fetch_refuses_more_than_the_disk(
-    hub: Hub, server: HubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fetch_refuses_more_than_the_disk(hub, server, monkeypatch):
     monkeypatch.setattr(
         "logitbank.engine.suites.fetch.shutil.disk_usage", lambda _: type("U", (), {"free": 1000})
     )
@@ -312,9 +314,7 @@ def extracted(path: Path, hub: Hub, **changes: object) -> Summary:
     return extract(path, engine="transformers", hub=hub, **arguments)  # type: ignore[arg-type]
 
 
-def test_extraction_within_a_budget_leaves_no_weights_behind(
-    banked: tuple[Hub, HubServer], tmp_path: Path
-) -> None:
+def test_extraction_within_a_budget_leaves_no_weights_behind(banked, tmp_path):
     hub, server = banked
     kept = hub.fetch(HubSource(REPO, "step2"))
     largest: list[int] = []
@@ -322,50 +322,36 @@ def test_extraction_within_a_budget_leaves_no_weights_behind(
     def watch(event: Event) -> None:
         largest.append(len(list((hub.cache_dir / "logitbank").rglob("model.safetensors"))))
 
+    with pytest.raises(UsageError, match="files of toy step 0 take .* and --disk-budget is 50 kB"):
+        extracted(tmp_path / "b.zarr", hub, disk_budget="50kB")
+    assert not (tmp_path / "b.zarr").exists()
     summary = extracted(tmp_path / "b.zarr", hub, disk_budget="300kB", on_event=watch)
     assert [c.step for c in summary.done] == [0, 1, 2, 3, 4]
     assert 0 < max(largest) <= 2
     assert [*hub.cache_dir.rglob("model.safetensors")] == [kept / "model.safetensors"]
     assert server.count(WEIGHTS) == 5
-    again = extracted(tmp_path / "b.zarr", hub, disk_budget="300kB")
-    assert again.rows == 0
+    assert extracted(tmp_path / "b.zarr", hub, disk_budget="300kB").rows == 0
 
 
-def test_equal_revisions_are_downloaded_and_run_once(
-    banked: tuple[Hub, HubServer], tmp_path: Path
-) -> None:
+def test_equal_weights_and_missing_steps_are_told_before_a_run(banked, tmp_path):
     hub, server = banked
-    series = tmp_path / "hub" / REPO
-    weights = (series / "step1" / "model.safetensors").read_bytes()
-    (series / "step3" / "model.safetensors").write_bytes(weights)
-    notes: list[str] = []
-
-    def watch(event: Event) -> None:
-        notes.extend(event.notes if isinstance(event, Planned) else ())
-
-    summary = extracted(tmp_path / "b.zarr", hub, disk_budget="300kB", on_event=watch)
-    assert "lab/toy: revisions step1 and step3 hold the same weights" in notes
-    assert server.count(WEIGHTS) == 4
-    assert "toy step 3: copied from toy step 1, not run again" in summary.notes
-
-
-def test_steps_that_the_repository_lacks_are_told_before_a_run(
-    banked: tuple[Hub, HubServer], tmp_path: Path
-) -> None:
-    hub, _ = banked
-    (tmp_path / "hub" / "lab").rename(tmp_path / "hub" / "EleutherAI")
-    (tmp_path / "hub" / "EleutherAI" / "toy").rename(tmp_path / "hub" / "EleutherAI/pythia-14m")
+    (tmp_path / "hub" / "EleutherAI").mkdir()
+    repo = tmp_path / "hub" / "EleutherAI" / "pythia-14m"
+    (tmp_path / "hub" / REPO).rename(repo)
+    weights = (repo / "step1" / "model.safetensors").read_bytes()
+    (repo / "step2" / "model.safetensors").write_bytes(weights)
     events: list[Event] = []
-    extracted(tmp_path / "b.zarr", hub, suite="pythia-14m", steps="0:2", on_event=events.append)
+    arguments = {"suite": "pythia-14m", "steps": "0:2", "disk_budget": "300kB"}
+    summary = extracted(tmp_path / "b.zarr", hub, on_event=events.append, **arguments)
     (planned,) = [event for event in events if isinstance(event, Planned)]
-    assert any(
-        note.startswith("pythia-14m: missing 150 of 154 steps: 8,") for note in planned.notes
-    )
+    missing, same = planned.notes
+    assert missing.startswith("pythia-14m: missing 150 of 154 steps: 8,")
+    assert same == "EleutherAI/pythia-14m: revisions step1 and step2 hold the same weights"
+    assert server.count(WEIGHTS) == 2
+    assert "pythia-14m step 2: copied from pythia-14m step 1, not run again" in summary.notes
 
 
-def test_folders_of_a_repository_are_extracted(
-    banked: tuple[Hub, HubServer], tmp_path: Path
-) -> None:
+def test_folders_of_a_repository_are_extracted(banked, tmp_path):
     hub, _ = banked
     (tmp_path / "hub" / "lab" / "folders").mkdir()
     (tmp_path / "hub" / REPO).rename(tmp_path / "hub" / "lab" / "folders" / "main")
@@ -377,17 +363,7 @@ def test_folders_of_a_repository_are_extracted(
     }  # fmt: skip
 
 
-def test_extraction_refuses_a_budget_below_a_checkpoint(
-    banked: tuple[Hub, HubServer], tmp_path: Path
-) -> None:
-    with pytest.raises(UsageError, match="files of toy step 0 take .* and --disk-budget is 50 kB"):
-        extracted(tmp_path / "b.zarr", banked[0], disk_budget="50kB")
-    assert not (tmp_path / "b.zarr").exists()
-
-
-def test_the_space_for_downloads_is_not_the_banks(
-    banked: tuple[Hub, HubServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_space_for_downloads_is_not_the_banks(banked, tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 450_000})
     monkeypatch.setattr("logitbank.engine.plan.checks.shutil.disk_usage", lambda _: usage)
     message = r"has 450 kB free, of which 400 kB are for checkpoints to download \(--disk-budget "
@@ -397,9 +373,7 @@ def test_the_space_for_downloads_is_not_the_banks(
     assert extracted(tmp_path / "b.zarr", banked[0], prompts=prompts, disk_budget="200kB").complete
 
 
-def test_after_fetch_extraction_asks_nobody(
-    banked: tuple[Hub, HubServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_fetch_extraction_asks_nobody(banked, tmp_path, monkeypatch):
     hub, server = banked
     fetch(REPO, steps="0,2,4", hub=hub)
     server.requests.clear()
@@ -420,7 +394,7 @@ def fetched(call: Call, server: HubServer, tmp_path: Path, monkeypatch: pytest.M
     return partial(call, "fetch")
 
 
-def test_the_command_says_what_came_and_how_to_go_on(fetched: Call, tmp_path: Path) -> None:
+def test_the_command_says_what_came_what_failed_and_how_to_go_on(fetched, root, tmp_path):
     code, out, _ = fetched("--suite", REPO, "--steps", "0:4:2")
     assert code == 0
     assert re.search(r"^3 of 3 checkpoints are here; 300 kB came in .* s \(.*/s\)$", out, re.M)
@@ -432,9 +406,6 @@ def test_the_command_says_what_came_and_how_to_go_on(fetched: Call, tmp_path: Pa
     code, out, _ = fetched("--suite", REPO, "--steps", "0:4:2")
     assert code == 0
     assert "3 of 3 checkpoints are here; nothing had to be fetched" in out
-
-
-def test_the_command_ends_with_1_where_some_failed(fetched: Call, root: Path) -> None:
     (root / REPO / "step1" / "model.safetensors").unlink()
     code, out, error = fetched("--suite", REPO)
     assert code == 1

@@ -248,125 +248,81 @@ def test_duplicates_are_unknown_without_digests_or_a_listing(root, tmp_path):
 # In a folder
 
 
-def test_nested_folders_are_runs(tmp_path):
-    for run in ("seed10", "seed2", "base"):
-        for step in (1, 10):
-            checkpoint(tmp_path / "toy" / run / f"step{step}")
-    checkpoint(tmp_path / "toy/seed0/stage1-step5")
-    suite = resolve_suite(f"{tmp_path}/toy", steps="last", model="mine")
-    assert ids(suite) == [
-        ("mine", "base", 10, None),
-        ("mine", "seed0-stage1", 5, None),
-        ("mine", "seed2", 10, 2),
-        ("mine", "seed10", 10, 10),
-    ]
-
-
-def test_listed_step_that_one_run_lacks_is_noted(tmp_path):
-    checkpoint(tmp_path / "toy/seed0/step1")
-    checkpoint(tmp_path / "toy/seed0/step2")
-    checkpoint(tmp_path / "toy/seed1/step1")
-    suite = resolve_suite(str(tmp_path / "toy"), steps="1,2")
-    assert len(suite.checkpoints) == 3
-    assert suite.notes == ("run seed1 of toy has no step 2",)
-    assert suite.checkpoints[1].source == LocalSource(tmp_path / "toy/seed0/step2")
-
-
-def test_relative_folder_is_named_after_itself(tmp_path, monkeypatch):
-    checkpoint(tmp_path / "toy/step1")
-    monkeypatch.chdir(tmp_path / "toy")
-    assert resolve_suite(".").name == "toy"
-    monkeypatch.chdir(tmp_path)
-    assert resolve_suite("./toy/").name == resolve_suite("toy").name == "toy"
-
-
-def test_folder_named_like_a_known_suite_needs_its_path(tmp_path, monkeypatch):
-    checkpoint(tmp_path / "pythia-14m/step1")
-    monkeypatch.chdir(tmp_path)
-    assert steps(resolve_suite("./pythia-14m")) == [1]
-
-
-def test_trainer_folder_holds_steps_and_a_release(tmp_path):
-    checkpoint(tmp_path / "toy")
-    checkpoint(tmp_path / "toy/checkpoint-500")
-    assert steps(resolve_suite(str(tmp_path / "toy"))) == [500]
-    assert steps(resolve_suite(str(tmp_path / "toy"), steps="release")) == [None]
-
-
 @pytest.mark.parametrize(
-    ("folder", "expected"),
+    ("folders", "spec", "expected"),
     [
-        ("toy", ("toy", "main", None, None)),
-        ("toy/step30", ("toy", "main", 30, None)),
-        ("toy/seed4/step30", ("toy", "seed4", 30, 4)),
-        ("toy/stage1-step30", ("toy", "stage1", 30, None)),
+        (["toy"], "toy", [("toy", "main", None, None)]),
+        (["toy/step30"], "toy/step30", [("toy", "main", 30, None)]),
+        (["toy/seed4/step30"], "toy/seed4/step30", [("toy", "seed4", 30, 4)]),
+        (["toy/stage1-step30"], "toy/stage1-step30", [("toy", "stage1", 30, None)]),
+        (["toy", "toy/checkpoint-500"], "toy", [("toy", "main", 500, None)]),
+        (["llama/7B"], "llama/7B", [("7B", "main", None, None)]),
+        (["pythia/1.4b/step5"], "pythia", [("pythia", "1.4b", 5, None)]),
+        (["pythia-14m/step1"], "./pythia-14m", [("pythia-14m", "main", 1, None)]),
+        (["toy/step1"], "./toy/", [("toy", "main", 1, None)]),
+        (
+            ["toy/seed10/step1", "toy/seed2/step1", "toy/seed0/stage1-step5", "toy/base/step1"],
+            "toy",
+            [
+                ("toy", "base", 1, None),
+                ("toy", "seed0-stage1", 5, None),
+                ("toy", "seed2", 1, 2),
+                ("toy", "seed10", 1, 10),
+            ],
+        ),
     ],
 )
-def test_folder_that_is_one_checkpoint(tmp_path, folder, expected):
-    checkpoint(tmp_path / folder)
-    assert ids(resolve_suite(str(tmp_path / folder))) == [expected]
+def test_folders_are_checkpoints_by_name(tmp_path, monkeypatch, folders, spec, expected):
+    for folder in folders:
+        checkpoint(tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    assert ids(resolve_suite(spec)) == expected
+    (first, *_), *_ = expected
+    assert {c.id.model for c in resolve_suite(spec, model="mine").checkpoints} == {"mine"} != first
+    monkeypatch.chdir(spec)
+    assert ids(resolve_suite(".")) == expected
+
+
+def test_a_folder_that_holds_steps_is_their_release(tmp_path):
+    for name in ("toy", "toy/checkpoint-500"):
+        checkpoint(tmp_path / name)
+    (release,) = resolve_suite(str(tmp_path / "toy"), steps="release").checkpoints
+    assert (release.id, release.source) == (CheckpointId("toy"), LocalSource(tmp_path / "toy"))
 
 
 def test_what_is_left_out_is_noted(tmp_path):
-    checkpoint(tmp_path / "toy/step1")
-    checkpoint(tmp_path / "toy/best")
+    for name in ("step1", "seed0/step1", "seed0/step2", "best"):
+        checkpoint(tmp_path / "toy" / name)
     (tmp_path / "toy/step2").mkdir()
     (tmp_path / "toy/.cache").mkdir()
-    assert resolve_suite(str(tmp_path / "toy")).notes == (
+    assert resolve_suite(str(tmp_path / "toy"), steps="1,2").notes == (
         f"{tmp_path}/toy: left out, as their names have no step: best",
         f"{tmp_path}/toy/step2 is left out: it has no config.json",
+        "run main of toy has no step 2",
     )
 
 
-def test_a_folder_named_for_a_models_size_is_no_step(tmp_path):
-    checkpoint(tmp_path / "llama/7B")
-    assert ids(resolve_suite(str(tmp_path / "llama/7B"))) == [("7B", "main", None, None)]
-    checkpoint(tmp_path / "pythia/1.4b/step5")
-    assert ids(resolve_suite(str(tmp_path / "pythia"))) == [("pythia", "1.4b", 5, None)]
-
-
-def test_a_single_folder_whose_step_cannot_be_read_is_no_release(tmp_path):
-    checkpoint(tmp_path / "toy/step1000-ema")
-    with pytest.raises(SuiteError, match="step in the name of .*step1000-ema cannot be read"):
-        resolve_suite(str(tmp_path / "toy/step1000-ema"))
-
-
-def test_two_folders_of_one_step_are_refused(tmp_path):
-    checkpoint(tmp_path / "toy/step1")
-    checkpoint(tmp_path / "toy/step-1")
-    with pytest.raises(SuiteError, match=r"step1 \(step-1\) are the same step; rename or move one"):
-        resolve_suite(str(tmp_path / "toy"))
-
-
-def test_what_is_no_folder_of_checkpoints_is_refused(tmp_path):
-    (tmp_path / "weights").write_text("")
-    (tmp_path / "settings").mkdir()
-    (tmp_path / "settings" / "config.json").write_text("{}")
+def test_folders_that_are_no_suite_are_refused_with_what_to_do(tmp_path):
+    checkpoint(tmp_path / "ema/step1000-ema")
+    checkpoint(tmp_path / "two/step1")
+    checkpoint(tmp_path / "two/step-1")
+    files = ("weights", "settings/config.json", "llama/q.gguf", "peft/lora-a/adapter_config.json")
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("{}")
     for name, message in {
         "absent": "absent does not exist; give a folder of checkpoints",
         "weights": "weights is a file; give the folder that holds the checkpoint",
         "settings": r"no checkpoint in .*: looked for config\.json \+ \*\.safetensors in it and in",
+        "ema/step1000-ema": "step in the name of .*step1000-ema cannot be read",
+        "two": r"step1 \(step-1\) are the same step; rename or move one",
+        "llama": "q.gguf is a GGUF file.*save it with transform",
+        "llama/q.gguf": "q.gguf is a GGUF file.*save it with transform",
+        "peft": "lora-a is an adapter.*merge it into its base with p",
+        "peft/lora-a": "lora-a is an adapter.*merge it into its base with p",
     }.items():
         with pytest.raises(SuiteError, match=message):
             resolve_suite(str(tmp_path / name))
-
-
-def test_a_gguf_file_is_refused_with_what_to_do(tmp_path):
-    file = tmp_path / "llama" / "model.gguf"
-    file.parent.mkdir()
-    file.write_bytes(b"GGUF")
-    for spec in (file, file.parent):
-        with pytest.raises(SuiteError, match="model.gguf is a GGUF file.*save it with transform"):
-            resolve_suite(str(spec))
-
-
-def test_an_adapter_is_refused_with_what_to_do(tmp_path):
-    adapter = tmp_path / "adapters" / "lora-a"
-    adapter.mkdir(parents=True)
-    (adapter / "adapter_config.json").write_text("{}")
-    for spec in (adapter, adapter.parent):
-        with pytest.raises(SuiteError, match="lora-a is an adapter.*merge it into its base with p"):
-            resolve_suite(str(spec))
 
 
 # Names

@@ -73,7 +73,6 @@ class Ledger:
     marks: dict[str, Fingerprint] = field(default_factory=dict)
     embedding: Fingerprint | None = None
     has_head: bool = False
-    buffers: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> Fingerprint:
@@ -91,7 +90,6 @@ class Ledger:
         shared = None
         for name, tensor in weights:
             if _BUFFER.search(name):
-                self.buffers.append(name)
                 continue
             cast = tensor.to(self.device)
             cast = cast.to(self.dtype) if tensor.is_floating_point() else cast

@@ -139,7 +139,7 @@ def stream_weights(
     files = weight_files(folder)
     seen: dict[str, Path] = {}
     for path in files:
-        for name, tensor in read_file(path, only=only):
+        for name, tensor in _read_file(path, only):
             if name in seen:
                 raise WeightsError(
                     f"tensor {name!r} is in {seen[name]} and in {path}; keep one set of weights"
@@ -184,32 +184,23 @@ def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for path in weight_files(folder):
-        shapes |= file_shapes(path)
+        if path.suffix != ".safetensors":
+            shapes |= {name: tuple(tensor.shape) for name, tensor in _read_legacy(path)}
+            continue
+        with _opened(path, framework="numpy") as file:  # headers alone: torch is not imported
+            shapes |= {n: tuple(file.get_slice(n).get_shape()) for n in file.keys()}  # noqa: SIM118
     return shapes
 
 
-def file_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors in one file of weights; of safetensors only the header is read.
-
-    Raises
-    ------
-    WeightsError
-        The file is truncated or damaged.
-    """
-    if path.suffix != ".safetensors":
-        return {name: tuple(tensor.shape) for name, tensor in _read_legacy(path)}
-    with _opened(path, framework="numpy") as file:  # headers alone: torch is not imported
-        return {n: tuple(file.get_slice(n).get_shape()) for n in file.keys()}  # noqa: SIM118
-
-
-def read_file(
-    path: Path, *, only: Collection[str] | None = None
-) -> "Iterator[tuple[str, torch.Tensor]]":
+def _read_file(path: Path, only: Collection[str] | None) -> "Iterator[tuple[str, torch.Tensor]]":
     """Yield the tensors of one file of weights, as `stream_weights`."""
-    if path.suffix == ".safetensors":
-        yield from _read_safetensors(path, only)
-    else:
+    if path.suffix != ".safetensors":
         yield from (each for each in _read_legacy(path) if only is None or each[0] in only)
+        return
+    with _opened(path, framework="pt") as file:
+        for name in sorted(file.keys()):
+            if only is None or name in only:
+                yield name, file.get_tensor(name)
 
 
 def _read_index(path: Path) -> dict[str, str]:
@@ -244,15 +235,6 @@ def _check_shards(folder: Path, *, chosen: list[str], present: set[str]) -> None
             f"{folder} lacks the weight file {absent[0]} ({len(absent)} of {len(wanted)} are "
             "missing); fetch the checkpoint again"
         )
-
-
-def _read_safetensors(
-    path: Path, only: Collection[str] | None
-) -> "Iterator[tuple[str, torch.Tensor]]":
-    with _opened(path, framework="pt") as file:
-        for name in sorted(file.keys()):
-            if only is None or name in only:
-                yield name, file.get_tensor(name)
 
 
 @contextmanager

@@ -9,8 +9,7 @@ from safetensors.torch import save_file
 
 from logitbank.engine.backends.choose import open_backend
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.sizes import check_sizes
+from logitbank.engine.weights.config import ModelConfig, check_sizes
 from logitbank.errors import SuiteError, WeightsError
 from tests.support.checkpoints import make_checkpoint
 from tests.support.preloaded import Preloaded

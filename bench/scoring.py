@@ -12,7 +12,7 @@ from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.prepare import prepare
 from logitbank.engine.run import record_prompts
 from logitbank.engine.suites.suites import resolve_suite
-from logitbank.engine.weights.said import said_of_model
+from logitbank.engine.weights.config_identity import config_fields
 from logitbank.engine.workers.events import Event, WeightsLoaded
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.worker import Worker
@@ -62,7 +62,7 @@ class Scoring:
         self.worker.run(
             Job(
                 *(checkpoint, self._source, deposits, vocab, entries, made_of, prepared.settings),
-                said_of_model(prepared.first),
+                config_fields(prepared.first),
             )
         )
         return time.perf_counter() - self._loaded[-1]

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.sources import Checkpoint, LocalSource, Suite
-from logitbank.engine.weights.said import said_digest, said_of_model
+from logitbank.engine.weights.config_identity import config_digest, config_fields
 from logitbank.store.format.schema import CheckpointId
 
 
@@ -28,6 +28,6 @@ def _config(checkpoint: Checkpoint, hub: Hub | None) -> str:
     if not isinstance(source, LocalSource):
         return "" if hub is None else hub.config_digest(source)
     try:
-        return said_digest(said_of_model(source.path))
+        return config_digest(config_fields(source.path))
     except (OSError, ValueError, RecursionError, AttributeError):
         return ""  # raised when it is run

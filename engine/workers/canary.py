@@ -174,7 +174,7 @@ class CanaryChecks:
         every = job.settings.canary_every
         if every == 0 or loads % every:
             return []
-        limits = length_limits(job.said)
+        limits = length_limits(job.config)
         sets = [bank.query_set(deposit.query_set).queries for deposit in job.deposits]
         queries = [*dict.fromkeys(query for each in sets for query in chosen(each, limits))]
         if self._canary is None:

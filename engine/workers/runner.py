@@ -257,7 +257,7 @@ class Runner:
         try:
             folder = self._fetcher.folder(index, on_wait=self._note, after_s=_LONG_S)
             with self._lock:
-                said = self._fit.check(folder)
+                config = self._fit.check(folder)
         except LogitbankError as error:
             self._events.put(CheckpointFailed(checkpoint, f"{checkpoint}: {error}"))
             return None
@@ -271,7 +271,7 @@ class Runner:
             prepared.requested.config.vocab,
             min(prepared.tokenizer.entries, prepared.requested.config.vocab),
             _provenance(self._extraction, index, prepared),
-            *(self._settings, said),
+            *(self._settings, config),
         )
 
     def _note(self, text: str) -> None:

@@ -18,7 +18,7 @@ from logitbank.engine.backends.choose import open_backend
 from logitbank.engine.backends.protocol import Backend, EngineSettings, Tokens
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.plan.share import available_cores
-from logitbank.engine.weights.said import said_digest
+from logitbank.engine.weights.config_identity import config_digest
 from logitbank.engine.workers.blocks.refused import about_prompt, naming_prompt
 from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers, runs, together, writers
 from logitbank.engine.workers.canary import CanaryChecks
@@ -202,7 +202,11 @@ class Worker:
         if loaded.note:
             self._emit(Note(f"{job.checkpoint}: {loaded.note}"))
         provenance = job.provenance | self._backend.describe()
-        provenance |= {"weights": loaded.weights, "config": said_digest(job.said), **loaded.made}
+        provenance |= {
+            "weights": loaded.weights,
+            "config": config_digest(job.config),
+            **loaded.made,
+        }
         if canaries:
             with self._timed("canary"):
                 provenance |= self._canary.check(job, self._backend, canaries)

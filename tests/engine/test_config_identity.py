@@ -22,7 +22,7 @@ from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.suites import Suite, duplicate_notes, resolve_suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, tokenizer_folder
 from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.said import differing, said_digest, said_of_model
+from logitbank.engine.weights.config_identity import config_digest, config_fields, differing_fields
 from logitbank.engine.workers.events import Summary
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.worker_process import WorkerProcess
@@ -180,25 +180,25 @@ def test_vllm_gives_each_config_its_own_model(
 
 def test_fields_that_touch_no_logit_are_not_compared_and_every_other_one_is(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path / "tiny", seed=1, architecture="gpt2")
-    before = said_of_model(folder)
+    before = config_fields(folder)
     for field in ("transformers_version", "use_cache", "bos_token_id", "torch_dtype"):
-        after = said_of_model(changed(folder, **{field: 0.5}))
-        assert differing(before, after) == (), field
+        after = config_fields(changed(folder, **{field: 0.5}))
+        assert differing_fields(before, after) == (), field
     for field in ("pad_token_id", "layer_norm_epsilon", "n_inner", "unheard_of"):
-        after = said_of_model(changed(folder, **{field: 0.5}))
-        assert differing(before, after) == differing(after, before) == (field,)
-        assert said_digest(before) != said_digest(after)
+        after = config_fields(changed(folder, **{field: 0.5}))
+        assert differing_fields(before, after) == differing_fields(after, before) == (field,)
+        assert config_digest(before) != config_digest(after)
         before = after
 
 
 def test_numbers_that_json_has_no_text_for_are_compared_as_others_are(tmp_path: Path) -> None:
     """Python reads and writes them, and real configs have `"time_step_limit": [0.0, Infinity]`."""
     folder = make_checkpoint(tmp_path / "tiny", seed=1, architecture="gpt2")
-    limited = said_of_model(changed(folder, limit=[0.0, INF]))
-    unknown, again = (said_of_model(changed(folder, limit=[0.0, NAN], alone=NAN)) for _ in range(2))
-    assert differing(limited, limited) == differing(unknown, again) == ()
-    assert said_digest(unknown) == said_digest(again) != said_digest(limited)
-    assert differing(limited, unknown) == ("alone", "limit")
+    limited = config_fields(changed(folder, limit=[0.0, INF]))
+    unknown, again = (config_fields(changed(folder, limit=[0.0, NAN], alone=NAN)) for _ in range(2))
+    assert differing_fields(limited, limited) == differing_fields(unknown, again) == ()
+    assert config_digest(unknown) == config_digest(again) != config_digest(limited)
+    assert differing_fields(limited, unknown) == ("alone", "limit")
 
 
 @pytest.mark.usefixtures("quick_workers")
@@ -218,11 +218,11 @@ def test_the_order_of_classes_is_not_compared_and_code_is(tmp_path: Path) -> Non
     folder = make_checkpoint(tmp_path / "tiny", seed=1, architecture="gpt2")
     code = folder / "modeling_mine.py"
     code.write_text("SCALE = 1\n")
-    one = said_of_model(changed(folder, architectures=["A", "B"]))
-    assert differing(one, said_of_model(changed(folder, architectures=["B", "A"]))) == ()
-    mine = said_of_model(changed(folder, auto_map={"AutoModel": "modeling_mine.Mine"}))
+    one = config_fields(changed(folder, architectures=["A", "B"]))
+    assert differing_fields(one, config_fields(changed(folder, architectures=["B", "A"]))) == ()
+    mine = config_fields(changed(folder, auto_map={"AutoModel": "modeling_mine.Mine"}))
     code.write_text("SCALE = 2\n")
-    assert differing(mine, said_of_model(folder)) == ("code",)
+    assert differing_fields(mine, config_fields(folder)) == ("code",)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_an_engine_that_is_replaced_when_a_stop_is_asked_for_begins_nothing(tmp_
     one = Job(CheckpointId("m", step=0), tmp_path, (), 10, 10, {}, settings, {"eps": 1})
     with WorkerProcess(tmp_path / "b.zarr", settings) as worker:
         worker.start()
-        worker._idle, worker._said = False, {"eps": 2}
+        worker._idle, worker._config = False, {"eps": 2}
         worker.interrupt()
         told = [type(event).__name__ for event in worker.run(one)]
         assert told == ["Note", "CheckpointStopped"]

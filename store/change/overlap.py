@@ -62,7 +62,7 @@ def missing_blocks(stored: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
         have |= common
     if not (committed & ~have).any():
         return ()
-    for name in ("keep", "codec", "block_rows"):
+    for name in ("keep", "block_rows"):
         was, wanted = getattr(owner.layout, name), getattr(new.layout, name)
         if was != wanted:
             raise conflict(

@@ -132,7 +132,7 @@ class _Reading:
         rows, tokens = job.rows, job.tokens
         chunk = rows.chunk % height * columns + tokens.chunk
         with self._explained(job.block):
-            decode(of.frame(chunk), self.grid, decoded := self._scratch())
+            decode(of.frame(chunk), decoded := self._scratch())
             values = decoded[rows.inside][:, tokens.inside]
             if not finite_rows(values).all():
                 raise ValueError(f"inner chunk {chunk} holds a number that is not finite")

@@ -11,12 +11,20 @@ from logitbank.store.format import zarrays
 from logitbank.store.format.heads import HEAD_DIGEST
 from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.limits import MAX_OUTPUTS, MAX_SIZE, check_number
-from logitbank.store.format.schema import CheckpointId, Codec, Dtype, Head, Json, Keep, KeepLevel
+from logitbank.store.format.schema import (
+    CODEC,
+    CheckpointId,
+    Dtype,
+    Head,
+    Json,
+    Keep,
+    KeepLevel,
+)
 from logitbank.version import __version__
 
 QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
 DIGESTS = ("weights", "config", "tokenizer", "adapter_weights")
-_DTYPES, _CODECS, _LEVELS, _HEADS = (get_args(t) for t in (Dtype, Codec, KeepLevel, Head))
+_DTYPES, _LEVELS, _HEADS = (get_args(t) for t in (Dtype, KeepLevel, Head))
 _OUTPUTS = ("vocab", "vocab_entries", "width")
 OF_CHECKPOINT = ("weights", "config")
 """Digests that all deposits of one checkpoint have in common, whatever it was asked."""
@@ -40,7 +48,7 @@ def to_attributes(spec: DepositSpec) -> dict[str, Any]:
         "keep": layout.keep.level,
         "keep_k": layout.keep.k,
         "block_rows": layout.block_rows,
-        **({} if layout.codec == "zstd" else {"codec": layout.codec}),
+        "codec": CODEC,
         **({} if layout.width is None else {"width": layout.width, "heads": dict(spec.heads)}),
         "provenance": dict(spec.provenance),
     }
@@ -91,8 +99,8 @@ def _parse(a: Any) -> DepositSpec:
         raise ValueError(f"query_set is {a['query_set']!r}")
     if a["dtype"] not in _DTYPES:
         raise ValueError(f"dtype is {a['dtype']!r}")
-    if (codec := a.get("codec", "zstd")) not in _CODECS:
-        raise ValueError(f"codec is {codec!r}")
+    if (codec := a.get("codec", "zstd")) != CODEC:  # the first banks had zstd and did not name it
+        raise ValueError(f"codec is {codec!r}, and this version reads {CODEC!r} alone")
     if a["keep"] not in _LEVELS:
         raise ValueError(f"keep is {a['keep']!r}, a level that logitbank {__version__} knows not")
     if not isinstance(a["provenance"], dict):
@@ -109,7 +117,7 @@ def _parse(a: Any) -> DepositSpec:
         a["query_set"],
         Layout(
             *(a["queries"], a["vocab"], a["dtype"]),
-            *(Keep(a["keep"], a["keep_k"]), a["block_rows"], codec),
+            *(Keep(a["keep"], a["keep_k"]), a["block_rows"]),
             width=a.get("width"),
         ),
         a["vocab_entries"],

@@ -13,7 +13,6 @@ from logitbank.store.format.grid import Grid
 from logitbank.store.format.numbers import STORED_AS
 from logitbank.store.format.schema import (
     CheckpointId,
-    Codec,
     Dtype,
     Head,
     Json,
@@ -48,9 +47,6 @@ class Layout:
     """Of the array that is deposited."""
     keep: Keep
     block_rows: int
-    codec: Codec = "blosc"
-    """How that array is compressed: blosc is LZ4 of shuffled bits; zstd is that of the first
-    banks."""
     width: int | None = None
     """Entries of a state, which the head multiplies; None but at keep level `hidden`."""
 
@@ -112,7 +108,7 @@ class Layout:
         if self.keep.array is None:
             return {}
         count = self.vocab if self.width is None else self.width
-        grid = Grid(self.queries, count, STORED_AS[self.dtype], self.block_rows, self.codec)
+        grid = Grid(self.queries, count, STORED_AS[self.dtype], self.block_rows)
         return {self.keep.array: grid}
 
     def shards(self, *blocks: int) -> list[str]:

@@ -31,7 +31,8 @@ FORMAT_VERSION = 1
 Head = Literal["next_token", "mask", "next_sentence"]
 Dtype = Literal["float16", "float32", "bfloat16"]
 """Of rows, states and heads; rows of logits are never bfloat16."""
-Codec = Literal["blosc", "zstd"]
+CODEC = "blosc"
+"""Codec of rows, states and heads: LZ4 of shuffled bits."""
 KeepLevel = Literal["full", "hidden", "topk", "options"]
 RowArray = Literal["logprobs", "hidden"]
 """What a deposit keeps of every row: log-probabilities, or the state that its head multiplies."""

@@ -16,15 +16,9 @@ from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.prompts.registry import Prompts, prompt_sets
 from logitbank.engine.run import run
-from logitbank.engine.suites.hub import Hub
+from logitbank.engine.suites.hub import Hub, HubSource
 from logitbank.engine.suites.prefetch import parse_bytes
-from logitbank.engine.suites.suites import (
-    HubSource,
-    LocalSource,
-    Suite,
-    on_hub,
-    resolve_suite,
-)
+from logitbank.engine.suites.suites import LocalSource, Suite, on_hub, resolve_suite
 from logitbank.engine.watch import watch as watch_folder
 from logitbank.engine.watch import watched_steps
 from logitbank.engine.workers.events import OnEvent, Preparing, Summary

@@ -18,14 +18,9 @@ from logitbank.engine.plan.share import Share, visible_devices
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.run_log import RunLog
 from logitbank.engine.sample import measure
-from logitbank.engine.suites.configs import group_by_config
-from logitbank.engine.suites.hub import Hub
+from logitbank.engine.suites.hub import Hub, HubSource
 from logitbank.engine.suites.prefetch import Prefetcher, download_bytes
-from logitbank.engine.suites.suites import (
-    HubSource,
-    Suite,
-    duplicate_notes,
-)
+from logitbank.engine.suites.suites import Suite, duplicate_notes, group_by_config
 from logitbank.engine.workers.events import Note, OnEvent, Planned, Preparing, Summary
 from logitbank.engine.workers.runner import Runner
 from logitbank.engine.workers.stopping import Stopping

@@ -11,8 +11,7 @@ from logitbank.engine.plan.plan import Plan
 from logitbank.engine.plan.share import Share
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.run import run
-from logitbank.engine.suites.sources import Checkpoint, LocalSource, Suite
-from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite, resolve_suite
 from logitbank.engine.weights.weights import check_weights
 from logitbank.engine.workers.events import OnEvent, Summary, Waiting, add_summary
 from logitbank.engine.workers.stopping import Stopping

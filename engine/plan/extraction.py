@@ -15,7 +15,8 @@ from logitbank.engine.plan.plan import (
 )
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
-from logitbank.engine.suites.suites import HubSource, LocalSource, Suite
+from logitbank.engine.suites.hub import HubSource
+from logitbank.engine.suites.suites import LocalSource, Suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.heads import HeadSize

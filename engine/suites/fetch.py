@@ -10,8 +10,7 @@ from pathlib import Path
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.prefetch import Prefetcher
-from logitbank.engine.suites.sources import Checkpoint, Suite
-from logitbank.engine.suites.suites import duplicate_notes, resolve_suite
+from logitbank.engine.suites.suites import Checkpoint, Suite, duplicate_notes, resolve_suite
 from logitbank.errors import DiskSpaceError, LogitbankError, UsageError
 from logitbank.store.files.disk import existing
 from logitbank.store.format.schema import CheckpointId

@@ -10,13 +10,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from logitbank.engine.cache import offline
-from logitbank.engine.suites.sources import HubSource, LocalSource
 from logitbank.engine.weights.weights import (
     LEGACY,
     SAFE,
@@ -31,6 +31,7 @@ from logitbank.errors import (
     SuiteError,
     WeightsError,
 )
+from logitbank.store.format.schema import Json
 from logitbank.store.share.hub_token import keep_token
 
 SETTINGS = (
@@ -42,6 +43,29 @@ SETTINGS = (
     "special_tokens_map.json",
     "added_tokens.json",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """A checkpoint on the hub: one revision of one repository, or a folder in it."""
+
+    repo: str
+    revision: str
+    folder: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the checkpoint in its repository."""
+        return self.folder or self.revision
+
+    def __str__(self) -> str:
+        inside = f", folder {self.folder}" if self.folder else ""
+        return f"{self.repo} at revision {self.revision}{inside}"
+
+    def describe(self) -> dict[str, Json]:
+        """Repository, revision and folder, for provenance."""
+        inside: dict[str, Json] = {"folder": self.folder} if self.folder else {}
+        return {"repo": self.repo, "revision": self.revision} | inside
 
 
 class HubFile(NamedTuple):
@@ -147,10 +171,8 @@ class Hub:
             names |= {name for name in files if fnmatch(name, pattern) and name[-3:] != ".py"}
         return tuple(file for name, file in files.items() if name in names)
 
-    def needed_by_all(
-        self, sources: Iterable[LocalSource | HubSource]
-    ) -> dict[HubSource, tuple[HubFile, ...]]:
-        """`needed` of many checkpoints, listed side by side; those that fail are left out."""
+    def needed_by_all(self, sources: Iterable[object]) -> dict[HubSource, tuple[HubFile, ...]]:
+        """`needed` of those on the hub, listed side by side; those that fail are left out."""
 
         def needed(source: HubSource) -> tuple[HubFile, ...]:
             with suppress(SuiteError):  # raised when it is downloaded
@@ -173,7 +195,7 @@ class Hub:
         blobs = self._cached(source.repo) / "blobs"
         return () if offline() else tuple(f for f in files if not (blobs / f.digest).is_file())
 
-    def missing_bytes(self, sources: Iterable[LocalSource | HubSource]) -> int:
+    def missing_bytes(self, sources: Iterable[object]) -> int:
         """Bytes that checkpoints add to the cache; files of equal content count once."""
         sizes: dict[str, int] = {}
         for source, files in self.needed_by_all(sources).items():

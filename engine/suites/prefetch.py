@@ -18,8 +18,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from logitbank.engine.suites.hub import Hub
-from logitbank.engine.suites.sources import Checkpoint, HubSource, LocalSource
+from logitbank.engine.suites.hub import Hub, HubSource
+from logitbank.engine.suites.suites import Checkpoint, LocalSource
 from logitbank.engine.weights.weights import weight_files
 from logitbank.errors import EngineError, LogitbankError, UsageError
 from logitbank.store.files.disk import existing

@@ -1,22 +1,23 @@
 """Find the checkpoints of a suite: a known series, a repository on the hub, or a local folder.
 
-It lists and names; it opens no file in a folder, downloads no weights and loads none.
+It lists, names and groups; it downloads no weights and loads none.
 """
 
 import difflib
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from logitbank.engine.cache import offline
 from logitbank.engine.suites.catalogue import KnownSuite, known_suite, known_suites
-from logitbank.engine.suites.hub import Hub, weights_digest
-from logitbank.engine.suites.sources import Checkpoint, HubSource, LocalSource, Suite
+from logitbank.engine.suites.hub import Hub, HubSource, weights_digest
+from logitbank.engine.weights.config_identity import config_digest, config_fields
+from logitbank.engine.weights.digests import sample_digest
 from logitbank.engine.weights.weights import ADAPTER, GGUF, OF_ADAPTER, OF_GGUF, weight_names
 from logitbank.errors import SuiteError
-from logitbank.store.format.schema import CheckpointId
+from logitbank.store.format.schema import CheckpointId, Json
 from logitbank.store.steps import (
     RELEASE_NAMES,
     Step,
@@ -27,20 +28,43 @@ from logitbank.store.steps import (
     run_seed,
 )
 
-__all__ = [
-    "Checkpoint",
-    "HubSource",
-    "KnownSuite",
-    "LocalSource",
-    "Suite",
-    "duplicate_notes",
-    "known_suites",
-    "on_hub",
-    "resolve_suite",
-]
-
 RELEASE = RELEASE_NAMES[0]
 _STEP_WORD = re.compile(r"(?:step|checkpoint|ckpt|chck|iter)[-_=]?\d", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSource:
+    """A checkpoint on this machine."""
+
+    path: Path
+    """Its folder."""
+
+    def describe(self) -> dict[str, Json]:
+        """What provenance says of it: the name of its folder, never the path, and a sample of its
+        weights."""
+        description: dict[str, Json] = {"folder": self.path.name}
+        if (sample := sample_digest(self.path)) is not None:
+            description["sample"] = sample
+        return description
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Weights at one training step of one run, and where they are."""
+
+    id: CheckpointId
+    source: LocalSource | HubSource
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """An ordered list of checkpoints of one architecture."""
+
+    name: str
+    checkpoints: tuple[Checkpoint, ...]
+    """Sorted by run, then by step; a run's release after its steps."""
+    notes: tuple[str, ...] = ()
+    """What the user should know, one line each: missing, left out, duplicate."""
 
 
 def resolve_suite(
@@ -107,6 +131,31 @@ def _same_weights(equal: Sequence[HubSource]) -> str:
         what = "folders" if equal[0].folder else "revisions"
         return f"{repos[0]}: {what} {' and '.join(s.name for s in equal)} hold the same weights"
     return f"{' and '.join(repos)} hold the same weights"
+
+
+def group_by_config(
+    suite: Suite, chosen: Collection[CheckpointId], hub: Hub | None = None
+) -> list[list[CheckpointId]]:
+    """The chosen checkpoints of a suite in its order, one list for each model.
+
+    Configs in folders are compared by their fields, those that `hub` has listed by their bytes.
+    Checkpoints whose configs are unknown are one group.
+    """
+    groups: dict[str, list[CheckpointId]] = {}
+    for checkpoint in suite.checkpoints:
+        if checkpoint.id in chosen:
+            groups.setdefault(_config(checkpoint, hub), []).append(checkpoint.id)
+    return list(groups.values())
+
+
+def _config(checkpoint: Checkpoint, hub: Hub | None) -> str:
+    source = checkpoint.source
+    if not isinstance(source, LocalSource):
+        return "" if hub is None else hub.config_digest(source)
+    try:
+        return config_digest(config_fields(source.path))
+    except (OSError, ValueError, RecursionError, AttributeError):
+        return ""  # raised when it is run
 
 
 def on_hub(spec: str) -> bool:

@@ -20,8 +20,8 @@ from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.fit import Fit
 from logitbank.engine.plan.pieces import Piece, pieces
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.suites.configs import group_by_config
 from logitbank.engine.suites.prefetch import Prefetcher
+from logitbank.engine.suites.suites import group_by_config
 from logitbank.engine.workers.events import (
     BlockCommitted,
     CheckpointDone,

@@ -17,9 +17,8 @@ from logitbank.engine.plan.fit import Fit
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.run import run
-from logitbank.engine.suites.configs import group_by_config
 from logitbank.engine.suites.hub import Hub
-from logitbank.engine.suites.suites import Suite, duplicate_notes, resolve_suite
+from logitbank.engine.suites.suites import Suite, duplicate_notes, group_by_config, resolve_suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, tokenizer_folder
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.config_identity import config_digest, config_fields, differing_fields

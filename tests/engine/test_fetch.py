@@ -17,9 +17,8 @@ from safetensors.numpy import save_file
 import logitbank
 from logitbank.engine.extract import extract
 from logitbank.engine.suites.fetch import fetch
-from logitbank.engine.suites.hub import Hub
+from logitbank.engine.suites.hub import Hub, HubSource
 from logitbank.engine.suites.prefetch import Prefetcher, parse_bytes
-from logitbank.engine.suites.sources import HubSource
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Event, Note, Planned, Summary
 from logitbank.errors import DiskSpaceError, EngineError, SuiteError, UsageError, WeightsError

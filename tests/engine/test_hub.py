@@ -15,8 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from logitbank.engine.suites.hub import Hub, weights_digest
-from logitbank.engine.suites.sources import HubSource
+from logitbank.engine.suites.hub import Hub, HubSource, weights_digest
 from logitbank.errors import DiskSpaceError, MissingExtraError, SuiteError, WeightsError
 from tests.support.hub_server import HubServer
 

@@ -4,15 +4,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from logitbank.engine.suites.hub import Hub
-from logitbank.engine.suites.suites import (
-    HubSource,
-    LocalSource,
-    Suite,
-    duplicate_notes,
-    known_suites,
-    resolve_suite,
-)
+from logitbank.engine.suites.catalogue import known_suites
+from logitbank.engine.suites.hub import Hub, HubSource
+from logitbank.engine.suites.suites import LocalSource, Suite, duplicate_notes, resolve_suite
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store.format.schema import CheckpointId
 from tests.support.hub_server import HubServer

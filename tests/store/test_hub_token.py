@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from logitbank.engine.suites.hub import Hub
-from logitbank.engine.suites.sources import HubSource
+from logitbank.engine.suites.hub import Hub, HubSource
 from logitbank.errors import LogitbankError
 from logitbank.store import Bank
 from logitbank.store.share.hub import HubDataset

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from logitbank.engine.plan.extraction import Prepared
+from logitbank.engine.plan.parallel import visible_devices
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.plan.share import visible_devices
 from logitbank.engine.weights.config_identity import config_fields
 from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed, Estimate
 from logitbank.engine.workers.job import Job, WorkerHandle

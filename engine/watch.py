@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.plan.parallel import ParallelConfig, Share
 from logitbank.engine.plan.plan import Plan
-from logitbank.engine.plan.share import Share
-from logitbank.engine.plan.spread import Spread
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite, resolve_suite
 from logitbank.engine.weights.weights import check_weights
@@ -51,7 +50,7 @@ def watch(
     steps: StepSelector,
     model: str | None,
     about: Mapping[str, str],
-    spread: Spread,
+    spread: ParallelConfig,
     on_event: OnEvent,
 ) -> Summary:
     """Run each checkpoint of a folder once it is complete, until a signal or an aborted run.

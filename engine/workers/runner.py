@@ -16,10 +16,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from logitbank.engine.backends.hf.memory import smaller
+from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.plan.extraction import Extraction, Prepared
-from logitbank.engine.plan.fit import Fit
-from logitbank.engine.plan.pieces import Piece, pieces
 from logitbank.engine.plan.plan import DepositPlan
+from logitbank.engine.plan.sharding import WorkUnit, work_units
 from logitbank.engine.suites.prefetch import Prefetcher
 from logitbank.engine.suites.suites import group_by_config
 from logitbank.engine.workers.events import (
@@ -83,7 +83,7 @@ class Runner:
         )
         self._lock = threading.Lock()
         self._weights: dict[str, CheckpointId] = {}
-        self._fit = Fit.of_plan(prepared)
+        self._fit = Compatibility.of_plan(prepared)
         self._work: dict[CheckpointId, list[DepositPlan]] = {}
         for deposit in prepared.plan.deposits:
             self._work.setdefault(deposit.checkpoint, []).append(deposit)
@@ -91,9 +91,9 @@ class Runner:
         groups = group_by_config(extraction.suite, self._work, fetcher.hub)
         to_run = [checkpoint for group in groups for checkpoint in group]
         self._todo = [
-            (to_run[piece.index], piece)
-            for piece in pieces(len(to_run), len(workers))
-            if piece.share(self._work[to_run[piece.index]])
+            (to_run[unit.index], unit)
+            for unit in work_units(len(to_run), len(workers))
+            if unit.share(self._work[to_run[unit.index]])
         ]
         self._left = Counter(checkpoint for checkpoint, _ in self._todo)
         self._committed: Counter[CheckpointId] = Counter()
@@ -101,7 +101,7 @@ class Runner:
         self._busy: set[WorkerHandle] = set()
         self._given = 0
         self._given_up: set[CheckpointId] = set()  # failed: no part of them is begun any more
-        self._losses: Counter[tuple[CheckpointId, Piece]] = Counter()
+        self._losses: Counter[tuple[CheckpointId, WorkUnit]] = Counter()
         self._succeeded: set[CheckpointId] = set()
         self._engine_failed: set[CheckpointId] = set()
         self._patient_until = time.monotonic() + _LONG_S
@@ -171,7 +171,7 @@ class Runner:
         finally:
             self._events.put(_Ended())
 
-    def _take(self, worker: WorkerHandle) -> tuple[CheckpointId, Piece] | None:
+    def _take(self, worker: WorkerHandle) -> tuple[CheckpointId, WorkUnit] | None:
         """What to do next; None where nothing is left, and no worker has what may be lost."""
         while True:
             ready = worker.ready()
@@ -191,14 +191,14 @@ class Runner:
             self._patient_until = math.inf
             self._note(_NO_PLACE)
 
-    def _give_back(self, taken: tuple[CheckpointId, Piece], *, again: bool) -> None:
+    def _give_back(self, taken: tuple[CheckpointId, WorkUnit], *, again: bool) -> None:
         with self._lock:
             self._given -= 1
             if again and taken[0] not in self._given_up:
                 self._todo.insert(0, taken)
 
     def _run(
-        self, worker: WorkerHandle, taken: tuple[CheckpointId, Piece], job: Job, waited: float
+        self, worker: WorkerHandle, taken: tuple[CheckpointId, WorkUnit], job: Job, waited: float
     ) -> bool:
         """Pass on the events of a job until it has an outcome; whether another worker retries it.
 
@@ -251,7 +251,7 @@ class Runner:
             sizes = f" with batches of {less.max_batch_tokens:,} tokens"
         return Note(f"{failure.message}; retrying what is not committed{sizes}")
 
-    def _job(self, checkpoint: CheckpointId, piece: Piece) -> Job | None:
+    def _job(self, checkpoint: CheckpointId, unit: WorkUnit) -> Job | None:
         """What a worker is asked to do; None where its files are not what they should be."""
         index = self._indices[checkpoint]
         try:
@@ -261,7 +261,7 @@ class Runner:
         except LogitbankError as error:
             self._events.put(CheckpointFailed(checkpoint, f"{checkpoint}: {error}"))
             return None
-        deposits = piece.share(self._work[checkpoint])
+        deposits = unit.share(self._work[checkpoint])
         self._events.put(CheckpointStarted(checkpoint, sum(d.rows for d in deposits)))
         prepared = self._prepared
         return Job(

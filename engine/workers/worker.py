@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from logitbank.engine.backends.choose import open_backend
 from logitbank.engine.backends.protocol import Backend, EngineSettings, Tokens
+from logitbank.engine.plan.parallel import available_cores
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.plan.share import available_cores
 from logitbank.engine.weights.config_identity import config_digest
 from logitbank.engine.workers.blocks.refused import about_prompt, naming_prompt
 from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers, runs, together, writers

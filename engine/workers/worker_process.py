@@ -14,7 +14,7 @@ from typing import Self
 
 from logitbank.engine.backends.precision import precision_environment
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.share import ALONE, Share, visible_devices
+from logitbank.engine.plan.parallel import ALONE, Share, visible_devices
 from logitbank.engine.weights.config_identity import ConfigFields, differing_fields
 from logitbank.engine.workers.cgroup import MemoryKills, memory_kills
 from logitbank.engine.workers.events import (

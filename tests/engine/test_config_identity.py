@@ -12,8 +12,8 @@ import pytest
 
 from logitbank.cli.screen.run import forecast
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
+from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.fit import Fit
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.run import run
@@ -61,10 +61,10 @@ WINDOW: list[dict[str, Any]] = [{"sliding_window": 2}]
 MASKED: list[dict[str, Any]] = [{"layer_norm_eps": 0.3}, {"hidden_act": "relu"}]
 
 
-def fit_of(first: Path) -> Fit:
+def fit_of(first: Path) -> Compatibility:
     """By the checkpoint in a folder alone."""
     config, tokenizer = ModelConfig.read(first), Tokenizer.load(tokenizer_folder(first))
-    return Fit(config, tokenizer, first)
+    return Compatibility(config, tokenizer, first)
 
 
 def changed(folder: Path, **fields: Any) -> Path:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.fit import Fit
+from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.plan.plan import DepositPlan, Plan
 from logitbank.engine.workers.events import (
     BlockCommitted,
@@ -61,8 +61,8 @@ def played(
 ) -> Summary:
     """What comes of one checkpoint of four blocks."""
     plan = Plan((DepositPlan(CHECKPOINT, "q", LAYOUT, (0, 1, 2, 3)),), 1, 40, 40)
-    monkeypatch.setattr("logitbank.engine.plan.fit.files_digest", lambda _: "same")
-    monkeypatch.setattr(Fit, "check", lambda *_: None)
+    monkeypatch.setattr("logitbank.engine.plan.compatibility.files_digest", lambda _: "same")
+    monkeypatch.setattr(Compatibility, "check", lambda *_: None)
     monkeypatch.setattr("logitbank.engine.workers.runner._provenance", lambda *_: {})
     settings = EngineSettings("transformers", max_batch_tokens=4096, max_sequences=64)
     prepared = SimpleNamespace(

@@ -42,7 +42,7 @@ from logitbank.engine.backends.vllm.held import Held
 from logitbank.engine.backends.vllm.multiplied import heads_in_float32, watch_head
 from logitbank.engine.backends.vllm.plugins import refuse_other_processors
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
-from logitbank.engine.plan.share import own_threads
+from logitbank.engine.plan.parallel import own_threads
 from logitbank.engine.weights.config_identity import check_same_model, config_fields
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.heads import is_head

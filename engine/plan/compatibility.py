@@ -11,7 +11,7 @@ from logitbank.engine.weights.weights import check_plain, check_weights
 from logitbank.errors import SuiteError
 
 
-class Fit:
+class Compatibility:
     """Compares checkpoints with the first: architecture, vocabulary and tokenizer are the same.
 
     What else their configs say may differ: who says something else has an engine of its own.

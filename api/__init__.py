@@ -110,5 +110,5 @@ def open(
     return open_bank(path, models=models, steps=steps, prompts=prompts, rows=rows)
 
 
-__getattr__, __dir__, _ = front_door(__name__, __file__, "open")
+__getattr__, __dir__ = front_door(__name__, __file__, "open")
 __all__ = __dir__()

@@ -404,14 +404,16 @@ class Bank:
 
     def __repr__(self) -> str:
         about = told(lambda: bank_line(self.deposits(), self.prompt_sets))
-        return printable(f"<{type(self).__name__} {self._where()}: {about}>")
+        return printable(f"<{type(self).__name__} {self.address}: {about}>")
 
     def _repr_html_(self) -> str:
         return bank_table(
-            f"{type(self).__name__} {self._where()}", self.deposits(), self.prompt_sets
+            f"{type(self).__name__} {self.address}", self.deposits(), self.prompt_sets
         )
 
-    def _where(self) -> str:
+    @property
+    def address(self) -> str:
+        """Where people find the bank: its URL or folder."""
         return self.url or str(self.path)
 
     def prompts(self, name: str) -> pl.LazyFrame:
@@ -521,7 +523,8 @@ class Bank:
         deposits = self.deposits_of(prompts)
         if not deposits:
             raise BankError(
-                f"{self.path} has no deposit of prompt set {prompts!r} yet; run `logitbank extract`"
+                f"{self.address} has no deposit of prompt set {prompts!r} yet; run"
+                " `logitbank extract`"
             )
         require_scored_models(prompts, models, deposits, there=self.models)
         deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
@@ -577,7 +580,7 @@ class Bank:
 
         names = self.prompt_sets
         if not names:
-            raise BankError(f"{self.path} has no prompts yet; run `logitbank extract`")
+            raise BankError(f"{self.address} has no prompts yet; run `logitbank extract`")
         texts = token_texts.token_texts(self.path)
         by_name = {name: self.prompts(name).with_columns(texts) for name in names}
         return frames(by_name, self.deposits(), self.info, self._look)

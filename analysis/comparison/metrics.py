@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterator
 import polars as pl
 
 from logitbank.analysis.family import families
+from logitbank.analysis.frames.apart import ColumnsOf
 from logitbank.analysis.frames.batches import ROWS
 from logitbank.analysis.frames.expected import expected_pieces
-from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.store import Bank
 
 METRICS = {

@@ -30,9 +30,10 @@ from logitbank.analysis.families.stereoset.scores import PLAIN
 from logitbank.analysis.families.stereoset.sources import bank_candidates
 from logitbank.analysis.families.unqover.metric import ALL, unqover_metric
 from logitbank.analysis.families.unqover.study import PROMPTS, expected_instances
+from logitbank.analysis.frames.apart import own_names
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.expected import missing_sentence
-from logitbank.analysis.frames.sources import no_model, own_names
+from logitbank.analysis.frames.sources import no_model
 from logitbank.analysis.results.finish import finish
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Summary
@@ -111,7 +112,7 @@ def _sources(
 ) -> list[_Source]:
     available = sorted({d.checkpoint.model for d in bank.deposits()})
     if unknown := [model for model in models or () if model not in available]:
-        raise UsageError(no_model(unknown[0], available, str(bank.path)))
+        raise UsageError(no_model(unknown[0], available, bank.address))
     sources = [
         _Source(bank, m, m, NONE, "no filter") for m in available if m in (models or available)
     ]
@@ -161,7 +162,7 @@ def _compared(
     own_sets = own_names(PROMPTS, [bank])
     if not stereo and not own_sets:
         raise UsageError(
-            f"{bank.path} has no prompts of StereoSet or UnQover to judge by; run `logitbank"
+            f"{bank.address} has no prompts of StereoSet or UnQover to judge by; run `logitbank"
             " extract … --prompts stereoset-intra --prompts unqover-gender` first"
         )
     names = pl.DataFrame(
@@ -174,7 +175,7 @@ def _compared(
     measures = named(measures, names)
     if scores.is_empty() and measures.is_empty():
         raise UsageError(
-            f"{bank.path} has no scores of {', '.join([*stereo, *own_sets])} by"
+            f"{bank.address} has no scores of {', '.join([*stereo, *own_sets])} by"
             f" {', '.join(dict.fromkeys(s.base for s in sources))}"
             f"{'' if step is None else f' at step {step}'}; run `logitbank extract` first"
         )

@@ -111,12 +111,12 @@ def _deposits(
     deposits = bank.deposits_of(prompts)
     models = sorted({d.checkpoint.model for d in deposits})
     if model is None and len(models) > 1:
-        raise UsageError(f"{bank.path} has several models; name one of {', '.join(models)}")
+        raise UsageError(f"{bank.address} has several models; name one of {', '.join(models)}")
     chosen = [d for d in deposits if model in (None, d.checkpoint.model)]
     runs = sorted({d.checkpoint.run for d in chosen})
     if run is None and len(runs) > 1:
         raise UsageError(
-            f"{bank.path} has several runs of {chosen[0].checkpoint.model}; name one of"
+            f"{bank.address} has several runs of {chosen[0].checkpoint.model}; name one of"
             f" {', '.join(runs)}"
         )
     chosen = [d for d in chosen if run in (None, d.checkpoint.run)]
@@ -127,7 +127,7 @@ def _deposits(
         available = list(dict.fromkeys(str(d.checkpoint) for d in deposits))
         more = f" and {len(available) - _NAMED} more" if len(available) > _NAMED else ""
         raise UsageError(
-            f"{bank.path} has no scores of {prompts} by {requested}; it has"
+            f"{bank.address} has no scores of {prompts} by {requested}; it has"
             f" {', '.join(available[:_NAMED]) or 'none'}{more}"
         )
 

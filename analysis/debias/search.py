@@ -217,7 +217,9 @@ def _judge(bank: Bank, requested: str | None) -> str:
             if available
             else (f"run `logitbank extract … --prompts {INTRA}` first")
         )
-        raise UsageError(f"{bank.path} has no {wanted}, which tells what a filter costs; {chosen}")
+        raise UsageError(
+            f"{bank.address} has no {wanted}, which tells what a filter costs; {chosen}"
+        )
     return wanted
 
 
@@ -256,7 +258,7 @@ def _stereoset(
     rows = rows.filter(pl.col("run") == checkpoint.run)
     if rows["term"].n_unique() < len(_HALVES):
         raise UsageError(
-            f"{bank.path} has too few scores of {parts.judge} by {checkpoint} to tell what a"
+            f"{bank.address} has too few scores of {parts.judge} by {checkpoint} to tell what a"
             f" filter costs; run `logitbank extract … --prompts {INTRA}` for it"
         )
     half = pl.col("term").rank("dense") % 2

@@ -219,11 +219,11 @@ def _info(bank: Bank, names: Sequence[str], models: Sequence[str] | None) -> pl.
     info = bank.info().filter(pl.col("query_set").is_in(list(sets)))
     if info.is_empty():
         of = f" of {', '.join(names)}" if names else ""
-        raise BankError(f"{bank.path} has no checkpoint{of} yet; run `logitbank extract` first")
+        raise BankError(f"{bank.address} has no checkpoint{of} yet; run `logitbank extract` first")
     known = info["model"].unique().sort().to_list()
     for model in models or ():
         if model not in known:
-            raise BankError(no_model(model, known, str(bank.path)))
+            raise BankError(no_model(model, known, bank.address))
     return info if models is None else info.filter(pl.col("model").is_in(list(models)))
 
 

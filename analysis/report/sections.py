@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from logitbank.analysis.family import families
+from logitbank.analysis.frames.apart import ColumnsOf
 from logitbank.analysis.frames.shared import Wanted, sharing
-from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.analysis.results.study import Study
 from logitbank.errors import DamagedError, LogitbankError
 from logitbank.store import Bank

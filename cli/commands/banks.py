@@ -8,6 +8,7 @@ import typer
 import logitbank
 from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import BankFolder, BankPath, Format, StoredDtype, Table
+from logitbank.store.share.urls import url_of
 from logitbank.wording import MADE_OF_STATES
 
 
@@ -22,7 +23,7 @@ def info(
     from logitbank.cli.screen.bank import print_bank, print_provenance
     from logitbank.cli.screen.progress import busy
 
-    with busy(f"reading {bank}"):
+    with busy(f"reading {url_of(bank) or bank}"):
         (print_provenance if provenance else print_bank)(logitbank.open(bank, models=[]), form)
 
 

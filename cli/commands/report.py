@@ -8,6 +8,7 @@ import typer
 import logitbank
 from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import BankPath, FilterFile, Models, filtered
+from logitbank.store.share.urls import url_of
 
 if TYPE_CHECKING:
     from logitbank.analysis.results.words import Summary
@@ -35,7 +36,7 @@ def report(
 
     findings: dict[str, Summary] = {}
     damaged: dict[str, str] = {}
-    with busy(f"reading {bank}"), count_progress(transient=True) as progress:
+    with busy(f"reading {url_of(bank) or bank}"), count_progress(transient=True) as progress:
         path = logitbank.report(
             filtered(bank, by),
             out,

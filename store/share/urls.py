@@ -6,7 +6,7 @@ from pathlib import Path
 from logitbank.errors import UsageError
 
 # A URL that went through a Path has one slash after its scheme; a drive's name is one letter.
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,3}([^/].*)", re.DOTALL)
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,3}([^/].*)?", re.DOTALL)
 SCHEMES = ("https", "http", "s3", "hf")
 HUB = re.compile(
     r"hf://datasets/(?P<repo>[A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(?:@(?P<revision>[^@]+))?"

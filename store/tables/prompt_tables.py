@@ -135,7 +135,8 @@ def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
         advice = copies.missing_advice(root / "prompts" / ".parquet", "")
         otherwise = "" if names else "; add some with `logitbank extract`"
         raise AbsentError(
-            f"prompt set {name!r} is not in {root}; {has}{f'; {advice}' if advice else otherwise}"
+            f"prompt set {name!r} is not in {copies.address(root)}; {has}"
+            f"{f'; {advice}' if advice else otherwise}"
         )
     if len(tables) == 1:
         return tables[0]

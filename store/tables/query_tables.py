@@ -122,5 +122,7 @@ def _present(root: Path, name: str) -> Path:
     if not path.exists():
         names = ", ".join(query_set_names(root)) or "none"
         advice = copies.missing_advice(path, "add it with add_query_set")
-        raise AbsentError(f"query set {name} is not in {root}, which has {names}; {advice}")
+        raise AbsentError(
+            f"query set {name} is not in {copies.address(root)}, which has {names}; {advice}"
+        )
     return path

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from logitbank.errors import AbsentError, DamagedError, UsageError
-from logitbank.store.files import objects
+from logitbank.store.files import copies, objects
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import CLASS_HEADS, TOKENS_SCHEMA, check_folder, folder_name
 from logitbank.store.tables import prompt_tables, query_tables
@@ -120,7 +120,7 @@ def tokens(root: Path, of: str | None) -> pl.DataFrame:
         return require_tokens(root, of)
     if of is not None and of not in prompts:
         raise AbsentError(
-            f"{of!r} is neither a prompt set of {root}, which has"
+            f"{of!r} is neither a prompt set of {copies.address(root)}, which has"
             f" {', '.join(sorted(prompts)) or 'none'}, nor a tokenizer whose texts it keeps:"
             f" {', '.join(sorted(kept)) or 'none'}"
         )
@@ -132,11 +132,13 @@ def tokens(root: Path, of: str | None) -> pl.DataFrame:
     used = {query_tables.tokenizer_of(root, name) for name in query_sets}
     if len(used) > 1:
         raise UsageError(
-            f"{of or root} was asked with {len(used)} tokenizers; name a prompt set of one,"
-            f" or one of {', '.join(sorted(used))}"
+            f"{of or copies.address(root)} was asked with {len(used)} tokenizers; name a prompt"
+            f" set of one, or one of {', '.join(sorted(used))}"
         )
     if not used:
-        raise AbsentError(f"{root} has no queries yet, so no tokenizer; run `logitbank extract`")
+        raise AbsentError(
+            f"{copies.address(root)} has no queries yet, so no tokenizer; run `logitbank extract`"
+        )
     return require_tokens(root, used.pop())
 
 
@@ -153,9 +155,9 @@ def require_tokens(root: Path, tokenizer: str) -> pl.DataFrame:
     table = tokens_of(root, tokenizer)
     if table is None:
         raise AbsentError(
-            f"{root} keeps no texts of the tokens of tokenizer {tokenizer[:12]}: it was made"
-            " without them; run the same `logitbank extract` again, which adds them and runs no"
-            " model, or go by the tokens' numbers"
+            f"{copies.address(root)} keeps no texts of the tokens of tokenizer {tokenizer[:12]}: it"
+            " was made without them; run the same `logitbank extract` again, which adds them"
+            " and runs no model, or go by the tokens' numbers"
         )
     return table
 

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.family import Family, families, family_of
+from logitbank.analysis.frames.apart import ColumnsOf
 from logitbank.analysis.frames.expected import expected_pieces
-from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.analysis.report.sections import planned
 from logitbank.analysis.report.words import cautions
 from logitbank.analysis.results.study import Study

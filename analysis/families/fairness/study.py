@@ -58,7 +58,7 @@ def fairness(
         A bank or prompt set that is not there, what `fairness_metric` refuses, or a
         `vocab_limit` that the banks do not know or an option is beyond.
     """
-    opened = open_banks(banks, models=models, prompts=prompts)
+    opened = open_banks(banks, models=models, prompts=prompts, family=PROMPTS)
     prompts = chosen_prompts(opened, prompts, known="winobias", family_prompts=PROMPTS)
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)

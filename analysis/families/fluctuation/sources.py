@@ -60,7 +60,7 @@ def all_scores(banks: Banks, prompts: str | None, models: Sequence[str] | None) 
     """
     named, files = banks_and_files(banks, is_table_path)
     tables = {path: _table(path) for path in files}
-    opened = open_banks(named)
+    opened = open_banks(named, models=models, prompts=prompts, family=PROMPTS)
     prompts = chosen_prompts(opened, prompts, known="professions", family_prompts=PROMPTS)
     models_of_banks = [bank.info()["model"].unique().to_list() for bank in opened]
     rows = None

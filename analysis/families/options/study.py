@@ -54,7 +54,7 @@ def options(
     result = option_scores(opened, names, models=models, score=score, entropy=entropy)
     if result.checkpoints.is_empty():
         raise AbsentError(
-            f"{opened.path} has no checkpoint of {', '.join(names) or 'any prompts'}; run "
+            f"{opened.address} has no checkpoint of {', '.join(names) or 'any prompts'}; run "
             "`logitbank extract` first"
         )
     title = f"Options of {', '.join(names)}: {models_of(result)}"

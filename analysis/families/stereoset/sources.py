@@ -13,7 +13,8 @@ from logitbank.analysis.families.stereoset.files import (
 from logitbank.analysis.families.stereoset.gold import read_gold
 from logitbank.analysis.families.stereoset.scores import CANDIDATES, KEYS, Rule, as_candidates
 from logitbank.analysis.family import beginning
-from logitbank.analysis.frames.sources import no_prompts, own_names
+from logitbank.analysis.frames.apart import own_names
+from logitbank.analysis.frames.sources import no_prompts
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank
 from logitbank.store.tables.prompt_tables import query_sets_of
@@ -74,7 +75,7 @@ def candidate_batches(
     together = pl.concat(checkpoints.values())
     if together.is_empty():
         raise BankError(
-            f"{bank.path} has no deposit of {', '.join(names)} yet; run `logitbank extract`"
+            f"{bank.address} has no deposit of {', '.join(names)} yet; run `logitbank extract`"
         )
     for model, run, chunk in _batches(together, models, steps):
         parts = []

@@ -15,9 +15,9 @@ from logitbank.analysis.families.stereoset.sources import (
     file_candidates,
 )
 from logitbank.analysis.families.stereoset.summary import stereoset_summary
-from logitbank.analysis.frames.apart import Banks, open_banks
+from logitbank.analysis.frames.apart import Banks, open_banks, own_names
 from logitbank.analysis.frames.same_prompts import check_same_prompts
-from logitbank.analysis.frames.sources import own_names, step_given
+from logitbank.analysis.frames.sources import step_given
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
@@ -69,7 +69,7 @@ def stereoset(
         raise UsageError("--save-predictions writes the scores of a bank; name one")
     gold = None if gold is None else Path(gold)
     from_files = file_candidates(predictions, gold)
-    opened = open_banks(banks)
+    opened = open_banks(banks, models=models, prompts=prompts, family=PROMPTS)
     names = own_names(PROMPTS, opened) if prompts is None else prompts
     for name in names:
         check_same_prompts(opened, name)

@@ -51,7 +51,7 @@ def stereotype(
     LogitbankError
         A bank that is not there, no such prompts, or what `stereotype_metric` refuses.
     """
-    opened = open_banks(banks)
+    opened = open_banks(banks, models=models, prompts=[prompts, winobias])
     scored = frame_if_scored(opened, prompts, models)
     gender = shared_frames(winobias) or winobias_frames(opened, winobias, models)
     if scored is None and gender is None:

@@ -89,7 +89,15 @@ def tradeoff(
     read: list[str] = []
     named, more = banks_and_files(banks, _is_performance)
     files = [*_files(performance), *more]
-    opened = open_banks(named)
+    known, name = gaps(), gap or "fairness"
+    if fairness_table is None:
+        check_choice("gap", name, tuple(known))
+        # `prompts` stands for WinoBias, which a bank may hold under another name.
+        gap_prompts = prompts if known[name].prompts == "winobias" else known[name].prompts
+        read.append(gap_prompts)
+    if not files:
+        read.insert(0, lambada)
+    opened = open_banks(named, models=models, prompts=read)
     if where and not any(is_table_path(path) for path in files):
         raise UsageError("--where chooses rows of a table of performance; name one (--performance)")
     if task != TASK and not files:
@@ -99,7 +107,6 @@ def tradeoff(
     else:
         if not opened:
             raise UsageError("there is no performance; name a bank with LAMBADA, or --performance")
-        read.append(lambada)
         frame = shared_frames(lambada) or frame_of(opened, lambada, models)
         pieces = expected_pieces(opened, lambada)
         curve = lambada_curve(frame, metric=metric, expected=pieces, resamples=bootstrap)
@@ -119,13 +126,8 @@ def tradeoff(
         fair = table_curve(fairness_table, gap or "value")
         gap_name = gap if gap not in (None, "value") else f"gap of {fairness_table.stem}"
     else:
-        known, name = gaps(), gap or "fairness"
-        check_choice("gap", name, tuple(known))
         if not opened:
             raise UsageError(f"a gap of {name} comes from a bank; name one, or --fairness-table")
-        # `prompts` stands for WinoBias, which a bank may hold under another name.
-        gap_prompts = prompts if known[name].prompts == "winobias" else known[name].prompts
-        read.append(gap_prompts)
         fair = known[name].curve(opened, gap_prompts, models, bootstrap)
         gap_name = known[name].label
     from_lambada = not files or task.startswith("lambada")

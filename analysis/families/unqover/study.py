@@ -9,10 +9,10 @@ from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.unqover.metric import ASKED, Cells, Unqover, unqover_metric
 from logitbank.analysis.families.unqover.summary import unqover_summary
 from logitbank.analysis.family import beginning
-from logitbank.analysis.frames.apart import Banks, open_banks
+from logitbank.analysis.frames.apart import Banks, open_banks, own_names
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.expected import expected_rows
-from logitbank.analysis.frames.sources import no_model, no_prompts, own_names
+from logitbank.analysis.frames.sources import no_model, no_prompts
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import AbsentError, BankError
@@ -53,7 +53,7 @@ def unqover(
     LogitbankError
         A bank, prompt set or model that is not there, or what `unqover_metric` refuses.
     """
-    opened = open_banks(banks, models=models)
+    opened = open_banks(banks, models=models, prompts=prompts, family=PROMPTS)
     frames = _frames(opened, prompts, models)
     names = _prompt_sets(opened, prompts)
     result = unqover_metric(
@@ -103,7 +103,7 @@ def _frames(
             raise AbsentError(no_model(model, available, f"the deposits of {', '.join(names)}"))
     if not frames:
         raise BankError(
-            f"{banks[0].path} has no deposit of {', '.join(names)} yet; run `logitbank extract`"
+            f"{banks[0].address} has no deposit of {', '.join(names)} yet; run `logitbank extract`"
         )
     return frames
 

@@ -157,7 +157,7 @@ class _Copy:
             known = index.parse(file.read_bytes(), where=str(file))
             etag = checked.document(source)["etag"]
         try:
-            answer = self._place.read(index.NAME, limit=index.MAX_BYTES, unless=etag)
+            answer = self._place.read_changed(index.NAME, etag, limit=index.MAX_BYTES)
         except FileNotFoundError as error:
             raise BankFormatError(
                 f"there is no bank at {url}: {url}/{index.NAME} is not there. Check the address, or"

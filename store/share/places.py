@@ -5,13 +5,12 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from logitbank.errors import MissingExtraError, RemoteError, UsageError
@@ -46,21 +45,6 @@ class Answer(NamedTuple):
     pieces: Iterator[bytes]
 
 
-class Source(Protocol):
-    """Sends objects by path."""
-
-    def get(
-        self, path: str, *, start: int = 0, unless: str | None = None
-    ) -> AbstractContextManager[Answer | None]:
-        """An object from byte `start`; None if its ETag is `unless`.
-
-        Raises
-        ------
-        FileNotFoundError
-            It does not exist.
-        """
-
-
 class Fetched(NamedTuple):
     """A small object."""
 
@@ -73,10 +57,10 @@ class Place:
     """A URL and what sends its objects. Every failure is a RemoteError that names the URL."""
 
     url: str
-    source: Source = field(repr=False, compare=False)
+    source: "_Web | _Bucket" = field(repr=False, compare=False)
 
-    def read(self, path: str, *, limit: int, unless: str | None = None) -> Fetched | None:
-        """A small object; None if its ETag is `unless`.
+    def read(self, path: str, *, limit: int = 2**30) -> Fetched:
+        """A small object.
 
         Raises
         ------
@@ -85,7 +69,13 @@ class Place:
         RemoteError
             The server does not send it, or it has more than `limit` bytes.
         """
-        with explained(f"{self.url}/{path}"), self.source.get(path, unless=unless) as answer:
+        fetched = self.read_changed(path, None, limit=limit)
+        assert fetched is not None, "the request has no ETag"
+        return fetched
+
+    def read_changed(self, path: str, etag: str | None, *, limit: int) -> Fetched | None:
+        """As `read`; None if the object still has this ETag."""
+        with explained(f"{self.url}/{path}"), self.source.get(path, unless=etag) as answer:
             if answer is None:
                 return None
             data = bytearray()
@@ -210,7 +200,7 @@ class _StatusError(Exception):
 
 
 def _response(stack: ExitStack, url: str, headers: Mapping[str, str]) -> Any:
-    """A response without a transient error, after some tries and the waits that the server asks."""
+    """A response, after a few tries with the waits that the server requests."""
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
     for attempt in range(1, TRIES + 1):
@@ -225,18 +215,20 @@ def _response(stack: ExitStack, url: str, headers: Mapping[str, str]) -> Any:
             if not _is_transport(error) or attempt == TRIES:
                 raise
         else:
-            if response.status_code not in _TRANSIENT:
+            wait = max(wait, _requested_wait(response.headers))
+            is_last = attempt == TRIES or wait > LONGEST_WAIT_S
+            if response.status_code not in _TRANSIENT or is_last:
                 return response
-            wait = seconds_to_wait(response.headers) or wait
             stack.close()
-            if wait > LONGEST_WAIT_S:
-                raise _StatusError(
-                    f"it asks to wait {wait:,.0f} s, and at most {LONGEST_WAIT_S:.0f} s are waited"
-                )
-            if attempt == TRIES:
-                raise _StatusError(f"{response.status_code} {response.reason_phrase}")
         time.sleep(wait)
     raise AssertionError("the last try returns or raises")
+
+
+def _requested_wait(headers: Mapping[str, str]) -> float:
+    """Seconds that `Retry-After`, or the Hub's `RateLimit`, requests; 0 if neither does."""
+    after = str(headers.get("retry-after", ""))
+    limit = re.search(r"r=0\b.*t=(\d{1,9})", str(headers.get("ratelimit", "")))
+    return float(after) if after.isdecimal() else float(limit[1]) if limit else 0.0
 
 
 def _is_transport(error: Exception) -> bool:
@@ -303,30 +295,6 @@ def _s3_store(url: str, write: bool, environment: tuple[tuple[str, str], ...]) -
     return S3Store(bucket, prefix=prefix or None, **options)
 
 
-def seconds_to_wait(headers: Mapping[str, str], now: datetime | None = None) -> float:
-    """Seconds that an answer asks to wait; 0 if it names no time.
-
-    `Retry-After` in either form, or the reset of the Hub's `RateLimit`.
-
-    >>> seconds_to_wait({"Retry-After": "30"}), seconds_to_wait({"RateLimit": '"api";r=0;t=55'})
-    (30.0, 55.0)
-    """
-    lower = {name.lower(): value for name, value in headers.items()}
-    after = lower.get("retry-after", "").strip()
-    if re.search(r"^\d{1,9}(\.\d+)?$", after):
-        return float(after)
-    if after:
-        try:
-            at = parsedate_to_datetime(after)
-        except ValueError:
-            return 0.0
-        at = at if at.tzinfo else at.replace(tzinfo=UTC)
-        return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
-    if limit := re.search(r"r=0\b.*t=(\d{1,9})", lower.get("ratelimit", "")):
-        return float(limit[1])
-    return 0.0
-
-
 @contextmanager
 def explained(url: str) -> Iterator[None]:
     """Turn a library's error into a RemoteError with the URL and the next step."""
@@ -335,8 +303,10 @@ def explained(url: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise FileNotFoundError(url) from error
     except Exception as error:
-        is_ours = isinstance(error, _StatusError | PermissionError)
-        if not is_ours and _library(error) not in _LIBRARIES:
+        if (
+            not isinstance(error, _StatusError | PermissionError)
+            and _library(error) not in _LIBRARIES
+        ):
             raise
         raise RemoteError(_message(url, error)) from error
 
@@ -365,8 +335,8 @@ def _message(url: str, error: Exception) -> str:
     else:
         reason = text.splitlines()[0][:200] if text else kind
     return (
-        f"{url} cannot be reached or answers wrongly ({reason}). Check the address and the network,"
-        " and run the same command again: what arrived is kept"
+        f"{url} cannot be read ({reason}). Check the address and the network, and run the same"
+        " command again: what arrived is kept"
     )
 
 

@@ -11,14 +11,12 @@ from logitbank.store.care.lost import require_tables
 from logitbank.store.files import objects
 from logitbank.store.format import index
 from logitbank.store.format.index import Object
-from logitbank.store.share.bucket import Bucket
-from logitbank.store.share.folder import Folder
 from logitbank.store.share.hub import HubDataset
 from logitbank.store.share.local import ensure_local
 from logitbank.store.share.moves import moves
 from logitbank.store.share.places import place_at
 from logitbank.store.share.selection import Names, Steps, chosen
-from logitbank.store.share.targets import SourceBank, Target
+from logitbank.store.share.targets import Bucket, Folder, SourceBank, Target
 from logitbank.store.share.urls import url_of
 
 Progress = Callable[[int, int], None]

@@ -156,15 +156,15 @@ def test_a_folder_with_parts_of_a_bank_says_how_to_go_on(tmp_path: Path, bank: B
 KILLED = """
 import os, sys
 from logitbank.store.share.push import {call}
-from logitbank.store.share import folder
-place, left = folder.Folder._place, int(sys.argv[3])
+from logitbank.store.share import targets
+place, left = targets.Folder._place, int(sys.argv[3])
 def counted(self, prepared, path, value):
     global left
     if left == 0:
         os._exit(9)
     left -= 1
     place(self, prepared, path, value)
-folder.Folder._place = counted
+targets.Folder._place = counted
 {call}(sys.argv[1], sys.argv[2])
 """
 

@@ -135,7 +135,7 @@ def test_a_push_that_was_refused_goes_on_without_sending_again(
     add(bank, 1, seed=1)
     add(bank, 2, seed=2)
     server.behave(commits=2)
-    with pytest.raises(RemoteError, match=rf"{url} cannot be reached or answers wrongly .*503"):
+    with pytest.raises(RemoteError, match=rf"{url} cannot be read .*503"):
         push(bank.path, url)
     sent = server.count("PUT /large/")
     server.behave()

@@ -204,6 +204,8 @@ def test_analyze_fairness_on_a_url_fetches_scores_and_one_table_of_prompts(
     needed = [root / "index.json.gz", *root.glob("*s/*.parquet")]
     needed += root.glob("toy/main/*/*/scores/all.parquet")
     log = served.log()
+    assert {sent.status for sent in log} == {200, 304}  # the index is requested twice, sent once
+    log = [sent for sent in log if sent.status == 200]
     assert sorted(sent.path for sent in log) == sorted(
         p.relative_to(root.parent).as_posix() for p in needed
     )
@@ -535,7 +537,7 @@ def test_the_command_line_says_one_line(served: FileServer) -> None:
     code = "from logitbank.cli.main import run; run()"
     for url, said, exit_code in (
         (f"{served.url}/none", f"there is no bank at {served.url}/none", 2),
-        ("http://127.0.0.1:9/x", "http://127.0.0.1:9/x/index.json.gz cannot be reached", 1),
+        ("http://127.0.0.1:9/x", "http://127.0.0.1:9/x/index.json.gz cannot be read", 1),
     ):
         command = [sys.executable, "-c", code, "info", url]
         result = subprocess.run(command, capture_output=True, text=True)

@@ -185,7 +185,7 @@ def test_damage_that_cannot_be_fetched_again_is_one_line(published: Path, cache:
         answer(Bank.open(url))
     (file,) = copy_of(cache).glob(DATA[0])
     flip(file, 100)
-    with pytest.raises(RemoteError, match=r"index\.json\.gz cannot be reached.*no connection"):
+    with pytest.raises(RemoteError, match=r"index\.json\.gz cannot be read .*no connection"):
         Bank.open(url)
 
 

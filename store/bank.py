@@ -18,7 +18,7 @@ from logitbank.store.deposits import places
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import checked, copies, documents, objects
-from logitbank.store.filter.deposits import filtered_deposits, fitted
+from logitbank.store.filter.deposit import filtered_deposits, fitted
 from logitbank.store.filter.filters import Filter
 from logitbank.store.format import zarrays
 from logitbank.store.format.about import checked_fields

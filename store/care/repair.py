@@ -19,7 +19,7 @@ from logitbank.store.bank import Bank, open_unfiltered
 from logitbank.store.care.damage import Damage
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.places import TABLE_FOLDERS, deposit_folders
-from logitbank.store.deposits.score_parts import read_scores
+from logitbank.store.deposits.scores import read_scores
 from logitbank.store.deposits.writer import (
     DepositWriter,
     move_into_place,

@@ -14,7 +14,7 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.deposits.score_parts import VERIFY
+from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.tables import (

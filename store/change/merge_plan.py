@@ -8,7 +8,7 @@ from logitbank.errors import DamagedError
 from logitbank.store.bank import Bank
 from logitbank.store.change.overlap import conflict, missing_blocks
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.score_parts import VERIFY, read_scores
+from logitbank.store.deposits.scores import VERIFY, read_scores
 from logitbank.store.files import checked, documents, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, zarrays

@@ -8,7 +8,7 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.score_parts import VERIFY, read_scores
+from logitbank.store.deposits.scores import VERIFY, read_scores
 from logitbank.store.format import commits
 from logitbank.store.format.attributes import compared, states_of
 from logitbank.store.format.commits import Committed

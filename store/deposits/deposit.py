@@ -19,7 +19,7 @@ from logitbank.notebook import html_table, printable, told
 from logitbank.store.deposits.kept import KeptRows
 from logitbank.store.deposits.normalised import normalised as sum_to_one
 from logitbank.store.deposits.requested import index_of, require_committed
-from logitbank.store.deposits.score_parts import VERIFY, logsumexp_of, scan_parts, vouched_parts
+from logitbank.store.deposits.scores import VERIFY, logsumexp_of, scan_parts, vouched_parts
 from logitbank.store.files import copies, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits
@@ -41,9 +41,7 @@ class Deposit:
     the moment, so a deposit may be read while others write it.
     """
 
-    scores_as_stored: ClassVar[bool] = True
     scores_schema: ClassVar[pl.Schema] = SCORES_SCHEMA
-    """Whether `scores` are what its files hold, with nothing done to them; and their columns."""
     path: Path
     attributes: dict[str, Any] = field(compare=False)
 
@@ -265,18 +263,13 @@ class Deposit:
             raise DamagedError(f"{self}: scores lack some queries; {VERIFY}")
         return np.asarray(values[at])
 
-    def scores(self, *, checked: bool = False) -> pl.LazyFrame:
-        """Committed rows of `SCORES_SCHEMA`, scores of further options included.
+    def scores(self) -> pl.LazyFrame:
+        """Committed rows of `SCORES_SCHEMA`, scores of further options included."""
+        return self.retrying(lambda state: scan_parts(self.vouched_scores(state), state))
 
-        `checked` says that `check_scores` has looked at them.
-        """
-        return self.retrying(
-            lambda state: scan_parts(self.vouched_scores(state), state, checked=checked)
-        )
-
-    def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
+    def option_scores(self) -> pl.LazyFrame:
         """Scores of the tokens that a prompt names as options."""
-        return self.scores(checked=checked).filter(pl.col("kind") == "option")
+        return self.scores().filter(pl.col("kind") == "option")
 
     def retrying(self, read: Callable[[Committed], T]) -> T:
         """Read by the commits; where a seal has just removed a part, read the sealed one."""

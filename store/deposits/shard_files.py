@@ -7,7 +7,7 @@ import numpy as np
 
 from logitbank.errors import DamagedError
 from logitbank.store.deposits.rows import Shards
-from logitbank.store.deposits.score_parts import VERIFY
+from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, zarrays

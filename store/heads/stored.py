@@ -11,7 +11,7 @@ import numpy as np
 
 from logitbank.errors import BankError, BankFormatError, DamagedError
 from logitbank.store.deposits.rows import read_rows
-from logitbank.store.deposits.score_parts import VERIFY
+from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.deposits.shard_files import shards_of
 from logitbank.store.files import checked, copies, objects
 from logitbank.store.files.objects import Digest

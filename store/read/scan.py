@@ -11,8 +11,9 @@ import polars as pl
 
 from logitbank.errors import UsageError
 from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.scores import DEPOSIT
 from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA
-from logitbank.store.read.together import DEPOSIT, option_scores
+from logitbank.store.read.scan_files import option_scores
 
 _COUNTS = ("rank", "ties", "padding_above", "padding_ties", "exact")
 VALUES = pl.Schema(

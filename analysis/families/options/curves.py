@@ -17,7 +17,6 @@ from logitbank.analysis.frames.pieces import AGAIN
 from logitbank.analysis.stats.shares import clustered_error, with_t_interval
 from logitbank.errors import BankError
 from logitbank.store import Bank, Deposit
-from logitbank.store.deposits.sealed_scores import check_scores
 from logitbank.store.filter.top import first_entries
 from logitbank.wording import checkpoint_name
 
@@ -128,15 +127,13 @@ def _checkpoints(
     for deposit in sorted(deposits, key=lambda d: (d.checkpoint.step is None, d.checkpoint.step)):
         by_step.setdefault(deposit.checkpoint.step, []).append(deposit)
     end = [*by_step.values()][-1]
-    checked = check_scores(deposits)
-    last = _scored(places, _scores(end, numbers, checked=checked))
+    last = _scored(places, _scores(end, numbers))
     work = partial(
         _checkpoint,
         asked=_Asked.of(places),
         numbers=numbers,
         last=last.select("place", last_top="top"),
         entropy=entropy,
-        checked=checked,
     )
     return (work(own, head | {"step": step}) for step, own in by_step.items())
 
@@ -149,10 +146,9 @@ def _checkpoint(
     numbers: Mapping[str, int],
     last: pl.DataFrame,
     entropy: bool,
-    checked: bool,
 ) -> tuple[list[Row], Row]:
     """The means of one checkpoint, which is all that has to be read of it."""
-    scored = _scored(asked.places, _scores(deposits, numbers, checked=checked))
+    scored = _scored(asked.places, _scores(deposits, numbers))
     full = all(deposit.layout.keep.whole_rows for deposit in deposits)
     rows = _entropy_of_rows(deposits if entropy and full else [], scored, numbers)
     # The order of positions decides the last bit of their mean.
@@ -173,12 +169,10 @@ def _checkpoint(
     return means_of(prompts, head), head | coverage
 
 
-def _scores(
-    deposits: Sequence[Deposit], numbers: Mapping[str, int], *, checked: bool
-) -> pl.DataFrame:
+def _scores(deposits: Sequence[Deposit], numbers: Mapping[str, int]) -> pl.DataFrame:
     """Scores of options and of the highest entry of each row."""
     frames = [
-        deposit.scores(checked=checked)
+        deposit.scores()
         .filter((pl.col("kind") == "option") | first_entries(1))
         .select(
             "kind",

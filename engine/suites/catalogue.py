@@ -28,7 +28,7 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KnownSuite:
-    """A published series: where it is and what it should hold."""
+    """A published series: its repository and the steps that it should contain."""
 
     name: str
     repo: str
@@ -38,9 +38,9 @@ class KnownSuite:
     run: str = "main"
     run_seed: int | None = None
     expected: tuple[int, ...] | None = None
-    """Steps that its authors list, or None where they list none."""
+    """Steps that its authors list, or None if they list none."""
     members: tuple[Member, ...] = ()
-    """Its checkpoints, where each has a repository of its own."""
+    """Its checkpoints, if each has a repository of its own."""
 
 
 @cache

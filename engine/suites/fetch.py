@@ -17,7 +17,7 @@ from logitbank.store.format.schema import CheckpointId
 from logitbank.wording import readable_bytes
 
 _AHEAD = 3
-"""Checkpoints that are downloaded beside one."""
+"""Checkpoints that are downloaded while the next one is waited for."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Fetched:
     failed: dict[CheckpointId, str] = field(default_factory=dict)
     """Why others are not."""
     bytes: int = 0
-    """Bytes that came over the network."""
+    """Bytes downloaded."""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     """Notes for the user, one line each."""
@@ -65,7 +65,7 @@ def fetch(
     hub
         The hub, by default the one that the environment names.
     progress
-        Called with the bytes that came and that will, in any thread.
+        Called with the bytes downloaded and their total, in any thread.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def fetch(
     if suite is None and not sets:
         raise UsageError("nothing to fetch; give --suite, --prompts, or both")
     for spec in sets:
-        prompt_set(spec)  # made as a run makes them, so that it lacks nothing later
+        prompt_set(spec)  # made as a run makes them, so that nothing is missing later
     result = Fetched(sets)
     if suite is not None:
         hub = hub or Hub()

@@ -191,7 +191,7 @@ class Hub:
         return "" if config is None else config.digest
 
     def missing(self, source: HubSource, files: Iterable[HubFile]) -> tuple[HubFile, ...]:
-        """Those of a checkpoint's files that the cache lacks; none offline."""
+        """The files of a checkpoint that are not in the cache; none offline."""
         blobs = self._cached(source.repo) / "blobs"
         return () if offline() else tuple(f for f in files if not (blobs / f.digest).is_file())
 
@@ -302,7 +302,7 @@ class Hub:
         if isinstance(error, errors.RevisionNotFoundError):
             return f"{what} is not on {hub}; choose a branch or tag of the repository"
         if isinstance(error, errors.HFValidationError):
-            return f"{repo!r} is no repository name; use owner/name"
+            return f"{repo!r} is not a repository name; use owner/name"
         if status is not None:
             more = "; HF_TOKEN raises the limit of requests" if status == 429 else ""
             return f"{hub} answered {status} for {what}; run the same command later{more}"
@@ -341,18 +341,18 @@ def _check_content(root: Path, files: Iterable[HubFile], source: HubSource) -> N
         path.resolve().unlink()
         path.unlink(missing_ok=True)
         raise WeightsError(
-            f"{file.path} of {source} came with another content than its hub lists, and was"
+            f"{file.path} of {source} does not have the SHA-256 that the hub lists, and was"
             " deleted; run the same command again"
         )
 
 
 def _counting_bar(on_bytes: Callable[[int], None]) -> type[Any]:
-    """A progress bar that shows nothing, and counts the bytes that came."""
+    """A progress bar that shows nothing and counts the bytes downloaded."""
     from tqdm import tqdm
 
     class CountingBar(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            # The library has three bars: bytes that came, bytes that are written, and files.
+            # The library has three bars: bytes downloaded, bytes written, and files.
             self._counts = kwargs.get("desc") == "Downloading bytes"
             super().__init__(*args, **{**kwargs, "disable": True})
 

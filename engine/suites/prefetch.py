@@ -189,7 +189,7 @@ class Prefetcher:
         with self._lock:
             self._in_use.clear()
             self._order.clear()
-            # A budget may have no room for the first until another that came is deleted.
+            # A budget may have no room for the first until another download is deleted.
             kept = set(order if self._budget is None else order[:1])
             for index in self._futures.keys() - kept:
                 self.done(index)
@@ -258,7 +258,7 @@ class Prefetcher:
             else:
                 future.set_result(folder)
             if self._budget is not None and (folder is None or index not in self._futures):
-                self._budget.release(index)  # it failed, or was done before it came
+                self._budget.release(index)  # it failed, or is not needed any more
                 self._begin()
             ahead = index in self._futures and index not in self._in_use
         if ahead and folder is not None:

@@ -40,8 +40,7 @@ class LocalSource:
     """Its folder."""
 
     def describe(self) -> dict[str, Json]:
-        """What provenance says of it: the name of its folder, never the path, and a sample of its
-        weights."""
+        """Name of the folder, never its path, and a digest of a sample of the weights."""
         description: dict[str, Json] = {"folder": self.path.name}
         if (sample := sample_digest(self.path)) is not None:
             description["sample"] = sample
@@ -50,7 +49,7 @@ class LocalSource:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Weights at one training step of one run, and where they are."""
+    """Weights at one training step of one run, and their source."""
 
     id: CheckpointId
     source: LocalSource | HubSource
@@ -80,14 +79,14 @@ def resolve_suite(
     ----------
     spec
         A known suite (`pythia-160m`), a repository on the hub (`owner/name`), whose branches, tags
-        and folders may be checkpoints, or a folder that is
-        a checkpoint or holds checkpoints (`step1000`, `checkpoint-1000`, `seed0/step1000`, …).
+        and folders may be checkpoints, or a folder that is a checkpoint or contains some
+        (`step1000`, `checkpoint-1000`, `seed0/step1000`, …).
         A known name comes first, then a folder; write `./pythia-160m` for a folder of that name.
     steps
-        A choice as `parse_steps` reads it. The release (the hub's `main`) is left out unless it
-        is asked for or is all there is.
+        A choice as `parse_steps` reads it. The release (the hub's `main`) is only included if it
+        is named or if there is nothing else.
     hub
-        The hub to ask, by default the one that the environment names. Unused for a folder.
+        The hub, by default the one that the environment names. Unused for a folder.
     model
         Name of the model, by default that of the suite, repository or folder.
 
@@ -96,8 +95,8 @@ def resolve_suite(
     UsageError
         `steps` cannot be read.
     SuiteError
-        Nothing of that name, no checkpoint in it, two folders of the same run and step, a step
-        that is not there, a hub that cannot be asked, or adapters.
+        The name is unknown, contains no checkpoint or twice the same run and step, a step is
+        missing, the hub cannot be reached, or the folder contains adapters.
     """
     selector = parse_steps(steps)
     if _is_folder(spec):
@@ -129,8 +128,8 @@ def _same_weights(equal: Sequence[HubSource]) -> str:
     repos = list(dict.fromkeys(source.repo for source in equal))
     if len(repos) == 1:
         what = "folders" if equal[0].folder else "revisions"
-        return f"{repos[0]}: {what} {' and '.join(s.name for s in equal)} hold the same weights"
-    return f"{' and '.join(repos)} hold the same weights"
+        return f"{repos[0]}: {what} {' and '.join(s.name for s in equal)} have the same weights"
+    return f"{' and '.join(repos)} have the same weights"
 
 
 def group_by_config(
@@ -182,7 +181,7 @@ def _unknown(spec: str) -> str:
 
 
 def _choose(everything: Suite, selector: StepSelector) -> Suite:
-    """Apply the selector to each run; a step that one run lacks is a note."""
+    """Apply the selector to each run; a step that is missing in one run is a note."""
     available = {c.id.step for c in everything.checkpoints}
     if selector.select(available, of=everything.name) == (None,):
         chosen = [c for c in everything.checkpoints if c.id.step is None]
@@ -290,7 +289,7 @@ def _from_folder(folder: Path, model: str | None) -> Suite:
     if folder.suffix == GGUF and folder.is_file():
         raise SuiteError(f"{folder} {OF_GGUF}")
     if not folder.is_dir():
-        raise SuiteError(f"{folder} is a file; give the folder that holds the checkpoint")
+        raise SuiteError(f"{folder} is a file; give the folder that contains the checkpoint")
     left_out: list[str] = []
     below = list(_below(folder, left_out))
     if all(parse_name(path.name) is None for path in below):
@@ -325,7 +324,7 @@ def _single_checkpoint(folder: Path, model: str | None) -> Suite:
             raise SuiteError(f"{packed[0]} {OF_GGUF}")
         raise SuiteError(
             f"no checkpoint in {folder}: looked for config.json + *.safetensors in it and in "
-            "sub-folders named like step1000; give the folder that holds them"
+            "sub-folders named like step1000; give the folder that contains them"
         )
     name, parent = folder.resolve().name, folder.resolve().parent
     named = None if is_token_count(name) else parse_name(name)  # `llama/7B` is a model

@@ -57,14 +57,14 @@ class ModelConfig:
     vocab: int
     """Outputs of the head, padding included."""
     max_length: int | None
-    """Longest sequence in tokens, or None where the config does not say."""
+    """Longest sequence in tokens, or None if the config has no limit."""
     shape: tuple[object, ...]
     """Model type and sizes: equal within a suite."""
     model_type: str = ""
     architectures: tuple[str, ...] = ()
     """Classes that its authors name."""
     languages: tuple[str, ...] = ()
-    """Language adapters, where the model has such."""
+    """Language adapters, if the model has some."""
     rope_switch: int | None = None
     """Length above which longrope takes its other factors, in models that have it."""
     not_on_vllm: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class ModelConfig:
 
     @property
     def task(self) -> Task | None:
-        """What its head predicts, or None where the config does not say."""
+        """What its head predicts, or None if that is unknown."""
         if any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in self.architectures):
             return "masked"
         if any(
@@ -83,7 +83,7 @@ class ModelConfig:
         return None
 
     def difference(self, first: "ModelConfig") -> str:
-        """What keeps this config out of the suite of `first`; empty where nothing does."""
+        """Why this config is not of the same suite as `first`; empty if it is."""
         names = (*(keys[0] for keys in _SHAPE_KEYS), "languages")
         own, others = ((*each.shape, sorted(each.languages)) for each in (self, first))
         return ", ".join(
@@ -99,18 +99,18 @@ class ModelConfig:
         Raises
         ------
         SuiteError
-            If the file is absent, is no JSON object, gives no vocabulary size, or claims sizes that
-            no model has.
+            If the file is absent, is not a JSON object, contains no vocabulary size, or claims
+            sizes that no model has.
         """
         path = folder / "config.json"
         try:
             config = json.loads(path.read_text())
         except FileNotFoundError:
             raise SuiteError(
-                f"{folder} has no config.json, so it is no checkpoint in the Hugging Face layout"
+                f"{folder} has no config.json, so it is not a checkpoint in the Hugging Face layout"
             ) from None
         except (ValueError, RecursionError) as error:
-            raise SuiteError(f"{path} is no JSON: {error}") from None
+            raise SuiteError(f"{path} is not JSON: {error}") from None
         _check_claims(config, path)
         if isinstance(config, dict) and isinstance(config.get("text_config"), dict):
             named = ", ".join(_names(config.get("architectures"))) or config.get("model_type")
@@ -120,7 +120,7 @@ class ModelConfig:
             )
         vocab = config.get("vocab_size") if isinstance(config, dict) else None
         if not isinstance(vocab, int) or vocab < 1:
-            raise SuiteError(f"{path} gives vocab_size {vocab!r}; a positive number is needed")
+            raise SuiteError(f"{path} has vocab_size {vocab!r}; a positive number is needed")
         lengths = [config[k] for k in _LENGTHS if isinstance(config.get(k), int)]
         model_type = str(config.get("model_type", ""))
         offset = any(model_type in f.offset_positions for f in masked_families().values())
@@ -140,7 +140,7 @@ class ModelConfig:
 
 
 def check_sizes(folder: Path) -> None:
-    """Refuse a config that claims more than the weights hold; reads headers, and no tensor.
+    """Refuse a config that claims more than the weights contain; reads headers, and no tensor.
 
     A layer has a tensor of its own at least, and a size is that of an axis of some tensor.
 
@@ -154,7 +154,7 @@ def check_sizes(folder: Path) -> None:
     try:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
-        return  # whoever needs it says so
+        return  # raised when it is read
     shapes = tensor_shapes(folder)
     longest = max((size for shape in shapes.values() for size in shape), default=0)
     claims = [(n, v, len(shapes), "tensors") for n, v in _numbers(config, _LAYERS)]
@@ -162,7 +162,7 @@ def check_sizes(folder: Path) -> None:
     for name, value, most, what in claims:
         if value > most:
             raise WeightsError(
-                f"{path} claims {name} {str(value)[:40]}, and the weights beside it have {most:,}"
+                f"{path} claims {name} {str(value)[:40]}, and its weights have {most:,}"
                 f" {what}; they are not of one checkpoint: fetch it again, or correct the config"
             )
 
@@ -203,7 +203,7 @@ def _check_claims(config: Any, path: Path) -> None:
     """
     for names, most in ((_LAYERS, _MOST_LAYERS), ((*_SIZES, *_LENGTHS), _LARGEST_SIZE)):
         for name, value in _numbers(config, names):
-            if not value <= most:  # NaN is no size either
+            if not value <= most:  # NaN is not a size either
                 raise SuiteError(
                     f"{path} claims {name} {str(value)[:40]}, and no model has more than {most:,};"
                     " the config is damaged or not to be trusted: fetch the checkpoint again"

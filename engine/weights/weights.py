@@ -1,6 +1,6 @@
 """Read the weights of one checkpoint folder, one tensor at a time, and name them by their content.
 
-It knows file formats and no model. No file is ever unpickled by running what it holds.
+It knows file formats and no model. No file is unpickled by running its content.
 """
 
 import json
@@ -49,30 +49,30 @@ def check_plain(folder: Path) -> None:
     Raises
     ------
     WeightsError
-        It holds an adapter, or weights that are quantised.
+        It contains an adapter or quantised weights.
     """
     if (folder / ADAPTER).is_file():
         raise WeightsError(f"{folder} {OF_ADAPTER}")
     try:
         config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError, RecursionError):
-        return  # whoever needs it says so
+        return  # raised when it is read
     of_config = config if isinstance(config, dict) else {}
     quantised = of_config.get("quantization_config") or of_config.get("compression_config")
     if quantised or (folder / "hf_quant_config.json").is_file():
         method = quantised.get("quant_method", "") if isinstance(quantised, dict) else ""
         raise WeightsError(
-            f"{folder} holds quantised weights ({str(method)[:40] or 'no method told'}), which are"
-            " not run; give the model before it was quantised, or save it dequantised with the"
-            " tool that made it"
+            f"{folder} contains quantised weights ({str(method)[:40] or 'unknown method'}), which"
+            " are not supported; give the model before it was quantised, or save it dequantised"
+            " with the tool that made it"
         )
 
 
 def weight_names(names: Sequence[str]) -> list[str]:
-    """Which of a checkpoint's file names hold its weights.
+    """The names of weight files among the file names of a checkpoint.
 
-    Safetensors where there are any, else legacy weights; the single file where it stands beside
-    shards of the same weights. Names in sub-folders are ignored.
+    Safetensors if there are any, otherwise legacy weights; the single file if there are also shards
+    of the same weights. Names in sub-folders are ignored.
     """
     for kind in (SAFE, LEGACY):
         if kind.single in names:
@@ -83,7 +83,7 @@ def weight_names(names: Sequence[str]) -> list[str]:
 
 
 def choose_weights(names: Sequence[str], where: str) -> list[str]:
-    """As `weight_names`, for a folder that has to hold some.
+    """As `weight_names`, of a folder that must contain weights.
 
     Raises
     ------
@@ -95,21 +95,20 @@ def choose_weights(names: Sequence[str], where: str) -> list[str]:
     if packed := [name for name in names if name.endswith(GGUF)]:
         raise WeightsError(f"{packed[0]} in {where} {OF_GGUF}")
     raise WeightsError(
-        f"{where} holds no weights: looked for {SAFE.single}, *.safetensors and {LEGACY.single};"
+        f"{where} contains no weights: looked for {SAFE.single}, *.safetensors and {LEGACY.single};"
         " give a whole checkpoint"
     )
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold a checkpoint's weights, in name order.
+    """The weight files of a checkpoint, in name order.
 
-    Safetensors win over legacy weights. An index, where there is one, says which shards there must
-    be.
+    Safetensors win over legacy weights. An index lists the required shards.
 
     Raises
     ------
     WeightsError
-        The folder holds no weights, not all of its shards, or an index that is unreadable or
+        The folder contains no weights, not all of its shards, or an index that is unreadable or
         points out of the folder.
     """
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
@@ -128,13 +127,13 @@ def stream_weights(
 
     Memory stays at about one tensor: files are mapped, not read. No tensor is larger than its
     file. Legacy weights go through torch's weights-only reader, which runs no code. `only` these
-    names are read, where some are given.
+    names are read, if some are given.
 
     Raises
     ------
     WeightsError
-        As `weight_files`; or a file is truncated, damaged, needs more than tensors, holds a
-        tensor that another file holds too, or lacks one that the index lists.
+        As `weight_files`; or a file is truncated, damaged, needs more than tensors, contains a
+        tensor that another file contains too, or not one that the index lists.
     """
     files = weight_files(folder)
     seen: dict[str, Path] = {}
@@ -150,7 +149,7 @@ def stream_weights(
     listed = set(_read_index(index) if len(files) > 1 and index.is_file() else {})
     if absent := sorted((listed if only is None else listed.intersection(only)) - set(seen)):
         raise WeightsError(
-            f"{index} lists tensor {absent[0]!r}, which no shard holds ({len(absent)} such); "
+            f"{index} lists tensor {absent[0]!r}, which no shard contains ({len(absent)} such); "
             "fetch the checkpoint again"
         )
 
@@ -210,14 +209,14 @@ def _read_index(path: Path) -> dict[str, str]:
         names = {str(tensor): str(file) for tensor, file in mapping.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsError(
-            f"{path} is no weight index ({type(error).__name__}); fetch the checkpoint again"
+            f"{path} is not a weight index ({type(error).__name__}); fetch the checkpoint again"
         ) from error
     if not names:
         raise WeightsError(f"{path} lists no tensor; fetch the checkpoint again")
     for file in names.values():
         if not re.fullmatch(f"{SAFE.pattern}|{LEGACY.pattern}", file):
             raise WeightsError(
-                f"{path} names the file {file!r}, which is no weight file of its own folder; "
+                f"{path} names the file {file!r}, which is not a weight file in its own folder; "
                 "do not use this checkpoint"
             )
     return names
@@ -232,7 +231,7 @@ def _check_shards(folder: Path, *, chosen: list[str], present: set[str]) -> None
             wanted |= {f"{stem}-{n:05d}-of-{parts}{suffix}" for n in range(1, count + 1)}
     if absent := sorted(wanted - present):
         raise WeightsError(
-            f"{folder} lacks the weight file {absent[0]} ({len(absent)} of {len(wanted)} are "
+            f"{folder} has no weight file {absent[0]} ({len(absent)} of {len(wanted)} are "
             "missing); fetch the checkpoint again"
         )
 
@@ -263,7 +262,7 @@ def _read_legacy(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
     content = _load_legacy(path, load)
     if not isinstance(content, dict):
         raise WeightsError(
-            f"{path} holds a {type(content).__name__}, not tensors by name; "
+            f"{path} contains a {type(content).__name__}, not tensors by name; "
             "convert it to safetensors"
         )
     size = path.stat().st_size
@@ -271,7 +270,7 @@ def _read_legacy(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
         tensor = content.pop(name)
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             raise WeightsError(
-                f"{path} holds {name!r}, which is no tensor but a {type(tensor).__name__}; "
+                f"{path} contains {name!r} of type {type(tensor).__name__}, not a tensor; "
                 "convert it to safetensors"
             )
         if tensor.is_sparse or tensor.numel() * tensor.element_size() > size:

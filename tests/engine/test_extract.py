@@ -171,7 +171,7 @@ def test_a_first_checkpoint_that_cannot_be_read_does_not_stop_the_others(
     (series / "step0" / "config.json").write_text('{"vocab_size": ')
     summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
     assert [c.step for c in summary.done] == [1, 2]
-    assert "step0/config.json is no JSON" in summary.failed[0].message
+    assert "step0/config.json is not JSON" in summary.failed[0].message
 
 
 def test_weights_that_are_cut_short_are_named_before_an_engine_meets_them(

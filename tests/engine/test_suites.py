@@ -222,7 +222,7 @@ def test_duplicates_are_named_before_any_download(root, hub, server):
     suite = resolve_suite("lab/toy", hub=hub)
     server.requests.clear()
     assert duplicate_notes(suite, hub) == (
-        "lab/toy: revisions step1 and step2 and step8 hold the same weights",
+        "lab/toy: revisions step1 and step2 and step8 have the same weights",
     )
     assert server.count("GET /api/models/lab/toy/tree/") == len(server.requests) == 5
     chosen = resolve_suite("lab/toy", hub=hub, steps="0,1")
@@ -306,7 +306,7 @@ def test_folders_that_are_no_suite_are_refused_with_what_to_do(tmp_path):
         (tmp_path / file).write_text("{}")
     for name, message in {
         "absent": "absent does not exist; give a folder of checkpoints",
-        "weights": "weights is a file; give the folder that holds the checkpoint",
+        "weights": "weights is a file; give the folder that contains the checkpoint",
         "settings": r"no checkpoint in .*: looked for config\.json \+ \*\.safetensors in it and in",
         "ema/step1000-ema": "step in the name of .*step1000-ema cannot be read",
         "two": r"step1 \(step-1\) are the same step; rename or move one",

@@ -135,8 +135,7 @@ def put(url: str, path: str, data: bytes) -> None:
 
 
 def index_of(url: str) -> dict[str, Any]:
-    answer = place_at(url).read("index.json.gz", limit=2**20)
-    assert answer is not None
+    answer = place_at(url).read("index.json.gz")
     objects: dict[str, Any] = json.loads(gzip.decompress(answer.data))["objects"]
     return objects
 

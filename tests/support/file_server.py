@@ -63,7 +63,7 @@ class FileServer:
         `ranges` False ignores them; `status` answers all with it; `fail_after` breaks connections
         after so many answers; `cut` and `change` are patterns of paths whose body is cut short or
         has its first byte changed, `short` of those of whose ranges the last byte is left out.
-        `forbidden` is a pattern of paths that are answered 403.
+        `forbidden` is a pattern of paths that are answered 403, `gone` of those answered 404.
         `limited` is how many of the answers to come are 429 with the headers `limit`. `chunked`
         sends no length. `packed` compresses whole answers: "heeding" what is asked for, or
         "always". `suffix` is the status that `bytes=-N` is answered with.
@@ -114,6 +114,7 @@ def _handler(folder: Path, state: _State) -> type[BaseHTTPRequestHandler]:
                 self._send(how["suffix"], b"", {})
                 return
             status = how.get("status") or (200 if file.is_file() else 404)
+            status = 404 if re.search(how.get("gone", "(?!)"), path) else status
             status = 403 if re.search(how.get("forbidden", "(?!)"), path) else status
             if status != 200:
                 self._log(path, status, 0)

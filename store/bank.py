@@ -14,10 +14,10 @@ import polars as pl
 
 from logitbank.errors import BankError, BankFormatError, DamagedError, UsageError
 from logitbank.notebook import printable, told
-from logitbank.store.deposits import places
+from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
-from logitbank.store.files import checked, copies, documents, objects
+from logitbank.store.files import copies, documents, objects, verified
 from logitbank.store.filter.deposit import filtered_deposits, fitted
 from logitbank.store.filter.filters import Filter
 from logitbank.store.format import zarrays
@@ -141,7 +141,7 @@ class Bank:
             attributes = documents.read_json(root)["attributes"]["logitbank"]
             version = attributes["format"]
         except FileNotFoundError as error:
-            if places.has_parts(path):
+            if catalog.has_parts(path):
                 raise BankFormatError(
                     f"{path} has parts of a bank, but not its zarr.json: a copy was interrupted."
                     " Copy zarr.json from the bank that it is a copy of, and run the same command"
@@ -261,7 +261,7 @@ class Bank:
         Of a filtered bank, those of the filter's model and tokenizer, under the name of the bank.
         """
         if self.filter is None:
-            return places.deposits(self.path, checkpoint)
+            return catalog.deposits(self.path, checkpoint)
         found = filtered_deposits(self.path, self.filter, self.name)
         return [deposit for deposit in found if checkpoint in (None, deposit.checkpoint)]
 
@@ -284,7 +284,7 @@ class Bank:
         """
         self.require_unfiltered()
         by = by if isinstance(by, Filter) else Filter.load(by)
-        by, name = fitted(by, self.path, places.deposits(self.path), name)
+        by, name = fitted(by, self.path, catalog.deposits(self.path), name)
         return replace(self, filter=by, name=name)
 
     def require_unfiltered(self) -> None:
@@ -320,7 +320,7 @@ class Bank:
             It is there and keeps less.
         """
         self._require_writable()
-        deposit = places.open_or_create(self.path, spec)
+        deposit = catalog.open_or_create(self.path, spec)
         return DepositWriter(deposit, engine=spec.provenance.get("engine"))
 
     def deposit(
@@ -627,11 +627,11 @@ class Bank:
         UsageError
             Several query sets with full rows have prompts of this name; says which.
         """
-        from logitbank.store.read.side_by_side import side_by_side
+        from logitbank.store.read.xarray_view import xarray_view
 
         if QUERY_SET.fullmatch(prompts):
-            return side_by_side([d for d in self.deposits() if d.query_set == prompts], prompts)
-        return side_by_side(self.deposits_of(prompts), prompts)
+            return xarray_view([d for d in self.deposits() if d.query_set == prompts], prompts)
+        return xarray_view(self.deposits_of(prompts), prompts)
 
     def info(self) -> pl.DataFrame:
         """One row per deposit, by model, run and training step.
@@ -690,7 +690,7 @@ def open_unfiltered(path: str | Path | Bank, *, rows: bool = False) -> Bank:
 def require_as_written(root: Path) -> None:
     """Refuse a bank's own `zarr.json` if its digest is not its own; other formats may have none."""
     try:
-        checked.document(root, *zarrays.ATTRIBUTES)
+        verified.document(root, *zarrays.ATTRIBUTES)
     except DamagedError as error:
         raise DamagedError(
             f"{root} is not what was written there: title, licence, citation or sources may have"

@@ -17,7 +17,7 @@ from logitbank.engine.backends.contexts import context_keys
 from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.errors import DamagedError, UsageError
-from logitbank.store.files import checked, documents, locks, objects
+from logitbank.store.files import documents, locks, objects, verified
 from logitbank.store.format.schema import CheckpointId, json_digest
 
 
@@ -296,7 +296,7 @@ def spans_of(shares: Sequence[Sequence[DepositPlan]]) -> list[list[object]]:
 
 def _read(file: Path) -> Owners:
     try:
-        return owners_of(checked.document(file)["rows"])
+        return owners_of(verified.document(file)["rows"])
     except DamagedError as error:
         raise DamagedError(
             f"{file} is not what the shares of this extraction wrote there; remove it when none of"

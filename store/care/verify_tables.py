@@ -49,7 +49,7 @@ def _table(root: Path, path: str, read: Reader, needed: dict[str, str]) -> Itera
         return
     read.read(where, beside)
     try:
-        committed = table_files.vouched_digest(file)
+        committed = table_files.recorded_digest(file)
     except DamagedError:
         yield Damage(where, "unreadable", "it is no line of sha256sum for that table")
         return

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from logitbank.errors import DamagedError
 from logitbank.notebook import html_table, printable, told
-from logitbank.store.deposits.kept import KeptRows
 from logitbank.store.deposits.normalised import normalised as sum_to_one
 from logitbank.store.deposits.requested import index_of, require_committed
-from logitbank.store.deposits.scores import VERIFY, logsumexp_of, scan_parts, vouched_parts
+from logitbank.store.deposits.row_reader import RowReader
+from logitbank.store.deposits.scores import VERIFY, committed_parts, logsumexp_of, scan_parts
 from logitbank.store.files import copies, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits
@@ -137,7 +137,7 @@ class Deposit:
 
     def check_queries(self) -> None:
         """Refuse attributes that claim another number of queries than the query set has."""
-        if (count := query_count(self.kept.bank, self.query_set)) != self.layout.queries:
+        if (count := query_count(self.row_reader.bank, self.query_set)) != self.layout.queries:
             raise DamagedError(
                 f"{self.path} is said to have {self.layout.queries:,} queries, and its bank has"
                 f" {count:,} of {self.query_set}; {VERIFY}"
@@ -186,7 +186,7 @@ class Deposit:
             Stored bytes are not what was committed.
         """
         if tokens is not None:
-            tokens = numbered(self.kept.bank, self.query_set, tokens)
+            tokens = numbered(self.row_reader.bank, self.query_set, tokens)
         if not normalised:
             return self.stored_logprobs(rows, tokens, dtype=np.float32)
         vocab, at = self.layout.vocab, self._committed(rows)
@@ -207,10 +207,10 @@ class Deposit:
         dtype: DTypeLike | None = None,
     ) -> np.ndarray:
         """What `logprobs` gives in another dtype: if None the stored one, float32 of states."""
-        self.kept.require_whole(self)
+        self.row_reader.require_whole(self)
         row_index = self._committed(rows)
         token_index = None if tokens is None else index_of("token", tokens, self.layout.vocab)
-        return self.kept.logprobs(row_index, token_index, self.logsumexp, dtype=dtype)
+        return self.row_reader.logprobs(row_index, token_index, self.logsumexp, dtype=dtype)
 
     def hidden(self, rows: ArrayLike | None = None) -> np.ndarray:
         """States that the head multiplies: after the last norm, before the head.
@@ -218,13 +218,13 @@ class Deposit:
         (q, width) float32 of the rows asked for, in their order, all if None; never NaN. Raises as
         `logprobs`, and KeepLevelError where the deposit keeps none.
         """
-        self.kept.require_states(self)
-        return self.kept.read(self._committed(rows), dtype=np.float32)
+        self.row_reader.require_states(self)
+        return self.row_reader.read(self._committed(rows), dtype=np.float32)
 
     @property
-    def kept(self) -> KeptRows:
+    def row_reader(self) -> RowReader:
         """The arrays that blocks hold beside scores."""
-        return KeptRows(self.path, self.spec, self.retrying)
+        return RowReader(self.path, self.spec, self.retrying)
 
     def check_sizes(self) -> None:
         """Refuse sizes that the committed shards, or the query set, are too small for.
@@ -236,7 +236,7 @@ class Deposit:
         """
         self.check_queries()
         if self.layout.keep.whole_rows and copies.url_of_copy(self.path) is None:
-            self.kept.check_sizes(self.committed())
+            self.row_reader.check_sizes(self.committed())
 
     def logsumexp(self, rows: ArrayLike | None = None) -> np.ndarray:
         """Natural log of the sum of exponentials of all logits of a row; logit = logprob + this.
@@ -265,7 +265,7 @@ class Deposit:
 
     def scores(self) -> pl.LazyFrame:
         """Committed rows of `SCORES_SCHEMA`, scores of further options included."""
-        return self.retrying(lambda state: scan_parts(self.vouched_scores(state), state))
+        return self.retrying(lambda state: scan_parts(self.committed_scores(state), state))
 
     def option_scores(self) -> pl.LazyFrame:
         """Scores of the tokens that a prompt names as options."""
@@ -279,9 +279,9 @@ class Deposit:
         """The files that `scores` reads at this moment."""
         return [objects.plain_path(self.path, part) for part in self.state().score_parts]
 
-    def vouched_scores(self, state: Committed) -> dict[Path, Digest]:
+    def committed_scores(self, state: Committed) -> dict[Path, Digest]:
         """The files with scores, with the digests that they were committed with."""
-        return vouched_parts(self.path, state, name=str(self))
+        return committed_parts(self.path, state, name=str(self))
 
     def _committed(self, rows: ArrayLike | None) -> np.ndarray | None:
         """Rows as an index, or None for all; refused where one is not committed."""
@@ -297,7 +297,7 @@ class Deposit:
         return f"{self.checkpoint}, {self.query_set}"
 
     def __repr__(self) -> str:
-        about = told(lambda: f"{self}: {self.layout.told(self.rows_committed)}")
+        about = told(lambda: f"{self}: {self.layout.formatted(self.rows_committed)}")
         return printable(f"<{type(self).__name__} {about}>")
 
     def _repr_html_(self) -> str:

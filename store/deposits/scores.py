@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import DamagedError
-from logitbank.store.files import checked, objects
+from logitbank.store.files import objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits
 from logitbank.store.format.commits import Committed
@@ -19,7 +19,7 @@ DEPOSIT = "deposit"
 VERIFY = "run `logitbank verify`"
 
 
-def vouched_parts(deposit: Path, state: Committed, *, name: str) -> dict[Path, Digest]:
+def committed_parts(deposit: Path, state: Committed, *, name: str) -> dict[Path, Digest]:
     """The files with a deposit's scores, with the digests that they were committed with.
 
     Raises
@@ -29,7 +29,7 @@ def vouched_parts(deposit: Path, state: Committed, *, name: str) -> dict[Path, D
     DamagedError
         A commit is damaged, or does not name its part; the deposit is called `name`.
     """
-    vouched = commits.vouched(deposit, state)
+    vouched = commits.committed_digests(deposit, state)
     try:
         return {objects.plain_path(deposit, p): vouched[p] for p in state.score_parts}
     except KeyError as error:
@@ -49,7 +49,7 @@ def scan_parts(parts: Mapping[Path, Digest], state: Committed) -> pl.LazyFrame:
     if not parts:
         return pl.LazyFrame(schema=SCORES_SCHEMA)
     if state.sealed:
-        checked.require(parts)
+        verified.require(parts)
         scan = pl.concat([scan_scores(part) for part in parts])
     else:  # read now: a seal may remove these parts before the frame is collected
         scan = pl.concat([read_scores(part, digest) for part, digest in parts.items()]).lazy()
@@ -84,7 +84,7 @@ def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
     DamagedError
         It is not what was committed, or no such table.
     """
-    checked.require({part: expected})
+    verified.require({part: expected})
     try:
         check_rows(part)
         return pl.read_parquet(part, glob=False).select(

@@ -19,7 +19,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, whose digest nobody looks at; see `checked.document`.
+    """The JSON object in a file, whose digest nobody looks at; see `verified.document`.
 
     Raises
     ------

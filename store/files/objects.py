@@ -122,7 +122,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def settle(path: Path) -> Digest:
+def fsync_digest(path: Path) -> Digest:
     """Make a file's bytes durable, and take its digest meanwhile."""
     with ThreadPoolExecutor(1) as pool:
         durable = pool.submit(sync, path)

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import ArrayLike, DTypeLike
 
 from logitbank.errors import DamagedError, UsageError
-from logitbank.store.deposits import places
+from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.scores import DEPOSIT, VERIFY
 from logitbank.store.filter.filtering import Scores, Sizes, best_logits, filtered
@@ -19,7 +19,7 @@ from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import Top, first_entries, top
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, SCORES_SCHEMA, CheckpointId
 from logitbank.store.tables import query_tables
-from logitbank.store.tables.lazily import lazily
+from logitbank.store.tables.io_source import io_source
 
 _SCHEMA = pl.Schema([(n, pl.Float64() if n == "logit" else t) for n, t in SCORES_SCHEMA.items()])
 _COUNTS = ("rank", "ties", "padding_above", "padding_ties")
@@ -162,7 +162,7 @@ def filtered_scores(deposits: Sequence[FilteredDeposit], kinds: Collection[str])
             frame = frame if predicate is None else frame.filter(predicate)
             yield frame.select(columns)
 
-    return lazily(pl.Schema([*_SCHEMA.items(), (DEPOSIT, pl.UInt32())]), read)
+    return io_source(pl.Schema([*_SCHEMA.items(), (DEPOSIT, pl.UInt32())]), read)
 
 
 def _as_scores(best: Top) -> Scores:
@@ -231,7 +231,7 @@ def filtered_deposits(root: Path, by: Filter, name: str) -> list[Deposit]:
     tokenizer = by.about.get("tokenizer")
     return [
         FilteredDeposit(d.path, {**d.attributes, "model": name}, filter=by, unfiltered=d)
-        for d in places.deposits(root)
+        for d in catalog.deposits(root)
         if d.checkpoint.model == by.about["model"]
         and tokenizer in (None, query_tables.tokenizer_of(root, d.query_set))
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from logitbank.errors import BankError, DamagedError, KeepLevelError, LogitbankError
-from logitbank.store.files import checked, objects
+from logitbank.store.files import objects, verified
 from logitbank.store.format import zarrays
 from logitbank.store.format.heads import HEAD_DIGEST
 from logitbank.store.format.layout import DepositSpec, Layout
@@ -81,7 +81,7 @@ def read_attributes(deposit: Path) -> dict[str, Any]:
         They are not what was written there.
     """
     path = objects.plain_name(deposit, "zarr.json")  # text: a path for each took 6 µs of 70
-    attributes: dict[str, Any] = checked.document(path, *zarrays.ATTRIBUTES)["attributes"][
+    attributes: dict[str, Any] = verified.document(path, *zarrays.ATTRIBUTES)["attributes"][
         "logitbank"
     ]
     return attributes

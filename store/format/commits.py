@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from logitbank.errors import DamagedError
-from logitbank.store.files import checked, copies, documents, objects
+from logitbank.store.files import copies, documents, objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format.schema import Json
 
@@ -117,7 +117,7 @@ def read(deposit: Path, name: str) -> dict[str, Any]:
 
 
 def _read(path: str, deposit: Path) -> dict[str, Any]:
-    content = checked.document(path)
+    content = verified.document(path)
     folder = folder_of(deposit)
     named = content.get("deposit", folder)  # the first banks' commits name none
     if named != folder:
@@ -160,7 +160,7 @@ def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
         As `read`; or a seal is not of the deposit's attributes.
     """
     path = objects.plain_name(deposit, f"commits/{name}.json")
-    stamp = checked.stamp_of(path)
+    stamp = verified.stamp_of(path)
     listed = (_lasting if stamp.settled else _listed)(path, deposit, stamp)
     if name == SEAL and not _is_sealed(deposit, listed.get("zarr.json", Digest("", 0))):
         raise DamagedError(
@@ -173,12 +173,12 @@ def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
 def _is_sealed(deposit: Path, expected: Digest) -> bool:
     """Whether a deposit's attributes are those that its seal tells."""
     # Read as the deposit was opened, where no link was passed: one put there since is another file.
-    return checked.is_known(f"{deposit}/zarr.json", expected) or not checked.unsound(
+    return verified.is_known(f"{deposit}/zarr.json", expected) or not verified.unsound(
         {objects.plain_path(deposit, "zarr.json"): expected}
     )
 
 
-def _listed(path: str, deposit: Path, _: checked.Stamp) -> Mapping[str, Digest]:
+def _listed(path: str, deposit: Path, _: verified.Stamp) -> Mapping[str, Digest]:
     listed = _read(path, deposit).get("objects")
     try:
         return {path: objects.digest_from_json(value) for path, value in listed.items()}  # type: ignore[union-attr]
@@ -191,7 +191,7 @@ def _listed(path: str, deposit: Path, _: checked.Stamp) -> Mapping[str, Digest]:
 _lasting = lru_cache(maxsize=1024)(_listed)
 
 
-def vouched(deposit: Path, state: Committed) -> dict[str, Digest]:
+def committed_digests(deposit: Path, state: Committed) -> dict[str, Digest]:
     """Digests of all objects that the commits in force vouch for; raises as `digests`."""
     by_path: dict[str, Digest] = {}
     for name in state.names:

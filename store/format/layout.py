@@ -121,7 +121,7 @@ class Layout:
         return self.dtype if self.width is None else "float32"
 
     @property
-    def pieces(self) -> list[range]:
+    def row_ranges(self) -> list[range]:
         """All rows, as many at once as are read, or worked out of states, together.
 
         A block, where log-probabilities are stored; else at most `WORKED_OUT_BYTES` of them.
@@ -145,7 +145,7 @@ class Layout:
             ("outputs", f"{self.vocab:,}"),
         ]
 
-    def told(self, committed: int) -> str:
+    def formatted(self, committed: int) -> str:
         """The same in one line."""
         return ", ".join(f"{name} {value}" for name, value in self.about(committed))
 

@@ -85,7 +85,7 @@ def _write(path: Path, head: OutputHead) -> None:
         file.parent.mkdir()
         beside = path / f"block-{block}"
         write_shard(beside, grid, head.weight[rows.start : rows.stop]).rename(file)
-        written[f"weight/c/{block}/0"] = objects.settle(file)
+        written[f"weight/c/{block}/0"] = objects.fsync_digest(file)
         _remove(beside)
     if head.bias is not None:
         data = np.ascontiguousarray(head.bias, "<f4").tobytes()

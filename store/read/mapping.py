@@ -84,7 +84,7 @@ def map_rows(
 def _mapped(
     deposits: Sequence[Deposit], function: Function, workers: int, ray: str | None
 ) -> Iterator[tuple[Deposit, np.ndarray]]:
-    tasks = [([deposit], rows) for deposit in deposits for rows in deposit.layout.pieces]
+    tasks = [([deposit], rows) for deposit in deposits for rows in deposit.layout.row_ranges]
     parts: list[np.ndarray] = []
     found = in_order(partial(_apply, function), tasks, workers=workers, ray=ray)
     for ((deposit,), rows), part in zip(tasks, found, strict=True):

@@ -11,7 +11,7 @@ import polars as pl
 from logitbank.errors import LogitbankError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.scores import DEPOSIT
-from logitbank.store.files import checked
+from logitbank.store.files import verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.filter.deposit import FilteredDeposit, filtered_scores
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
@@ -61,10 +61,10 @@ def _sealed_files(deposits: Sequence[Deposit]) -> list[Path | None]:
     try:
         for deposit in deposits:
             state = deposit.state()
-            part = deposit.vouched_scores(state) if state.sealed else {}
+            part = deposit.committed_scores(state) if state.sealed else {}
             parts.append(part if len(part) == 1 else {})
         if expected := {path: digest for part in parts for path, digest in part.items()}:
-            checked.require(expected)
+            verified.require(expected)
             check_rows(*expected)
             _scan([*expected]).filter(pl.col("query") < 0).collect()  # reads types, and no row
     except (FileNotFoundError, LogitbankError, *PARQUET_ERRORS):

@@ -13,9 +13,9 @@ from logitbank.errors import (
     RemoteError,
     UsageError,
 )
-from logitbank.store.deposits import places
+from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.files import checked, copies, documents, locks, objects
+from logitbank.store.files import copies, documents, locks, objects, verified
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
 from logitbank.store.format.index import Object, deposit_of, head_of
@@ -107,7 +107,7 @@ class _Copy:
         sets = self._tables(prompts)
         if models is not None and not list(models):
             return
-        deposits = [d for d in places.deposits(self._root) if d.query_set in sets]
+        deposits = [d for d in catalog.deposits(self._root) if d.query_set in sets]
         self._deposits(chosen_deposits(deposits, models, steps), rows=rows)
 
     def _deposits(self, deposits: Iterable[Deposit], *, rows: bool) -> None:
@@ -155,7 +155,7 @@ class _Copy:
         etag, known = None, dict[str, Object]()
         with suppress(OSError, KeyError, DamagedError):
             known = index.parse(file.read_bytes(), where=str(file))
-            etag = checked.document(source)["etag"]
+            etag = verified.document(source)["etag"]
         try:
             answer = self._place.read_changed(index.NAME, etag, limit=index.MAX_BYTES)
         except FileNotFoundError as error:
@@ -186,7 +186,7 @@ class _Copy:
         expected = {path: self._listed[path].digest for path in paths}
         here = {path: objects.plain_path(self._root, path) for path in expected}
         present = {here[path]: expected[path] for path in expected if here[path].is_file()}
-        damaged = set(checked.unsound(present))
+        damaged = set(verified.unsound(present))
         for file in damaged:
             file.unlink()
         in_parallel(

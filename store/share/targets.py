@@ -16,7 +16,7 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.files.staging import Staging, remove_dead
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
-from logitbank.store.format.index import Object, deposit_of, vouched
+from logitbank.store.format.index import Object, committed_digests, deposit_of
 from logitbank.store.share.card import CARD, UNKNOWN, card, is_written_by_hand
 from logitbank.store.share.moves import clash, rounds
 from logitbank.store.share.places import Place, Say, explained, place_at, s3_store
@@ -191,7 +191,9 @@ class Folder:
     def _vouched(self, path: str) -> Mapping[str, Digest]:
         deposit = deposit_of(path)
         commits = objects.entries(self._at(f"{deposit}/commits"))
-        return vouched({f"{deposit}/commits/{e.name}": Path(e.path).read_text() for e in commits})
+        return committed_digests(
+            {f"{deposit}/commits/{e.name}": Path(e.path).read_text() for e in commits}
+        )
 
     def _at(self, path: str) -> Path:
         return objects.plain_path(self._root, path)
@@ -222,7 +224,7 @@ class Bucket:
         known = known_objects(self._index()[0], self.name)
         stored = index.complete(listing, known, partial(in_parallel, self._read))
         texts = {path: value.text for path, value in stored.items() if value.text is not None}
-        self._vouched = vouched(texts)
+        self._vouched = committed_digests(texts)
         return stored
 
     def send(self, group: Mapping[str, Object], source: SourceBank, say: Say) -> None:

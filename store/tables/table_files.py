@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.errors import DamagedError
-from logitbank.store.files import checked, disk, locks, objects
+from logitbank.store.files import disk, locks, objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format.parquet import PARQUET_ERRORS, MostRows, check_rows
 
@@ -54,7 +54,7 @@ def digest_file(table: Path) -> Path:
     return table.with_name(f"{table.name}.sha256")
 
 
-def vouched_digest(table: Path) -> str:
+def recorded_digest(table: Path) -> str:
     """The digest of a table's bytes, as the file beside it tells it.
 
     Raises
@@ -85,7 +85,7 @@ def require_sound(table: Path) -> None:
         They are others, or nothing vouches for them.
     """
     size = table.stat().st_size  # which a sidecar does not tell
-    checked.require({table: Digest(vouched_digest(table), size)})
+    verified.require({table: Digest(recorded_digest(table), size)})
 
 
 def schema_of(path: Path, *, what: str, most: MostRows) -> pl.Schema:

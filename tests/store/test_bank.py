@@ -586,7 +586,7 @@ def test_walking_the_bank_with_zarr_reaches_the_arrays(tmp_path: Path) -> None:
     assert f"org%2Fmodel/main/0/{QUERY_SET.name}/logprobs" in members
 
 
-def test_checkpoints_side_by_side(tmp_path: Path) -> None:
+def test_checkpoints_xarray_view(tmp_path: Path) -> None:
     pytest.importorskip("xarray")
     bank = new_bank(tmp_path / "b")
     deposits = [
@@ -612,7 +612,7 @@ def test_checkpoints_side_by_side(tmp_path: Path) -> None:
     assert dataset.sel(model="m", run="main", step=1).sizes == {"query": 10, "token": 7}
 
 
-def test_side_by_side_takes_prompts_of_one_query_set(tmp_path: Path) -> None:
+def test_xarray_view_takes_prompts_of_one_query_set(tmp_path: Path) -> None:
     pytest.importorskip("xarray")
     bank = new_bank(tmp_path / "b")
     bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name)
@@ -626,7 +626,7 @@ def test_side_by_side_takes_prompts_of_one_query_set(tmp_path: Path) -> None:
         bank.to_xarray("jobs")
 
 
-def test_side_by_side_names_checkpoints_that_keep_less(tmp_path: Path) -> None:
+def test_xarray_view_names_checkpoints_that_keep_less(tmp_path: Path) -> None:
     pytest.importorskip("xarray")
     bank = new_bank(tmp_path / "b")
     bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name)
@@ -637,7 +637,7 @@ def test_side_by_side_names_checkpoints_that_keep_less(tmp_path: Path) -> None:
     assert dataset.attrs["without_full_rows"] == [str(less)]
 
 
-def test_side_by_side_needs_full_rows(tmp_path: Path) -> None:
+def test_xarray_view_needs_full_rows(tmp_path: Path) -> None:
     pytest.importorskip("xarray")
     bank = new_bank(tmp_path / "b")
     bank.begin(spec(keep=Keep("options")))

@@ -278,7 +278,7 @@ def test_seal_killed_between_two_steps_is_finished_by_the_next(tmp_path: Path, s
 
 
 def scanned(deposit: Deposit, state: Committed) -> pl.LazyFrame:
-    return scan_parts(deposit.vouched_scores(state), state)
+    return scan_parts(deposit.committed_scores(state), state)
 
 
 def test_reader_that_meets_a_seal_reads_the_sealed_parts(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def document(path: Path | str, *holder: str) -> dict[str, Any]:
     content = documents.parse_json(path, data)
     if holder:  # a seal tells the digest of its deposit's attributes, which need not be read again
         _remember(path, objects.digest_of(data), Stamp.of(status))
-    if not tells_itself(data, content, *holder):
+    if not verify_self_digest(data, content, *holder):
         raise DamagedError(
             f"{path} is not what was written there: its SHA-256 is not the one that it tells of"
             " itself; run `logitbank verify`"
@@ -143,7 +143,7 @@ def document(path: Path | str, *holder: str) -> dict[str, Any]:
     return content
 
 
-def tells_itself(data: bytes, content: Any, *holder: str) -> bool:
+def verify_self_digest(data: bytes, content: Any, *holder: str) -> bool:
     """Whether the digest in a document is that of its text without it.
 
     The member is cut out of the text: to write the document again takes a hundred times as long.

@@ -28,7 +28,7 @@ _AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class KeptRows:
+class RowReader:
     """The arrays that the blocks of one deposit hold beside their scores."""
 
     path: Path

@@ -15,7 +15,13 @@ from logitbank.engine.suites.catalogue import KnownSuite, known_suite, known_sui
 from logitbank.engine.suites.hub import Hub, HubSource, weights_digest
 from logitbank.engine.weights.config_identity import config_digest, config_fields
 from logitbank.engine.weights.digests import sample_digest
-from logitbank.engine.weights.weights import ADAPTER, GGUF, OF_ADAPTER, OF_GGUF, weight_names
+from logitbank.engine.weights.weights import (
+    ADAPTER,
+    ADAPTER_UNSUPPORTED,
+    GGUF,
+    GGUF_UNSUPPORTED,
+    weight_names,
+)
 from logitbank.errors import SuiteError
 from logitbank.store.format.schema import CheckpointId, Json
 from logitbank.store.steps import (
@@ -287,7 +293,7 @@ def _from_folder(folder: Path, model: str | None) -> Suite:
             "hub, or a name that `logitbank suites` lists"
         )
     if folder.suffix == GGUF and folder.is_file():
-        raise SuiteError(f"{folder} {OF_GGUF}")
+        raise SuiteError(f"{folder} {GGUF_UNSUPPORTED}")
     if not folder.is_dir():
         raise SuiteError(f"{folder} is a file; give the folder that contains the checkpoint")
     left_out: list[str] = []
@@ -306,7 +312,7 @@ def _below(folder: Path, notes: list[str], *, nested: bool = True) -> Iterator[P
     """Sub-folders with a config, and those in sub-folders that are named for runs."""
     for path in sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")):
         if (path / ADAPTER).is_file():
-            raise SuiteError(f"{path} {OF_ADAPTER}")
+            raise SuiteError(f"{path} {ADAPTER_UNSUPPORTED}")
         if (path / "config.json").is_file():
             yield path
         elif parse_name(path.name) is not None and not is_token_count(path.name):
@@ -318,10 +324,10 @@ def _below(folder: Path, notes: list[str], *, nested: bool = True) -> Iterator[P
 def _single_checkpoint(folder: Path, model: str | None) -> Suite:
     """A folder that is one checkpoint: `pythia/step10` is step 10 of `pythia`."""
     if (folder / ADAPTER).is_file():
-        raise SuiteError(f"{folder} {OF_ADAPTER}")
+        raise SuiteError(f"{folder} {ADAPTER_UNSUPPORTED}")
     if not _is_checkpoint(folder):
         if packed := sorted(folder.glob(f"*{GGUF}")):
-            raise SuiteError(f"{packed[0]} {OF_GGUF}")
+            raise SuiteError(f"{packed[0]} {GGUF_UNSUPPORTED}")
         raise SuiteError(
             f"no checkpoint in {folder}: looked for config.json + *.safetensors in it and in "
             "sub-folders named like step1000; give the folder that contains them"

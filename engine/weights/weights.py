@@ -32,27 +32,27 @@ LEGACY = _Format("pytorch_model.bin", "pytorch_model.bin.index.json", r"pytorch_
 
 
 GGUF = ".gguf"
-OF_GGUF = (
-    "is a GGUF file, which is not run as it is; save it with transformers as an ordinary folder, as"
+GGUF_UNSUPPORTED = (
+    "is a GGUF file, which is not supported; save it with transformers as an ordinary folder, as"
     " docs/how-to/extract.md shows, and extract that"
 )
 ADAPTER = "adapter_config.json"
-OF_ADAPTER = (
-    "is an adapter, which is not run as it is; merge it into its base with peft, as"
+ADAPTER_UNSUPPORTED = (
+    "is an adapter, which is not supported; merge it into its base with peft, as"
     " docs/how-to/extract.md shows, and extract the folder that this saves"
 )
 
 
 def check_plain(folder: Path) -> None:
-    """Refuse a folder whose tensors are not the numbers that are run.
+    """Refuse adapters and quantised weights.
 
     Raises
     ------
     WeightsError
-        It contains an adapter or quantised weights.
+        The folder contains an adapter or quantised weights.
     """
     if (folder / ADAPTER).is_file():
-        raise WeightsError(f"{folder} {OF_ADAPTER}")
+        raise WeightsError(f"{folder} {ADAPTER_UNSUPPORTED}")
     try:
         config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -93,7 +93,7 @@ def choose_weights(names: Sequence[str], where: str) -> list[str]:
     if chosen := weight_names(names):
         return chosen
     if packed := [name for name in names if name.endswith(GGUF)]:
-        raise WeightsError(f"{packed[0]} in {where} {OF_GGUF}")
+        raise WeightsError(f"{packed[0]} in {where} {GGUF_UNSUPPORTED}")
     raise WeightsError(
         f"{where} contains no weights: looked for {SAFE.single}, *.safetensors and {LEGACY.single};"
         " give a whole checkpoint"

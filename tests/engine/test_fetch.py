@@ -1,6 +1,7 @@
 """Downloads: several at once, some ahead, within a budget, and only what is not there."""
 
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -45,28 +46,11 @@ def write_step(root: Path, step: int, *, repo: str = REPO, content: int | None =
     return folder
 
 
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     for step in range(6):
         write_step(tmp_path / "root", step)
     return tmp_path / "root"
-
-
-@pytest.fixture
-def server(root: Path) -> Iterator[HubServer]:
-    with HubServer(root) as server:
-        yield server
-
-
-@pytest.fixture
-def hub(server: HubServer, tmp_path: Path) -> Hub:
-    return Hub(server.endpoint, tmp_path / "cache")
 
 
 @contextmanager
@@ -294,14 +278,13 @@ def test_fetch_refuses_more_than_the_disk(hub, server, monkeypatch):
 
 
 @pytest.fixture
-def banked(tmp_path: Path, backend: FakeBackend) -> Iterator[tuple[Hub, HubServer]]:
-    """A hub whose checkpoints can be extracted by the fake engine."""
-    series = write_series(tmp_path / "hub" / "lab" / "toy", *(f"step{step}" for step in range(5)))
+def banked(root: Path, backend: FakeBackend) -> None:
+    """The checkpoints of the hub can be extracted by the fake engine."""
+    shutil.rmtree(root)
+    series = write_series(root / REPO, *(f"step{step}" for step in range(5)))
     for step in range(5):
         values = np.full(WEIGHT_BYTES // 4, step, np.float32)
         save_file({"w": values}, series / f"step{step}" / "model.safetensors")
-    with HubServer(tmp_path / "hub") as server:
-        yield Hub(server.endpoint, tmp_path / "cache"), server
 
 
 def extracted(path: Path, hub: Hub, **changes: object) -> Summary:
@@ -313,8 +296,7 @@ def extracted(path: Path, hub: Hub, **changes: object) -> Summary:
     return extract(path, engine="transformers", hub=hub, **arguments)  # type: ignore[arg-type]
 
 
-def test_extraction_within_a_budget_leaves_no_weights_behind(banked, tmp_path):
-    hub, server = banked
+def test_extraction_within_a_budget_leaves_no_weights_behind(banked, hub, server, tmp_path):
     kept = hub.fetch(HubSource(REPO, "step2"))
     largest: list[int] = []
 
@@ -332,11 +314,9 @@ def test_extraction_within_a_budget_leaves_no_weights_behind(banked, tmp_path):
     assert extracted(tmp_path / "b.zarr", hub, disk_budget="300kB").rows == 0
 
 
-def test_equal_weights_and_missing_steps_are_told_before_a_run(banked, tmp_path):
-    hub, server = banked
-    (tmp_path / "hub" / "EleutherAI").mkdir()
-    repo = tmp_path / "hub" / "EleutherAI" / "pythia-14m"
-    (tmp_path / "hub" / REPO).rename(repo)
+def test_equal_weights_and_missing_steps_are_told_before_a_run(banked, hub, server, tmp_path):
+    (server.root / "EleutherAI").mkdir()
+    repo = (server.root / REPO).rename(server.root / "EleutherAI" / "pythia-14m")
     weights = (repo / "step1" / "model.safetensors").read_bytes()
     (repo / "step2" / "model.safetensors").write_bytes(weights)
     events: list[Event] = []
@@ -350,10 +330,9 @@ def test_equal_weights_and_missing_steps_are_told_before_a_run(banked, tmp_path)
     assert "pythia-14m step 2: copied from pythia-14m step 1, not run again" in summary.notes
 
 
-def test_folders_of_a_repository_are_extracted(banked, tmp_path):
-    hub, _ = banked
-    (tmp_path / "hub" / "lab" / "folders").mkdir()
-    (tmp_path / "hub" / REPO).rename(tmp_path / "hub" / "lab" / "folders" / "main")
+def test_folders_of_a_repository_are_extracted(banked, hub, server, tmp_path):
+    (server.root / "lab" / "folders").mkdir()
+    (server.root / REPO).rename(server.root / "lab" / "folders" / "main")
     summary = extracted(tmp_path / "b.zarr", hub, suite="lab/folders", disk_budget="300kB")
     assert [c.step for c in summary.done] == [0, 1, 2, 3, 4]
     deposit = Bank.open(tmp_path / "b.zarr").deposits()[1]
@@ -362,18 +341,17 @@ def test_folders_of_a_repository_are_extracted(banked, tmp_path):
     }  # fmt: skip
 
 
-def test_the_space_for_downloads_is_not_the_banks(banked, tmp_path, monkeypatch):
+def test_the_space_for_downloads_is_not_the_banks(banked, hub, tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 450_000})
     monkeypatch.setattr("logitbank.engine.plan.checks.shutil.disk_usage", lambda _: usage)
     message = r"has 450 kB free, of which 400 kB are for checkpoints to download \(--disk-budget "
     prompts = questions(*(f" the nurse said {'he ' * n}" for n in range(12)))
     with pytest.raises(DiskSpaceError, match=message):
-        extracted(tmp_path / "b.zarr", banked[0], prompts=prompts)
-    assert extracted(tmp_path / "b.zarr", banked[0], prompts=prompts, disk_budget="200kB").complete
+        extracted(tmp_path / "b.zarr", hub, prompts=prompts)
+    assert extracted(tmp_path / "b.zarr", hub, prompts=prompts, disk_budget="200kB").complete
 
 
-def test_after_fetch_extraction_asks_nobody(banked, tmp_path, monkeypatch):
-    hub, server = banked
+def test_after_fetch_extraction_asks_nobody(banked, hub, server, tmp_path, monkeypatch):
     fetch(REPO, steps="0,2,4", hub=hub)
     server.requests.clear()
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -386,7 +364,9 @@ def test_after_fetch_extraction_asks_nobody(banked, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def fetched(call: Call, server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+def fetched(
+    call: Call, hub: Hub, server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Call:
     """Run `logitbank fetch` with the hub that the environment names."""
     monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "elsewhere"))

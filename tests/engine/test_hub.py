@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -45,19 +45,6 @@ def root(tmp_path: Path) -> Path:
     write_revision(root, "step1", value=1)
     write_revision(root, "step2", value=2)
     return root
-
-
-@pytest.fixture
-def server(root: Path) -> Iterator[HubServer]:
-    with HubServer(root, gated={"lab/closed"}) as server:
-        yield server
-
-
-@pytest.fixture
-def hub(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
-    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT"):
-        monkeypatch.delenv(name, raising=False)
-    return Hub(server.endpoint, tmp_path / "cache")
 
 
 @pytest.fixture

@@ -32,18 +32,6 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-@pytest.fixture
-def server(root: Path):
-    with HubServer(root) as server:
-        yield server
-
-
-@pytest.fixture
-def hub(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    return Hub(server.endpoint, tmp_path / "cache")
-
-
 def branches(root: Path, repo: str, *names: str) -> None:
     for name in names:
         (root / repo / name).mkdir(parents=True)

@@ -17,7 +17,7 @@ from logitbank.store.format.index import Object
 from logitbank.store.share.card import CARD, card, is_written_by_hand
 from logitbank.store.share.hub_token import keep_token
 from logitbank.store.share.moves import moves
-from logitbank.store.share.places import Say, explained, place_at
+from logitbank.store.share.places import Advance, explained, place_at
 from logitbank.store.share.targets import SourceBank, known_objects
 from logitbank.store.share.urls import HUB
 
@@ -53,7 +53,7 @@ class HubDataset:
         known = known_objects(self._old(index.NAME), self.name)
         return index.complete(self._files, known, partial(in_parallel, self._read))
 
-    def send(self, group: Mapping[str, Object], source: SourceBank, say: Say) -> None:
+    def send(self, group: Mapping[str, Object], source: SourceBank, advance: Advance) -> None:
         from huggingface_hub import CommitOperationAdd
 
         if len(self._files) + len(group) > MAX_FILES:
@@ -75,7 +75,7 @@ class HubDataset:
         else:
             raise self._too_busy()
         self._files |= {path: value.digest.bytes for path, value in group.items()}
-        say(sum(value.digest.bytes for value in group.values()))
+        advance(sum(value.digest.bytes for value in group.values()))
 
     def finish(self, stored: Mapping[str, Object], replaced: Sequence[str]) -> None:
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete

@@ -19,7 +19,7 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.share.hub_token import keep_token
 from logitbank.store.share.urls import HUB
 
-Say = Callable[[int], None]
+Advance = Callable[[int], None]
 """Called with the number of bytes that have just arrived."""
 TRIES = 5
 LONGEST_WAIT_S = 300.0
@@ -85,7 +85,9 @@ class Place:
                     raise RemoteError(f"{self.url}/{path} is larger than {limit:,} bytes; refused")
             return Fetched(bytes(data), answer.etag)
 
-    def download(self, path: str, expected: Digest, to: Path, say: Say = lambda _: None) -> None:
+    def download(
+        self, path: str, expected: Digest, to: Path, advance: Advance = lambda _: None
+    ) -> None:
         """Fetch an object into a file, or the rest of it after an interruption.
 
         The file appears whole and checked, or not at all.
@@ -121,7 +123,7 @@ class Place:
         if Digest(digest.hexdigest(), size) != expected:
             part.unlink()
             if is_resumed:  # what was left there may be of another object
-                self.download(path, expected, to, say)
+                self.download(path, expected, to, advance)
                 return
             raise RemoteError(
                 f"{url} does not hold the bytes that its bank lists for it: it was changed, or"
@@ -129,7 +131,7 @@ class Place:
                 " publisher to push again"
             )
         part.replace(to)
-        say(size)
+        advance(size)
 
 
 def place_at(url: str) -> Place:

@@ -19,7 +19,7 @@ from logitbank.store.format import index
 from logitbank.store.format.index import Object, committed_digests, deposit_of
 from logitbank.store.share.card import CARD, UNKNOWN, card, is_written_by_hand
 from logitbank.store.share.moves import clash, rounds
-from logitbank.store.share.places import Place, Say, explained, place_at, s3_store
+from logitbank.store.share.places import Advance, Place, explained, place_at, s3_store
 
 _SENT_AT_ONCE = 4  # each holds one object in memory
 _ATTEMPTS = 20
@@ -53,14 +53,14 @@ class SourceBank:
             return value.text.encode()
         return self.checked(path, value.digest).read_bytes()
 
-    def copy(self, path: str, value: Object, to: Path, say: Say) -> None:
+    def copy(self, path: str, value: Object, to: Path, advance: Advance) -> None:
         """Copy an object, whole and durable; one of an interrupted call is used again."""
         to.parent.mkdir(parents=True, exist_ok=True)
         if to.exists() and objects.digest(to) == value.digest:
-            say(value.digest.bytes)
+            advance(value.digest.bytes)
         elif self.place is not None and value.text is None and not self._has(path, value):
             try:
-                self.place.download(path, value.digest, to, say)
+                self.place.download(path, value.digest, to, advance)
             except FileNotFoundError as error:
                 raise RemoteError(
                     f"{error} is not there, although the bank lists it. Ask its publisher to run"
@@ -68,7 +68,7 @@ class SourceBank:
                 ) from error
         else:
             objects.write_durable(to, self.read(path, value))
-            say(value.digest.bytes)
+            advance(value.digest.bytes)
         objects.sync(to)
 
     def _has(self, path: str, value: Object) -> bool:
@@ -85,7 +85,7 @@ class Target(Protocol):
     def stored(self) -> dict[str, Object]:
         """Objects that are there and in force."""
 
-    def send(self, group: Mapping[str, Object], source: SourceBank, say: Say) -> None:
+    def send(self, group: Mapping[str, Object], source: SourceBank, advance: Advance) -> None:
         """Put objects there, commits last; nothing is overwritten."""
 
     def finish(self, stored: Mapping[str, Object], replaced: Sequence[str]) -> None:
@@ -119,7 +119,7 @@ class Folder:
             listing, known, lambda paths: [self._at(path).read_bytes() for path in paths]
         )
 
-    def send(self, group: Mapping[str, Object], source: SourceBank, say: Say) -> None:
+    def send(self, group: Mapping[str, Object], source: SourceBank, advance: Advance) -> None:
         """Prepare objects in a folder of this writer alone, then put them in place."""
         if (document := group.get("zarr.json")) is not None and document.text is not None:
             # Without it the folder is no bank, and the same command could not go on.
@@ -127,18 +127,18 @@ class Folder:
         with locks.locked(self._root / ".lock"):
             staging = Staging.adopt(self._root)
         try:
-            self._send(group, source, staging.path, say)
+            self._send(group, source, staging.path, advance)
         except BaseException:
             staging.leave()
             raise
         staging.remove()
 
     def _send(
-        self, group: Mapping[str, Object], source: SourceBank, staging: Path, say: Say
+        self, group: Mapping[str, Object], source: SourceBank, staging: Path, advance: Advance
     ) -> None:
         def prepare(path: str) -> None:
             with disk.naming_full(self._root, group[path].digest.bytes):
-                source.copy(path, group[path], staging / path, say)
+                source.copy(path, group[path], staging / path, advance)
 
         in_parallel(prepare, list(group), at_once=_SENT_AT_ONCE)
         paths_of_deposits: dict[str, list[str]] = {}
@@ -227,13 +227,13 @@ class Bucket:
         self._vouched = committed_digests(texts)
         return stored
 
-    def send(self, group: Mapping[str, Object], source: SourceBank, say: Say) -> None:
+    def send(self, group: Mapping[str, Object], source: SourceBank, advance: Advance) -> None:
         def put(path: str) -> None:
             data = source.read(path, group[path])
             # There already if an earlier call was interrupted, or somebody was quicker.
             if not self._put(path, data, "create") and not self._has(path, data):
                 raise clash(path, group[path].digest, self._vouched, self.name)
-            say(len(data))
+            advance(len(data))
 
         for paths in rounds(group):
             in_parallel(put, paths, at_once=_SENT_AT_ONCE)

@@ -194,7 +194,10 @@ class Runner:
     def _give_back(self, taken: tuple[CheckpointId, WorkUnit], *, again: bool) -> None:
         with self._lock:
             self._given -= 1
-            if again and taken[0] not in self._given_up:
+            if taken[0] in self._given_up:
+                # This part may have fetched the checkpoint again after another part had failed.
+                self._fetcher.done(self._indices[taken[0]])
+            elif again:
                 self._todo.insert(0, taken)
 
     def _run(

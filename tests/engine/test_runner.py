@@ -58,6 +58,7 @@ def played(
     workers: Sequence[Played],
     on_event: Callable[[Event], None] = lambda _: None,
     stopping: Stopping | None = None,
+    done: Callable[[int], None] = lambda _: None,
 ) -> Summary:
     """What comes of one checkpoint of four blocks."""
     plan = Plan((DepositPlan(CHECKPOINT, "q", LAYOUT, (0, 1, 2, 3)),), 1, 40, 40)
@@ -75,9 +76,7 @@ def played(
     checkpoints = (SimpleNamespace(id=CHECKPOINT, source=None),)
     extraction = SimpleNamespace(suite=SimpleNamespace(checkpoints=checkpoints))
     nothing = lambda *_: None  # noqa: E731
-    fetcher = SimpleNamespace(
-        plan=nothing, done=nothing, folder=lambda *_, **__: tmp_path, hub=None
-    )
+    fetcher = SimpleNamespace(plan=nothing, done=done, folder=lambda *_, **__: tmp_path, hub=None)
     summary = Summary(plan)
     arguments = (extraction, prepared, fetcher, workers, summary, on_event, stopping or Stopping())
     Runner(*cast(Any, arguments)).run()
@@ -106,10 +105,11 @@ def test_a_lost_part_of_a_checkpoint_that_failed_meanwhile_is_not_begun_again(
         if isinstance(event, CheckpointFailed):
             failed.set()
 
-    first, second = Played(fails), Played(is_lost)
-    summary = played(tmp_path, monkeypatch, [first, second], watch)
+    first, second, done = Played(fails), Played(is_lost), list[int]()
+    summary = played(tmp_path, monkeypatch, [first, second], watch, done=done.append)
     assert [failure.message for failure in summary.failed] == ["tiny step 0: not finite"]
     assert len(first.jobs) + len(second.jobs) == 2
+    assert done[-2:] == [0, 0], "the late part gives its files back, too"
 
 
 def test_a_worker_that_ray_killed_for_memory_is_followed_by_smaller_batches(

@@ -36,6 +36,13 @@ _CREDENTIALS = (
 )
 
 
+_REFUSALS = ("UnauthenticatedError", "PermissionDeniedError")
+_REFUSED = re.compile(
+    r"<Code>(AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken)</Code>"
+    r"|status code: 40[13]"
+)
+
+
 class Answer(NamedTuple):
     """An object that a server sends."""
 
@@ -321,10 +328,8 @@ def _message(url: str, error: Exception) -> str:
     text = str(error).split("\n\nDebug source")[0].strip()
     status = getattr(getattr(error, "response", None), "status_code", None)
     kind = type(error).__name__
-    if status in (401, 403) or isinstance(error, PermissionError) or kind in (
-        "UnauthenticatedError",
-        "PermissionDeniedError",
-    ):  # fmt: skip
+    is_refused = status in (401, 403) or isinstance(error, PermissionError)
+    if is_refused or kind in _REFUSALS or _REFUSED.search(text):
         return f"{url} refuses access; {_sign_in(url)}"
     if code := re.search(r"<Code>(\w+)</Code>", text):
         reason = code[1]
@@ -337,7 +342,7 @@ def _message(url: str, error: Exception) -> str:
     else:
         reason = text.splitlines()[0][:200] if text else kind
     return (
-        f"{url} cannot be read ({reason}). Check the address and the network, and run the same"
+        f"{url} is not available ({reason}). Check the address and the network, and run the same"
         " command again: what arrived is kept"
     )
 
@@ -345,8 +350,8 @@ def _message(url: str, error: Exception) -> str:
 def _sign_in(url: str) -> str:
     if url.startswith("s3:"):
         return (
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=false to use"
-            " the rights of this machine"
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to keys with access, or"
+            " AWS_SKIP_SIGNATURE=false to use the rights of this machine"
         )
     if url.startswith("hf:"):
         return "set HF_TOKEN to a token with access, or run `hf auth login`"

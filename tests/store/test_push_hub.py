@@ -122,7 +122,7 @@ def test_a_push_that_was_refused_goes_on_without_sending_again(
     add(bank, 1, seed=1)
     add(bank, 2, seed=2)
     server.behave(commits=2)
-    with pytest.raises(RemoteError, match=rf"{url} cannot be read .*503"):
+    with pytest.raises(RemoteError, match=rf"{url} is not available .*503"):
         push(bank.path, url)
     sent = server.count("PUT /large/")
     server.behave()

@@ -288,6 +288,16 @@ def test_a_missing_bucket_is_one_error(tmp_path: Path, url: str) -> None:
         push(make(tmp_path / "bank", 0).path, "s3://nowhere/x")
 
 
+def test_without_a_right_one_error_names_the_variables_to_set(
+    tmp_path: Path, url: str, server: S3Server
+) -> None:
+    bank = make(tmp_path / "bank", 0)
+    server.behave(puts=0, status="403 Forbidden")
+    for call in (Bank.open, lambda to: push(bank.path, to)):
+        with pytest.raises(RemoteError, match=rf"{url}\S* refuses access; set AWS_ACCESS_KEY_ID"):
+            call(url)
+
+
 @pytest.mark.parametrize("indexed", [True, False])
 def test_a_truncated_object_is_named_and_sent_anew_once_it_is_deleted(
     tmp_path: Path, url: str, indexed: bool

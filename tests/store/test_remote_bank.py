@@ -534,5 +534,5 @@ def test_addresses_that_no_bank_can_have_are_one_error(
 
 
 def test_a_host_without_a_server_is_one_error() -> None:
-    with pytest.raises(RemoteError, match=r"http://127\.0\.0\.1:9/x\S* cannot be read \(no conn"):
+    with pytest.raises(RemoteError, match=r"http://127\.0\.0\.1:9/x\S* is not available \(no conn"):
         Bank.open("http://127.0.0.1:9/x")

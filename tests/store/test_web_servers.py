@@ -95,6 +95,6 @@ def test_a_server_that_limits_for_long_or_always_is_one_error(
     server: FileServer, limit: dict[str, str], answers: int
 ) -> None:
     server.behave(limited=99, limit=limit)
-    with pytest.raises(RemoteError, match=r"cannot be read \(429 Too Many Requests\)"):
+    with pytest.raises(RemoteError, match=r"is not available \(429 Too Many Requests\)"):
         place_at(server.url).read("bank/zarr.json")
     assert len(server.log()) == answers

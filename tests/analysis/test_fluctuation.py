@@ -157,7 +157,7 @@ def test_the_order_of_rows_changes_nothing() -> None:
         assert equal(fluctuation_metric(shuffled, plateaus=[2, 3]), result)
 
 
-def test_plateaus_stand_xarray_view_as_if_alone() -> None:
+def test_plateaus_stand_side_by_side_as_if_alone() -> None:
     both = fluctuation_metric(two_runs(), plateaus=[2, 4, 2])
     assert both.plateaus["plateau"].unique().sort().to_list() == [2, 4]
     for start in (2, 4):

@@ -57,7 +57,7 @@ def test_another_text_of_one_id_is_refused_in_a_line(tmp_path: Path, call: Call)
     assert only.result.checkpoints["model"].to_list() == ["toy"] * 2, "nothing is set side by side"
 
 
-def test_the_same_prompts_of_two_banks_are_set_xarray_view(tmp_path: Path) -> None:
+def test_the_same_prompts_of_two_banks_are_set_side_by_side(tmp_path: Path) -> None:
     bank = Bank.create(tmp_path / "a.zarr")
     add_lambada(bank, {0: 3})
     other = reworded(bank.path, tmp_path / "b.zarr", "lambada")

@@ -122,7 +122,7 @@ def test_models_and_steps_are_chosen(tmp_path: Path) -> None:
         stereoset(banks, steps=["last"])
 
 
-def test_rules_stand_xarray_view(tmp_path: Path) -> None:
+def test_rules_stand_side_by_side(tmp_path: Path) -> None:
     bank = make_bank(tmp_path / "b.zarr", steps=[8])
     result = stereoset([bank], score=["reference", "sum_logprob"], bootstrap=0).result
     kinds = result.tasks.filter(pl.col("task") == "both").select("score", "rule").rows()

@@ -111,7 +111,7 @@ def test_the_first_download_is_told_before_there_is_a_plan(hub, server, tmp_path
 # Several at once, some ahead.
 
 
-def test_checkpoints_download_xarray_view_and_no_more_ahead_than_planned(hub, server):
+def test_checkpoints_download_side_by_side_and_no_more_ahead_than_planned(hub, server):
     server.pause_s = 0.5
     with prefetcher(hub, ahead=2) as fetching:
         fetching.plan([1, 3, 5, 0])

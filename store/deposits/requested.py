@@ -12,10 +12,7 @@ from logitbank.store.format.layout import Layout
 def index_of(name: str, values: ArrayLike, length: int) -> np.ndarray:
     """Rows or tokens as an index into an axis of `length`.
 
-    Raises
-    ------
-    UsageError
-        They are no list of whole numbers, or one is outside the axis.
+    Raises UsageError: they are no list of whole numbers, or one is outside the axis.
     """
     index = np.asarray(values)
     if index.ndim != 1 or not (np.issubdtype(index.dtype, np.integer) or index.size == 0):
@@ -34,10 +31,7 @@ def require_committed(
 ) -> None:
     """Refuse to read rows, or all, of which some are in no committed block.
 
-    Raises
-    ------
-    BankError
-        The message names the deposit and the rows.
+    Raises BankError: the message names the deposit and the rows.
     """
     missing = sorted(set(range(layout.blocks)).difference(committed))
     if rows is None:

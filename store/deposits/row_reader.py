@@ -65,10 +65,7 @@ class RowReader:
     def head(self) -> StoredHead:
         """The head of the states.
 
-        Raises
-        ------
-        DamagedError
-            It is not there, or takes other states.
+        Raises DamagedError: it is not there, or takes other states.
         """
         ((kind, digest),), width = self.spec.heads.items(), self.layout.width
         assert width is not None, f"there are states where there is a {kind} head"

@@ -169,10 +169,7 @@ class _Reading:
 def check_sizes(shards: Shards, grid: Grid, committed: Mapping[int, Digest]) -> None:
     """Refuse shards that have not the size that was committed.
 
-    Raises
-    ------
-    DamagedError
-        One has another, or one that a shard of this layout cannot have.
+    Raises DamagedError: one has another, or one that a shard of this layout cannot have.
     """
     reading = _Reading(shards, grid, committed)
     for block in committed:
@@ -195,10 +192,8 @@ def read_rows(
     committed
         Digests of the shards that hold the rows, by block.
 
-    Raises
-    ------
-    DamagedError
-        A shard is not there, is not as it was committed, or holds a number that is not finite.
+    Raises DamagedError: a shard is not there, is not as it was committed, or holds a number that is
+    not finite.
     """
     height, width = grid.chunk_shape
     axes = ((rows, grid.rows), (columns, grid.columns))

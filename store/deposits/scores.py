@@ -22,12 +22,9 @@ VERIFY = "run `logitbank verify`"
 def committed_parts(deposit: Path, state: Committed, *, name: str) -> dict[Path, Digest]:
     """The files with a deposit's scores, with the digests that they were committed with.
 
-    Raises
-    ------
-    FileNotFoundError
-        A seal has just replaced a commit.
-    DamagedError
-        A commit is damaged, or does not name its part; the deposit is called `name`.
+    Raises FileNotFoundError: a seal has just replaced a commit.
+    Raises DamagedError: a commit is damaged, or does not name its part; the deposit is called
+    `name`.
     """
     vouched = commits.committed_digests(deposit, state)
     try:
@@ -39,12 +36,8 @@ def committed_parts(deposit: Path, state: Committed, *, name: str) -> dict[Path,
 def scan_parts(parts: Mapping[Path, Digest], state: Committed) -> pl.LazyFrame:
     """All parts of a deposit's scores as one frame.
 
-    Raises
-    ------
-    FileNotFoundError
-        A seal has just removed a part.
-    DamagedError
-        One is not what was committed, or no such table.
+    Raises FileNotFoundError: a seal has just removed a part.
+    Raises DamagedError: one is not what was committed, or no such table.
     """
     if not parts:
         return pl.LazyFrame(schema=SCORES_SCHEMA)
@@ -77,12 +70,8 @@ def scan_scores(part: Path) -> pl.LazyFrame:
 def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
     """A scores part, read now.
 
-    Raises
-    ------
-    FileNotFoundError
-        It is not there.
-    DamagedError
-        It is not what was committed, or no such table.
+    Raises FileNotFoundError: it is not there.
+    Raises DamagedError: it is not what was committed, or no such table.
     """
     verified.require({part: expected})
     try:

@@ -19,10 +19,7 @@ from logitbank.store.format.schema import RowArray
 def shards_of(path: Path, expected: bytes) -> Shards:
     """Where the shards of an array are, once what a stranger may have put beside them is refused.
 
-    Raises
-    ------
-    DamagedError
-        Its metadata are not the `expected` ones.
+    Raises DamagedError: its metadata are not the `expected` ones.
     """
     metadata = objects.plain_path(path, "zarr.json")
     try:
@@ -39,12 +36,8 @@ def shard_digests(
 ) -> dict[int, Digest]:
     """What was committed of an array's shards of some blocks, by block.
 
-    Raises
-    ------
-    FileNotFoundError
-        A seal has just replaced a commit.
-    DamagedError
-        A commit is damaged, or does not list its shard.
+    Raises FileNotFoundError: a seal has just replaced a commit.
+    Raises DamagedError: a commit is damaged, or does not list its shard.
     """
     names = {int(block): SEAL if state.sealed else str(block) for block in blocks}
     listed = {name: commits.digests(deposit, name) for name in {*names.values()}}

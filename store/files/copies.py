@@ -47,10 +47,7 @@ def address(root: Path) -> str:
 def require_folder(path: Path) -> None:
     """Refuse to write into the copy of a bank at a URL, and to look for damage in a part of one.
 
-    Raises
-    ------
-    UsageError
-        The path is in one.
+    Raises UsageError: the path is in one.
     """
     if (url := url_of_copy(path)) is not None:
         raise UsageError(

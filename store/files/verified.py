@@ -50,12 +50,8 @@ _sound: dict[tuple[str, Digest], Stamp] = {}
 def require(expected: Mapping[Path, Digest]) -> None:
     """Refuse files that are not what was committed. Many are read in threads.
 
-    Raises
-    ------
-    FileNotFoundError
-        One is not there.
-    DamagedError
-        One has other bytes; names it.
+    Raises FileNotFoundError: one is not there.
+    Raises DamagedError: one has other bytes; names it.
     """
     for path in unsound(expected):
         digest, size = expected[path], path.stat().st_size
@@ -68,12 +64,8 @@ def require(expected: Mapping[Path, Digest]) -> None:
 def contents(expected: Mapping[Path, Digest]) -> list[bytes]:
     """The bytes of small files, which are what was committed. Many are read in threads.
 
-    Raises
-    ------
-    FileNotFoundError
-        One is not there.
-    DamagedError
-        One has other bytes; names it.
+    Raises FileNotFoundError: one is not there.
+    Raises DamagedError: one has other bytes; names it.
     """
     return in_parallel(lambda item: _content(*item), [*expected.items()])
 
@@ -89,10 +81,7 @@ def _content(path: Path, expected: Digest) -> bytes:
 def is_known(name: str, expected: Digest) -> bool:
     """Whether a file was found sound before, and is the same version still; it is not read.
 
-    Raises
-    ------
-    FileNotFoundError
-        It is not there.
+    Raises FileNotFoundError: it is not there.
     """
     stamp = _sound.get((name, expected))
     return stamp is not None and stamp == stamp_of(name)
@@ -101,12 +90,8 @@ def is_known(name: str, expected: Digest) -> bool:
 def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
     """The files that have other bytes than expected.
 
-    Raises
-    ------
-    FileNotFoundError
-        One is not there.
-    DamagedError
-        One is no file.
+    Raises FileNotFoundError: one is not there.
+    Raises DamagedError: one is no file.
     """
     looks = [(path, digest, stamp_of(path)) for path, digest in expected.items()]
     unseen = [look for look in looks if _sound.get((str(look[0]), look[1])) != look[2]]
@@ -124,12 +109,8 @@ def document(path: Path | str, *holder: str) -> dict[str, Any]:
     holder
         Names of the members that lead to the object that has the digest.
 
-    Raises
-    ------
-    FileNotFoundError
-        It is not there.
-    DamagedError
-        It is no JSON object, or not as it was written.
+    Raises FileNotFoundError: it is not there.
+    Raises DamagedError: it is no JSON object, or not as it was written.
     """
     status, data = objects.read_file(path, most=documents.MAX_JSON)
     content = documents.parse_json(path, data)

@@ -142,10 +142,8 @@ def filtered_scores(deposits: Sequence[FilteredDeposit], kinds: Collection[str])
     They are computed when they are read, one deposit after another: Polars reads several frames at
     once, which took 0.6 GB more for 20 deposits.
 
-    Raises
-    ------
-    DamagedError
-        A score file is missing, is not what was committed, or is no table of scores.
+    Raises DamagedError: a score file is missing, is not what was committed, or is no table of
+    scores.
     """
     for deposit in deposits:
         deposit.unfiltered.scores()
@@ -197,11 +195,8 @@ def fitted(
 ) -> tuple[Filter, str]:
     """A filter with the model that it is for, and the name of that model through the filter.
 
-    Raises
-    ------
-    UsageError
-        The filter was made for another model or tokenizer than any of the deposits, or `name` is
-        one of their models.
+    Raises UsageError: the filter was made for another model or tokenizer than any of the deposits,
+    or `name` is one of their models.
     """
     model = by.about.get("model")
     models = {deposit.checkpoint.model for deposit in deposits}

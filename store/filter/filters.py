@@ -170,10 +170,7 @@ class _Content(NamedTuple):
 def _parse(data: bytes) -> _Content:
     """The content of a file, sizes and values still to be checked.
 
-    Raises
-    ------
-    ValueError
-        It is no safetensors file of a filter; says why, in one line.
+    Raises ValueError: it is no safetensors file of a filter; says why, in one line.
     """
     from safetensors import SafetensorError, deserialize
 

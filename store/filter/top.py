@@ -34,14 +34,9 @@ def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Top:
     scores
         Those of `first_entries`, where they were read already.
 
-    Raises
-    ------
-    UsageError
-        There are fewer outputs.
-    KeepLevelError
-        The bank keeps fewer.
-    DamagedError
-        The scores do not list what they should.
+    Raises UsageError: there are fewer outputs.
+    Raises KeepLevelError: the bank keeps fewer.
+    Raises DamagedError: the scores do not list what they should.
     """
     layout = deposit.layout
     if k > layout.vocab:

@@ -57,10 +57,7 @@ def to_attributes(spec: DepositSpec) -> dict[str, Any]:
 def from_attributes(attributes: Any, *, where: Path) -> DepositSpec:
     """The spec that `to_attributes` wrote.
 
-    Raises
-    ------
-    DamagedError
-        A field is missing or cannot be what a deposit says.
+    Raises DamagedError: a field is missing or cannot be what a deposit says.
     """
     try:
         return _parse(attributes)
@@ -73,12 +70,8 @@ def from_attributes(attributes: Any, *, where: Path) -> DepositSpec:
 def read_attributes(deposit: Path) -> dict[str, Any]:
     """The attributes in a deposit's folder, as they are now.
 
-    Raises
-    ------
-    FileNotFoundError
-        There are none.
-    DamagedError
-        They are not what was written there.
+    Raises FileNotFoundError: there are none.
+    Raises DamagedError: they are not what was written there.
     """
     path = objects.plain_name(deposit, "zarr.json")  # text: a path for each took 6 µs of 70
     attributes: dict[str, Any] = verified.document(path, *zarrays.ATTRIBUTES)["attributes"][
@@ -154,12 +147,9 @@ def compared(spec: DepositSpec) -> dict[str, Json]:
 def check_same(stored: DepositSpec, requested: DepositSpec, *, where: Path) -> None:
     """Refuse to continue a deposit that is something else than what is asked.
 
-    Raises
-    ------
-    BankError
-        Weights, tokenizer, array, dtypes, vocabulary, number of queries or run seed differ.
-    KeepLevelError
-        It keeps less than is asked.
+    Raises BankError: weights, tokenizer, array, dtypes, vocabulary, number of queries or run seed
+    differ.
+    Raises KeepLevelError: it keeps less than is asked.
     """
     other = "use another bank, run name or checkpoint"
     wanted = compared(requested)

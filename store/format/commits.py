@@ -62,10 +62,7 @@ def committed(deposit: Path, *, blocks: int) -> Committed:
 def retrying(read: Callable[[Committed], T], state: Callable[[], Committed], *, name: str) -> T:
     """Read by the commits; where a seal has just removed a part, read the sealed one.
 
-    Raises
-    ------
-    DamagedError
-        An object is gone all the same; the deposit is called `name`.
+    Raises DamagedError: an object is gone all the same; the deposit is called `name`.
     """
     try:
         return read(state())
@@ -105,12 +102,8 @@ def folder_of(deposit: Path) -> str:
 def read(deposit: Path, name: str) -> dict[str, Any]:
     """Fields of a commit.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is no such commit, or a seal has just replaced it.
-    DamagedError
-        It is not what was written there, or is the commit of another deposit.
+    Raises FileNotFoundError: there is no such commit, or a seal has just replaced it.
+    Raises DamagedError: it is not what was written there, or is the commit of another deposit.
     """
     path = objects.plain_name(deposit, f"commits/{name}.json")
     return _read(path, deposit)
@@ -154,10 +147,7 @@ def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
 
     A commit is read again only where its file is another than before.
 
-    Raises
-    ------
-    FileNotFoundError, DamagedError
-        As `read`; or a seal is not of the deposit's attributes.
+    Raises FileNotFoundError, DamagedError: as `read`; or a seal is not of the deposit's attributes.
     """
     path = objects.plain_name(deposit, f"commits/{name}.json")
     stamp = verified.stamp_of(path)

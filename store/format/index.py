@@ -93,10 +93,7 @@ def head_of(path: str) -> str | None:
 def render(objects: Objects) -> bytes:
     """The bytes of an index; the same for the same objects.
 
-    Raises
-    ------
-    UsageError
-        They are more than readers take.
+    Raises UsageError: they are more than readers take.
     """
     listed = {
         path: value.digest._asdict() | ({} if value.text is None else {"text": value.text})
@@ -129,11 +126,8 @@ def _decompressed(data: bytes) -> bytes:
 def parse(data: bytes, *, where: str) -> dict[str, Object]:
     """Read an index and check everything that can be checked without the data.
 
-    Raises
-    ------
-    DamagedError
-        It is too large or no index, lists a path that no bank has or an impossible size, or a text
-        is not what its digest says.
+    Raises DamagedError: it is too large or no index, lists a path that no bank has or an impossible
+    size, or a text is not what its digest says.
     """
     try:
         unpacked = _decompressed(data)
@@ -170,10 +164,7 @@ def _object(path: str, value: Any) -> Object:
 def committed_digests(texts: Mapping[str, str]) -> dict[str, Digest]:
     """Data that the commits and heads among `texts` vouch for, by path relative to the bank.
 
-    Raises
-    ------
-    DamagedError
-        A commit is not what commits look like.
+    Raises DamagedError: a commit is not what commits look like.
     """
     digests_by_path: dict[str, Digest] = {}
     for path, text in texts.items():

@@ -33,10 +33,7 @@ def check_rows(*paths: Path, most: MostRows = SCORES) -> None:
 
     Only the footers are read.
 
-    Raises
-    ------
-    DamagedError
-        It does, or is no file.
+    Raises DamagedError: it does, or is no file.
     """
     for path in paths:
         objects.require_file(path)

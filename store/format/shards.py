@@ -42,10 +42,7 @@ class Shard:
     def frame(self, chunk: int) -> memoryview:
         """A compressed inner chunk.
 
-        Raises
-        ------
-        ValueError
-            It is not there, or is not what was written.
+        Raises ValueError: it is not there, or is not what was written.
         """
         offset, length = (int(value) for value in self.index[chunk])
         if offset == _ABSENT:
@@ -60,10 +57,7 @@ class Shard:
 def index_offset(size: int, committed: Digest, grid: Grid) -> int:
     """Where in a shard of `size` bytes its index begins.
 
-    Raises
-    ------
-    ValueError
-        The size is not the committed one, or none of a shard of this grid.
+    Raises ValueError: the size is not the committed one, or none of a shard of this grid.
     """
     if size != committed.bytes:
         raise ValueError(f"{size:,} bytes, committed were {committed.bytes:,}")
@@ -81,10 +75,7 @@ def _index_bytes(grid: Grid) -> int:
 def shard(read: Read, size: int, committed: Digest, grid: Grid) -> Shard:
     """A shard, once its size and index have been compared.
 
-    Raises
-    ------
-    ValueError
-        It is not what was committed, or no shard of this grid.
+    Raises ValueError: it is not what was committed, or no shard of this grid.
     """
     start, length = index_offset(size, committed, grid), _index_bytes(grid)
     if committed.bytes <= WHOLE:
@@ -105,10 +96,7 @@ def shard(read: Read, size: int, committed: Digest, grid: Grid) -> Shard:
 def decode(frame: memoryview, into: np.ndarray) -> None:
     """Decode an inner chunk whose frame was looked at into an array of its shape.
 
-    Raises
-    ------
-    ValueError, RuntimeError
-        It cannot be decoded.
+    Raises ValueError, RuntimeError: it cannot be decoded.
     """
     from numcodecs import blosc  # tens of ms, which scores need not wait for
 

@@ -63,12 +63,9 @@ class StoredHead:
     def open(cls, root: Path, digest: str, *, needed_by: str = "") -> "StoredHead":
         """The head of this digest.
 
-        Raises
-        ------
-        DamagedError
-            It is not there, its attributes are not what was written there, or are of another head.
-        BankFormatError
-            It names an operation that this version does not know.
+        Raises DamagedError: it is not there, its attributes are not what was written there, or are
+        of another head.
+        Raises BankFormatError: it names an operation that this version does not know.
         """
         path = objects.plain_path(root, f"{FOLDER}/{digest}")
         about = path / "zarr.json"
@@ -98,10 +95,7 @@ class StoredHead:
     def whole(self) -> OutputHead:
         """All of the head, whose content is what its digest says; the last one stays in memory.
 
-        Raises
-        ------
-        DamagedError
-            It is not.
+        Raises DamagedError: it is not.
         """
         return _whole(self, verified.stamp_of(self.path / "zarr.json"))
 
@@ -208,10 +202,7 @@ def require_head(
 ) -> StoredHead:
     """The head that a deposit names, whose shape is what the deposit says.
 
-    Raises
-    ------
-    DamagedError
-        It is not there, or is a head of other states or outputs.
+    Raises DamagedError: it is not there, or is a head of other states or outputs.
     """
     head = StoredHead.open(root, digest, needed_by=needed_by)
     if head.grid.shape != (outputs, width):

@@ -24,10 +24,7 @@ def require_scored(
     They were named after it was made, and `Bank.rescore` reads them from its rows. Deposits that
     keep less cannot be helped, and are not looked at.
 
-    Raises
-    ------
-    BankError
-        Says how many scores are lacking, of which deposits, and what to run.
+    Raises BankError: says how many scores are lacking, of which deposits, and what to run.
     """
     full = [deposit for deposit in deposits if deposit.layout.keep.whole_rows]
     counts = [(deposit, _counts(prompts, deposit).missing) for deposit in _incomplete(root, full)]

@@ -99,10 +99,7 @@ def by_option(
     Columns model, run, run_seed, step, those of the prompts but for piece, token, query_set and
     row, then pieces (Int64) and logprob (nats), null where a piece has no score.
 
-    Raises
-    ------
-    UsageError
-        The prompts have a column `pieces`.
+    Raises UsageError: the prompts have a column `pieces`.
     """
     names = [name for name in prompts.collect_schema().names() if name not in _OF_A_PIECE]
     if "pieces" in names:

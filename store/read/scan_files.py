@@ -26,10 +26,8 @@ def option_scores(deposits: Sequence[Deposit]) -> pl.LazyFrame:
     deposits
         At least one deposit; all of a bank, or all of a filtered bank.
 
-    Raises
-    ------
-    DamagedError
-        A score file is missing, is not what was committed, or is no table of scores.
+    Raises DamagedError: a score file is missing, is not what was committed, or is no table of
+    scores.
     """
     filtered = [deposit for deposit in deposits if isinstance(deposit, FilteredDeposit)]
     if filtered:

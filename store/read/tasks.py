@@ -40,12 +40,8 @@ def in_order(
         Address of a Ray cluster whose CPUs do it in place of this machine. A task whose machine is
         lost is done again on another.
 
-    Raises
-    ------
-    UsageError
-        A machine of the cluster does not see the deposits.
-    BankError
-        A task was lost with one machine after another.
+    Raises UsageError: a machine of the cluster does not see the deposits.
+    Raises BankError: a task was lost with one machine after another.
     """
     with ExitStack() as ends:
         submit, ahead = _submitter(work, workers, ray, ends)

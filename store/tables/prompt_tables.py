@@ -45,10 +45,7 @@ def write_prompts(root: Path, name: str, table: pl.DataFrame) -> str:
 def require_unchanged(root: Path, name: str, table: pl.DataFrame) -> None:
     """Refuse prompts that are stored under `name` with other content.
 
-    Raises
-    ------
-    UsageError
-        One is; it names the prompt and the column.
+    Raises UsageError: one is; it names the prompt and the column.
     """
     for file in prompt_files(root):
         if file.name == name:
@@ -91,10 +88,7 @@ def _listed(values: pl.Series) -> bytes:
 def prompts_in(path: Path) -> pl.DataFrame:
     """The table of prompts in a file, its content checked against the file's name.
 
-    Raises
-    ------
-    DamagedError
-        Its content is another, or it is no table.
+    Raises DamagedError: its content is another, or it is no table.
     """
     try:
         check_rows(path, most=PROMPTS)
@@ -120,12 +114,8 @@ def prompt_files(root: Path) -> list[PromptFile]:
 def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
     """The union of the tables of one prompt set.
 
-    Raises
-    ------
-    AbsentError
-        There is none of this name.
-    DamagedError
-        One is no such table.
+    Raises AbsentError: there is none of this name.
+    Raises DamagedError: one is no such table.
     """
     files = prompt_files(root)
     tables = [_scan_prompts(f.path) for f in files if f.name == name]

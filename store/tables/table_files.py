@@ -57,10 +57,7 @@ def digest_file(table: Path) -> Path:
 def recorded_digest(table: Path) -> str:
     """The digest of a table's bytes, as the file beside it tells it.
 
-    Raises
-    ------
-    DamagedError
-        There is none, or it is of another table.
+    Raises DamagedError: there is none, or it is of another table.
     """
     beside = digest_file(table)
     again = "run `logitbank verify --repair`, which makes it again if the table is sound"
@@ -77,12 +74,8 @@ def recorded_digest(table: Path) -> str:
 def require_sound(table: Path) -> None:
     """Refuse a table whose bytes are not those that the digest beside it is of.
 
-    Raises
-    ------
-    FileNotFoundError
-        It is not there.
-    DamagedError
-        They are others, or nothing vouches for them.
+    Raises FileNotFoundError: it is not there.
+    Raises DamagedError: they are others, or nothing vouches for them.
     """
     size = table.stat().st_size  # which a sidecar does not tell
     verified.require({table: Digest(recorded_digest(table), size)})
@@ -91,10 +84,7 @@ def require_sound(table: Path) -> None:
 def schema_of(path: Path, *, what: str, most: MostRows) -> pl.Schema:
     """Columns and types of a table with at most so many rows; its bytes are checked.
 
-    Raises
-    ------
-    DamagedError
-        It is none; `what` says what it should be.
+    Raises DamagedError: it is none; `what` says what it should be.
     """
     require_sound(path)
     try:

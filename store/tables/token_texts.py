@@ -44,10 +44,7 @@ def tokens_files(root: Path) -> list[TokensFile]:
 def write_tokens(root: Path, tokenizer: str, table: pl.DataFrame) -> None:
     """Store the texts of a tokenizer's tokens; nothing happens where it has some.
 
-    Raises
-    ------
-    UsageError
-        Columns, types, nulls or repeated tokens.
+    Raises UsageError: columns, types, nulls or repeated tokens.
     """
     check_folder(tokenizer, "tokenizer")
     _check(table)
@@ -74,10 +71,7 @@ def _check(table: pl.DataFrame) -> None:
 def tokens_in(path: Path) -> pl.DataFrame:
     """The table in a file, its content checked against the file's name.
 
-    Raises
-    ------
-    DamagedError
-        Its content is another, or it is no such table.
+    Raises DamagedError: its content is another, or it is no such table.
     """
     table = _read(path)
     match = TOKENS_FILE.fullmatch(path.name)
@@ -100,10 +94,7 @@ def _read(path: Path) -> pl.DataFrame:
 def tokens_of(root: Path, tokenizer: str) -> pl.DataFrame | None:
     """The texts of a tokenizer's tokens; None where the bank keeps none.
 
-    Raises
-    ------
-    DamagedError
-        The table is not what was written.
+    Raises DamagedError: the table is not what was written.
     """
     files = [file for file in tokens_files(root) if file.tokenizer == tokenizer]
     if not files:
@@ -145,12 +136,8 @@ def tokens(root: Path, of: str | None) -> pl.DataFrame:
 def require_tokens(root: Path, tokenizer: str) -> pl.DataFrame:
     """The texts of a tokenizer's tokens.
 
-    Raises
-    ------
-    AbsentError
-        The bank keeps none.
-    DamagedError
-        The table is not what was written.
+    Raises AbsentError: the bank keeps none.
+    Raises DamagedError: the table is not what was written.
     """
     table = tokens_of(root, tokenizer)
     if table is None:
@@ -165,12 +152,8 @@ def require_tokens(root: Path, tokenizer: str) -> pl.DataFrame:
 def numbered(root: Path, query_set: str, tokens: ArrayLike) -> ArrayLike:
     """Tokens by number where they are given as texts, (v,) int64; numbers stay as they are.
 
-    Raises
-    ------
-    UsageError
-        No token says a text, or several do.
-    AbsentError
-        The bank keeps no texts of this tokenizer.
+    Raises UsageError: no token says a text, or several do.
+    Raises AbsentError: the bank keeps no texts of this tokenizer.
     """
     texts = np.asarray(tokens).tolist()
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
@@ -202,10 +185,7 @@ def _near(table: pl.DataFrame, text: str) -> str:
 def with_texts(root: Path, prompts: pl.LazyFrame, query_sets: Iterable[str]) -> pl.LazyFrame:
     """A table of prompts with what its tokens say, in the column after `token`.
 
-    Raises
-    ------
-    AbsentError
-        The bank keeps no texts of the tokenizer of one of these query sets.
+    Raises AbsentError: the bank keeps no texts of the tokenizer of one of these query sets.
     """
     for tokenizer in {query_tables.tokenizer_of(root, name) for name in query_sets}:
         require_tokens(root, tokenizer)
@@ -226,10 +206,7 @@ def token_texts(root: Path) -> pl.Expr:
 def texts_of(root: Path, pairs: pl.Series) -> pl.Series:
     """What tokens say, `token_text`, of pairs (struct) of `query_set` and `token`; null as above.
 
-    Raises
-    ------
-    DamagedError
-        A table of texts is not what was written.
+    Raises DamagedError: a table of texts is not what was written.
     """
     frame = pairs.struct.unnest()
     names = frame["query_set"].unique().drop_nulls().to_list()

@@ -24,7 +24,7 @@ from logitbank.store.format import zarrays
 from logitbank.store.format.about import checked_fields
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.heads import OutputHead
-from logitbank.store.format.layout import DepositSpec
+from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import (
     FORMAT_VERSION,
@@ -359,20 +359,20 @@ class Bank:
         KeepLevelError
             They are there and keep less.
         """
-        from logitbank.store.read.arrays import deposit_array
+        from logitbank.store.read.arrays import check_array, deposit_array
 
-        return deposit_array(
-            logits,
-            self.begin,
-            queries=self.query_set(query_set),
-            options=self.option_tokens(query_set),
-            checkpoint=checkpoint,
-            query_set=query_set,
-            keep=Keep.parse(keep, accepted=KEPT_OF_LOGITS) if isinstance(keep, str) else keep,
-            dtype=dtype,
-            vocab_entries=vocab_entries,
-            provenance=provenance or {},
+        check_array(logits, queries=query_tables.query_count(self.path, query_set))
+        queries, vocab = logits.shape
+        keep = Keep.parse(keep, accepted=KEPT_OF_LOGITS) if isinstance(keep, str) else keep
+        tokenizer = query_tables.tokenizer_of(self.path, query_set)
+        spec = DepositSpec(
+            checkpoint,
+            query_set,
+            Layout.plan(queries=queries, vocab=vocab, dtype=dtype, keep=keep),
+            vocab if vocab_entries is None else vocab_entries,
+            {"engine": "arrays", "tokenizer": tokenizer, **(provenance or {})},
         )
+        return deposit_array(logits, spec, self.begin, self.option_tokens(query_set))
 
     def query_sets(self) -> dict[str, QuerySet]:
         """All query sets, by name."""

@@ -4,7 +4,7 @@ It is one file because the class is all that analyses see of a deposit: what eac
 in modules of its own, and here are their names and their documentation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +14,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, DTypeLike
 
-from logitbank.errors import DamagedError
+from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.notebook import html_table, printable, told
-from logitbank.store.deposits.normalised import normalised as sum_to_one
-from logitbank.store.deposits.requested import index_of, require_committed
 from logitbank.store.deposits.row_reader import RowReader
+from logitbank.store.deposits.row_reader import normalised as sum_to_one
 from logitbank.store.deposits.scores import VERIFY, committed_parts, logsumexp_of, scan_parts
 from logitbank.store.files import copies, objects
 from logitbank.store.files.objects import Digest
@@ -195,7 +194,7 @@ class Deposit:
         return sum_to_one(
             self.logprobs,
             np.arange(self.layout.queries) if at is None else at,
-            None if tokens is None else index_of("token", tokens, vocab),
+            None if tokens is None else _index_of("token", tokens, vocab),
             vocab=vocab,
         )
 
@@ -209,7 +208,7 @@ class Deposit:
         """What `logprobs` gives in another dtype: if None the stored one, float32 of states."""
         self.row_reader.require_whole(self)
         row_index = self._committed(rows)
-        token_index = None if tokens is None else index_of("token", tokens, self.layout.vocab)
+        token_index = None if tokens is None else _index_of("token", tokens, self.layout.vocab)
         return self.row_reader.logprobs(row_index, token_index, self.logsumexp, dtype=dtype)
 
     def hidden(self, rows: ArrayLike | None = None) -> np.ndarray:
@@ -285,13 +284,13 @@ class Deposit:
 
     def _committed(self, rows: ArrayLike | None) -> np.ndarray | None:
         """Rows as an index, or None for all; refused where one is not committed."""
-        index = None if rows is None else index_of("row", rows, self.layout.queries)
+        index = None if rows is None else _index_of("row", rows, self.layout.queries)
         self.require(index)
         return index
 
     def require(self, rows: np.ndarray | None) -> None:
         """Raise a BankError that names the rows among `rows`, or all, that are not committed."""
-        require_committed(self, self.layout, self.committed(), rows)
+        _require_committed(self, self.layout, self.committed(), rows)
 
     def __str__(self) -> str:
         return f"{self.checkpoint}, {self.query_set}"
@@ -302,3 +301,42 @@ class Deposit:
 
     def _repr_html_(self) -> str:
         return html_table(str(self), [], self.layout.about(self.rows_committed))
+
+
+def _index_of(name: str, values: ArrayLike, length: int) -> np.ndarray:
+    """Rows or tokens as an index into an axis of `length`.
+
+    Raises UsageError: they are no list of whole numbers, or one is outside the axis.
+    """
+    index = np.asarray(values)
+    if index.ndim != 1 or not (np.issubdtype(index.dtype, np.integer) or index.size == 0):
+        raise UsageError(
+            f"{name}s must be a list of whole numbers; got shape {index.shape}, {index.dtype}"
+        )
+    index = index.astype(np.int64)
+    outside = index[(index < 0) | (index >= length)]
+    if len(outside):
+        raise UsageError(f"{name} {outside[0]} is not in the deposit; use 0 to {length - 1:,}")
+    return index
+
+
+def _require_committed(
+    deposit: object, layout: Layout, committed: Collection[int], rows: np.ndarray | None
+) -> None:
+    """Refuse to read rows, or all, of which some are in no committed block.
+
+    Raises BankError: the message names the deposit and the rows.
+    """
+    missing = sorted(set(range(layout.blocks)).difference(committed))
+    if rows is None:
+        absent, requested = sum(len(layout.rows(block)) for block in missing), layout.queries
+    else:
+        absent = int(np.isin(rows // layout.block_rows, missing).sum())
+        requested = len(rows)
+    if absent:
+        spans = ", ".join(f"{span.start}–{span.stop - 1}" for span in map(layout.rows, missing[:5]))
+        more = ", …" if len(missing) > 5 else ""
+        raise BankError(
+            f"{deposit}: {absent:,} of {requested:,} rows asked for are not there yet"
+            f" (the bank lacks rows {spans}{more}); run `logitbank extract` again to finish"
+        )

@@ -18,8 +18,8 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.rows import write_array, write_shard
 from logitbank.store.deposits.scores import read_scores
-from logitbank.store.deposits.shard_files import write_array, write_shard
 from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits, zarrays

@@ -61,23 +61,6 @@ def require(expected: Mapping[Path, Digest]) -> None:
         raise DamagedError(f"{path} is not what was committed: {differs}; run `logitbank verify`")
 
 
-def contents(expected: Mapping[Path, Digest]) -> list[bytes]:
-    """The bytes of small files, which are what was committed. Many are read in threads.
-
-    Raises FileNotFoundError: one is not there.
-    Raises DamagedError: one has other bytes; names it.
-    """
-    return in_parallel(lambda item: _content(*item), [*expected.items()])
-
-
-def _content(path: Path, expected: Digest) -> bytes:
-    status, data = objects.read_file(path, most=expected.bytes)
-    if objects.digest_of(data) != expected:
-        raise DamagedError(f"{path} is not what was committed; run `logitbank verify`")
-    _remember(path, expected, Stamp.of(status))
-    return data
-
-
 def is_known(name: str, expected: Digest) -> bool:
     """Whether a file was found sound before, and is the same version still; it is not read.
 

@@ -7,7 +7,7 @@ import google_crc32c
 import numpy as np
 
 from logitbank.errors import DamagedError
-from logitbank.store.deposits.shard_files import write_shard
+from logitbank.store.deposits.rows import write_shard
 from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.staging import Staging, remove_dead_staging

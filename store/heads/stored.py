@@ -10,9 +10,8 @@ from typing import Any, get_args
 import numpy as np
 
 from logitbank.errors import BankError, BankFormatError, DamagedError
-from logitbank.store.deposits.rows import read_rows
+from logitbank.store.deposits.rows import read_rows, shards_of
 from logitbank.store.deposits.scores import VERIFY
-from logitbank.store.deposits.shard_files import shards_of
 from logitbank.store.files import copies, objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import zarrays

@@ -98,14 +98,3 @@ def test_a_cluster_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     there = [values for _, values in map_rows(bank, entropy, ray="auto")]
     np.testing.assert_array_equal(there, [values for _, values in map_rows(bank, entropy)])
     assert len(cluster.started) == 3
-
-
-@pytest.mark.whole
-def test_a_function_that_fails_on_a_cluster_ends_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bank, cluster = filled(tmp_path / "b", steps=9), PlayedCluster()
-    monkeypatch.setattr("logitbank.store.read.mapping.joined", cluster.joined)
-    with pytest.raises(UsageError, match="its first axis"):
-        list(map_rows(bank, lambda rows: rows.mean(), ray="auto"))
-    assert len(cluster.started) == 1 + 2 * 3

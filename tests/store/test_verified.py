@@ -17,7 +17,7 @@ from logitbank.store.filter.top import top
 from logitbank.store.share.selection import chosen
 from tests.support.made_once import made_once
 from tests.support.run_lines import run_lines
-from tests.support.small_banks import block_data, new_bank, prompt_table, recommit, rewrite, spec
+from tests.support.small_banks import block_data, new_bank, prompt_table, recommit, spec
 
 OPTIONS = OptionTokens.build([[2, 5]] + [[]] * 9)
 
@@ -168,14 +168,6 @@ def test_commits_of_another_deposit_are_refused(bank: Bank, name: str) -> None:
     with pytest.raises(DamagedError, match=r"is a commit of '.*main/\d/q-.*it was moved or swapp"):
         bank.scan("parity").collect()
     assert verify(bank)
-
-
-def test_a_commit_of_the_first_banks_names_no_deposit_and_is_read(bank: Bank) -> None:
-    expected = deposit(bank, 2).scores().collect()
-    for commit in deposit(bank, 2).path.glob("commits/*.json"):
-        rewrite(commit, lambda told: told.pop("deposit"))
-    assert deposit(bank, 2).scores().collect().equals(expected)
-    assert verify(bank) == ()
 
 
 def test_documents_with_another_digest_or_none_are_refused(bank: Bank) -> None:

@@ -39,26 +39,6 @@ def test_ten_thousand_columns_are_added_compared_and_read(tmp_path: Path) -> Non
         bank.add_prompts("wide", changed)
 
 
-def test_rows_are_matched_as_often_for_many_columns_as_for_few(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    joins: list[int] = []
-    join = pl.DataFrame.join
-
-    def counted(self: pl.DataFrame, *args: object, **options: object) -> pl.DataFrame:
-        joins.append(self.width)
-        return join(self, *args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(pl.DataFrame, "join", counted)
-    seen = []
-    for count in (3, 300):
-        table = wide([f"c{at}" for at in range(count)])
-        assert changed_prompt(table, table) is None
-        seen.append([*joins])
-        joins.clear()
-    assert seen[0] == seen[1], "nor does a join carry the columns"
-
-
 def test_what_later_tables_say_of_thousands_of_columns_is_said_of_all(tmp_path: Path) -> None:
     """And a column may be called as another one with the mark that stands behind what is said."""
     bank = new_bank(tmp_path / "b")

@@ -423,7 +423,7 @@ class Bank:
     @property
     def tokenizers(self) -> list[str]:
         """Digests of the tokenizers whose tokens' texts the bank keeps."""
-        return sorted({file.tokenizer for file in token_texts.tokens_files(self.path)})
+        return sorted({file.name for file in token_texts.tokens_files(self.path)})
 
     def tokens(self, of: str | None = None) -> pl.DataFrame:
         """What the tokens of a tokenizer say.

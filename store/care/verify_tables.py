@@ -15,8 +15,8 @@ from logitbank.store.tables import prompt_tables, query_tables, table_files, tok
 
 _FILES = {
     "queries": query_tables.QUERY_FILE,
-    "prompts": prompt_tables.PROMPT_FILE,
-    token_texts.FOLDER: token_texts.TOKENS_FILE,
+    "prompts": table_files.TABLE_FILE,
+    token_texts.FOLDER: table_files.TABLE_FILE,
 }
 
 

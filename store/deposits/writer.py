@@ -230,7 +230,7 @@ def _tables_of(deposit: Deposit) -> list[str]:
         if _points_into(file.path, query_set)
     ]
     tokenizer = query_tables.tokenizer_of(root, query_set)
-    tokens = (file for file in token_texts.tokens_files(root) if file.tokenizer == tokenizer)
+    tokens = (file for file in token_texts.tokens_files(root) if file.name == tokenizer)
     return [*prompts, *(f"{token_texts.FOLDER}/{file.path.name}" for file in tokens)]
 
 

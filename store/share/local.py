@@ -23,8 +23,8 @@ from logitbank.store.share.places import Place, place_at
 from logitbank.store.share.selection import Names, Steps, chosen_deposits, query_sets_in, require
 from logitbank.store.share.urls import url_of
 from logitbank.store.tables import query_tables
-from logitbank.store.tables.prompt_tables import PROMPT_FILE
-from logitbank.store.tables.token_texts import FOLDER, TOKENS_FILE
+from logitbank.store.tables.table_files import TABLE_FILE
+from logitbank.store.tables.token_texts import FOLDER
 
 LOG = logging.getLogger("logitbank")
 """Reports damage that was mended; the command line and Python show it by default."""
@@ -127,7 +127,7 @@ class _Copy:
         names = {
             path: unquote(match[1])
             for path in self._listed
-            if path.startswith("prompts/") and (match := PROMPT_FILE.fullmatch(path[8:]))
+            if path.startswith("prompts/") and (match := TABLE_FILE.fullmatch(path[8:]))
         }
         wanted = {prompts} if isinstance(prompts, str) else prompts
         require(wanted or (), names.values(), "prompt set")
@@ -144,7 +144,7 @@ class _Copy:
             path
             for path in self._listed
             if path.startswith(f"{FOLDER}/")
-            and (match := TOKENS_FILE.fullmatch(path.rpartition("/")[2]))
+            and (match := TABLE_FILE.fullmatch(path.rpartition("/")[2]))
             and unquote(match[1]) in tokenizers
         )
         return sets

@@ -53,7 +53,7 @@ def chosen(
         sets = set(query_tables.query_set_names(root))
     queries = [query_tables.query_file(root, name) for name in sorted(sets)]
     tokenizers = {query_tables.tokenizer_of(root, name) for name in sets}
-    texts = [f.path for f in token_texts.tokens_files(root) if f.tokenizer in tokenizers]
+    texts = [f.path for f in token_texts.tokens_files(root) if f.name in tokenizers]
     try:
         return _inventory(root, deposits, [*queries, *(f.path for f in files), *texts])
     except FileNotFoundError as error:

@@ -1,11 +1,8 @@
 """What the tokens of a vocabulary say: one table for each tokenizer, `tokens/` in a bank."""
 
-import re
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import unquote
 
 import numpy as np
 import polars as pl
@@ -16,29 +13,23 @@ from logitbank.store.files import copies, objects
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import CLASS_HEADS, TOKENS_SCHEMA, check_folder, folder_name
 from logitbank.store.tables import prompt_tables, query_tables
-from logitbank.store.tables.table_files import require_sound, write_table
+from logitbank.store.tables.table_files import (
+    TableFile,
+    content_digest,
+    named_files,
+    require_content,
+    require_sound,
+    write_table,
+)
 
 FOLDER = "tokens"
-TOKENS_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
 COLUMN = "token_text"
 """The column that `scan` and SQL give texts in."""
 
 
-class TokensFile(NamedTuple):
-    """The texts of one tokenizer's tokens, in a bank."""
-
-    tokenizer: str
-    digest: str
-    path: Path
-
-
-def tokens_files(root: Path) -> list[TokensFile]:
+def tokens_files(root: Path) -> list[TableFile]:
     """All tables of texts, by tokenizer and digest."""
-    return sorted(
-        TokensFile(unquote(match[1]), match[2], Path(entry.path))
-        for entry in objects.entries(root / FOLDER)
-        if (match := TOKENS_FILE.fullmatch(entry.name))
-    )
+    return named_files(root, FOLDER)
 
 
 def write_tokens(root: Path, tokenizer: str, table: pl.DataFrame) -> None:
@@ -48,10 +39,10 @@ def write_tokens(root: Path, tokenizer: str, table: pl.DataFrame) -> None:
     """
     check_folder(tokenizer, "tokenizer")
     _check(table)
-    if any(file.tokenizer == tokenizer for file in tokens_files(root)):
+    if any(file.name == tokenizer for file in tokens_files(root)):
         return
     table = table.select(list(TOKENS_SCHEMA)).sort("token")
-    name = f"{folder_name(tokenizer)}-{prompt_tables.prompts_digest(table)}.parquet"
+    name = f"{folder_name(tokenizer)}-{content_digest(table)}.parquet"
     write_table(root, objects.plain_path(root, f"{FOLDER}/{name}"), table, {})
 
 
@@ -74,10 +65,7 @@ def tokens_in(path: Path) -> pl.DataFrame:
     Raises DamagedError: its content is another, or it is no such table.
     """
     table = _read(path)
-    match = TOKENS_FILE.fullmatch(path.name)
-    digest = prompt_tables.prompts_digest(table)
-    if match is None or digest != match[2]:
-        raise DamagedError(f"its content has the digest {digest}")
+    require_content(path, table)
     return table
 
 
@@ -96,7 +84,7 @@ def tokens_of(root: Path, tokenizer: str) -> pl.DataFrame | None:
 
     Raises DamagedError: the table is not what was written.
     """
-    files = [file for file in tokens_files(root) if file.tokenizer == tokenizer]
+    files = [file for file in tokens_files(root) if file.name == tokenizer]
     if not files:
         return None
     require_sound(files[0].path)
@@ -105,7 +93,7 @@ def tokens_of(root: Path, tokenizer: str) -> pl.DataFrame | None:
 
 def tokens(root: Path, of: str | None) -> pl.DataFrame:
     """See `Bank.tokens`."""
-    kept = {file.tokenizer for file in tokens_files(root)}
+    kept = {file.name for file in tokens_files(root)}
     prompts = {file.name for file in prompt_tables.prompt_files(root)}
     if of in kept:
         return require_tokens(root, of)

@@ -70,5 +70,5 @@ if TYPE_CHECKING:
     from logitbank.analysis.stats.significance import seed_mean as seed_mean
     from logitbank.analysis.stats.significance import wilcoxon as wilcoxon
 
-__getattr__, __dir__, _ = front_door(__name__, __file__)
+__getattr__, __dir__ = front_door(__name__, __file__)
 __all__ = __dir__()

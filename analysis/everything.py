@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from logitbank.analysis.family import Family, families
-from logitbank.analysis.frames.apart import Banks, open_banks
+from logitbank.analysis.frames.apart import Banks, ColumnsOf, open_banks
 from logitbank.analysis.frames.scan_cache import ScanCache
-from logitbank.analysis.frames.sources import ColumnsOf, no_prompts
+from logitbank.analysis.frames.sources import no_prompts
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Bank

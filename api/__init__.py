@@ -69,11 +69,11 @@ if TYPE_CHECKING:
     from logitbank.engine.prompts.values import Option as Option
     from logitbank.engine.prompts.values import Prompt as Prompt
     from logitbank.engine.prompts.values import Turn as Turn
+    from logitbank.engine.suites.catalogue import known_suites as known_suites
     from logitbank.engine.suites.fetch import Fetched as Fetched
     from logitbank.engine.suites.fetch import fetch as fetch
     from logitbank.engine.suites.suites import Checkpoint as Checkpoint
     from logitbank.engine.suites.suites import Suite as Suite
-    from logitbank.engine.suites.suites import known_suites as known_suites
     from logitbank.engine.suites.suites import resolve_suite as resolve_suite
     from logitbank.errors import LogitbankError as LogitbankError
     from logitbank.store.bank import Bank as Bank
@@ -110,5 +110,5 @@ def open(
     return open_bank(path, models=models, steps=steps, prompts=prompts, rows=rows)
 
 
-__getattr__, __dir__, _ = front_door(__name__, __file__, "open")
+__getattr__, __dir__ = front_door(__name__, __file__, "open")
 __all__ = __dir__()

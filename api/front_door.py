@@ -4,28 +4,22 @@ To import all that `logitbank.analysis` offers takes 0.13 s, of which fairness n
 """
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 
-class FrontDoor(NamedTuple):
-    """A package's `__getattr__` and `__dir__`, and the module of every name that is imported so."""
+def front_door(
+    package: str, file: str, *own: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of the package whose `__init__` is `file`.
 
-    getattr: Callable[[str], Any]
-    dir: Callable[[], list[str]]
-    homes: Mapping[str, str]
-
-
-def front_door(package: str, file: str, *own: str) -> FrontDoor:
-    """The front door of a package in `file`, whose imports under `if TYPE_CHECKING` are its list.
-
-    A type checker reads the same lines, and takes what is imported `as` its own name for public: so
-    there is one list, as of stubs that are read for lazy imports (Scientific Python's SPEC 1).
-    `own` are names that the package defines.
+    Its imports under `if TYPE_CHECKING` are the list of its names: type checkers read the same
+    lines, and take a name that is imported `as` itself for public. `own` are names that the package
+    defines.
     """
-    homes = {
+    modules = {
         alias.asname: node.module
         for statement in ast.parse(Path(file).read_bytes()).body
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING"
@@ -35,9 +29,9 @@ def front_door(package: str, file: str, *own: str) -> FrontDoor:
         if alias.asname
     }
 
-    def of(name: str) -> Any:
-        if name in homes:
-            return getattr(import_module(homes[name]), name)
+    def find(name: str) -> Any:
+        if name in modules:
+            return getattr(import_module(modules[name]), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return FrontDoor(of, lambda: sorted([*homes, *own]), homes)
+    return find, lambda: sorted([*modules, *own])

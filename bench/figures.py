@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from logitbank.engine.plan.share import nvidia_smi
+from logitbank.engine.plan.parallel import nvidia_smi
 
 DONE = ": done"
 """End of the name of a figure that records whether a case on a GPU was measured."""

@@ -8,11 +8,11 @@ from pathlib import Path
 from bench.workload import Kind, workload
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.levels import asked_level
+from logitbank.engine.plan.levels import parse_keep
 from logitbank.engine.plan.prepare import prepare
 from logitbank.engine.run import record_prompts
 from logitbank.engine.suites.suites import resolve_suite
-from logitbank.engine.weights.said import said_of_model
+from logitbank.engine.weights.config_identity import config_fields
 from logitbank.engine.workers.events import Event, WeightsLoaded
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.worker import Worker
@@ -32,12 +32,12 @@ class Scoring:
         suite = resolve_suite(
             str(self._source.parent), steps=self._source.name.removeprefix("step")
         )
-        level = asked_level(keep or "full", None if keep else "float16")
+        level = parse_keep(keep or "full", None if keep else "float16")
         self._prepared = prepare(
             None,
             Extraction(
                 *(suite, (workload(count, prompts),), EngineSettings("vllm", canary_every=0)),
-                any_engine=True,  # as `extract` chooses
+                engine_auto=True,  # as `extract` chooses
                 keep=level.keep,
                 dtype=level.dtype,
             ),
@@ -62,7 +62,7 @@ class Scoring:
         self.worker.run(
             Job(
                 *(checkpoint, self._source, deposits, vocab, entries, made_of, prepared.settings),
-                said_of_model(prepared.first),
+                config_fields(prepared.first),
             )
         )
         return time.perf_counter() - self._loaded[-1]

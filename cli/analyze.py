@@ -147,10 +147,10 @@ def _option(setting: inspect.Parameter) -> tuple[Any, Any]:
     plain, optional = _without_none(kind)
     repeated = get_origin(plain) in (list, tuple, Sequence, Mapping) and not _fixed(plain)
     if repeated:
-        item = str if get_origin(plain) is Mapping else get_args(plain)[0]
+        item: Any = str if get_origin(plain) is Mapping else get_args(plain)[0]
         if get_origin(item) is Literal:
-            item = StrEnum(setting.name, {value: value for value in get_args(item)})  # type: ignore[misc]
-        plain, optional = list[item], True  # type: ignore[valid-type]
+            item = StrEnum(setting.name, [(value, value) for value in get_args(item)])  # type: ignore[misc]
+        plain, optional = list[item], True
     names = [f"--{setting.name.replace('_', '-')}"] if plain is bool and not setting.default else []
     default = None if repeated else setting.default
     option = typer.Option(*names, help=help_text, show_default=default not in (None, False, ""))

@@ -32,7 +32,7 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
     from logitbank.analysis.families.fairness import fairness
     from logitbank.analysis.families.fluctuation import fluctuation
     from logitbank.analysis.report.report import report
-    from logitbank.engine.plan.engine import choose_engine
+    from logitbank.engine.plan.engine_choice import choose_engine
 
     choose_engine(engine)  # before torch is imported, and minutes of training
     from logitbank.engine.demo import masked as demo_masked

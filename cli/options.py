@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from logitbank.store import Bank
 
 
-
 def new_app(text: str) -> typer.Typer:
     """A Typer application whose failures `main` prints."""
     return typer.Typer(

@@ -57,7 +57,7 @@ nitpick_ignore_regex = [
     # Types that pages name and need not explain, in whichever room their module lies.
     (
         "py:.*",
-        r"logitbank\.(\w+\.)*(deposit\.T|(result|study)\.R|catalogue\.Member|batches\.Batches|alike\.Models|sources\.Base)",
+        r"logitbank\.(\w+\.)*(deposit\.T|(result|study)\.R|catalogue\.Member|batches\.Batches|sources\.Base)",
     ),
     (
         "py:.*",

@@ -10,21 +10,15 @@ from typing import Literal
 
 from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
 from logitbank.engine.doing import step, steps_told
-from logitbank.engine.plan.engine import asked_batches, check_precision, choose_engine
+from logitbank.engine.plan.engine_choice import batch_limits, check_precision, choose_engine
 from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.levels import asked_level
-from logitbank.engine.plan.spread import Spread
+from logitbank.engine.plan.levels import parse_keep
+from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.prompts.registry import Prompts, prompt_sets
 from logitbank.engine.run import run
-from logitbank.engine.suites.hub import Hub
+from logitbank.engine.suites.hub import Hub, HubSource
 from logitbank.engine.suites.prefetch import parse_bytes
-from logitbank.engine.suites.suites import (
-    HubSource,
-    LocalSource,
-    Suite,
-    on_hub,
-    resolve_suite,
-)
+from logitbank.engine.suites.suites import LocalSource, Suite, on_hub, resolve_suite
 from logitbank.engine.watch import watch as watch_folder
 from logitbank.engine.watch import watched_steps
 from logitbank.engine.workers.events import OnEvent, Preparing, Summary
@@ -150,7 +144,7 @@ def extract(
         compute_dtype=compute_dtype,
         deterministic=deterministic,
         canary_every=canary_every,
-        **asked_batches(batch_tokens),
+        **batch_limits(batch_tokens),
         trust_remote_code=trust_remote_code,
         adapter_from=adapter_folder,
     )
@@ -158,7 +152,7 @@ def extract(
         check_precision(settings, os.environ)
     require_new_folder(bank)
     budget = None if disk_budget is None else parse_bytes(disk_budget)
-    level = asked_level(keep, dtype)
+    level = parse_keep(keep, dtype)
     suite = str(suite) if isinstance(suite, Path) else suite
     if (
         isinstance(suite, str) and not watch and not on_hub(suite)
@@ -175,14 +169,14 @@ def extract(
         Extraction,
         prompt_sets=sets,
         settings=settings,
-        any_engine=engine == "auto",
+        engine_auto=engine == "auto",
         adapters=adapters,
         keep=level.keep,
         dtype=level.dtype,
-        any_level=level.any_level,
+        keep_auto=level.keep_auto,
     )
     about = {"title": title, "licence": licence, "citation": citation}
-    spread = Spread.here(workers=workers, shard=shard, ray=ray)
+    spread = ParallelConfig.here(workers=workers, shard=shard, ray=ray)
     if not isinstance(suite, Suite):
         return watch_folder(
             *(bank, Path(suite).expanduser(), define),

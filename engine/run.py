@@ -11,22 +11,15 @@ from typing import TYPE_CHECKING
 
 from logitbank.engine.doing import step, steps_told
 from logitbank.engine.plan.checks import check_space
-from logitbank.engine.plan.dealing import agreement, own_share
 from logitbank.engine.plan.extraction import Extraction, Prepared
+from logitbank.engine.plan.parallel import ParallelConfig, Share, visible_devices
 from logitbank.engine.plan.prepare import missing_blocks, prepare
-from logitbank.engine.plan.share import Share, visible_devices
-from logitbank.engine.plan.spread import Spread
+from logitbank.engine.plan.sharding import agreement_path, own_shard
 from logitbank.engine.run_log import RunLog
 from logitbank.engine.sample import measure
-from logitbank.engine.suites.alike import models_of
-from logitbank.engine.suites.fetch import bytes_beside
-from logitbank.engine.suites.hub import Hub
-from logitbank.engine.suites.prefetch import Prefetcher
-from logitbank.engine.suites.suites import (
-    HubSource,
-    Suite,
-    duplicate_notes,
-)
+from logitbank.engine.suites.hub import Hub, HubSource
+from logitbank.engine.suites.prefetch import Prefetcher, download_bytes
+from logitbank.engine.suites.suites import Suite, duplicate_notes, group_by_config
 from logitbank.engine.workers.events import Note, OnEvent, Planned, Preparing, Summary
 from logitbank.engine.workers.runner import Runner
 from logitbank.engine.workers.stopping import Stopping
@@ -48,7 +41,7 @@ def run(
     *,
     about: Mapping[str, str] | None = None,
     dry_run: bool = False,
-    spread: Spread = Spread(),  # noqa: B008 (frozen)
+    spread: ParallelConfig = ParallelConfig(),  # noqa: B008 (frozen)
     disk_budget: int | None = None,
     hub: Hub | None = None,
     kept: Sequence[WorkerProcess] = (),
@@ -86,7 +79,6 @@ def run(
                 checkpoints,
                 hub,
                 ahead=1 + len(workers),
-                parallel=max(2, len(workers)),
                 disk_budget=disk_budget,
             )
         )
@@ -97,10 +89,10 @@ def run(
         with steps_told(tell), step("planning"):
             prepared = _prepare(bank, extraction, fetcher, note, gpu=gpu)
             extraction = replace(
-                extraction, keep=prepared.keep, dtype=prepared.dtype, any_level=False
+                extraction, keep=prepared.keep, dtype=prepared.dtype, keep_auto=False
             )
             if spread.shard is not None:
-                prepared = own_share(path, prepared, extraction, spread.shard, dry_run=dry_run)
+                prepared = own_shard(path, prepared, extraction, spread.shard, dry_run=dry_run)
         notes = [*extraction.suite.notes]
         if hub is not None:
             notes += duplicate_notes(extraction.suite, hub)
@@ -111,10 +103,10 @@ def run(
         )
         lacking = {*prepared.plan.to_run}
         to_run = [c for c in checkpoints if c.id in lacking]
-        downloads = bytes_beside(path, to_run, hub, disk_budget=disk_budget)
+        downloads = download_bytes(path, to_run, hub, disk_budget=disk_budget)
         check_space(path, prepared, extraction, downloads=downloads)
         if dry_run:
-            summary.models = models_of(extraction.suite, lacking, hub)
+            summary.models = len(group_by_config(extraction.suite, lacking, hub))
         if dry_run and prepared.plan.rows and spread.ray is None:  # there, on other machines
             share = Share(0, spread.workers)
 
@@ -122,7 +114,7 @@ def run(
                 return WorkerProcess(bank, prepared.settings, share)
 
             estimate = measure(prepared, make_worker, workers=spread.workers)
-            summary.estimate = replace(estimate, models=summary.models.number)
+            summary.estimate = replace(estimate, models=summary.models)
         if not dry_run:
             bank = bank or _created(path, about or {})
             with steps_told(tell):
@@ -160,7 +152,7 @@ def _seems_done(bank: Bank | None, suite: Suite) -> bool:
 
 
 def _workers(
-    path: Path, extraction: Extraction, spread: Spread, ends: ExitStack
+    path: Path, extraction: Extraction, spread: ParallelConfig, ends: ExitStack
 ) -> Sequence["WorkerProcess | RayWorker"]:
     """The near sides of the workers; what of them is left at the end is killed."""
     handles: Sequence[WorkerProcess | RayWorker]
@@ -232,12 +224,14 @@ def record_prompts(bank: Bank, prepared: Prepared) -> None:
         bank.add_tokens(prepared.tokenizer.digest, prepared.tokenizer.vocabulary())
 
 
-def _forget_shares(bank: Bank, prepared: Prepared, extraction: Extraction, spread: Spread) -> None:
+def _forget_shares(
+    bank: Bank, prepared: Prepared, extraction: Extraction, spread: ParallelConfig
+) -> None:
     """Remove what the shares agreed on, once the bank has all of it."""
     if spread.shard is None:
         return
     if not any(missing_blocks(bank, extraction, prepared.requested)):
-        agreement(bank.path, prepared, extraction, spread.shard).unlink(missing_ok=True)
+        agreement_path(bank.path, prepared, extraction, spread.shard).unlink(missing_ok=True)
 
 
 def _finish(bank: Bank, suite: Suite) -> None:

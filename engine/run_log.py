@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from logitbank.engine.plan.extraction import Extraction, Prepared
-from logitbank.engine.plan.spread import Spread
+from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.workers.events import Event, OnEvent, RowsScored, Summary
 from logitbank.store.care import run_logs
 from logitbank.store.format.schema import CheckpointId, Json
@@ -47,7 +47,7 @@ class RunLog:
         bank: Path,
         extraction: Extraction,
         prepared: Prepared,
-        spread: Spread,
+        spread: ParallelConfig,
         summary: Summary,
     ) -> Self:
         """The log of one extraction."""

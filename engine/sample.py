@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from logitbank.engine.plan.extraction import Prepared
+from logitbank.engine.plan.parallel import visible_devices
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.plan.share import visible_devices
-from logitbank.engine.weights.said import said_of_model
+from logitbank.engine.weights.config_identity import config_fields
 from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed, Estimate
 from logitbank.engine.workers.job import Job, WorkerHandle
 from logitbank.errors import EngineError
@@ -159,7 +159,7 @@ def _job(
         min(prepared.tokenizer.entries, prepared.requested.config.vocab),
         {},
         replace(prepared.settings, canary_every=0),
-        said_of_model(prepared.first),
+        config_fields(prepared.first),
     )
 
 

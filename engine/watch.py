@@ -7,14 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.plan.parallel import ParallelConfig, Share
 from logitbank.engine.plan.plan import Plan
-from logitbank.engine.plan.share import Share
-from logitbank.engine.plan.spread import Spread
 from logitbank.engine.run import run
-from logitbank.engine.suites.sources import Checkpoint, LocalSource, Suite
-from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite, resolve_suite
 from logitbank.engine.weights.weights import check_weights
-from logitbank.engine.workers.events import OnEvent, Summary, Waiting, add_summary, is_hopeless
+from logitbank.engine.workers.events import OnEvent, Summary, Waiting, add_summary
 from logitbank.engine.workers.stopping import Stopping
 from logitbank.engine.workers.worker_process import WorkerProcess, log_of_run
 from logitbank.errors import SuiteError, UsageError, WeightsError
@@ -52,10 +50,10 @@ def watch(
     steps: StepSelector,
     model: str | None,
     about: Mapping[str, str],
-    spread: Spread,
+    spread: ParallelConfig,
     on_event: OnEvent,
 ) -> Summary:
-    """Run each checkpoint of a folder once it is complete, until Ctrl-C, SIGTERM or a hopeless run.
+    """Run each checkpoint of a folder once it is complete, until a signal or an aborted run.
 
     A checkpoint is complete where its weight files and their index agree at two looks, so that what
     is written after them is there too; at once where a file `STABLE` lies beside them. A checkpoint
@@ -100,7 +98,7 @@ def watch(
                 )  # fmt: skip
                 tried |= {c.id for c in ready}
                 add_summary(total, part)
-                if is_hopeless(part):
+                if part.aborted:
                     return total
                 time.sleep(LOOK_S)  # between any two looks
     except KeyboardInterrupt:

@@ -35,5 +35,5 @@ if TYPE_CHECKING:
     from logitbank.store.format.schema import OptionTokens as OptionTokens
     from logitbank.store.format.schema import Query as Query
 
-__getattr__, __dir__, _ = front_door(__name__, __file__)
+__getattr__, __dir__ = front_door(__name__, __file__)
 __all__ = __dir__()

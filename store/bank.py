@@ -14,17 +14,17 @@ import polars as pl
 
 from logitbank.errors import BankError, BankFormatError, DamagedError, UsageError
 from logitbank.notebook import printable, told
-from logitbank.store.deposits import places
+from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
-from logitbank.store.files import checked, copies, documents, objects
-from logitbank.store.filter.deposits import filtered_deposits, fitted
+from logitbank.store.files import copies, documents, objects, verified
+from logitbank.store.filter.deposit import filtered_deposits, fitted
 from logitbank.store.filter.filters import Filter
 from logitbank.store.format import zarrays
 from logitbank.store.format.about import checked_fields
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.heads import OutputHead
-from logitbank.store.format.layout import DepositSpec
+from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import (
     FORMAT_VERSION,
@@ -141,7 +141,7 @@ class Bank:
             attributes = documents.read_json(root)["attributes"]["logitbank"]
             version = attributes["format"]
         except FileNotFoundError as error:
-            if places.has_parts(path):
+            if catalog.has_parts(path):
                 raise BankFormatError(
                     f"{path} has parts of a bank, but not its zarr.json: a copy was interrupted."
                     " Copy zarr.json from the bank that it is a copy of, and run the same command"
@@ -261,7 +261,7 @@ class Bank:
         Of a filtered bank, those of the filter's model and tokenizer, under the name of the bank.
         """
         if self.filter is None:
-            return places.deposits(self.path, checkpoint)
+            return catalog.deposits(self.path, checkpoint)
         found = filtered_deposits(self.path, self.filter, self.name)
         return [deposit for deposit in found if checkpoint in (None, deposit.checkpoint)]
 
@@ -284,7 +284,7 @@ class Bank:
         """
         self.require_unfiltered()
         by = by if isinstance(by, Filter) else Filter.load(by)
-        by, name = fitted(by, self.path, places.deposits(self.path), name)
+        by, name = fitted(by, self.path, catalog.deposits(self.path), name)
         return replace(self, filter=by, name=name)
 
     def require_unfiltered(self) -> None:
@@ -320,7 +320,7 @@ class Bank:
             It is there and keeps less.
         """
         self._require_writable()
-        deposit = places.open_or_create(self.path, spec)
+        deposit = catalog.open_or_create(self.path, spec)
         return DepositWriter(deposit, engine=spec.provenance.get("engine"))
 
     def deposit(
@@ -359,20 +359,20 @@ class Bank:
         KeepLevelError
             They are there and keep less.
         """
-        from logitbank.store.read.arrays import deposit_array
+        from logitbank.store.read.arrays import check_array, deposit_array
 
-        return deposit_array(
-            logits,
-            self.begin,
-            queries=self.query_set(query_set),
-            options=self.option_tokens(query_set),
-            checkpoint=checkpoint,
-            query_set=query_set,
-            keep=Keep.parse(keep, accepted=KEPT_OF_LOGITS) if isinstance(keep, str) else keep,
-            dtype=dtype,
-            vocab_entries=vocab_entries,
-            provenance=provenance or {},
+        check_array(logits, queries=query_tables.query_count(self.path, query_set))
+        queries, vocab = logits.shape
+        keep = Keep.parse(keep, accepted=KEPT_OF_LOGITS) if isinstance(keep, str) else keep
+        tokenizer = query_tables.tokenizer_of(self.path, query_set)
+        spec = DepositSpec(
+            checkpoint,
+            query_set,
+            Layout.plan(queries=queries, vocab=vocab, dtype=dtype, keep=keep),
+            vocab if vocab_entries is None else vocab_entries,
+            {"engine": "arrays", "tokenizer": tokenizer, **(provenance or {})},
         )
+        return deposit_array(logits, spec, self.begin, self.option_tokens(query_set))
 
     def query_sets(self) -> dict[str, QuerySet]:
         """All query sets, by name."""
@@ -404,14 +404,16 @@ class Bank:
 
     def __repr__(self) -> str:
         about = told(lambda: bank_line(self.deposits(), self.prompt_sets))
-        return printable(f"<{type(self).__name__} {self._where()}: {about}>")
+        return printable(f"<{type(self).__name__} {self.address}: {about}>")
 
     def _repr_html_(self) -> str:
         return bank_table(
-            f"{type(self).__name__} {self._where()}", self.deposits(), self.prompt_sets
+            f"{type(self).__name__} {self.address}", self.deposits(), self.prompt_sets
         )
 
-    def _where(self) -> str:
+    @property
+    def address(self) -> str:
+        """Where people find the bank: its URL or folder."""
         return self.url or str(self.path)
 
     def prompts(self, name: str) -> pl.LazyFrame:
@@ -421,7 +423,7 @@ class Bank:
     @property
     def tokenizers(self) -> list[str]:
         """Digests of the tokenizers whose tokens' texts the bank keeps."""
-        return sorted({file.tokenizer for file in token_texts.tokens_files(self.path)})
+        return sorted({file.name for file in token_texts.tokens_files(self.path)})
 
     def tokens(self, of: str | None = None) -> pl.DataFrame:
         """What the tokens of a tokenizer say.
@@ -521,7 +523,8 @@ class Bank:
         deposits = self.deposits_of(prompts)
         if not deposits:
             raise BankError(
-                f"{self.path} has no deposit of prompt set {prompts!r} yet; run `logitbank extract`"
+                f"{self.address} has no deposit of prompt set {prompts!r} yet; run"
+                " `logitbank extract`"
             )
         require_scored_models(prompts, models, deposits, there=self.models)
         deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
@@ -577,7 +580,7 @@ class Bank:
 
         names = self.prompt_sets
         if not names:
-            raise BankError(f"{self.path} has no prompts yet; run `logitbank extract`")
+            raise BankError(f"{self.address} has no prompts yet; run `logitbank extract`")
         texts = token_texts.token_texts(self.path)
         by_name = {name: self.prompts(name).with_columns(texts) for name in names}
         return frames(by_name, self.deposits(), self.info, self._look)
@@ -624,11 +627,11 @@ class Bank:
         UsageError
             Several query sets with full rows have prompts of this name; says which.
         """
-        from logitbank.store.read.side_by_side import side_by_side
+        from logitbank.store.read.xarray_view import xarray_view
 
         if QUERY_SET.fullmatch(prompts):
-            return side_by_side([d for d in self.deposits() if d.query_set == prompts], prompts)
-        return side_by_side(self.deposits_of(prompts), prompts)
+            return xarray_view([d for d in self.deposits() if d.query_set == prompts], prompts)
+        return xarray_view(self.deposits_of(prompts), prompts)
 
     def info(self) -> pl.DataFrame:
         """One row per deposit, by model, run and training step.
@@ -687,7 +690,7 @@ def open_unfiltered(path: str | Path | Bank, *, rows: bool = False) -> Bank:
 def require_as_written(root: Path) -> None:
     """Refuse a bank's own `zarr.json` if its digest is not its own; other formats may have none."""
     try:
-        checked.document(root, *zarrays.ATTRIBUTES)
+        verified.document(root, *zarrays.ATTRIBUTES)
     except DamagedError as error:
         raise DamagedError(
             f"{root} is not what was written there: title, licence, citation or sources may have"

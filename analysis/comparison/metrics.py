@@ -6,9 +6,9 @@ from typing import NamedTuple
 import polars as pl
 
 from logitbank.analysis.family import families
+from logitbank.analysis.frames.apart import ColumnsOf
 from logitbank.analysis.frames.batches import ROWS
 from logitbank.analysis.frames.expected import expected_pieces
-from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.store import Bank, CheckpointId

@@ -14,12 +14,13 @@ from logitbank.analysis.debias.train import FILTERS
 from logitbank.analysis.families.stereoset.metric import bank_candidates, stereoset_metric
 from logitbank.analysis.families.unqover import FAMILY as UNQOVER
 from logitbank.analysis.families.unqover.metric import ALL, expected_instances, unqover_metric
+from logitbank.analysis.frames.apart import own_names
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.candidates import INTRA as INTRA_TASK
 from logitbank.analysis.frames.candidates import PLAIN as PLAIN
 from logitbank.analysis.frames.candidates import concat_candidates
 from logitbank.analysis.frames.expected import left_out_sentences, missing_sentence
-from logitbank.analysis.frames.sources import no_model, own_names
+from logitbank.analysis.frames.sources import no_model
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
@@ -128,7 +129,7 @@ def _sources(
 ) -> list[_Source]:
     available = sorted({d.checkpoint.model for d in bank.deposits()})
     if unknown := [model for model in models or () if model not in available]:
-        raise UsageError(no_model(unknown[0], available, str(bank.path)))
+        raise UsageError(no_model(unknown[0], available, bank.address))
     sources = [
         _Source(bank, m, m, NONE, "no filter") for m in available if m in (models or available)
     ]
@@ -178,7 +179,7 @@ def _compared(
     own_sets = own_names(UNQOVER.prompts, [bank])
     if not stereo and not own_sets:
         raise UsageError(
-            f"{bank.path} has no prompts of StereoSet or UnQover; run `logitbank"
+            f"{bank.address} has no prompts of StereoSet or UnQover; run `logitbank"
             " extract … --prompts stereoset-intra --prompts unqover-gender` first"
         )
     names = pl.DataFrame(
@@ -191,7 +192,7 @@ def _compared(
     measures = named(measures, names)
     if scores.is_empty() and measures.is_empty():
         raise UsageError(
-            f"{bank.path} has no scores of {', '.join([*stereo, *own_sets])} by"
+            f"{bank.address} has no scores of {', '.join([*stereo, *own_sets])} by"
             f" {', '.join(dict.fromkeys(s.base for s in sources))}"
             f"{'' if step is None else f' at step {step}'}; run `logitbank extract` first"
         )

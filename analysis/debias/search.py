@@ -225,7 +225,7 @@ def _reference(bank: Bank, requested: str | None) -> str:
             else (f"run `logitbank extract … --prompts {INTRA}` first")
         )
         raise UsageError(
-            f"{bank.path} has no {wanted}, which measures what a filter costs; {chosen}"
+            f"{bank.address} has no {wanted}, which measures what a filter costs; {chosen}"
         )
     return wanted
 
@@ -267,7 +267,7 @@ def _stereoset(
     rows = rows.filter(pl.col("run") == checkpoint.run)
     if rows["term"].n_unique() < len(_HALVES):
         raise UsageError(
-            f"{bank.path} has too few scores of {parts.reference} by {checkpoint} to measure what a"
+            f"{bank.address} has too few scores of {parts.reference} by {checkpoint} to measure what a"
             f" filter costs; run `logitbank extract … --prompts {INTRA}` for it"
         )
     half = pl.col("term").rank("dense") % 2

@@ -18,9 +18,9 @@ def check_same_prompts(banks: Sequence[Bank], prompts: str) -> None:
         changed = changed_prompt(*(bank.prompts(prompts).collect() for bank in (other, one)))
         if changed is not None:
             raise UsageError(
-                f"prompt {changed} of {prompts!r} has one {changed.column!r} in {one.path} and"
-                f" another in {other.path}, so they cannot be set side by side; analyse the banks"
-                " one at a time, or give the changed prompts other ids"
+                f"prompt {changed} of {prompts!r} has one {changed.column!r} in {one.address} and"
+                f" another in {other.address}, so they cannot be set side by side; analyse the"
+                " banks one at a time, or give the changed prompts other ids"
             )
 
 

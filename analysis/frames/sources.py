@@ -1,11 +1,11 @@
 """Where the scores of a study come from: banks, and tables of others."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import polars as pl
 
 from logitbank.analysis.family import ChoosePrompts
-from logitbank.analysis.frames.apart import Banks, listed_banks, open_banks
+from logitbank.analysis.frames.apart import Banks, listed_banks, open_banks, own_names
 from logitbank.analysis.frames.batches import ROWS, batches
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, open_bank
@@ -47,41 +47,17 @@ def no_prompts(banks: Sequence[Bank], what: str, *, instead: str = "", make: str
     """
     names = sorted({name for bank in banks for name in bank.prompt_sets})
     whose = "it has" if len(banks) == 1 else "they have"
-    where = ", ".join(str(bank.path) for bank in banks)
+    where = ", ".join(bank.address for bank in banks)
     available = instead or f"{whose} {', '.join(names) or 'none'}"
     text = f"prompt set {what} is not in {where}; {available}"
     if not make:
         return text
-    return f"{text}. Make it with `logitbank extract {banks[0].path} --suite … --prompts {make}`"
+    return f"{text}. Make it with `logitbank extract {banks[0].address} --suite … --prompts {make}`"
 
 
 def no_model(model: str, models: Collection[str], where: str) -> str:
     """That a model is not there, and which are."""
     return f"model {model!r} is not in {where}; there are {', '.join(sorted(models)) or 'none'}"
-
-
-class ColumnsOf(Mapping[str, frozenset[str]]):
-    """The columns of the prompt sets of banks, each read when it is asked for."""
-
-    def __init__(self, banks: Sequence[Bank], names: Collection[str] | None = None) -> None:
-        self._banks = banks
-        self._names = sorted(
-            {n for bank in banks for n in bank.prompt_sets} if names is None else names
-        )
-
-    def __getitem__(self, name: str) -> frozenset[str]:
-        if name not in self._names:
-            raise KeyError(name)
-        holding = [bank for bank in self._banks if name in bank.prompt_sets]
-        return frozenset(
-            column for bank in holding for column in bank.prompts(name).collect_schema().names()
-        )
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 def frame_of(
@@ -159,7 +135,7 @@ def check_there(bank: Bank, prompts: Sequence[str], models: Sequence[str] | None
     for name in prompts:
         if name not in bank.prompt_sets:
             raise AbsentError(no_prompts([bank], repr(name), make=name))
-    held_models([{d.checkpoint.model for d in bank.deposits()}], models, str(bank.path))
+    held_models([{d.checkpoint.model for d in bank.deposits()}], models, bank.address)
 
 
 def step_given(text: str, option: str) -> int | None:
@@ -178,11 +154,6 @@ def step_given(text: str, option: str) -> int | None:
     if text.isdecimal():
         return int(text)
     raise UsageError(f"{option} {text!r} is neither a training step nor release")
-
-
-def own_names(fitting: ChoosePrompts, banks: Sequence[Bank]) -> list[str]:
-    """The prompt sets of banks that a family takes for its own."""
-    return [name for names in fitting(ColumnsOf(banks)) for name in names]
 
 
 def open_own(

@@ -100,8 +100,8 @@ def chosen_set(bank: Bank, prompts: str | None, *, prompt_id: str | None = None)
     if prompt_id is None:
         if len(sets) > 1:
             raise UsageError(
-                f"{bank.path} has several prompt sets, {', '.join(sets)}; name one with --prompts,"
-                " or a prompt with --prompt"
+                f"{bank.address} has several prompt sets, {', '.join(sets)}; name one with"
+                " --prompts, or a prompt with --prompt"
             )
         bank.prompts(sets[0])
         return sets[0]

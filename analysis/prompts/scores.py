@@ -17,8 +17,9 @@ from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.prompts.layout import Codes, PromptLayout, layout
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, Deposit
+from logitbank.store.deposits.scores import DEPOSIT
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen, require_scored_models
-from logitbank.store.read.together import DEPOSIT, option_scores
+from logitbank.store.read.scan_files import option_scores
 from logitbank.store.steps import in_order
 
 Measure = Literal["share", "probability"]

@@ -12,7 +12,7 @@ from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.analysis.results.query import write
 from logitbank.errors import UsageError
 from logitbank.store import Bank, open_bank
-from logitbank.store.tables.lazily import lazily
+from logitbank.store.tables.io_source import io_source
 
 KEY = ["model", "run", "step", "prompt_id", "order_seed", "option"]
 COLUMNS = [*KEY, "is_answer", "logprob", "rank", "option_probability"]
@@ -56,7 +56,8 @@ def export(
     first = next(frames)
     read = chain([first], frames)
     write(
-        lazily(first.schema, lambda wanted, *_: (part.select(wanted) for part in read)), Path(out)
+        io_source(first.schema, lambda wanted, *_: (part.select(wanted) for part in read)),
+        Path(out),
     )
     return Path(out)
 

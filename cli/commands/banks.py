@@ -21,8 +21,9 @@ def info(
     """Say what a bank holds and what is missing, one row a checkpoint and query set."""
     from logitbank.cli.screen.bank import print_bank, print_provenance
     from logitbank.cli.screen.progress import busy
+    from logitbank.store.share.urls import url_of
 
-    with busy(f"reading {bank}"):
+    with busy(f"reading {url_of(bank) or bank}"):
         (print_provenance if provenance else print_bank)(logitbank.open(bank, models=[]), form)
 
 

@@ -7,6 +7,7 @@ import typer
 import logitbank
 from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import BankPath, Format, Models
+from logitbank.store.share.urls import url_of
 
 
 def show(
@@ -49,7 +50,7 @@ def show(
     from logitbank.cli.screen.progress import busy
     from logitbank.cli.screen.shown import print_shown
 
-    with busy(f"reading prompts of {bank}"):
+    with busy(f"reading prompts of {url_of(bank) or bank}"):
         shown = logitbank.show(
             bank,
             prompts=prompts,
@@ -60,4 +61,4 @@ def show(
             between=between,
             top_tokens=top_tokens,
         )
-        print_shown(shown, form, bank=str(bank), top=top)
+        print_shown(shown, form, bank=url_of(bank) or str(bank), top=top)

@@ -259,8 +259,8 @@ def forecast(summary: "Summary") -> Iterator[str]:
     plan, estimate = summary.plan, summary.estimate
     if not plan.rows:
         return
-    size = readable_bytes(plan.bytes)
-    yield f"Size: about {counted(plan.files, 'file')}, {size} before compression"
+    total = readable_bytes(plan.bytes)
+    yield f"Size: about {counted(plan.files, 'file')}, {total} before compression"
     if estimate is not None:
         yield (
             f"Time: about {duration(estimate.seconds)} on {counted(estimate.workers, 'worker')} "
@@ -272,15 +272,9 @@ def forecast(summary: "Summary") -> Iterator[str]:
             f"Measured on {counted(estimate.rows, 'context')} of one checkpoint "
             f"({estimate.rows / plan.rows:.2g} of the plan) in {duration(estimate.sample_s)}"
         )
-    models = summary.models
-    if models.number > 1:
-        number = f"{models.number:,}"
+    if summary.models > 1:
+        number = f"{summary.models:,}"
         yield f"Configs differ ({number} models): each worker starts up to {number} engines."
-    if models.unknown > 1:
-        yield (
-            f"The configs of {models.unknown:,} checkpoints on the hub are not known yet: each "
-            "that differs from the one before starts another engine."
-        )
     sizes = level_sizes(plan.deposits)
     least = least_lossless(sizes)
     width = max(len(str(size)) for size in sizes)

@@ -18,7 +18,7 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
     SuiteError
         It has a field that may change the model and that nobody reads.
     """
-    from logitbank.engine.weights.sizes import check_sizes
+    from logitbank.engine.weights.config import check_sizes
     from logitbank.engine.weights.supported import check_fields
 
     check_sizes(folder)

@@ -12,7 +12,7 @@ AHEAD = 2
 more of its memory, and save no time: it does one thing after the other."""
 
 
-class Piece:
+class WorkUnit:
     """Something begun beside a device's own work."""
 
     def __init__(self, done: torch.cuda.Event | None) -> None:
@@ -34,13 +34,13 @@ class Beside:
         self._begun: deque[torch.cuda.Event] = deque()
 
     @contextmanager
-    def after(self, *given: torch.Tensor) -> Iterator[Piece]:
+    def after(self, *given: torch.Tensor) -> Iterator[WorkUnit]:
         """What is begun in here runs once what was given is made; the model's stream goes on.
 
         Waits where more than `AHEAD` such pieces are not done.
         """
         if self._stream is None:
-            yield Piece(None)
+            yield WorkUnit(None)
             return
         while len(self._begun) >= AHEAD:
             self._begun.popleft().synchronize()
@@ -50,7 +50,7 @@ class Beside:
         for tensor in given:  # their memory is not given to another before this stream is done
             tensor.record_stream(self._stream)
         with torch.cuda.stream(self._stream):
-            yield Piece(done)
+            yield WorkUnit(done)
             done.record(self._stream)
         self._begun.append(done)
 

@@ -8,14 +8,15 @@ from typing import NamedTuple
 import polars as pl
 
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.pace import Pace
 from logitbank.engine.plan.plan import (
     Placement,
     Plan,
 )
+from logitbank.engine.plan.throughput import Throughput
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
-from logitbank.engine.suites.suites import HubSource, LocalSource, Suite
+from logitbank.engine.suites.hub import HubSource
+from logitbank.engine.suites.suites import LocalSource, Suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.heads import HeadSize
@@ -34,13 +35,13 @@ class Extraction:
     suite: Suite
     prompt_sets: tuple[PromptSet | SequenceSet, ...]
     settings: EngineSettings
-    any_engine: bool = False
+    engine_auto: bool = False
     """Another engine than the settings' may be taken where that has no class for the model."""
     adapters: LocalSource | HubSource | None = None
     """Where language adapters that the suite lacks are from; the folder is in the settings."""
     keep: Keep = Keep("full")  # noqa: RUF009 (frozen)
     dtype: Dtype = "float16"
-    any_level: bool = False
+    keep_auto: bool = False
     """Another level may be taken that keeps as much: the one that takes least of the disk."""
     block_rows: int | None = None
 
@@ -61,7 +62,7 @@ class Requested(NamedTuple):
     query_sets: Mapping[str, QuerySet]
     """Those of the bank, and new ones."""
     config: ModelConfig
-    pace: Pace
+    pace: Throughput
     """About how fast the engine is."""
     heads: Mapping[Head, HeadSize]
     """Output heads of the first checkpoint."""

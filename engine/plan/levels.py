@@ -17,16 +17,16 @@ _LEVELS: tuple[tuple[str, Dtype], ...] = (
 """What is offered, the fuller first."""
 
 
-class AskedLevel(NamedTuple):
+class KeepRequest(NamedTuple):
     """What of a row is to be kept, as it was asked for."""
 
     keep: Keep
     dtype: Dtype
-    any_level: bool
+    keep_auto: bool
     """Another may be taken that keeps as much and takes less."""
 
 
-def asked_level(keep: str, dtype: Dtype | None = None) -> AskedLevel:
+def parse_keep(keep: str, dtype: Dtype | None = None) -> KeepRequest:
     """A level by its name, or `auto`; without a dtype, that in which it is kept as a rule.
 
     States are float32, as their products err by what they are rounded by, and so is what is to lose
@@ -39,7 +39,7 @@ def asked_level(keep: str, dtype: Dtype | None = None) -> AskedLevel:
     """
     level = Keep("full") if keep == AUTO else Keep.parse(keep, accepted=ASKED_LEVELS)
     exact = keep == AUTO or level.array == "hidden"
-    return AskedLevel(level, dtype or ("float32" if exact else "float16"), keep == AUTO)
+    return KeepRequest(level, dtype or ("float32" if exact else "float16"), keep == AUTO)
 
 
 class LevelSize(NamedTuple):

@@ -13,9 +13,9 @@ from logitbank.engine.plan.checks import (
     check_stored,
     check_tokens,
 )
+from logitbank.engine.plan.engine_choice import cheaper_engine
 from logitbank.engine.plan.extraction import Extraction, Prepared, Requested
 from logitbank.engine.plan.levels import least_lossless, level_sizes
-from logitbank.engine.plan.pace import Pace
 from logitbank.engine.plan.plan import (
     DepositPlan,
     Plan,
@@ -23,8 +23,8 @@ from logitbank.engine.plan.plan import (
     place,
     placed,
 )
-from logitbank.engine.plan.sooner import sooner_engine
 from logitbank.engine.plan.task import fitted_settings
+from logitbank.engine.plan.throughput import Throughput
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.tokenized import TokenizedPrompts
@@ -61,7 +61,7 @@ def prepare(
     for prompts in tokenized:
         check_tokens(prompts, config)
     settings, notes = fitted_settings(
-        extraction.settings, tokenized, config, any_engine=extraction.any_engine
+        extraction.settings, tokenized, config, engine_auto=extraction.engine_auto
     )
     check_architecture(first, config, settings.task)
     stored = bank.query_sets() if bank is not None else {}
@@ -69,8 +69,8 @@ def prepare(
     leaves = [*branches(queries)] if settings.task == "causal" else []
     many = settings.task == "masked" or one_begins_another(leaves, queries)
     settings = replace(settings, many_positions=many)
-    if extraction.any_engine:
-        settings, why = sooner_engine(settings, leaves, config, gpu=gpu)
+    if extraction.engine_auto:
+        settings, why = cheaper_engine(settings, leaves, config, gpu=gpu)
         notes += why
     with step(f"placing {len(queries):,} distinct queries in the bank"):
         placement = place(queries, tokenizer.digest, stored, _homes(bank, tokenized))
@@ -90,14 +90,14 @@ def prepare(
         placement,
         query_sets,
         config,
-        Pace.of(first, gpu=gpu),
+        Throughput.of(first, gpu=gpu),
         head_sizes(
             first,
             config,
             value_bytes=value_bytes(settings.compute_dtype),
         ),
     )
-    if extraction.any_level:
+    if extraction.keep_auto:
         extraction, why = _least_level(bank, extraction, requested)
         notes += why
     deposits = tuple(missing_blocks(bank, extraction, requested))

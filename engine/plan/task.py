@@ -15,11 +15,11 @@ def fitted_settings(
     prompts: Sequence[TokenizedPrompts],
     config: ModelConfig,
     *,
-    any_engine: bool,
+    engine_auto: bool,
 ) -> tuple[EngineSettings, tuple[str, ...]]:
     """The settings asked for with task, engine and borrowed adapters; and notes about them.
 
-    `any_engine` allows another engine where theirs has no class for the model.
+    `engine_auto` allows another engine where theirs has no class for the model.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def fitted_settings(
     if settings.adapter_from is not None and not borrowed:
         notes.append(f"no adapter is taken from {settings.adapter_from}: none is lacking")
     if engine == "vllm" and (why := _not_on_vllm(task, prompts, config)):
-        if not any_engine:
+        if not engine_auto:
             raise UsageError(f"{why}; use --engine transformers")
         engine = "transformers"
         notes.append(f"{why}: transformers is used")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from logitbank.engine.prompts.sequences import Piece, check_begun, query_at
+from logitbank.engine.prompts.sequences import WorkUnit, check_begun, query_at
 from logitbank.engine.prompts.values import MASK, Scalar, check_contents, check_id, quote
 from logitbank.errors import PromptError
 
@@ -50,7 +50,7 @@ class SentenceTokens:
 
     def pieces(
         self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[WorkUnit]:
         yield from _pieces(
             self, self.text, tokenizer, language, add_special_tokens, spans=self.spans
         )
@@ -93,7 +93,7 @@ class SentencePair:
 
     def pieces(
         self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[WorkUnit]:
         """The pieces of the one sentence, then those of the other."""
         (first, one), (second, other) = (
             (label, [*_pieces(self, text, tokenizer, language, add_special_tokens)])
@@ -131,7 +131,7 @@ def _pieces(
     add_special_tokens: bool | None,
     *,
     spans: Sequence[Span] = (),
-) -> Iterator[Piece]:
+) -> Iterator[WorkUnit]:
     mask, before = tokenizer.mask_id, tokenizer.before_id
     if mask is None:
         check_begun(prompt.id, add_special_tokens)
@@ -147,7 +147,7 @@ def _pieces(
     if mask is not None:
         for i in places:
             query = query_at((*ids[:i], mask, *ids[i + 1 :]), i, "mask", language=language)
-            yield Piece(query, ids[i], texts[i], "masked")
+            yield WorkUnit(query, ids[i], texts[i], "masked")
         return
     if before is None:
         raise PromptError(
@@ -156,7 +156,7 @@ def _pieces(
         )
     context = (before, *ids[: places[-1]])
     for i in places:
-        yield Piece(query_at(context, i, language=language), ids[i], texts[i], "sentence")
+        yield WorkUnit(query_at(context, i, language=language), ids[i], texts[i], "sentence")
 
 
 def _within(

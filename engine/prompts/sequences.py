@@ -21,7 +21,7 @@ Kind = Literal["target", "given", "sentence", "masked", "nsp"]
 before it; under a mask. `nsp` is a class of a next-sentence head."""
 
 
-class Piece(NamedTuple):
+class WorkUnit(NamedTuple):
     """One scored token, or class of a next-sentence head."""
 
     query: "Query"
@@ -54,7 +54,7 @@ class SequencePrompt(Protocol):
 
     def pieces(
         self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[WorkUnit]:
         """Its scored tokens in order, each with the query that it is read from.
 
         Special tokens are put around a text as `PromptSet.add_special_tokens` says.
@@ -78,7 +78,7 @@ class Continuation:
 
     def pieces(
         self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[WorkUnit]:
         """Context and target are encoded together; the target is what is beyond the context."""
         flag = add_special_tokens
         (context,) = contexts(tokenizer, [self.context], add_special_tokens=flag)
@@ -117,7 +117,7 @@ class Sentence:
 
     def pieces(
         self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[WorkUnit]:
         check_begun(self.id, add_special_tokens)
         ids = tuple(tokenizer.encode(self.text, add_special_tokens=False))
         begin = tokenizer.begin_id
@@ -129,7 +129,7 @@ class Sentence:
             yield from _following(whole, range(1, len(whole)), tokenizer, language, "sentence")
             return
         first = query_at((begin,), 0, language=language)
-        yield Piece(first, ids[0], tokenizer.pieces(ids[:1])[0], "sentence")
+        yield WorkUnit(first, ids[0], tokenizer.pieces(ids[:1])[0], "sentence")
         yield from _following(ids, range(1, len(ids)), tokenizer, language, "sentence")
 
 
@@ -154,7 +154,7 @@ class MaskedWord:
 
     def pieces(
         self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[WorkUnit]:
         word = " " + self.word if self.leading_space else self.word
         tokens = tokenizer.encode(word, add_special_tokens=False)
         if not tokens:
@@ -164,7 +164,7 @@ class MaskedWord:
             text = self.context.replace(BLANK, before + MASK)
             ids, position = masked_ids(text, tokenizer, self.id, add_special_tokens)
             query = query_at(ids, position, "mask", language=language)
-            yield Piece(query, token, tokenizer.pieces([token])[0], "masked")
+            yield WorkUnit(query, token, tokenizer.pieces([token])[0], "masked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class MaskedTokens:
 
     def pieces(
         self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[WorkUnit]:
         assert tokenizer.mask_id is not None
         ids, other = (
             tuple(tokenizer.encode(text, add_special_tokens=add_special_tokens))
@@ -193,7 +193,7 @@ class MaskedTokens:
         for i in (i for i in shared if ids[i] not in special):
             masked = (*ids[:i], tokenizer.mask_id, *ids[i + 1 :])
             query = query_at(masked, i, "mask", language=language)
-            yield Piece(query, ids[i], tokenizer.pieces([ids[i]])[0], "masked")
+            yield WorkUnit(query, ids[i], tokenizer.pieces([ids[i]])[0], "masked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class NextSentence:
 
     def pieces(
         self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[WorkUnit]:
         if add_special_tokens is False:
             raise PromptError(
                 f"prompt {self.id!r}: a next-sentence head reads the first special token; leave out"
@@ -222,8 +222,8 @@ class NextSentence:
             )
         ids, segments = tokenizer.encode_pair(self.context, self.sentence)
         query = query_at(tuple(ids), 0, "next_sentence", tuple(segments), language)
-        yield Piece(query, 0, "", "nsp", IS_NEXT)
-        yield Piece(query, 1, "", "nsp", IS_OTHER)
+        yield WorkUnit(query, 0, "", "nsp", IS_NEXT)
+        yield WorkUnit(query, 1, "", "nsp", IS_OTHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class Candidate:
 
     def pieces(
         self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[WorkUnit]:
         if tokenizer.mask_id is not None:
             return self.masked.pieces(tokenizer, language, add_special_tokens)
         sentence = Sentence(self.id, self.text, begun=self.begun)
@@ -300,11 +300,11 @@ def query_at(
 
 def _following(
     ids: tuple[int, ...], tokens: range, tokenizer: "Tokenizer", language: str, kind: Kind
-) -> Iterator[Piece]:
+) -> Iterator[WorkUnit]:
     """Each of the tokens at these places, read off the position before it; the last is not run."""
     texts = tokenizer.pieces([ids[t] for t in tokens])
     for place, text in zip(tokens, texts, strict=True):
-        yield Piece(query_at(ids[:-1], place - 1, language=language), ids[place], text, kind)
+        yield WorkUnit(query_at(ids[:-1], place - 1, language=language), ids[place], text, kind)
 
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -1,4 +1,4 @@
-"""Published checkpoint series that are known by name. The hub says what is really there."""
+"""Published checkpoint series that are known by name. The hub lists what is really there."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,16 +7,14 @@ from typing import NamedTuple
 
 PYTHIA_STEPS = (0, *(2**n for n in range(10)), *range(1000, 144_000, 1000))
 """The 154 steps at which each Pythia and PolyPythias run was saved."""
-
-_PYTHIA = ("14m", "31m", "70m", "160m", "410m", "1b", "1.4b", "2.8b", "6.9b", "12b")
-_DEDUPED = _PYTHIA[2:]
-_SEEDED = _PYTHIA[:5]
-_OLMO = ("OLMo-1B-hf", "OLMo-7B-hf")
-_OLMO2 = ("OLMo-2-0425-1B", "OLMo-2-1124-7B", "OLMo-2-1124-13B")
-
-
 MULTIBERTS_STEPS = (*range(0, 200_001, 20_000), *range(300_000, 2_000_001, 100_000))
 """The 29 steps at which five of the MultiBERTs' runs were saved."""
+
+_PYTHIA = ("14m", "31m", "70m", "160m", "410m", "1b", "1.4b", "2.8b", "6.9b", "12b")
+_OLMO = {
+    "OLMo, first generation": ("OLMo-1B-hf", "OLMo-7B-hf"),
+    "OLMo 2; each stage is a run": ("OLMo-2-0425-1B", "OLMo-2-1124-7B", "OLMo-2-1124-13B"),
+}
 
 
 class Member(NamedTuple):
@@ -30,7 +28,7 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KnownSuite:
-    """A published series: where it is and what it should hold."""
+    """A published series: its repository and the steps that it should contain."""
 
     name: str
     repo: str
@@ -40,9 +38,9 @@ class KnownSuite:
     run: str = "main"
     run_seed: int | None = None
     expected: tuple[int, ...] | None = None
-    """Steps that its authors list, or None where they list none."""
+    """Steps that its authors list, or None if they list none."""
     members: tuple[Member, ...] = ()
-    """Its checkpoints, where each has a repository of its own."""
+    """Its checkpoints, if each has a repository of its own."""
 
 
 @cache
@@ -54,7 +52,7 @@ def known_suites() -> tuple[KnownSuite, ...]:
 def _pythia() -> Iterator[KnownSuite]:
     for sizes, suffix, data in (
         (_PYTHIA, "", "the Pile"),
-        (_DEDUPED, "-deduped", "the deduplicated Pile"),
+        (_PYTHIA[2:], "-deduped", "the deduplicated Pile"),
     ):
         for size in sizes:
             name, text = f"pythia-{size}{suffix}", f"Pythia {size.upper()}, trained on {data}"
@@ -62,45 +60,36 @@ def _pythia() -> Iterator[KnownSuite]:
 
 
 def _polypythias() -> Iterator[KnownSuite]:
-    for size in _SEEDED:
-        for seed in range(1, 10):
-            text = f"PolyPythias {size.upper()}, seed {seed}"
-            yield _polypythia(size, run=f"seed{seed}", seed=seed, text=text)
+    runs: list[tuple[str, str, int | None, str]] = [
+        (size, f"seed{n}", n, f"seed {n}") for size in _PYTHIA[:5] for n in range(1, 10)
+    ]
     # The model cards list the decoupled runs for 160M only.
-    for kind, what in (("data", "data order"), ("weight", "weight initialisation")):
-        for seed in range(1, 4):
-            text = f"PolyPythias 160M, {what} {seed}, all else as pythia-160m"
-            yield _polypythia("160m", run=f"{kind}-seed{seed}", seed=None, text=text)
-
-
-def _polypythia(size: str, *, run: str, seed: int | None, text: str) -> KnownSuite:
-    model = f"pythia-{size}"
-    name = f"{model}-{run}"
-    return KnownSuite(name, f"EleutherAI/{name}", text, model, run, seed, PYTHIA_STEPS)
+    runs += [
+        ("160m", f"{kind}-seed{n}", None, f"{what} {n}, all else as pythia-160m")
+        for kind, what in (("data", "data order"), ("weight", "weight initialisation"))
+        for n in range(1, 4)
+    ]
+    for size, run, seed, what in runs:
+        name, text = f"pythia-{size}-{run}", f"PolyPythias {size.upper()}, {what}"
+        repo, model = f"EleutherAI/{name}", f"pythia-{size}"
+        yield KnownSuite(name, repo, text, model, run, seed, PYTHIA_STEPS)
 
 
 def _olmo() -> Iterator[KnownSuite]:
-    for name in _OLMO:
-        yield KnownSuite(name, f"allenai/{name}", "OLMo, first generation", name)
-    for name in _OLMO2:
-        yield KnownSuite(name, f"allenai/{name}", "OLMo 2; each stage is a run", name)
+    for text, names in _OLMO.items():
+        for name in names:
+            yield KnownSuite(name, f"allenai/{name}", text, name)
 
 
 def _multiberts() -> KnownSuite:
-    members = (
+    members = tuple(
         Member(f"google/multiberts-seed_{seed}-step_{step // 1000}k", f"seed{seed}", seed, step)
         for seed in range(5)
         for step in MULTIBERTS_STEPS
     )
     text = "MultiBERTs, 5 runs of BERT base (uncased), 29 steps each"
-    return KnownSuite(
-        "multiberts",
-        "google/multiberts-seed_*-step_*",
-        text,
-        "multiberts",
-        expected=MULTIBERTS_STEPS,
-        members=tuple(members),
-    )
+    repo, name = "google/multiberts-seed_*-step_*", "multiberts"
+    return KnownSuite(name, repo, text, name, expected=MULTIBERTS_STEPS, members=members)
 
 
 def known_suite(spec: str) -> KnownSuite | None:

@@ -4,21 +4,20 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.suites.hub import Hub
-from logitbank.engine.suites.sources import Checkpoint, HubSource
-from logitbank.engine.suites.suites import Suite, duplicate_notes, resolve_suite
-from logitbank.errors import DiskSpaceError, LogitbankError, SuiteError, UsageError
+from logitbank.engine.suites.prefetch import Prefetcher
+from logitbank.engine.suites.suites import Checkpoint, Suite, duplicate_notes, resolve_suite
+from logitbank.errors import DiskSpaceError, LogitbankError, UsageError
 from logitbank.store.files.disk import existing
 from logitbank.store.format.schema import CheckpointId
 from logitbank.wording import readable_bytes
 
-_PARALLEL = 4
-"""Checkpoints that are downloaded at once."""
+_AHEAD = 3
+"""Checkpoints that are downloaded while the next one is waited for."""
 
 
 @dataclass(slots=True)
@@ -32,7 +31,7 @@ class Fetched:
     failed: dict[CheckpointId, str] = field(default_factory=dict)
     """Why others are not."""
     bytes: int = 0
-    """Bytes that came over the network."""
+    """Bytes downloaded."""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     """Notes for the user, one line each."""
@@ -40,10 +39,6 @@ class Fetched:
     @property
     def complete(self) -> bool:
         return not self.failed
-
-
-class _StoppedError(Exception):
-    """The downloads were interrupted."""
 
 
 def fetch(
@@ -56,22 +51,21 @@ def fetch(
 ) -> Fetched:
     """Download checkpoints and public prompts to where `extract` finds them without a network.
 
-    Files that are here are not downloaded again.
+    Existing files are not downloaded again.
 
     Parameters
     ----------
     suite
-        A known name, `owner/repo` on the hub, or a Suite. A local folder needs no download.
-        Without one only prompts are fetched.
+        A known name, `owner/repo` on the hub, or a Suite. Without one only prompts are fetched.
     prompts
-        Prompt sets, with options as for `extract`; their files go where `extract` looks for them,
-        `logitbank` in `XDG_CACHE_HOME` or `~/.cache`, with their checksums compared.
+        Prompt sets, with options as for `extract`. Their files go to `logitbank` in
+        `XDG_CACHE_HOME` or `~/.cache`, with their checksums compared.
     steps
         `all`, `log`, `START:STOP:STRIDE`, a list such as `0,512,last`, or `release`.
     hub
-        The hub to ask, by default the one that the environment names.
+        The hub, by default the one that the environment names.
     progress
-        Called with the bytes that came and that will, in any thread.
+        Called with the bytes downloaded and their total, in any thread.
 
     Returns
     -------
@@ -95,72 +89,42 @@ def fetch(
     if suite is None and not sets:
         raise UsageError("nothing to fetch; give --suite, --prompts, or both")
     for spec in sets:
-        prompt_set(spec)  # made as a run makes them, so that it lacks nothing later
-    if suite is None:
-        return Fetched(sets, seconds=time.monotonic() - start)
-    hub = hub or Hub()
-    if isinstance(suite, str):
-        suite = resolve_suite(suite, steps=steps, hub=hub)
-    result = Fetched(sets, notes=(*suite.notes, *duplicate_notes(suite, hub)))
-    total = bytes_to_download(suite.checkpoints, hub)
+        prompt_set(spec)  # made as a run makes them, so that nothing is missing later
+    result = Fetched(sets)
+    if suite is not None:
+        hub = hub or Hub()
+        if isinstance(suite, str):
+            suite = resolve_suite(suite, steps=steps, hub=hub)
+        result.notes = (*suite.notes, *duplicate_notes(suite, hub))
+        _fetch_checkpoints(suite.checkpoints, hub, result, progress)
+    result.seconds = time.monotonic() - start
+    return result
+
+
+def _fetch_checkpoints(
+    checkpoints: Sequence[Checkpoint],
+    hub: Hub,
+    result: Fetched,
+    progress: Callable[[int, int], None],
+) -> None:
+    total = hub.missing_bytes(checkpoint.source for checkpoint in checkpoints)
     parent = existing(hub.cache_dir)
     if total > (free := shutil.disk_usage(parent).free):
         raise DiskSpaceError(
             f"these checkpoints need {readable_bytes(total)} and {parent} has "
             f"{readable_bytes(free)} free; choose fewer --steps, or set HF_HOME to a larger disk"
         )
-    stopped, lock = threading.Event(), threading.Lock()
+    lock = threading.Lock()
 
     def count(number: int) -> None:
-        if stopped.is_set():
-            raise _StoppedError
         with lock:
             result.bytes += number
             progress(result.bytes, max(total, result.bytes))
 
-    def bring(checkpoint: Checkpoint) -> Path:
-        if isinstance(checkpoint.source, HubSource):
-            return hub.fetch(checkpoint.source, on_bytes=count)
-        return checkpoint.source.path
-
-    with ThreadPoolExecutor(_PARALLEL) as pool:
-        futures = {c.id: pool.submit(bring, c) for c in suite.checkpoints}
-        try:
-            for name, future in futures.items():
-                try:
-                    result.folders[name] = future.result()
-                except LogitbankError as error:
-                    result.failed[name] = str(error)
-        finally:
-            stopped.set()  # Ctrl-C need not wait for gigabytes
-            pool.shutdown(cancel_futures=True)
-    result.seconds = time.monotonic() - start
-    return result
-
-
-def bytes_to_download(checkpoints: Sequence[Checkpoint], hub: Hub) -> int:
-    """Bytes that the checkpoints add to the cache; files of equal content count once."""
-    sources = [c.source for c in checkpoints if isinstance(c.source, HubSource)]
-    hub.list_all(sources)
-    sizes: dict[str, int] = {}
-    for source in sources:
-        try:
-            missing = hub.missing(source)
-        except SuiteError:
-            continue  # told when it is fetched
-        sizes |= {file.digest: file.size for file in missing}
-    return sum(sizes.values())
-
-
-def bytes_beside(
-    path: Path,
-    checkpoints: Sequence[Checkpoint],
-    hub: Hub | None,
-    *,
-    disk_budget: int | None,
-) -> int:
-    """Most bytes of downloads that a run will put on the disk that `path` is on."""
-    if hub is None or existing(path).stat().st_dev != existing(hub.cache_dir).stat().st_dev:
-        return 0
-    needed = bytes_to_download(checkpoints, hub)
-    return needed if disk_budget is None else min(needed, disk_budget)
+    with Prefetcher(checkpoints, hub, ahead=_AHEAD, on_bytes=count) as downloads:
+        downloads.plan(range(len(checkpoints)))
+        for index, checkpoint in enumerate(checkpoints):
+            try:
+                result.folders[checkpoint.id] = downloads.folder(index)
+            except LogitbankError as error:
+                result.failed[checkpoint.id] = str(error)

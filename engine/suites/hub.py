@@ -7,17 +7,23 @@ ships is never downloaded.
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from logitbank.engine.cache import offline
-from logitbank.engine.suites.sources import HubSource
-from logitbank.engine.weights.weights import GGUF, LEGACY, OF_GGUF, SAFE, weight_files, weight_names
+from logitbank.engine.weights.weights import (
+    LEGACY,
+    SAFE,
+    choose_weights,
+    weight_files,
+    weight_names,
+)
 from logitbank.errors import (
     DiskSpaceError,
     LogitbankError,
@@ -25,6 +31,7 @@ from logitbank.errors import (
     SuiteError,
     WeightsError,
 )
+from logitbank.store.format.schema import Json
 from logitbank.store.share.hub_token import keep_token
 
 SETTINGS = (
@@ -38,17 +45,43 @@ SETTINGS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """A checkpoint on the hub: one revision of one repository, or a folder in it."""
+
+    repo: str
+    revision: str
+    folder: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the checkpoint in its repository."""
+        return self.folder or self.revision
+
+    def __str__(self) -> str:
+        inside = f", folder {self.folder}" if self.folder else ""
+        return f"{self.repo} at revision {self.revision}{inside}"
+
+    def describe(self) -> dict[str, Json]:
+        """Repository, revision and folder, for provenance."""
+        inside: dict[str, Json] = {"folder": self.folder} if self.folder else {}
+        return {"repo": self.repo, "revision": self.revision} | inside
+
+
 class HubFile(NamedTuple):
     """One file of a repository at one revision."""
 
-    name: str
-    """Its path in the repository."""
+    path: str
     size: int
     """Bytes."""
     digest: str
     """Name of its content: equal for equal contents."""
     sha256: str | None = None
     """SHA-256 of the content if the hub lists it (large files)."""
+
+
+Folders = dict[str, dict[str, HubFile]]
+"""Files by folder and name; "" is the root."""
 
 
 class Hub:
@@ -78,25 +111,19 @@ class Hub:
             ) from error
         # The library reads the environment once, when it is imported.
         constants.HF_HUB_DISABLE_TELEMETRY = True
-        chosen = endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
         home = os.environ.get("HF_HOME")
         cache = os.environ.get("HF_HUB_CACHE") or (
             Path(home) / "hub" if home else constants.HF_HUB_CACHE
         )
+        chosen = endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
         self.endpoint = chosen.rstrip("/")
         self.cache_dir = Path(cache_dir or cache).expanduser().absolute()
         keep_token(self.endpoint)
         self._api = HfApi(endpoint=self.endpoint)
-        self._files: dict[tuple[str, str], Mapping[str, HubFile]] = {}
+        self._files: dict[tuple[str, str], Folders] = {}
 
     def refs(self, repo: str) -> tuple[list[str], list[str]]:
-        """Branches and tags of a repository; offline, the revisions in the cache and none.
-
-        Raises
-        ------
-        SuiteError
-            The repository is unknown, closed to this token, or the hub cannot be reached.
-        """
+        """Branches and tags of a repository; offline, the revisions in the cache and no tags."""
         if not offline():
             with self._explained(repo, repo):
                 refs = self._api.list_repo_refs(repo)
@@ -106,14 +133,8 @@ class Hub:
             return present, []
         raise SuiteError(self._absent(f"the revisions of {repo}"))
 
-    def files(self, repo: str, revision: str) -> Mapping[str, HubFile]:
-        """All files of a repository at one revision, by name; listed once. Offline, the cached.
-
-        Raises
-        ------
-        SuiteError
-            As `refs`, or the revision is unknown.
-        """
+    def files(self, repo: str, revision: str) -> Folders:
+        """All files of a repository at one revision, listed once; offline, those in the cache."""
         if (repo, revision) not in self._files:
             what = f"{repo} at revision {revision}"
             if offline():
@@ -125,81 +146,61 @@ class Hub:
                 with self._explained(repo, what):
                     entries = self._api.list_repo_tree(repo, recursive=True, revision=revision)
                     files = [_listed(entry) for entry in entries if hasattr(entry, "blob_id")]
-            self._files[repo, revision] = {file.name: file for file in files}
+            folders: Folders = {}
+            for file in files:
+                folder, _, name = file.path.rpartition("/")
+                folders.setdefault(folder, {})[name] = file
+            self._files[repo, revision] = folders
         return self._files[repo, revision]
 
-    def list_all(self, sources: Iterable[HubSource]) -> tuple[str, ...]:
-        """List the files of many revisions side by side; returns one line for each that failed."""
-
-        def problem(revision: tuple[str, str]) -> str:
-            try:
-                self.files(*revision)
-            except SuiteError as error:
-                return str(error)
-            return ""
-
-        with ThreadPoolExecutor(max_workers=8) as pool:
-            problems = pool.map(problem, dict.fromkeys((s.repo, s.revision) for s in sources))
-            return tuple(filter(None, problems))
-
-    def folders(self, repo: str, revision: str) -> tuple[str, ...]:
+    def checkpoint_folders(self, repo: str, revision: str) -> tuple[str, ...]:
         """Folders of a repository that contain a config and weights; "" is the root."""
-        names: dict[str, list[str]] = {}
-        for name in self.files(repo, revision):
-            folder, _, last = name.rpartition("/")
-            names.setdefault(folder, []).append(last)
-        return tuple(f for f, n in names.items() if "config.json" in n and weight_names(n))
+        folders = self.files(repo, revision).items()
+        return tuple(f for f, files in folders if "config.json" in files and weight_names([*files]))
 
     def needed(self, source: HubSource) -> tuple[HubFile, ...]:
         """The files of a checkpoint: settings, tokenizer and weights, never code.
 
-        Raises
-        ------
-        SuiteError
-            As `files`.
-        WeightsError
-            There are no weights.
+        SuiteError if they cannot be listed, WeightsError if there are no weights.
         """
-        files = {
-            name.rpartition("/")[2]: file
-            for name, file in self.files(source.repo, source.revision).items()
-            if name.rpartition("/")[0] == source.folder
-        }
-        weights = weight_names(sorted(files))
-        if not weights and (packed := [name for name in sorted(files) if name.endswith(GGUF)]):
-            raise WeightsError(f"{packed[0]} of {source} {OF_GGUF}")
-        if not weights:
-            raise WeightsError(
-                f"{source} holds no weights: looked for {SAFE.single}, *.safetensors and "
-                f"{LEGACY.single}; choose another revision"
-            )
+        files = self.files(source.repo, source.revision).get(source.folder, {})
+        weights = choose_weights(sorted(files), str(source))
         kind = LEGACY if weights[0].endswith(".bin") else SAFE
         names = {*weights, kind.index}
         for pattern in SETTINGS:
             names |= {name for name in files if fnmatch(name, pattern) and name[-3:] != ".py"}
         return tuple(file for name, file in files.items() if name in names)
 
-    def weights_digest(self, source: HubSource) -> str:
-        """Digest of a checkpoint's weights before any download; "" if the hub lacks it.
+    def needed_by_all(self, sources: Iterable[object]) -> dict[HubSource, tuple[HubFile, ...]]:
+        """`needed` of those on the hub, listed side by side; those that fail are left out."""
 
-        Equal digests are equal weights. Different digests may still be equal tensors, in other
-        files.
-        """
-        files = [f for f in self.needed(source) if _is_weights(f)]
-        known = sorted(file.sha256 for file in files if file.sha256)
-        return ",".join(known) if len(known) == len(files) else ""
+        def needed(source: HubSource) -> tuple[HubFile, ...]:
+            with suppress(SuiteError):  # raised when it is downloaded
+                return self.needed(source)
+            return ()
 
-    def listed_config(self, source: HubSource) -> str:
-        """Name of the content of config.json; "" if the files have not been listed yet."""
-        files = self._files.get((source.repo, source.revision), {})
-        file = files.get(f"{source.folder}/config.json".lstrip("/"))
-        return "" if file is None else file.digest
+        on_hub = [source for source in sources if isinstance(source, HubSource)]
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            listed = zip(on_hub, pool.map(needed, on_hub), strict=True)
+            return {source: files for source, files in listed if files}
 
-    def missing(self, source: HubSource) -> tuple[HubFile, ...]:
-        """The files of a checkpoint that the cache lacks."""
+    def config_digest(self, source: HubSource) -> str:
+        """Digest of config.json; "" if the files have not been listed yet."""
+        folders = self._files.get((source.repo, source.revision), {})
+        config = folders.get(source.folder, {}).get("config.json")
+        return "" if config is None else config.digest
+
+    def missing(self, source: HubSource, files: Iterable[HubFile]) -> tuple[HubFile, ...]:
+        """The files of a checkpoint that are not in the cache; none offline."""
         blobs = self._cached(source.repo) / "blobs"
-        files = self.needed(source)
         return () if offline() else tuple(f for f in files if not (blobs / f.digest).is_file())
+
+    def missing_bytes(self, sources: Iterable[object]) -> int:
+        """Bytes that checkpoints add to the cache; files of equal content count once."""
+        sizes: dict[str, int] = {}
+        for source, files in self.needed_by_all(sources).items():
+            sizes |= {file.digest: file.size for file in self.missing(source, files)}
+        return sum(sizes.values())
 
     def fetch(
         self,
@@ -210,48 +211,24 @@ class Hub:
     ) -> Path:
         """Download a checkpoint and return its folder, in the cache or below a folder `into`.
 
-        What is in the cache is not downloaded again, and it is used if the hub cannot be reached.
-        The SHA-256 of each large file that comes is compared with the hub's. `on_bytes` is called
-        with numbers of bytes as they come; an exception from it stops the download.
-
-        Raises
-        ------
-        SuiteError
-            As `files`.
-        WeightsError
-            As `needed`; or a file came twice with another content than the hub lists.
-        DiskSpaceError
-            The disk is full.
+        Files in the cache are not downloaded again. `on_bytes` is called with numbers of bytes as
+        they come; a LogitbankError from it stops the download. Raises as `needed`, DiskSpaceError,
+        and WeightsError if the SHA-256 of a large file is not the one that the hub lists.
         """
         if offline():
-            return self._from_cache(source)
-        try:
-            files = self.needed(source)
-        except WeightsError:
-            raise
-        except SuiteError:
-            with suppress(LogitbankError):
-                return self._from_cache(source)
-            raise
-        new = files if into else self.missing(source)
-        names, bar = [escape(file.name) for file in files], _counting_bar(on_bytes)
-        for _ in range(2):  # a damaged transfer is rarely damaged twice
-            root = self._download(source, names, local_dir=into, tqdm_class=bar)
-            if not (damaged := _remove_damaged(root, new)):
-                return root / source.folder
-        raise WeightsError(
-            f"{damaged} of {source} came twice with another content than its hub lists; it was"
-            " deleted: run the same command again"
-        )
-
-    def _from_cache(self, source: HubSource) -> Path:
-        """The folder of a checkpoint that is whole in the cache; sends no request."""
-        patterns = [f"{source.folder}/{name}".lstrip("/") for name in SETTINGS]
-        folder = self._download(source, patterns, local_files_only=True) / source.folder
-        if not weight_names([path.name for path in folder.glob("*")]):
-            raise SuiteError(self._absent(f"the weights of {source}"))
-        weight_files(folder)
-        return folder
+            patterns = [f"{source.folder}/{name}".lstrip("/") for name in SETTINGS]
+            folder = self._download(source, patterns, local_files_only=True) / source.folder
+            try:
+                weight_files(folder)
+            except WeightsError as error:
+                raise SuiteError(self._absent(f"the weights of {source}")) from error
+            return folder
+        files = self.needed(source)
+        new = files if into else self.missing(source, files)
+        names, bar = [escape(file.path) for file in files], _counting_bar(on_bytes)
+        root = self._download(source, names, local_dir=into, tqdm_class=bar)
+        _check_content(root, new, source)
+        return root / source.folder
 
     def _download(self, source: HubSource, patterns: list[str], **options: Any) -> Path:
         from huggingface_hub import snapshot_download
@@ -285,25 +262,28 @@ class Hub:
 
     @contextmanager
     def _explained(self, repo: str, what: str) -> Iterator[None]:
-        """Turn what huggingface_hub raises into one line that names the next step."""
+        """Turn errors of huggingface_hub into one line that names the next step."""
         from huggingface_hub import errors
 
         try:
             yield
+        except LogitbankError:
+            raise
         except Exception as error:
             cause: BaseException = error
             if isinstance(error, errors.LocalEntryNotFoundError):
                 cause = error.__cause__ or error
-            if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            number = cause.errno if isinstance(cause, OSError) else None
+            if number in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskSpaceError(
                     f"the disk of {self.cache_dir} filled up while fetching {what}; "
                     "free some of it, set HF_HOME to a folder on a larger one, or use --disk-budget"
                 ) from error
-            if (text := self._explanation(cause, repo, what)) is None:
-                raise
-            raise SuiteError(text) from error
+            if number is not None and not isinstance(cause, ConnectionError):
+                raise  # of the cache, such as a folder that may not be written
+            raise SuiteError(self._explanation(cause, repo, what)) from error
 
-    def _explanation(self, error: BaseException, repo: str, what: str) -> str | None:
+    def _explanation(self, error: BaseException, repo: str, what: str) -> str:
         from huggingface_hub import errors
 
         hub, status = self.endpoint, getattr(getattr(error, "response", None), "status_code", None)
@@ -312,39 +292,25 @@ class Hub:
         if isinstance(error, errors.GatedRepoError) or status == 403:
             return (
                 f"{repo} is gated: accept its license on {hub}/{repo}, then set HF_TOKEN to a token"
-                " of that account or run `hf auth login`; some authors grant access by hand"
+                " of that account or run `hf auth login`"
             )
         if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
             return (
-                f"repository {repo!r} is not on {hub}, or is private; `logitbank suites` lists"
-                " known suites, and HF_TOKEN opens private repositories"
+                f"repository {repo!r} is not on {hub}, or is private; check the name (`logitbank"
+                " suites` lists known suites), or set HF_TOKEN to open a private repository"
             )
         if isinstance(error, errors.RevisionNotFoundError):
             return f"{what} is not on {hub}; choose a branch or tag of the repository"
         if isinstance(error, errors.HFValidationError):
-            return f"{repo!r} is no repository name; use owner/name"
-        if status == 429:
-            return (
-                f"{hub} limits requests (status 429) and did so to the end for {what}; run the"
-                " same command later; HF_TOKEN raises the limit"
-            )
+            return f"{repo!r} is not a repository name; use owner/name"
         if status is not None:
-            return f"{hub} answered {status} for {what}; try again later"
-        # The base of HTTP and connection errors is httpx's or httpx2's, by version.
-        transport = errors.HfHubHTTPError.__bases__[0]
-        if isinstance(error, (transport, ConnectionError, errors.XetDownloadError)):
-            return (
-                f"cannot reach {hub} for {what} ({type(error).__name__}); check the network and"
-                " HF_ENDPOINT, or set HF_HUB_OFFLINE=1 to use what was fetched before"
-            )
-        no_answers = ValueError, LookupError, TypeError, AttributeError, RecursionError
-        short = isinstance(error, OSError) and error.errno is None  # the library's check of sizes
-        if short or isinstance(error, (*no_answers, AssertionError)):
-            return (
-                f"{hub} gave no valid answer for {what} ({type(error).__name__}); a proxy or a page"
-                " to log in may stand in between: open the address in a browser, check HF_ENDPOINT"
-            )
-        return None
+            more = "; HF_TOKEN raises the limit of requests" if status == 429 else ""
+            return f"{hub} answered {status} for {what}; run the same command later{more}"
+        return (
+            f"cannot reach {hub} for {what}, or it gave no valid answer ({type(error).__name__});"
+            " check the network, HF_ENDPOINT and any proxy or login page in between, or set"
+            " HF_HUB_OFFLINE=1 to use what was fetched before"
+        )
 
 
 def _listed(entry: Any) -> HubFile:
@@ -356,30 +322,37 @@ def _files_below(folder: Path) -> list[str]:
     return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
 
 
-def _is_weights(file: HubFile) -> bool:
-    return file.name.endswith((".safetensors", ".bin"))
+def weights_digest(files: Iterable[HubFile]) -> str:
+    """Digest of a checkpoint's weights before any download; "" if the hub lists none.
+
+    Equal digests are equal weights. Different digests may still be equal tensors, in other files.
+    """
+    sha256s = [file.sha256 for file in files if file.path.endswith((".safetensors", ".bin"))]
+    return ",".join(sorted(filter(None, sha256s))) if all(sha256s) else ""
 
 
-def _remove_damaged(root: Path, files: Iterable[HubFile]) -> str:
-    """Delete a file whose SHA-256 is not the hub's; returns its name, or ""."""
+def _check_content(root: Path, files: Iterable[HubFile], source: HubSource) -> None:
+    """Delete and refuse a file whose SHA-256 is not the hub's; the library compares sizes only."""
     for file in files:
-        path = root / file.name
+        path = root / file.path
         with path.open("rb") as opened:
             if file.sha256 in (None, hashlib.file_digest(opened, "sha256").hexdigest()):
                 continue
         path.resolve().unlink()
         path.unlink(missing_ok=True)
-        return file.name
-    return ""
+        raise WeightsError(
+            f"{file.path} of {source} does not have the SHA-256 that the hub lists, and was"
+            " deleted; run the same command again"
+        )
 
 
 def _counting_bar(on_bytes: Callable[[int], None]) -> type[Any]:
-    """A progress bar that shows nothing, as the terminal shows ours, and counts bytes that came."""
+    """A progress bar that shows nothing and counts the bytes downloaded."""
     from tqdm import tqdm
 
     class CountingBar(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            # The library has three bars: bytes that came, bytes that are written, and files.
+            # The library has three bars: bytes downloaded, bytes written, and files.
             self._counts = kwargs.get("desc") == "Downloading bytes"
             super().__init__(*args, **{**kwargs, "disable": True})
 

@@ -1,25 +1,32 @@
 """Find the checkpoints of a suite: a known series, a repository on the hub, or a local folder.
 
-It lists and names; it downloads no weights and loads none.
+It lists, names and groups; it downloads no weights and loads none.
 """
 
 import difflib
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from logitbank.engine.cache import offline
 from logitbank.engine.suites.catalogue import KnownSuite, known_suite, known_suites
-from logitbank.engine.suites.folders import TOKENS, joined_runs, scan_folder
-from logitbank.engine.suites.hub import Hub
-from logitbank.engine.suites.sources import Checkpoint, HubSource, LocalSource, Suite
+from logitbank.engine.suites.hub import Hub, HubSource, weights_digest
+from logitbank.engine.weights.config_identity import config_digest, config_fields
+from logitbank.engine.weights.digests import sample_digest
+from logitbank.engine.weights.weights import (
+    ADAPTER,
+    ADAPTER_UNSUPPORTED,
+    GGUF,
+    GGUF_UNSUPPORTED,
+    weight_names,
+)
 from logitbank.errors import SuiteError
-from logitbank.store.format.schema import CheckpointId
+from logitbank.store.format.schema import CheckpointId, Json
 from logitbank.store.steps import (
     RELEASE_NAMES,
+    Step,
     StepSelector,
     is_token_count,
     parse_name,
@@ -27,20 +34,42 @@ from logitbank.store.steps import (
     run_seed,
 )
 
-__all__ = [
-    "Checkpoint",
-    "HubSource",
-    "KnownSuite",
-    "LocalSource",
-    "Suite",
-    "duplicate_notes",
-    "known_suites",
-    "on_hub",
-    "resolve_suite",
-]
-
-
 RELEASE = RELEASE_NAMES[0]
+_STEP_WORD = re.compile(r"(?:step|checkpoint|ckpt|chck|iter)[-_=]?\d", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSource:
+    """A checkpoint on this machine."""
+
+    path: Path
+    """Its folder."""
+
+    def describe(self) -> dict[str, Json]:
+        """Name of the folder, never its path, and a digest of a sample of the weights."""
+        description: dict[str, Json] = {"folder": self.path.name}
+        if (sample := sample_digest(self.path)) is not None:
+            description["sample"] = sample
+        return description
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Weights at one training step of one run, and their source."""
+
+    id: CheckpointId
+    source: LocalSource | HubSource
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """An ordered list of checkpoints of one architecture."""
+
+    name: str
+    checkpoints: tuple[Checkpoint, ...]
+    """Sorted by run, then by step; a run's release after its steps."""
+    notes: tuple[str, ...] = ()
+    """What the user should know, one line each: missing, left out, duplicate."""
 
 
 def resolve_suite(
@@ -56,14 +85,14 @@ def resolve_suite(
     ----------
     spec
         A known suite (`pythia-160m`), a repository on the hub (`owner/name`), whose branches, tags
-        and folders may be checkpoints, or a folder that is
-        a checkpoint or holds checkpoints (`step1000`, `checkpoint-1000`, `seed0/step1000`, …).
+        and folders may be checkpoints, or a folder that is a checkpoint or contains some
+        (`step1000`, `checkpoint-1000`, `seed0/step1000`, …).
         A known name comes first, then a folder; write `./pythia-160m` for a folder of that name.
     steps
-        A choice as `parse_steps` reads it. The release (the hub's `main`) is left out unless it
-        is asked for or is all there is.
+        A choice as `parse_steps` reads it. The release (the hub's `main`) is only included if it
+        is named or if there is nothing else.
     hub
-        The hub to ask, by default the one that the environment names. Unused for a folder.
+        The hub, by default the one that the environment names. Unused for a folder.
     model
         Name of the model, by default that of the suite, repository or folder.
 
@@ -72,17 +101,16 @@ def resolve_suite(
     UsageError
         `steps` cannot be read.
     SuiteError
-        Nothing of that name, no checkpoint in it, two folders of the same run and step, a step
-        that is not there, a hub that cannot be asked, or adapters.
+        The name is unknown, contains no checkpoint or twice the same run and step, a step is
+        missing, the hub cannot be reached, or the folder contains adapters.
     """
     selector = parse_steps(steps)
-    known = known_suite(spec)
     if _is_folder(spec):
         everything = _from_folder(Path(spec).expanduser(), model)
     elif on_hub(spec):
-        repo = spec.partition("/")[2]
-        suite = known or KnownSuite(repo, repo=spec, description="", model=repo)
-        everything = _from_hub(suite, hub or Hub(), model)
+        name = spec.partition("/")[2]
+        suite = known_suite(spec) or KnownSuite(name, repo=spec, description="", model=name)
+        everything = _from_hub(suite, hub or Hub(), model or suite.model)
     else:
         raise SuiteError(_unknown(spec))
     return _choose(everything, selector)
@@ -91,47 +119,62 @@ def resolve_suite(
 def duplicate_notes(suite: Suite, hub: Hub) -> tuple[str, ...]:
     """One line for each set of a suite's revisions whose weight files are the same, byte by byte.
 
-    One small request per checkpoint and no download. What the hub does not tell is passed over;
-    a listing that fails becomes a note.
+    By the SHA-256 that the hub lists: one small request per checkpoint and no download.
     """
     if offline():
         return ()
-    sources = [c.source for c in suite.checkpoints if isinstance(c.source, HubSource)]
-    problems = hub.list_all(sources)
     same: dict[str, list[HubSource]] = {}
-    for source in sources:
-        with suppress(SuiteError):
-            if digest := hub.weights_digest(source):
-                same.setdefault(digest, []).append(source)
-    return (
-        *(_same_weights(equal) for equal in same.values() if len(equal) > 1),
-        *(f"duplicates unknown: {problem}" for problem in problems),
-    )
+    for source, files in hub.needed_by_all(c.source for c in suite.checkpoints).items():
+        if digest := weights_digest(files):
+            same.setdefault(digest, []).append(source)
+    return tuple(_same_weights(equal) for equal in same.values() if len(equal) > 1)
 
 
 def _same_weights(equal: Sequence[HubSource]) -> str:
     repos = list(dict.fromkeys(source.repo for source in equal))
     if len(repos) == 1:
-        names = " and ".join(source.folder or source.revision for source in equal)
         what = "folders" if equal[0].folder else "revisions"
-        return f"{repos[0]}: {what} {names} hold the same weights"
-    return f"{' and '.join(repos)} hold the same weights"
+        return f"{repos[0]}: {what} {' and '.join(s.name for s in equal)} have the same weights"
+    return f"{' and '.join(repos)} have the same weights"
+
+
+def group_by_config(
+    suite: Suite, chosen: Collection[CheckpointId], hub: Hub | None = None
+) -> list[list[CheckpointId]]:
+    """The chosen checkpoints of a suite in its order, one list for each model.
+
+    Configs in folders are compared by their fields, those that `hub` has listed by their bytes.
+    Checkpoints whose configs are unknown are one group.
+    """
+    groups: dict[str, list[CheckpointId]] = {}
+    for checkpoint in suite.checkpoints:
+        if checkpoint.id in chosen:
+            groups.setdefault(_config(checkpoint, hub), []).append(checkpoint.id)
+    return list(groups.values())
+
+
+def _config(checkpoint: Checkpoint, hub: Hub | None) -> str:
+    source = checkpoint.source
+    if not isinstance(source, LocalSource):
+        return "" if hub is None else hub.config_digest(source)
+    try:
+        return config_digest(config_fields(source.path))
+    except (OSError, ValueError, RecursionError, AttributeError):
+        return ""  # raised when it is run
 
 
 def on_hub(spec: str) -> bool:
-    """Whether the hub is asked for a suite; another is a folder, or not known at all."""
+    """Whether a suite is on the hub; another is a folder, or unknown."""
     if known_suite(spec) is not None:
         return True
     return not _is_folder(spec) and bool(re.fullmatch(r"[\w.-]+/[\w.-]+", spec, re.ASCII))
 
 
 def _is_folder(spec: str) -> bool:
-    exists = bool(spec) and (_looks_local(spec) or Path(spec).expanduser().exists())
-    return exists and known_suite(spec) is None
-
-
-def _looks_local(spec: str) -> bool:
-    return spec.startswith((".", "~", os.sep)) or spec.endswith("/") or spec.count("/") > 1
+    if not spec or known_suite(spec) is not None:
+        return False
+    like_a_path = spec.startswith((".", "~", os.sep)) or spec.endswith("/") or spec.count("/") > 1
+    return like_a_path or Path(spec).expanduser().exists()
 
 
 def _unknown(spec: str) -> str:
@@ -144,13 +187,13 @@ def _unknown(spec: str) -> str:
 
 
 def _choose(everything: Suite, selector: StepSelector) -> Suite:
-    """Apply the selector to each run; a step that one run lacks is a note."""
+    """Apply the selector to each run; a step that is missing in one run is a note."""
     available = {c.id.step for c in everything.checkpoints}
     if selector.select(available, of=everything.name) == (None,):
         chosen = [c for c in everything.checkpoints if c.id.step is None]
         return replace(everything, checkpoints=tuple(chosen))
     chosen, notes = [], list(everything.notes)
-    runs: dict[str, dict[int | None, Checkpoint]] = {}
+    runs: dict[str, dict[Step, Checkpoint]] = {}
     for checkpoint in everything.checkpoints:
         runs.setdefault(checkpoint.id.run, {})[checkpoint.id.step] = checkpoint
     for run, by_step in sorted(runs.items(), key=lambda r: (set(r[1]) == {None}, _natural(r[0]))):
@@ -160,81 +203,152 @@ def _choose(everything: Suite, selector: StepSelector) -> Suite:
     return replace(everything, checkpoints=tuple(chosen), notes=tuple(notes))
 
 
-def _from_hub(suite: KnownSuite, hub: Hub, model: str | None) -> Suite:
-    """The checkpoints among branches, tags and folders of a repository, in this order."""
-    if suite.members:
-        return _from_members(suite, model)
-    repo, (branches, tags) = suite.repo, hub.refs(suite.repo)
-    refs = [*sorted(branches, key=_release_first), *sorted(tags, key=_release_first)]
-    folders = hub.folders(repo, RELEASE) if RELEASE in refs else ()
-    sources = [
-        HubSource(repo, ref)
-        for ref in dict.fromkeys(refs)
-        if ref != RELEASE or "" in folders or not folders
-    ]
-    sources += [HubSource(repo, RELEASE, each) for each in sorted(folders, key=_natural) if each]
-    found: dict[tuple[str, int | None], Checkpoint] = {}
-    unread, again, counts = [], [], []
-    for source in sources:
-        name = source.folder or source.revision
-        *around, last = name.split("/")
-        if (named := parse_name(last)) is None:
+def _by_name(
+    sources: Sequence[tuple[str, LocalSource | HubSource]],
+    where: str,
+    model: str,
+    main: tuple[str, int | None] = ("main", None),
+) -> tuple[list[Checkpoint], list[str]]:
+    """The checkpoints among names such as `step1000` or `seed0/stage1-step1000`, and notes.
+
+    The run "main" is called `main`. Two names of one step are an error in a folder, and a note
+    about a repository, whose branches, tags and folders may be the same.
+    """
+    found: dict[tuple[str, Step], tuple[str, Checkpoint]] = {}
+    unread, again, tokens = [], [], []
+    for name, source in sources:
+        *folders, last = name.split("/")
+        if (read := parse_name(last)) is None:
             unread.append(name)
             continue
-        run, seed = joined_runs(*around, named.run), None
-        run, seed = (suite.run, suite.run_seed) if run == "main" else (run, run_seed(run))
+        runs = "-".join(dict.fromkeys(run for run in (*folders, read.run) if run != "main"))
+        run, seed = (runs, run_seed(runs)) if runs else main
+        if (run, read.step) in found:
+            again.append(f"{name} ({found[run, read.step][0]})")
+            continue
+        checkpoint = Checkpoint(CheckpointId(model, run, read.step, seed), source)
+        found[run, read.step] = (name, checkpoint)
         if is_token_count(last):
-            counts.append(name)
-        checkpoint = Checkpoint(CheckpointId(model or suite.model, run, named.step, seed), source)
-        if (first := found.setdefault((run, named.step), checkpoint)) is not checkpoint:
-            assert isinstance(first.source, HubSource)
-            again.append(f"{name} ({first.source.folder or first.source.revision})")
-    if not found:
-        raise SuiteError(
-            f"{repo} has no branch, tag or folder like step1000 and no main, only "
-            f"{_shortened(unread) or 'none'}; choose another repository"
-        )
+            tokens.append(name)
+    if again and isinstance(sources[0][1], LocalSource):
+        raise SuiteError(f"{where}: {again[0]} are the same step; rename or move one of them")
     notes = []
     if unread:
-        notes.append(f"{repo}: left out, as their names have no step: {_shortened(unread)}")
+        notes.append(f"{where}: left out, as their names have no step: {_shortened(unread)}")
     if again:
-        notes.append(f"{repo}: left out, as others are the same step: {_shortened(again)}")
-    if counts:
-        notes.append(TOKENS.format(where=repo, name=counts[0]))
-    notes += _completeness(suite, {step for _, step in found})
-    return Suite(suite.name, tuple(found.values()), tuple(notes))
+        notes.append(f"{where}: left out, as others are the same step: {_shortened(again)}")
+    if tokens:
+        notes.append(
+            f"{where}: names such as {tokens[0]} are read as numbers of tokens, which become the"
+            " steps"
+        )
+    return [checkpoint for _, checkpoint in found.values()], notes
 
 
-def _from_members(suite: KnownSuite, model: str | None) -> Suite:
-    """A series of one repository a checkpoint; what is not there fails when it is asked for."""
-    name = model or suite.model
-    return Suite(
-        suite.name,
-        tuple(
-            Checkpoint(CheckpointId(name, m.run, m.step, m.run_seed), HubSource(m.repo, "main"))
+def _from_hub(suite: KnownSuite, hub: Hub, model: str) -> Suite:
+    """The checkpoints among branches, tags and folders of a repository, in this order."""
+    if suite.members:  # of one repository a checkpoint; an absent one fails when it is fetched
+        members = (
+            Checkpoint(CheckpointId(model, m.run, m.step, m.run_seed), HubSource(m.repo, RELEASE))
             for m in suite.members
-        ),
-    )
-
-
-def _completeness(suite: KnownSuite, steps: set[int | None]) -> Iterator[str]:
+        )
+        return Suite(suite.name, tuple(members))
+    repo, (branches, tags) = suite.repo, hub.refs(suite.repo)
+    refs = [*sorted(branches, key=_release_first), *sorted(tags, key=_release_first)]
+    folders = hub.checkpoint_folders(repo, RELEASE) if RELEASE in refs else ()
+    sources = [HubSource(repo, ref) for ref in dict.fromkeys(refs)]
+    if folders and "" not in folders:
+        sources.remove(HubSource(repo, RELEASE))
+    sources += [HubSource(repo, RELEASE, each) for each in sorted(folders, key=_natural) if each]
+    main = suite.run, suite.run_seed
+    checkpoints, notes = _by_name([(s.name, s) for s in sources], repo, model, main)
+    if not checkpoints:
+        raise SuiteError(
+            f"{repo} has no branch, tag or folder like step1000 and no main; choose another"
+            f" repository ({'; '.join(notes)})"
+        )
+    steps = {checkpoint.id.step for checkpoint in checkpoints}
+    expected = suite.expected or ()
     if offline():
-        yield f"{suite.name}: offline, so only the {len(steps)} checkpoints in the cache are known"
-    elif suite.expected and (missing := [s for s in suite.expected if s not in steps]):
-        count = f"missing {len(missing)} of {len(suite.expected)} steps"
-        yield f"{suite.name}: {count}: {_shortened(missing)}"
+        count = f"only the {len(steps)} checkpoints in the cache are known"
+        notes.append(f"{suite.name}: offline, so {count}")
+    elif missing := [step for step in expected if step not in steps]:
+        count = f"missing {len(missing)} of {len(expected)} steps"
+        notes.append(f"{suite.name}: {count}: {_shortened(missing)}")
     if steps == {None}:
-        yield f"{suite.name} has no step like step1000; only its release (main) is there"
+        notes.append(f"{suite.name} has no step like step1000; only its release (main) is there")
+    return Suite(suite.name, tuple(checkpoints), tuple(notes))
 
 
 def _from_folder(folder: Path, model: str | None) -> Suite:
-    scan = scan_folder(folder)
-    name = model or scan.model
-    checkpoints = (
-        Checkpoint(CheckpointId(name, f.run, f.step, run_seed(f.run)), LocalSource(f.path))
-        for f in scan.checkpoints
-    )
-    return Suite(name, tuple(checkpoints), scan.notes)
+    """The checkpoints in a folder, or the folder itself if it is one and contains no other.
+
+    Sub-folders named like `step1000` that contain `config.json` are checkpoints of the run "main".
+    In a sub-folder of another name they are checkpoints of the run of that name. A folder that is
+    a checkpoint and contains others is their release.
+    """
+    if not folder.exists():
+        raise SuiteError(
+            f"folder {folder} does not exist; give a folder of checkpoints, owner/name on the "
+            "hub, or a name that `logitbank suites` lists"
+        )
+    if folder.suffix == GGUF and folder.is_file():
+        raise SuiteError(f"{folder} {GGUF_UNSUPPORTED}")
+    if not folder.is_dir():
+        raise SuiteError(f"{folder} is a file; give the folder that contains the checkpoint")
+    left_out: list[str] = []
+    below = list(_below(folder, left_out))
+    if all(parse_name(path.name) is None for path in below):
+        return _single_checkpoint(folder, model)
+    sources = [(str(path.relative_to(folder)), LocalSource(path)) for path in below]
+    if _is_checkpoint(folder):
+        sources.append((RELEASE, LocalSource(folder)))
+    name = model or folder.resolve().name
+    checkpoints, notes = _by_name(sources, str(folder), name)
+    return Suite(name, tuple(checkpoints), (*notes, *left_out))
+
+
+def _below(folder: Path, notes: list[str], *, nested: bool = True) -> Iterator[Path]:
+    """Sub-folders with a config, and those in sub-folders that are named for runs."""
+    for path in sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")):
+        if (path / ADAPTER).is_file():
+            raise SuiteError(f"{path} {ADAPTER_UNSUPPORTED}")
+        if (path / "config.json").is_file():
+            yield path
+        elif parse_name(path.name) is not None and not is_token_count(path.name):
+            notes.append(f"{path} is left out: it has no config.json")
+        elif nested:
+            yield from _below(path, notes, nested=False)
+
+
+def _single_checkpoint(folder: Path, model: str | None) -> Suite:
+    """A folder that is one checkpoint: `pythia/step10` is step 10 of `pythia`."""
+    if (folder / ADAPTER).is_file():
+        raise SuiteError(f"{folder} {ADAPTER_UNSUPPORTED}")
+    if not _is_checkpoint(folder):
+        if packed := sorted(folder.glob(f"*{GGUF}")):
+            raise SuiteError(f"{packed[0]} {GGUF_UNSUPPORTED}")
+        raise SuiteError(
+            f"no checkpoint in {folder}: looked for config.json + *.safetensors in it and in "
+            "sub-folders named like step1000; give the folder that contains them"
+        )
+    name, parent = folder.resolve().name, folder.resolve().parent
+    named = None if is_token_count(name) else parse_name(name)  # `llama/7B` is a model
+    if named is None and _STEP_WORD.search(name):
+        raise SuiteError(
+            f"the step in the name of {folder} cannot be read; rename the folder like step1000"
+        )
+    run, step = ("main", None) if named is None else named
+    if named is not None and run == "main" and run_seed(parent.name) is not None:
+        run, parent = parent.name, parent.parent
+    model = model or (name if named is None else parent.name or name)
+    checkpoint = CheckpointId(model, run, step, run_seed(run))
+    return Suite(model, (Checkpoint(checkpoint, LocalSource(folder)),))
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    names = [path.name for path in folder.iterdir()]
+    return "config.json" in names and bool(weight_names(names))
 
 
 def _natural(text: str) -> list[tuple[int, int | str]]:

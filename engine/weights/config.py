@@ -1,15 +1,19 @@
-"""Read what a checkpoint's config.json says, without loading any model code."""
+"""Read a checkpoint's config.json, without loading any model code.
+
+Engines request memory by the config alone. So the sizes in a config are compared with the headers
+of the weights first: it may be a stranger's, or of another checkpoint.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from logitbank.engine.backends.protocol import Task
 from logitbank.engine.weights.masked_family import masked_families
-from logitbank.engine.weights.sizes import LENGTHS, check_claims, numbers
-from logitbank.errors import SuiteError
+from logitbank.engine.weights.weights import tensor_shapes
+from logitbank.errors import SuiteError, WeightsError
 
 _SHAPE_KEYS = (
     ("model_type",),
@@ -19,6 +23,22 @@ _SHAPE_KEYS = (
     ("vocab_size",),
 )
 """Each under the names that architectures give it."""
+_MOST_LAYERS = 10_000
+_LARGEST_SIZE = 2**26
+"""Length of the longest axis: 67 million outputs would be a hundred times the largest
+vocabulary."""
+_LAYERS = (
+    *("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    *("encoder_layers", "decoder_layers", "num_decoder_layers"),
+)
+_SIZES = (
+    *("vocab_size", "hidden_size", "n_embd", "d_model", "embedding_size", "word_embed_proj_dim"),
+    *("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff", "mlp_hidden_size"),
+    *("moe_intermediate_size", "head_dim", "type_vocab_size"),
+    *("num_attention_heads", "n_head", "n_heads", "num_key_value_heads"),
+    *("num_local_experts", "num_experts", "n_routed_experts"),
+)
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx")
 _WINDOWS = (
     *("sliding_window", "sliding_window_size", "local_attention", "attention_window"),
     *("window_size", "attention_chunk_size"),
@@ -37,28 +57,22 @@ class ModelConfig:
     vocab: int
     """Outputs of the head, padding included."""
     max_length: int | None
-    """Longest sequence in tokens, or None where the config does not say."""
+    """Longest sequence in tokens, or None if the config has no limit."""
     shape: tuple[object, ...]
     """Model type and sizes: equal within a suite."""
     model_type: str = ""
     architectures: tuple[str, ...] = ()
     """Classes that its authors name."""
     languages: tuple[str, ...] = ()
-    """Language adapters, where the model has such."""
+    """Language adapters, if the model has some."""
     rope_switch: int | None = None
     """Length above which longrope takes its other factors, in models that have it."""
     not_on_vllm: tuple[str, ...] = ()
     """Switches that are on and that vLLM does not have."""
 
     @property
-    def layers(self) -> int | None:
-        """Its blocks, or None where the config does not say."""
-        layers = self.shape[2]
-        return layers if isinstance(layers, int) else None
-
-    @property
     def task(self) -> Task | None:
-        """What its head predicts, or None where the config does not say."""
+        """What its head predicts, or None if that is unknown."""
         if any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in self.architectures):
             return "masked"
         if any(
@@ -69,7 +83,7 @@ class ModelConfig:
         return None
 
     def difference(self, first: "ModelConfig") -> str:
-        """What keeps this config out of the suite of `first`; empty where nothing does."""
+        """Why this config is not of the same suite as `first`; empty if it is."""
         names = (*(keys[0] for keys in _SHAPE_KEYS), "languages")
         own, others = ((*each.shape, sorted(each.languages)) for each in (self, first))
         return ", ".join(
@@ -85,19 +99,19 @@ class ModelConfig:
         Raises
         ------
         SuiteError
-            If the file is absent, is no JSON object, gives no vocabulary size, or claims sizes that
-            no model has.
+            If the file is absent, is not a JSON object, contains no vocabulary size, or claims
+            sizes that no model has.
         """
         path = folder / "config.json"
         try:
             config = json.loads(path.read_text())
         except FileNotFoundError:
             raise SuiteError(
-                f"{folder} has no config.json, so it is no checkpoint in the Hugging Face layout"
+                f"{folder} has no config.json, so it is not a checkpoint in the Hugging Face layout"
             ) from None
         except (ValueError, RecursionError) as error:
-            raise SuiteError(f"{path} is no JSON: {error}") from None
-        check_claims(config, path)
+            raise SuiteError(f"{path} is not JSON: {error}") from None
+        _check_claims(config, path)
         if isinstance(config, dict) and isinstance(config.get("text_config"), dict):
             named = ", ".join(_names(config.get("architectures"))) or config.get("model_type")
             raise SuiteError(
@@ -106,8 +120,8 @@ class ModelConfig:
             )
         vocab = config.get("vocab_size") if isinstance(config, dict) else None
         if not isinstance(vocab, int) or vocab < 1:
-            raise SuiteError(f"{path} gives vocab_size {vocab!r}; a positive number is needed")
-        lengths = [config[k] for k in LENGTHS if isinstance(config.get(k), int)]
+            raise SuiteError(f"{path} has vocab_size {vocab!r}; a positive number is needed")
+        lengths = [config[k] for k in _LENGTHS if isinstance(config.get(k), int)]
         model_type = str(config.get("model_type", ""))
         offset = any(model_type in f.offset_positions for f in masked_families().values())
         if offset and isinstance(pad := config.get("pad_token_id", 1), int):
@@ -125,6 +139,34 @@ class ModelConfig:
         )
 
 
+def check_sizes(folder: Path) -> None:
+    """Refuse a config that claims more than the weights contain; reads headers, and no tensor.
+
+    A layer has a tensor of its own at least, and a size is that of an axis of some tensor.
+
+    Raises
+    ------
+    WeightsError
+        The config claims more layers than there are tensors, or more than their longest axis; or
+        as `weight_files`.
+    """
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return  # raised when it is read
+    shapes = tensor_shapes(folder)
+    longest = max((size for shape in shapes.values() for size in shape), default=0)
+    claims = [(n, v, len(shapes), "tensors") for n, v in _numbers(config, _LAYERS)]
+    claims += [(n, v, longest, "as longest axis") for n, v in _numbers(config, _SIZES)]
+    for name, value, most, what in claims:
+        if value > most:
+            raise WeightsError(
+                f"{path} claims {name} {str(value)[:40]}, and its weights have {most:,}"
+                f" {what}; they are not of one checkpoint: fetch it again, or correct the config"
+            )
+
+
 def length_limits(config: Mapping[str, object]) -> tuple[int, ...]:
     """Lengths at which a model, or an engine's version of it, may change what it computes.
 
@@ -134,7 +176,7 @@ def length_limits(config: Mapping[str, object]) -> tuple[int, ...]:
     >>> length_limits({"sliding_window": 16, "rope_parameters": scaling})
     (16, 32)
     """
-    found = {int(number) for _, number in numbers(config, (*_WINDOWS, _ORIGINAL))}
+    found = {int(number) for _, number in _numbers(config, (*_WINDOWS, _ORIGINAL))}
     return tuple(sorted(number for number in found if number > 0))
 
 
@@ -143,9 +185,42 @@ def _rope_switch(config: dict[str, object]) -> int | None:
     kinds = [scaling.get("rope_type"), scaling.get("type")] if isinstance(scaling, dict) else []
     if not {"longrope", "su"}.intersection(kind for kind in kinds if isinstance(kind, str)):
         return None
-    original = [int(number) for _, number in numbers(config, (_ORIGINAL,))]
+    original = [int(number) for _, number in _numbers(config, (_ORIGINAL,))]
     return next(iter(original), None)
 
 
 def _names(value: object) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def _check_claims(config: Any, path: Path) -> None:
+    """Refuse sizes that no model has, before any weights are fetched.
+
+    Raises
+    ------
+    SuiteError
+        Names the file, the key and its value.
+    """
+    for names, most in ((_LAYERS, _MOST_LAYERS), ((*_SIZES, *_LENGTHS), _LARGEST_SIZE)):
+        for name, value in _numbers(config, names):
+            if not value <= most:  # NaN is not a size either
+                raise SuiteError(
+                    f"{path} claims {name} {str(value)[:40]}, and no model has more than {most:,};"
+                    " the config is damaged or not to be trusted: fetch the checkpoint again"
+                )
+
+
+def _numbers(config: Any, names: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+    """Numbers under these names, in parts of a config and lists too."""
+    parts = [config]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, list):
+            parts += part
+        elif isinstance(part, dict):
+            parts += part.values()
+            for name in names:
+                value = part.get(name)
+                for number in value if isinstance(value, list) else [value]:
+                    if isinstance(number, int | float) and not isinstance(number, bool):
+                        yield name, number

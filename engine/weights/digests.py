@@ -19,10 +19,10 @@ _THREADS = 4
 
 
 def sample_digest(folder: Path) -> str | None:
-    """16 hex digits by which other weights are told apart without reading them all.
+    """16 hex digits that differ for different weights, without reading them all.
 
     SHA-256 of the weight files' names, sizes and 16 evenly spaced pieces of 4 KiB; it is that of
-    any copy of the files. None where the folder holds no weights.
+    any copy of the files. None if the folder contains no weights.
     """
     try:
         files = weight_files(folder)
@@ -40,7 +40,7 @@ def sample_digest(folder: Path) -> str | None:
 
 
 class ContentDigest:
-    """SHA-256 of what tensors hold, whatever files they came in and in whatever order.
+    """SHA-256 of the content of tensors, independent of their files and order.
 
     Each tensor's digest is over its dtype, shape and raw little-endian bytes; the whole is over
     the sorted names and digests. Two checkpoints with equal digests have equal weights.
@@ -50,7 +50,7 @@ class ContentDigest:
         self._digests: dict[str, str] = {}
 
     def update(self, name: str, tensor: "torch.Tensor") -> None:
-        """Add one tensor; contiguous CPU memory is hashed where it lies.
+        """Add one tensor; contiguous CPU memory is hashed in place.
 
         Raises
         ------
@@ -58,7 +58,9 @@ class ContentDigest:
             The name was added before.
         """
         if name in self._digests:
-            raise WeightsError(f"tensor {name!r} came twice; a checkpoint holds each name once")
+            raise WeightsError(
+                f"tensor {name!r} occurs twice; a checkpoint contains each name once"
+            )
         self._digests[name] = ""  # taken, while it is hashed
         import torch
 
@@ -71,7 +73,7 @@ class ContentDigest:
     def watch(
         self, weights: "Iterable[tuple[str, torch.Tensor]]"
     ) -> "Iterator[tuple[str, torch.Tensor]]":
-        """Pass tensors on and add each, in threads beside whoever takes them.
+        """Pass tensors on and add each, in threads of its own.
 
         All are added when the last was taken.
         """

@@ -30,7 +30,7 @@ class HeadSize(NamedTuple):
     width: int
     """Entries of the states that it multiplies."""
     bytes: int
-    """Of its matrix in a bank; 0 where the bank has it already."""
+    """Of its matrix in a bank; 0 if the bank contains it already."""
 
 
 def is_head(name: str) -> bool:
@@ -44,10 +44,10 @@ def is_embedding(name: str) -> bool:
 
 
 def head_sizes(folder: Path, config: ModelConfig, *, value_bytes: int = 4) -> dict[Head, HeadSize]:
-    """Sizes of the heads that a checkpoint has, by its tensors, or by its config where it has none.
+    """Sizes of the heads of a checkpoint, by its tensors, or by its config if it has no weights.
 
     A value has as many bytes as the file's have, and no more than `value_bytes`, to which an engine
-    rounds it. Empty where nothing tells how wide states are; a head that `is_divided` has no size.
+    rounds it. Empty if the width of states is unknown; a head that `is_divided` has no size.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     with suppress(WeightsError, OSError):
@@ -78,14 +78,14 @@ def head_sizes(folder: Path, config: ModelConfig, *, value_bytes: int = 4) -> di
 def is_divided(kind: Head, config: ModelConfig) -> bool:
     """Whether a head is known to be more than one matrix, so that no state gives back its logits.
 
-    Of most that are, a model in memory alone tells.
+    Most others are only found with the model in memory.
     """
-    kin = any(config.model_type in f.divided_head for f in masked_families().values())
-    return kin and kind == "mask"
+    is_listed = any(config.model_type in f.divided_head for f in masked_families().values())
+    return is_listed and kind == "mask"
 
 
 def divided_head(checkpoint: CheckpointId, kind: Head, config: ModelConfig) -> HeadError:
-    """What is said of a head whose logits are something else than a bank's head can make."""
+    """The error for a head whose logits cannot be computed from states and one matrix."""
     model = ", ".join(config.architectures) or "this model"
     return HeadError(
         f"{checkpoint}: the {kind} logits of {model} are not those of one matrix, a bias, a"
@@ -95,7 +95,7 @@ def divided_head(checkpoint: CheckpointId, kind: Head, config: ModelConfig) -> H
 
 
 def has_next_sentence_head(folder: Path, config: ModelConfig) -> bool:
-    """Whether the weights hold one; a config does not say, and most models have none."""
+    """Whether the weights contain one; configs do not list it, and most models have none."""
     if not any(config.model_type in f.next_sentence for f in masked_families().values()):
         return False
     return NEXT_SENTENCE in tensor_names(folder)

@@ -20,7 +20,7 @@ _UNUSED = re.compile(r"(^|\.)pooler\.|^cls\.seq_relationship\.")
 _OLDER_NAMES = ((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias"))
 _EMBEDDING = "body.embeddings.word_embeddings.weight"
 SPARE_BIAS = "head.first_bias"
-"""The bias beside the output layer, which is only used where the two are tied."""
+"""The second bias of the output layer, which is only used if the layer is tied."""
 
 
 def masked_weights(
@@ -32,7 +32,7 @@ def masked_weights(
 ) -> "Iterator[tuple[str, torch.Tensor]]":
     """Pass on what is used, each parameter once.
 
-    The family's names become `body.…` (its encoder), `head.…` and, where that head is wanted,
+    The family's names become `body.…` (its encoder), `head.…` and, if that head is used,
     `next_sentence.…`; others stay. A `tied` head is the embedding, and is left out; its two biases
     are one. An untied one's first bias is passed on as `SPARE_BIAS`.
 

@@ -30,12 +30,12 @@ class MaskedFamily:
     activation: str | None = None
     """The head's, by transformers' name; None for the config's `hidden_act`."""
     offset_positions: frozenset[str] = frozenset()
-    """Model types, kin included, whose positions count from the padding's id on, so that many of
-    the embeddings are never used."""
+    """Model types, related ones too, whose positions count from the padding's id on, so that many
+    of the embeddings are never used."""
     next_sentence: frozenset[str] = frozenset()
-    """Model types, kin included, for which transformers has a class with a next-sentence head."""
+    """Model types, related ones too, that have a class with a next-sentence head."""
     divided_head: frozenset[str] = frozenset()
-    """Model types, kin included, whose logits at a mask come of two matrices, not of one."""
+    """Model types, related ones too, whose logits at a mask need two matrices."""
 
 
 @cache

@@ -59,7 +59,7 @@ class Ledger:
     Parameters
     ----------
     dtype
-        The engine's own; tensors are fingerprinted as the engine will hold them.
+        The engine's own; tensors are fingerprinted in the dtype of the engine.
     tied
         The output head shares the input embedding.
     device
@@ -73,7 +73,6 @@ class Ledger:
     marks: dict[str, Fingerprint] = field(default_factory=dict)
     embedding: Fingerprint | None = None
     has_head: bool = False
-    buffers: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> Fingerprint:
@@ -91,13 +90,14 @@ class Ledger:
         shared = None
         for name, tensor in weights:
             if _BUFFER.search(name):
-                self.buffers.append(name)
                 continue
             cast = tensor.to(self.device)
             cast = cast.to(self.dtype) if tensor.is_floating_point() else cast
             mark = fingerprint(cast)
             if name in self.marks:
-                raise WeightsError(f"tensor {name!r} came twice; a checkpoint holds each name once")
+                raise WeightsError(
+                    f"tensor {name!r} occurs twice; a checkpoint contains each name once"
+                )
             self.marks[name] = mark
             self.has_head |= is_head(name)
             if self.tied and is_embedding(name) and self.embedding is None:
@@ -108,14 +108,14 @@ class Ledger:
             yield "lm_head.weight", shared
 
     def check(self, loaded: Fingerprint, *, checkpoint: str, instead: str) -> None:
-        """Compare with what the engine holds, every parameter counted under each of its names.
+        """Compare with the weights in the engine, each parameter counted under each of its names.
 
         `instead` is what a user can do who has a checkpoint that this engine cannot prove.
 
         Raises
         ------
         WeightsError
-            If the engine holds anything else.
+            If the engine has other weights.
         """
         total = self.total
         allowed = {total}

@@ -45,7 +45,7 @@ _HARMLESS = re.compile(
     r"|^(summary|pooler|classifier|clf|task|problem|finetuning|generation|generator|decoder_start)"
     r"|^(suppress|forced|do_sample|temperature|top_[kp]$|num_beams|num_return|output_|return_)"
     r"|penalty$|_tokens?(_ids?)?$|_idx$|^directionality$|^tie_|^is_causal$|^causal"
-    # What is said a second time, or is always so in the types that have it.
+    # What another field contains too, or is constant in the types that have it.
     r"|^(n_)?vocab|^(d_model|d_inner|n_inner|n_embed|n_layers?|num_layers|hidden_dim|hidden_act)$"
     r"|^(rms_norm|qk_norm|skip_bias_add|offset_alibi|learned_pos_emb|rope_pct)$|(^|_)eps$"
     r"|^(max_window_layers|layer_types|sliding_window_size|pad_vocab_size_multiple)$"
@@ -55,13 +55,13 @@ _HARMLESS = re.compile(
 _NEUTRAL: Mapping[str, Collection[object]] = {
     "position_embedding_type": ("absolute", "sans_pos", "rope", "rotary"),
 }
-"""Values with which a field asks for nothing else than what is done."""
+"""Values of fields that change nothing."""
 
 
 def check_fields(folder: Path, *, trust_remote_code: bool = False) -> None:
-    """Refuse a config with a field that may change the model and that nobody reads.
+    """Refuse a config with a field that may change the model and that no code reads.
 
-    A field is read where transformers' files of the model type mention it.
+    A field is read if transformers' files of the model type mention it.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def check_fields(folder: Path, *, trust_remote_code: bool = False) -> None:
 def unread_fields(config: Mapping[str, object]) -> list[str]:
     """Names of fields that may change the model and that transformers does not read.
 
-    Empty where transformers does not know the model type.
+    Empty if transformers does not know the model type.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def check_architecture(folder: Path, config: ModelConfig, task: Task) -> None:
             " token from the tokens before it alone. Use prompts with a [MASK], or a causal model"
         )
     shapes: dict[str, tuple[int, ...]] = {}
-    with suppress(WeightsError, OSError):  # a run says which checkpoints cannot be read
+    with suppress(WeightsError, OSError):  # a run names checkpoints that cannot be read
         shapes = tensor_shapes(folder)
     check_prefix(folder, shapes)
     large = [name for name, shape in shapes.items() if len(shape) == 2 and config.vocab in shape]

@@ -1,6 +1,6 @@
 """Read the weights of one checkpoint folder, one tensor at a time, and name them by their content.
 
-It knows file formats and no model. No file is ever unpickled by running what it holds.
+It knows file formats and no model. No file is unpickled by running its content.
 """
 
 import json
@@ -32,47 +32,47 @@ LEGACY = _Format("pytorch_model.bin", "pytorch_model.bin.index.json", r"pytorch_
 
 
 GGUF = ".gguf"
-OF_GGUF = (
-    "is a GGUF file, which is not run as it is; save it with transformers as an ordinary folder, as"
+GGUF_UNSUPPORTED = (
+    "is a GGUF file, which is not supported; save it with transformers as an ordinary folder, as"
     " docs/how-to/extract.md shows, and extract that"
 )
 ADAPTER = "adapter_config.json"
-OF_ADAPTER = (
-    "is an adapter, which is not run as it is; merge it into its base with peft, as"
+ADAPTER_UNSUPPORTED = (
+    "is an adapter, which is not supported; merge it into its base with peft, as"
     " docs/how-to/extract.md shows, and extract the folder that this saves"
 )
 
 
 def check_plain(folder: Path) -> None:
-    """Refuse a folder whose tensors are not the numbers that are run.
+    """Refuse adapters and quantised weights.
 
     Raises
     ------
     WeightsError
-        It holds an adapter, or weights that are quantised.
+        The folder contains an adapter or quantised weights.
     """
     if (folder / ADAPTER).is_file():
-        raise WeightsError(f"{folder} {OF_ADAPTER}")
+        raise WeightsError(f"{folder} {ADAPTER_UNSUPPORTED}")
     try:
         config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError, RecursionError):
-        return  # whoever needs it says so
+        return  # raised when it is read
     of_config = config if isinstance(config, dict) else {}
     quantised = of_config.get("quantization_config") or of_config.get("compression_config")
     if quantised or (folder / "hf_quant_config.json").is_file():
         method = quantised.get("quant_method", "") if isinstance(quantised, dict) else ""
         raise WeightsError(
-            f"{folder} holds quantised weights ({str(method)[:40] or 'no method told'}), which are"
-            " not run; give the model before it was quantised, or save it dequantised with the"
-            " tool that made it"
+            f"{folder} contains quantised weights ({str(method)[:40] or 'unknown method'}), which"
+            " are not supported; give the model before it was quantised, or save it dequantised"
+            " with the tool that made it"
         )
 
 
 def weight_names(names: Sequence[str]) -> list[str]:
-    """Which of a checkpoint's file names hold its weights.
+    """The names of weight files among the file names of a checkpoint.
 
-    Safetensors where there are any, else legacy weights; the single file where it stands beside
-    shards of the same weights. Names in sub-folders are ignored.
+    Safetensors if there are any, otherwise legacy weights; the single file if there are also shards
+    of the same weights. Names in sub-folders are ignored.
     """
     for kind in (SAFE, LEGACY):
         if kind.single in names:
@@ -82,27 +82,37 @@ def weight_names(names: Sequence[str]) -> list[str]:
     return []
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """The files that hold a checkpoint's weights, in name order.
-
-    Safetensors win over legacy weights. An index, where there is one, says which shards there must
-    be.
+def choose_weights(names: Sequence[str], where: str) -> list[str]:
+    """As `weight_names`, of a folder that must contain weights.
 
     Raises
     ------
     WeightsError
-        The folder holds no weights, not all of its shards, or an index that is unreadable or
+        None of the names is a weight file.
+    """
+    if chosen := weight_names(names):
+        return chosen
+    if packed := [name for name in names if name.endswith(GGUF)]:
+        raise WeightsError(f"{packed[0]} in {where} {GGUF_UNSUPPORTED}")
+    raise WeightsError(
+        f"{where} contains no weights: looked for {SAFE.single}, *.safetensors and {LEGACY.single};"
+        " give a whole checkpoint"
+    )
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The weight files of a checkpoint, in name order.
+
+    Safetensors win over legacy weights. An index lists the required shards.
+
+    Raises
+    ------
+    WeightsError
+        The folder contains no weights, not all of its shards, or an index that is unreadable or
         points out of the folder.
     """
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    chosen = weight_names(names)
-    if not chosen and (packed := [name for name in names if name.endswith(GGUF)]):
-        raise WeightsError(f"{folder / packed[0]} {OF_GGUF}")
-    if not chosen:
-        raise WeightsError(
-            f"{folder} holds no weights: looked for {SAFE.single}, *.safetensors and "
-            f"{LEGACY.single}; give the folder of a whole checkpoint"
-        )
+    chosen = choose_weights(names, str(folder))
     kind = SAFE if chosen[0].endswith(".safetensors") else LEGACY
     if kind.single not in chosen and kind.index in names:
         chosen = sorted(set(_read_index(folder / kind.index).values()))
@@ -117,18 +127,18 @@ def stream_weights(
 
     Memory stays at about one tensor: files are mapped, not read. No tensor is larger than its
     file. Legacy weights go through torch's weights-only reader, which runs no code. `only` these
-    names are read, where some are given.
+    names are read, if some are given.
 
     Raises
     ------
     WeightsError
-        As `weight_files`; or a file is truncated, damaged, needs more than tensors, holds a
-        tensor that another file holds too, or lacks one that the index lists.
+        As `weight_files`; or a file is truncated, damaged, needs more than tensors, contains a
+        tensor that another file contains too, or not one that the index lists.
     """
     files = weight_files(folder)
     seen: dict[str, Path] = {}
     for path in files:
-        for name, tensor in read_file(path, only=only):
+        for name, tensor in _read_file(path, only):
             if name in seen:
                 raise WeightsError(
                     f"tensor {name!r} is in {seen[name]} and in {path}; keep one set of weights"
@@ -139,7 +149,7 @@ def stream_weights(
     listed = set(_read_index(index) if len(files) > 1 and index.is_file() else {})
     if absent := sorted((listed if only is None else listed.intersection(only)) - set(seen)):
         raise WeightsError(
-            f"{index} lists tensor {absent[0]!r}, which no shard holds ({len(absent)} such); "
+            f"{index} lists tensor {absent[0]!r}, which no shard contains ({len(absent)} such); "
             "fetch the checkpoint again"
         )
 
@@ -173,32 +183,23 @@ def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for path in weight_files(folder):
-        shapes |= file_shapes(path)
+        if path.suffix != ".safetensors":
+            shapes |= {name: tuple(tensor.shape) for name, tensor in _read_legacy(path)}
+            continue
+        with _opened(path, framework="numpy") as file:  # headers alone: torch is not imported
+            shapes |= {n: tuple(file.get_slice(n).get_shape()) for n in file.keys()}  # noqa: SIM118
     return shapes
 
 
-def file_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors in one file of weights; of safetensors only the header is read.
-
-    Raises
-    ------
-    WeightsError
-        The file is truncated or damaged.
-    """
-    if path.suffix != ".safetensors":
-        return {name: tuple(tensor.shape) for name, tensor in _read_legacy(path)}
-    with _opened(path, framework="numpy") as file:  # headers alone: torch is not imported
-        return {n: tuple(file.get_slice(n).get_shape()) for n in file.keys()}  # noqa: SIM118
-
-
-def read_file(
-    path: Path, *, only: Collection[str] | None = None
-) -> "Iterator[tuple[str, torch.Tensor]]":
+def _read_file(path: Path, only: Collection[str] | None) -> "Iterator[tuple[str, torch.Tensor]]":
     """Yield the tensors of one file of weights, as `stream_weights`."""
-    if path.suffix == ".safetensors":
-        yield from _read_safetensors(path, only)
-    else:
+    if path.suffix != ".safetensors":
         yield from (each for each in _read_legacy(path) if only is None or each[0] in only)
+        return
+    with _opened(path, framework="pt") as file:
+        for name in sorted(file.keys()):
+            if only is None or name in only:
+                yield name, file.get_tensor(name)
 
 
 def _read_index(path: Path) -> dict[str, str]:
@@ -208,14 +209,14 @@ def _read_index(path: Path) -> dict[str, str]:
         names = {str(tensor): str(file) for tensor, file in mapping.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsError(
-            f"{path} is no weight index ({type(error).__name__}); fetch the checkpoint again"
+            f"{path} is not a weight index ({type(error).__name__}); fetch the checkpoint again"
         ) from error
     if not names:
         raise WeightsError(f"{path} lists no tensor; fetch the checkpoint again")
     for file in names.values():
         if not re.fullmatch(f"{SAFE.pattern}|{LEGACY.pattern}", file):
             raise WeightsError(
-                f"{path} names the file {file!r}, which is no weight file of its own folder; "
+                f"{path} names the file {file!r}, which is not a weight file in its own folder; "
                 "do not use this checkpoint"
             )
     return names
@@ -230,18 +231,9 @@ def _check_shards(folder: Path, *, chosen: list[str], present: set[str]) -> None
             wanted |= {f"{stem}-{n:05d}-of-{parts}{suffix}" for n in range(1, count + 1)}
     if absent := sorted(wanted - present):
         raise WeightsError(
-            f"{folder} lacks the weight file {absent[0]} ({len(absent)} of {len(wanted)} are "
+            f"{folder} has no weight file {absent[0]} ({len(absent)} of {len(wanted)} are "
             "missing); fetch the checkpoint again"
         )
-
-
-def _read_safetensors(
-    path: Path, only: Collection[str] | None
-) -> "Iterator[tuple[str, torch.Tensor]]":
-    with _opened(path, framework="pt") as file:
-        for name in sorted(file.keys()):
-            if only is None or name in only:
-                yield name, file.get_tensor(name)
 
 
 @contextmanager
@@ -270,7 +262,7 @@ def _read_legacy(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
     content = _load_legacy(path, load)
     if not isinstance(content, dict):
         raise WeightsError(
-            f"{path} holds a {type(content).__name__}, not tensors by name; "
+            f"{path} contains a {type(content).__name__}, not tensors by name; "
             "convert it to safetensors"
         )
     size = path.stat().st_size
@@ -278,7 +270,7 @@ def _read_legacy(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
         tensor = content.pop(name)
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             raise WeightsError(
-                f"{path} holds {name!r}, which is no tensor but a {type(tensor).__name__}; "
+                f"{path} contains {name!r} of type {type(tensor).__name__}, not a tensor; "
                 "convert it to safetensors"
             )
         if tensor.is_sparse or tensor.numel() * tensor.element_size() > size:

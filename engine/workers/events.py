@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from logitbank.engine.plan.plan import Plan
-from logitbank.engine.suites.alike import ONE_MODEL, Models
 from logitbank.errors import INTERRUPTED
 from logitbank.store.format.schema import CheckpointId
 
@@ -132,25 +131,25 @@ class CheckpointStopped:
     checkpoint: CheckpointId
 
 
+Cause = Literal["checkpoint", "load", "engine", "crash", "lost", "fatal"]
+"""Why a checkpoint failed: its own files or prompts; a load that may have left half a model in the
+engine; an error of the engine; the death of the worker's process; the loss of its machine; or
+something that ends the run, such as a full disk."""
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointFailed:
-    """The checkpoint was given up; others go on unless it is fatal."""
+    """The checkpoint cannot be run, or what is left of it."""
 
     checkpoint: CheckpointId
     message: str
-    fatal: bool = False
-    """Nothing else can be done either."""
-    restart: bool = False
-    """The worker must be replaced before the next checkpoint."""
-    crash: bool = False
-    """The worker's process died."""
-    lost: bool = False
-    """Its machine, or the way there, is gone: nothing of the checkpoint's doing."""
-    engine: bool = False
-    """The engine failed in a way that may have nothing to do with this checkpoint."""
-    memory: bool = False
-    """It may have been for lack of memory."""
+    cause: Cause = "checkpoint"
+    out_of_memory: bool = False
     log_tail: tuple[str, ...] = ()
+
+
+Outcome = CheckpointDone | CheckpointStopped | CheckpointFailed
+"""The last event of a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +208,8 @@ class Summary:
     failed: list[CheckpointFailed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     interrupted: bool = False
+    aborted: bool = False
+    """Whether it ended because the other checkpoints would fail too."""
     workers: int = 1
     spent: dict[Phase, float] = field(default_factory=dict)
     """Seconds of all workers, by what they went into."""
@@ -223,8 +224,9 @@ class Summary:
 
     estimate: Estimate | None = None
     """How long the plan will take, where a dry run measured it."""
-    models: Models = ONE_MODEL
-    """Of the checkpoints that a dry run plans: as many engines does each worker start at most."""
+    models: int = 1
+    """Models among the checkpoints that a dry run plans, by their configs. Each worker starts at
+    most one engine for each."""
 
     @property
     def complete(self) -> bool:
@@ -249,17 +251,10 @@ def add_summary(total: Summary, part: Summary) -> None:
         setattr(total, name, getattr(total, name) + getattr(part, name))
     total.notes += [note for note in part.notes if note not in total.notes]
     total.interrupted |= part.interrupted
+    total.aborted |= part.aborted
     total.workers, total.prefix_cache = part.workers, part.prefix_cache
     for phase, seconds in part.spent.items():
         total.spent[phase] = total.spent.get(phase, 0.0) + seconds
-
-
-def is_hopeless(summary: Summary) -> bool:
-    """True after a fatal failure, or where the engine failed twice before it did anything."""
-    if not summary.failed:
-        return False
-    of_engine = sum(failure.crash or failure.engine for failure in summary.failed)
-    return summary.failed[-1].fatal or (not summary.done and of_engine >= 2)
 
 
 def add_costs(

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.weights.said import ModelSaid
+from logitbank.engine.weights.config_identity import ConfigFields
 from logitbank.engine.workers.events import Event
 from logitbank.store.format.schema import CheckpointId, Json
 
@@ -26,8 +26,8 @@ class Job:
     provenance: dict[str, Json]
     settings: EngineSettings
     """The same in all jobs of a run."""
-    said: ModelSaid
-    """What the checkpoint's config says of its model: one engine runs jobs that say the same."""
+    config: ConfigFields
+    """Fields that identify the checkpoint's model: one engine runs jobs whose fields are equal."""
 
 
 class WorkerHandle(Protocol):

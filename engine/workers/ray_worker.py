@@ -158,14 +158,14 @@ class RayWorker:
             for event in streaming.remote(job, self._cluster.sign):
                 yield ray.get(event)
         except ray.exceptions.RayTaskError as error:  # none of what the actor foresees
-            yield CheckpointFailed(job.checkpoint, f"{job.checkpoint}: {error}", engine=True)
+            yield CheckpointFailed(job.checkpoint, f"{job.checkpoint}: {error}", "engine")
         except (ray.exceptions.RayError, AttributeError) as error:
             if self._closed:
                 raise EngineError("the run is over") from None
             message = f"{job.checkpoint}: its worker on {node} is gone ({_first_line(error)})"
             self.kill()
             memory = _for_memory(ray, error)
-            yield CheckpointFailed(job.checkpoint, message, lost=True, memory=memory)
+            yield CheckpointFailed(job.checkpoint, message, "lost", memory)
 
     def interrupt(self) -> None:
         """Ask it to leave its job after the block at hand. May be called from any thread."""
@@ -235,7 +235,7 @@ class Actor:
             f"{socket.gethostname()} does not see the {what} {shown} of the machine that started"
             f" the run ({path.name} is not there); all machines of a Ray cluster need the bank, the"
             " checkpoints and the hub's cache (HF_HOME) on one file system",
-            fatal=True,
+            "fatal",
         )
 
 

@@ -5,20 +5,23 @@ worker tells. All events are handled in the thread that called `run`.
 """
 
 import math
+import platform
 import queue
+import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from logitbank.engine.backends.hf.memory import smaller
+from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.plan.extraction import Extraction, Prepared
-from logitbank.engine.plan.fit import Fit
-from logitbank.engine.plan.pieces import Piece, pieces
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.suites.alike import alike_together
+from logitbank.engine.plan.sharding import WorkUnit, work_units
 from logitbank.engine.suites.prefetch import Prefetcher
+from logitbank.engine.suites.suites import group_by_config
 from logitbank.engine.workers.events import (
     BlockCommitted,
     CheckpointDone,
@@ -32,18 +35,14 @@ from logitbank.engine.workers.events import (
     Summary,
     WeightsLoaded,
     add_costs,
-    is_hopeless,
 )
 from logitbank.engine.workers.job import Job, WorkerHandle
-from logitbank.engine.workers.made_of import made_of
+from logitbank.engine.workers.outcome import Abort, Decision, History, Retry, Stop, decide
 from logitbank.engine.workers.stopping import Stopping
 from logitbank.errors import LogitbankError
-from logitbank.store.format.schema import CheckpointId
+from logitbank.store.format.schema import CheckpointId, Json
+from logitbank.version import __version__
 
-_TRIES = 2
-"""Tries of a piece in which nothing is committed: its worker's death may be chance."""
-_LOSSES = 10
-"""Machines that may be lost, one after the other, before a piece commits anything."""
 _LONG_S = 30.0
 
 _NO_PLACE = (
@@ -54,6 +53,13 @@ _NO_PLACE = (
 
 class _Ended:
     """A worker's thread is at its end."""
+
+
+class _Aborted:
+    """The other checkpoints would fail too."""
+
+
+_Told = Event | _Ended | _Aborted | BaseException
 
 
 class Runner:
@@ -72,19 +78,22 @@ class Runner:
         self._extraction, self._prepared, self._settings = extraction, prepared, prepared.settings
         self._fetcher, self._workers = fetcher, workers
         self._summary, self._on_event, self._stopping = summary, on_event, stopping
-        self._events: queue.SimpleQueue[Event | _Ended | BaseException] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event | _Ended | _Aborted | BaseException] = (
+            queue.SimpleQueue()
+        )
         self._lock = threading.Lock()
         self._weights: dict[str, CheckpointId] = {}
-        self._fit = Fit.of_plan(prepared)
+        self._fit = Compatibility.of_plan(prepared)
         self._work: dict[CheckpointId, list[DepositPlan]] = {}
         for deposit in prepared.plan.deposits:
             self._work.setdefault(deposit.checkpoint, []).append(deposit)
         self._indices = {c.id: i for i, c in enumerate(extraction.suite.checkpoints)}
-        to_run = alike_together(extraction.suite, self._work, fetcher.hub)
+        groups = group_by_config(extraction.suite, self._work, fetcher.hub)
+        to_run = [checkpoint for group in groups for checkpoint in group]
         self._todo = [
-            (to_run[piece.index], piece)
-            for piece in pieces(len(to_run), len(workers))
-            if piece.share(self._work[to_run[piece.index]])
+            (to_run[unit.index], unit)
+            for unit in work_units(len(to_run), len(workers))
+            if unit.share(self._work[to_run[unit.index]])
         ]
         self._left = Counter(checkpoint for checkpoint, _ in self._todo)
         self._committed: Counter[CheckpointId] = Counter()
@@ -92,9 +101,11 @@ class Runner:
         self._busy: set[WorkerHandle] = set()
         self._given = 0
         self._given_up: set[CheckpointId] = set()  # failed: no part of them is begun any more
-        self._losses: Counter[tuple[CheckpointId, Piece]] = Counter()
+        self._losses: Counter[tuple[CheckpointId, WorkUnit]] = Counter()
+        self._succeeded: set[CheckpointId] = set()
+        self._engine_failed: set[CheckpointId] = set()
         self._patient_until = time.monotonic() + _LONG_S
-        self._interrupted = self._hopeless = False
+        self._interrupted = False
 
     def run(self) -> None:
         """Run all pieces. KeyboardInterrupt leaves workers running: who started them ends them."""
@@ -112,7 +123,7 @@ class Runner:
         except BaseException:
             self._stopping.ask()  # whose worker is killed now does not try again
             raise
-        self._summary.interrupted |= self._stopping.requested and not self._hopeless
+        self._summary.interrupted |= self._stopping.requested and not self._summary.aborted
 
     def _follow(self, running: int) -> None:
         """Handle events until no thread is left, or what is left only waits."""
@@ -129,6 +140,9 @@ class Runner:
             match event:
                 case _Ended():
                     running -= 1
+                case _Aborted():
+                    self._summary.aborted = True
+                    self._stopping.ask()
                 case BaseException():
                     raise event
                 case _:
@@ -144,24 +158,20 @@ class Runner:
         try:
             idle = time.monotonic()
             while (taken := self._take(worker)) is not None:
-                job, lost = self._job(*taken), False
+                job, again = self._job(*taken), False
                 if job is not None:
                     waited = time.monotonic() - idle
                     self._busy.add(worker)
-                    for event in self._tried_again(worker, job):
-                        if isinstance(event, CheckpointDone):
-                            event = replace(event, spent={**event.spent, "wait": waited})
-                        event, lost = self._excused(taken, event)
-                        self._events.put(event)
+                    again = self._run(worker, taken, job, waited)
                     self._busy.remove(worker)
                     idle = time.monotonic()
-                self._give_back(taken, again=lost)
+                self._give_back(taken, again=again)
         except BaseException as error:  # raised where `run` was called
             self._events.put(error)
         finally:
             self._events.put(_Ended())
 
-    def _take(self, worker: WorkerHandle) -> tuple[CheckpointId, Piece] | None:
+    def _take(self, worker: WorkerHandle) -> tuple[CheckpointId, WorkUnit] | None:
         """What to do next; None where nothing is left, and no worker has what may be lost."""
         while True:
             ready = worker.ready()
@@ -181,40 +191,80 @@ class Runner:
             self._patient_until = math.inf
             self._note(_NO_PLACE)
 
-    def _give_back(self, taken: tuple[CheckpointId, Piece], *, again: bool) -> None:
+    def _give_back(self, taken: tuple[CheckpointId, WorkUnit], *, again: bool) -> None:
         with self._lock:
             self._given -= 1
-            if again and taken[0] not in self._given_up:
+            if taken[0] in self._given_up:
+                # This part may have fetched the checkpoint again after another part had failed.
+                self._fetcher.done(self._indices[taken[0]])
+            elif again:
                 self._todo.insert(0, taken)
 
-    def _excused(self, taken: tuple[CheckpointId, Piece], event: Event) -> tuple[Event, bool]:
-        """What to tell of an event, and whether its piece is another worker's to do."""
-        if isinstance(event, BlockCommitted):
-            self._losses[taken] = 0
-        if not isinstance(event, CheckpointFailed):
-            return event, False
-        if self._stopping.requested and (event.lost or event.crash):
-            # A signal that ends all processes of a job ends an engine that is just starting, too.
-            return CheckpointStopped(event.checkpoint), False
-        if not event.lost:
-            return event, False
-        self._losses[taken] += 1
-        if self._losses[taken] >= (_TRIES if event.memory else _LOSSES):
-            return event, False
-        how = self._batches() if event.memory else ""
-        return Note(f"{event.message}; what it had not committed is done again{how}"), True
+    def _run(
+        self, worker: WorkerHandle, taken: tuple[CheckpointId, WorkUnit], job: Job, waited: float
+    ) -> bool:
+        """Pass on the events of a job until it has an outcome; whether another worker retries it.
 
-    def _job(self, checkpoint: CheckpointId, piece: Piece) -> Job | None:
+        What was committed is not run again.
+        """
+        crashes = 0
+        while True:
+            retry: Retry | None = None
+            for event in worker.run(job):
+                match event:
+                    case BlockCommitted():
+                        crashes = self._losses[taken] = 0
+                    case CheckpointDone():
+                        event = replace(event, spent={**event.spent, "wait": waited})
+                        self._succeeded.add(job.checkpoint)
+                    case CheckpointFailed(cause=cause):
+                        crashes += cause == "crash"
+                        self._losses[taken] += cause == "lost"
+                        decision = self._decide(event, job, crashes, self._losses[taken])
+                        match decision:
+                            case Stop():
+                                event = CheckpointStopped(job.checkpoint)
+                            case Retry():
+                                retry = decision
+                                event = self._note_of(event, decision, job)
+                            case Abort():
+                                self._events.put(event)
+                                self._events.put(_Aborted())
+                                continue
+                self._events.put(event)
+            if retry is None or retry.where == "any worker":
+                return retry is not None
+            if retry.smaller:
+                job = replace(job, settings=self._settings)
+
+    def _decide(self, failure: CheckpointFailed, job: Job, crashes: int, losses: int) -> Decision:
+        if failure.cause in ("crash", "engine"):
+            self._engine_failed.add(job.checkpoint)
+        history = History(
+            crashes, losses, smaller(job.settings) is not None, self._stopping.requested,
+            len(self._succeeded), len(self._engine_failed),
+        )  # fmt: skip
+        return decide(failure, history)
+
+    def _note_of(self, failure: CheckpointFailed, retry: Retry, job: Job) -> Note:
+        """What is printed of a retry; its batches are those of all workers from now on."""
+        sizes = ""
+        if retry.smaller and (less := smaller(job.settings)) is not None:
+            self._settings = less
+            sizes = f" with batches of {less.max_batch_tokens:,} tokens"
+        return Note(f"{failure.message}; retrying what is not committed{sizes}")
+
+    def _job(self, checkpoint: CheckpointId, unit: WorkUnit) -> Job | None:
         """What a worker is asked to do; None where its files are not what they should be."""
         index = self._indices[checkpoint]
         try:
             folder = self._fetcher.folder(index, on_wait=self._note, after_s=_LONG_S)
             with self._lock:
-                said = self._fit.check(folder)
+                config = self._fit.check(folder)
         except LogitbankError as error:
             self._events.put(CheckpointFailed(checkpoint, f"{checkpoint}: {error}"))
             return None
-        deposits = piece.share(self._work[checkpoint])
+        deposits = unit.share(self._work[checkpoint])
         self._events.put(CheckpointStarted(checkpoint, sum(d.rows for d in deposits)))
         prepared = self._prepared
         return Job(
@@ -223,38 +273,9 @@ class Runner:
             deposits,
             prepared.requested.config.vocab,
             min(prepared.tokenizer.entries, prepared.requested.config.vocab),
-            made_of(self._extraction, index, prepared),
-            *(self._settings, said),
+            _provenance(self._extraction, index, prepared),
+            *(self._settings, config),
         )
-
-    def _tried_again(self, worker: WorkerHandle, job: Job) -> Iterator[Event]:
-        """Events of a job, run again where its process dies: often chance, or another's memory.
-
-        What was committed is not run again; who dies twice without committing anything is left.
-        Where memory was short, batches are half as large from then on, in all workers to come.
-        """
-        tries = 0
-        while True:
-            again = False
-            for event in worker.run(job):
-                if isinstance(event, BlockCommitted):
-                    tries = 0
-                if isinstance(event, CheckpointFailed):
-                    less = smaller(job.settings) if event.memory else None
-                    again = tries + 1 < _TRIES if event.crash else less is not None
-                    again = again and not (event.lost or self._stopping.requested)
-                    tries += event.crash
-                    if less is not None and (again or event.lost):
-                        self._settings, job = less, replace(job, settings=less)
-                    if again:
-                        how = "" if less is None else self._batches()
-                        event = Note(f"{event.message}; trying it once more{how}")
-                yield event
-            if not again:
-                return
-
-    def _batches(self) -> str:
-        return f" with batches of {self._settings.max_batch_tokens:,} tokens"
 
     def _note(self, text: str) -> None:
         """Tell a finding. May be called from any thread."""
@@ -278,16 +299,13 @@ class Runner:
                 self._fetcher.done(self._indices[checkpoint])
                 event = replace(event, spent=spent)
             case CheckpointFailed(checkpoint=checkpoint):
-                if checkpoint in self._given_up or self._hopeless:
-                    return  # another part of it has, or it was begun when all was over
+                if checkpoint in self._given_up or self._summary.aborted:
+                    return  # another part of it has failed, or the run is over
                 self._summary.failed.append(event)
                 self._fetcher.done(self._indices[checkpoint])
                 with self._lock:
                     self._given_up.add(checkpoint)
                     self._todo = [each for each in self._todo if each[0] != checkpoint]
-                if is_hopeless(self._summary):
-                    self._hopeless = True
-                    self._stopping.ask()
             case CheckpointStopped():
                 self._stopping.ask()
             case Note(text=text):
@@ -296,3 +314,21 @@ class Runner:
                 if (twin := self._weights.setdefault(weights, checkpoint)) != checkpoint:
                     self._handle(Note(f"{checkpoint} has the same weights as {twin}"))
         self._on_event(event)
+
+
+def _provenance(extraction: Extraction, index: int, prepared: Prepared) -> dict[str, Json]:
+    """How a deposit of this checkpoint of the suite was made, as far as no engine knows."""
+    settings, adapters = prepared.settings, prepared.adapters
+    borrowed: dict[str, Json] = {}
+    if settings.adapter_languages and adapters is not None:
+        borrowed = {"adapter_from": adapters.describe()}
+    return borrowed | {
+        "source": extraction.suite.checkpoints[index].source.describe(),
+        "tokenizer": prepared.tokenizer.digest,
+        "special_tokens": {**prepared.special_tokens},
+        "logitbank_version": __version__,
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "trust_remote_code": settings.trust_remote_code,
+    }

@@ -13,7 +13,7 @@ from pathlib import Path
 from logitbank.engine.backends.choose import import_engine, open_backend
 from logitbank.engine.backends.hf.memory import is_out_of_memory
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.workers.events import CheckpointFailed, CheckpointStopped, Event
+from logitbank.engine.workers.events import Cause, CheckpointFailed, CheckpointStopped, Event
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.worker import Worker
 from logitbank.errors import (
@@ -88,13 +88,12 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
 
 def failure(job: Job, error: LogitbankError) -> CheckpointFailed:
     """What an error of our own means for the run."""
-    return CheckpointFailed(
-        job.checkpoint,
-        str(error),
-        fatal=isinstance(error, DiskSpaceError | CanaryError | DeviceError | HeadError),
-        # After a failed load the engine may hold half a model: only a new process is clean.
-        restart=isinstance(error, SuiteError),
-    )
+    cause: Cause = "checkpoint"
+    if isinstance(error, DiskSpaceError | CanaryError | DeviceError | HeadError):
+        cause = "fatal"
+    elif isinstance(error, SuiteError):
+        cause = "load"
+    return CheckpointFailed(job.checkpoint, str(error), cause)
 
 
 def engine_failure(job: Job, error: Exception) -> CheckpointFailed:
@@ -104,8 +103,7 @@ def engine_failure(job: Job, error: Exception) -> CheckpointFailed:
     message = f"{job.checkpoint}: the engine failed on {job.folder}: {what}"
     if job.settings.engine == "vllm":
         message += "; --engine transformers runs what vLLM does not"
-    memory = is_out_of_memory(error)
-    return CheckpointFailed(job.checkpoint, message, restart=True, engine=True, memory=memory)
+    return CheckpointFailed(job.checkpoint, message, "engine", is_out_of_memory(error))
 
 
 def _end_with(parent: int) -> None:

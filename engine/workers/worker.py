@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING
 
 from logitbank.engine.backends.choose import open_backend
 from logitbank.engine.backends.protocol import Backend, EngineSettings, Tokens
+from logitbank.engine.plan.parallel import available_cores
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.plan.share import available_cores
-from logitbank.engine.weights.said import said_digest
+from logitbank.engine.weights.config_identity import config_digest
 from logitbank.engine.workers.blocks.refused import about_prompt, naming_prompt
 from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers, runs, together, writers
-from logitbank.engine.workers.canary_checks import CanaryChecks
-from logitbank.engine.workers.changes import changes
-from logitbank.engine.workers.copied import copy_twin
+from logitbank.engine.workers.canary import CanaryChecks
 from logitbank.engine.workers.events import (
     BlockCommitted,
     CheckpointDone,
@@ -31,21 +29,91 @@ from logitbank.engine.workers.events import (
     Event,
     Note,
     Phase,
+    RowsScored,
     WeightsLoaded,
 )
 from logitbank.engine.workers.job import Job
-from logitbank.engine.workers.progress import BlockProgress, RowCounter
-from logitbank.errors import EngineError, SuiteError
-from logitbank.store import Bank, BlockData, DepositSpec
-from logitbank.store.change.twins import COPIED, twin_of
+from logitbank.errors import DamagedError, EngineError, SuiteError
+from logitbank.store import Bank, BlockData, Deposit, DepositSpec, DepositWriter
+from logitbank.store.change.twins import COPIED, Copier, twin_of
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.format.heads import OutputHead
-from logitbank.store.format.schema import Head, Json, Query
+from logitbank.store.format.schema import CheckpointId, Head, Json, Query
 
 if TYPE_CHECKING:
     import torch
 
     from logitbank.engine.workers.blocks.reduce import ReducingSink
+
+
+def copy_twin(
+    writer: DepositWriter,
+    twin: Deposit,
+    wanted: set[int],
+    *,
+    emit: Callable[[Event], None],
+    stop: threading.Event,
+) -> None:
+    """Take the wanted blocks that the twin has; where it cannot be read, they are left to be run.
+
+    Ends after the block at hand where `stop` is set.
+    """
+    deposit, layout = writer.deposit, writer.layout
+    # Nothing is taken into a deposit that was begun otherwise: its provenance does not say so.
+    if deposit.spec.provenance.get(COPIED) != str(twin.checkpoint) or layout != twin.layout:
+        return
+    name, blocks = deposit.checkpoint, sorted(wanted.intersection(writer.missing()))
+    copier = Copier(deposit, twin)
+    try:
+        for block in blocks:
+            if stop.is_set():
+                return
+            copier.copy(block)
+            rows = len(layout.rows(block))
+            emit(RowsScored(name, rows))
+            emit(BlockCommitted(name, block, rows, rows * layout.array_bytes))
+        emit(Note(f"{name}: copied from {twin.checkpoint}, not run again"))
+    except DamagedError as error:
+        emit(Note(f"{name}: run, as its twin cannot be copied: {error}"))
+    finally:
+        copier.close()
+
+
+class BlockProgress:
+    """When the block that is being scored will be done."""
+
+    def __init__(self, rows: int) -> None:
+        self._start, self._rows, self._scored = time.monotonic(), rows, 0
+
+    def add(self, rows: int) -> None:
+        self._scored += rows
+
+    def ends(self) -> float:
+        """When, at its rate so far; nobody knows before the first batch."""
+        if self._scored >= self._rows:
+            return 0.0
+        now = time.monotonic()
+        rest = (self._rows - self._scored) / self._scored if self._scored else math.inf
+        return now + (now - self._start) * rest
+
+
+class RowCounter:
+    """Turns row counts into events, a few a second."""
+
+    def __init__(self, emit: Callable[[Event], None], checkpoint: CheckpointId) -> None:
+        self._emit, self._checkpoint = emit, checkpoint
+        self._rows, self._tokens, self._last = 0, 0, time.monotonic()
+
+    def add(self, rows: int, tokens: int) -> None:
+        self._rows += rows
+        self._tokens += tokens
+        if time.monotonic() - self._last > 0.25:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._rows:
+            self._emit(RowsScored(self._checkpoint, self._rows, self._tokens))
+        self._rows, self._tokens, self._last = 0, 0, time.monotonic()
 
 
 FINISH_S = 8.0
@@ -134,7 +202,11 @@ class Worker:
         if loaded.note:
             self._emit(Note(f"{job.checkpoint}: {loaded.note}"))
         provenance = job.provenance | self._backend.describe()
-        provenance |= {"weights": loaded.weights, "config": said_digest(job.said), **loaded.made}
+        provenance |= {
+            "weights": loaded.weights,
+            "config": config_digest(job.config),
+            **loaded.made,
+        }
         if canaries:
             with self._timed("canary"):
                 provenance |= self._canary.check(job, self._backend, canaries)
@@ -247,7 +319,8 @@ class Worker:
         """What the engine says of itself now; a note where it went on otherwise than it began."""
         assert self._backend is not None
         now = self._backend.describe()
-        for text in changes(before, now):
+        if (tokens := now.get("max_batch_tokens")) != before.get("max_batch_tokens"):
+            text = f"out of memory; batches have {tokens:,} tokens from here on"
             self._emit(Note(f"{job.checkpoint}: {text}"))
         return now
 

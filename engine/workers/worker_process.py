@@ -14,8 +14,8 @@ from typing import Self
 
 from logitbank.engine.backends.precision import precision_environment
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.share import ALONE, Share, visible_devices
-from logitbank.engine.weights.said import ModelSaid, differing
+from logitbank.engine.plan.parallel import ALONE, Share, visible_devices
+from logitbank.engine.weights.config_identity import ConfigFields, differing_fields
 from logitbank.engine.workers.cgroup import MemoryKills, memory_kills
 from logitbank.engine.workers.events import (
     CheckpointDone,
@@ -43,7 +43,7 @@ class WorkerProcess:
         self._log = log_path(bank)
         self._idle = True
         self._closed = self._interrupted = False
-        self._said: ModelSaid = {}
+        self._config: ConfigFields = {}
         self._noted: set[tuple[str, ...]] = set()
         self._process: subprocess.Popen[bytes] | None = None
         self._kills: MemoryKills | None = None
@@ -75,13 +75,13 @@ class WorkerProcess:
     def run(self, job: Job) -> Iterator[Event]:
         """Events of `job`, the last of them CheckpointDone or CheckpointFailed."""
         used = self._process is not None and not self._idle
-        if used and (names := differing(self._said, job.said)):
+        if used and (names := differing_fields(self._config, job.config)):
             self.stop()  # its engine holds another model
             yield from self._another(job, names)
             if self._interrupted:
                 yield CheckpointStopped(job.checkpoint)
                 return
-        self._said = job.said
+        self._config = job.config
         if self._process is None:
             self._start()
         self._idle = False
@@ -93,9 +93,10 @@ class WorkerProcess:
                 event = self._connection.recv()
                 if isinstance(event, CheckpointFailed):
                     # An error of our own says all there is; what an engine says is in the log.
-                    yield self._with_tail(event) if event.restart else event
-                    if event.restart:
-                        self.stop()
+                    replaced = event.cause in ("load", "engine")
+                    yield self._with_tail(event) if replaced else event
+                    if replaced:
+                        self.stop()  # only a new process is clean
                     return
                 yield event
                 if isinstance(event, CheckpointDone | CheckpointStopped):
@@ -107,7 +108,7 @@ class WorkerProcess:
             code = process.wait()
             self.stop()
             message = f"{job.checkpoint}: the engine's process {self._ended(code)}"
-            event = CheckpointFailed(job.checkpoint, message, crash=True, memory=code == -9)
+            event = CheckpointFailed(job.checkpoint, message, "crash", code == -signal.SIGKILL)
             event = self._with_tail(event)
             self._log_line(message)  # who is killed writes none
             yield event

@@ -3,7 +3,7 @@
 from logitbank.errors import BankError
 from logitbank.store.bank import Bank
 from logitbank.store.care.verify_deposits import files_of
-from logitbank.store.deposits import places
+from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects
 from logitbank.store.format import commits, index
@@ -17,7 +17,7 @@ def leftovers(bank: Bank) -> dict[str, tuple[str, ...]]:
     """
     names_by_folder = {
         "queries": _without_table(bank, "queries"),
-        **{folder: _uncommitted(bank, folder) for folder in places.deposit_folders(bank.path)},
+        **{folder: _uncommitted(bank, folder) for folder in catalog.deposit_folders(bank.path)},
     }
     return {folder: names for folder, names in names_by_folder.items() if names}
 

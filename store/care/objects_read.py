@@ -8,7 +8,7 @@ from typing import Any
 from logitbank.errors import BankError
 from logitbank.store.bank import Bank
 from logitbank.store.care.damage import Damage, Problem
-from logitbank.store.deposits import places
+from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import documents, objects
 from logitbank.store.files.objects import Digest
@@ -45,7 +45,7 @@ class Reader:
 def total_bytes(bank: Bank) -> int:
     """Bytes of the objects that commits vouch for; the others are small."""
     total = 0
-    for folder in places.deposit_folders(bank.path):
+    for folder in catalog.deposit_folders(bank.path):
         try:
             deposit = Deposit.open(bank.path, folder)
             for name in deposit.state().names:

@@ -17,9 +17,9 @@ import polars as pl
 from logitbank.errors import BankError, LogitbankError
 from logitbank.store.bank import Bank, open_unfiltered
 from logitbank.store.care.damage import Damage
+from logitbank.store.deposits.catalog import TABLE_FOLDERS, deposit_folders
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.places import TABLE_FOLDERS, deposit_folders
-from logitbank.store.deposits.score_parts import read_scores
+from logitbank.store.deposits.scores import read_scores
 from logitbank.store.deposits.writer import (
     DepositWriter,
     move_into_place,
@@ -238,7 +238,7 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
                 of_block = pl.col("query").is_between(rows.start, rows.stop - 1)
                 write_scores(part, scores.filter(of_block))
                 shards = deposit.layout.shards(block)
-                vouched = {name: objects.settle(part)}
+                vouched = {name: objects.fsync_digest(part)}
                 vouched |= {shard: digests[shard] for shard in shards if shard in digests}
                 move_into_place(deposit.path, {name: part})
                 commits.commit(

@@ -14,7 +14,7 @@ from logitbank.store.care.objects_read import Progress, Reader, document_damage
 from logitbank.store.care.verify_deposits import deposit_damage
 from logitbank.store.care.verify_heads import head_damage
 from logitbank.store.care.verify_tables import table_damage
-from logitbank.store.deposits import places
+from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import copies, objects
 from logitbank.store.format import index, zarrays
@@ -59,7 +59,7 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
     bank.require_unfiltered()
     copies.require_folder(bank.path)
     read = Reader(bank, progress)
-    folders = places.deposit_folders(bank.path)
+    folders = catalog.deposit_folders(bank.path)
     needed = {Path(folder).name: folder for folder in folders}
     damage = [
         *document_damage(bank.path, "zarr.json", read),
@@ -116,7 +116,7 @@ def _above_deposits(root: Path, folder: str = "", level: int = 0) -> Iterator[Da
                 yield Damage(path, "foreign", "it is not named as a deposit is")
         elif folder == f"{FOLDER}/" and HEAD_DIGEST.fullmatch(entry.name):
             continue  # see `head_damage`
-        elif level or entry.name not in places.TABLE_FOLDERS:
+        elif level or entry.name not in catalog.TABLE_FOLDERS:
             yield from _above_deposits(root, f"{path}/", level + 1)
 
 

@@ -86,7 +86,7 @@ def _contradictions(deposit: Deposit, folder: str) -> Iterator[Damage]:
     They are what somebody signed again after a change: each has the digest that it says.
     """
     try:
-        query_count(deposit.kept.bank, deposit.query_set)
+        query_count(deposit.row_reader.bank, deposit.query_set)
     except BankError:
         return  # of the query set, which `verify` names
     own = deposit.checkpoint

@@ -70,7 +70,7 @@ def states_damage(root: Path, deposit: Deposit, folder: str) -> Iterator[Damage]
         return
     (digest,) = deposit.spec.heads.values()
     try:
-        stored = deposit.kept.head()
+        stored = deposit.row_reader.head()
         if stored.missing():
             return  # which `head_damage` names
         head = stored.whole()

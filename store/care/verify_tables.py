@@ -15,8 +15,8 @@ from logitbank.store.tables import prompt_tables, query_tables, table_files, tok
 
 _FILES = {
     "queries": query_tables.QUERY_FILE,
-    "prompts": prompt_tables.PROMPT_FILE,
-    token_texts.FOLDER: token_texts.TOKENS_FILE,
+    "prompts": table_files.TABLE_FILE,
+    token_texts.FOLDER: table_files.TABLE_FILE,
 }
 
 
@@ -49,7 +49,7 @@ def _table(root: Path, path: str, read: Reader, needed: dict[str, str]) -> Itera
         return
     read.read(where, beside)
     try:
-        committed = table_files.vouched_digest(file)
+        committed = table_files.recorded_digest(file)
     except DamagedError:
         yield Damage(where, "unreadable", "it is no line of sha256sum for that table")
         return

@@ -10,7 +10,7 @@ import numpy as np
 from logitbank.store.change.copying import copy_checked
 from logitbank.store.change.merge_plan import Addition, block_commit_of, options_commit_of, seal_of
 from logitbank.store.change.overlap import committed_scores, conflict
-from logitbank.store.deposits import places
+from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import move_into_place, remove_sealed_parts, write_scores
 from logitbank.store.files import disk, locks, objects
@@ -27,7 +27,7 @@ def adopt(root: Path, addition: Addition, copied: Copied) -> None:
     """Copy what `addition` says into the bank at `root`; what is there by now is dropped."""
     source = addition.source
     metadata = objects.plain_path(source.path, "zarr.json").read_bytes()
-    deposit = places.create(root, addition.folder, metadata)
+    deposit = catalog.create(root, addition.folder, metadata)
     if compared(deposit.spec) != compared(source.spec):  # made since the plan
         raise conflict(deposit, source, "the latter was made meanwhile, of something else")
     with locks.locked(deposit.path / ".lock"):
@@ -72,7 +72,7 @@ def adopt_block(
         write_scores(
             staged[part], committed_scores(source, state, np.arange(rows.start, rows.stop))
         )
-        made[part] = objects.settle(staged[part])
+        made[part] = objects.fsync_digest(staged[part])
     if name == SEAL or addition.folder != commits.folder_of(source.path):
         content = _commit_again(deposit, block, made, commits.read(source.path, name))
     with locks.locked(deposit.path / ".lock"):

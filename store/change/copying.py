@@ -14,7 +14,7 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.deposits.score_parts import VERIFY
+from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.tables import (
@@ -98,7 +98,7 @@ def tables_to_copy(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy
                 copies[path] = TableCopy(path, objects.plain_path(bank.path, path).read_bytes())
     tokenizers = set()
     if into is not None:
-        tokenizers = {file.tokenizer for file in token_texts.tokens_files(into.path)}
+        tokenizers = {file.name for file in token_texts.tokens_files(into.path)}
     tables_by_name: dict[str, list[tuple[Path, pl.DataFrame]]] = {}
     for bank in [*([] if into is None else [into]), *sources]:
         # The target may have lost query sets, which come back from the sources.
@@ -108,9 +108,9 @@ def tables_to_copy(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy
     for bank in sources:
         for tokens in token_texts.tokens_files(bank.path):
             path = f"{token_texts.FOLDER}/{tokens.path.name}"
-            if tokens.tokenizer not in tokenizers:
+            if tokens.name not in tokenizers:
                 _tokens(tokens)
-                tokenizers.add(tokens.tokenizer)
+                tokenizers.add(tokens.name)
                 copies[path] = TableCopy(path, tokens.path.read_bytes())
     return list(copies.values())
 
@@ -126,7 +126,7 @@ def _has(bank: Bank, path: str) -> bool:
 
 def _add_prompts(
     queries: Sequence[Bank],
-    file: prompt_tables.PromptFile,
+    file: table_files.TableFile,
     tables_by_name: dict[str, list[tuple[Path, pl.DataFrame]]],
     copies: dict[str, TableCopy],
     *,
@@ -149,7 +149,7 @@ def _add_prompts(
         copies[path] = TableCopy(path, file.path.read_bytes())
 
 
-def _prompts(queries: Sequence[Bank], file: prompt_tables.PromptFile) -> pl.DataFrame:
+def _prompts(queries: Sequence[Bank], file: table_files.TableFile) -> pl.DataFrame:
     """A table of prompts, checked against its name and the query sets of these banks."""
 
     def count(name: str) -> int:
@@ -165,7 +165,7 @@ def _prompts(queries: Sequence[Bank], file: prompt_tables.PromptFile) -> pl.Data
     return table
 
 
-def _tokens(file: token_texts.TokensFile) -> None:
+def _tokens(file: table_files.TableFile) -> None:
     """Refuse a table of tokens that is not what its name says."""
     table_files.require_sound(file.path)
     try:

@@ -30,7 +30,9 @@ def missing_heads(into: Path | None, deposits: Iterable[Deposit]) -> list[Stored
             if into is not None and digest in there and _whole(into, digest):
                 present.add(digest)
                 continue
-            missing[digest] = StoredHead.open(deposit.kept.bank, digest, needed_by=str(deposit))
+            missing[digest] = StoredHead.open(
+                deposit.row_reader.bank, digest, needed_by=str(deposit)
+            )
             missing[digest].read()
     return list(missing.values())
 

@@ -8,8 +8,8 @@ from logitbank.errors import DamagedError
 from logitbank.store.bank import Bank
 from logitbank.store.change.overlap import conflict, missing_blocks
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.score_parts import VERIFY, read_scores
-from logitbank.store.files import checked, documents, objects
+from logitbank.store.deposits.scores import VERIFY, read_scores
+from logitbank.store.files import documents, objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.attributes import unlike
@@ -77,7 +77,7 @@ def check_metadata(deposit: Deposit) -> None:
     if not deposit.state().names:
         return
     attributes = objects.plain_path(deposit.path, "zarr.json")
-    metadata = checked.document(attributes, *zarrays.ATTRIBUTES)
+    metadata = verified.document(attributes, *zarrays.ATTRIBUTES)
     consolidated = json.loads(zarrays.deposit_metadata({}, deposit.layout))["consolidated_metadata"]
     arrays = {
         f"{deposit.path}/{name}/zarr.json": (_read(deposit, f"{name}/zarr.json"), json.loads(data))
@@ -112,7 +112,7 @@ def _addition(before: Sequence[Deposit], source: Deposit, folder: str) -> Additi
     if not (blocks or options):
         return None
     state = source.state()
-    digests = commits.vouched(source.path, state)
+    digests = commits.committed_digests(source.path, state)
     whole = state.sealed and bool(blocks) and _continues(before, digests)
     taken = [f"scores/{name}.parquet" for name in options]
     if whole:
@@ -131,7 +131,7 @@ def _continues(before: Sequence[Deposit], sealed: dict[str, Digest]) -> bool:
         if objects.digest(deposit.path / "zarr.json") != sealed.get("zarr.json"):
             return False
         state = deposit.state()
-        vouched = commits.vouched(deposit.path, state)
+        vouched = commits.committed_digests(deposit.path, state)
         shards = {path: vouched.get(path) for path in deposit.layout.shards(*state.blocks)}
         if any(sealed.get(path) != digest for path, digest in shards.items()):
             return False

@@ -8,7 +8,7 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.score_parts import VERIFY, read_scores
+from logitbank.store.deposits.scores import VERIFY, read_scores
 from logitbank.store.format import commits
 from logitbank.store.format.attributes import compared, states_of
 from logitbank.store.format.commits import Committed
@@ -62,7 +62,7 @@ def missing_blocks(stored: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
         have |= common
     if not (committed & ~have).any():
         return ()
-    for name in ("keep", "codec", "block_rows"):
+    for name in ("keep", "block_rows"):
         was, wanted = getattr(owner.layout, name), getattr(new.layout, name)
         if was != wanted:
             raise conflict(
@@ -87,7 +87,7 @@ def committed_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl
         state, blocks=state.blocks if state.sealed else frozenset(blocks), options=()
     )
     try:
-        parts = deposit.vouched_scores(restricted)
+        parts = deposit.committed_scores(restricted)
         scores = pl.concat([read_scores(part, digest) for part, digest in parts.items()])
     except FileNotFoundError as error:
         raise DamagedError(f"{deposit}: a committed object is gone ({error}); {VERIFY}") from error
@@ -96,7 +96,10 @@ def committed_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl
 
 def _check_equal(stored: Deposit, new: Deposit, common: np.ndarray) -> None:
     states = stored.state(), new.state()
-    digests = commits.vouched(stored.path, states[0]), commits.vouched(new.path, states[1])
+    digests = (
+        commits.committed_digests(stored.path, states[0]),
+        commits.committed_digests(new.path, states[1]),
+    )
     same = {p for p, digest in digests[1].items() if digests[0].get(p) == digest}
     aligned = stored.layout == new.layout
     every = same.issuperset(states[1].score_parts) and states[0].sealed == states[1].sealed
@@ -108,7 +111,7 @@ def _check_equal(stored: Deposit, new: Deposit, common: np.ndarray) -> None:
             if aligned and same.issuperset(new.layout.shards(block)):
                 continue
             for array in new.layout.grids:
-                theirs, ours = (d.kept.read(rows, array=array) for d in (stored, new))
+                theirs, ours = (d.row_reader.read(rows, array=array) for d in (stored, new))
                 if not np.array_equal(theirs, ours):
                     raise conflict(stored, new, f"other {array} in rows {rows[0]}–{rows[-1]}")
 

@@ -112,7 +112,7 @@ def _publish(deposit: Deposit, options: OptionTokens, scores: pl.DataFrame) -> N
         staging = Staging(deposit.path)
         try:
             write_scores(staging.path / "scores.parquet", scores, of=deposit)
-            digest = objects.settle(staging.path / "scores.parquet")
+            digest = objects.fsync_digest(staging.path / "scores.parquet")
             move_into_place(deposit.path, {part: staging.path / "scores.parquet"})
             commits.commit(deposit.path, name, objects_={part: digest}, options=len(scores))
         finally:
@@ -126,7 +126,7 @@ def option_scores(
     named = np.diff(options.offsets) > 0
     if within is not None:
         named[: within.start] = named[within.stop :] = False
-    spans = map(np.array, deposit.layout.pieces)
+    spans = map(np.array, deposit.layout.row_ranges)
     wanted = [rows for span in spans if len(rows := span[named[span]])]
     if not wanted:
         return pl.DataFrame(schema=SCORES_SCHEMA)

@@ -224,7 +224,7 @@ def _block(
 
 def _within(deposit: Deposit, rows: range) -> list[range]:
     """The rows in pieces that are read together."""
-    whole = deposit.layout.pieces
+    whole = deposit.layout.row_ranges
     parts = (range(max(p.start, rows.start), min(p.stop, rows.stop)) for p in whole)
     return [part for part in parts if part]
 

@@ -9,7 +9,7 @@ from logitbank.errors import DamagedError
 from logitbank.store.bank import Bank
 from logitbank.store.change.adopt import adopt_block
 from logitbank.store.change.merge_plan import Addition
-from logitbank.store.deposits import places
+from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import locks
 from logitbank.store.files.staging import Staging, remove_dead_staging
@@ -37,7 +37,7 @@ def twin_of(bank: Bank, spec: DepositSpec, blocks: Collection[int]) -> Deposit |
     if spec.provenance.get("weights") is None or spec.provenance.get("trust_remote_code"):
         return None
     model, _, _ = spec.checkpoint.path.partition("/")
-    for folder in places.deposit_folders(bank.path):
+    for folder in catalog.deposit_folders(bank.path):
         if not (folder.startswith(f"{model}/") and folder.endswith(f"/{spec.query_set}")):
             continue
         try:

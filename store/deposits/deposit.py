@@ -4,7 +4,7 @@ It is one file because the class is all that analyses see of a deposit: what eac
 in modules of its own, and here are their names and their documentation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, DTypeLike
 
-from logitbank.errors import DamagedError
+from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.notebook import html_table, printable, told
-from logitbank.store.deposits.kept import KeptRows
-from logitbank.store.deposits.normalised import normalised as sum_to_one
-from logitbank.store.deposits.requested import index_of, require_committed
-from logitbank.store.deposits.score_parts import VERIFY, logsumexp_of, scan_parts, vouched_parts
+from logitbank.store.deposits.row_reader import RowReader
+from logitbank.store.deposits.row_reader import normalised as sum_to_one
+from logitbank.store.deposits.scores import VERIFY, committed_parts, logsumexp_of, scan_parts
 from logitbank.store.files import copies, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits
@@ -41,9 +40,7 @@ class Deposit:
     the moment, so a deposit may be read while others write it.
     """
 
-    scores_as_stored: ClassVar[bool] = True
     scores_schema: ClassVar[pl.Schema] = SCORES_SCHEMA
-    """Whether `scores` are what its files hold, with nothing done to them; and their columns."""
     path: Path
     attributes: dict[str, Any] = field(compare=False)
 
@@ -139,7 +136,7 @@ class Deposit:
 
     def check_queries(self) -> None:
         """Refuse attributes that claim another number of queries than the query set has."""
-        if (count := query_count(self.kept.bank, self.query_set)) != self.layout.queries:
+        if (count := query_count(self.row_reader.bank, self.query_set)) != self.layout.queries:
             raise DamagedError(
                 f"{self.path} is said to have {self.layout.queries:,} queries, and its bank has"
                 f" {count:,} of {self.query_set}; {VERIFY}"
@@ -188,7 +185,7 @@ class Deposit:
             Stored bytes are not what was committed.
         """
         if tokens is not None:
-            tokens = numbered(self.kept.bank, self.query_set, tokens)
+            tokens = numbered(self.row_reader.bank, self.query_set, tokens)
         if not normalised:
             return self.stored_logprobs(rows, tokens, dtype=np.float32)
         vocab, at = self.layout.vocab, self._committed(rows)
@@ -197,7 +194,7 @@ class Deposit:
         return sum_to_one(
             self.logprobs,
             np.arange(self.layout.queries) if at is None else at,
-            None if tokens is None else index_of("token", tokens, vocab),
+            None if tokens is None else _index_of("token", tokens, vocab),
             vocab=vocab,
         )
 
@@ -209,10 +206,10 @@ class Deposit:
         dtype: DTypeLike | None = None,
     ) -> np.ndarray:
         """What `logprobs` gives in another dtype: if None the stored one, float32 of states."""
-        self.kept.require_whole(self)
+        self.row_reader.require_whole(self)
         row_index = self._committed(rows)
-        token_index = None if tokens is None else index_of("token", tokens, self.layout.vocab)
-        return self.kept.logprobs(row_index, token_index, self.logsumexp, dtype=dtype)
+        token_index = None if tokens is None else _index_of("token", tokens, self.layout.vocab)
+        return self.row_reader.logprobs(row_index, token_index, self.logsumexp, dtype=dtype)
 
     def hidden(self, rows: ArrayLike | None = None) -> np.ndarray:
         """States that the head multiplies: after the last norm, before the head.
@@ -220,13 +217,13 @@ class Deposit:
         (q, width) float32 of the rows asked for, in their order, all if None; never NaN. Raises as
         `logprobs`, and KeepLevelError where the deposit keeps none.
         """
-        self.kept.require_states(self)
-        return self.kept.read(self._committed(rows), dtype=np.float32)
+        self.row_reader.require_states(self)
+        return self.row_reader.read(self._committed(rows), dtype=np.float32)
 
     @property
-    def kept(self) -> KeptRows:
+    def row_reader(self) -> RowReader:
         """The arrays that blocks hold beside scores."""
-        return KeptRows(self.path, self.spec, self.retrying)
+        return RowReader(self.path, self.spec, self.retrying)
 
     def check_sizes(self) -> None:
         """Refuse sizes that the committed shards, or the query set, are too small for.
@@ -238,7 +235,7 @@ class Deposit:
         """
         self.check_queries()
         if self.layout.keep.whole_rows and copies.url_of_copy(self.path) is None:
-            self.kept.check_sizes(self.committed())
+            self.row_reader.check_sizes(self.committed())
 
     def logsumexp(self, rows: ArrayLike | None = None) -> np.ndarray:
         """Natural log of the sum of exponentials of all logits of a row; logit = logprob + this.
@@ -265,18 +262,13 @@ class Deposit:
             raise DamagedError(f"{self}: scores lack some queries; {VERIFY}")
         return np.asarray(values[at])
 
-    def scores(self, *, checked: bool = False) -> pl.LazyFrame:
-        """Committed rows of `SCORES_SCHEMA`, scores of further options included.
+    def scores(self) -> pl.LazyFrame:
+        """Committed rows of `SCORES_SCHEMA`, scores of further options included."""
+        return self.retrying(lambda state: scan_parts(self.committed_scores(state), state))
 
-        `checked` says that `check_scores` has looked at them.
-        """
-        return self.retrying(
-            lambda state: scan_parts(self.vouched_scores(state), state, checked=checked)
-        )
-
-    def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
+    def option_scores(self) -> pl.LazyFrame:
         """Scores of the tokens that a prompt names as options."""
-        return self.scores(checked=checked).filter(pl.col("kind") == "option")
+        return self.scores().filter(pl.col("kind") == "option")
 
     def retrying(self, read: Callable[[Committed], T]) -> T:
         """Read by the commits; where a seal has just removed a part, read the sealed one."""
@@ -286,26 +278,65 @@ class Deposit:
         """The files that `scores` reads at this moment."""
         return [objects.plain_path(self.path, part) for part in self.state().score_parts]
 
-    def vouched_scores(self, state: Committed) -> dict[Path, Digest]:
+    def committed_scores(self, state: Committed) -> dict[Path, Digest]:
         """The files with scores, with the digests that they were committed with."""
-        return vouched_parts(self.path, state, name=str(self))
+        return committed_parts(self.path, state, name=str(self))
 
     def _committed(self, rows: ArrayLike | None) -> np.ndarray | None:
         """Rows as an index, or None for all; refused where one is not committed."""
-        index = None if rows is None else index_of("row", rows, self.layout.queries)
+        index = None if rows is None else _index_of("row", rows, self.layout.queries)
         self.require(index)
         return index
 
     def require(self, rows: np.ndarray | None) -> None:
         """Raise a BankError that names the rows among `rows`, or all, that are not committed."""
-        require_committed(self, self.layout, self.committed(), rows)
+        _require_committed(self, self.layout, self.committed(), rows)
 
     def __str__(self) -> str:
         return f"{self.checkpoint}, {self.query_set}"
 
     def __repr__(self) -> str:
-        about = told(lambda: f"{self}: {self.layout.told(self.rows_committed)}")
+        about = told(lambda: f"{self}: {self.layout.formatted(self.rows_committed)}")
         return printable(f"<{type(self).__name__} {about}>")
 
     def _repr_html_(self) -> str:
         return html_table(str(self), [], self.layout.about(self.rows_committed))
+
+
+def _index_of(name: str, values: ArrayLike, length: int) -> np.ndarray:
+    """Rows or tokens as an index into an axis of `length`.
+
+    Raises UsageError: they are no list of whole numbers, or one is outside the axis.
+    """
+    index = np.asarray(values)
+    if index.ndim != 1 or not (np.issubdtype(index.dtype, np.integer) or index.size == 0):
+        raise UsageError(
+            f"{name}s must be a list of whole numbers; got shape {index.shape}, {index.dtype}"
+        )
+    index = index.astype(np.int64)
+    outside = index[(index < 0) | (index >= length)]
+    if len(outside):
+        raise UsageError(f"{name} {outside[0]} is not in the deposit; use 0 to {length - 1:,}")
+    return index
+
+
+def _require_committed(
+    deposit: object, layout: Layout, committed: Collection[int], rows: np.ndarray | None
+) -> None:
+    """Refuse to read rows, or all, of which some are in no committed block.
+
+    Raises BankError: the message names the deposit and the rows.
+    """
+    missing = sorted(set(range(layout.blocks)).difference(committed))
+    if rows is None:
+        absent, requested = sum(len(layout.rows(block)) for block in missing), layout.queries
+    else:
+        absent = int(np.isin(rows // layout.block_rows, missing).sum())
+        requested = len(rows)
+    if absent:
+        spans = ", ".join(f"{span.start}–{span.stop - 1}" for span in map(layout.rows, missing[:5]))
+        more = ", …" if len(missing) > 5 else ""
+        raise BankError(
+            f"{deposit}: {absent:,} of {requested:,} rows asked for are not there yet"
+            f" (the bank lacks rows {spans}{more}); run `logitbank extract` again to finish"
+        )

@@ -92,10 +92,8 @@ class BlockReducer:
 
         Beside `put` or `put_rows`, before or after it. Where no states are kept it does nothing.
 
-        Raises
-        ------
-        EngineError
-            A state has another width, or a number in it does not fit the layout's dtype.
+        Raises EngineError: a state has another width, or a number in it does not fit the layout's
+        dtype.
         """
         if self._hidden is None:
             return
@@ -127,10 +125,7 @@ class BlockReducer:
 
         `normalised` is given by engines, which compute the softmax of whole batches faster.
 
-        Raises
-        ------
-        EngineError
-            If a logit is not finite, or a log-probability does not fit in float16.
+        Raises EngineError: if a logit is not finite, or a log-probability does not fit in float16.
         """
         lowest = float(row.min())
         # A log-sum-exp is finite where no logit is NaN or infinite; looking costs 4 µs.
@@ -183,10 +178,7 @@ class BlockReducer:
     def finish(self) -> BlockData:
         """Everything collected, as the block to write.
 
-        Raises
-        ------
-        EngineError
-            If a row was never put.
+        Raises EngineError: if a row was never put.
         """
         for what, without in (("logits", self._missing), ("states", self._stateless)):
             if without.any():

@@ -1,13 +1,12 @@
-"""Rows of a deposit: their inner chunks are fetched, compared with what was written, and decoded.
+"""Shards of rows: Zarr writes them; here inner chunks are read, verified and decoded.
 
 zarrs looks at no CRC-32C where it decodes a part of a shard, Zarr's own pipeline is half as fast,
-and neither knows what was committed. So this reads, and Zarr only writes. Which chunks are needed
-is worked out from plain values; where they are is the business of their source.
+and neither knows what was committed. Which chunks are needed is worked out from plain values.
 """
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,15 +18,18 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from logitbank.errors import DamagedError
+from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.files import copies, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
+from logitbank.store.format import commits, zarrays
 from logitbank.store.format.block import finite_rows
+from logitbank.store.format.commits import SEAL, Committed
 from logitbank.store.format.grid import Grid
+from logitbank.store.format.schema import RowArray
 from logitbank.store.format.shards import Shard, decode, index_offset, shard
 
 _THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4
-_REMEDY = "run `logitbank verify`"
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class _Reading:
         rows, tokens = job.rows, job.tokens
         chunk = rows.chunk % height * columns + tokens.chunk
         with self._explained(job.block):
-            decode(of.frame(chunk), self.grid, decoded := self._scratch())
+            decode(of.frame(chunk), decoded := self._scratch())
             values = decoded[rows.inside][:, tokens.inside]
             if not finite_rows(values).all():
                 raise ValueError(f"inner chunk {chunk} holds a number that is not finite")
@@ -154,7 +156,7 @@ class _Reading:
         try:
             yield
         except FileNotFoundError as error:
-            advice = copies.missing_advice(self.shards.name(block), _REMEDY)
+            advice = copies.missing_advice(self.shards.name(block), VERIFY)
             raise DamagedError(
                 f"{self.shards.name(block)} (block {block}, rows {rows.start}–{rows.stop - 1}) was"
                 f" committed and is not there; {advice}"
@@ -162,17 +164,14 @@ class _Reading:
         except (OSError, ValueError, RuntimeError) as error:
             raise DamagedError(
                 f"{self.shards.name(block)} (block {block}, rows {rows.start}–{rows.stop - 1}) is"
-                f" not as it was committed: {error}; {_REMEDY}"
+                f" not as it was committed: {error}; {VERIFY}"
             ) from error
 
 
 def check_sizes(shards: Shards, grid: Grid, committed: Mapping[int, Digest]) -> None:
     """Refuse shards that have not the size that was committed.
 
-    Raises
-    ------
-    DamagedError
-        One has another, or one that a shard of this layout cannot have.
+    Raises DamagedError: one has another, or one that a shard of this layout cannot have.
     """
     reading = _Reading(shards, grid, committed)
     for block in committed:
@@ -195,10 +194,8 @@ def read_rows(
     committed
         Digests of the shards that hold the rows, by block.
 
-    Raises
-    ------
-    DamagedError
-        A shard is not there, is not as it was committed, or holds a number that is not finite.
+    Raises DamagedError: a shard is not there, is not as it was committed, or holds a number that is
+    not finite.
     """
     height, width = grid.chunk_shape
     axes = ((rows, grid.rows), (columns, grid.columns))
@@ -219,3 +216,80 @@ def read_rows(
     out = np.empty(shape, dtype)  # sizes are borne out by now: an index is as long as they say
     in_parallel(lambda job: reading.put(job, index[job.block], out), jobs, at_once=_THREADS)
     return out
+
+
+def shards_of(path: Path, expected: bytes) -> Shards:
+    """Where the shards of an array are, once what a stranger may have put beside them is refused.
+
+    Raises DamagedError: its metadata are not the `expected` ones.
+    """
+    metadata = objects.plain_path(path, "zarr.json")
+    try:
+        same = metadata.stat().st_size == len(expected) and metadata.read_bytes() == expected
+    except OSError as error:
+        raise DamagedError(f"{metadata} cannot be read ({error}); {VERIFY}") from error
+    if not same:
+        raise DamagedError(f"{metadata} is not the metadata of this array; {VERIFY}")
+    return Shards(path)
+
+
+def shard_digests(
+    deposit: Path, array: RowArray, state: Committed, blocks: Iterable[int]
+) -> dict[int, Digest]:
+    """What was committed of an array's shards of some blocks, by block.
+
+    Raises FileNotFoundError: a seal has just replaced a commit.
+    Raises DamagedError: a commit is damaged, or does not list its shard.
+    """
+    names = {int(block): SEAL if state.sealed else str(block) for block in blocks}
+    listed = {name: commits.digests(deposit, name) for name in {*names.values()}}
+    return {
+        block: _shard_digest(listed[name], array, block, deposit) for block, name in names.items()
+    }
+
+
+def _shard_digest(
+    listed: Mapping[str, Digest], array: RowArray, block: int, deposit: Path
+) -> Digest:
+    try:
+        return listed[f"{array}/c/{block}/0"]
+    except KeyError as error:
+        raise DamagedError(
+            f"{deposit}: the commit of block {block} does not list its shard; {VERIFY}"
+        ) from error
+
+
+def write_shard(folder: Path, grid: Grid, values: np.ndarray) -> Path:
+    """Write rows as one shard of a grid and return its file; nothing is durable yet."""
+    whole = _whole_shard(grid, values)
+    if whole is None:  # a whole shard is written twice as fast as a part of one
+        rows, columns = values.shape
+        whole = grid.empty_shard()
+        whole[:rows, :columns] = values
+        whole[rows:] = whole[:, columns:] = grid.padding
+    return write_array(folder, zarrays.shard_metadata(grid), whole)
+
+
+def _whole_shard(grid: Grid, values: np.ndarray) -> np.ndarray | None:
+    """The shard that rows are part of already, with its padding behind each; None if they are not.
+
+    So nothing is copied of what an engine's rows were put into (`Grid.empty_shard`).
+    """
+    whole = values if values.base is None else values.base
+    if not isinstance(whole, np.ndarray) or whole.shape != grid.shard_shape:
+        return None
+    same = values.dtype == whole.dtype and values.ctypes.data == whole.ctypes.data
+    if not same or values.shape != (grid.block_rows, grid.columns):
+        return None
+    padding = whole[:, grid.columns :]
+    filled = (padding == grid.padding) | (padding != padding)
+    return whole if values.strides == whole.strides and filled.all() else None
+
+
+def write_array(folder: Path, metadata: bytes, values: np.ndarray) -> Path:
+    """Write an array of one chunk and return the chunk's file."""
+    folder.mkdir()
+    (folder / "zarr.json").write_bytes(metadata)
+    array = zarrays.open_array(folder)
+    array[...] = values
+    return folder.joinpath("c", *["0"] * values.ndim)

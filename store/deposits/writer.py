@@ -18,8 +18,8 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.score_parts import read_scores
-from logitbank.store.deposits.shard_files import write_array, write_shard
+from logitbank.store.deposits.rows import write_array, write_shard
+from logitbank.store.deposits.scores import read_scores
 from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits, zarrays
@@ -145,7 +145,7 @@ class DepositWriter:
             return self._staging
 
     def _check_own(self) -> None:
-        """Refuse to go on with a deposit that gave way to another (`places.open_or_create`)."""
+        """Refuse to go on with a deposit that gave way to another (`catalog.open_or_create`)."""
         if _attributes(self.deposit) != self.deposit.attributes:
             raise BankError(
                 f"{self.deposit.path} was given other weights or settings while this ran; "
@@ -165,7 +165,7 @@ class DepositWriter:
         return staged
 
     def _publish(self, block: int, staged: Mapping[str, Path]) -> bool:
-        digests = {path: objects.settle(file) for path, file in staged.items()}
+        digests = {path: objects.fsync_digest(file) for path, file in staged.items()}
         path = self.deposit.path
         with locks.locked(path / ".lock"):
             if block in self.deposit.committed():
@@ -183,8 +183,8 @@ class DepositWriter:
 
     def _write_seal(self, state: Committed, folder: Path) -> None:
         deposit = self.deposit
-        digests = commits.vouched(deposit.path, replace(state, options=()))
-        parts = deposit.vouched_scores(replace(state, options=()))
+        digests = commits.committed_digests(deposit.path, replace(state, options=()))
+        parts = deposit.committed_scores(replace(state, options=()))
         try:
             scores = pl.concat([read_scores(part, digest) for part, digest in parts.items()])
         except (FileNotFoundError, DamagedError) as error:
@@ -197,7 +197,7 @@ class DepositWriter:
             "logsumexp/c/0": write_array(folder / "logsumexp", metadata["logsumexp"], logsumexp),
         }
         kept = {p: value for p, value in digests.items() if not p.startswith("scores/")}
-        made = {p: objects.settle(file) for p, file in staged.items()}
+        made = {p: objects.fsync_digest(file) for p, file in staged.items()}
         described = {"zarr.json": objects.digest(deposit.path / "zarr.json")}
         described |= {f"{name}/zarr.json": objects.digest_of(m) for name, m in metadata.items()}
         move_into_place(deposit.path, staged)
@@ -230,7 +230,7 @@ def _tables_of(deposit: Deposit) -> list[str]:
         if _points_into(file.path, query_set)
     ]
     tokenizer = query_tables.tokenizer_of(root, query_set)
-    tokens = (file for file in token_texts.tokens_files(root) if file.tokenizer == tokenizer)
+    tokens = (file for file in token_texts.tokens_files(root) if file.name == tokenizer)
     return [*prompts, *(f"{token_texts.FOLDER}/{file.path.name}" for file in tokens)]
 
 
@@ -269,7 +269,7 @@ def _several_engines(deposit: Deposit, state: Committed, engine: Json) -> dict[s
 
 
 def write_scores(path: Path, scores: pl.DataFrame, *, of: Deposit | None = None) -> None:
-    """Write a scores part in its fixed order; `objects.settle` makes it durable.
+    """Write a scores part in its fixed order; `objects.fsync_digest` makes it durable.
 
     What is `of` a deposit says in columns of its own which, for readers that see the file alone.
     A block's part does not: it may be copied into another deposit of the same weights.

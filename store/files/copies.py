@@ -39,13 +39,15 @@ def url_of_copy(path: Path | str) -> str | None:
     return None
 
 
+def address(root: Path) -> str:
+    """Where people find a bank: the URL that a copy is of, or its folder."""
+    return url_of_copy(root) or str(root)
+
+
 def require_folder(path: Path) -> None:
     """Refuse to write into the copy of a bank at a URL, and to look for damage in a part of one.
 
-    Raises
-    ------
-    UsageError
-        The path is in one.
+    Raises UsageError: the path is in one.
     """
     if (url := url_of_copy(path)) is not None:
         raise UsageError(

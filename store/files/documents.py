@@ -19,14 +19,10 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, whose digest nobody looks at; see `checked.document`.
+    """The JSON object in a file, whose digest nobody looks at; see `verified.document`.
 
-    Raises
-    ------
-    FileNotFoundError
-        It is not there.
-    DamagedError
-        It is there and is no JSON object.
+    Raises FileNotFoundError: it is not there.
+    Raises DamagedError: it is there and is no JSON object.
     """
     return parse_json(path, read_file(path, most=MAX_JSON)[1])
 

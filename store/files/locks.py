@@ -31,16 +31,6 @@ def locked(path: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def wait_for(path: Path) -> None:
-    """Wait while somebody holds the lock that the file `path` stands for; nothing is written."""
-    with suppress(OSError):  # nobody holds it, or the file system has no locks
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH)
-        finally:
-            os.close(handle)
-
-
 def _flock(handle: int, path: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -62,10 +62,7 @@ def require_file(path: Path) -> os.stat_result | None:
     -------
     The file's status; None where nothing is there.
 
-    Raises
-    ------
-    DamagedError
-        It is one, or it is below a file.
+    Raises DamagedError: it is one, or it is below a file.
     """
     try:
         status = os.stat(path)
@@ -83,12 +80,8 @@ def require_file(path: Path) -> os.stat_result | None:
 def read_file(path: Path | str, *, most: int = 2**63) -> tuple[os.stat_result, bytes]:
     """A file's status before it was read, and its bytes.
 
-    Raises
-    ------
-    FileNotFoundError
-        It is not there.
-    DamagedError
-        It is no file, or has more than `most` bytes.
+    Raises FileNotFoundError: it is not there.
+    Raises DamagedError: it is no file, or has more than `most` bytes.
     """
     # Four calls of the system: Python's own files make nine, which are most of the work of reading
     # 15,000 small ones. A pipe is not waited for.
@@ -122,7 +115,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def settle(path: Path) -> Digest:
+def fsync_digest(path: Path) -> Digest:
     """Make a file's bytes durable, and take its digest meanwhile."""
     with ThreadPoolExecutor(1) as pool:
         durable = pool.submit(sync, path)
@@ -245,10 +238,8 @@ def holds_something(path: Path) -> bool:
 def plain_path(root: Path, relative: str) -> Path:
     """`root / relative`, refused where it leaves the root or passes a symbolic link.
 
-    Raises
-    ------
-    BankError
-        A bank is data from strangers: its objects are files inside it and nothing else.
+    Raises BankError: a bank is data from strangers: its objects are files inside it and nothing
+    else.
     """
     plain_name(root, relative)
     return root / relative
@@ -272,10 +263,7 @@ def plain_name(root: Path, relative: str) -> str:
 def entries(folder: Path | str) -> list[os.DirEntry[str]]:
     """A folder's entries by name, hidden ones left out; none where there is no folder.
 
-    Raises
-    ------
-    BankError
-        One is a symbolic link.
+    Raises BankError: one is a symbolic link.
     """
     visible: list[os.DirEntry[str]] = []
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as listing:

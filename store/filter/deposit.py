@@ -1,8 +1,9 @@
-"""A deposit as it looks through a filter: scores change as they are read."""
+"""Deposits as they look through a filter: scores and rows change as they are read."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -10,17 +11,17 @@ import polars as pl
 from numpy.typing import ArrayLike, DTypeLike
 
 from logitbank.errors import DamagedError, UsageError
+from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.score_parts import VERIFY
+from logitbank.store.deposits.scores import DEPOSIT, VERIFY
 from logitbank.store.filter.filtering import Scores, Sizes, best_logits, filtered
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import Top, first_entries, top
-from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, SCORES_SCHEMA
-from logitbank.store.tables.lazily import lazily
+from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, SCORES_SCHEMA, CheckpointId
+from logitbank.store.tables import query_tables
+from logitbank.store.tables.io_source import io_source
 
 _SCHEMA = pl.Schema([(n, pl.Float64() if n == "logit" else t) for n, t in SCORES_SCHEMA.items()])
-
-
 _COUNTS = ("rank", "ties", "padding_above", "padding_ties")
 
 
@@ -28,9 +29,8 @@ _COUNTS = ("rank", "ties", "padding_above", "padding_ties")
 class FilteredDeposit(Deposit):
     """A deposit through a filter."""
 
-    scores_as_stored: ClassVar[bool] = False
     scores_schema: ClassVar[pl.Schema] = _SCHEMA
-    by: Filter = field(kw_only=True)
+    filter: Filter = field(kw_only=True)
     unfiltered: Deposit = field(kw_only=True)
 
     @property
@@ -41,15 +41,13 @@ class FilteredDeposit(Deposit):
         unfiltered = self.unfiltered.absolute()
         return replace(self, path=unfiltered.path, unfiltered=unfiltered)
 
-    def scores(self, *, checked: bool = False) -> pl.LazyFrame:
+    def scores(self) -> pl.LazyFrame:
         """Scores after the filter; of the highest entries, the filter's k."""
-        self.unfiltered.scores(checked=True)  # says now what is damaged or gone
-        return _lazily(partial(self._filtered, checked, ("option", "top")))
+        return filtered_scores([self], ["option", "top"]).drop(DEPOSIT)
 
-    def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
+    def option_scores(self) -> pl.LazyFrame:
         """Scores of options after the filter."""
-        self.unfiltered.scores(checked=True)
-        return _lazily(partial(self._filtered, checked, ("option",)))
+        return filtered_scores([self], ["option"]).drop(DEPOSIT)
 
     def stored_logprobs(
         self,
@@ -62,7 +60,7 @@ class FilteredDeposit(Deposit):
         values = self.unfiltered.logprobs(rows, tokens)
         if self._passes:
             return values.astype(dtype or np.float32, copy=False)
-        if self.by.mode == "truncate":
+        if self.filter.mode == "truncate":
             values[:] = -np.inf
         if len(self._top.rows) < self.rows_committed:
             del self.__dict__["_top"]  # more were committed since
@@ -76,7 +74,7 @@ class FilteredDeposit(Deposit):
         )
         column = columns[listed.tokens]
         row, rank = np.nonzero(column >= 0)
-        logprobs = best_logits(listed, self.by)[1] - listed.logsumexp
+        logprobs = best_logits(listed, self.filter)[1] - listed.logsumexp
         values[row, column[row, rank]] = logprobs[rank, row]
         if tokens is not None:
             values = values[:, columns[requested]]  # some twice
@@ -94,27 +92,27 @@ class FilteredDeposit(Deposit):
 
     @cached_property
     def _top(self) -> Top:
-        return top(self.unfiltered, self.by.k)
+        return top(self.unfiltered, self.filter.k)
 
-    def _filtered(self, checked: bool, kinds: tuple[str, ...], wanted: list[str]) -> pl.DataFrame:
+    def compute_scores(self, kinds: Collection[str], columns: Sequence[str]) -> pl.DataFrame:
+        """Columns of the scores of these kinds after the filter."""
         is_option = pl.col("kind") == "option"
-        scores = self.unfiltered.scores(checked=checked)
+        scores = self.unfiltered.scores()
         if self._passes:
-            kept = scores if "top" in kinds else scores.filter(is_option)
-            passed = kept.select(wanted).collect()
-            return passed.cast({name: _SCHEMA[name] for name in wanted})
-        k = self.by.k
+            scores = scores.filter(pl.col("kind").is_in([*kinds]))
+            return scores.select(pl.col(name).cast(_SCHEMA[name]) for name in columns).collect()
+        k = self.filter.k
         frame = scores.filter(is_option | first_entries(k)).collect()
         best = top(self.unfiltered, k, frame)
-        ranks = not {*_COUNTS, "exact"}.isdisjoint(wanted)
+        ranks = not {*_COUNTS, "exact"}.isdisjoint(columns)
         parts = []
         for kind in kinds:
             given = (
                 _as_scores(best) if kind == "top" else self._options(frame.filter(is_option), best)
             )
-            if kind == "top" or not self.by.changes_nothing:  # rounding would part what ties
-                given = filtered(best.listed, given, self.by, self._sizes, ranks=ranks)
-            parts.append(_frame(given, best, kind, wanted))
+            if kind == "top" or not self.filter.changes_nothing:  # rounding would part what ties
+                given = filtered(best.listed, given, self.filter, self._sizes, ranks=ranks)
+            parts.append(_frame(given, best, kind, columns))
         return pl.concat(parts)
 
     def _options(self, options: pl.DataFrame, best: Top) -> Scores:
@@ -138,16 +136,31 @@ class FilteredDeposit(Deposit):
         return Sizes(self.layout.vocab, self.spec.vocab_entries)
 
 
-def _lazily(read: Callable[[list[str]], pl.DataFrame]) -> pl.LazyFrame:
-    """Scores that are read when they are asked for, by the columns that are."""
+def filtered_scores(deposits: Sequence[FilteredDeposit], kinds: Collection[str]) -> pl.LazyFrame:
+    """Scores of these kinds after the filter: columns of `scores_schema` and `DEPOSIT`.
 
-    def part(
+    They are computed when they are read, one deposit after another: Polars reads several frames at
+    once, which took 0.6 GB more for 20 deposits.
+
+    Raises DamagedError: a score file is missing, is not what was committed, or is no table of
+    scores.
+    """
+    for deposit in deposits:
+        deposit.unfiltered.scores()
+
+    def read(
         columns: list[str], predicate: pl.Expr | None, n_rows: int | None
     ) -> Iterator[pl.DataFrame]:
-        frame = read(columns)
-        yield frame if predicate is None else frame.filter(predicate)
+        used = {*columns, *(predicate.meta.root_names() if predicate is not None else ())}
+        for at, deposit in enumerate(deposits):
+            frame = deposit.compute_scores(
+                kinds, [name for name in _SCHEMA if name in used or name == "query"]
+            )
+            frame = frame.with_columns(pl.lit(at, pl.UInt32).alias(DEPOSIT))
+            frame = frame if predicate is None else frame.filter(predicate)
+            yield frame.select(columns)
 
-    return lazily(_SCHEMA, part)
+    return io_source(pl.Schema([*_SCHEMA.items(), (DEPOSIT, pl.UInt32())]), read)
 
 
 def _as_scores(best: Top) -> Scores:
@@ -164,8 +177,8 @@ def _as_scores(best: Top) -> Scores:
     )
 
 
-def _frame(scores: Scores, best: Top, kind: str, wanted: list[str]) -> pl.DataFrame:
-    columns: dict[str, Callable[[], np.ndarray]] = {
+def _frame(scores: Scores, best: Top, kind: str, columns: Sequence[str]) -> pl.DataFrame:
+    arrays: dict[str, Callable[[], np.ndarray]] = {
         "query": lambda: best.rows[scores.query],
         "kind": lambda: np.full(len(scores.query), kind),
         "token": lambda: scores.token,
@@ -173,5 +186,53 @@ def _frame(scores: Scores, best: Top, kind: str, wanted: list[str]) -> pl.DataFr
         "logsumexp": lambda: best.listed.logsumexp[scores.query],
         **{name: partial(getattr, scores, name) for name in (*_COUNTS, "exact")},
     }
-    frame = pl.DataFrame({name: columns[name]() for name in wanted})
-    return frame.cast({name: _SCHEMA[name] for name in wanted})
+    frame = pl.DataFrame({name: arrays[name]() for name in columns})
+    return frame.cast({name: _SCHEMA[name] for name in columns})
+
+
+def fitted(
+    by: Filter, root: Path, deposits: Sequence[Deposit], name: str | None
+) -> tuple[Filter, str]:
+    """A filter with the model that it is for, and the name of that model through the filter.
+
+    Raises UsageError: the filter was made for another model or tokenizer than any of the deposits,
+    or `name` is one of their models.
+    """
+    model = by.about.get("model")
+    models = {deposit.checkpoint.model for deposit in deposits}
+    if model is None and len(models) == 1:
+        (model,) = models  # a filter that was not trained fits any
+    if model not in models:
+        raise UsageError(
+            f"the filter was made for {model or 'no one model'}, and {root} has"
+            f" {', '.join(sorted(models)) or 'no deposit'}; train one for a model that is there, or"
+            " filter a bank of its model"
+        )
+    name = f"{model} {label_of(by)}" if name is None else name
+    if name in models:
+        raise UsageError(f"{name!r} is a model of the bank; give the filtered one another name")
+    CheckpointId(name)  # refuses what is no name
+    by = replace(by, about={**by.about, "model": model})
+    if not filtered_deposits(root, by, name):
+        raise UsageError(
+            f"the filter was made for {model} with another tokenizer than any deposit of it in"
+            f" {root}; train one with a bank of this tokenizer"
+        )
+    return by, name
+
+
+def filtered_deposits(root: Path, by: Filter, name: str) -> list[Deposit]:
+    """The deposits of a bank that a filter is for, through it, under another model's name."""
+    tokenizer = by.about.get("tokenizer")
+    return [
+        FilteredDeposit(d.path, {**d.attributes, "model": name}, filter=by, unfiltered=d)
+        for d in catalog.deposits(root)
+        if d.checkpoint.model == by.about["model"]
+        and tokenizer in (None, query_tables.tokenizer_of(root, d.query_set))
+    ]
+
+
+def label_of(by: Filter) -> str:
+    """What a filter is, in a few words: "+ untrained filter k=8 (truncate)"."""
+    trained = "trained" if by.about.get("trained") else "untrained"
+    return f"+ {trained} filter k={by.k} ({by.mode})"

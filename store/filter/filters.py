@@ -8,16 +8,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Self, cast, get_args
+from typing import Any, Literal, NamedTuple, Self, cast, get_args
 
 import numpy as np
 
 from logitbank.errors import UsageError
 from logitbank.store.files import objects
-from logitbank.store.filter import filter_files
-from logitbank.store.filter.filter_files import FORMAT
-from logitbank.store.format.schema import Json, json_digest
+from logitbank.store.format.schema import CheckpointId, Json, json_digest
 
+FORMAT = "logitbank-filter-1"
 Mode = Literal["truncate", "keep_tail"]
 """What becomes of tokens beyond the k highest: probability 0, or what they had."""
 MAX_K = 4096
@@ -25,6 +24,9 @@ MAX_WEIGHT = 1e9
 """With logits of tens, a larger one loses 1e-6 nats to rounding, which is what scores are good to;
 far larger ones leave no numbers at all."""
 _MAX_BYTES = 2 * 8 * MAX_K**2
+_MAX_HEADER = 2**24
+"""Bytes of names, shapes and metadata. The header of a filter of ours has about 1,000."""
+_FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +152,83 @@ class Filter:
                 f"{path} is no filter of logitbank: it has {size:,} bytes, more than {_MAX_BYTES:,}"
             )
         try:
-            content = filter_files.parse(path.read_bytes())
+            content = _parse(path.read_bytes())
             return cls(content.weight, content.bias, cast("Mode", content.mode), content.about)
         except (ValueError, RecursionError) as error:  # UsageError is a ValueError
             raise UsageError(f"{path} is no filter of logitbank: {error}") from error
+
+
+class _Content(NamedTuple):
+    """What a file says, of the types that a filter has."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+    mode: str
+    about: dict[str, Json]
+
+
+def _parse(data: bytes) -> _Content:
+    """The content of a file, sizes and values still to be checked.
+
+    Raises ValueError: it is no safetensors file of a filter; says why, in one line.
+    """
+    from safetensors import SafetensorError, deserialize
+
+    size = int.from_bytes(data[:8], "little")
+    if not 2 <= size <= min(len(data) - 8, _MAX_HEADER):
+        raise ValueError(f"it claims a header of {size:,} bytes; it has {len(data):,} in all")
+    header = _object(data[8 : 8 + size], "its header")
+    metadata = header.get("__metadata__", {})
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        declared = metadata.get("format") if isinstance(metadata, dict) else metadata
+        raise ValueError(f"its format is {_short(declared)}, not {FORMAT!r}")
+    about = _object(metadata.get("about", ""), "what it says about itself")
+    _check_about(about)
+    try:
+        tensors = dict(deserialize(data))  # type: ignore[no-untyped-call]
+    except SafetensorError as error:
+        raise ValueError(f"it is no safetensors: {_short(str(error))}") from error
+    weight, bias = (_floats(tensors, name) for name in ("weight", "bias"))
+    return _Content(weight, bias, metadata.get("mode", ""), about)
+
+
+def _floats(tensors: dict[str, Any], name: str) -> np.ndarray:
+    if name not in tensors:
+        raise ValueError(f"it has no tensor {name!r}")
+    tensor = tensors[name]
+    if (dtype := _FLOATS.get(tensor["dtype"])) is None:
+        raise ValueError(f"{name} is of {tensor['dtype']}, not of {', '.join(_FLOATS)}")
+    values = np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"])
+    return np.asarray(values, np.float64)
+
+
+def _check_about(about: dict[str, Json]) -> None:
+    """Refuse other types than readers of a filter rely on."""
+    for name in ("model", "tokenizer"):
+        if not isinstance(about.get(name), str | None):
+            raise ValueError(f"its {name} is {_short(about[name])}, and must be text")
+    seed = about.get("seed", 0)
+    if type(seed) is not int or not 0 <= seed < 2**63:
+        raise ValueError(f"its seed is {_short(seed)}, and must be a count below 2**63")
+    if (model := about.get("model")) is not None:
+        try:
+            CheckpointId(str(model))
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+
+
+def _object(text: str | bytes, what: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()  # half a pair of surrogates is no text
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{what} is no JSON: {_short(str(error))}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is no object")
+    return value
+
+
+def _short(value: object) -> str:
+    """At most 80 characters of a stranger's value, on one line."""
+    text = ascii(value[:200] if isinstance(value, str) else value)
+    return text if len(text) <= 80 else f"{text[:80]}…"

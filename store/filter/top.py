@@ -1,8 +1,5 @@
 """The highest logits of a deposit's queries, as arrays."""
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +7,9 @@ import polars as pl
 
 from logitbank.errors import DamagedError, KeepLevelError, UsageError
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.score_parts import VERIFY
+from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.filter.filtering import AT_ONCE, Listed
 
-READERS = 4
-"""Deposits whose full rows are in memory at once, at most."""
 _FEW = 16
 """Rows whose entries are ordered at once, by numbers of 8 bytes: 130 MB of 128 with 65,536."""
 _COLUMNS = ("query", "token", "logit", "logsumexp", "exact")
@@ -39,14 +34,9 @@ def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Top:
     scores
         Those of `first_entries`, where they were read already.
 
-    Raises
-    ------
-    UsageError
-        There are fewer outputs.
-    KeepLevelError
-        The bank keeps fewer.
-    DamagedError
-        The scores do not list what they should.
+    Raises UsageError: there are fewer outputs.
+    Raises KeepLevelError: the bank keeps fewer.
+    Raises DamagedError: the scores do not list what they should.
     """
     layout = deposit.layout
     if k > layout.vocab:
@@ -110,13 +100,12 @@ def _tail(
 def _of_full_rows(deposit: Deposit, rows: np.ndarray, logsumexp: np.ndarray, k: int) -> Listed:
     tokens, values = np.empty((len(rows), k), np.int32), np.empty((len(rows), k))
 
-    def fill() -> None:
-        for start in range(0, len(rows), AT_ONCE):
-            part = slice(start, start + AT_ONCE)
-            # As they are stored: in float32 they would be twice the size.
-            tokens[part], values[part] = highest(deposit.stored_logprobs(rows[part]), k)
+    for start in range(0, len(rows), AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        # As they are stored: in float32 they would be twice the size.
+        tokens[part], values[part] = highest(deposit.stored_logprobs(rows[part]), k)
 
-    def rest(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def tail(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         vocab = deposit.layout.vocab
         every = np.arange(vocab, dtype=np.int32)
         after, logits = (np.empty((len(queries), vocab - k), t) for t in (np.int32, np.float64))
@@ -125,22 +114,8 @@ def _of_full_rows(deposit: Deposit, rows: np.ndarray, logsumexp: np.ndarray, k: 
             np.add(row[after[at]], logsumexp[queries[at]], out=logits[at])
         return after, logits
 
-    def tail(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _readers().submit(rest, queries).result()
-
-    _readers().submit(fill).result()
     logits = values + logsumexp[:, None]
     return Listed(tokens, logits, logsumexp, deposit.layout.vocab, tail, ranked=False)
-
-
-@cache
-def _readers() -> ThreadPoolExecutor:
-    """The threads that hold full rows, whoever asks for them.
-
-    A thread keeps for itself what it has freed, and Polars asks in dozens: of 20 views of 13 MB
-    they kept 200 MB, and of 154 of them 300.
-    """
-    return ThreadPoolExecutor(min(READERS, os.cpu_count() or 1))
 
 
 def highest(logprobs: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

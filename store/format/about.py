@@ -18,10 +18,7 @@ def own_fields(attributes: dict[str, Any]) -> dict[str, str]:
 def checked_fields(fields: dict[str, str]) -> dict[str, str]:
     """The same, once a bank can say it of itself.
 
-    Raises
-    ------
-    UsageError
-        A text is too long or none, or a title has control characters.
+    Raises UsageError: a text is too long or none, or a title has control characters.
     """
     for name, value in fields.items():
         is_title = name == "title"

@@ -35,10 +35,8 @@ def finite_rows(values: np.ndarray) -> np.ndarray:
 def check_block(layout: Layout, block: int, data: BlockData) -> None:
     """Refuse data that are not block `block` of `layout`.
 
-    Raises
-    ------
-    UsageError
-        Shape, dtype, columns or rows are others than the layout says, or a number is not finite.
+    Raises UsageError: shape, dtype, columns or rows are others than the layout says, or a number is
+    not finite.
     """
     if not 0 <= block < layout.blocks:
         raise UsageError(f"block {block} is not in the deposit; use 0 to {layout.blocks - 1}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from logitbank.errors import DamagedError
-from logitbank.store.files import checked, copies, documents, objects
+from logitbank.store.files import copies, documents, objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format.schema import Json
 
@@ -62,10 +62,7 @@ def committed(deposit: Path, *, blocks: int) -> Committed:
 def retrying(read: Callable[[Committed], T], state: Callable[[], Committed], *, name: str) -> T:
     """Read by the commits; where a seal has just removed a part, read the sealed one.
 
-    Raises
-    ------
-    DamagedError
-        An object is gone all the same; the deposit is called `name`.
+    Raises DamagedError: an object is gone all the same; the deposit is called `name`.
     """
     try:
         return read(state())
@@ -105,19 +102,15 @@ def folder_of(deposit: Path) -> str:
 def read(deposit: Path, name: str) -> dict[str, Any]:
     """Fields of a commit.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is no such commit, or a seal has just replaced it.
-    DamagedError
-        It is not what was written there, or is the commit of another deposit.
+    Raises FileNotFoundError: there is no such commit, or a seal has just replaced it.
+    Raises DamagedError: it is not what was written there, or is the commit of another deposit.
     """
     path = objects.plain_name(deposit, f"commits/{name}.json")
     return _read(path, deposit)
 
 
 def _read(path: str, deposit: Path) -> dict[str, Any]:
-    content = checked.document(path)
+    content = verified.document(path)
     folder = folder_of(deposit)
     named = content.get("deposit", folder)  # the first banks' commits name none
     if named != folder:
@@ -154,13 +147,10 @@ def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
 
     A commit is read again only where its file is another than before.
 
-    Raises
-    ------
-    FileNotFoundError, DamagedError
-        As `read`; or a seal is not of the deposit's attributes.
+    Raises FileNotFoundError, DamagedError: as `read`; or a seal is not of the deposit's attributes.
     """
     path = objects.plain_name(deposit, f"commits/{name}.json")
-    stamp = checked.stamp_of(path)
+    stamp = verified.stamp_of(path)
     listed = (_lasting if stamp.settled else _listed)(path, deposit, stamp)
     if name == SEAL and not _is_sealed(deposit, listed.get("zarr.json", Digest("", 0))):
         raise DamagedError(
@@ -173,12 +163,12 @@ def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
 def _is_sealed(deposit: Path, expected: Digest) -> bool:
     """Whether a deposit's attributes are those that its seal tells."""
     # Read as the deposit was opened, where no link was passed: one put there since is another file.
-    return checked.is_known(f"{deposit}/zarr.json", expected) or not checked.unsound(
+    return verified.is_known(f"{deposit}/zarr.json", expected) or not verified.unsound(
         {objects.plain_path(deposit, "zarr.json"): expected}
     )
 
 
-def _listed(path: str, deposit: Path, _: checked.Stamp) -> Mapping[str, Digest]:
+def _listed(path: str, deposit: Path, _: verified.Stamp) -> Mapping[str, Digest]:
     listed = _read(path, deposit).get("objects")
     try:
         return {path: objects.digest_from_json(value) for path, value in listed.items()}  # type: ignore[union-attr]
@@ -191,7 +181,7 @@ def _listed(path: str, deposit: Path, _: checked.Stamp) -> Mapping[str, Digest]:
 _lasting = lru_cache(maxsize=1024)(_listed)
 
 
-def vouched(deposit: Path, state: Committed) -> dict[str, Digest]:
+def committed_digests(deposit: Path, state: Committed) -> dict[str, Digest]:
     """Digests of all objects that the commits in force vouch for; raises as `digests`."""
     by_path: dict[str, Digest] = {}
     for name in state.names:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from logitbank.store.format.numbers import BFLOAT16_BITS, GridDtype
-from logitbank.store.format.schema import Codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,6 @@ class Grid:
     dtype: GridDtype
     """Of the numbers; `uint16` are bits of bfloat16."""
     block_rows: int
-    codec: Codec = "blosc"
 
     @property
     def blocks(self) -> int:

@@ -57,12 +57,8 @@ def operations_to_json(after: Sequence[Operation]) -> list[list[Any]]:
 def operations_from_json(value: Any) -> tuple[Operation, ...]:
     """The operations that `operations_to_json` wrote.
 
-    Raises
-    ------
-    BankFormatError
-        One is unknown, as a later version's may be.
-    ValueError
-        It is no such list, or a number is none that an operation can have.
+    Raises BankFormatError: one is unknown, as a later version's may be.
+    Raises ValueError: it is no such list, or a number is none that an operation can have.
     """
     after = []
     for name, *numbers in value:
@@ -172,10 +168,7 @@ class OutputHead:
 
         Products and their sums are float32.
 
-        Raises
-        ------
-        UsageError
-            The states have another width.
+        Raises UsageError: the states have another width.
         """
         if states.ndim != 2 or states.shape[1] != self.width:
             raise UsageError(

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitbank.errors import DamagedError, UsageError
-from logitbank.store.files.checked import tells_itself
 from logitbank.store.files.documents import SELF_DIGEST, signed
 from logitbank.store.files.objects import Digest, digest_from_json, digest_of
+from logitbank.store.files.verified import verify_self_digest
 
 NAME = "index.json.gz"
 """A JSON document, compressed by gzip: 0.45 MB instead of 9.1 MB for 1,000 deposits."""
@@ -93,10 +93,7 @@ def head_of(path: str) -> str | None:
 def render(objects: Objects) -> bytes:
     """The bytes of an index; the same for the same objects.
 
-    Raises
-    ------
-    UsageError
-        They are more than readers take.
+    Raises UsageError: they are more than readers take.
     """
     listed = {
         path: value.digest._asdict() | ({} if value.text is None else {"text": value.text})
@@ -129,11 +126,8 @@ def _decompressed(data: bytes) -> bytes:
 def parse(data: bytes, *, where: str) -> dict[str, Object]:
     """Read an index and check everything that can be checked without the data.
 
-    Raises
-    ------
-    DamagedError
-        It is too large or no index, lists a path that no bank has or an impossible size, or a text
-        is not what its digest says.
+    Raises DamagedError: it is too large or no index, lists a path that no bank has or an impossible
+    size, or a text is not what its digest says.
     """
     try:
         unpacked = _decompressed(data)
@@ -142,7 +136,7 @@ def parse(data: bytes, *, where: str) -> dict[str, Object]:
         document = json.loads(unpacked)
         if document["index"] != _VERSION:
             raise ValueError(f"it is of version {document['index']!r}")
-        if not tells_itself(unpacked, document):
+        if not verify_self_digest(unpacked, document):
             raise ValueError(f"its SHA-256 is not its member {SELF_DIGEST}")
         return {path: _object(path, value) for path, value in document["objects"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -167,13 +161,10 @@ def _object(path: str, value: Any) -> Object:
     return Object(digest, text)
 
 
-def vouched(texts: Mapping[str, str]) -> dict[str, Digest]:
+def committed_digests(texts: Mapping[str, str]) -> dict[str, Digest]:
     """Data that the commits and heads among `texts` vouch for, by path relative to the bank.
 
-    Raises
-    ------
-    DamagedError
-        A commit is not what commits look like.
+    Raises DamagedError: a commit is not what commits look like.
     """
     digests_by_path: dict[str, Digest] = {}
     for path, text in texts.items():
@@ -235,7 +226,7 @@ def complete(
     texts = [p for p in unknown if TEXT.fullmatch(p) and sizes[p] <= MAX_TEXT]
     new = {p: data.decode() for p, data in zip(texts, read(texts), strict=True)}
     by_path |= {p: text_object(text) for p, text in new.items()}
-    digests = {p: d for p, d in vouched(new).items() if sizes.get(p) == d.bytes}
+    digests = {p: d for p, d in committed_digests(new).items() if sizes.get(p) == d.bytes}
     by_path |= {p: Object(d) for p, d in digests.items() if p not in by_path}
     tables = [p for p in unknown if deposit_of(p) is None and DATA.fullmatch(p)]
     by_path |= {p: Object(digest_of(data)) for p, data in zip(tables, read(tables), strict=True)}

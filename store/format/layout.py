@@ -13,7 +13,6 @@ from logitbank.store.format.grid import Grid
 from logitbank.store.format.numbers import STORED_AS
 from logitbank.store.format.schema import (
     CheckpointId,
-    Codec,
     Dtype,
     Head,
     Json,
@@ -48,9 +47,6 @@ class Layout:
     """Of the array that is deposited."""
     keep: Keep
     block_rows: int
-    codec: Codec = "blosc"
-    """How that array is compressed: blosc is LZ4 of shuffled bits; zstd is that of the first
-    banks."""
     width: int | None = None
     """Entries of a state, which the head multiplies; None but at keep level `hidden`."""
 
@@ -112,7 +108,7 @@ class Layout:
         if self.keep.array is None:
             return {}
         count = self.vocab if self.width is None else self.width
-        grid = Grid(self.queries, count, STORED_AS[self.dtype], self.block_rows, self.codec)
+        grid = Grid(self.queries, count, STORED_AS[self.dtype], self.block_rows)
         return {self.keep.array: grid}
 
     def shards(self, *blocks: int) -> list[str]:
@@ -125,7 +121,7 @@ class Layout:
         return self.dtype if self.width is None else "float32"
 
     @property
-    def pieces(self) -> list[range]:
+    def row_ranges(self) -> list[range]:
         """All rows, as many at once as are read, or worked out of states, together.
 
         A block, where log-probabilities are stored; else at most `WORKED_OUT_BYTES` of them.
@@ -149,7 +145,7 @@ class Layout:
             ("outputs", f"{self.vocab:,}"),
         ]
 
-    def told(self, committed: int) -> str:
+    def formatted(self, committed: int) -> str:
         """The same in one line."""
         return ", ".join(f"{name} {value}" for name, value in self.about(committed))
 

@@ -49,10 +49,8 @@ def check_text(
     most
         Letters that it may have.
 
-    Raises
-    ------
-    LogitbankError
-        As `error`: it is no text, holds half a surrogate pair, or is more than is allowed.
+    Raises LogitbankError: as `error`: it is no text, holds half a surrogate pair, or is more than
+    is allowed.
     """
     if not isinstance(value, str):
         raise error(f"{what} is {shown(value)}; it must be a text")
@@ -94,10 +92,7 @@ def check_number(
 ) -> None:
     """Refuse what is no whole number of Python between two limits, both included.
 
-    Raises
-    ------
-    LogitbankError
-        As `error`.
+    Raises LogitbankError: as `error`.
     """
     if type(value) is not int or not least <= value <= most:
         raise error(f"{what} is {shown(value)}; use a whole number from {least} to {most}")

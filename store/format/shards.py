@@ -1,8 +1,8 @@
 """One shard, and what is compared before anything in it is decoded.
 
 Its size is the committed one, its index and each inner chunk that is used have the CRC-32C written
-beside them. A shard is data from strangers all the same: a Zstandard frame of 61 kB can hold 2 GB.
-Every inner chunk of a bank has one size, so a frame that tells another, or none, is refused.
+beside them. A shard is data from strangers all the same: a small frame can hold 2 GB. Every inner
+chunk of a bank has one size, so a frame that names another size, or none, is refused.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,9 @@ import numpy as np
 from logitbank.store.files.objects import Digest, digest_of
 from logitbank.store.format.grid import Grid
 
-_MAGIC = b"\x28\xb5\x2f\xfd"
 _ABSENT = np.uint64(2**64 - 1)
-HEADER = 18
-"""Bytes that the longest frame header takes."""
+HEADER = 16
+"""Bytes of the header of a Blosc frame."""
 CHECKSUM = 4
 """Bytes of CRC-32C after each frame, and after the index."""
 WHOLE = 2**18
@@ -43,10 +42,7 @@ class Shard:
     def frame(self, chunk: int) -> memoryview:
         """A compressed inner chunk.
 
-        Raises
-        ------
-        ValueError
-            It is not there, or is not what was written.
+        Raises ValueError: it is not there, or is not what was written.
         """
         offset, length = (int(value) for value in self.index[chunk])
         if offset == _ABSENT:
@@ -61,10 +57,7 @@ class Shard:
 def index_offset(size: int, committed: Digest, grid: Grid) -> int:
     """Where in a shard of `size` bytes its index begins.
 
-    Raises
-    ------
-    ValueError
-        The size is not the committed one, or none of a shard of this grid.
+    Raises ValueError: the size is not the committed one, or none of a shard of this grid.
     """
     if size != committed.bytes:
         raise ValueError(f"{size:,} bytes, committed were {committed.bytes:,}")
@@ -82,10 +75,7 @@ def _index_bytes(grid: Grid) -> int:
 def shard(read: Read, size: int, committed: Digest, grid: Grid) -> Shard:
     """A shard, once its size and index have been compared.
 
-    Raises
-    ------
-    ValueError
-        It is not what was committed, or no shard of this grid.
+    Raises ValueError: it is not what was committed, or no shard of this grid.
     """
     start, length = index_offset(size, committed, grid), _index_bytes(grid)
     if committed.bytes <= WHOLE:
@@ -103,47 +93,19 @@ def shard(read: Read, size: int, committed: Digest, grid: Grid) -> Shard:
     return Shard(grid, index, read)
 
 
-def decode(frame: memoryview, grid: Grid, into: np.ndarray) -> None:
+def decode(frame: memoryview, into: np.ndarray) -> None:
     """Decode an inner chunk whose frame was looked at into an array of its shape.
 
-    Raises
-    ------
-    ValueError, RuntimeError
-        It cannot be decoded.
+    Raises ValueError, RuntimeError: it cannot be decoded.
     """
-    from numcodecs import blosc, zstd  # tens of ms, which scores need not wait for
+    from numcodecs import blosc  # tens of ms, which scores need not wait for
 
-    (blosc if grid.codec == "blosc" else zstd).decompress(frame, into)
+    blosc.decompress(frame, into)
 
 
 def inner_bytes(grid: Grid) -> int:
     """Bytes of every inner chunk, decompressed."""
     return int(np.prod(grid.chunk_shape)) * np.dtype(grid.dtype).itemsize
-
-
-def frame_bytes(header: bytes) -> int | None:
-    """The size that a Zstandard frame tells of its content; None where it tells none.
-
-    Parameters
-    ----------
-    header
-        Its first `HEADER` bytes, or all of it. The form is that of RFC 8878, section 3.1.1.
-
-    Examples
-    --------
-    >>> frame_bytes(bytes.fromhex("28b52ffd2460"))
-    96
-    """
-    if len(header) < 6 or header[:4] != _MAGIC:
-        return None
-    descriptor = header[4]
-    single = bool(descriptor & 0x20)
-    size = (1 if single else 0, 2, 4, 8)[descriptor >> 6]
-    start = 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
-    field = header[start : start + size]
-    if not size or len(field) < size:
-        return None
-    return int.from_bytes(field, "little") + (256 if size == 2 else 0)
 
 
 def blosc_bytes(header: bytes, length: int) -> int | None:
@@ -156,7 +118,7 @@ def blosc_bytes(header: bytes, length: int) -> int | None:
     >>> blosc_bytes(bytes.fromhex("02011402" "60000000" "60000000" "30000000"), 48)
     96
     """
-    if len(header) < 16 or int.from_bytes(header[12:16], "little") != length:
+    if len(header) < HEADER or int.from_bytes(header[12:16], "little") != length:
         return None
     return int.from_bytes(header[4:8], "little")
 
@@ -171,8 +133,7 @@ def check_frame(header: bytes, length: int, grid: Grid) -> None:
     length
         Its bytes, checksum included.
     """
-    blosc_, expected = grid.codec == "blosc", inner_bytes(grid)
-    size = blosc_bytes(header, length - CHECKSUM) if blosc_ else frame_bytes(header)
+    size, expected = blosc_bytes(header, length - CHECKSUM), inner_bytes(grid)
     if size != expected:
         what = "no size" if size is None else f"{size:,} bytes"
         raise ValueError(f"an inner chunk tells {what}, and all have {expected:,}")

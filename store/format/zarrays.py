@@ -19,7 +19,7 @@ from logitbank.store.files.documents import json_bytes, signed
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.numbers import BFLOAT16_BITS
-from logitbank.store.format.schema import FORMAT_VERSION, RowArray
+from logitbank.store.format.schema import CODEC, FORMAT_VERSION, RowArray
 
 if TYPE_CHECKING:
     import zarr
@@ -84,7 +84,7 @@ def rows_metadata(grid: Grid, names: tuple[str, str]) -> bytes:
     """zarr.json of an array of rows, one shard a block; `names` are those of its axes."""
     inner = {
         "chunk_shape": list(grid.chunk_shape),
-        "codecs": [_BYTES, _compressor(grid), _CRC32C],
+        "codecs": [_BYTES, _blosc(grid), _CRC32C],
         "index_codecs": [_BYTES, _CRC32C],
         "index_location": "end",
     }
@@ -97,12 +97,10 @@ def rows_metadata(grid: Grid, names: tuple[str, str]) -> bytes:
     )
 
 
-def _compressor(grid: Grid) -> dict[str, Any]:
-    if grid.codec == "zstd":
-        return _ZSTD
+def _blosc(grid: Grid) -> dict[str, Any]:
     size = np.dtype(grid.dtype).itemsize
     settings = {"typesize": size, "cname": "lz4", "clevel": 5, "shuffle": "bitshuffle"}
-    return {"name": "blosc", "configuration": {**settings, "blocksize": 0}}
+    return {"name": CODEC, "configuration": {**settings, "blocksize": 0}}
 
 
 def _logsumexp(queries: int) -> bytes:

@@ -7,7 +7,7 @@ import google_crc32c
 import numpy as np
 
 from logitbank.errors import DamagedError
-from logitbank.store.deposits.shard_files import write_shard
+from logitbank.store.deposits.rows import write_shard
 from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.staging import Staging, remove_dead_staging
@@ -85,7 +85,7 @@ def _write(path: Path, head: OutputHead) -> None:
         file.parent.mkdir()
         beside = path / f"block-{block}"
         write_shard(beside, grid, head.weight[rows.start : rows.stop]).rename(file)
-        written[f"weight/c/{block}/0"] = objects.settle(file)
+        written[f"weight/c/{block}/0"] = objects.fsync_digest(file)
         _remove(beside)
     if head.bias is not None:
         data = np.ascontiguousarray(head.bias, "<f4").tobytes()

@@ -10,10 +10,9 @@ from typing import Any, get_args
 import numpy as np
 
 from logitbank.errors import BankError, BankFormatError, DamagedError
-from logitbank.store.deposits.rows import read_rows
-from logitbank.store.deposits.score_parts import VERIFY
-from logitbank.store.deposits.shard_files import shards_of
-from logitbank.store.files import checked, copies, objects
+from logitbank.store.deposits.rows import read_rows, shards_of
+from logitbank.store.deposits.scores import VERIFY
+from logitbank.store.files import copies, objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import zarrays
 from logitbank.store.format.grid import Grid
@@ -63,17 +62,14 @@ class StoredHead:
     def open(cls, root: Path, digest: str, *, needed_by: str = "") -> "StoredHead":
         """The head of this digest.
 
-        Raises
-        ------
-        DamagedError
-            It is not there, its attributes are not what was written there, or are of another head.
-        BankFormatError
-            It names an operation that this version does not know.
+        Raises DamagedError: it is not there, its attributes are not what was written there, or are
+        of another head.
+        Raises BankFormatError: it names an operation that this version does not know.
         """
         path = objects.plain_path(root, f"{FOLDER}/{digest}")
         about = path / "zarr.json"
         try:
-            head, own = _parse(path, checked.document(about, *zarrays.ATTRIBUTES))
+            head, own = _parse(path, verified.document(about, *zarrays.ATTRIBUTES))
         except FileNotFoundError as error:
             needed = f", and {needed_by} needs it to read rows" if needed_by else ""
             raise DamagedError(f"{path} is not there{needed}; {RESTORE}") from error
@@ -98,12 +94,9 @@ class StoredHead:
     def whole(self) -> OutputHead:
         """All of the head, whose content is what its digest says; the last one stays in memory.
 
-        Raises
-        ------
-        DamagedError
-            It is not.
+        Raises DamagedError: it is not.
         """
-        return _whole(self, checked.stamp_of(self.path / "zarr.json"))
+        return _whole(self, verified.stamp_of(self.path / "zarr.json"))
 
     def read(self) -> OutputHead:
         """As `whole`, and nothing stays in memory."""
@@ -143,7 +136,7 @@ class StoredHead:
             return None
         file = objects.plain_path(self.path, BIAS)
         try:
-            checked.require({file: self.objects[BIAS]})
+            verified.require({file: self.objects[BIAS]})
             return np.frombuffer(file.read_bytes()[:-4], "<f4").astype(np.float32)
         except FileNotFoundError as error:
             advice = copies.missing_advice(file, RESTORE)
@@ -151,7 +144,7 @@ class StoredHead:
 
 
 @lru_cache(maxsize=1)  # rows are read block after block: 0.1 s each time for one of 50,304 x 512
-def _whole(head: StoredHead, _: checked.Stamp) -> OutputHead:
+def _whole(head: StoredHead, _: verified.Stamp) -> OutputHead:
     return head.read()
 
 
@@ -208,10 +201,7 @@ def require_head(
 ) -> StoredHead:
     """The head that a deposit names, whose shape is what the deposit says.
 
-    Raises
-    ------
-    DamagedError
-        It is not there, or is a head of other states or outputs.
+    Raises DamagedError: it is not there, or is a head of other states or outputs.
     """
     head = StoredHead.open(root, digest, needed_by=needed_by)
     if head.grid.shape != (outputs, width):

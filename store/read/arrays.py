@@ -1,7 +1,8 @@
 """Deposit logits that were computed elsewhere and are in one array."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,41 +12,31 @@ from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.format.attributes import ARRAY
 from logitbank.store.format.layout import DepositSpec, Layout
-from logitbank.store.format.queries import QuerySet
-from logitbank.store.format.schema import CheckpointId, Dtype, Json, Keep, OptionTokens
+from logitbank.store.format.schema import OptionTokens
 
 DTYPES = ("float16", "float32", "float64")
 
 
 def deposit_array(
     logits: np.ndarray,
+    spec: DepositSpec,
     begin: Callable[[DepositSpec], DepositWriter],
-    *,
-    queries: QuerySet,
     options: OptionTokens,
-    checkpoint: CheckpointId,
-    query_set: str,
-    keep: Keep,
-    dtype: Dtype,
-    vocab_entries: int | None,
-    provenance: Mapping[str, Json],
 ) -> Deposit:
-    """See `Bank.deposit`."""
-    _check_array(logits, queries=len(queries))
-    vocab = logits.shape[1]
-    entries = vocab if vocab_entries is None else vocab_entries
-    layout = Layout.plan(queries=len(queries), vocab=vocab, dtype=dtype, keep=keep)
-    if len(options.tokens) and options.tokens.max() >= vocab:
+    """Write logits that `check_array` accepted, and seal; see `Bank.deposit`."""
+    if len(options.tokens) and options.tokens.max() >= spec.layout.vocab:
         raise UsageError(
-            f"prompts name token {options.tokens.max()}, but logits have {vocab} columns;"
-            " give one column per output of the head"
+            f"prompts name token {options.tokens.max()}, but logits have {spec.layout.vocab}"
+            " columns; give one column per output of the head"
         )
-    made = {"engine": "arrays", "tokenizer": queries.tokenizer, **provenance}
-    if made.get("weights") is None:  # with nothing to compare, any other array would pass for this
-        made[ARRAY] = _digest(logits, layout)
-    with begin(DepositSpec(checkpoint, query_set, layout, entries, made)) as writer:
+    if spec.provenance.get("weights") is None:  # with nothing to compare, any array would pass
+        digest = _digest(logits, spec.layout)
+        spec = replace(spec, provenance={**spec.provenance, ARRAY: digest})
+    with begin(spec) as writer:
         for block in writer.missing():
-            reducer = BlockReducer(writer.layout, block, options=options, vocab_entries=entries)
+            reducer = BlockReducer(
+                writer.layout, block, options=options, vocab_entries=spec.vocab_entries
+            )
             for i, values in enumerate(_float32_rows(logits, writer.layout.rows(block))):
                 reducer.put(i, values)
             writer.write(block, reducer.finish())
@@ -53,7 +44,8 @@ def deposit_array(
     return writer.deposit
 
 
-def _check_array(logits: np.ndarray, *, queries: int) -> None:
+def check_array(logits: np.ndarray, *, queries: int) -> None:
+    """Refuse what is not one row of logits for each query."""
     if logits.ndim != 2 or len(logits) != queries or not logits.shape[1]:
         raise UsageError(
             f"logits must have shape ({queries}, vocabulary), one row per query; got {logits.shape}"

@@ -13,7 +13,7 @@ from logitbank.wording import counted
 
 
 def bank_line(deposits: Sequence[Deposit], prompt_sets: Sequence[str]) -> str:
-    """Models, checkpoints and prompts: "toy-neox; 24 checkpoints, steps 0 to 720; prompts toy-winobias"."""
+    """Models, checkpoints and prompts: "toy; 24 checkpoints, steps 0 to 720; prompts winobias"."""
     checkpoints = {d.checkpoint for d in deposits}
     models = sorted({c.model for c in checkpoints})
     steps = f", {_span([c.step for c in checkpoints])}" if checkpoints else ""

@@ -20,14 +20,9 @@ def checkpoints_chosen(
 ) -> list[Deposit]:
     """Deposits of these models, runs and training steps.
 
-    Raises
-    ------
-    AbsentError
-        No deposit is of one of these models, runs or steps; says which there are.
-    SuiteError
-        A text chooses no step, or one that is not there.
-    UsageError
-        A text is no choice of steps.
+    Raises AbsentError: no deposit is of one of these models, runs or steps; says which there are.
+    Raises SuiteError: a text chooses no step, or one that is not there.
+    Raises UsageError: a text is no choice of steps.
     """
     deposits = _of_names(_of_names(list(deposits), "model", models), "run", runs)
     if isinstance(steps, str):
@@ -49,10 +44,7 @@ def require_scored_models(
 
     `deposits` are those of the prompt set, `there` the models of the whole bank.
 
-    Raises
-    ------
-    AbsentError
-        None of the models has a deposit of the prompt set; says which models have.
+    Raises AbsentError: none of the models has a deposit of the prompt set; says which models have.
     """
     if models is None:
         return

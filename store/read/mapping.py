@@ -1,19 +1,29 @@
 """Apply a function to full vocabulary rows, block by block: here, in processes, or on a cluster."""
 
+import multiprocessing
+import socket
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from logitbank.errors import BankError, UsageError
 from logitbank.store.bank import Bank
+from logitbank.store.cluster import joined
 from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.format.attributes import read_attributes
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
-from logitbank.store.read.tasks import in_order
 
 Function = Callable[[np.ndarray], ArrayLike]
+_Submit = Callable[[Deposit, range], Callable[[], np.ndarray]]
+"""Starts the function on some rows of a deposit, and returns what waits for its values."""
+_RETRIES = 10
+"""Machines that a task may lose."""
 
 
 def map_rows(
@@ -84,19 +94,91 @@ def map_rows(
 def _mapped(
     deposits: Sequence[Deposit], function: Function, workers: int, ray: str | None
 ) -> Iterator[tuple[Deposit, np.ndarray]]:
-    tasks = [([deposit], rows) for deposit in deposits for rows in deposit.layout.pieces]
+    tasks = [(deposit, rows) for deposit in deposits for rows in deposit.layout.row_ranges]
     parts: list[np.ndarray] = []
-    found = in_order(partial(_apply, function), tasks, workers=workers, ray=ray)
-    for ((deposit,), rows), part in zip(tasks, found, strict=True):
-        parts.append(part)
-        if rows.stop == deposit.layout.queries:
-            yield deposit, np.concatenate(parts)
-            parts = []
+    with _submitter(function, workers, ray) as (submit, ahead):
+        waiting: deque[Callable[[], np.ndarray]] = deque()
+        started = iter(tasks)
+        for deposit, rows in tasks:
+            while len(waiting) <= ahead and (task := next(started, None)) is not None:
+                waiting.append(submit(*task))
+            parts.append(waiting.popleft()())
+            if rows.stop == deposit.layout.queries:
+                yield deposit, np.concatenate(parts)
+                parts = []
 
 
-def _apply(function: Function, deposits: Sequence[Deposit], rows: range) -> np.ndarray:
+@contextmanager
+def _submitter(
+    function: Function, workers: int, address: str | None
+) -> Iterator[tuple[_Submit, int]]:
+    """What starts a task, and how many tasks to start ahead of the one that is waited for."""
+    if address is not None:
+        with joined(address) as ray:
+            # Tasks that nobody waits for any more end by themselves, or with this process. Ray 2.60
+            # aborts this process when a cancelled task completes meanwhile
+            # (task_manager.cc:1329, "Tried to complete task that was not pending").
+            yield (
+                _on_cluster(function, ray),
+                2 * max(1, int(ray.cluster_resources().get("CPU", 1))),
+            )
+    elif workers == 1:
+        yield lambda deposit, rows: lambda: _apply(function, deposit, rows), 0
+    else:
+        # Forking is not safe where threads run, and Zarr's codecs have some.
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+        try:
+            yield (
+                lambda deposit, rows: pool.submit(_apply, function, deposit, rows).result,
+                2 * workers,
+            )
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _on_cluster(function: Function, ray: Any) -> _Submit:
+    task = ray.remote(num_cpus=1, max_retries=_RETRIES, scheduling_strategy="SPREAD")(_elsewhere)
+    shipped = ray.put(function)
+
+    def submit(deposit: Deposit, rows: range) -> Callable[[], np.ndarray]:
+        reference = task.remote(shipped, deposit.absolute(), rows)
+
+        def result() -> np.ndarray:
+            try:
+                values: np.ndarray = ray.get(reference)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None  # as it would be raised here
+            except ray.exceptions.RayError as error:
+                reason = str(error).strip().partition("\n")[0]
+                raise BankError(
+                    f"a task of the Ray cluster was lost {_RETRIES + 1} times, or cannot be done"
+                    f" again ({reason}); give its machines more memory, or leave out --ray"
+                ) from error
+            return values
+
+        return result
+
+    return submit
+
+
+def _elsewhere(function: Function, deposit: Deposit, rows: range) -> np.ndarray:
+    """`_apply` on a machine of the cluster, which must have this deposit at the same path."""
+    stored = deposit.stored
+    try:
+        same = read_attributes(stored.path) == stored.attributes
+        what = "has another deposit at"
+    except FileNotFoundError:
+        same, what = False, "does not see"
+    if not same:
+        raise UsageError(
+            f"{socket.gethostname()} {what} {stored.path} of the machine that asked; all machines"
+            " of a Ray cluster need the bank at the same path on one file system"
+        )
+    return _apply(function, deposit, rows)
+
+
+def _apply(function: Function, deposit: Deposit, rows: range) -> np.ndarray:
     """The function's values for some rows of a deposit."""
-    (deposit,) = deposits
     values = np.asarray(function(deposit.logprobs(np.arange(rows.start, rows.stop))))
     if values.shape[:1] != (len(rows),):
         raise UsageError(

@@ -1,6 +1,6 @@
-"""Options that prompts name and scores do not list: told, whether or not full rows hold them."""
+"""Options that prompts name and scores do not list."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -9,9 +9,10 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.scores import DEPOSIT
 from logitbank.store.files import copies
 from logitbank.store.format.schema import OptionTokens
-from logitbank.store.read.together import DEPOSIT, option_scores
+from logitbank.store.read.scan_files import option_scores
 from logitbank.store.tables import prompt_tables
 
 
@@ -23,15 +24,11 @@ def require_scored(
     They were named after it was made, and `Bank.rescore` reads them from its rows. Deposits that
     keep less cannot be helped, and are not looked at.
 
-    Raises
-    ------
-    BankError
-        Says how many scores are lacking, of which deposits, and what to run.
+    Raises BankError: says how many scores are lacking, of which deposits, and what to run.
     """
     full = [deposit for deposit in deposits if deposit.layout.keep.whole_rows]
-    incomplete = [
-        (d, counts.lacking) for d, counts in _counts(root, prompts, full) if counts.lacking
-    ]
+    counts = [(deposit, _counts(prompts, deposit).missing) for deposit in _incomplete(root, full)]
+    incomplete = [(deposit, missing) for deposit, missing in counts if missing]
     if not incomplete:
         return
     more = f" and {len(incomplete) - 1} more" if len(incomplete) > 1 else ""
@@ -48,12 +45,12 @@ def require_scored(
 def have_no_score(root: Path, prompts: pl.LazyFrame, deposits: Sequence[Deposit]) -> list[bool]:
     """Which deposits keep no full rows and list none of the options named for their rows.
 
-    These were named later, and nothing that is kept has them.
+    These options were named later, and nothing that the deposit keeps gives their scores.
     """
-    less = [at for at, deposit in enumerate(deposits) if not deposit.layout.keep.whole_rows]
-    counts = _counts(root, prompts, [deposits[at] for at in less])
-    lacking = {at for at, (_, of) in zip(less, counts, strict=True) if 0 < of.named == of.lacking}
-    return [at in lacking for at in range(len(deposits))]
+    less = [deposit for deposit in deposits if not deposit.layout.keep.whole_rows]
+    counts = [(deposit, _counts(prompts, deposit)) for deposit in _incomplete(root, less)]
+    without = {deposit for deposit, of in counts if 0 < of.named == of.missing}
+    return [deposit in without for deposit in deposits]
 
 
 def lacking_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
@@ -70,94 +67,46 @@ def lacking_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
 def missing_options(root: Path, deposit: Deposit) -> OptionTokens | None:
     """Tokens that prompts name for committed queries of a deposit and its scores do not list."""
     deposit.check_queries()
-    layout, blocks = deposit.layout, deposit.committed()  # before others commit more
-    listed = deposit.scores().filter(pl.col("kind") == "option").select("query", "token")
-    pairs = (
-        prompt_tables.named_tokens(root, deposit.query_set)
-        .lazy()
-        .filter(_in_blocks(layout.block_rows, blocks))
-        .join(listed, left_on=["row", "token"], right_on=["query", "token"], how="anti")
-        .sort("row", "token")
-        .collect()
-    )
-    return None if pairs.is_empty() else prompt_tables.option_tokens(pairs, queries=layout.queries)
+    named = prompt_tables.named_tokens(root, deposit.query_set).lazy()
+    _, missing = _named_and_missing(named, deposit)
+    pairs = missing.sort("row", "token").collect()
+    if pairs.is_empty():
+        return None
+    return prompt_tables.option_tokens(pairs, queries=deposit.layout.queries)
 
 
 class _Counts(NamedTuple):
-    """Of a deposit's committed rows."""
+    """Options of some prompts in the committed rows of a deposit."""
 
     named: int
-    """Options of some prompts, 0 where nothing is lacking of what all prompts name."""
-    lacking: int
-    """Those that it does not list."""
+    missing: int
+    """Those that its scores do not list."""
 
 
-def _counts(
-    root: Path, prompts: pl.LazyFrame, deposits: Sequence[Deposit]
-) -> list[tuple[Deposit, _Counts]]:
-    """Each deposit with what it lacks of these prompts' options."""
+def _counts(prompts: pl.LazyFrame, deposit: Deposit) -> _Counts:
+    of_set = prompts.filter(pl.col("query_set") == deposit.query_set)
+    frames = _named_and_missing(of_set.select("row", "token").drop_nulls().unique(), deposit)
+    named, missing = pl.collect_all([frame.select(pl.len()) for frame in frames])
+    return _Counts(named.item(), missing.item())
+
+
+def _named_and_missing(named: pl.LazyFrame, deposit: Deposit) -> tuple[pl.LazyFrame, pl.LazyFrame]:
+    """Named pairs (row, token) in committed rows of a deposit, and those that it does not list."""
+    blocks = deposit.committed()  # before others commit more
+    present = named.filter(_in_blocks(deposit.layout.block_rows, blocks))
+    listed = deposit.option_scores().select(row="query", token="token")
+    return present, present.join(listed, on=["row", "token"], how="anti")
+
+
+def _incomplete(root: Path, deposits: Sequence[Deposit]) -> list[Deposit]:
+    """Deposits whose scores may lack an option of some prompt."""
     if not deposits:
         return []
     try:
         complete = _list_all(root, deposits)
-    except DamagedError:  # of another table of prompts, maybe, which is not asked about
-        complete = [False] * len(deposits)
-    counts = {at: _Counts(0, 0) for at, is_complete in enumerate(complete) if is_complete}
-    rest = [at for at in range(len(deposits)) if at not in counts]
-    if rest:
-        wanted = {
-            name: prompts.filter(pl.col("query_set") == name)
-            .select("row", "token")
-            .drop_nulls()
-            .unique()
-            .collect()
-            for name in {deposits[at].query_set for at in rest}
-        }
-        counts |= zip(rest, _of_wanted(wanted, [deposits[at] for at in rest]), strict=True)
-    return [(deposit, counts[at]) for at, deposit in enumerate(deposits)]
-
-
-def _of_wanted(
-    wanted: Mapping[str, pl.DataFrame], deposits: Sequence[Deposit]
-) -> Iterator[_Counts]:
-    """Of each deposit, how many wanted options its committed rows have, and lack; by one scan.
-
-    `wanted` has (row, token) of each query set.
-    """
-    blocks = [deposit.committed() for deposit in deposits]  # before others commit more
-    numbers = {name: at for at, name in enumerate(wanted)}
-    sets = pl.Series([numbers[deposit.query_set] for deposit in deposits])
-    block_rows = pl.Series([deposit.layout.block_rows for deposit in deposits])
-    committed = pl.DataFrame(
-        [(at, block) for at, own in enumerate(blocks) for block in own],
-        schema={DEPOSIT: pl.UInt32, "block": pl.Int64},
-        orient="row",
-    )
-    options = pl.concat(
-        table.select(
-            set=pl.lit(numbers[name], pl.Int64), row=pl.col("row").cast(pl.Int64), token="token"
-        )
-        for name, table in wanted.items()
-    )
-    listed = (
-        option_scores(deposits)
-        .select(
-            DEPOSIT,
-            "token",
-            set=pl.lit(sets).gather(DEPOSIT),
-            row=pl.col("query").cast(pl.Int64),
-            block=pl.col("query").cast(pl.Int64) // pl.lit(block_rows).gather(DEPOSIT),
-        )
-        .join(committed.lazy(), on=[DEPOSIT, "block"], how="semi")
-        .join(options.lazy(), on=["set", "row", "token"], how="semi")
-        .group_by(DEPOSIT)
-        .len()
-    )
-    has = dict(listed.collect().iter_rows())
-    for at, (deposit, own) in enumerate(zip(deposits, blocks, strict=True)):
-        in_blocks = _in_blocks(deposit.layout.block_rows, own)
-        named = len(wanted[deposit.query_set].filter(in_blocks))
-        yield _Counts(named, named - has.get(at, 0))
+    except DamagedError:  # maybe another table of prompts, which these scores do not need
+        return [*deposits]
+    return [deposit for deposit, of in zip(deposits, complete, strict=True) if not of]
 
 
 def _list_all(root: Path, deposits: Sequence[Deposit]) -> list[bool]:

@@ -11,8 +11,9 @@ import polars as pl
 
 from logitbank.errors import UsageError
 from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.scores import DEPOSIT
 from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA
-from logitbank.store.read.together import DEPOSIT, option_scores
+from logitbank.store.read.scan_files import option_scores
 
 _COUNTS = ("rank", "ties", "padding_above", "padding_ties", "exact")
 VALUES = pl.Schema(
@@ -98,10 +99,7 @@ def by_option(
     Columns model, run, run_seed, step, those of the prompts but for piece, token, query_set and
     row, then pieces (Int64) and logprob (nats), null where a piece has no score.
 
-    Raises
-    ------
-    UsageError
-        The prompts have a column `pieces`.
+    Raises UsageError: the prompts have a column `pieces`.
     """
     names = [name for name in prompts.collect_schema().names() if name not in _OF_A_PIECE]
     if "pieces" in names:

@@ -13,7 +13,7 @@ import polars as pl
 
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.read.scan import CHECKPOINT, VALUES, scan
-from logitbank.store.tables.lazily import lazily
+from logitbank.store.tables.io_source import io_source
 from logitbank.store.tables.token_texts import COLUMN as TEXT
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def scores_source(
             of_set = partial(look, name)
             yield from _read(table, deposits, OPTION, wanted, predicate, n_rows, of_set)
 
-    return lazily(schema, read, is_pure=False)
+    return io_source(schema, read, is_pure=False)
 
 
 def _read(

@@ -72,12 +72,8 @@ def sql(frames: Callable[[], dict[str, pl.LazyFrame]], query: str) -> pl.LazyFra
 
     `frames` is called once it is known that the query reads no files.
 
-    Raises
-    ------
-    UsageError
-        The query is none, names what is not there, or reads files.
-    BankError
-        The bank has no prompts.
+    Raises UsageError: the query is none, names what is not there, or reads files.
+    Raises BankError: the bank has no prompts.
     """
     if reader := re.search(rf"\b({_READERS})", query, re.IGNORECASE):
         raise UsageError(
@@ -122,10 +118,7 @@ def answered() -> Iterator[None]:
     A query that means nothing for some value is only found out while its rows are collected; what
     is read was compared with what was committed before.
 
-    Raises
-    ------
-    UsageError
-        Polars refuses it.
+    Raises UsageError: polars refuses it.
     """
     try:
         yield

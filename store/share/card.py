@@ -17,6 +17,7 @@ _WHAT = (
     "A bank of `logitbank`: logits, ranks and log-sum-exp of language model checkpoints on prompts,"
     " in Zarr v3 and Parquet."
 )
+_ADDRESS = f"\nReplace {UNKNOWN} with the address of this folder:\n"
 _SERIES = ("Model", "Run", "Checkpoints", "Steps", "Keep", "Dtype")
 _MADE = ("engine", "engine_version", "logitbank_version", "compute_dtype", "device")
 _PROMPTS = re.compile(r"prompts/(.+)-[0-9a-f]{12}\.parquet")
@@ -26,6 +27,11 @@ _LICENSES = {
     *("cc-by-nc-sa-4.0", "cc-by-nc-nd-4.0", "openrail"),
 }
 """Licenses that the Hub has an identifier for."""
+
+
+def is_written_by_hand(old: bytes | None) -> bool:
+    """Whether somebody wrote this card, so that it stays."""
+    return old is not None and MARK.encode() not in old
 
 
 def card(objects: Objects, *, url: str, name: str = "") -> str:
@@ -42,43 +48,41 @@ def card(objects: Objects, *, url: str, name: str = "") -> str:
         unquote(match[1]): path for path in sorted(objects) if (match := _PROMPTS.fullmatch(path))
     }
     size = sum(value.digest.bytes for value in objects.values())
-    lines = [
-        *_front_matter(title, license_, prompts, objects),
-        MARK,
-        "",
-        f"# {_escaped(title)}",
-        "",
-        _WHAT,
-        "",
-        *([f"Replace {UNKNOWN} with the address of this folder:", ""] if url == UNKNOWN else []),
-        "```console",
-        "$ pip install '.[remote]'  # in a clone of logitbank",
-        f"$ logitbank info {url}",
-        f"$ logitbank pull {url} bank.zarr",
-        "```",
-        "",
-        "```python",
-        "import logitbank",
-        "",
-        f"bank = logitbank.open({_quoted(url)})",
-        *(f"scores = bank.scan({_quoted(prompt_set)})" for prompt_set in [*prompts][:1]),
-        "```",
-        "",
-        f"| {' | '.join(_SERIES)} |",
-        f"|{'---|' * len(_SERIES)}",
-        *(f"| {' | '.join(map(_escaped, row))} |" for row in _rows(deposits)),
-        "",
-        f"Prompt sets: {', '.join(map(_escaped, prompts)) or 'none'}."
-        f" {len(objects):,} objects, {size:,} bytes.",
-        "",
-    ]
+    front = "\n".join(_front_matter(title, license_, prompts, objects))
+    names = ", ".join(map(_escaped, prompts)) or "none"
+    rows = "".join(f"| {' | '.join(map(_escaped, row))} |\n" for row in _rows(deposits))
+    scan = f"\nscores = bank.scan({_quoted(next(iter(prompts)))})" if prompts else ""
+    text = f"""{front}
+{MARK}
+
+# {_escaped(title)}
+
+{_WHAT}
+{_ADDRESS if url == UNKNOWN else ""}
+```console
+$ pip install '.[remote]'  # in a clone of logitbank
+$ logitbank info {url}
+$ logitbank pull {url} bank.zarr
+```
+
+```python
+import logitbank
+
+bank = logitbank.open({_quoted(url)}){scan}
+```
+
+| {" | ".join(_SERIES)} |
+|{"---|" * len(_SERIES)}
+{rows}
+Prompt sets: {names}. {len(objects):,} objects, {size:,} bytes.
+"""
     if made := _made(deposits):
-        lines += [f"Made with {_escaped(made)}. Each deposit's `zarr.json` has the rest.", ""]
+        text += f"\nMade with {_escaped(made)}. Each deposit's `zarr.json` has the rest.\n"
     if license_:
-        lines += [f"License of the data: {_escaped(license_)}.", ""]
+        text += f"\nLicense of the data: {_escaped(license_)}.\n"
     if citation := str(about.get("citation") or "").strip():
-        lines += ["Please cite:", "", *(f"    {text}" for text in citation.splitlines()), ""]
-    return "\n".join(lines)
+        text += "\nPlease cite:\n\n" + "".join(f"    {line}\n" for line in citation.splitlines())
+    return text
 
 
 def _front_matter(

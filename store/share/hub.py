@@ -14,10 +14,10 @@ from logitbank.errors import MissingExtraError, RemoteError, UsageError
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
 from logitbank.store.format.index import Object
-from logitbank.store.share.card import CARD, MARK, card
+from logitbank.store.share.card import CARD, card, is_written_by_hand
 from logitbank.store.share.hub_token import keep_token
 from logitbank.store.share.moves import moves
-from logitbank.store.share.places import Say, explained, place_at
+from logitbank.store.share.places import Advance, explained, place_at
 from logitbank.store.share.targets import SourceBank, known_objects
 from logitbank.store.share.urls import HUB
 
@@ -53,7 +53,7 @@ class HubDataset:
         known = known_objects(self._old(index.NAME), self.name)
         return index.complete(self._files, known, partial(in_parallel, self._read))
 
-    def send(self, group: Mapping[str, Object], source: SourceBank, say: Say) -> None:
+    def send(self, group: Mapping[str, Object], source: SourceBank, advance: Advance) -> None:
         from huggingface_hub import CommitOperationAdd
 
         if len(self._files) + len(group) > MAX_FILES:
@@ -75,7 +75,7 @@ class HubDataset:
         else:
             raise self._too_busy()
         self._files |= {path: value.digest.bytes for path, value in group.items()}
-        say(sum(value.digest.bytes for value in group.values()))
+        advance(sum(value.digest.bytes for value in group.values()))
 
     def finish(self, stored: Mapping[str, Object], replaced: Sequence[str]) -> None:
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
@@ -85,8 +85,8 @@ class HubDataset:
             new = index.in_force({**known_objects(old, self.name), **stored})
             files = {index.NAME: index.render(new), CARD: card(new, url=self.name).encode()}
             before = {index.NAME: old, CARD: self._old(CARD)}
-            if MARK.encode() not in (before[CARD] or MARK.encode()):
-                del files[CARD]  # its owner wrote it
+            if is_written_by_hand(before[CARD]):
+                del files[CARD]
             operations: list[Any] = [
                 CommitOperationAdd(name, data)
                 for name, data in files.items()
@@ -142,9 +142,7 @@ class HubDataset:
         return self._read(path) if path in self._files else None
 
     def _read(self, path: str) -> bytes:
-        answer = place_at(f"{self.name}@{self._head}").read(path, limit=2**30)
-        assert answer is not None, "the request has no ETag"
-        return answer.data
+        return place_at(f"{self.name}@{self._head}").read(path).data
 
     def _too_busy(self) -> RemoteError:
         return RemoteError(

@@ -1,50 +1,25 @@
 """Keep the Hub's token to the Hub: no page, redirect or upload address takes it to another host."""
 
 import threading
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
-_PORTS = {"http": 80, "https": 443}
 _lock = threading.Lock()
-_tokens: dict[str, set["Origin"]] = {}
-"""Tokens that were given by hand, and where each may go."""
-_hubs: set["Origin"] = set()
-"""Where the token of the environment or of `hf auth login` may go."""
+_hubs: set[tuple[str, str, int]] = set()
+"""Scheme, host and port that the token may be sent to."""
 
 
-class Origin(NamedTuple):
-    """Who answers an address."""
-
-    scheme: str
-    host: str
-    port: int
-
-    @classmethod
-    def of(cls, url: str) -> "Origin":
-        parts = urlsplit(url)
-        scheme = parts.scheme.lower()
-        return cls(scheme, (parts.hostname or "").lower(), parts.port or _PORTS.get(scheme, 0))
-
-    def covers(self, other: "Origin") -> bool:
-        """Whether the other origin is this one, or the same host by TLS."""
-        return other == self or (
-            other.host == self.host
-            and (self.scheme, self.port) == ("http", 80)
-            and (other.scheme, other.port) == ("https", 443)
-        )
-
-
-def keep_token(endpoint: str, token: str | None = None) -> None:
-    """From here on, huggingface_hub sends this hub's token to this hub alone.
+def keep_token(endpoint: str) -> None:
+    """From here on, huggingface_hub sends its token to its hubs alone.
 
     Its functions follow what an answer names (the next page of a list, where large files are
-    to be sent and confirmed) with all their headers. Other hosts are asked without the token.
+    to be sent and confirmed) with all their headers. Other hosts get no token.
     """
-    from huggingface_hub import set_client_factory
+    from huggingface_hub import constants, set_client_factory
     from huggingface_hub.utils import _http
 
     with _lock:
-        (_hubs if token is None else _tokens.setdefault(token, set())).add(Origin.of(endpoint))
+        _hubs.update({_origin(endpoint), _origin(constants.ENDPOINT)})
         make = getattr(_http, "_GLOBAL_CLIENT_FACTORY", None) or _http.default_client_factory
         if not isinstance(make, _Guarded):
             set_client_factory(_Guarded(make))
@@ -65,14 +40,17 @@ class _Guarded:
 
 def _strip(request: Any) -> None:
     """Called before each request, also of those that a redirect leads to."""
-    from huggingface_hub import constants, get_token
+    from huggingface_hub import get_token
 
-    given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-    if not given or given not in {*_tokens, get_token()}:
-        return
-    trusted = {*_tokens.get(given, ())}
-    if given == get_token():
-        trusted |= {*_hubs, Origin.of(constants.ENDPOINT)}
-    to = Origin.of(str(request.url))
-    if not any(origin.covers(to) for origin in trusted):
+    is_token = request.headers.get("authorization") == f"Bearer {get_token()}"
+    if is_token and _origin(str(request.url)) not in _hubs:
         del request.headers["authorization"]
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    parts = urlsplit(url)
+    return (
+        parts.scheme,
+        parts.hostname or "",
+        parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0),
+    )

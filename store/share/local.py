@@ -13,9 +13,9 @@ from logitbank.errors import (
     RemoteError,
     UsageError,
 )
-from logitbank.store.deposits import places
+from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.files import checked, copies, documents, locks, objects
+from logitbank.store.files import copies, documents, locks, objects, verified
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
 from logitbank.store.format.index import Object, deposit_of, head_of
@@ -23,8 +23,8 @@ from logitbank.store.share.places import Place, place_at
 from logitbank.store.share.selection import Names, Steps, chosen_deposits, query_sets_in, require
 from logitbank.store.share.urls import url_of
 from logitbank.store.tables import query_tables
-from logitbank.store.tables.prompt_tables import PROMPT_FILE
-from logitbank.store.tables.token_texts import FOLDER, TOKENS_FILE
+from logitbank.store.tables.table_files import TABLE_FILE
+from logitbank.store.tables.token_texts import FOLDER
 
 LOG = logging.getLogger("logitbank")
 """Reports damage that was mended; the command line and Python show it by default."""
@@ -107,7 +107,7 @@ class _Copy:
         sets = self._tables(prompts)
         if models is not None and not list(models):
             return
-        deposits = [d for d in places.deposits(self._root) if d.query_set in sets]
+        deposits = [d for d in catalog.deposits(self._root) if d.query_set in sets]
         self._deposits(chosen_deposits(deposits, models, steps), rows=rows)
 
     def _deposits(self, deposits: Iterable[Deposit], *, rows: bool) -> None:
@@ -127,7 +127,7 @@ class _Copy:
         names = {
             path: unquote(match[1])
             for path in self._listed
-            if path.startswith("prompts/") and (match := PROMPT_FILE.fullmatch(path[8:]))
+            if path.startswith("prompts/") and (match := TABLE_FILE.fullmatch(path[8:]))
         }
         wanted = {prompts} if isinstance(prompts, str) else prompts
         require(wanted or (), names.values(), "prompt set")
@@ -144,7 +144,7 @@ class _Copy:
             path
             for path in self._listed
             if path.startswith(f"{FOLDER}/")
-            and (match := TOKENS_FILE.fullmatch(path.rpartition("/")[2]))
+            and (match := TABLE_FILE.fullmatch(path.rpartition("/")[2]))
             and unquote(match[1]) in tokenizers
         )
         return sets
@@ -155,9 +155,9 @@ class _Copy:
         etag, known = None, dict[str, Object]()
         with suppress(OSError, KeyError, DamagedError):
             known = index.parse(file.read_bytes(), where=str(file))
-            etag = checked.document(source)["etag"]
+            etag = verified.document(source)["etag"]
         try:
-            answer = self._place.read(index.NAME, limit=index.MAX_BYTES, unless=etag)
+            answer = self._place.read_changed(index.NAME, etag, limit=index.MAX_BYTES)
         except FileNotFoundError as error:
             raise BankFormatError(
                 f"there is no bank at {url}: {url}/{index.NAME} is not there. Check the address, or"
@@ -186,7 +186,7 @@ class _Copy:
         expected = {path: self._listed[path].digest for path in paths}
         here = {path: objects.plain_path(self._root, path) for path in expected}
         present = {here[path]: expected[path] for path in expected if here[path].is_file()}
-        damaged = set(checked.unsound(present))
+        damaged = set(verified.unsound(present))
         for file in damaged:
             file.unlink()
         in_parallel(

@@ -1,4 +1,4 @@
-"""What has to move so that one place of a bank's objects holds what another does. Pure."""
+"""Plan which objects to send, so that a target has all requested objects. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,35 +16,35 @@ GROUP_OBJECTS = 100  # what the Hub recommends for a commit of it
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What to send, and what is to go afterwards."""
+    """Objects to send, and objects to delete afterwards."""
 
     groups: tuple[Mapping[str, Object], ...]
-    """One after the other, heads before deposits. Each is in one group with all that it lacks."""
+    """Sent in this order, heads before deposits. All objects of a deposit are in one group."""
     replaced: tuple[str, ...]
-    """Objects of the other place that a seal replaces."""
+    """Objects of the target that a seal replaces."""
 
     @property
     def bytes(self) -> int:
         return sum(value.digest.bytes for group in self.groups for value in group.values())
 
 
-def moves(here: Objects, stored: Objects, *, place: str) -> Moves:
-    """What `stored` lacks of `here`.
+def moves(requested: Objects, stored: Objects, *, place: str) -> Moves:
+    """The requested objects that are not in `stored`.
 
-    The bank's own attributes, plain groups and tables that are there stay as they are: tables are
-    named by their content, and their bytes may differ between writers.
+    The bank's own attributes, plain groups and tables in `stored` stay: tables are named by their
+    content, and their bytes may differ between writers.
 
     Raises
     ------
     BankError
-        A deposit is there with other attributes, other content, or of other weights.
+        `stored` has a deposit with other attributes, content or weights.
     """
-    _check_model(here, stored, place)
+    _check_model(requested, stored, place)
     sealed = {
         p.removesuffix("commits/seal.json") for p in stored if p.endswith("/commits/seal.json")
     }
     missing: dict[str, Object] = {}
-    for path, value in here.items():
+    for path, value in requested.items():
         if (other := stored.get(path)) is not None:
             if deposit_of(path) and not _same(path, value, other):
                 raise conflict(path, place)
@@ -121,10 +121,10 @@ def _vouches(text: str) -> Any:
         return text
 
 
-def _check_model(here: Objects, stored: Objects, place: str) -> None:
+def _check_model(requested: Objects, stored: Objects, place: str) -> None:
     """One checkpoint has one model and one set of weights, whatever it was asked."""
     known = dict(_digests(stored))
-    for (folder, name), digest in _digests(here):
+    for (folder, name), digest in _digests(requested):
         other = known.get((folder, name), digest)
         if other != digest:
             raise BankError(

@@ -5,13 +5,12 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from logitbank.errors import MissingExtraError, RemoteError, UsageError
@@ -20,7 +19,7 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.share.hub_token import keep_token
 from logitbank.store.share.urls import HUB
 
-Say = Callable[[int], None]
+Advance = Callable[[int], None]
 """Called with the number of bytes that have just arrived."""
 TRIES = 5
 LONGEST_WAIT_S = 300.0
@@ -37,6 +36,13 @@ _CREDENTIALS = (
 )
 
 
+_REFUSALS = ("UnauthenticatedError", "PermissionDeniedError")
+_REFUSED = re.compile(
+    r"<Code>(AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken)</Code>"
+    r"|status code: 40[13]"
+)
+
+
 class Answer(NamedTuple):
     """An object that a server sends."""
 
@@ -44,21 +50,6 @@ class Answer(NamedTuple):
     is_whole: bool
     """False if it begins at the byte that was requested."""
     pieces: Iterator[bytes]
-
-
-class Source(Protocol):
-    """Sends objects by path."""
-
-    def get(
-        self, path: str, *, start: int = 0, unless: str | None = None
-    ) -> AbstractContextManager[Answer | None]:
-        """An object from byte `start`; None if its ETag is `unless`.
-
-        Raises
-        ------
-        FileNotFoundError
-            It does not exist.
-        """
 
 
 class Fetched(NamedTuple):
@@ -73,10 +64,10 @@ class Place:
     """A URL and what sends its objects. Every failure is a RemoteError that names the URL."""
 
     url: str
-    source: Source = field(repr=False, compare=False)
+    source: "_Web | _Bucket" = field(repr=False, compare=False)
 
-    def read(self, path: str, *, limit: int, unless: str | None = None) -> Fetched | None:
-        """A small object; None if its ETag is `unless`.
+    def read(self, path: str, *, limit: int = 2**30) -> Fetched:
+        """A small object.
 
         Raises
         ------
@@ -85,7 +76,13 @@ class Place:
         RemoteError
             The server does not send it, or it has more than `limit` bytes.
         """
-        with explained(f"{self.url}/{path}"), self.source.get(path, unless=unless) as answer:
+        fetched = self.read_changed(path, None, limit=limit)
+        assert fetched is not None, "the request has no ETag"
+        return fetched
+
+    def read_changed(self, path: str, etag: str | None, *, limit: int) -> Fetched | None:
+        """As `read`; None if the object still has this ETag."""
+        with explained(f"{self.url}/{path}"), self.source.get(path, unless=etag) as answer:
             if answer is None:
                 return None
             data = bytearray()
@@ -95,7 +92,9 @@ class Place:
                     raise RemoteError(f"{self.url}/{path} is larger than {limit:,} bytes; refused")
             return Fetched(bytes(data), answer.etag)
 
-    def download(self, path: str, expected: Digest, to: Path, say: Say = lambda _: None) -> None:
+    def download(
+        self, path: str, expected: Digest, to: Path, advance: Advance = lambda _: None
+    ) -> None:
         """Fetch an object into a file, or the rest of it after an interruption.
 
         The file appears whole and checked, or not at all.
@@ -131,7 +130,7 @@ class Place:
         if Digest(digest.hexdigest(), size) != expected:
             part.unlink()
             if is_resumed:  # what was left there may be of another object
-                self.download(path, expected, to, say)
+                self.download(path, expected, to, advance)
                 return
             raise RemoteError(
                 f"{url} does not hold the bytes that its bank lists for it: it was changed, or"
@@ -139,7 +138,7 @@ class Place:
                 " publisher to push again"
             )
         part.replace(to)
-        say(size)
+        advance(size)
 
 
 def place_at(url: str) -> Place:
@@ -210,7 +209,7 @@ class _StatusError(Exception):
 
 
 def _response(stack: ExitStack, url: str, headers: Mapping[str, str]) -> Any:
-    """A response without a transient error, after some tries and the waits that the server asks."""
+    """A response, after a few tries with the waits that the server requests."""
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
     for attempt in range(1, TRIES + 1):
@@ -225,18 +224,20 @@ def _response(stack: ExitStack, url: str, headers: Mapping[str, str]) -> Any:
             if not _is_transport(error) or attempt == TRIES:
                 raise
         else:
-            if response.status_code not in _TRANSIENT:
+            wait = max(wait, _requested_wait(response.headers))
+            is_last = attempt == TRIES or wait > LONGEST_WAIT_S
+            if response.status_code not in _TRANSIENT or is_last:
                 return response
-            wait = seconds_to_wait(response.headers) or wait
             stack.close()
-            if wait > LONGEST_WAIT_S:
-                raise _StatusError(
-                    f"it asks to wait {wait:,.0f} s, and at most {LONGEST_WAIT_S:.0f} s are waited"
-                )
-            if attempt == TRIES:
-                raise _StatusError(f"{response.status_code} {response.reason_phrase}")
         time.sleep(wait)
     raise AssertionError("the last try returns or raises")
+
+
+def _requested_wait(headers: Mapping[str, str]) -> float:
+    """Seconds that `Retry-After`, or the Hub's `RateLimit`, requests; 0 if neither does."""
+    after = str(headers.get("retry-after", ""))
+    limit = re.search(r"r=0\b.*t=(\d{1,9})", str(headers.get("ratelimit", "")))
+    return float(after) if after.isdecimal() else float(limit[1]) if limit else 0.0
 
 
 def _is_transport(error: Exception) -> bool:
@@ -303,30 +304,6 @@ def _s3_store(url: str, write: bool, environment: tuple[tuple[str, str], ...]) -
     return S3Store(bucket, prefix=prefix or None, **options)
 
 
-def seconds_to_wait(headers: Mapping[str, str], now: datetime | None = None) -> float:
-    """Seconds that an answer asks to wait; 0 if it names no time.
-
-    `Retry-After` in either form, or the reset of the Hub's `RateLimit`.
-
-    >>> seconds_to_wait({"Retry-After": "30"}), seconds_to_wait({"RateLimit": '"api";r=0;t=55'})
-    (30.0, 55.0)
-    """
-    lower = {name.lower(): value for name, value in headers.items()}
-    after = lower.get("retry-after", "").strip()
-    if re.search(r"^\d{1,9}(\.\d+)?$", after):
-        return float(after)
-    if after:
-        try:
-            at = parsedate_to_datetime(after)
-        except ValueError:
-            return 0.0
-        at = at if at.tzinfo else at.replace(tzinfo=UTC)
-        return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
-    if limit := re.search(r"r=0\b.*t=(\d{1,9})", lower.get("ratelimit", "")):
-        return float(limit[1])
-    return 0.0
-
-
 @contextmanager
 def explained(url: str) -> Iterator[None]:
     """Turn a library's error into a RemoteError with the URL and the next step."""
@@ -335,8 +312,10 @@ def explained(url: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise FileNotFoundError(url) from error
     except Exception as error:
-        is_ours = isinstance(error, _StatusError | PermissionError)
-        if not is_ours and _library(error) not in _LIBRARIES:
+        if (
+            not isinstance(error, _StatusError | PermissionError)
+            and _library(error) not in _LIBRARIES
+        ):
             raise
         raise RemoteError(_message(url, error)) from error
 
@@ -349,10 +328,8 @@ def _message(url: str, error: Exception) -> str:
     text = str(error).split("\n\nDebug source")[0].strip()
     status = getattr(getattr(error, "response", None), "status_code", None)
     kind = type(error).__name__
-    if status in (401, 403) or isinstance(error, PermissionError) or kind in (
-        "UnauthenticatedError",
-        "PermissionDeniedError",
-    ):  # fmt: skip
+    is_refused = status in (401, 403) or isinstance(error, PermissionError)
+    if is_refused or kind in _REFUSALS or _REFUSED.search(text):
         return f"{url} refuses access; {_sign_in(url)}"
     if code := re.search(r"<Code>(\w+)</Code>", text):
         reason = code[1]
@@ -365,16 +342,16 @@ def _message(url: str, error: Exception) -> str:
     else:
         reason = text.splitlines()[0][:200] if text else kind
     return (
-        f"{url} cannot be reached or answers wrongly ({reason}). Check the address and the network,"
-        " and run the same command again: what arrived is kept"
+        f"{url} is not available ({reason}). Check the address and the network, and run the same"
+        " command again: what arrived is kept"
     )
 
 
 def _sign_in(url: str) -> str:
     if url.startswith("s3:"):
         return (
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=false to use"
-            " the rights of this machine"
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to keys with access, or"
+            " AWS_SKIP_SIGNATURE=false to use the rights of this machine"
         )
     if url.startswith("hf:"):
         return "set HF_TOKEN to a token with access, or run `hf auth login`"

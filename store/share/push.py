@@ -1,4 +1,4 @@
-"""Push a bank to a URL or folder, and pull one from a URL: only what is new, resumable."""
+"""Push a bank to a URL or folder, and pull one from a URL: new objects only, resumable."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -11,29 +11,27 @@ from logitbank.store.care.lost import require_tables
 from logitbank.store.files import objects
 from logitbank.store.format import index
 from logitbank.store.format.index import Object
-from logitbank.store.share.bucket import Bucket
-from logitbank.store.share.folder import Folder
 from logitbank.store.share.hub import HubDataset
 from logitbank.store.share.local import ensure_local
 from logitbank.store.share.moves import moves
 from logitbank.store.share.places import place_at
 from logitbank.store.share.selection import Names, Steps, chosen
-from logitbank.store.share.targets import SourceBank, Target
+from logitbank.store.share.targets import Bucket, Folder, SourceBank, Target
 from logitbank.store.share.urls import url_of
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes that are done and those that there are."""
+"""Called with the number of bytes sent, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What a push or pull did."""
+    """Result of a push or pull."""
 
     objects: int
     """Objects that were sent."""
     bytes: int
     present: int
-    """Objects that were there already, by name and size; their bytes were not read again."""
+    """Objects that were present already, by name and size; their bytes were not read again."""
 
     def __str__(self) -> str:
         return (
@@ -51,12 +49,11 @@ def push(
     prompts: Names = None,
     progress: Progress | None = None,
 ) -> Transfer:
-    """Publish a bank, or add what is new in it to where it was published.
+    """Publish a bank, or add its new deposits to a published one.
 
-    Committed objects travel, data before the commit that vouches for them, and the index last.
-    What is there stays: several people may push different deposits into one target. The same call
-    goes on after an interruption. A data object that is there with the size that its commit says
-    counts as there, and its bytes are not read again: `pull` checks every one.
+    Committed objects are sent: data before their commit, and the index last. Existing objects
+    stay, so several people may push different deposits to one target. Run the same call again to
+    resume. `push` compares existing data objects by size only; `pull` checks every digest.
 
     Parameters
     ----------
@@ -68,17 +65,17 @@ def push(
     models, steps, prompts
         Only deposits of these, with the query sets and prompts that they need; all if None.
     progress
-        Called with the bytes that are done and those that there are.
+        Called with the number of bytes sent, and the total.
 
     Raises
     ------
     UsageError
         The target cannot be written to, or the bank is too large for one index.
     BankError
-        A deposit is there with other attributes or content; nothing of it was changed. Or the bank
-        has no such model, step or prompt set.
+        The target has a deposit with other attributes or content, which stays unchanged. Or the
+        bank has no such model, step or prompt set.
     DamagedError
-        An object of the bank is missing, or is not what was committed; or an object at the target
+        An object of the bank is missing or differs from its commit; or an object at the target
         has another size.
     RemoteError
         The target cannot be reached, or refuses.
@@ -88,12 +85,12 @@ def push(
     opened = Bank.open(bank, models=models, steps=steps, prompts=prompts, rows=True)
     if opened.url is None:  # a copy of a bank at a URL has what is asked for, and maybe no more
         require_tables(opened.path, opened.deposits())
-    here = chosen(opened.path, models=models, steps=steps, prompts=prompts)
-    index.render(here)  # before anything is sent: it may be too large
+    requested = chosen(opened.path, models=models, steps=steps, prompts=prompts)
+    index.render(requested)  # before anything is sent: it may be too large
     place = _target(target)
     if isinstance(place, Folder):
         _require_apart(opened.path, Path(target))
-    return _move(here, SourceBank(opened.path), place, progress)
+    return _move(requested, SourceBank(opened.path), place, progress)
 
 
 def pull(
@@ -105,14 +102,16 @@ def pull(
     prompts: Names = None,
     progress: Progress | None = None,
 ) -> Transfer:
-    """Copy a bank from a URL into a folder, or add to a folder what it lacks of it.
+    """Copy a bank from a URL into a folder, or add its new objects to an earlier copy.
 
-    Every digest is checked before an object is put in place. The same call goes on after an
-    interruption. Parameters and errors are those of `push`; `folder` is new, or a bank.
+    `pull` checks the digest of every object before it appears in the folder. Run the same call
+    again to resume. Parameters and errors are those of `push`; `folder` is new, or a bank.
     """
     folder = Path(folder)
     if url_of(folder) is not None:
-        raise UsageError(f"pull writes into a folder; to copy to {folder} pull first, then push")
+        raise UsageError(
+            f"pull writes into a folder; to copy to {url_of(folder)} pull first, then push"
+        )
     if objects.holds_something(folder):
         Bank.open(folder)
     address = url_of(url)
@@ -121,9 +120,9 @@ def pull(
     else:
         source = SourceBank(ensure_local(address, prompts=prompts, models=[]), place_at(address))
     _require_apart(source.root, folder)
-    here = chosen(source.root, models=models, steps=steps, prompts=prompts)
+    requested = chosen(source.root, models=models, steps=steps, prompts=prompts)
     objects.make_root(folder)
-    return _move(here, source, Folder(folder, indexed=False), progress)
+    return _move(requested, source, Folder(folder, indexed=False), progress)
 
 
 def _require_apart(bank: Path, folder: Path) -> None:
@@ -132,16 +131,27 @@ def _require_apart(bank: Path, folder: Path) -> None:
 
 
 def _move(
-    here: Mapping[str, Object], source: SourceBank, target: Target, progress: Progress | None
+    requested: Mapping[str, Object],
+    source: SourceBank,
+    target: Target,
+    progress: Progress | None,
 ) -> Transfer:
     stored = target.stored()
-    plan = moves(here, stored, place=target.name)
-    say = _Counted(plan.bytes, progress)
+    plan = moves(requested, stored, place=target.name)
+    done, lock = 0, threading.Lock()
+
+    def advance(size: int) -> None:
+        nonlocal done
+        with lock:  # several threads send
+            done += size
+            if progress is not None:
+                progress(done, plan.bytes)
+
     for group in plan.groups:
-        target.send(group, source, say)
+        target.send(group, source, advance)
     sent = {path: value for group in plan.groups for path, value in group.items()}
     target.finish({**stored, **sent}, plan.replaced)
-    return Transfer(len(sent), plan.bytes, len(here) - len(sent))
+    return Transfer(len(sent), plan.bytes, len(requested) - len(sent))
 
 
 def _target(target: str | Path) -> Target:
@@ -160,17 +170,3 @@ def _target(target: str | Path) -> Target:
         f"{url} cannot be written to over HTTP; push into a folder that the server gives out, to"
         " s3://bucket/prefix, or to hf://datasets/owner/name"
     )
-
-
-class _Counted:
-    """Adds up what several threads move."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._done, self._total, self._progress = 0, total, progress
-        self._lock = threading.Lock()
-
-    def __call__(self, size: int) -> None:
-        with self._lock:
-            self._done += size
-            if self._progress is not None:
-                self._progress(self._done, self._total)

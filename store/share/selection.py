@@ -6,9 +6,9 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.errors import AbsentError, DamagedError
-from logitbank.store.deposits import places
+from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.files import checked, objects
+from logitbank.store.files import objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import Committed
@@ -35,7 +35,7 @@ def chosen(
     DamagedError
         An object is missing, or is not what was committed.
     """
-    deposits = places.deposits(root)
+    deposits = catalog.deposits(root)
     files = prompt_tables.prompt_files(root)
     sets: set[str] | None = None
     if prompts is not None:
@@ -53,7 +53,7 @@ def chosen(
         sets = set(query_tables.query_set_names(root))
     queries = [query_tables.query_file(root, name) for name in sorted(sets)]
     tokenizers = {query_tables.tokenizer_of(root, name) for name in sets}
-    texts = [f.path for f in token_texts.tokens_files(root) if f.tokenizer in tokenizers]
+    texts = [f.path for f in token_texts.tokens_files(root) if f.name in tokenizers]
     try:
         return _inventory(root, deposits, [*queries, *(f.path for f in files), *texts])
     except FileNotFoundError as error:
@@ -111,7 +111,7 @@ def _inventory(
         beside, path = table_files.digest_file(file), file.relative_to(root).as_posix()
         objects_by_path[f"{path}.sha256"] = text_object(beside.read_text())
         objects_by_path[path] = Object(
-            Digest(table_files.vouched_digest(file), file.stat().st_size)
+            Digest(table_files.recorded_digest(file), file.stat().st_size)
         )
     for deposit in deposits:
         folder = deposit.path.relative_to(root)
@@ -150,10 +150,12 @@ def _deposit(deposit: Deposit, state: Committed) -> dict[str, Object]:
             texts[f"{name}/zarr.json"] = text_object(metadata.decode())
     for name in state.names:
         texts[f"commits/{name}.json"] = _text(deposit.path / "commits" / f"{name}.json")
-    return {path: Object(d) for path, d in commits.vouched(deposit.path, state).items()} | texts
+    return {
+        path: Object(d) for path, d in commits.committed_digests(deposit.path, state).items()
+    } | texts
 
 
 def _text(path: Path, *holder: str) -> Object:
     """A document, whose own digest is right."""
-    checked.document(objects.plain_path(path.parent, path.name), *holder)
+    verified.document(objects.plain_path(path.parent, path.name), *holder)
     return text_object(path.read_text())

@@ -6,7 +6,7 @@ from pathlib import Path
 from logitbank.errors import UsageError
 
 # A URL that went through a Path has one slash after its scheme; a drive's name is one letter.
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,3}([^/].*)", re.DOTALL)
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,3}(|[^/].*)", re.DOTALL)
 SCHEMES = ("https", "http", "s3", "hf")
 HUB = re.compile(
     r"hf://datasets/(?P<repo>[A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(?:@(?P<revision>[^@]+))?"
@@ -35,6 +35,8 @@ def url_of(path: str | Path) -> str | None:
         raise UsageError(
             f"Unsupported location {url}. Use a folder, https://, s3:// or hf://datasets/owner/name."
         )
+    if not match[2]:
+        raise UsageError(f"{path} names no place; write {scheme}:// and the address of the bank")
     if scheme == "hf" and not HUB.fullmatch(url):
         raise UsageError(
             f"{url} names no repository; write hf://datasets/owner/name or …/name@revision"

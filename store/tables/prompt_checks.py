@@ -38,12 +38,9 @@ def check_prompts(table: pl.DataFrame, count_of: Callable[[str], int]) -> None:
 
     `count_of` tells how many queries a query set has.
 
-    Raises
-    ------
-    UsageError
-        Columns, types, nulls, repeated rows, or rows and tokens outside the query set.
-    AbsentError
-        A query set is not in the bank.
+    Raises UsageError: columns, types, nulls, repeated rows, or rows and tokens outside the query
+    set.
+    Raises AbsentError: a query set is not in the bank.
     """
     _check_columns(table)
     if table.is_empty():

@@ -1,12 +1,7 @@
 """Tables of prompts: immutable Parquet files named by the digest of their content."""
 
-import hashlib
-import re
 from functools import partial
-from itertools import repeat
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import unquote
 
 import numpy as np
 import polars as pl
@@ -14,27 +9,26 @@ import polars as pl
 from logitbank.errors import AbsentError, DamagedError
 from logitbank.store.files import copies, objects
 from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows
-from logitbank.store.format.schema import PROMPTS_SCHEMA, OptionTokens, canonical_json, folder_name
+from logitbank.store.format.schema import PROMPTS_SCHEMA, OptionTokens, folder_name
 from logitbank.store.tables.prompt_checks import PROMPT_KEY, check_prompts, check_unchanged
 from logitbank.store.tables.query_tables import query_count
-from logitbank.store.tables.table_files import require_columns, schema_of, write_table
+from logitbank.store.tables.table_files import (
+    TableFile,
+    content_digest,
+    named_files,
+    require_columns,
+    require_content,
+    schema_of,
+    write_table,
+)
 
-PROMPT_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
-_VALUES = 1_000
-
-
-class PromptFile(NamedTuple):
-    """One table of prompts in a bank."""
-
-    name: str
-    digest: str
-    path: Path
+FOLDER = "prompts"
 
 
 def write_prompts(root: Path, name: str, table: pl.DataFrame) -> str:
     """Store a table of prompts under `name` and the digest of its content; returns the digest."""
     check_prompts(table, partial(query_count, root))
-    digest = prompts_digest(table)
+    digest = content_digest(table)
     path = objects.plain_path(root, f"prompts/{folder_name(name)}-{digest}.parquet")
     if not path.exists():
         require_unchanged(root, name, table)
@@ -45,87 +39,37 @@ def write_prompts(root: Path, name: str, table: pl.DataFrame) -> str:
 def require_unchanged(root: Path, name: str, table: pl.DataFrame) -> None:
     """Refuse prompts that are stored under `name` with other content.
 
-    Raises
-    ------
-    UsageError
-        One is; it names the prompt and the column.
+    Raises UsageError: one is; it names the prompt and the column.
     """
     for file in prompt_files(root):
         if file.name == name:
             check_unchanged(name, table, _scan_prompts(file.path).collect())
 
 
-def prompts_digest(table: pl.DataFrame) -> str:
-    """12 hex digits that name a table's content: columns, their types and values, in order."""
-    content = hashlib.sha256()
-    for at, column in enumerate(table.get_columns()):
-        # The JSON of [[name, type, [value, ...]], ...], some values at a time: of a million prompts
-        # it is half a GB, and its values in Python are more.
-        head = canonical_json([column.name, str(column.dtype)])
-        content.update(f"{',' if at else '['}{head[:-1]},[".encode())
-        for start in range(0, len(column), _VALUES):
-            content.update(b"," if start else b"")
-            content.update(_listed(column[start : start + _VALUES]))
-        content.update(b"]]")
-    content.update(b"]" if table.width else b"[]")
-    return content.hexdigest()[:12]
-
-
-def _listed(values: pl.Series) -> bytes:
-    """The JSON of values, without the brackets around them.
-
-    A text that stands in many rows is written once and repeated: of 80 kB in 16,000 rows, which
-    are 1.3 GB of JSON, the digest takes 1.1 s in place of 6.
-    """
-    if values.dtype == pl.String:
-        runs = values.rle().struct.unnest()
-        if 2 * len(runs) <= len(values):
-            return b",".join(
-                text
-                for count, value in runs.iter_rows()
-                for text in repeat(canonical_json(value).encode(), count)
-            )
-    return canonical_json(values.to_list())[1:-1].encode()
-
-
 def prompts_in(path: Path) -> pl.DataFrame:
     """The table of prompts in a file, its content checked against the file's name.
 
-    Raises
-    ------
-    DamagedError
-        Its content is another, or it is no table.
+    Raises DamagedError: its content is another, or it is no table.
     """
     try:
         check_rows(path, most=PROMPTS)
         table = pl.read_parquet(path, glob=False)
-        digest = prompts_digest(table)
+        require_content(path, table)
     except (*PARQUET_ERRORS, OSError, ValueError, TypeError) as error:
         raise DamagedError(f"it is no table of prompts ({error})") from error
-    match = PROMPT_FILE.fullmatch(path.name)
-    if match is None or digest != match[2]:
-        raise DamagedError(f"its content has the digest {digest}")
     return table
 
 
-def prompt_files(root: Path) -> list[PromptFile]:
+def prompt_files(root: Path) -> list[TableFile]:
     """All tables of prompts, by name and digest."""
-    return sorted(
-        PromptFile(unquote(match[1]), match[2], Path(entry.path))
-        for entry in objects.entries(root / "prompts")
-        if (match := PROMPT_FILE.fullmatch(entry.name))
-    )
+    return named_files(root, FOLDER)
 
 
 def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
     """The union of the tables of one prompt set.
 
-    Raises
-    ------
-    AbsentError
-        There is none of this name.
-    DamagedError
-        One is no such table.
+    Raises AbsentError: there is none of this name.
+    Raises DamagedError: one is no such table.
     """
     files = prompt_files(root)
     tables = [_scan_prompts(f.path) for f in files if f.name == name]
@@ -135,7 +79,8 @@ def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
         advice = copies.missing_advice(root / "prompts" / ".parquet", "")
         otherwise = "" if names else "; add some with `logitbank extract`"
         raise AbsentError(
-            f"prompt set {name!r} is not in {root}; {has}{f'; {advice}' if advice else otherwise}"
+            f"prompt set {name!r} is not in {copies.address(root)}; {has}"
+            f"{f'; {advice}' if advice else otherwise}"
         )
     if len(tables) == 1:
         return tables[0]

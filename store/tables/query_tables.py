@@ -32,10 +32,7 @@ def write_query_set(root: Path, query_set: QuerySet) -> str:
 def query_file(root: Path, name: str) -> Path:
     """Where a query set lies.
 
-    Raises
-    ------
-    UsageError
-        `name` is not what query sets are called.
+    Raises UsageError: `name` is not what query sets are called.
     """
     if not QUERY_SET.fullmatch(name):
         raise UsageError(f"query set {name!r} is no name; they are q- and 16 hex digits")
@@ -50,12 +47,8 @@ def query_set_names(root: Path) -> list[str]:
 def read_query_set(root: Path, name: str) -> QuerySet:
     """Read a query set and check that its content has the digest it is named by.
 
-    Raises
-    ------
-    AbsentError
-        It is not in the bank.
-    DamagedError
-        Its bytes or its content are others.
+    Raises AbsentError: it is not in the bank.
+    Raises DamagedError: its bytes or its content are others.
     """
     path = _present(root, name)
     require_sound(path)
@@ -65,10 +58,7 @@ def read_query_set(root: Path, name: str) -> QuerySet:
 def query_set_in(path: Path) -> QuerySet:
     """The query set in a file, its content checked against the file's name.
 
-    Raises
-    ------
-    DamagedError
-        Its content is another.
+    Raises DamagedError: its content is another.
     """
     try:
         check_rows(path, most=PROMPTS)
@@ -122,5 +112,7 @@ def _present(root: Path, name: str) -> Path:
     if not path.exists():
         names = ", ".join(query_set_names(root)) or "none"
         advice = copies.missing_advice(path, "add it with add_query_set")
-        raise AbsentError(f"query set {name} is not in {root}, which has {names}; {advice}")
+        raise AbsentError(
+            f"query set {name} is not in {copies.address(root)}, which has {names}; {advice}"
+        )
     return path

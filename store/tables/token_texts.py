@@ -1,60 +1,48 @@
 """What the tokens of a vocabulary say: one table for each tokenizer, `tokens/` in a bank."""
 
-import re
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import unquote
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
 from logitbank.errors import AbsentError, DamagedError, UsageError
-from logitbank.store.files import objects
+from logitbank.store.files import copies, objects
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import CLASS_HEADS, TOKENS_SCHEMA, check_folder, folder_name
 from logitbank.store.tables import prompt_tables, query_tables
-from logitbank.store.tables.table_files import require_sound, write_table
+from logitbank.store.tables.table_files import (
+    TableFile,
+    content_digest,
+    named_files,
+    require_content,
+    require_sound,
+    write_table,
+)
 
 FOLDER = "tokens"
-TOKENS_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
 COLUMN = "token_text"
 """The column that `scan` and SQL give texts in."""
 
 
-class TokensFile(NamedTuple):
-    """The texts of one tokenizer's tokens, in a bank."""
-
-    tokenizer: str
-    digest: str
-    path: Path
-
-
-def tokens_files(root: Path) -> list[TokensFile]:
+def tokens_files(root: Path) -> list[TableFile]:
     """All tables of texts, by tokenizer and digest."""
-    return sorted(
-        TokensFile(unquote(match[1]), match[2], Path(entry.path))
-        for entry in objects.entries(root / FOLDER)
-        if (match := TOKENS_FILE.fullmatch(entry.name))
-    )
+    return named_files(root, FOLDER)
 
 
 def write_tokens(root: Path, tokenizer: str, table: pl.DataFrame) -> None:
     """Store the texts of a tokenizer's tokens; nothing happens where it has some.
 
-    Raises
-    ------
-    UsageError
-        Columns, types, nulls or repeated tokens.
+    Raises UsageError: columns, types, nulls or repeated tokens.
     """
     check_folder(tokenizer, "tokenizer")
     _check(table)
-    if any(file.tokenizer == tokenizer for file in tokens_files(root)):
+    if any(file.name == tokenizer for file in tokens_files(root)):
         return
     table = table.select(list(TOKENS_SCHEMA)).sort("token")
-    name = f"{folder_name(tokenizer)}-{prompt_tables.prompts_digest(table)}.parquet"
+    name = f"{folder_name(tokenizer)}-{content_digest(table)}.parquet"
     write_table(root, objects.plain_path(root, f"{FOLDER}/{name}"), table, {})
 
 
@@ -74,16 +62,10 @@ def _check(table: pl.DataFrame) -> None:
 def tokens_in(path: Path) -> pl.DataFrame:
     """The table in a file, its content checked against the file's name.
 
-    Raises
-    ------
-    DamagedError
-        Its content is another, or it is no such table.
+    Raises DamagedError: its content is another, or it is no such table.
     """
     table = _read(path)
-    match = TOKENS_FILE.fullmatch(path.name)
-    digest = prompt_tables.prompts_digest(table)
-    if match is None or digest != match[2]:
-        raise DamagedError(f"its content has the digest {digest}")
+    require_content(path, table)
     return table
 
 
@@ -100,12 +82,9 @@ def _read(path: Path) -> pl.DataFrame:
 def tokens_of(root: Path, tokenizer: str) -> pl.DataFrame | None:
     """The texts of a tokenizer's tokens; None where the bank keeps none.
 
-    Raises
-    ------
-    DamagedError
-        The table is not what was written.
+    Raises DamagedError: the table is not what was written.
     """
-    files = [file for file in tokens_files(root) if file.tokenizer == tokenizer]
+    files = [file for file in tokens_files(root) if file.name == tokenizer]
     if not files:
         return None
     require_sound(files[0].path)
@@ -114,13 +93,13 @@ def tokens_of(root: Path, tokenizer: str) -> pl.DataFrame | None:
 
 def tokens(root: Path, of: str | None) -> pl.DataFrame:
     """See `Bank.tokens`."""
-    kept = {file.tokenizer for file in tokens_files(root)}
+    kept = {file.name for file in tokens_files(root)}
     prompts = {file.name for file in prompt_tables.prompt_files(root)}
     if of in kept:
         return require_tokens(root, of)
     if of is not None and of not in prompts:
         raise AbsentError(
-            f"{of!r} is neither a prompt set of {root}, which has"
+            f"{of!r} is neither a prompt set of {copies.address(root)}, which has"
             f" {', '.join(sorted(prompts)) or 'none'}, nor a tokenizer whose texts it keeps:"
             f" {', '.join(sorted(kept)) or 'none'}"
         )
@@ -132,30 +111,28 @@ def tokens(root: Path, of: str | None) -> pl.DataFrame:
     used = {query_tables.tokenizer_of(root, name) for name in query_sets}
     if len(used) > 1:
         raise UsageError(
-            f"{of or root} was asked with {len(used)} tokenizers; name a prompt set of one,"
-            f" or one of {', '.join(sorted(used))}"
+            f"{of or copies.address(root)} was asked with {len(used)} tokenizers; name a prompt"
+            f" set of one, or one of {', '.join(sorted(used))}"
         )
     if not used:
-        raise AbsentError(f"{root} has no queries yet, so no tokenizer; run `logitbank extract`")
+        raise AbsentError(
+            f"{copies.address(root)} has no queries yet, so no tokenizer; run `logitbank extract`"
+        )
     return require_tokens(root, used.pop())
 
 
 def require_tokens(root: Path, tokenizer: str) -> pl.DataFrame:
     """The texts of a tokenizer's tokens.
 
-    Raises
-    ------
-    AbsentError
-        The bank keeps none.
-    DamagedError
-        The table is not what was written.
+    Raises AbsentError: the bank keeps none.
+    Raises DamagedError: the table is not what was written.
     """
     table = tokens_of(root, tokenizer)
     if table is None:
         raise AbsentError(
-            f"{root} keeps no texts of the tokens of tokenizer {tokenizer[:12]}: it was made"
-            " without them; run the same `logitbank extract` again, which adds them and runs no"
-            " model, or go by the tokens' numbers"
+            f"{copies.address(root)} keeps no texts of the tokens of tokenizer {tokenizer[:12]}: it"
+            " was made without them; run the same `logitbank extract` again, which adds them"
+            " and runs no model, or go by the tokens' numbers"
         )
     return table
 
@@ -163,12 +140,8 @@ def require_tokens(root: Path, tokenizer: str) -> pl.DataFrame:
 def numbered(root: Path, query_set: str, tokens: ArrayLike) -> ArrayLike:
     """Tokens by number where they are given as texts, (v,) int64; numbers stay as they are.
 
-    Raises
-    ------
-    UsageError
-        No token says a text, or several do.
-    AbsentError
-        The bank keeps no texts of this tokenizer.
+    Raises UsageError: no token says a text, or several do.
+    Raises AbsentError: the bank keeps no texts of this tokenizer.
     """
     texts = np.asarray(tokens).tolist()
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
@@ -200,10 +173,7 @@ def _near(table: pl.DataFrame, text: str) -> str:
 def with_texts(root: Path, prompts: pl.LazyFrame, query_sets: Iterable[str]) -> pl.LazyFrame:
     """A table of prompts with what its tokens say, in the column after `token`.
 
-    Raises
-    ------
-    AbsentError
-        The bank keeps no texts of the tokenizer of one of these query sets.
+    Raises AbsentError: the bank keeps no texts of the tokenizer of one of these query sets.
     """
     for tokenizer in {query_tables.tokenizer_of(root, name) for name in query_sets}:
         require_tokens(root, tokenizer)
@@ -224,10 +194,7 @@ def token_texts(root: Path) -> pl.Expr:
 def texts_of(root: Path, pairs: pl.Series) -> pl.Series:
     """What tokens say, `token_text`, of pairs (struct) of `query_set` and `token`; null as above.
 
-    Raises
-    ------
-    DamagedError
-        A table of texts is not what was written.
+    Raises DamagedError: a table of texts is not what was written.
     """
     frame = pairs.struct.unnest()
     names = frame["query_set"].unique().drop_nulls().to_list()

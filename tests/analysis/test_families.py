@@ -10,9 +10,9 @@ import pytest
 from logitbank.analysis.charts.chart import caption_of, title_of
 from logitbank.analysis.everything import analyses
 from logitbank.analysis.family import Family, families
+from logitbank.analysis.frames.apart import ColumnsOf
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.scan_cache import ScanCache
-from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.analysis.study import Study
 from logitbank.store import Bank
 from tests.support import stereoset_cases, unqover_cases

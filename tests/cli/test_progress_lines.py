@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from logitbank.cli.screen.progress import busy, byte_progress, count_progress
 from logitbank.cli.screen.extract import ExtractProgress, print_summary
+from logitbank.cli.screen.progress import busy, byte_progress, count_progress
 from logitbank.engine.plan.plan import DepositPlan, Plan
 from logitbank.engine.workers.events import (
     BlockCommitted,

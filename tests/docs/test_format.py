@@ -30,8 +30,8 @@ from logitbank.store import (
     verify,
 )
 from logitbank.store.format.schema import SCORES_SCHEMA, folder_name, json_digest
-from logitbank.store.tables.prompt_tables import prompts_digest
 from logitbank.store.tables.query_tables import TOKENIZER_KEY
+from logitbank.store.tables.table_files import content_digest
 from tests.support.paths import ROOT
 from tests.support.small_banks import (
     QUERY_SET,
@@ -393,7 +393,7 @@ def test_prompts_example() -> None:
     columns = json.loads(text)
     assert [c[0] for c in columns] == [*table("`prompts/<prompt set>-<hex12>.parquet`"), "weight"]
     frame = pl.DataFrame([pl.Series(n, v, getattr(pl, kind)) for n, kind, v in columns])
-    assert prompts_digest(frame) == name
+    assert content_digest(frame) == name
 
 
 def test_prompts_are_named_by_the_documented_digest(tmp_path: Path) -> None:

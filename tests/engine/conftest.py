@@ -1,4 +1,4 @@
-"""What engines leave behind in a process, and tokenizers of tests about prompts."""
+"""What engines leave behind in a process, a hub, and tokenizers of tests about prompts."""
 
 import os
 import sys
@@ -8,9 +8,11 @@ from unittest.mock import patch
 
 import pytest
 
+from logitbank.engine.suites.hub import Hub
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from tests.support.checkpoints import VOCAB, write_masked_tokenizer, write_tokenizer
 from tests.support.fakes import FakeBackend, InProcess, write_series
+from tests.support.hub_server import HubServer
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +40,20 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
 def series(tmp_path: Path) -> Path:
     """Three checkpoints for the fake engine."""
     return write_series(tmp_path / "tiny", "step0", "step1", "step2")
+
+
+@pytest.fixture
+def server(root: Path) -> Iterator[HubServer]:
+    """A hub that serves the folder of the fixture `root`."""
+    with HubServer(root, gated={"lab/closed"}) as server:
+        yield server
+
+
+@pytest.fixture
+def hub(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    return Hub(server.endpoint, tmp_path / "cache")
 
 
 @pytest.fixture(scope="session")

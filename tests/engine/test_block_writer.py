@@ -10,7 +10,7 @@ import pytest
 from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers
 from logitbank.errors import DiskSpaceError, EngineError
 from logitbank.store import BlockData, Keep
-from logitbank.store.deposits.shard_files import _whole_shard, write_shard
+from logitbank.store.deposits.rows import _whole_shard, write_shard
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.zarrays import open_array
 from tests.support import small_banks

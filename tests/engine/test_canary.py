@@ -11,8 +11,7 @@ import torch
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.run import run
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
-from logitbank.engine.workers.canary import Reference, compare
-from logitbank.engine.workers.canary_checks import chosen
+from logitbank.engine.workers.canary import Reference, chosen, compare
 from logitbank.engine.workers.events import CanaryChecked, Event, Summary
 from logitbank.errors import EngineError
 from logitbank.store import Bank, Query

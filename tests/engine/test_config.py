@@ -9,8 +9,7 @@ from safetensors.torch import save_file
 
 from logitbank.engine.backends.choose import open_backend
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.sizes import check_sizes
+from logitbank.engine.weights.config import ModelConfig, check_sizes
 from logitbank.errors import SuiteError, WeightsError
 from tests.support.checkpoints import make_checkpoint
 from tests.support.preloaded import Preloaded
@@ -53,10 +52,10 @@ def test_a_difference_names_what_differs_and_both_values(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "config.json is no JSON"),
-        ("[1]", "gives vocab_size None; a positive number is needed"),
-        ('{"vocab_size": 0}', "gives vocab_size 0"),
-        ('{"vocab_size": "640"}', "gives vocab_size '640'"),
+        ("{", "config.json is not JSON"),
+        ("[1]", "has vocab_size None; a positive number is needed"),
+        ('{"vocab_size": 0}', "has vocab_size 0"),
+        ('{"vocab_size": "640"}', "has vocab_size '640'"),
     ],
 )
 def test_a_config_that_says_nothing_is_refused(tmp_path: Path, content: str, message: str) -> None:
@@ -66,7 +65,7 @@ def test_a_config_that_says_nothing_is_refused(tmp_path: Path, content: str, mes
 
 
 def test_a_folder_without_config_is_no_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(SuiteError, match="has no config.json, so it is no checkpoint"):
+    with pytest.raises(SuiteError, match="has no config.json, so it is not a checkpoint"):
         ModelConfig.read(tmp_path)
 
 

@@ -14,7 +14,7 @@ from logitbank.analysis.study import Study
 from logitbank.engine.demo.causal import train_series
 from logitbank.engine.demo.corpus import DIRECTION, SWITCH_STEP, demo_prompts
 from logitbank.engine.extract import extract
-from logitbank.engine.plan.engine import choose_engine
+from logitbank.engine.plan.engine_choice import choose_engine
 from tests.support.docs_setups import DEMO_BANK
 from tests.support.preloaded import Preloaded
 

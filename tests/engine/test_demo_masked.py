@@ -22,7 +22,7 @@ from logitbank.engine.demo.masked import (
     train_masked_series,
 )
 from logitbank.engine.extract import extract
-from logitbank.engine.plan.engine import choose_engine
+from logitbank.engine.plan.engine_choice import choose_engine
 from logitbank.store import Bank
 from tests.support.docs_setups import DEMO_BANK
 from tests.support.preloaded import Preloaded

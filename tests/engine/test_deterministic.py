@@ -10,7 +10,7 @@ import torch
 from logitbank.engine.backends.choose import import_engine
 from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.engine import choose_engine
+from logitbank.engine.plan.engine_choice import choose_engine
 from logitbank.errors import UsageError
 from logitbank.store import Query
 from tests.support.checkpoints import make_checkpoint

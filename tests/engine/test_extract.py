@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from logitbank.engine.backends.protocol import EngineSettings, Loaded
 from logitbank.engine.extract import extract
-from logitbank.engine.plan.engine import choose_engine
+from logitbank.engine.plan.engine_choice import choose_engine
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.shown import prompts_show
@@ -171,7 +171,7 @@ def test_a_first_checkpoint_that_cannot_be_read_does_not_stop_the_others(
     (series / "step0" / "config.json").write_text('{"vocab_size": ')
     summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
     assert [c.step for c in summary.done] == [1, 2]
-    assert "step0/config.json is no JSON" in summary.failed[0].message
+    assert "step0/config.json is not JSON" in summary.failed[0].message
 
 
 def test_weights_that_are_cut_short_are_named_before_an_engine_meets_them(
@@ -324,7 +324,7 @@ def test_wrong_calls_are_refused(tmp_path: Path, series: Path) -> None:
 
 def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
-    without = "logitbank.engine.plan.engine.importlib.util.find_spec"
+    without = "logitbank.engine.plan.engine_choice.importlib.util.find_spec"
     monkeypatch.setattr(without, lambda name: None if name == "vllm" else find(name))
     assert choose_engine("auto") == "transformers"
     with pytest.raises(MissingExtraError, match=r'pip install "logitbank\[vllm\]"'):

@@ -1,7 +1,9 @@
 """Downloads: several at once, some ahead, within a budget, and only what is not there."""
 
 import re
-import socket
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,10 +18,9 @@ from safetensors.numpy import save_file
 import logitbank
 from logitbank.engine.extract import extract
 from logitbank.engine.suites.fetch import fetch
-from logitbank.engine.suites.hub import Hub
+from logitbank.engine.suites.hub import Hub, HubSource
 from logitbank.engine.suites.prefetch import Prefetcher, parse_bytes
-from logitbank.engine.suites.sources import HubSource
-from logitbank.engine.suites.suites import Suite, resolve_suite
+from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Event, Note, Planned, Summary
 from logitbank.errors import DiskSpaceError, EngineError, SuiteError, UsageError, WeightsError
 from logitbank.store import Bank
@@ -45,12 +46,6 @@ def write_step(root: Path, step: int, *, repo: str = REPO, content: int | None =
     return folder
 
 
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     for step in range(6):
@@ -58,34 +53,10 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-@pytest.fixture
-def server(root: Path) -> Iterator[HubServer]:
-    with HubServer(
-        root,
-    ) as server:
-        yield server
-
-
-@pytest.fixture
-def hub(server: HubServer, tmp_path: Path) -> Hub:
-    return Hub(server.endpoint, tmp_path / "cache")
-
-
-def suite(hub: Hub) -> Suite:
-    return resolve_suite(REPO, hub=hub)
-
-
 @contextmanager
-def prefetcher(
-    hub: Hub, *, budget: int | None = None, ahead: int = 2, parallel: int = 2
-) -> Iterator[Prefetcher]:
-    with Prefetcher(
-        suite(hub).checkpoints,
-        hub,
-        ahead=ahead,
-        parallel=parallel,
-        disk_budget=budget,
-    ) as fetching:
+def prefetcher(hub: Hub, *, budget: int | None = None, ahead: int = 2) -> Iterator[Prefetcher]:
+    checkpoints = resolve_suite(REPO, hub=hub).checkpoints
+    with Prefetcher(checkpoints, hub, ahead=ahead, disk_budget=budget) as fetching:
         yield fetching
     for thread in fetching._threads:
         thread.join(DEADLINE_S)  # or they ask a server that is gone
@@ -111,35 +82,14 @@ def budgeted(hub: Hub) -> set[int]:
     return weights_in(hub.cache_dir / "logitbank")
 
 
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_S
+def until(condition: Callable[[], bool], seconds: float = DEADLINE_S) -> None:
+    end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
 
 
-def test_what_is_needed_when_all_is_over_is_refused(tmp_path: Path) -> None:
-    """Also what waited for room, or for a thread, at that moment."""
-    checkpoints = resolve_suite(str(write_series(tmp_path / "tiny", "step0"))).checkpoints
-    with Prefetcher(checkpoints, None, parallel=0) as nobody_fetches:
-        asked = threading.Thread(target=lambda: refused.append(_refusal(nobody_fetches)))
-        refused: list[str] = []
-        asked.start()
-        until(lambda: bool(nobody_fetches._order))
-    asked.join(DEADLINE_S)
-    assert refused == ["the run is over; nothing more is fetched for it"]
-    assert _refusal(nobody_fetches) == refused[0]
-
-
-def _refusal(fetching: Prefetcher) -> str:
-    with pytest.raises(EngineError) as refused:
-        fetching.folder(0)
-    return str(refused.value)
-
-
-def test_the_first_download_is_told_before_there_is_a_plan(
-    hub: Hub, server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_download_is_told_before_there_is_a_plan(hub, server, tmp_path, monkeypatch):
     """The files here are no model, so that nothing comes after it."""
     events: list[Event] = []
     soon = partialmethod(Prefetcher.folder, after_s=0.01)
@@ -161,28 +111,18 @@ def test_the_first_download_is_told_before_there_is_a_plan(
 # Several at once, some ahead.
 
 
-def test_checkpoints_download_side_by_side(hub: Hub, server: HubServer) -> None:
-    server.pause_s = 0.2
-    with prefetcher(hub, ahead=6, parallel=3) as fetching:
-        fetching.plan(range(6))
-        for index in range(6):
-            fetching.folder(index)
-    assert server.most_at_once == 3
-
-
-def test_no_more_than_planned_is_fetched_ahead(hub: Hub) -> None:
+def test_checkpoints_download_side_by_side_and_no_more_ahead_than_planned(hub, server):
+    server.pause_s = 0.5
     with prefetcher(hub, ahead=2) as fetching:
         fetching.plan([1, 3, 5, 0])
-        until(lambda: cached(hub) == {1, 3})
         fetching.folder(1)
         until(lambda: cached(hub) == {1, 3, 5})
         time.sleep(0.05)
         assert cached(hub) == {1, 3, 5}
+    assert server.most_at_once > 1
 
 
-def test_the_next_checkpoint_is_read_while_one_runs(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_checkpoint_is_read_while_one_runs(hub, monkeypatch):
     read: list[Path] = []
     monkeypatch.setattr(Prefetcher, "_read_weights", lambda self, folder: read.append(folder))
     with prefetcher(hub, ahead=1) as fetching:
@@ -194,39 +134,43 @@ def test_the_next_checkpoint_is_read_while_one_runs(
         until(lambda: len(read) == 2)
 
 
-def test_a_fetch_that_fails_is_raised_where_it_is_needed(hub: Hub, root: Path) -> None:
-    (root / REPO / "step1" / "model.safetensors").unlink()
-    with prefetcher(hub) as fetching:
-        fetching.plan([0, 1, 2])
-        fetching.folder(0)
-        with pytest.raises(WeightsError, match="step1 holds no weights"):
-            fetching.folder(1)
-        fetching.folder(2)
-
-
-def test_leaving_stops_downloads(hub: Hub, server: HubServer) -> None:
+def test_leaving_stops_downloads_and_whoever_waits(hub, server):
     server.pause_s = 0.3
+    refused: list[str] = []
     with prefetcher(hub) as fetching:
         fetching.plan(range(6))
-        until(lambda: server.most_at_once == 2)
+        waiting = threading.Thread(target=lambda: refused.append(_refusal(fetching)))
+        waiting.start()
+        until(lambda: server.sending > 0 and bool(fetching._in_use))
+    waiting.join(DEADLINE_S)
+    assert refused == ["the run is over; nothing more is fetched for it"]
+    assert _refusal(fetching) == refused[0]
     until(lambda: server.sending == 0)
-    time.sleep(0.1)
     assert cached(hub) == set()
+
+
+def _refusal(fetching: Prefetcher) -> str:
+    with pytest.raises(EngineError) as refused:
+        fetching.folder(0)
+    return str(refused.value)
 
 
 # A budget.
 
 
-def test_the_next_one_downloads_as_soon_as_there_is_room(hub: Hub) -> None:
+def test_the_next_one_downloads_as_soon_as_there_is_room(hub):
     with prefetcher(hub, budget=2 * CHECKPOINT_BYTES) as fetching:
+        fetching.folder(4)
         fetching.plan(range(6))
         fetching.folder(0)
         until(lambda: budgeted(hub) == {0, 1})
         fetching.done(0)
         until(lambda: budgeted(hub) == {1, 2})
+        with pytest.raises(AssertionError):
+            until(lambda: len(budgeted(hub)) > 2, seconds=0.1)
 
 
-def test_what_was_there_before_is_neither_counted_nor_deleted(hub: Hub, server: HubServer) -> None:
+def test_what_was_there_before_is_neither_counted_nor_deleted(hub, server):
     for step in (0, 1, 2):
         hub.fetch(HubSource(REPO, f"step{step}"))
     with prefetcher(hub, budget=CHECKPOINT_BYTES) as fetching:
@@ -239,7 +183,7 @@ def test_what_was_there_before_is_neither_counted_nor_deleted(hub: Hub, server: 
     assert server.count(WEIGHTS) == 6
 
 
-def test_equal_checkpoints_share_a_download(hub: Hub, root: Path, server: HubServer) -> None:
+def test_equal_checkpoints_share_a_download(hub, root, server):
     write_step(root, 6, content=5)
     with prefetcher(hub, budget=CHECKPOINT_BYTES) as fetching:
         fetching.plan([5, 6])
@@ -253,63 +197,60 @@ def test_equal_checkpoints_share_a_download(hub: Hub, root: Path, server: HubSer
     assert server.count(WEIGHTS) == 1
 
 
-def test_what_is_needed_takes_the_room_of_what_is_not(hub: Hub) -> None:
-    with prefetcher(hub, budget=2 * CHECKPOINT_BYTES) as fetching:
-        fetching.plan(range(6))
-        until(lambda: all(i in fetching._futures and fetching._futures[i].done() for i in (0, 1)))
-        fetching.folder(5)
-        assert budgeted(hub) == {0, 5}
-        assert (fetching.folder(0) / "model.safetensors").is_file()
-
-
-def test_what_a_plan_leaves_out_makes_room(hub: Hub) -> None:
+def test_a_download_that_failed_is_raised_where_it_is_needed_and_makes_room(hub, root, server):
+    (root / REPO / "step1" / "model.safetensors").unlink()
+    server.damaged = 1
     with prefetcher(hub, budget=CHECKPOINT_BYTES) as fetching:
-        fetching.folder(0)
-        fetching.plan([3])
-        fetching.folder(3)
-        assert budgeted(hub) == {3}
-
-
-def test_a_download_that_failed_makes_room(hub: Hub, server: HubServer) -> None:
-    server.damaged = 2
-    with prefetcher(hub, budget=CHECKPOINT_BYTES, parallel=1) as fetching:
-        fetching.plan([0, 1])
-        with pytest.raises(WeightsError, match="came twice with another content"):
+        fetching.plan([0, 1, 2])
+        with pytest.raises(WeightsError, match="does not have the SHA-256"):
             fetching.folder(0)
-        assert (fetching.folder(1) / "model.safetensors").is_file()
+        with pytest.raises(WeightsError, match="step1 contains no weights"):
+            fetching.folder(1)
+        assert (fetching.folder(2) / "model.safetensors").is_file()
 
 
-def test_what_a_killed_run_left_is_deleted_by_the_next(hub: Hub) -> None:
-    """A run that is killed holds its lock no more; one that goes on does."""
+KILLED = """
+import sys
+from pathlib import Path
+from logitbank.engine.suites.hub import Hub
+from logitbank.engine.suites.prefetch import Prefetcher
+from logitbank.engine.suites.suites import resolve_suite
+
+hub = Hub(sys.argv[1], Path(sys.argv[2]))
+Prefetcher(resolve_suite("lab/toy", hub=hub).checkpoints, hub, disk_budget=10**6).folder(0)
+"""
+
+
+def test_what_a_killed_run_left_is_deleted_by_the_next(hub, server):
+    """A process that is killed holds its lock no more; one that goes on does."""
     root = hub.cache_dir / "logitbank"
-    killed = root / f"run-{socket.gethostname()}-killed"
-    killed.mkdir(parents=True)
-    killed.with_name(f"{killed.name}.lock").touch()
+    server.pause_s = 2.0
+    killed = subprocess.Popen([sys.executable, "-c", KILLED, server.endpoint, str(hub.cache_dir)])
+    until(lambda: server.sending > 0)
+    (left,) = root.iterdir()
+    killed.kill()
+    killed.wait()
+    server.pause_s = 0.0
     with prefetcher(hub, budget=CHECKPOINT_BYTES) as alive:
-        assert not killed.exists()
+        assert not left.exists()
         folder = alive.folder(0)
         with prefetcher(hub, budget=CHECKPOINT_BYTES):
             assert folder.is_dir(), "another run uses it"
     assert list(root.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "number"), [("100GB", 10**11), ("1.5 tb", 15 * 10**11), ("500MB", 5 * 10**8), (7, 7)]
-)
-def test_sizes_are_read(text: str | int, number: int) -> None:
-    assert parse_bytes(text) == number
-
-
-@pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", "100 apples", "1e9", "nan", "10GiB"])
-def test_what_is_no_size_says_what_is(text: str) -> None:
-    with pytest.raises(UsageError, match="write one such as 500MB, 100GB or 2TB"):
-        parse_bytes(text)
+def test_sizes_are_read_or_refused():
+    sizes = {"100GB": 10**11, "1.5 tb": 15 * 10**11, "500MB": 5 * 10**8, 7: 7}
+    assert {text: parse_bytes(text) for text in sizes} == sizes
+    for text in ("", "GB", "-1GB", "0", "100 apples", "1e9", "nan", "10GiB"):
+        with pytest.raises(UsageError, match="write one such as 500MB, 100GB or 2TB"):
+            parse_bytes(text)
 
 
 # The command.
 
 
-def test_fetch_brings_everything_once(hub: Hub, server: HubServer) -> None:
+def test_fetch_brings_everything_once(hub, server):
     seen: list[tuple[int, int]] = []
     result = logitbank.fetch(REPO, hub=hub, progress=lambda done, total: seen.append((done, total)))
     assert result.complete
@@ -324,9 +265,7 @@ def test_fetch_brings_everything_once(hub: Hub, server: HubServer) -> None:
     assert server.count("/resolve/") == 0
 
 
-def test_fetch_refuses_more_than_the_disk(
-    hub: Hub, server: HubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fetch_refuses_more_than_the_disk(hub, server, monkeypatch):
     monkeypatch.setattr(
         "logitbank.engine.suites.fetch.shutil.disk_usage", lambda _: type("U", (), {"free": 1000})
     )
@@ -339,14 +278,13 @@ def test_fetch_refuses_more_than_the_disk(
 
 
 @pytest.fixture
-def banked(tmp_path: Path, backend: FakeBackend) -> Iterator[tuple[Hub, HubServer]]:
-    """A hub whose checkpoints can be extracted by the fake engine."""
-    series = write_series(tmp_path / "hub" / "lab" / "toy", *(f"step{step}" for step in range(5)))
+def banked(root: Path, backend: FakeBackend) -> None:
+    """The checkpoints of the hub can be extracted by the fake engine."""
+    shutil.rmtree(root)
+    series = write_series(root / REPO, *(f"step{step}" for step in range(5)))
     for step in range(5):
         values = np.full(WEIGHT_BYTES // 4, step, np.float32)
         save_file({"w": values}, series / f"step{step}" / "model.safetensors")
-    with HubServer(tmp_path / "hub") as server:
-        yield Hub(server.endpoint, tmp_path / "cache"), server
 
 
 def extracted(path: Path, hub: Hub, **changes: object) -> Summary:
@@ -358,63 +296,43 @@ def extracted(path: Path, hub: Hub, **changes: object) -> Summary:
     return extract(path, engine="transformers", hub=hub, **arguments)  # type: ignore[arg-type]
 
 
-def test_extraction_within_a_budget_leaves_no_weights_behind(
-    banked: tuple[Hub, HubServer], tmp_path: Path
-) -> None:
-    hub, server = banked
+def test_extraction_within_a_budget_leaves_no_weights_behind(banked, hub, server, tmp_path):
     kept = hub.fetch(HubSource(REPO, "step2"))
     largest: list[int] = []
 
     def watch(event: Event) -> None:
         largest.append(len(list((hub.cache_dir / "logitbank").rglob("model.safetensors"))))
 
+    with pytest.raises(UsageError, match="files of toy step 0 take .* and --disk-budget is 50 kB"):
+        extracted(tmp_path / "b.zarr", hub, disk_budget="50kB")
+    assert not (tmp_path / "b.zarr").exists()
     summary = extracted(tmp_path / "b.zarr", hub, disk_budget="300kB", on_event=watch)
     assert [c.step for c in summary.done] == [0, 1, 2, 3, 4]
     assert 0 < max(largest) <= 2
     assert [*hub.cache_dir.rglob("model.safetensors")] == [kept / "model.safetensors"]
     assert server.count(WEIGHTS) == 5
-    again = extracted(tmp_path / "b.zarr", hub, disk_budget="300kB")
-    assert again.rows == 0
+    assert extracted(tmp_path / "b.zarr", hub, disk_budget="300kB").rows == 0
 
 
-def test_equal_revisions_are_downloaded_and_run_once(
-    banked: tuple[Hub, HubServer], tmp_path: Path
-) -> None:
-    hub, server = banked
-    series = tmp_path / "hub" / REPO
-    weights = (series / "step1" / "model.safetensors").read_bytes()
-    (series / "step3" / "model.safetensors").write_bytes(weights)
-    notes: list[str] = []
-
-    def watch(event: Event) -> None:
-        notes.extend(event.notes if isinstance(event, Planned) else ())
-
-    summary = extracted(tmp_path / "b.zarr", hub, disk_budget="300kB", on_event=watch)
-    assert "lab/toy: revisions step1 and step3 hold the same weights" in notes
-    assert server.count(WEIGHTS) == 4
-    assert "toy step 3: copied from toy step 1, not run again" in summary.notes
-
-
-def test_steps_that_the_repository_lacks_are_told_before_a_run(
-    banked: tuple[Hub, HubServer], tmp_path: Path
-) -> None:
-    hub, _ = banked
-    (tmp_path / "hub" / "lab").rename(tmp_path / "hub" / "EleutherAI")
-    (tmp_path / "hub" / "EleutherAI" / "toy").rename(tmp_path / "hub" / "EleutherAI/pythia-14m")
+def test_equal_weights_and_missing_steps_are_told_before_a_run(banked, hub, server, tmp_path):
+    (server.root / "EleutherAI").mkdir()
+    repo = (server.root / REPO).rename(server.root / "EleutherAI" / "pythia-14m")
+    weights = (repo / "step1" / "model.safetensors").read_bytes()
+    (repo / "step2" / "model.safetensors").write_bytes(weights)
     events: list[Event] = []
-    extracted(tmp_path / "b.zarr", hub, suite="pythia-14m", steps="0:2", on_event=events.append)
+    arguments = {"suite": "pythia-14m", "steps": "0:2", "disk_budget": "300kB"}
+    summary = extracted(tmp_path / "b.zarr", hub, on_event=events.append, **arguments)
     (planned,) = [event for event in events if isinstance(event, Planned)]
-    assert any(
-        note.startswith("pythia-14m: missing 150 of 154 steps: 8,") for note in planned.notes
-    )
+    missing, same = planned.notes
+    assert missing.startswith("pythia-14m: missing 150 of 154 steps: 8,")
+    assert same == "EleutherAI/pythia-14m: revisions step1 and step2 have the same weights"
+    assert server.count(WEIGHTS) == 2
+    assert "pythia-14m step 2: copied from pythia-14m step 1, not run again" in summary.notes
 
 
-def test_folders_of_a_repository_are_extracted(
-    banked: tuple[Hub, HubServer], tmp_path: Path
-) -> None:
-    hub, _ = banked
-    (tmp_path / "hub" / "lab" / "folders").mkdir()
-    (tmp_path / "hub" / REPO).rename(tmp_path / "hub" / "lab" / "folders" / "main")
+def test_folders_of_a_repository_are_extracted(banked, hub, server, tmp_path):
+    (server.root / "lab" / "folders").mkdir()
+    (server.root / REPO).rename(server.root / "lab" / "folders" / "main")
     summary = extracted(tmp_path / "b.zarr", hub, suite="lab/folders", disk_budget="300kB")
     assert [c.step for c in summary.done] == [0, 1, 2, 3, 4]
     deposit = Bank.open(tmp_path / "b.zarr").deposits()[1]
@@ -423,30 +341,17 @@ def test_folders_of_a_repository_are_extracted(
     }  # fmt: skip
 
 
-def test_extraction_refuses_a_budget_below_a_checkpoint(
-    banked: tuple[Hub, HubServer], tmp_path: Path
-) -> None:
-    with pytest.raises(UsageError, match="files of toy step 0 take .* and --disk-budget is 50 kB"):
-        extracted(tmp_path / "b.zarr", banked[0], disk_budget="50kB")
-    assert not (tmp_path / "b.zarr").exists()
-
-
-def test_the_space_for_downloads_is_not_the_banks(
-    banked: tuple[Hub, HubServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_space_for_downloads_is_not_the_banks(banked, hub, tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 450_000})
     monkeypatch.setattr("logitbank.engine.plan.checks.shutil.disk_usage", lambda _: usage)
     message = r"has 450 kB free, of which 400 kB are for checkpoints to download \(--disk-budget "
     prompts = questions(*(f" the nurse said {'he ' * n}" for n in range(12)))
     with pytest.raises(DiskSpaceError, match=message):
-        extracted(tmp_path / "b.zarr", banked[0], prompts=prompts)
-    assert extracted(tmp_path / "b.zarr", banked[0], prompts=prompts, disk_budget="200kB").complete
+        extracted(tmp_path / "b.zarr", hub, prompts=prompts)
+    assert extracted(tmp_path / "b.zarr", hub, prompts=prompts, disk_budget="200kB").complete
 
 
-def test_after_fetch_extraction_asks_nobody(
-    banked: tuple[Hub, HubServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub, server = banked
+def test_after_fetch_extraction_asks_nobody(banked, hub, server, tmp_path, monkeypatch):
     fetch(REPO, steps="0,2,4", hub=hub)
     server.requests.clear()
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -459,14 +364,16 @@ def test_after_fetch_extraction_asks_nobody(
 
 
 @pytest.fixture
-def fetched(call: Call, server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+def fetched(
+    call: Call, hub: Hub, server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Call:
     """Run `logitbank fetch` with the hub that the environment names."""
     monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "elsewhere"))
     return partial(call, "fetch")
 
 
-def test_the_command_says_what_came_and_how_to_go_on(fetched: Call, tmp_path: Path) -> None:
+def test_the_command_says_what_came_what_failed_and_how_to_go_on(fetched, root, tmp_path):
     code, out, _ = fetched("--suite", REPO, "--steps", "0:4:2")
     assert code == 0
     assert re.search(r"^3 of 3 checkpoints are here; 300 kB came in .* s \(.*/s\)$", out, re.M)
@@ -478,11 +385,8 @@ def test_the_command_says_what_came_and_how_to_go_on(fetched: Call, tmp_path: Pa
     code, out, _ = fetched("--suite", REPO, "--steps", "0:4:2")
     assert code == 0
     assert "3 of 3 checkpoints are here; nothing had to be fetched" in out
-
-
-def test_the_command_ends_with_1_where_some_failed(fetched: Call, root: Path) -> None:
     (root / REPO / "step1" / "model.safetensors").unlink()
     code, out, error = fetched("--suite", REPO)
     assert code == 1
     assert "5 of 6 checkpoints are here" in out
-    assert "failed toy step 1: lab/toy at revision step1 holds no weights" in error
+    assert "failed toy step 1: lab/toy at revision step1 contains no weights" in error

@@ -22,8 +22,8 @@ from logitbank.engine.backends.vllm.memory import (
     gpu_arguments,
     needed,
 )
-from logitbank.engine.plan import share
-from logitbank.engine.plan.share import Share
+from logitbank.engine.plan import parallel
+from logitbank.engine.plan.parallel import Share
 from logitbank.engine.workers.blocks.on_device import reduce_rows
 from logitbank.errors import DeviceError
 from logitbank.store.format.layout import Layout
@@ -145,7 +145,7 @@ def test_a_cpu_has_room_for_four_batches_of_grouped_heads_and_no_more() -> None:
 
 def test_workers_on_one_gpu_are_told_how_many_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    monkeypatch.setattr(share, "available_cores", lambda: list(range(33)))
+    monkeypatch.setattr(parallel, "available_cores", lambda: list(range(33)))
     assert [Share(i, 5).environment() for i in range(5)] == [
         {"CUDA_VISIBLE_DEVICES": gpu, "LOGITBANK_GPU_WORKERS": beside, "OMP_NUM_THREADS": "6"}
         for gpu, beside in 2 * [("4", "3"), ("7", "2")] + [("4", "3")]

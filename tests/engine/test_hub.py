@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,8 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from logitbank.engine.suites.hub import Hub
-from logitbank.engine.suites.sources import HubSource
+from logitbank.engine.suites.hub import Hub, HubSource, weights_digest
 from logitbank.errors import DiskSpaceError, MissingExtraError, SuiteError, WeightsError
 from tests.support.hub_server import HubServer
 
@@ -28,20 +27,14 @@ def at(revision: str, repo: str = REPO) -> HubSource:
     return HubSource(repo, revision)
 
 
-def write_revision(
-    root: Path, revision: str, *, value: float, repo: str = REPO, legacy: bool = False
-) -> Path:
+def write_revision(root: Path, revision: str, *, value: float, repo: str = REPO) -> Path:
     folder = root / repo / revision
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"model_type": "gpt_neox"}))
     (folder / "tokenizer.json").write_text("{}")
     (folder / "modeling_toy.py").write_text("raise SystemExit")
     (folder / "README.md").write_text("a toy")
-    tensors = {"w": torch.full((4,), value)}
-    if legacy:
-        torch.save(tensors, folder / "pytorch_model.bin")
-    else:
-        save_file(tensors, folder / "model.safetensors")
+    save_file({"w": torch.full((4,), value)}, folder / "model.safetensors")
     return folder
 
 
@@ -55,19 +48,6 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(root: Path) -> Iterator[HubServer]:
-    with HubServer(root, gated={"lab/closed"}) as server:
-        yield server
-
-
-@pytest.fixture
-def hub(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
-    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT"):
-        monkeypatch.delenv(name, raising=False)
-    return Hub(server.endpoint, tmp_path / "cache")
-
-
-@pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that huggingface_hub would wait before it asks again."""
     waited: list[float] = []
@@ -76,145 +56,48 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waited
 
 
-def test_branches_and_tags_are_listed(hub, server):
+def files_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+# Listing
+
+
+def test_branches_tags_and_files_are_listed(hub, server):
     server.tags.add("step2")
     assert hub.refs(REPO) == (["main", "step1"], ["step2"])
-
-
-def test_files_have_sizes_and_digests_of_large_ones(hub):
-    files = hub.files(REPO, "step1")
-    assert files["tokenizer.json"].size == 2
-    assert files["tokenizer.json"].sha256 is None
+    files = hub.files(REPO, "step1")[""]
+    assert (files["tokenizer.json"].size, files["tokenizer.json"].sha256) == (2, None)
     assert len(files["model.safetensors"].sha256) == 64
 
 
-def test_weights_digest_of_shards_depends_on_each(root, hub):
+def test_equal_weights_are_found_shard_by_shard_before_any_download(root, hub, server):
     for revision, last in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
         folder = root / REPO / revision
         folder.mkdir()
         save_file({"x": torch.zeros(1)}, folder / "model-00001-of-00002.safetensors")
         save_file({"y": torch.full((1,), last)}, folder / "model-00002-of-00002.safetensors")
-    digests = [hub.weights_digest(at(revision)) for revision in "abc"]
+    digests = [weights_digest(hub.needed(at(revision))) for revision in "abc"]
     assert digests[0] == digests[1] != digests[2]
+    assert server.count("resolve") == 0
+
+
+# Downloads
 
 
 def test_fetch_brings_weights_and_settings_but_no_code(hub, server):
     folder = hub.fetch(at("step1"))
-    names = {path.name for path in folder.iterdir()}
-    assert names == {"config.json", "tokenizer.json", "model.safetensors"}
+    assert files_in(folder) == {"config.json", "tokenizer.json", "model.safetensors"}
     assert server.count(r"\.py|README") == 0
 
 
-def test_offline_and_not_fetched_says_how_to_fetch(hub, server, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    message = r"not in the cache .* and HF_HUB_OFFLINE is set; run `logitbank fetch` while online"
-    with pytest.raises(SuiteError, match="the revisions of lab/toy are " + message):
-        hub.refs(REPO)
-    with pytest.raises(SuiteError, match="all files of lab/toy at revision step1 are " + message):
-        hub.fetch(at("step1"))
-    with pytest.raises(SuiteError, match="the files of lab/toy at revision step1 are " + message):
-        hub.files(REPO, "step1")
-    assert server.requests == []
-
-
-def test_legacy_weights_are_fetched_where_there_are_no_others(root, hub):
-    write_revision(root, "step3", value=3, legacy=True)
-    folder = hub.fetch(at("step3"))
-    assert (folder / "pytorch_model.bin").is_file()
-
-
-def test_legacy_weights_beside_safetensors_are_never_fetched(root, hub, server):
-    torch.save({}, root / REPO / "step1" / "pytorch_model.bin")
-    folder = hub.fetch(at("step1"))
-    assert (folder / "model.safetensors").is_file()
-    assert server.count(r"resolve.*\.bin") == 0
-
-
-def test_revision_without_weights_says_what_was_looked_for(root, hub):
-    (root / REPO / "step1" / "model.safetensors").unlink()
-    message = r"lab/toy at revision step1 holds no weights: looked for model\.safetensors, "
-    with pytest.raises(WeightsError, match=message):
-        hub.fetch(at("step1"))
-
-
-def test_revision_of_gguf_files_says_what_to_do(root, hub):
-    (root / REPO / "step1" / "q4.gguf").write_bytes(b"GGUF")
-    (root / REPO / "step1" / "model.safetensors").unlink()
-    with pytest.raises(WeightsError, match=r"q4\.gguf of lab/toy at revision step1 is a GGUF file"):
-        hub.fetch(at("step1"))
-
-
-def test_unknown_repository_is_named(hub, server):
-    message = rf"repository 'lab/absent' is not on {server.endpoint}, or is private; `logitbank su"
-    with pytest.raises(SuiteError, match=message):
-        hub.refs("lab/absent")
-    with pytest.raises(SuiteError, match=message):
-        hub.fetch(at("main", "lab/absent"))
-
-
-def test_unknown_revision_is_named(hub):
-    message = "lab/toy at revision step9 is not on .*; choose a branch or tag"
-    for ask in (lambda: hub.files(REPO, "step9"), lambda: hub.fetch(at("step9"))):
-        with pytest.raises(SuiteError, match=message):
-            ask()
-
-
-def test_text_that_is_no_repository_is_refused(hub):
-    with pytest.raises(SuiteError, match="'a//b' is no repository name; use owner/name"):
-        hub.refs("a//b")
-
-
-def test_gated_repository_says_to_accept_the_licence(root, hub):
-    write_revision(root, "main", value=1, repo="lab/closed")
-    message = "lab/closed is gated: accept its license on http.*/lab/closed, then set HF_TOKEN"
-    with pytest.raises(SuiteError, match=message):
-        hub.fetch(at("main", "lab/closed"))
-
-
-def test_token_of_the_environment_opens_a_gated_repository(root, hub, monkeypatch):
-    write_revision(root, "main", value=1, repo="lab/closed")
-    monkeypatch.setenv("HF_TOKEN", "let-me-in")
-    assert (hub.fetch(at("main", "lab/closed")) / "model.safetensors").is_file()
-
-
-def test_a_connection_that_breaks_is_continued_where_it_broke(hub, server, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 8)
-    server.broken = 1
-    came: list[int] = []
-    folder = hub.fetch(at("step1"), on_bytes=came.append)
-    assert server.count(WEIGHTS) == 2
-    size = (folder / "model.safetensors").stat().st_size
-    assert server.sent_bytes == size, "no byte came twice"
-    assert sum(came) == sum(file.size for file in hub.needed(at("step1")))
-
-
-def test_a_file_that_came_damaged_is_fetched_once_more(hub, server, root):
-    server.damaged = 1
-    folder = hub.fetch(at("step1"))
-    expected = (root / REPO / "step1" / "model.safetensors").read_bytes()
-    assert (folder / "model.safetensors").read_bytes() == expected
-    assert server.count(WEIGHTS) == 2
-
-
-def test_content_that_is_not_its_digests_is_refused_and_not_kept(hub, server, tmp_path):
-    server.damaged = 99
-    with pytest.raises(WeightsError, match=r"model\.safetensors of lab/toy at revision step1 came"):
-        hub.fetch(at("step1"))
-    assert server.count(WEIGHTS) == 2
-    assert not list((tmp_path / "cache").rglob("*.safetensors"))
-    server.damaged = 0
-    assert hub.fetch(at("step1"))
-    assert server.count("GET .*/config.json") == 1, "what is whole is not fetched again"
-
-
-def test_what_stops_a_download_is_raised_and_nothing_is_kept(hub, tmp_path):
-    def stop(number: int) -> None:
-        if number > 2:
-            raise RuntimeError("stop")
-
-    with pytest.raises(RuntimeError, match="stop"):
-        hub.fetch(at("step1"), on_bytes=stop)
-    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+def test_legacy_weights_are_fetched_only_without_safetensors(root, hub, server):
+    for revision in ("step1", "step2"):
+        torch.save({}, root / REPO / revision / "pytorch_model.bin")
+    (root / REPO / "step2" / "model.safetensors").unlink()
+    assert "pytorch_model.bin" not in files_in(hub.fetch(at("step1")))
+    assert "pytorch_model.bin" in files_in(hub.fetch(at("step2")))
+    assert server.count(r"GET .*resolve.*\.bin") == 1
 
 
 def test_equal_weights_come_once(hub, server):
@@ -230,25 +113,115 @@ def test_a_download_into_a_folder_leaves_the_cache_alone(hub, tmp_path):
     assert not list((tmp_path / "cache").rglob("*.safetensors"))
 
 
-def test_a_hub_that_limits_requests_is_waited_for_as_long_as_it_says(hub, server, pauses):
+def test_a_connection_that_breaks_is_continued_where_it_broke(hub, server, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 8)
+    server.broken = 1
+    came: list[int] = []
+    folder = hub.fetch(at("step1"), on_bytes=came.append)
+    assert server.count(WEIGHTS) == 2
+    size = (folder / "model.safetensors").stat().st_size
+    assert server.sent_bytes == size, "no byte came twice"
+    assert sum(came) == sum(file.size for file in hub.needed(at("step1")))
+
+
+def test_content_that_is_not_its_digests_is_refused_and_not_kept(hub, server, root, tmp_path):
+    server.damaged = 1
+    with pytest.raises(WeightsError, match=r"model\.safetensors of .* step1 does not have the SHA"):
+        hub.fetch(at("step1"))
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+    folder = hub.fetch(at("step1"))
+    expected = (root / REPO / "step1" / "model.safetensors").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == expected
+    assert server.count("GET .*/config.json") == 1, "whole files are not fetched again"
+
+
+def test_what_stops_a_download_is_raised_and_nothing_is_kept(hub, tmp_path):
+    def stop(number: int) -> None:
+        if number > 2:
+            raise SuiteError("stop")
+
+    with pytest.raises(SuiteError, match="^stop$"):
+        hub.fetch(at("step1"), on_bytes=stop)
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+
+
+def test_the_cache_is_used_when_the_hub_goes_out_of_reach(root, tmp_path, monkeypatch, pauses):
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    with HubServer(root) as server:
+        hub = Hub(server.endpoint, tmp_path / "cache")
+        folder = hub.fetch(at("step1"))
+        hub.needed(at("step2"))
+    assert hub.fetch(at("step1")) == folder
+    with pytest.raises(SuiteError, match="cannot reach"):
+        hub.fetch(at("step2"))
+
+
+# Refusals
+
+
+def test_offline_and_not_fetched_says_how_to_fetch(hub, server, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    message = "not in the cache .* and HF_HUB_OFFLINE is set; run `logitbank fetch` while online"
+    for ask in (
+        lambda: hub.refs(REPO),
+        lambda: hub.fetch(at("step1")),
+        lambda: hub.files(REPO, "step1"),
+    ):
+        with pytest.raises(SuiteError, match=message):
+            ask()
+    assert server.requests == []
+
+
+def test_a_checkpoint_that_came_in_part_is_not_used_offline(hub, root, tmp_path, monkeypatch):
+    hub.fetch(at("step1")).joinpath("model.safetensors").unlink()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(SuiteError, match="the weights of lab/toy at revision step1 are not in the"):
+        hub.fetch(at("step1"))
+
+
+def test_revision_without_weights_says_what_to_do(root, hub):
+    folder = root / REPO / "step1"
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(
+        WeightsError, match=r"step1 contains no weights: looked for model\.safetens"
+    ):
+        hub.fetch(at("step1"))
+    (root / REPO / "main" / "model.safetensors").rename(root / REPO / "main" / "q4.gguf")
+    with pytest.raises(WeightsError, match=r"q4\.gguf in lab/toy at revision main is a GGUF file"):
+        hub.fetch(at("main"))
+
+
+def asked(hub: Hub, revision: str, repo: str = REPO) -> list[Callable[[], object]]:
+    return [lambda: hub.refs(repo), lambda: hub.fetch(at(revision, repo))]
+
+
+def assert_refused(asked: list[Callable[[], object]], message: str) -> None:
+    for ask in asked:
+        with pytest.raises(SuiteError, match=message):
+            ask()
+
+
+def test_unknown_repository_and_revision_are_named(hub, server):
+    message = f"'lab/absent' is not on {server.endpoint}, or is private; check the name"
+    assert_refused(asked(hub, "main", "lab/absent"), message)
+    assert_refused(asked(hub, "step9")[1:], "lab/toy at revision step9 is not on .*; choose a br")
+    assert_refused(asked(hub, "main", "a//b"), "'a//b' is not a repository name; use owner/name")
+
+
+def test_gated_repository_needs_its_license_and_a_token(root, hub, monkeypatch):
+    write_revision(root, "main", value=1, repo="lab/closed")
+    with pytest.raises(SuiteError, match="closed is gated: accept its license on .* set HF_TOKEN"):
+        hub.fetch(at("main", "lab/closed"))
+    monkeypatch.setenv("HF_TOKEN", "let-me-in")
+    assert (hub.fetch(at("main", "lab/closed")) / "model.safetensors").is_file()
+
+
+def test_a_limit_of_requests_is_waited_for_and_said_if_it_does_not_end(hub, server, pauses):
     server.limited, server.retry_after = 2, "7"
     hub.files(REPO, "step1")
     assert pauses == [8.0, 8.0], "a second is added by huggingface_hub"
-
-
-def test_a_limit_that_does_not_end_says_so(hub, server, pauses):
     server.limited = 99
-    with pytest.raises(SuiteError, match=r"limits requests \(status 429\).*HF_TOKEN raises"):
-        hub.files(REPO, "step1")
-
-
-def test_what_is_here_is_used_while_the_hub_is_out_of_reach(root, tmp_path, pauses):
-    with HubServer(root) as server:
-        folder = Hub(server.endpoint, tmp_path / "cache").fetch(at("step1"))
-    away = Hub(server.endpoint, tmp_path / "cache")
-    assert away.fetch(at("step1")) == folder
-    with pytest.raises(SuiteError, match="cannot reach"):
-        away.fetch(at("step2"))
+    assert_refused([lambda: hub.files(REPO, "step2")], "answered 429 for .*HF_TOKEN raises")
 
 
 def test_unreachable_hub_is_named(tmp_path, monkeypatch, pauses):
@@ -257,58 +230,32 @@ def test_unreachable_hub_is_named(tmp_path, monkeypatch, pauses):
         free.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
         hub = Hub(endpoint, tmp_path)
-        for ask in (lambda: hub.refs(REPO), lambda: hub.fetch(at("main"))):
-            with pytest.raises(SuiteError, match=rf"cannot reach {endpoint} for lab/toy.*ConnectE"):
-                ask()
+        assert_refused(asked(hub, "main"), f"cannot reach {endpoint} for lab/toy.*ConnectE")
 
 
 @pytest.mark.parametrize(
-    ("status", "message"),
-    [
-        (403, r"lab/toy is gated: accept its license on .*, then set HF_TOKEN"),
-        (500, r"answered 500 for lab/toy.*; try again later"),
-    ],
+    ("status", "message"), [(403, "lab/toy is gated"), (500, "answered 500 for lab/toy")]
 )
 def test_hub_that_refuses_or_fails_is_named(hub, server, pauses, status, message):
     server.status = status
-    for ask in (lambda: hub.refs(REPO), lambda: hub.fetch(at("main"))):
-        with pytest.raises(SuiteError, match=message):
-            ask()
+    assert_refused(asked(hub, "main"), message)
 
 
 LISTED = {"type": "file", "path": "model.safetensors", "size": 5}
-NO_LISTINGS = {
-    "page": "<html>Log in</html>",
-    "deep": "[" * 200_000,
-    "no size": json.dumps([{"type": "file", "path": "model.safetensors"}]),
-    "lfs": json.dumps([LISTED | {"lfs": "yes"}]),
+PAGES = {
+    "listing": ("/tree/", "<html>Log in</html>"),
+    "deep": ("/tree/", "[" * 200_000),
+    "no size": ("/tree/", json.dumps([{"type": "file", "path": "model.safetensors"}])),
+    "lfs": ("/tree/", json.dumps([LISTED | {"lfs": "yes"}])),
+    "commit": ("/revision/", "<html>Log in</html>"),
 }
 
 
-@pytest.mark.parametrize("listing", NO_LISTINGS.values(), ids=NO_LISTINGS)
-def test_an_answer_that_is_no_listing_names_who_gave_it(hub, server, listing):
-    server.instead["/tree/"] = listing.encode()
-    message = "no valid answer for lab/toy at revision main .*check HF_ENDPOINT"
-    with pytest.raises(SuiteError, match=message):
-        hub.fetch(at("main"))
-
-
-def test_a_page_in_the_place_of_revisions_names_who_gave_it(hub, server):
+@pytest.mark.parametrize(("place", "page"), PAGES.values(), ids=PAGES)
+def test_an_answer_that_is_none_of_a_hub_names_who_gave_it(hub, server, place, page):
+    server.instead[place] = page.encode()
     server.instead["/refs"] = b"<html>Log in</html>"
-    with pytest.raises(SuiteError, match="no valid answer for lab/toy "):
-        hub.refs(REPO)
-
-
-def test_a_page_in_the_place_of_a_commit_names_who_gave_it(hub, server):
-    server.instead["/revision/"] = b"<html>Log in</html>"  # which huggingface_hub asks for
-    with pytest.raises(SuiteError, match="no valid answer for lab/toy at revision main"):
-        hub.fetch(at("main"))
-
-
-def test_what_is_here_is_used_where_a_page_answers_for_the_hub(hub, server, tmp_path):
-    folder = hub.fetch(at("main"))
-    server.instead[""] = b"<html>Log in</html>"
-    assert Hub(server.endpoint, tmp_path / "cache").fetch(at("main")) == folder
+    assert_refused(asked(hub, "main"), r"for lab/toy.*no valid answer \(.*HF_ENDPOINT")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -322,19 +269,17 @@ def test_full_disk_names_the_cache(hub, monkeypatch, number):
         hub.fetch(at("main"))
 
 
+# Settings
+
+
 def test_environment_names_endpoint_and_cache(tmp_path, monkeypatch):
+    import huggingface_hub.constants
+
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1/")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
-    assert Hub().endpoint == "http://127.0.0.1:1"
-    assert Hub().cache_dir == tmp_path / "hub"
+    assert (Hub().endpoint, Hub().cache_dir) == ("http://127.0.0.1:1", tmp_path / "hub")
     assert Hub("http://127.0.0.1:2").endpoint == "http://127.0.0.1:2"
-
-
-def test_telemetry_is_off_once_a_hub_is_built(tmp_path):
-    import huggingface_hub.constants
-
-    Hub("http://127.0.0.1:1", tmp_path)
     assert os.environ["HF_HUB_DISABLE_TELEMETRY"] == "1"
     assert huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY is True
 

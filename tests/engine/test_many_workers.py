@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from logitbank.cli.screen.extract import planned
-from logitbank.engine.plan.pieces import Shard
-from logitbank.engine.plan.share import Share, visible_devices
-from logitbank.engine.plan.spread import Spread
+from logitbank.engine.plan.parallel import ParallelConfig, Share, visible_devices
+from logitbank.engine.plan.sharding import Shard
 from logitbank.engine.run import run
 from logitbank.engine.workers.events import BlockCommitted, CheckpointDone, Event, Summary
 from logitbank.errors import UsageError
@@ -48,7 +47,9 @@ def test_two_workers_fill_one_bank(tmp_path: Path, series: Path, whole: Bank) ->
         if isinstance(event, CheckpointDone):
             done.append(event)
 
-    summary = run(tmp_path / "b", extraction(series), spread=Spread(workers=2), on_event=watch)
+    summary = run(
+        tmp_path / "b", extraction(series), spread=ParallelConfig(workers=2), on_event=watch
+    )
     assert summary.complete
     assert summary.workers == 2
     assert sorted(c.step or 0 for c in summary.done) == [*STEPS]
@@ -67,7 +68,7 @@ def test_shards_that_start_together_on_nothing_fill_one_bank(
     from concurrent.futures import ThreadPoolExecutor
 
     def part(i: int) -> Summary:
-        return run(tmp_path / "b", extraction(series), spread=Spread(shard=Shard(i, 2)))
+        return run(tmp_path / "b", extraction(series), spread=ParallelConfig(shard=Shard(i, 2)))
 
     with ThreadPoolExecutor(2) as pool:
         summaries = list(pool.map(part, range(2)))
@@ -79,7 +80,7 @@ def test_shards_that_start_together_on_nothing_fill_one_bank(
 @pytest.mark.whole
 @pytest.mark.usefixtures("quick_workers")
 def test_a_share_that_is_done_tells_what_the_bank_still_lacks(tmp_path: Path, series: Path) -> None:
-    first = Spread(shard=Shard(0, 2))
+    first = ParallelConfig(shard=Shard(0, 2))
     ran = run(tmp_path / "b", extraction(series), spread=first)
     plan = run(tmp_path / "b", extraction(series), spread=first, dry_run=True).plan
     assert (plan.rows, plan.shard) == (0, "0/2")
@@ -88,7 +89,9 @@ def test_a_share_that_is_done_tells_what_the_bank_still_lacks(tmp_path: Path, se
     assert plan.missing_checkpoints == 2, "what is the other share's of step 1, and step 2"
     text = planned(plan, "transformers")
     assert f"other shards run the missing {plan.missing_rows} rows of 2 checkpoints" in text
-    assert run(tmp_path / "b", extraction(series), spread=Spread(shard=Shard(1, 2))).complete
+    assert run(
+        tmp_path / "b", extraction(series), spread=ParallelConfig(shard=Shard(1, 2))
+    ).complete
     plan = run(tmp_path / "b", extraction(series), spread=first, dry_run=True).plan
     assert planned(plan, "transformers").endswith(
         "Nothing to run: all of it is already in the bank."
@@ -132,7 +135,7 @@ def test_sigterm_ends_a_run_after_the_block_at_hand(
 @pytest.mark.usefixtures("quick_workers")
 def test_a_run_stops_before_its_time_is_over(tmp_path: Path, series: Path) -> None:
     """The scheduler's end of the job, minus the time of grace, is in the middle of this run."""
-    spread = Spread(stop_at=time.time() + 10_000)
+    spread = ParallelConfig(stop_at=time.time() + 10_000)
 
     def late(event: Event) -> None:
         if isinstance(event, BlockCommitted):
@@ -156,16 +159,16 @@ def test_each_worker_has_its_gpu_or_its_cores(monkeypatch: pytest.MonkeyPatch) -
         {"CUDA_VISIBLE_DEVICES": "4", "OMP_NUM_THREADS": "2"},
         {"CUDA_VISIBLE_DEVICES": "7", "OMP_NUM_THREADS": "2"},
     ]
-    assert Spread.here(workers="auto").workers == 2
+    assert ParallelConfig.here(workers="auto").workers == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert [Share(i, 2).cores() for i in range(2)] == [{2, 3}, {5, 8}]
     assert Share(1, 2).environment() == {"OMP_NUM_THREADS": "2"}
     assert Share().environment() == {}
     assert Share(5, 8).cores() == set(), "more workers than cores"
     assert Share(5, 8).environment() == {"OMP_NUM_THREADS": "1"}
-    assert Spread.here(workers="auto").workers == 1
+    assert ParallelConfig.here(workers="auto").workers == 1
     with pytest.raises(UsageError, match="0 workers are not possible"):
-        Spread.here(workers=0)
+        ParallelConfig.here(workers=0)
 
 
 @pytest.mark.parametrize(
@@ -192,8 +195,11 @@ def test_what_follows_the_first_name_of_no_device_is_not_visible(
 def test_the_scheduler_s_words_are_taken() -> None:
     slurm = {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_MIN": "4", "SLURM_ARRAY_TASK_MAX": "7"}
     slurm |= {"SLURM_ARRAY_TASK_COUNT": "4", "SLURM_JOB_END_TIME": "4000000000"}
-    assert Spread.here(environment=slurm) == Spread(1, Shard(1, 4), 4_000_000_000.0)
-    asked = Spread.here(shard="0/2", environment=slurm)
+    assert ParallelConfig.here(environment=slurm) == ParallelConfig(1, Shard(1, 4), 4_000_000_000.0)
+    asked = ParallelConfig.here(shard="0/2", environment=slurm)
     assert asked.shard == Shard(0, 2), "what is asked for comes first"
     assert replace(asked, shard=None).stop_at == 4_000_000_000.0
-    assert Spread.here(environment=slurm | {"SLURM_JOB_END_TIME": "1700000000"}).stop_at is None
+    assert (
+        ParallelConfig.here(environment=slurm | {"SLURM_JOB_END_TIME": "1700000000"}).stop_at
+        is None
+    )

@@ -170,7 +170,9 @@ def test_an_engine_without_memory_is_started_again_with_smaller_batches(
     assert _ShortOfMemory.asked == [4096, 2048, 1024, 1024, 1024], "the next begin with what fits"
     assert len(summary.notes) == 2
     assert "CUDA out of memory" in summary.notes[1]
-    assert summary.notes[1].endswith("; trying it once more with batches of 1,024 tokens")
+    assert summary.notes[1].endswith(
+        "; retrying what is not committed with batches of 1,024 tokens"
+    )
     assert not verify(Bank.open(tmp_path / "b.zarr"))
 
 
@@ -180,7 +182,7 @@ def test_an_engine_that_fits_at_no_size_is_given_up(
     summary = extracted(tmp_path, monkeypatch, 100)
     assert summary.done == []
     assert _ShortOfMemory.asked[:5] == [4096, 2048, 1024, 512, 256]
-    assert all(isinstance(f, CheckpointFailed) and f.memory for f in summary.failed)
+    assert all(isinstance(f, CheckpointFailed) and f.out_of_memory for f in summary.failed)
     assert len(summary.failed) == 2, "nothing says that a third would fare better"
 
 

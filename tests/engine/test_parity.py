@@ -11,7 +11,7 @@ import pytest
 
 from logitbank.engine.backends.contexts import branches
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
-from logitbank.engine.plan.sooner import cached_tokens, packed_positions
+from logitbank.engine.plan.engine_choice import cached_tokens, packed_positions
 from logitbank.engine.weights.masked_family import masked_families
 from logitbank.store.format.schema import Query
 from tests.support.checkpoints import (

@@ -17,7 +17,7 @@ from logitbank.engine.backends.torch_precision import (
     multiply_as,
     products_provenance,
 )
-from logitbank.engine.plan.engine import check_precision
+from logitbank.engine.plan.engine_choice import check_precision
 from logitbank.engine.workers.worker_process import worker_environment
 from logitbank.errors import DeviceError, UsageError
 from logitbank.store import Query

@@ -74,16 +74,15 @@ def test_heads_are_known_by_name() -> None:
     assert not is_head("model.embed_tokens.weight")
 
 
-def test_buffers_that_models_rebuild_are_left_out_and_told() -> None:
+def test_buffers_that_models_rebuild_are_left_out() -> None:
     weights = {
         "esm.encoder.layer.0.attention.self.rotary_embeddings.inv_freq": torch.ones(2),
         "gpt_neox.layers.0.attention.bias": torch.ones(1, 1, 4, 4),
         "gpt_neox.layers.0.attention.rotary_emb.inv_freq": torch.ones(2),
         "gpt_neox.layers.0.attention.dense.bias": torch.ones(4),
     }
-    book, names = ledger(tied=False, weights=weights)
+    _, names = ledger(tied=False, weights=weights)
     assert names == ["gpt_neox.layers.0.attention.dense.bias"]
-    assert len(book.buffers) == 3
 
 
 @pytest.mark.vllm

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from logitbank import map_rows
-from logitbank.engine.plan.spread import Spread
+from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.run import run
 from logitbank.engine.workers import ray_worker
 from logitbank.engine.workers.events import BlockCommitted, Event, Note
@@ -117,7 +117,7 @@ def test_the_bank_is_the_one_of_a_run_without_ray(
     second = add_node(cluster)
     try:
         summary = run(
-            tmp_path / "b", extraction(series), spread=Spread(0, ray="auto"), on_event=watch
+            tmp_path / "b", extraction(series), spread=ParallelConfig(0, ray="auto"), on_event=watch
         )
     finally:
         cluster.remove_node(second)
@@ -151,14 +151,14 @@ def test_workers_and_then_a_node_are_killed_and_nothing_is_missing(
 
     try:
         summary = run(
-            tmp_path / "b", extraction(series), spread=Spread(2, ray="auto"), on_event=watch
+            tmp_path / "b", extraction(series), spread=ParallelConfig(2, ray="auto"), on_event=watch
         )
     finally:
         cluster.remove_node(next(iter(cluster.worker_nodes)))
     assert summary.complete
     assert first.notes, "a worker that has no work when it is lost leaves none to tell of"
     assert all(
-        f"its worker on {socket.gethostname()} is gone" in note and "is done again" in note
+        f"its worker on {socket.gethostname()} is gone" in note and "retrying" in note
         for note in first.notes
     )
     # A commit whose event was lost with its machine is in the bank, and is not made again.
@@ -171,7 +171,9 @@ def test_sigterm_stops_after_the_blocks_at_hand_and_a_run_without_ray_goes_on(
     cluster: Any, tmp_path: Path, series: Path, whole: Bank
 ) -> None:
     watch = Watch(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    summary = run(tmp_path / "b", extraction(series), spread=Spread(1, ray="auto"), on_event=watch)
+    summary = run(
+        tmp_path / "b", extraction(series), spread=ParallelConfig(1, ray="auto"), on_event=watch
+    )
     assert summary.interrupted
     assert summary.failed == []
     assert 0 < summary.rows < len(STEPS) * PROMPTS
@@ -193,7 +195,7 @@ def test_a_machine_that_does_not_see_the_bank_is_named(
 
     monkeypatch.setattr(ray_worker, "RayWorkers", Elsewhere)
     monkeypatch.setattr(ray_worker, "Actor", Impatient)
-    summary = run(tmp_path / "b", extraction(series), spread=Spread(1, ray="auto"))
+    summary = run(tmp_path / "b", extraction(series), spread=ParallelConfig(1, ray="auto"))
     (failed,) = summary.failed
     name = socket.gethostname()
     assert f"{name} does not see the bank {tmp_path / 'b'} of the machine that" in failed.message
@@ -246,10 +248,10 @@ except Exception as error:
 
 
 def test_what_cannot_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Spread.here(ray="auto") == Spread(0, ray="auto")
-    assert Spread.here(workers=3, ray="h:1") == Spread(3, ray="h:1")
+    assert ParallelConfig.here(ray="auto") == ParallelConfig(0, ray="auto")
+    assert ParallelConfig.here(workers=3, ray="h:1") == ParallelConfig(3, ray="h:1")
     with pytest.raises(UsageError, match="0 workers are not possible"):
-        Spread.here(workers=0, ray="auto")
+        ParallelConfig.here(workers=0, ray="auto")
     with pytest.raises(UsageError, match="neither GPUs nor CPUs yet; say how many --workers"):
         Places.of([{"CPU": 0}])
     monkeypatch.setitem(sys.modules, "ray", None)

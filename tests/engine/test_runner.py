@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.fit import Fit
+from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.plan.plan import DepositPlan, Plan
 from logitbank.engine.workers.events import (
     BlockCommitted,
@@ -58,12 +58,13 @@ def played(
     workers: Sequence[Played],
     on_event: Callable[[Event], None] = lambda _: None,
     stopping: Stopping | None = None,
+    done: Callable[[int], None] = lambda _: None,
 ) -> Summary:
     """What comes of one checkpoint of four blocks."""
     plan = Plan((DepositPlan(CHECKPOINT, "q", LAYOUT, (0, 1, 2, 3)),), 1, 40, 40)
-    monkeypatch.setattr("logitbank.engine.plan.fit.files_digest", lambda _: "same")
-    monkeypatch.setattr(Fit, "check", lambda *_: None)
-    monkeypatch.setattr("logitbank.engine.workers.runner.made_of", lambda *_: {})
+    monkeypatch.setattr("logitbank.engine.plan.compatibility.files_digest", lambda _: "same")
+    monkeypatch.setattr(Compatibility, "check", lambda *_: None)
+    monkeypatch.setattr("logitbank.engine.workers.runner._provenance", lambda *_: {})
     settings = EngineSettings("transformers", max_batch_tokens=4096, max_sequences=64)
     prepared = SimpleNamespace(
         plan=plan,
@@ -75,9 +76,7 @@ def played(
     checkpoints = (SimpleNamespace(id=CHECKPOINT, source=None),)
     extraction = SimpleNamespace(suite=SimpleNamespace(checkpoints=checkpoints))
     nothing = lambda *_: None  # noqa: E731
-    fetcher = SimpleNamespace(
-        plan=nothing, done=nothing, folder=lambda *_, **__: tmp_path, hub=None
-    )
+    fetcher = SimpleNamespace(plan=nothing, done=done, folder=lambda *_, **__: tmp_path, hub=None)
     summary = Summary(plan)
     arguments = (extraction, prepared, fetcher, workers, summary, on_event, stopping or Stopping())
     Runner(*cast(Any, arguments)).run()
@@ -85,7 +84,7 @@ def played(
 
 
 def lost(*, memory: bool = False) -> CheckpointFailed:
-    return CheckpointFailed(CHECKPOINT, "its worker on n1 is gone", lost=True, memory=memory)
+    return CheckpointFailed(CHECKPOINT, "its worker on n1 is gone", "lost", memory)
 
 
 def test_a_lost_part_of_a_checkpoint_that_failed_meanwhile_is_not_begun_again(
@@ -106,10 +105,11 @@ def test_a_lost_part_of_a_checkpoint_that_failed_meanwhile_is_not_begun_again(
         if isinstance(event, CheckpointFailed):
             failed.set()
 
-    first, second = Played(fails), Played(is_lost)
-    summary = played(tmp_path, monkeypatch, [first, second], watch)
+    first, second, done = Played(fails), Played(is_lost), list[int]()
+    summary = played(tmp_path, monkeypatch, [first, second], watch, done=done.append)
     assert [failure.message for failure in summary.failed] == ["tiny step 0: not finite"]
     assert len(first.jobs) + len(second.jobs) == 2
+    assert done[-2:] == [0, 0], "the late part gives its files back, too"
 
 
 def test_a_worker_that_ray_killed_for_memory_is_followed_by_smaller_batches(
@@ -130,11 +130,10 @@ def test_a_worker_that_ray_killed_for_memory_is_followed_by_smaller_batches(
     sizes = [(job.settings.max_batch_tokens, job.settings.max_sequences) for job in worker.jobs]
     assert sizes == [(4096, 64), (2048, 32)]
     assert notes == [
-        "its worker on n1 is gone; what it had not committed is done again with batches of 2,048"
-        " tokens"
+        "its worker on n1 is gone; retrying what is not committed with batches of 2,048 tokens"
     ]
     (failure,) = summary.failed
-    assert failure.memory, "a second death without a block between is the checkpoint's"
+    assert failure.out_of_memory, "a second death without a block between is the checkpoint's"
 
 
 def test_a_machine_that_is_lost_leaves_batches_as_they_were(
@@ -171,7 +170,7 @@ def test_what_ray_says_of_a_worker_s_death_is_read(error: Exception, memory: boo
     worker._actor = SimpleNamespace(run=told)
     (failed,) = worker.run(cast(Any, SimpleNamespace(checkpoint=CHECKPOINT)))
     assert isinstance(failed, CheckpointFailed)
-    assert (failed.lost, failed.memory) == (True, memory)
+    assert (failed.cause, failed.out_of_memory) == ("lost", memory)
     assert f"is gone ({str(error).splitlines()[0]})" in failed.message
 
 
@@ -213,7 +212,7 @@ def test_what_others_committed_meanwhile_is_not_counted_as_this_run_s(
 def test_an_engine_that_the_same_signal_killed_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killed = CheckpointFailed(CHECKPOINT, "it was killed by signal 15", crash=True)
+    killed = CheckpointFailed(CHECKPOINT, "it was killed by signal 15", "crash")
     summary = stopped(tmp_path, monkeypatch, killed)
     assert (summary.failed, summary.interrupted) == ([], True)
 

@@ -174,7 +174,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_missing(
     assert [c.step for c in summary.done] == [0, 1]
     (note,) = notes
     assert "tiny step 0: the engine's process was killed by signal 9" in note
-    assert note.endswith("trying it once more with batches of 2,048 tokens")
+    assert note.endswith("retrying what is not committed with batches of 2,048 tokens")
     assert_same(path, whole)
 
 
@@ -214,7 +214,7 @@ def test_bad_checkpoints_are_listed_and_the_others_run(tmp_path: Path) -> None:
     assert poisoned.startswith("tiny step 1: prompt 'p")
     assert "of 'mine': " in poisoned
     assert "of 640 logits are not finite" in poisoned
-    assert "step2 holds no weights" in empty
+    assert "step2 contains no weights" in empty
     assert not marker.exists(), "code that ships with a model does not run"
     assert not verify(Bank.open(tmp_path / "b.zarr"))
     make_checkpoint(series / "step1", seed=2)

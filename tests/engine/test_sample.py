@@ -9,8 +9,8 @@ import pytest
 from logitbank.cli.screen.extract import forecast
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.plan.plan import Plan
-from logitbank.engine.plan.spread import Spread
 from logitbank.engine.run import run
 from logitbank.engine.sample import Estimate
 from logitbank.engine.suites.suites import resolve_suite
@@ -101,7 +101,7 @@ def test_a_plan_of_nothing_has_no_forecast() -> None:
 def test_no_time_is_measured_for_other_machines(tmp_path: Path) -> None:
     suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0")))
     wanted = Extraction(suite, (questions(*TEXTS),), EngineSettings("transformers"))
-    spread = Spread(0, ray="auto")
+    spread = ParallelConfig(0, ray="auto")
     summary = run(tmp_path / "b", wanted, dry_run=True, spread=spread)
     assert summary.estimate is None
     assert next(forecast(summary)).endswith("before compression")

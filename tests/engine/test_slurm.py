@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine import slurm
-from logitbank.engine.plan.spread import Spread
-from logitbank.engine.slurm import job_end
+from logitbank.engine.plan import parallel
+from logitbank.engine.plan.parallel import ParallelConfig, job_end
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
@@ -36,7 +35,7 @@ def test_older_slurm_is_asked_for_the_end_of_this_task(programs: Path, tmp_path:
     told = tmp_path / "told"
     program(programs, "squeue", f'echo "$@ $SLURM_TIME_FORMAT" > {told}; echo {FAR}')
     job = {"SLURM_JOB_ID": "77", "SLURM_TIME_FORMAT": "relative"}
-    assert Spread.here(environment=job).stop_at == FAR_S
+    assert ParallelConfig.here(environment=job).stop_at == FAR_S
     assert told.read_text().split() == ["--noheader", "--jobs=77", "--format=%e", "standard"]
     array = job | {"SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "3"}
     assert job_end(array) == FAR_S
@@ -70,7 +69,7 @@ def test_a_squeue_that_hangs_is_not_waited_for(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(programs, "squeue", "sleep 60")
-    monkeypatch.setattr(slurm, "ANSWERS_S", 0.3)
+    monkeypatch.setattr(parallel, "ANSWERS_S", 0.3)
     start = time.monotonic()
     assert job_end({"SLURM_JOB_ID": "77"}) is None
     assert time.monotonic() - start < 30

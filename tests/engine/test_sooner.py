@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 
 from logitbank.engine.backends.contexts import Branch, branches
 from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.plan.engine_choice import (
+    PACKED,
+    cached_tokens,
+    cheaper_engine,
+    packed_positions,
+)
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.prepare import prepare
-from logitbank.engine.plan.sooner import PACKED, cached_tokens, packed_positions, sooner_engine
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.suites.suites import resolve_suite
@@ -43,19 +48,19 @@ def test_the_architectures_that_are_tested_are_those_that_are_chosen(tmp_path: P
 
 
 def test_shared_beginnings_decide(config: ModelConfig) -> None:
-    chosen, (note,) = sooner_engine(VLLM, leaves(SHARED), config, gpu=False)
+    chosen, (note,) = cheaper_engine(VLLM, leaves(SHARED), config, gpu=False)
     assert chosen == replace(VLLM, engine="transformers")
     # 40 and 20 ends; the first prompt whole, and 9 tokens beyond a block of 32 of the 19 others.
     assert "runs 60 positions" in note
     assert "vLLM would run 212" in note
-    assert sooner_engine(VLLM, leaves(APART), config, gpu=False) == (VLLM, ())
+    assert cheaper_engine(VLLM, leaves(APART), config, gpu=False) == (VLLM, ())
 
 
 def test_a_long_beginning_is_counted_in_every_row_that_it_stands_in(config: ModelConfig) -> None:
     stem = tuple(range(1000, 1400))
     shots = [Query((*stem, *(n,) * 20), 419) for n in range(50)]
     assert packed_positions(leaves(shots), most=4096) == 3 * 400 + 50 * 20
-    assert sooner_engine(VLLM, leaves(shots), config, gpu=False) == (VLLM, ()), (
+    assert cheaper_engine(VLLM, leaves(shots), config, gpu=False) == (VLLM, ()), (
         "blocks share as much"
     )
 
@@ -72,7 +77,7 @@ def test_many_positions_of_one_sequence_are_no_more_for_vllm(
     every: list[Query], config: ModelConfig
 ) -> None:
     assert cached_tokens(leaves(every), 32) == 40
-    assert sooner_engine(VLLM, leaves(every), config, gpu=False) == (VLLM, ())
+    assert cheaper_engine(VLLM, leaves(every), config, gpu=False) == (VLLM, ())
 
 
 @pytest.mark.parametrize(
@@ -85,7 +90,7 @@ def test_many_positions_of_one_sequence_are_no_more_for_vllm(
     ],
 )
 def test_what_was_not_measured_stays_as_it_is(config: ModelConfig, other: EngineSettings) -> None:
-    assert sooner_engine(other, leaves(SHARED), config, gpu=False) == (other, ())
+    assert cheaper_engine(other, leaves(SHARED), config, gpu=False) == (other, ())
 
 
 def test_positions_on_the_way_are_read_where_an_option_has_several_tokens(tmp_path: Path) -> None:
@@ -94,7 +99,7 @@ def test_positions_on_the_way_are_read_where_an_option_has_several_tokens(tmp_pa
     for last, many in ((" he", False), (" he was", True)):
         options = (Option("she", " she"), Option("last", last))
         prompts = PromptSet("p", (Prompt("a", "The nurse", options),), whole_options=True)
-        extraction = Extraction(suite, (prompts,), VLLM, any_engine=False)
+        extraction = Extraction(suite, (prompts,), VLLM, engine_auto=False)
         assert prepare(None, extraction, folder).settings.many_positions is many
 
 
@@ -102,17 +107,17 @@ def test_on_a_gpu_vllm_shares_smaller_blocks(config: ModelConfig) -> None:
     """Of 20 + n tokens, the first 16 are a block there, and not on a CPU, where 32 are."""
     beginning = (1,) * 20
     contexts = leaves([Query((*beginning, n, n), 21) for n in range(2, 9)])
-    chosen, (note,) = sooner_engine(VLLM, contexts, config, gpu=True)
+    chosen, (note,) = cheaper_engine(VLLM, contexts, config, gpu=True)
     assert chosen.engine == "transformers"
     assert "it runs 34 positions" in note, "20 + 7 × 2"
     assert "where vLLM would run 58" in note, "22 + 6 × 6"
-    _, (note,) = sooner_engine(VLLM, contexts, config, gpu=False)
+    _, (note,) = cheaper_engine(VLLM, contexts, config, gpu=False)
     assert "where vLLM would run 154" in note, "7 × 22"
 
 
 def test_of_unknown_models_nothing_is_changed(config: ModelConfig) -> None:
     unknown = replace(config, model_type="mamba")
-    assert sooner_engine(VLLM, leaves(SHARED), unknown, gpu=False) == (VLLM, ())
+    assert cheaper_engine(VLLM, leaves(SHARED), unknown, gpu=False) == (VLLM, ())
 
 
 @given(

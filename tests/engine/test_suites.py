@@ -4,15 +4,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from logitbank.engine.suites.hub import Hub
-from logitbank.engine.suites.suites import (
-    HubSource,
-    LocalSource,
-    Suite,
-    duplicate_notes,
-    known_suites,
-    resolve_suite,
-)
+from logitbank.engine.suites.catalogue import known_suites
+from logitbank.engine.suites.hub import Hub, HubSource
+from logitbank.engine.suites.suites import LocalSource, Suite, duplicate_notes, resolve_suite
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store.format.schema import CheckpointId
 from tests.support.hub_server import HubServer
@@ -38,16 +32,9 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-@pytest.fixture
-def server(root: Path):
-    with HubServer(root) as server:
-        yield server
-
-
-@pytest.fixture
-def hub(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    return Hub(server.endpoint, tmp_path / "cache")
+def branches(root: Path, repo: str, *names: str) -> None:
+    for name in names:
+        (root / repo / name).mkdir(parents=True)
 
 
 # Known suites
@@ -58,16 +45,25 @@ def test_known_names_are_distinct_and_hold_the_published_series():
     assert len(known) == len(known_suites()) == 10 + 8 + 45 + 6 + 5 + 1
     assert known["pythia-1.4b-deduped"].repo == "EleutherAI/pythia-1.4b-deduped"
     assert known["OLMo-2-0425-1B"].repo == "allenai/OLMo-2-0425-1B"
-    assert known["pythia-12b"].expected is not None
     assert len(known["pythia-12b"].expected) == 154
-
-
-def test_polypythias_are_runs_of_the_model_of_their_size():
-    known = {suite.name: suite for suite in known_suites()}
     seed = known["pythia-31m-seed9"]
     assert (seed.model, seed.run, seed.run_seed) == ("pythia-31m", "seed9", 9)
     data = known["pythia-160m-data-seed2"]
     assert (data.model, data.run, data.run_seed) == ("pythia-160m", "data-seed2", None)
+
+
+def test_multiberts_have_a_repository_for_every_checkpoint(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # the list is the catalogue's
+    whole = resolve_suite("multiberts")
+    assert len(whole.checkpoints) == 5 * 29
+    assert {(c.id.run, c.id.run_seed) for c in whole.checkpoints} == {
+        (f"seed{seed}", seed) for seed in range(5)
+    }
+    chosen = resolve_suite("multiberts", steps="0,2000000").checkpoints[:2]
+    assert [(c.id.step, c.source) for c in chosen] == [
+        (0, HubSource("google/multiberts-seed_0-step_0k", "main")),
+        (2_000_000, HubSource("google/multiberts-seed_0-step_2000k", "main")),
+    ]
 
 
 # On the hub
@@ -75,29 +71,28 @@ def test_polypythias_are_runs_of_the_model_of_their_size():
 
 def test_known_suite_leaves_the_release_out_and_names_what_is_missing(root, hub):
     there = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, *range(1000, 144_000, 1000)]
-    for step in there:
-        if step not in (5000, 6000, 7000):
-            (root / "EleutherAI/pythia-14m" / f"step{step}").mkdir(parents=True)
-    (root / "EleutherAI/pythia-14m/main").mkdir()
+    absent = (5000, 6000, 7000)
+    names = [f"step{step}" for step in there if step not in absent]
+    branches(root, "EleutherAI/pythia-14m", "main", *names)
     suite = resolve_suite("pythia-14m", hub=hub)
     assert len(suite.checkpoints) == 151
-    assert steps(suite)[:4] == [0, 1, 2, 4]
-    assert steps(suite)[-1] == 143000
+    assert (steps(suite)[:4], steps(suite)[-1]) == ([0, 1, 2, 4], 143000)
     assert suite.notes == ("pythia-14m: missing 3 of 154 steps: 5000, 6000, 7000",)
     assert suite.checkpoints[3].source == HubSource("EleutherAI/pythia-14m", "step4")
+    with pytest.raises(SuiteError, match="step 500 of pythia-14m is not available; the nearest is"):
+        resolve_suite("pythia-14m", hub=hub, steps="500")
 
 
 def test_known_repository_is_the_known_suite(root, hub):
-    (root / "EleutherAI/pythia-70m-seed3/step0").mkdir(parents=True)
+    branches(root, "EleutherAI/pythia-70m-seed3", "step0")
     suite = resolve_suite("EleutherAI/pythia-70m-seed3", hub=hub)
     assert ids(suite) == [("pythia-70m", "seed3", 0, 3)]
 
 
 def test_stages_are_runs(root, hub):
-    names = ("main", "stage1-step10000-tokens21B", "stage1-step9000-tokens19B")
-    for name in (*names, "stage2-ingredient1-step1000-tokens3B", "notes"):
-        (root / "allenai/OLMo-2-0425-1B" / name).mkdir(parents=True)
     model = "OLMo-2-0425-1B"
+    stages = ("stage1-step10000-tokens21B", "stage1-step9000-tokens19B")
+    branches(root, f"allenai/{model}", "main", *stages, "stage2-ingredient1-step1000-tokens3B")
     assert ids(resolve_suite(model, hub=hub)) == [
         (model, "stage1", 9000, None),
         (model, "stage1", 10000, None),
@@ -109,40 +104,40 @@ def test_stages_are_runs(root, hub):
         (model, "stage2-ingredient1", 1000, None),
         (model, "main", None, None),
     ]
-    assert picked.notes == (
-        f"allenai/{model}: left out, as their names have no step: notes",
-        "run stage1 of OLMo-2-0425-1B has no step 1000",
-    )
+    assert picked.notes == (f"run stage1 of {model} has no step 1000",)
 
 
-def test_branches_of_many_spellings_are_steps(root, hub):
-    for name in ("main", "step1000", "ckpt_100", "chck_1M", "decay5", "step7-ema"):
-        (root / "lab/toy" / name).mkdir(parents=True)
-    suite = resolve_suite("lab/toy", hub=hub)
-    assert ids(suite) == [
-        ("toy", "decay", 5, None),
-        ("toy", "main", 100, None),
-        ("toy", "main", 1000, None),
-        ("toy", "main", 1_000_000, None),
-    ]
-    assert suite.notes == ("lab/toy: left out, as their names have no step: step7-ema",)
+SPELLINGS = {
+    "step1000": ("main", 1000),
+    "ckpt_100": ("main", 100),
+    "chck_1M": ("main", 1_000_000),
+    "step_20k": ("main", 20_000),
+    "iter_0002000": ("main", 2000),
+    "step-50K-105b": ("main", 50_000),
+    "16.78B": ("main", 16_780_000_000),
+    "decay100": ("decay", 100),
+    "ext1000": ("ext", 1000),
+    "step1000-seed-large-1": ("seed-large-1", 1000),
+}
 
 
-def test_numbers_of_tokens_are_steps_and_said_to_be(root, hub):
-    for name in ("16.78B", "33.55B"):
-        (root / "lab/toy" / name).mkdir(parents=True)
-    suite = resolve_suite("lab/toy", hub=hub)
-    assert steps(suite) == [16_780_000_000, 33_550_000_000]
-    (note,) = suite.notes
-    assert "16.78B are read as numbers of tokens" in note
+def test_names_of_many_spellings_are_steps_on_the_hub_and_in_folders(root, hub, tmp_path):
+    names = (*SPELLINGS, "step7-ema")
+    branches(root, "lab/toy", "main", *names)
+    for name in names:
+        checkpoint(tmp_path / "toy" / name)
+    for spec in ("lab/toy", str(tmp_path / "toy")):
+        suite = resolve_suite(spec, hub=hub)
+        found = [("toy", *named, None) for named in SPELLINGS.values()]
+        assert sorted(ids(suite), key=str) == sorted(found, key=str)
+        left_out, tokens = suite.notes
+        assert left_out == f"{spec}: left out, as their names have no step: step7-ema"
+        assert "16.78B are read as numbers of tokens" in tokens
 
 
 def test_tags_are_steps_too(root, hub, server):
-    for name in ("main", "step10", "step20", "step30", "v1.0"):
-        (root / "lab/toy" / name).mkdir(parents=True)
-    server.tags = {"step20", "step30", "v1.0"}
-    (root / "lab/toy/10").mkdir()  # the branch step10 is preferred to a tag
-    server.tags.add("10")
+    branches(root, "lab/toy", "main", "step10", "step20", "step30", "v1.0", "10")
+    server.tags = {"step20", "step30", "v1.0", "10"}  # the branch step10 is preferred to a tag
     suite = resolve_suite("lab/toy", hub=hub)
     assert [c.source.revision for c in suite.checkpoints] == ["step10", "step20", "step30"]
     assert suite.notes == (
@@ -168,45 +163,26 @@ def test_folders_of_a_repository_are_steps_too(root, hub):
     assert [path.name for path in folder.parent.iterdir()] == ["step5"]
 
 
-def test_final_is_the_release_where_there_is_no_main(root, hub):
-    (root / "lab/toy/final").mkdir(parents=True)
+def test_the_release_is_main_or_final(root, hub):
+    branches(root, "lab/toy", "final", "step10")
     (checkpoint,) = resolve_suite("lab/toy", hub=hub, steps="release").checkpoints
     assert checkpoint.source == HubSource("lab/toy", "final")
-    (root / "lab/toy/main").mkdir()
-    release = resolve_suite("lab/toy", hub=hub, steps="release")
-    assert release.checkpoints[0].source == HubSource("lab/toy", "main")
+    branches(root, "lab/toy", "main")
+    release = resolve_suite("lab/toy", hub=hub, steps="release", model="mine")
+    assert [(c.id, c.source) for c in release.checkpoints] == [
+        (CheckpointId("mine"), HubSource("lab/toy", "main"))
+    ]
     assert "lab/toy: left out, as others are the same step: final (main)" in release.notes
 
 
-def test_any_repository_works(root, hub):
-    for name in ("main", "step10", "step20"):
-        (root / "lab/toy" / name).mkdir(parents=True)
-    assert ids(resolve_suite("lab/toy", hub=hub)) == [
-        ("toy", "main", 10, None),
-        ("toy", "main", 20, None),
-    ]
-    release = resolve_suite("lab/toy", hub=hub, steps="release", model="mine")
-    assert [c.id for c in release.checkpoints] == [CheckpointId("mine")]
-    assert release.checkpoints[0].source == HubSource("lab/toy", "main")
-
-
-def test_repository_without_steps_is_its_release(root, hub):
-    (root / "lab/toy/main").mkdir(parents=True)
+def test_repository_without_steps_is_its_release_or_refused(root, hub):
+    branches(root, "lab/toy", "main")
     suite = resolve_suite("lab/toy", hub=hub)
     assert steps(suite) == [None]
     assert suite.notes == ("toy has no step like step1000; only its release (main) is there",)
-
-
-def test_repository_without_usable_revisions_is_refused(root, hub):
-    (root / "lab/toy/draft").mkdir(parents=True)
-    with pytest.raises(SuiteError, match="lab/toy has no branch, tag .* only draft; choose"):
+    (root / "lab/toy/main").rename(root / "lab/toy/draft")
+    with pytest.raises(SuiteError, match="lab/toy has no branch, tag or folder .* no step: draft"):
         resolve_suite("lab/toy", hub=hub)
-
-
-def test_step_that_the_hub_lacks_is_named(root, hub):
-    (root / "EleutherAI/pythia-14m/step512").mkdir(parents=True)
-    with pytest.raises(SuiteError, match="step 500 of pythia-14m is not available; the nearest is"):
-        resolve_suite("pythia-14m", hub=hub, steps="500")
 
 
 def test_offline_tags_and_folders_are_what_was_fetched(root, hub, server, monkeypatch):
@@ -216,12 +192,12 @@ def test_offline_tags_and_folders_are_what_was_fetched(root, hub, server, monkey
     for source in (HubSource("lab/toy", "main", "step7"), HubSource("lab/toy", "step20")):
         hub.fetch(source)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    server.requests.clear()
     there = Hub(server.endpoint, hub.cache_dir)
     suite = resolve_suite("lab/toy", hub=there)
     assert steps(suite) == [7, 20]
     assert "toy: offline, so only the 2 checkpoints in the cache are known" in suite.notes
     assert duplicate_notes(suite, there) == ()
-    server.requests.clear()
     folders = [there.fetch(checkpoint.source) for checkpoint in suite.checkpoints]
     assert folders[0].name == "step7"
     assert all((folder / "model.safetensors").is_file() for folder in folders)
@@ -234,212 +210,101 @@ def test_duplicates_are_named_before_any_download(root, hub, server):
     suite = resolve_suite("lab/toy", hub=hub)
     server.requests.clear()
     assert duplicate_notes(suite, hub) == (
-        "lab/toy: revisions step1 and step2 and step8 hold the same weights",
+        "lab/toy: revisions step1 and step2 and step8 have the same weights",
     )
     assert server.count("GET /api/models/lab/toy/tree/") == len(server.requests) == 5
+    chosen = resolve_suite("lab/toy", hub=hub, steps="0,1")
+    assert duplicate_notes(chosen, hub) == ()
 
 
-def test_duplicates_are_looked_for_among_chosen_steps_only(root, hub, server):
+def test_duplicates_are_unknown_without_digests_or_a_listing(root, tmp_path):
     for step in (0, 1, 2):
-        checkpoint(root / "lab/toy" / f"step{step}")
-    suite = resolve_suite("lab/toy", hub=hub, steps="1")
-    server.requests.clear()
-    assert duplicate_notes(suite, hub) == ()
-    assert len(server.requests) == 1
-
-
-def test_duplicates_are_unknown_without_hub_digests(root, tmp_path):
-    for step in (0, 1):
         checkpoint(root / "lab/toy" / f"step{step}")
     with HubServer(root, digests=False) as server:
         hub = Hub(server.endpoint, tmp_path / "cache")
-        assert duplicate_notes(resolve_suite("lab/toy", hub=hub), hub) == ()
-
-
-def test_listing_that_fails_is_a_note(root, hub):
-    for step in (0, 1):
-        checkpoint(root / "lab/toy" / f"step{step}", value=step)
-    suite = resolve_suite("lab/toy", hub=hub)
-    (root / "lab/toy/step1").rename(root / "lab/toy/gone")
-    (note,) = duplicate_notes(suite, hub)
-    assert note.startswith("duplicates unknown: lab/toy at revision step1 is not on")
+        suite = resolve_suite("lab/toy", hub=hub)
+        (root / "lab/toy/step1").rename(root / "lab/toy/gone")
+        assert duplicate_notes(suite, hub) == ()
 
 
 # In a folder
 
 
 @pytest.mark.parametrize(
-    "name", ["step{}", "step-{}", "step_{}", "checkpoint-{}", "ckpt_{}", "chck_{}", "iter_{}", "{}"]
-)
-def test_steps_are_read_from_folder_names(tmp_path, name):
-    for step in (100, 20, 0):
-        checkpoint(tmp_path / "toy" / name.format(step))
-    suite = resolve_suite(str(tmp_path / "toy"))
-    assert suite.name == "toy"
-    assert steps(suite) == [0, 20, 100]
-    assert suite.checkpoints[1].source == LocalSource(tmp_path / "toy" / name.format(20))
-
-
-def test_nested_folders_are_runs(tmp_path):
-    for run in ("seed10", "seed2", "base"):
-        for step in (1, 10):
-            checkpoint(tmp_path / "toy" / run / f"step{step}")
-    suite = resolve_suite(f"{tmp_path}/toy", steps="last", model="mine")
-    assert ids(suite) == [
-        ("mine", "base", 10, None),
-        ("mine", "seed2", 10, 2),
-        ("mine", "seed10", 10, 10),
-    ]
-
-
-def test_listed_step_that_one_run_lacks_is_noted(tmp_path):
-    checkpoint(tmp_path / "toy/seed0/step1")
-    checkpoint(tmp_path / "toy/seed0/step2")
-    checkpoint(tmp_path / "toy/seed1/step1")
-    suite = resolve_suite(str(tmp_path / "toy"), steps="1,2")
-    assert len(suite.checkpoints) == 3
-    assert suite.notes == ("run seed1 of toy has no step 2",)
-
-
-def test_stage_folders_are_runs(tmp_path):
-    checkpoint(tmp_path / "toy/stage1-step5")
-    checkpoint(tmp_path / "toy/seed0/stage1-step5")
-    assert ids(resolve_suite(str(tmp_path / "toy"))) == [
-        ("toy", "seed0-stage1", 5, None),
-        ("toy", "stage1", 5, None),
-    ]
-
-
-def test_relative_folder_is_named_after_itself(tmp_path, monkeypatch):
-    checkpoint(tmp_path / "toy/step1")
-    monkeypatch.chdir(tmp_path / "toy")
-    assert resolve_suite(".").name == "toy"
-    monkeypatch.chdir(tmp_path)
-    assert resolve_suite("./toy/").name == resolve_suite("toy").name == "toy"
-
-
-def test_folder_named_like_a_known_suite_needs_its_path(tmp_path, monkeypatch):
-    checkpoint(tmp_path / "pythia-14m/step1")
-    monkeypatch.chdir(tmp_path)
-    assert steps(resolve_suite("./pythia-14m")) == [1]
-
-
-def test_trainer_folder_holds_steps_and_a_release(tmp_path):
-    checkpoint(tmp_path / "toy")
-    checkpoint(tmp_path / "toy/checkpoint-500")
-    assert steps(resolve_suite(str(tmp_path / "toy"))) == [500]
-    assert steps(resolve_suite(str(tmp_path / "toy"), steps="release")) == [None]
-
-
-@pytest.mark.parametrize(
-    ("folder", "expected"),
+    ("folders", "spec", "expected"),
     [
-        ("toy", ("toy", "main", None, None)),
-        ("toy/step30", ("toy", "main", 30, None)),
-        ("toy/seed4/step30", ("toy", "seed4", 30, 4)),
-        ("toy/stage1-step30", ("toy", "stage1", 30, None)),
+        (["toy"], "toy", [("toy", "main", None, None)]),
+        (["toy/step30"], "toy/step30", [("toy", "main", 30, None)]),
+        (["toy/seed4/step30"], "toy/seed4/step30", [("toy", "seed4", 30, 4)]),
+        (["toy/stage1-step30"], "toy/stage1-step30", [("toy", "stage1", 30, None)]),
+        (["toy", "toy/checkpoint-500"], "toy", [("toy", "main", 500, None)]),
+        (["llama/7B"], "llama/7B", [("7B", "main", None, None)]),
+        (["pythia/1.4b/step5"], "pythia", [("pythia", "1.4b", 5, None)]),
+        (["pythia-14m/step1"], "./pythia-14m", [("pythia-14m", "main", 1, None)]),
+        (["toy/step1"], "./toy/", [("toy", "main", 1, None)]),
+        (
+            ["toy/seed10/step1", "toy/seed2/step1", "toy/seed0/stage1-step5", "toy/base/step1"],
+            "toy",
+            [
+                ("toy", "base", 1, None),
+                ("toy", "seed0-stage1", 5, None),
+                ("toy", "seed2", 1, 2),
+                ("toy", "seed10", 1, 10),
+            ],
+        ),
     ],
 )
-def test_folder_that_is_one_checkpoint(tmp_path, folder, expected):
-    checkpoint(tmp_path / folder)
-    assert ids(resolve_suite(str(tmp_path / folder))) == [expected]
+def test_folders_are_checkpoints_by_name(tmp_path, monkeypatch, folders, spec, expected):
+    for folder in folders:
+        checkpoint(tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    assert ids(resolve_suite(spec)) == expected
+    (first, *_), *_ = expected
+    assert {c.id.model for c in resolve_suite(spec, model="mine").checkpoints} == {"mine"} != first
+    monkeypatch.chdir(spec)
+    assert ids(resolve_suite(".")) == expected
+
+
+def test_a_folder_that_holds_steps_is_their_release(tmp_path):
+    for name in ("toy", "toy/checkpoint-500"):
+        checkpoint(tmp_path / name)
+    (release,) = resolve_suite(str(tmp_path / "toy"), steps="release").checkpoints
+    assert (release.id, release.source) == (CheckpointId("toy"), LocalSource(tmp_path / "toy"))
 
 
 def test_what_is_left_out_is_noted(tmp_path):
-    checkpoint(tmp_path / "toy/step1")
-    checkpoint(tmp_path / "toy/best")
+    for name in ("step1", "seed0/step1", "seed0/step2", "best"):
+        checkpoint(tmp_path / "toy" / name)
     (tmp_path / "toy/step2").mkdir()
     (tmp_path / "toy/.cache").mkdir()
-    assert resolve_suite(str(tmp_path / "toy")).notes == (
-        f"{tmp_path}/toy/best is left out: its name tells no step; rename it like step1000",
+    assert resolve_suite(str(tmp_path / "toy"), steps="1,2").notes == (
+        f"{tmp_path}/toy: left out, as their names have no step: best",
         f"{tmp_path}/toy/step2 is left out: it has no config.json",
+        "run main of toy has no step 2",
     )
 
 
-def test_folders_of_many_spellings_are_steps(tmp_path):
-    for name in ("step1000", "ckpt_100", "chck_1M", "ext20", "step7-ema", "16.78B"):
-        checkpoint(tmp_path / "toy" / name)
-    suite = resolve_suite(str(tmp_path / "toy"))
-    assert ids(suite) == [
-        ("toy", "ext", 20, None),
-        ("toy", "main", 100, None),
-        ("toy", "main", 1000, None),
-        ("toy", "main", 1_000_000, None),
-        ("toy", "main", 16_780_000_000, None),
-    ]
-    left_out, tokens = suite.notes
-    assert "step7-ema is left out: its name tells no step" in left_out
-    assert "16.78B are read as numbers of tokens" in tokens
-
-
-def test_a_folder_named_for_a_models_size_is_no_step(tmp_path):
-    checkpoint(tmp_path / "llama/7B")
-    assert ids(resolve_suite(str(tmp_path / "llama/7B"))) == [("7B", "main", None, None)]
-    checkpoint(tmp_path / "pythia/1.4b/step5")
-    assert ids(resolve_suite(str(tmp_path / "pythia"))) == [("pythia", "1.4b", 5, None)]
-
-
-def test_a_single_folder_whose_step_cannot_be_read_is_no_release(tmp_path):
-    checkpoint(tmp_path / "toy/step1000-ema")
-    with pytest.raises(SuiteError, match="step in the name of .*step1000-ema cannot be read"):
-        resolve_suite(str(tmp_path / "toy/step1000-ema"))
-
-
-def test_two_folders_of_one_step_are_refused(tmp_path):
-    checkpoint(tmp_path / "toy/step1")
-    checkpoint(tmp_path / "toy/step-1")
-    message = r"step-1 and .*step1 are both step 1 of run 'main'; rename or move one of them"
-    with pytest.raises(SuiteError, match=message):
-        resolve_suite(str(tmp_path / "toy"))
-
-
-def test_absent_folder_is_named(tmp_path):
-    message = rf"folder {tmp_path}/absent does not exist; give a folder of checkpoints"
-    with pytest.raises(SuiteError, match=message):
-        resolve_suite(f"{tmp_path}/absent")
-
-
-def test_file_is_no_suite(tmp_path):
-    (tmp_path / "weights").write_text("")
-    with pytest.raises(SuiteError, match="weights is a file; give the folder that holds the che"):
-        resolve_suite(str(tmp_path / "weights"))
-
-
-def test_a_gguf_file_is_refused_with_what_to_do(tmp_path):
-    file = tmp_path / "llama" / "model.gguf"
-    file.parent.mkdir()
-    file.write_bytes(b"GGUF")
-    for spec in (file, file.parent):
-        with pytest.raises(SuiteError, match="model.gguf is a GGUF file.*save it with transform"):
-            resolve_suite(str(spec))
-
-
-def test_an_adapter_is_refused_with_what_to_do(tmp_path):
-    adapter = tmp_path / "adapters" / "lora-a"
-    adapter.mkdir(parents=True)
-    (adapter / "adapter_config.json").write_text("{}")
-    for spec in (adapter, adapter.parent):
-        with pytest.raises(SuiteError, match="lora-a is an adapter.*merge it into its base with p"):
-            resolve_suite(str(spec))
-
-
-def test_folder_without_checkpoint_says_what_was_looked_for(tmp_path):
-    message = (
-        r"no checkpoint in .*: looked for config\.json \+ \*\.safetensors in it and in "
-        r"sub-folders named like step1000, and saw "
-    )
-    with pytest.raises(SuiteError, match=message + "no sub-folder; give"):
-        resolve_suite(str(tmp_path))
-    for name in "abcdefg":
-        (tmp_path / name).mkdir()
-    with pytest.raises(SuiteError, match=message + "sub-folders a, b, c, d, e and 2 more; give"):
-        resolve_suite(str(tmp_path))
-
-
-def test_settings_without_weights_are_no_checkpoint(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(SuiteError, match="no checkpoint in"):
-        resolve_suite(str(tmp_path))
+def test_folders_that_are_no_suite_are_refused_with_what_to_do(tmp_path):
+    checkpoint(tmp_path / "ema/step1000-ema")
+    checkpoint(tmp_path / "two/step1")
+    checkpoint(tmp_path / "two/step-1")
+    files = ("weights", "settings/config.json", "llama/q.gguf", "peft/lora-a/adapter_config.json")
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("{}")
+    for name, message in {
+        "absent": "absent does not exist; give a folder of checkpoints",
+        "weights": "weights is a file; give the folder that contains the checkpoint",
+        "settings": r"no checkpoint in .*: looked for config\.json \+ \*\.safetensors in it and in",
+        "ema/step1000-ema": "step in the name of .*step1000-ema cannot be read",
+        "two": r"step1 \(step-1\) are the same step; rename or move one",
+        "llama": "q.gguf is a GGUF file.*save it with transform",
+        "llama/q.gguf": "q.gguf is a GGUF file.*save it with transform",
+        "peft": "lora-a is an adapter.*merge it into its base with p",
+        "peft/lora-a": "lora-a is an adapter.*merge it into its base with p",
+    }.items():
+        with pytest.raises(SuiteError, match=message):
+            resolve_suite(str(tmp_path / name))
 
 
 # Names
@@ -457,20 +322,3 @@ def test_unknown_name_suggests_close_ones():
 def test_unreadable_steps_are_refused_before_anything_is_asked():
     with pytest.raises(UsageError, match="steps 'some' are unknown"):
         resolve_suite("pythia-160m", steps="some")
-
-
-def test_multiberts_have_a_repository_for_every_checkpoint(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # nothing is asked: the list is the catalogue's
-    whole = resolve_suite("multiberts")
-    assert len(whole.checkpoints) == 5 * 29
-    assert {(c.id.run, c.id.run_seed) for c in whole.checkpoints} == {
-        (f"seed{seed}", seed) for seed in range(5)
-    }
-    chosen = resolve_suite("multiberts", steps="0,2000000").checkpoints
-    assert [c.source for c in chosen[:2]] == [
-        HubSource("google/multiberts-seed_0-step_0k", "main"),
-        HubSource("google/multiberts-seed_0-step_2000k", "main"),
-    ]
-    assert [c.id.step for c in chosen[:2]] == [0, 2_000_000]

@@ -191,12 +191,12 @@ def test_a_multimodal_config_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def fitted(
-    folder: Path, *texts: str, any_engine: bool = True
+    folder: Path, *texts: str, engine_auto: bool = True
 ) -> tuple[EngineSettings, tuple[str, ...]]:
     prompts = PromptSet("mine", tuple(Prompt(text, text, MALE) for text in texts))
     tokenized = prompts.tokenize(Tokenizer.load(folder))
     config, settings = ModelConfig.read(folder), EngineSettings("vllm")
-    return fitted_settings(settings, [tokenized], config, any_engine=any_engine)
+    return fitted_settings(settings, [tokenized], config, engine_auto=engine_auto)
 
 
 def test_auto_takes_the_engine_that_has_the_model_s_switch(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_auto_takes_the_engine_that_has_the_model_s_switch(tmp_path: Path) -> No
     assert settings.engine == "transformers"
     assert "does not support scale_attn_by_inverse_layer_idx" in notes[0]
     with pytest.raises(UsageError, match="scale_attn_by_inverse_layer_idx.*--engine transformers"):
-        fitted(folder, " the nurse", any_engine=False)
+        fitted(folder, " the nurse", engine_auto=False)
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +253,7 @@ def test_longrope_on_both_sides_of_its_switch_is_not_run_by_vllm(longrope: Path)
         assert settings.engine == "transformers"
         assert "one set of RoPE factors" in notes[0]
     with pytest.raises(UsageError, match="contexts have 2 to 16 tokens.*--engine transformers"):
-        fitted(longrope, LONG, SHORT, any_engine=False)
+        fitted(longrope, LONG, SHORT, engine_auto=False)
 
 
 @pytest.mark.usefixtures("quick_workers")
@@ -287,6 +287,6 @@ def test_masked_prompts_still_fit_a_masked_model(tmp_path: Path) -> None:
     tokenized = MASKED.tokenize(Tokenizer.load(folder))
     settings = replace(EngineSettings("vllm"), task="masked")
     config = ModelConfig.read(folder)
-    found, notes = fitted_settings(settings, [tokenized], config, any_engine=True)
+    found, notes = fitted_settings(settings, [tokenized], config, engine_auto=True)
     assert found.engine == "transformers"
     assert "do not run on vLLM here" in notes[0]

@@ -100,12 +100,14 @@ def test_content_digest_takes_unusual_tensors(tensor):
 def test_content_digest_refuses_a_name_twice():
     content = ContentDigest()
     content.update("x", torch.ones(1))
-    with pytest.raises(WeightsError, match="tensor 'x' came twice; a checkpoint holds each name"):
+    with pytest.raises(WeightsError, match="tensor 'x' occurs twice; a checkpoint contains each"):
         content.update("x", torch.ones(1))
 
 
 def test_folder_without_weights_says_what_was_looked_for(tmp_path):
-    message = r"holds no weights: looked for model\.safetensors, \*\.safetensors and pytorch_model"
+    message = (
+        r"contains no weights: looked for model\.safetensors, \*\.safetensors and pytorch_model"
+    )
     with pytest.raises(WeightsError, match=message):
         weight_files(tmp_path)
     with pytest.raises(WeightsError, match=message):
@@ -130,7 +132,7 @@ def test_file_that_is_no_safetensors_is_named(tmp_path, content):
 def test_missing_shard_is_named(tmp_path):
     write_shards(tmp_path)
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
-    message = r"lacks the weight file model-00002-of-00002\.safetensors \(1 of 2 are missing\)"
+    message = r"has no weight file model-00002-of-00002\.safetensors \(1 of 2 are missing\)"
     with pytest.raises(WeightsError, match=message):
         weight_files(tmp_path)
 
@@ -139,7 +141,7 @@ def test_missing_shard_is_named_without_an_index_too(tmp_path):
     write_shards(tmp_path)
     (tmp_path / "model-00001-of-00002.safetensors").unlink()
     (tmp_path / "model.safetensors.index.json").unlink()
-    with pytest.raises(WeightsError, match=r"lacks the weight file model-00001-of-00002"):
+    with pytest.raises(WeightsError, match=r"has no weight file model-00001-of-00002"):
         weight_files(tmp_path)
 
 
@@ -156,18 +158,18 @@ def test_tensor_that_only_the_index_knows_is_named(tmp_path):
     content = json.loads(index.read_text())
     content["weight_map"]["d"] = "model-00001-of-00002.safetensors"
     index.write_text(json.dumps(content))
-    with pytest.raises(WeightsError, match=r"lists tensor 'd', which no shard holds \(1 such\)"):
+    with pytest.raises(WeightsError, match=r"lists tensor 'd', which no shard contains \(1 such\)"):
         list(stream_weights(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is no weight index"),
-        ("[]", "is no weight index"),
+        ("{", "is not a weight index"),
+        ("[]", "is not a weight index"),
         ('{"weight_map": {}}', "lists no tensor; fetch"),
         ('{"weight_map": {"a": "../secret.safetensors"}}', r"names the file '\.\./secret\.safe"),
-        ('{"weight_map": {"a": "/etc/passwd"}}', "which is no weight file of its own folder"),
+        ('{"weight_map": {"a": "/etc/passwd"}}', "which is not a weight file in its own folder"),
     ],
 )
 def test_bad_index_is_named(tmp_path, content, message):
@@ -214,7 +216,10 @@ def test_legacy_tensor_larger_than_its_file_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [([1, 2], "holds a list, not tensors by name"), ({"x": 3}, "holds 'x', which is no tensor bu")],
+    [
+        ([1, 2], "contains a list, not tensors by name"),
+        ({"x": 3}, "contains 'x' of type int, not a tensor"),
+    ],
 )
 def test_legacy_file_without_tensors_is_refused(tmp_path, content, message):
     torch.save(content, tmp_path / "pytorch_model.bin")

@@ -127,7 +127,7 @@ def test_a_killed_worker_leaves_a_line_in_the_log(
         os.kill(worker._process.pid, signal.SIGKILL)
         (failed,) = worker.run(job)
     assert isinstance(failed, CheckpointFailed)
-    assert failed.memory
+    assert failed.out_of_memory
     assert failed.message.startswith("m step 0: the engine's process was killed by signal 9")
     assert failed.message.endswith(message)
     assert log_path(tmp_path / "b.zarr").read_text().splitlines()[-1].endswith(failed.message)

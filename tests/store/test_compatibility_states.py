@@ -106,8 +106,3 @@ def test_scores_stay_without_heads(bank: Bank) -> None:
     assert bank.scan("wörter").sort(keys).collect().equals(scores)
     with pytest.raises(DamagedError, match=r"heads.* is not there"):
         bank.deposits()[0].logprobs()
-
-
-def test_the_fixture_is_small() -> None:
-    files = [p for p in (DATA / "states").rglob("*") if p.is_file()]
-    assert sum(p.stat().st_size for p in files) < 100_000

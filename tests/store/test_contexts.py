@@ -1,16 +1,11 @@
 """Query sets of contexts: one row a context, in an order and a file that only they decide."""
 
 import random
-from pathlib import Path
 
-import polars as pl
 import pytest
 
-from logitbank.errors import DamagedError, UsageError
-from logitbank.store import Bank, Query, QuerySet, repair, verify
-from logitbank.store.tables.query_tables import TOKENIZER_KEY
-from logitbank.store.tables.table_files import write_table
-from tests.support.small_banks import new_bank
+from logitbank.errors import UsageError
+from logitbank.store import Query, QuerySet
 
 ASKED = [Query((5, 7, 9), 2), Query((5, 7), 1), Query((5, 8), 1), Query((4, 1), 0)]
 
@@ -48,15 +43,6 @@ def test_the_name_is_that_of_the_contexts_however_they_are_asked() -> None:
     assert QuerySet.of_contexts("other", ASKED)[0].name != ours.name
 
 
-def test_a_document_of_many_positions_is_a_small_file(tmp_path: Path) -> None:
-    ids = tuple(random.Random(0).randrange(50_000) for _ in range(2_000))
-    query_set, _ = QuerySet.of_contexts("toy", [Query(ids, at) for at in range(len(ids))])
-    assert {query.ids for query in query_set.queries} == {ids}
-    bank = new_bank(tmp_path / "b")
-    bank.add_query_set(query_set)
-    assert (bank.path / "queries" / f"{query_set.name}.parquet").stat().st_size < 40_000
-
-
 @pytest.mark.parametrize(
     ("query", "message"),
     [
@@ -70,36 +56,6 @@ def test_a_document_of_many_positions_is_a_small_file(tmp_path: Path) -> None:
 def test_what_is_no_context_is_refused(query: Query, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         QuerySet.of_contexts("toy", [query])
-
-
-def test_no_context_at_all_is_refused() -> None:
-    with pytest.raises(UsageError, match="at least one query"):
-        QuerySet.of_contexts("toy", [])
-
-
-def test_another_token_in_the_file_is_found(tmp_path: Path) -> None:
-    bank = new_bank(tmp_path / "b")
-    query_set, _ = QuerySet.of_contexts("toy", ASKED)
-    bank.add_query_set(query_set)
-    path = bank.path / "queries" / f"{query_set.name}.parquet"
-    other = query_set.to_frame().with_columns(ids=pl.col("ids").list.eval(pl.element() + 1))
-    path.unlink()
-    path.with_name(f"{path.name}.sha256").unlink()
-    write_table(bank.path, path, other, {TOKENIZER_KEY: "toy"})
-    with pytest.raises(DamagedError, match="holds the queries of"):
-        bank.query_set(query_set.name)
-
-
-def test_a_lost_checksum_is_made_again(tmp_path: Path) -> None:
-    bank = new_bank(tmp_path / "b")
-    query_set, _ = QuerySet.of_contexts("toy", ASKED)
-    bank.add_query_set(query_set)
-    path = bank.path / "queries" / f"{query_set.name}.parquet"
-    path.with_name(f"{path.name}.sha256").unlink()
-    assert verify(bank) != ()
-    repair(bank, verify(bank))
-    assert verify(bank) == ()
-    assert Bank.open(bank.path).query_set(query_set.name) == query_set
 
 
 def test_positions_count_what_contexts_share_once() -> None:

@@ -1,6 +1,5 @@
 import errno
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -16,22 +15,18 @@ from logitbank.store import (
     Bank,
     BlockData,
     Deposit,
-    DepositWriter,
     Keep,
     OptionTokens,
     rescore,
     verify,
 )
-from logitbank.store.deposits.score_parts import logsumexp_of, scan_parts
+from logitbank.store.deposits.scores import logsumexp_of, scan_parts
 from logitbank.store.files import disk, objects
 from logitbank.store.format.commits import Committed
 from tests.support.small_banks import (
-    QUERY_SET,
-    TOKENIZER,
     block_data,
     new_bank,
     prompt_table,
-    recommit,
     spec,
 )
 
@@ -100,15 +95,6 @@ def test_no_rows_are_no_values(tmp_path: Path) -> None:
     deposit = only_deposit(filled(tmp_path / "b"))
     assert deposit.logprobs([]).shape == (0, 6)
     assert deposit.logprobs([], [2]).shape == (0, 1)
-
-
-def test_float16_is_read_as_float32(tmp_path: Path) -> None:
-    deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2, dtype="float16"))
-    stored = block_data(deposit.layout, 0).logprobs
-    assert stored is not None
-    assert stored.dtype == np.float16
-    assert deposit.logprobs().dtype == np.float32
-    np.testing.assert_array_equal(deposit.logprobs()[:4], stored.astype(np.float32))
 
 
 @pytest.mark.parametrize("keep", [Keep("topk", 3), Keep("options")])
@@ -200,20 +186,6 @@ def test_sealed_deposit_has_six_objects_and_its_shards(tmp_path: Path) -> None:
     np.testing.assert_array_equal(deposit.logsumexp(), logsumexp)
 
 
-@pytest.mark.parametrize("keep", [Keep("full"), Keep("topk", 2), Keep("options")])
-def test_sealed_deposit_has_at_most_eight_objects_besides_its_shards(
-    tmp_path: Path, keep: Keep
-) -> None:
-    """With options that were named later, too: what a store of many checkpoints is planned by."""
-    bank = filled(tmp_path / "b", 0, 1, 2, seal=True, keep=keep)
-    if keep.level == "full":
-        rescore(only_deposit(bank), OptionTokens.build([[2, 5]] * 10))
-    found = files(only_deposit(bank).path)
-    shards = {path for path in found if path.startswith("logprobs/c/")}
-    assert len(shards) == (3 if keep.level == "full" else 0)
-    assert len(found - shards) == (8 if keep.level == "full" else 5)
-
-
 def test_seal_waits_for_all_blocks(tmp_path: Path) -> None:
     bank = filled(tmp_path / "b", 0, 2, seal=True)
     assert not only_deposit(bank).sealed
@@ -230,25 +202,6 @@ def test_block_written_after_the_seal_is_dropped(tmp_path: Path) -> None:
         slow.seal()
     assert only_deposit(bank).committed() == {0, 1, 2}
     assert verify(bank) == ()
-
-
-def test_each_block_names_the_engine_that_computed_it(tmp_path: Path) -> None:
-    bank = new_bank(tmp_path / "b")
-    for block, engine in enumerate(("vllm", "transformers")):
-        with bank.begin(spec(engine=engine)) as writer:
-            writer.write(block, block_data(writer.layout, block))
-    commits = only_deposit(bank).path / "commits"
-    found = [json.loads((commits / f"{block}.json").read_text())["engine"] for block in (0, 1)]
-    assert found == ["vllm", "transformers"]
-
-
-def test_kinds_written_as_plain_text_are_read(tmp_path: Path) -> None:
-    deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2, seal=True))
-    before = deposit.scores().collect()
-    part = deposit.path / "scores" / "all.parquet"
-    pl.read_parquet(part).cast({"kind": pl.String}).write_parquet(part)
-    recommit(deposit.path, "scores/all.parquet")
-    assert deposit.scores().collect().equals(before)
 
 
 @pytest.mark.parametrize("step", ["all.parquet", "logsumexp", "seal.json", "some unlinked"])
@@ -278,7 +231,7 @@ def test_seal_killed_between_two_steps_is_finished_by_the_next(tmp_path: Path, s
 
 
 def scanned(deposit: Deposit, state: Committed) -> pl.LazyFrame:
-    return scan_parts(deposit.vouched_scores(state), state, checked=False)
+    return scan_parts(deposit.committed_scores(state), state)
 
 
 def test_reader_that_meets_a_seal_reads_the_sealed_parts(tmp_path: Path) -> None:
@@ -461,15 +414,6 @@ def test_rescoring_goes_by_committed_blocks(tmp_path: Path) -> None:
     rescore(deposit, OptionTokens.build([[0]] * 4 + [[]] * 6))
     new = deposit.scores().filter(kind="option", token=0).collect()
     assert new["query"].to_list() == [0, 1, 2, 3]
-
-
-def test_provenance_must_be_plain(tmp_path: Path) -> None:
-    bank = new_bank(tmp_path / "b")
-    asked = replace(spec(), provenance={"tokenizer": TOKENIZER, "x": float("nan")})
-    with pytest.raises(UsageError, match="provenance cannot be written as JSON"):
-        bank.begin(asked)
-    assert isinstance(bank.begin(spec()), DepositWriter)
-    assert QUERY_SET.name in str(only_deposit(bank))
 
 
 def test_blocks_that_are_committed_while_scores_are_read_are_no_damage(

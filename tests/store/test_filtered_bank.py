@@ -124,17 +124,6 @@ def bank(path: Path, keep: str = "topk:4", *, model: str = "org/model") -> Bank:
     return made
 
 
-def test_identity_with_the_tail_kept_changes_nothing(tmp_path: Path) -> None:
-    made = bank(tmp_path / "b")
-    view = made.filtered(Filter.identity(3), name="same")
-    key = ["step", "prompt_id", "option"]
-    ours, theirs = (b.scan("parity").sort(key).collect() for b in (view, made))
-    assert ours["model"].unique().to_list() == ["same"]
-    for column in ("rank", "ties", "padding_above", "padding_ties", "exact", "text", "run"):
-        assert ours[column].to_list() == theirs[column].to_list()
-    np.testing.assert_allclose(ours["logprob"], theirs["logprob"], atol=1e-6)
-
-
 def test_identity_changes_no_tie_and_makes_no_rank_a_bound(tmp_path: Path) -> None:
     made = new_bank(tmp_path / "b")
     rows = np.random.default_rng(0).integers(0, 3, size=(10, 6)).astype(np.float32)

@@ -63,7 +63,7 @@ def test_rows_are_worked_out_a_few_at_a_time(
     bank = hidden_bank(tmp_path / "b")
     monkeypatch.setattr(layouts, "WORKED_OUT_BYTES", 3 * 4 * VOCAB)
     (deposit,) = bank.deposits()
-    assert [len(piece) for piece in deposit.layout.pieces] == [3, 1, 3, 1, 2]
+    assert [len(piece) for piece in deposit.layout.row_ranges] == [3, 1, 3, 1, 2]
     seen: list[int] = []
 
     def entropy(logprobs: np.ndarray) -> np.ndarray:

@@ -71,7 +71,7 @@ def test_a_place_that_lists_tells_heads_without_an_index(tmp_path: Path) -> None
 
     here = chosen(hidden_bank(tmp_path / "b").path)
     texts = {path: value.text for path, value in here.items() if value.text is not None}
-    told = index.vouched(texts)
+    told = index.committed_digests(texts)
     heads = {p: v.digest for p, v in here.items() if p.startswith("heads/") and v.text is None}
     assert heads
     assert heads.items() <= told.items()

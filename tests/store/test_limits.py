@@ -96,7 +96,6 @@ def test_numbers_of_queries_fit_their_columns(token: int, field: str) -> None:
         ({"block_rows": 2**31}, "block_rows"),
         ({"dtype": "float64"}, "dtype"),
         ({"keep": Keep("some")}, "keep"),  # type: ignore[arg-type]
-        ({"codec": "gzip"}, "codec"),
     ],
 )
 def test_no_deposit_is_begun_that_its_reader_would_refuse(

@@ -84,7 +84,7 @@ def test_no_more_is_begun_on_a_cluster_when_its_caller_stops(
 ) -> None:
     """Two for each CPU are begun ahead of the first."""
     bank, cluster = filled(tmp_path / "b", steps=9), PlayedCluster()
-    monkeypatch.setattr("logitbank.store.read.tasks.joined", cluster.joined)
+    monkeypatch.setattr("logitbank.store.read.mapping.joined", cluster.joined)
     found = map_rows(bank, entropy, ray="auto")
     next(found)
     assert len(cluster.started) == 1 + 2 * 3
@@ -94,18 +94,7 @@ def test_no_more_is_begun_on_a_cluster_when_its_caller_stops(
 
 def test_a_cluster_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bank, cluster = filled(tmp_path / "b"), PlayedCluster()
-    monkeypatch.setattr("logitbank.store.read.tasks.joined", cluster.joined)
+    monkeypatch.setattr("logitbank.store.read.mapping.joined", cluster.joined)
     there = [values for _, values in map_rows(bank, entropy, ray="auto")]
     np.testing.assert_array_equal(there, [values for _, values in map_rows(bank, entropy)])
     assert len(cluster.started) == 3
-
-
-@pytest.mark.whole
-def test_a_function_that_fails_on_a_cluster_ends_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bank, cluster = filled(tmp_path / "b", steps=9), PlayedCluster()
-    monkeypatch.setattr("logitbank.store.read.tasks.joined", cluster.joined)
-    with pytest.raises(UsageError, match="its first axis"):
-        list(map_rows(bank, lambda rows: rows.mean(), ray="auto"))
-    assert len(cluster.started) == 1 + 2 * 3

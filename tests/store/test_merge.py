@@ -2,7 +2,6 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,17 +122,6 @@ def test_blocks_of_one_deposit_complete_each_other_and_are_sealed(tmp_path: Path
     np.testing.assert_array_equal(deposit.logprobs(), whole.deposits()[0].logprobs())
     assert scores(merged).equals(scores(whole))
     assert deposit.spec.provenance["host"] == "ada"
-
-
-def test_blocks_of_another_codec_are_refused(tmp_path: Path) -> None:
-    """Shards are copied as they are, and a deposit's attributes name one codec."""
-    one, two = part(tmp_path / "1", (0,)), new_bank(tmp_path / "2")
-    old = spec()
-    with two.begin(replace(old, layout=replace(old.layout, codec="zstd"))) as writer:
-        writer.write(1, block_data(writer.layout, 1))
-    with pytest.raises(BankError, match="codec is blosc in the latter and zstd in the former"):
-        merge(tmp_path / "m", one.path, two.path)
-    assert not (tmp_path / "m").exists()
 
 
 def test_the_engine_of_each_block_stays_in_its_commit(tmp_path: Path) -> None:

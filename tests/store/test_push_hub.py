@@ -47,9 +47,7 @@ def url(
 
 
 def file(url: str, path: str) -> str:
-    answer = place_at(url).read(path, limit=2**20)
-    assert answer is not None
-    return answer.data.decode()
+    return place_at(url).read(path).data.decode()
 
 
 def test_a_pushed_bank_opens_in_place_and_comes_back_equal(
@@ -69,8 +67,7 @@ def test_a_pushed_bank_opens_in_place_and_comes_back_equal(
     add(bank, 2)
     push(bank.path, url)
     same_rows(bank, Bank.open(url, rows=True))
-    packed = place_at(url).read("index.json.gz", limit=2**20)
-    assert packed is not None
+    packed = place_at(url).read("index.json.gz")
     assert b"scores/0.parquet" not in gzip.decompress(packed.data)
     assert Bank.open(f"{url}@main").info().equals(bank.info())
 
@@ -108,16 +105,6 @@ def test_the_card_tells_what_the_bank_tells(tmp_path: Path, url: str, server: Da
     ):
         assert line in text.splitlines()
     assert "Prompt sets: parity." in text
-    edited = text.replace("<!-- Written", "<!-- no longer written")
-    HfApi(server.endpoint).upload_file(
-        path_or_fileobj=edited.encode(),
-        path_in_repo="README.md",
-        repo_id=url.removeprefix("hf://datasets/"),
-        repo_type="dataset",
-    )
-    add(bank, 2000)
-    push(bank.path, url)
-    assert file(url, "README.md") == edited
 
 
 def test_an_unknown_licence_is_named_as_another(tmp_path: Path) -> None:
@@ -135,7 +122,7 @@ def test_a_push_that_was_refused_goes_on_without_sending_again(
     add(bank, 1, seed=1)
     add(bank, 2, seed=2)
     server.behave(commits=2)
-    with pytest.raises(RemoteError, match=rf"{url} cannot be reached or answers wrongly .*503"):
+    with pytest.raises(RemoteError, match=rf"{url} is not available .*503"):
         push(bank.path, url)
     sent = server.count("PUT /large/")
     server.behave()

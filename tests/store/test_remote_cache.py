@@ -1,6 +1,5 @@
 """The cache of a URL: what was damaged there is fetched again, and said."""
 
-import logging
 import os
 import shutil
 import subprocess
@@ -13,7 +12,6 @@ import pytest
 
 from logitbank.errors import DamagedError, RemoteError, UsageError
 from logitbank.store import Bank
-from logitbank.store.files import objects
 from logitbank.store.share.push import push
 from tests.support.file_server import FileServer
 from tests.support.small_banks import block_data, new_bank, spec
@@ -178,17 +176,6 @@ def test_what_the_bank_no_longer_has_goes(published: Path, cache: Path, tmp_path
         assert Bank.open(url).info()["step"].to_list() == [7]
 
 
-@pytest.mark.whole
-def test_damage_that_cannot_be_fetched_again_is_one_line(published: Path, cache: Path) -> None:
-    with FileServer(published) as server:
-        url = f"{server.url}/bank"
-        answer(Bank.open(url))
-    (file,) = copy_of(cache).glob(DATA[0])
-    flip(file, 100)
-    with pytest.raises(RemoteError, match=r"index\.json\.gz cannot be reached.*no connection"):
-        Bank.open(url)
-
-
 def test_damage_at_the_place_itself_is_named(server: FileServer, cache: Path) -> None:
     answer(Bank.open(f"{server.url}/bank"))
     (file,) = copy_of(cache).glob(DATA[0])
@@ -234,13 +221,3 @@ def test_the_command_line_says_one_line_on_stderr(server: FileServer, cache: Pat
     result = subprocess.run(command, capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (0, "n\n36\n")
     assert result.stderr == f"{file} was damaged and was fetched again\n"
-
-
-def test_nothing_is_said_of_a_sound_cache(
-    server: FileServer, cache: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, "logitbank")
-    for _ in range(2):
-        answer(Bank.open(f"{server.url}/bank"))
-    assert said(caplog) == []
-    assert objects.digest(copy_of(cache) / "zarr.json").bytes > 0

@@ -150,10 +150,3 @@ def test_a_damaged_index_is_refused_and_the_next_push_writes_it_again(
     assert push(bank.path, root).objects == 0
     assert (root / index.NAME).read_bytes() == sound
     assert len(Bank.open(f"{served.url}/bank").deposits()) == FEW
-
-
-def test_an_index_that_a_server_decompresses_is_as_good(
-    bank: Bank, served: FileServer, root: Path
-) -> None:
-    (root / index.NAME).write_bytes(gzip.decompress((root / index.NAME).read_bytes()))
-    assert len(Bank.open(f"{served.url}/bank").deposits()) == FEW

@@ -132,41 +132,6 @@ def test_a_pipe_gets_every_row_and_a_terminal_forty(
     assert "only the first 40 rows; all are in a pipe, --out FILE, or another --format" in error
 
 
-def test_a_filter_chooses_what_is_read(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    from logitbank.store.read import scores_source
-
-    read: list[tuple[list[int | None], list[int]]] = []
-    scan = scores_source.scan
-
-    def watched(prompts, deposits, *, tokens):
-        read.append(([d.checkpoint.step for d in deposits], sorted(tokens)))
-        return scan(prompts, deposits, tokens=tokens)
-
-    monkeypatch.setattr(scores_source, "scan", watched)
-    one = "SELECT COUNT(*) AS n FROM scores WHERE step = 8 AND option = 'no' AND rank > 0"
-    assert bank.sql(one).collect()["n"].to_list() == [12]
-    assert read == [([8], [4]), ([8], [4])]
-    read.clear()
-    either = "SELECT COUNT(*) AS n FROM scores WHERE step = 8 OR option = 'no'"
-    assert bank.sql(either).collect()["n"].to_list() == [24 + 12]
-    assert {tuple(steps) for steps, _ in read} == {(0, 8)}
-    read.clear()
-    none = "SELECT COUNT(*) AS n FROM scores WHERE option = 'maybe'"
-    assert bank.sql(none).collect()["n"].to_list() == [0]
-    assert read == []
-
-
-@pytest.mark.parametrize("rows", [1, 7])
-def test_rows_are_the_same_however_many_are_given_at_a_time(
-    bank: Bank, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
-    query = "SELECT * FROM scores ORDER BY prompt_set, step, prompt_id, order_seed, option, token"
-    whole = bank.sql(query).collect()
-    monkeypatch.setattr("logitbank.store.read.scores_source.A_SLICE", rows)
-    assert len(whole) > rows
-    assert bank.sql(query).collect().equals(whole)
-
-
 def test_filters_of_every_kind_give_what_the_whole_table_gives(bank: Bank) -> None:
     whole = bank.frames()["scores"].collect()
     context = pl.SQLContext({"scores": whole}, eager=True)

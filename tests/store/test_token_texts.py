@@ -202,8 +202,3 @@ def test_texts_of_another_name_are_named(bank: Bank) -> None:
     damage, lost = verify(bank)
     assert lost.problem == "missing"  # the seal names it
     assert "its content has the digest" in damage.detail
-
-
-def test_no_model_can_be_called_as_the_folder_of_texts(bank: Bank) -> None:
-    with pytest.raises(UsageError, match="a model cannot be called 'tokens'"):
-        bank.deposit(logits(), checkpoint=CheckpointId("tokens"), query_set=QUERY_SET.name)

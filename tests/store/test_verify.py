@@ -260,7 +260,8 @@ def test_what_nothing_vouches_for_is_told_and_is_no_damage(tmp_path: Path) -> No
     [
         ({"dtype": "float16"}, "does not describe the arrays"),
         ({"vocab": 64}, "does not describe the arrays"),
-        ({"codec": "zstd"}, "does not describe the arrays"),
+        ({"codec": "zstd"}, "codec is 'zstd'"),
+        ({"layers": [1]}, "layers is [1]"),
         ({"queries": 3, "block_rows": 3}, "is no seal of it"),
     ],
 )

@@ -3,8 +3,6 @@
 import hashlib
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -48,22 +46,14 @@ def same_as_local(server: FileServer, tmp_path: Path) -> None:
     np.testing.assert_array_equal(there[1], here[1])
 
 
-def test_a_bank_is_read_where_no_answer_has_a_length(server: FileServer, tmp_path: Path) -> None:
-    server.behave(chunked=True)
-    same_as_local(server, tmp_path)
+SERVERS: list[dict[str, Any]] = [{"chunked": True}, {"packed": "heeding"}, {"packed": "always"}]
 
 
-def test_a_bank_is_read_where_a_server_compresses_unless_told_not_to(
-    server: FileServer, tmp_path: Path
+@pytest.mark.parametrize("how", SERVERS)
+def test_a_bank_is_read_and_pulled_from_servers_that_compress_or_give_no_length(
+    server: FileServer, tmp_path: Path, how: dict[str, Any]
 ) -> None:
-    server.behave(packed="heeding")
-    same_as_local(server, tmp_path)
-
-
-def test_a_server_that_always_compresses_gives_the_same_objects(
-    server: FileServer, tmp_path: Path
-) -> None:
-    server.behave(packed="always")
+    server.behave(**how)
     same_as_local(server, tmp_path)
     pull(f"{server.url}/bank", tmp_path / "pulled")
     mine, theirs = read_all(Bank.open(tmp_path / "pulled")), read_all(Bank.open(tmp_path / "b"))
@@ -71,9 +61,7 @@ def test_a_server_that_always_compresses_gives_the_same_objects(
     np.testing.assert_array_equal(mine[1], theirs[1])
 
 
-@pytest.mark.parametrize(
-    "how", [{}, {"chunked": True}, {"packed": "always"}, {"packed": "heeding"}]
-)
+@pytest.mark.parametrize("how", [{}, *SERVERS])
 def test_an_interrupted_download_goes_on_or_begins_anew(
     server: FileServer, tmp_path: Path, how: dict[str, Any]
 ) -> None:
@@ -102,30 +90,11 @@ def test_a_server_that_asks_to_wait_is_asked_again_only_then(
     assert [sent.status for sent in server.log()[:3]] == [429, 429, 200]
 
 
-@pytest.mark.whole
-def test_a_date_to_wait_for_is_waited_for(server: FileServer) -> None:
-    at = datetime.now(UTC) + timedelta(seconds=3)
-    server.behave(limited=2, limit={"Retry-After": format_datetime(at, usegmt=True)})
-    answer = place_at(server.url).read("bank/zarr.json", limit=10_000)
-    assert answer is not None
-    assert datetime.now(UTC) >= at.replace(microsecond=0)
-
-
-def test_a_server_that_asks_to_wait_for_long_is_not_waited_for(server: FileServer) -> None:
-    server.behave(limited=99, limit={"Retry-After": "86400"})
-    start = time.monotonic()
-    with pytest.raises(
-        RemoteError, match=r"it asks to wait 86,400 s, and at most 300 s are waited"
-    ):
-        place_at(server.url).read("bank/zarr.json", limit=10_000)
-    assert time.monotonic() - start < 30
-
-
-@pytest.mark.whole
-def test_a_limit_that_names_no_time_is_tried_a_few_times(server: FileServer) -> None:
-    server.behave(limited=3)
-    assert place_at(server.url).read("bank/zarr.json", limit=10_000) is not None
-    server.behave(limited=99)
-    with pytest.raises(RemoteError, match=r"answers wrongly \(429 Too Many Requests\)"):
-        place_at(server.url).read("bank/zarr.json", limit=10_000)
-    assert len(server.log()) == 5
+@pytest.mark.parametrize(("limit", "answers"), [({"Retry-After": "86400"}, 1), ({}, 5)])
+def test_a_server_that_limits_for_long_or_always_is_one_error(
+    server: FileServer, limit: dict[str, str], answers: int
+) -> None:
+    server.behave(limited=99, limit=limit)
+    with pytest.raises(RemoteError, match=r"is not available \(429 Too Many Requests\)"):
+        place_at(server.url).read("bank/zarr.json")
+    assert len(server.log()) == answers

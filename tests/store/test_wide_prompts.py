@@ -13,7 +13,7 @@ from logitbank.store import Bank, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.tables import prompt_checks, table_files
 from logitbank.store.tables.prompt_checks import changed_prompt
-from logitbank.store.tables.prompt_tables import prompts_digest
+from logitbank.store.tables.table_files import content_digest
 from tests.support.small_banks import new_bank, prompt_table
 
 OWN = list(PROMPTS_SCHEMA)
@@ -37,26 +37,6 @@ def test_ten_thousand_columns_are_added_compared_and_read(tmp_path: Path) -> Non
     changed = table.with_columns(c9999=pl.when(pl.int_range(pl.len()) < 3).then("c9999"))
     with pytest.raises(UsageError, match=r"prompt 'p1' is in the bank's 'wide' with .*'c9999'"):
         bank.add_prompts("wide", changed)
-
-
-def test_rows_are_matched_as_often_for_many_columns_as_for_few(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    joins: list[int] = []
-    join = pl.DataFrame.join
-
-    def counted(self: pl.DataFrame, *args: object, **options: object) -> pl.DataFrame:
-        joins.append(self.width)
-        return join(self, *args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(pl.DataFrame, "join", counted)
-    seen = []
-    for count in (3, 300):
-        table = wide([f"c{at}" for at in range(count)])
-        assert changed_prompt(table, table) is None
-        seen.append([*joins])
-        joins.clear()
-    assert seen[0] == seen[1], "nor does a join carry the columns"
 
 
 def test_what_later_tables_say_of_thousands_of_columns_is_said_of_all(tmp_path: Path) -> None:
@@ -103,7 +83,7 @@ def test_values_are_the_same_whatever_their_kind(before: object, now: object, sa
 def test_the_digest_is_that_of_one_json_however_it_is_taken(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("logitbank.store.tables.prompt_tables._VALUES", at_once)
+    monkeypatch.setattr("logitbank.store.tables.table_files._VALUES", at_once)
     rows = pl.int_range(pl.len())
     table = prompt_table(name='"ü,]').with_columns(
         (rows / 3).alias("ä"),
@@ -117,7 +97,7 @@ def test_the_digest_is_that_of_one_json_however_it_is_taken(
     for each in (table, table.clear(), pl.DataFrame()):
         columns = [[c.name, str(c.dtype), c.to_list()] for c in each.get_columns()]
         text = json.dumps(columns, separators=(",", ":"), ensure_ascii=False)
-        assert prompts_digest(each) == hashlib.sha256(text.encode()).hexdigest()[:12]
+        assert content_digest(each) == hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def test_a_thousand_options_of_each_of_many_prompts_are_read_again(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.share import ALONE, Share
+from logitbank.engine.plan.parallel import ALONE, Share
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.run import run

@@ -60,13 +60,10 @@ class FileServer:
     def behave(self, **how: Any) -> None:
         """Set how to answer, and forget the log.
 
-        `ranges` False ignores them; `status` answers all with it; `fail_after` breaks connections
-        after so many answers; `cut` and `change` are patterns of paths whose body is cut short or
-        has its first byte changed, `short` of those of whose ranges the last byte is left out.
-        `forbidden` is a pattern of paths that are answered 403.
-        `limited` is how many of the answers to come are 429 with the headers `limit`. `chunked`
-        sends no length. `packed` compresses whole answers: "heeding" what is asked for, or
-        "always". `suffix` is the status that `bytes=-N` is answered with.
+        `status` answers all requests with it; `cut` and `change` are patterns of paths whose body
+        is cut short or has its first byte changed, `gone` of those answered 404. `limited` is how
+        many of the next answers are 429 with the headers `limit`. `chunked` sends no length.
+        `packed` compresses whole answers: "heeding" the request, or "always".
         """
         data = json.dumps(how).encode()
         with urlopen(Request(self.url + CONTROL, data=data, method="POST")) as answer:
@@ -100,21 +97,13 @@ def _handler(folder: Path, state: _State) -> type[BaseHTTPRequestHandler]:
                 return
             path = unquote(self.path).lstrip("/")
             how, file = state.how, folder / path
-            if "fail_after" in how and len(state.log) >= how["fail_after"]:
-                self.close_connection = True
-                return
             if how.get("limited", 0) > 0:
                 how["limited"] -= 1
                 self._log(path, 429, 0)
                 self._send(429, b"", how.get("limit", {}))
                 return
-            asked = self.headers.get("Range") or ""
-            if "suffix" in how and asked.startswith("bytes=-"):
-                self._log(path, how["suffix"], 0)
-                self._send(how["suffix"], b"", {})
-                return
             status = how.get("status") or (200 if file.is_file() else 404)
-            status = 403 if re.search(how.get("forbidden", "(?!)"), path) else status
+            status = 404 if re.search(how.get("gone", "(?!)"), path) else status
             if status != 200:
                 self._log(path, status, 0)
                 self._send(status, b"", {})
@@ -128,9 +117,7 @@ def _handler(folder: Path, state: _State) -> type[BaseHTTPRequestHandler]:
             if re.search(how.get("change", "(?!)"), path):
                 content = bytes([content[0] ^ 1]) + content[1:]
             headers, body = {"ETag": etag}, content
-            if how.get("ranges", True) and (span := _range(self.headers.get("Range"), content)):
-                if re.search(how.get("short", "(?!)"), path):
-                    span = range(span.start, span.stop - 1)
+            if span := _range(self.headers.get("Range"), content):
                 status, body = 206, content[span.start : span.stop]
                 headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{len(content)}"
             identity = "identity" in (self.headers.get("Accept-Encoding") or "")

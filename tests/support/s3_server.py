@@ -1,7 +1,7 @@
 """An S3 server on the loopback address, in a process of its own, with one bucket.
 
 moto answers the protocol, conditional puts and ranges included. A small application before it
-counts requests, and answers 503 to all after a given number.
+counts requests, and refuses all after a given number.
 """
 
 import json
@@ -56,9 +56,9 @@ class S3Server:
         with urlopen(Request(self.endpoint + path, data=data, method=method)) as answer:
             return bytes(answer.read())
 
-    def behave(self, *, puts: int | None = None) -> None:
-        """Forget the log; after so many puts, answer 503 to every further request."""
-        self.request("POST", CONTROL, json.dumps(puts).encode())
+    def behave(self, *, puts: int | None = None, status: str = "503 Service Unavailable") -> None:
+        """Forget the log; after so many puts, answer every further request with `status`."""
+        self.request("POST", CONTROL, json.dumps([puts, status]).encode())
 
     def log(self) -> list[tuple[str, str, int]]:
         """Method, path and bytes of the body of each request."""
@@ -75,7 +75,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 def _counting(application: Application) -> Application:
     log: list[tuple[str, str, int]] = []
-    limit: list[int | None] = [None]
+    limit: list[Any] = [None, ""]
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
@@ -83,13 +83,13 @@ def _counting(application: Application) -> Application:
         if path == CONTROL:
             body = json.dumps(log).encode()
             if method == "POST":
-                limit[0] = json.loads(environ["wsgi.input"].read(size))
+                limit[:] = json.loads(environ["wsgi.input"].read(size))
                 log.clear()
             start("200 OK", [("Content-Length", str(len(body)))])
             return [body]
         if limit[0] is not None and sum(m == "PUT" for m, _, _ in log) >= limit[0]:
             environ["wsgi.input"].read(size)
-            start("503 Service Unavailable", [("Content-Length", "0")])
+            start(limit[1], [("Content-Length", "0")])
             return []
         log.append((method, path, size))
         return application(environ, start)

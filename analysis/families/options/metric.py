@@ -25,7 +25,7 @@ from logitbank.analysis.families.options.tables import (
     option_shares,
     with_intervals,
 )
-from logitbank.analysis.frames.apart import Banks, open_banks, place_of
+from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.pieces import AGAIN, together
 from logitbank.analysis.frames.same_prompts import check_same_prompts
@@ -35,7 +35,6 @@ from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study, study_of
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, Deposit
-from logitbank.store.deposits.sealed_scores import check_scores
 from logitbank.store.filter.top import first_entries
 from logitbank.wording import checkpoint_name
 
@@ -66,7 +65,7 @@ def analyze_options(
     for name in names:
         if name not in available:
             raise AbsentError(no_prompts(opened, repr(name), make=name))
-    places = ", ".join(map(place_of, opened))
+    places = ", ".join(bank.address for bank in opened)
     held_models([{d.checkpoint.model for d in bank.deposits()} for bank in opened], models, places)
     result = option_scores(opened, names, models=models, score=score, entropy=entropy)
     if result.checkpoints.is_empty():
@@ -209,8 +208,8 @@ def _holding(
         for model, run in {(d.checkpoint.model, d.checkpoint.run) for d in deposits}:
             if (other := seen.setdefault((model, run), bank)) is not bank:
                 raise UsageError(
-                    f"{model} {run} has scores of {prompts!r} in both {place_of(other)} and "
-                    f"{place_of(bank)}. Put the banks together with `logitbank merge`."
+                    f"{model} {run} has scores of {prompts!r} in both {other.address} and "
+                    f"{bank.address}. Put the banks together with `logitbank merge`."
                 )
         yield bank, deposits
 
@@ -273,11 +272,10 @@ def _checkpoints(
     by_step: dict[int | None, list[Deposit]] = {}
     for deposit in sorted(deposits, key=lambda d: (d.checkpoint.step is None, d.checkpoint.step)):
         by_step.setdefault(deposit.checkpoint.step, []).append(deposit)
-    checked = check_scores(deposits)
-    end = _scored(places, _scores([*by_step.values()][-1], numbers, checked=checked))
+    end = _scored(places, _scores([*by_step.values()][-1], numbers))
     last = end.select("place", last_top="top")
     for step, own in by_step.items():
-        scored = _scored(places, _scores(own, numbers, checked=checked))
+        scored = _scored(places, _scores(own, numbers))
         full = all(deposit.layout.keep.whole_rows for deposit in own)
         rows = _entropy_of_rows(own if entropy and full else [], scored, numbers)
         # The order of positions decides the last bit of their mean.
@@ -301,12 +299,10 @@ def _checkpoints(
         )
 
 
-def _scores(
-    deposits: Sequence[Deposit], numbers: Mapping[str, int], *, checked: bool
-) -> pl.DataFrame:
+def _scores(deposits: Sequence[Deposit], numbers: Mapping[str, int]) -> pl.DataFrame:
     """Scores of options and of the highest entry of each row."""
     frames = [
-        deposit.scores(checked=checked)
+        deposit.scores()
         .filter((pl.col("kind") == "option") | first_entries(1))
         .select(
             "kind",

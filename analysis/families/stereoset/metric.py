@@ -33,7 +33,7 @@ from logitbank.analysis.families.stereoset.tables import (
     term_rows,
     tie_rows,
 )
-from logitbank.analysis.frames.apart import Banks
+from logitbank.analysis.frames.apart import Banks, own_names
 from logitbank.analysis.frames.candidates import (
     BOTH,
     CANDIDATES,
@@ -49,7 +49,7 @@ from logitbank.analysis.frames.candidates import (
 from logitbank.analysis.frames.codes import Codes, distinct
 from logitbank.analysis.frames.expected import missing_sentence
 from logitbank.analysis.frames.same_prompts import check_same_prompts
-from logitbank.analysis.frames.sources import no_prompts, open_own, own_names, step_given
+from logitbank.analysis.frames.sources import no_prompts, open_own, step_given
 from logitbank.analysis.frames.stereoset_files import file_candidates, write_predictions
 from logitbank.analysis.results.series import series_name
 from logitbank.analysis.results.tables import Result

@@ -30,7 +30,7 @@ from logitbank.engine.backends.products import quick_products
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.said import ModelSaid, check_same_model, said_of_model
+from logitbank.engine.weights.config_identity import ConfigFields, check_same_model, config_fields
 from logitbank.errors import EngineError, WeightsError
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head, Json, Query
@@ -57,7 +57,7 @@ class TransformersBackend:
         self._packed = ON_A_CPU if wanted == "cpu" else sys.maxsize
         self._not_packed: str | None = None
         self._resident: Account | None = None
-        self._said: ModelSaid | None = None
+        self._config: ConfigFields | None = None
         self._rope_switch = ModelConfig.read(folder).rope_switch
         sequences = 1 if settings.deterministic else settings.max_sequences
         self._size = BatchSize(settings.max_batch_tokens, sequences)
@@ -66,8 +66,10 @@ class TransformersBackend:
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start, first = time.perf_counter(), self._model is None
-        said = said_of_model(folder)
-        self._said = check_same_model(None if first else self._said, said, checkpoint=checkpoint)
+        config = config_fields(folder)
+        self._config = check_same_model(
+            None if first else self._config, config, checkpoint=checkpoint
+        )
         try:
             account = self._sent(folder) or self._read(folder)
         except WeightsError as error:

@@ -17,8 +17,8 @@ from transformers import (
 
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.weights.config import check_sizes
 from logitbank.engine.weights.proof import Fingerprint, fingerprint, parameter_names
-from logitbank.engine.weights.sizes import check_sizes
 from logitbank.engine.weights.supported import check_prefix
 from logitbank.engine.weights.weights import stream_weights, tensor_names, weight_files
 from logitbank.errors import WeightsError

@@ -42,11 +42,11 @@ from logitbank.engine.backends.vllm.held import Held
 from logitbank.engine.backends.vllm.multiplied import heads_in_float32, watch_head
 from logitbank.engine.backends.vllm.plugins import refuse_other_processors
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
-from logitbank.engine.plan.share import own_threads
+from logitbank.engine.plan.parallel import own_threads
+from logitbank.engine.weights.config_identity import check_same_model, config_fields
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.heads import is_head
 from logitbank.engine.weights.proof import Ledger
-from logitbank.engine.weights.said import check_same_model, said_of_model
 from logitbank.engine.weights.weights import stream_weights
 from logitbank.errors import EngineError, LogitbankError, WeightsError
 from logitbank.store.format.heads import Operation, OutputHead
@@ -63,7 +63,7 @@ class VllmEngine(ABC):
     name: EngineName = "vllm"
 
     def __init__(self, settings: EngineSettings, arguments: dict[str, Any]) -> None:
-        self._settings, self._said = settings, said_of_model(Path(arguments["model"]))
+        self._settings, self._config = settings, config_fields(Path(arguments["model"]))
         if settings.deterministic:
             _require_invariance()
         self._device = device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -88,7 +88,7 @@ class VllmEngine(ABC):
         self._held.forget()
         if self._device.type == "cuda":  # vLLM may leave one; tensors are laid out for their copies
             torch.set_num_threads(min(_SWAP_THREADS, own_threads()))
-        check_same_model(self._said, said_of_model(folder), checkpoint=checkpoint)
+        check_same_model(self._config, config_fields(folder), checkpoint=checkpoint)
         ledger, recorded = self._recorded(digest.watch(stream_weights(folder)))
         streamed = StreamedHead()
         if self._settings.hidden:

@@ -20,7 +20,7 @@ from logitbank.engine.backends.vllm.memory import (
     gpu_arguments,
     larger_batches,
 )
-from logitbank.engine.plan.share import GPU_WORKERS
+from logitbank.engine.plan.parallel import GPU_WORKERS
 from logitbank.engine.weights.weights import tensor_shapes
 from logitbank.store.files.locks import locked
 

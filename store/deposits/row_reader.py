@@ -8,15 +8,14 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from logitbank.errors import KeepLevelError
-from logitbank.store.deposits.rows import Shards, check_sizes, read_rows
-from logitbank.store.deposits.shard_files import shard_digests, shards_of
+from logitbank.store.deposits.rows import Shards, check_sizes, read_rows, shard_digests, shards_of
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import zarrays
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.layout import DepositSpec, Layout
-from logitbank.store.format.numbers import as_float32
+from logitbank.store.format.numbers import as_float32, logsumexp
 from logitbank.store.format.schema import RowArray
 from logitbank.store.heads.stored import StoredHead, require_head
 
@@ -25,10 +24,12 @@ Retrying = Callable[[Callable[[Committed], dict[int, Digest]]], dict[int, Digest
 
 _AT_ONCE = 4
 """Rows that stay in a core's cache between two steps."""
+_IN_MEMORY = 128
+"""Rows that are normalised at once: those of one inner chunk."""
 
 
 @dataclass(frozen=True)
-class KeptRows:
+class RowReader:
     """The arrays that the blocks of one deposit hold beside their scores."""
 
     path: Path
@@ -65,10 +66,7 @@ class KeptRows:
     def head(self) -> StoredHead:
         """The head of the states.
 
-        Raises
-        ------
-        DamagedError
-            It is not there, or takes other states.
+        Raises DamagedError: it is not there, or takes other states.
         """
         ((kind, digest),), width = self.spec.heads.items(), self.layout.width
         assert width is not None, f"there are states where there is a {kind} head"
@@ -163,3 +161,44 @@ def less(logits: np.ndarray, logsumexp: np.ndarray) -> np.ndarray:
         some -= high[rows]
         some -= low[rows]
     return logits
+
+
+def normalised(
+    read: Callable[[np.ndarray], np.ndarray],
+    rows: np.ndarray,
+    tokens: np.ndarray | None,
+    *,
+    vocab: int,
+) -> np.ndarray:
+    """x − ln Σ exp(x) of each row x, the sum over all its outputs and in float64.
+
+    Parameters
+    ----------
+    read
+        Gives whole rows, (n, v), of those that it is called with.
+    rows
+        (q,) in any order.
+    tokens
+        Which outputs to give, (t,); all `vocab` if None. Nothing else depends on them.
+
+    Returns
+    -------
+    (q, t) float32 nats. −inf stays −inf and adds nothing to the sum.
+    """
+    out: np.ndarray | None = None
+    order = np.argsort(rows, kind="stable")  # so that an inner chunk is decoded once
+    for places in np.split(order, np.flatnonzero(np.diff(rows[order] // _IN_MEMORY)) + 1):
+        if not len(places):
+            continue
+        distinct, which = np.unique(rows[places], return_inverse=True)
+        whole = read(distinct)
+        for at, stored in enumerate(whole):
+            values = stored.astype(np.float64)
+            values -= logsumexp(values)
+            values = values if tokens is None else values[tokens]
+            if out is None:  # not before: a row that was read bears out what a stranger claims
+                out = np.empty((len(rows), len(values)), np.float32)
+            out[places[which == at]] = values
+    return (
+        np.empty((0, vocab if tokens is None else len(tokens)), np.float32) if out is None else out
+    )

@@ -6,12 +6,12 @@ from typing import Self
 from logitbank.engine.plan.extraction import Prepared
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, files_digest, tokenizer_folder
 from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.said import ModelSaid, said_of_model
+from logitbank.engine.weights.config_identity import ConfigFields, config_fields
 from logitbank.engine.weights.weights import check_plain, check_weights
 from logitbank.errors import SuiteError
 
 
-class Fit:
+class Compatibility:
     """Compares checkpoints with the first: architecture, vocabulary and tokenizer are the same.
 
     What else their configs say may differ: who says something else has an engine of its own.
@@ -44,7 +44,7 @@ class Fit:
             longest=prepared.settings.max_length,
         )
 
-    def check(self, folder: Path) -> ModelSaid:
+    def check(self, folder: Path) -> ConfigFields:
         """What the files of one checkpoint say of its model; not for several threads at once.
 
         Raises
@@ -69,7 +69,7 @@ class Fit:
             )
         self._check_tokenizer(tokenizer_folder(folder))
         check_weights(folder)
-        return said_of_model(folder)
+        return config_fields(folder)
 
     def _check_tokenizer(self, folder: Path) -> None:
         if (files := files_digest(folder)) in self._same_tokenizer:

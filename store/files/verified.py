@@ -50,12 +50,8 @@ _sound: dict[tuple[str, Digest], Stamp] = {}
 def require(expected: Mapping[Path, Digest]) -> None:
     """Refuse files that are not what was committed. Many are read in threads.
 
-    Raises
-    ------
-    FileNotFoundError
-        One is not there.
-    DamagedError
-        One has other bytes; names it.
+    Raises FileNotFoundError: one is not there.
+    Raises DamagedError: one has other bytes; names it.
     """
     for path in unsound(expected):
         digest, size = expected[path], path.stat().st_size
@@ -65,34 +61,10 @@ def require(expected: Mapping[Path, Digest]) -> None:
         raise DamagedError(f"{path} is not what was committed: {differs}; run `logitbank verify`")
 
 
-def contents(expected: Mapping[Path, Digest]) -> list[bytes]:
-    """The bytes of small files, which are what was committed. Many are read in threads.
-
-    Raises
-    ------
-    FileNotFoundError
-        One is not there.
-    DamagedError
-        One has other bytes; names it.
-    """
-    return in_parallel(lambda item: _content(*item), [*expected.items()])
-
-
-def _content(path: Path, expected: Digest) -> bytes:
-    status, data = objects.read_file(path, most=expected.bytes)
-    if objects.digest_of(data) != expected:
-        raise DamagedError(f"{path} is not what was committed; run `logitbank verify`")
-    _remember(path, expected, Stamp.of(status))
-    return data
-
-
 def is_known(name: str, expected: Digest) -> bool:
     """Whether a file was found sound before, and is the same version still; it is not read.
 
-    Raises
-    ------
-    FileNotFoundError
-        It is not there.
+    Raises FileNotFoundError: it is not there.
     """
     stamp = _sound.get((name, expected))
     return stamp is not None and stamp == stamp_of(name)
@@ -101,12 +73,8 @@ def is_known(name: str, expected: Digest) -> bool:
 def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
     """The files that have other bytes than expected.
 
-    Raises
-    ------
-    FileNotFoundError
-        One is not there.
-    DamagedError
-        One is no file.
+    Raises FileNotFoundError: one is not there.
+    Raises DamagedError: one is no file.
     """
     looks = [(path, digest, stamp_of(path)) for path, digest in expected.items()]
     unseen = [look for look in looks if _sound.get((str(look[0]), look[1])) != look[2]]
@@ -124,18 +92,14 @@ def document(path: Path | str, *holder: str) -> dict[str, Any]:
     holder
         Names of the members that lead to the object that has the digest.
 
-    Raises
-    ------
-    FileNotFoundError
-        It is not there.
-    DamagedError
-        It is no JSON object, or not as it was written.
+    Raises FileNotFoundError: it is not there.
+    Raises DamagedError: it is no JSON object, or not as it was written.
     """
     status, data = objects.read_file(path, most=documents.MAX_JSON)
     content = documents.parse_json(path, data)
     if holder:  # a seal tells the digest of its deposit's attributes, which need not be read again
         _remember(path, objects.digest_of(data), Stamp.of(status))
-    if not tells_itself(data, content, *holder):
+    if not verify_self_digest(data, content, *holder):
         raise DamagedError(
             f"{path} is not what was written there: its SHA-256 is not the one that it tells of"
             " itself; run `logitbank verify`"
@@ -143,7 +107,7 @@ def document(path: Path | str, *holder: str) -> dict[str, Any]:
     return content
 
 
-def tells_itself(data: bytes, content: Any, *holder: str) -> bool:
+def verify_self_digest(data: bytes, content: Any, *holder: str) -> bool:
     """Whether the digest in a document is that of its text without it.
 
     The member is cut out of the text: to write the document again takes a hundred times as long.

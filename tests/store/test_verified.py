@@ -11,13 +11,13 @@ import pytest
 from logitbank.errors import DamagedError
 from logitbank.store import Bank, Deposit, OptionTokens, describe, merge, rescore, shrink, verify
 from logitbank.store.care import run_logs
-from logitbank.store.files import checked, objects
+from logitbank.store.files import objects, verified
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import top
 from logitbank.store.share.selection import chosen
 from tests.support.made_once import made_once
 from tests.support.run_lines import run_lines
-from tests.support.small_banks import block_data, new_bank, prompt_table, recommit, rewrite, spec
+from tests.support.small_banks import block_data, new_bank, prompt_table, recommit, spec
 
 OPTIONS = OptionTokens.build([[2, 5]] + [[]] * 9)
 
@@ -170,14 +170,6 @@ def test_commits_of_another_deposit_are_refused(bank: Bank, name: str) -> None:
     assert verify(bank)
 
 
-def test_a_commit_of_the_first_banks_names_no_deposit_and_is_read(bank: Bank) -> None:
-    expected = deposit(bank, 2).scores().collect()
-    for commit in deposit(bank, 2).path.glob("commits/*.json"):
-        rewrite(commit, lambda told: told.pop("deposit"))
-    assert deposit(bank, 2).scores().collect().equals(expected)
-    assert verify(bank) == ()
-
-
 def test_documents_with_another_digest_or_none_are_refused(bank: Bank) -> None:
     """A changed year, which is JSON like any other; and a digest that was taken out."""
     seal = deposit(bank, 0).path / "commits/seal.json"
@@ -253,21 +245,21 @@ def test_a_file_is_looked_at_once_and_again_when_it_was_written_to(
     path = tmp_path / "file"
     path.write_bytes(b"abc")
     told = objects.digest_of(b"abc")
-    checked.require({path: told})
-    checked.require({path: told})
+    verified.require({path: told})
+    verified.require({path: told})
     assert len(looks) == 2, "its times do not tell yet whether it is written to again"
-    monkeypatch.setattr(checked, "_SETTLED_NS", -(10**12))
-    checked.require({path: told})
-    checked.require({path: told})
+    monkeypatch.setattr(verified, "_SETTLED_NS", -(10**12))
+    verified.require({path: told})
+    verified.require({path: told})
     assert len(looks) == 3
     times = path.stat()
     path.write_bytes(b"abd")
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     with pytest.raises(DamagedError, match="its SHA-256 is not ba7816bf8f01…; run `logitbank ver"):
-        checked.require({path: told})
+        verified.require({path: told})
     path.write_bytes(b"abcd")
     with pytest.raises(DamagedError, match="3 bytes were, and 4 are there; run `logitbank verify`"):
-        checked.require({path: told})
+        verified.require({path: told})
 
 
 def test_files_of_which_many_are_damaged_name_the_first(tmp_path: Path) -> None:
@@ -275,12 +267,12 @@ def test_files_of_which_many_are_damaged_name_the_first(tmp_path: Path) -> None:
     for path in paths:
         path.write_text(path.name)
     told = {path: objects.digest(path) for path in paths}
-    checked.require(told)
+    verified.require(told)
     for path in paths[7:9]:
         path.write_text("x" * len(path.name))
-    assert checked.unsound(told) == paths[7:9]
+    assert verified.unsound(told) == paths[7:9]
     with pytest.raises(DamagedError, match=f"^{paths[7]} is not what"):
-        checked.require(told)
+        verified.require(told)
 
 
 def test_other_bytes_that_are_committed_are_read(bank: Bank) -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitbank.engine.plan.pieces import Piece, Shard, pieces
 from logitbank.engine.plan.plan import DepositPlan
+from logitbank.engine.plan.sharding import Shard, WorkUnit, work_units
 from logitbank.errors import UsageError
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.schema import CheckpointId, Keep
@@ -24,11 +24,11 @@ def test_every_block_is_somebody_s_once(
     checkpoints: int, workers: int, blocks: int, data: st.DataObject
 ) -> None:
     missing = data.draw(st.sets(st.integers(0, blocks - 1)))
-    dealt = pieces(checkpoints, workers)
+    units = work_units(checkpoints, workers)
     plans = [plan(i, blocks, missing) for i in range(checkpoints)]
-    by_number = [(p.index, block) for p in dealt for block in p.of(plans[p.index]).blocks]
+    by_number = [(p.index, block) for p in units for block in p.of(plans[p.index]).blocks]
     left = [
-        (p.index, block) for p in dealt for d in p.share([plans[p.index]]) for block in d.blocks
+        (p.index, block) for p in units for d in p.share([plans[p.index]]) for block in d.blocks
     ]
     assert sorted(by_number) == [(i, b) for i in range(checkpoints) for b in sorted(missing)]
     assert sorted(left) == sorted(by_number)
@@ -41,7 +41,7 @@ def test_what_is_left_of_a_checkpoint_is_shared_equally(
 ) -> None:
     """Whichever blocks are committed, and in however many deposits: none has two more."""
     plans = [plan(0, 30, each) for each in missing]
-    shares = [Piece(0, part, parts).share(plans) for part in range(parts)]
+    shares = [WorkUnit(0, part, parts).share(plans) for part in range(parts)]
     sizes = [sum(len(deposit.blocks) for deposit in share) for share in shares]
     assert sum(sizes) == sum(map(len, missing))
     assert max(sizes) - min(sizes) <= 1
@@ -75,8 +75,8 @@ def test_shards_share_the_work_whatever_each_finds_done(
 @pytest.mark.parametrize(("checkpoints", "workers"), [(8, 2), (9, 2), (1, 4), (7, 4), (3, 3)])
 def test_all_workers_get_equal_parts(checkpoints: int, workers: int) -> None:
     load = [0.0] * workers
-    for piece in pieces(checkpoints, workers):
-        load[load.index(min(load))] += 1 / piece.parts
+    for unit in work_units(checkpoints, workers):
+        load[load.index(min(load))] += 1 / unit.parts
     assert max(load) - min(load) < 1e-9
 
 
@@ -85,11 +85,11 @@ def test_a_shard_of_5000_checkpoints_makes_no_piece_of_the_others(
 ) -> None:
     made: list[int] = []
 
-    def counted(index: int, part: int = 0, parts: int = 1) -> Piece:
+    def counted(index: int, part: int = 0, parts: int = 1) -> WorkUnit:
         made.append(index)
-        return Piece(index, part, parts)
+        return WorkUnit(index, part, parts)
 
-    monkeypatch.setattr("logitbank.engine.plan.pieces.Piece", counted)
+    monkeypatch.setattr("logitbank.engine.plan.sharding.WorkUnit", counted)
     assert Shard(1, 3).of([plan(4_000, 1, {0})], 4_000, 5_000) == [plan(4_000, 1, {0})]
     assert made == [4_000]
 

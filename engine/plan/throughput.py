@@ -22,7 +22,7 @@ CPU_RATE, GPU_RATE = 5e10, 2e13
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Throughput:
     """About how fast one architecture is on one kind of device."""
 
     parameters: float

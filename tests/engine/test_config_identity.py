@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,16 @@ import pytest
 
 from logitbank.cli.screen.extract import forecast
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
+from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.fit import Fit
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.run import run
-from logitbank.engine.suites.alike import Models, alike_together, models_of
 from logitbank.engine.suites.hub import Hub
-from logitbank.engine.suites.sources import Checkpoint, HubSource
-from logitbank.engine.suites.suites import duplicate_notes, resolve_suite
+from logitbank.engine.suites.suites import Suite, duplicate_notes, group_by_config, resolve_suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, tokenizer_folder
 from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.said import differing, said_digest, said_of_model
+from logitbank.engine.weights.config_identity import config_digest, config_fields, differing_fields
 from logitbank.engine.workers.events import Summary
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.worker_process import WorkerProcess
@@ -63,10 +61,10 @@ WINDOW: list[dict[str, Any]] = [{"sliding_window": 2}]
 MASKED: list[dict[str, Any]] = [{"layer_norm_eps": 0.3}, {"hidden_act": "relu"}]
 
 
-def fit_of(first: Path) -> Fit:
+def fit_of(first: Path) -> Compatibility:
     """By the checkpoint in a folder alone."""
     config, tokenizer = ModelConfig.read(first), Tokenizer.load(tokenizer_folder(first))
-    return Fit(config, tokenizer, first)
+    return Compatibility(config, tokenizer, first)
 
 
 def changed(folder: Path, **fields: Any) -> Path:
@@ -181,25 +179,25 @@ def test_vllm_gives_each_config_its_own_model(
 
 def test_fields_that_touch_no_logit_are_not_compared_and_every_other_one_is(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path / "tiny", seed=1, architecture="gpt2")
-    before = said_of_model(folder)
+    before = config_fields(folder)
     for field in ("transformers_version", "use_cache", "bos_token_id", "torch_dtype"):
-        after = said_of_model(changed(folder, **{field: 0.5}))
-        assert differing(before, after) == (), field
+        after = config_fields(changed(folder, **{field: 0.5}))
+        assert differing_fields(before, after) == (), field
     for field in ("pad_token_id", "layer_norm_epsilon", "n_inner", "unheard_of"):
-        after = said_of_model(changed(folder, **{field: 0.5}))
-        assert differing(before, after) == differing(after, before) == (field,)
-        assert said_digest(before) != said_digest(after)
+        after = config_fields(changed(folder, **{field: 0.5}))
+        assert differing_fields(before, after) == differing_fields(after, before) == (field,)
+        assert config_digest(before) != config_digest(after)
         before = after
 
 
 def test_numbers_that_json_has_no_text_for_are_compared_as_others_are(tmp_path: Path) -> None:
     """Python reads and writes them, and real configs have `"time_step_limit": [0.0, Infinity]`."""
     folder = make_checkpoint(tmp_path / "tiny", seed=1, architecture="gpt2")
-    limited = said_of_model(changed(folder, limit=[0.0, INF]))
-    unknown, again = (said_of_model(changed(folder, limit=[0.0, NAN], alone=NAN)) for _ in range(2))
-    assert differing(limited, limited) == differing(unknown, again) == ()
-    assert said_digest(unknown) == said_digest(again) != said_digest(limited)
-    assert differing(limited, unknown) == ("alone", "limit")
+    limited = config_fields(changed(folder, limit=[0.0, INF]))
+    unknown, again = (config_fields(changed(folder, limit=[0.0, NAN], alone=NAN)) for _ in range(2))
+    assert differing_fields(limited, limited) == differing_fields(unknown, again) == ()
+    assert config_digest(unknown) == config_digest(again) != config_digest(limited)
+    assert differing_fields(limited, unknown) == ("alone", "limit")
 
 
 @pytest.mark.usefixtures("quick_workers")
@@ -219,11 +217,11 @@ def test_the_order_of_classes_is_not_compared_and_code_is(tmp_path: Path) -> Non
     folder = make_checkpoint(tmp_path / "tiny", seed=1, architecture="gpt2")
     code = folder / "modeling_mine.py"
     code.write_text("SCALE = 1\n")
-    one = said_of_model(changed(folder, architectures=["A", "B"]))
-    assert differing(one, said_of_model(changed(folder, architectures=["B", "A"]))) == ()
-    mine = said_of_model(changed(folder, auto_map={"AutoModel": "modeling_mine.Mine"}))
+    one = config_fields(changed(folder, architectures=["A", "B"]))
+    assert differing_fields(one, config_fields(changed(folder, architectures=["B", "A"]))) == ()
+    mine = config_fields(changed(folder, auto_map={"AutoModel": "modeling_mine.Mine"}))
     code.write_text("SCALE = 2\n")
-    assert differing(mine, said_of_model(folder)) == ("code",)
+    assert differing_fields(mine, config_fields(folder)) == ("code",)
 
 
 @pytest.mark.parametrize(
@@ -245,23 +243,19 @@ def test_an_engine_refuses_the_weights_of_another_model(
         preloaded.run("vllm", tmp_path, "tests.support.engine_driver:engine", *asked)
 
 
-def test_checkpoints_of_one_model_are_run_after_each_other(tmp_path: Path) -> None:
+def grouped(suite: Suite, ids: Sequence[CheckpointId], hub: Hub | None) -> list[list[int | None]]:
+    return [[each.step for each in group] for group in group_by_config(suite, ids, hub)]
+
+
+def test_checkpoints_of_one_model_are_one_group(tmp_path: Path) -> None:
     series = make_series(tmp_path / "tiny", steps=(0, 1, 2, 3, 4))
     for step in (1, 3):
         changed(series / f"step{step}", layer_norm_eps=0.3)
     (series / "step4" / "config.json").write_text("[]")
     suite = resolve_suite(str(series))
     ids = [checkpoint.id for checkpoint in suite.checkpoints]
-    assert [c.step for c in alike_together(suite, ids, None)] == [0, 2, 1, 3, 4]
-    assert [c.step for c in alike_together(suite, ids[1:], None)] == [1, 3, 2, 4]
-    assert models_of(suite, ids, None) == Models(3, 0)
-    assert models_of(suite, [ids[0], ids[2]], None) == Models(1, 0)
-    two_far = [
-        Checkpoint(CheckpointId("far", step=s), HubSource("a/b", f"step{s}")) for s in (8, 9)
-    ]
-    with_far = replace(suite, checkpoints=(*suite.checkpoints, *two_far))
-    wanted = [*ids[:2], *(checkpoint.id for checkpoint in two_far)]
-    assert models_of(with_far, wanted, None) == Models(3, 2), "what is far counts as one model"
+    assert grouped(suite, ids, None) == [[0, 2], [1, 3], [4]]
+    assert grouped(suite, ids[1:], None) == [[1, 3], [2], [4]]
 
 
 def test_revisions_are_grouped_by_what_the_hub_lists(tmp_path: Path) -> None:
@@ -274,12 +268,11 @@ def test_revisions_are_grouped_by_what_the_hub_lists(tmp_path: Path) -> None:
         hub = Hub(server.endpoint, tmp_path / "cache")
         suite = resolve_suite("org/tiny", hub=hub, steps="0,1,2,3")
         ids = [checkpoint.id for checkpoint in suite.checkpoints]
-        assert models_of(suite, ids, hub) == Models(1, 4), "before they are listed"
+        assert grouped(suite, ids, hub) == [[0, 1, 2, 3]], "before they are listed"
         duplicate_notes(suite, hub)
         answered = len(server.requests)
-        assert models_of(suite, ids, hub) == Models(2, 0)
-        assert [c.step for c in alike_together(suite, ids, hub)] == [0, 2, 1, 3]
-        assert len(server.requests) == answered, "what is known is not asked for"
+        assert grouped(suite, ids, hub) == [[0, 2], [1, 3]]
+        assert len(server.requests) == answered, "known configs are not requested"
 
 
 @pytest.mark.usefixtures("quick_workers")
@@ -296,8 +289,6 @@ def test_a_dry_run_counts_the_engines_that_configs_ask_for(tmp_path: Path) -> No
     assert two.estimate is not None
     work = two.estimate.seconds - replace(two.estimate, models=1).seconds
     assert work == pytest.approx(two.estimate.load_s)
-    two.models = Models(1, 153)
-    assert any("configs of 153 checkpoints" in line for line in forecast(two))
     assert not (tmp_path / "b.zarr").exists()
 
 
@@ -320,7 +311,7 @@ def test_an_engine_that_is_replaced_when_a_stop_is_asked_for_begins_nothing(tmp_
     one = Job(CheckpointId("m", step=0), tmp_path, (), 10, 10, {}, settings, {"eps": 1})
     with WorkerProcess(tmp_path / "b.zarr", settings) as worker:
         worker.start()
-        worker._idle, worker._said = False, {"eps": 2}
+        worker._idle, worker._config = False, {"eps": 2}
         worker.interrupt()
         told = [type(event).__name__ for event in worker.run(one)]
         assert told == ["Note", "CheckpointStopped"]

@@ -76,12 +76,8 @@ def open_or_create(root: Path, spec: DepositSpec) -> Deposit:
 
     One without a commit that is something else gives way: its first run may have failed.
 
-    Raises
-    ------
-    UsageError
-        The spec is not about a query set of this bank as it is.
-    BankError, KeepLevelError
-        The deposit is there and something else, or keeps less.
+    Raises UsageError: the spec is not about a query set of this bank as it is.
+    Raises BankError, KeepLevelError: the deposit is there and something else, or keeps less.
     """
     _check_spec(root, spec)
     metadata = _metadata(spec)

@@ -4,19 +4,146 @@ What a run finds missing depends on when it looks. So the first one writes down,
 who does which rows, and the others go by that; what the bank has by then is not done again.
 """
 
+import math
+import re
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
+from typing import Self
 
 from logitbank.engine.backends.contexts import context_keys
 from logitbank.engine.plan.extraction import Extraction, Prepared
-from logitbank.engine.plan.pieces import Shard
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.errors import DamagedError
-from logitbank.store.files import checked, documents, locks, objects
+from logitbank.errors import DamagedError, UsageError
+from logitbank.store.files import documents, locks, objects, verified
 from logitbank.store.format.schema import CheckpointId, json_digest
+
+
+@dataclass(frozen=True, slots=True)
+class WorkUnit:
+    """A checkpoint, or one of several equal parts of its blocks.
+
+    Runs that know nothing of each other go by the blocks' numbers (`of`), as each finds others
+    missing; one that deals them to its own workers goes by what is missing (`share`).
+    """
+
+    index: int
+    """Index of the checkpoint among those that were divide_rows."""
+    part: int = 0
+    parts: int = 1
+
+    def of(self, deposit: DepositPlan) -> DepositPlan:
+        """The blocks of a deposit that are this piece's, by their numbers."""
+        blocks = (b for b in deposit.blocks if b * self.parts // deposit.layout.blocks == self.part)
+        return replace(deposit, blocks=tuple(blocks))
+
+    def share(self, deposits: Sequence[DepositPlan]) -> tuple[DepositPlan, ...]:
+        """An equal run for each part of the blocks to do, those of one deposit after the other.
+
+        Examples
+        --------
+        >>> from logitbank.store.format.schema import CheckpointId, Keep
+        >>> from logitbank.store.format.layout import Layout
+        >>> layout = Layout(80, 10, "float16", Keep("options"), 8)
+        >>> half = DepositPlan(CheckpointId("m"), "q", layout, (5, 6, 7, 8, 9))
+        >>> [[d.blocks for d in WorkUnit(0, part, 2).share([half])] for part in (0, 1)]
+        [[(5, 6)], [(7, 8, 9)]]
+        """
+        blocks = sum(len(deposit.blocks) for deposit in deposits)
+        first, last = (blocks * part // self.parts for part in (self.part, self.part + 1))
+        taken = []
+        for deposit in deposits:
+            taken.append(replace(deposit, blocks=deposit.blocks[max(0, first) : max(0, last)]))
+            first, last = first - len(deposit.blocks), last - len(deposit.blocks)
+        return tuple(deposit for deposit in taken if deposit.blocks)
+
+
+def work_units(checkpoints: int, workers: int) -> tuple[WorkUnit, ...]:
+    """Whole checkpoints while there are enough for all workers; the remainder in parts.
+
+    Each part costs a swap of weights, so no more are made than let all workers end together.
+
+    Examples
+    --------
+    >>> [(p.index, f"{p.part}/{p.parts}") for p in pieces(3, 2)]
+    [(0, '0/1'), (1, '0/1'), (2, '0/2'), (2, '1/2')]
+    """
+    numbered = (_units_of(i, checkpoints, workers) for i in range(checkpoints))
+    return tuple(unit for own in numbered for _, unit in own)
+
+
+def _units_of(index: int, checkpoints: int, workers: int) -> list[tuple[int, WorkUnit]]:
+    """The pieces of one checkpoint, each with its number among those of all."""
+    rest = checkpoints % workers
+    whole = checkpoints - rest
+    if index < whole:
+        return [(index, WorkUnit(index))]
+    parts = workers // math.gcd(workers, rest)
+    first = whole + (index - whole) * parts
+    return [(first + part, WorkUnit(index, part, parts)) for part in range(parts)]
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of several runs, on machines that know nothing of each other, that fill one bank."""
+
+    index: int
+    """Number of the shard, from 0."""
+    count: int
+    round: str = ""
+    """Names the runs that start together, such as a SLURM array: each deals the rest anew."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`i/n` with i from 0 to n − 1.
+
+        Raises
+        ------
+        UsageError
+            It is something else.
+        """
+        match = re.fullmatch(r"(\d{1,6})/([1-9]\d{0,5})", text)
+        if match is None or int(match[1]) >= int(match[2]):
+            raise UsageError(f"shard {text!r} is not i/n with i from 0 to n − 1, such as 0/8")
+        return cls(int(match[1]), int(match[2]))
+
+    @classmethod
+    def from_slurm(cls, environment: Mapping[str, str]) -> Self | None:
+        """This task's share of a SLURM array; None outside one.
+
+        Raises
+        ------
+        UsageError
+            The array leaves out numbers, so that nobody would do their part.
+        """
+        try:
+            task, first, last, count = (
+                int(environment[f"SLURM_ARRAY_TASK_{name}"])
+                for name in ("ID", "MIN", "MAX", "COUNT")
+            )
+        except (KeyError, ValueError):
+            return None
+        if last - first + 1 != count:
+            raise UsageError(
+                f"the SLURM array has {count} tasks from {first} to {last}, so some numbers are "
+                "left out; name each task's part with --shard i/n"
+            )
+        return cls(task - first, count, environment.get("SLURM_ARRAY_JOB_ID", ""))
+
+    def of(
+        self, deposits: Sequence[DepositPlan], index: int, checkpoints: int
+    ) -> list[DepositPlan]:
+        """This shard's blocks of the suite's checkpoint `index`, by their numbers alone."""
+        divide_rows = _units_of(index, checkpoints, self.count)
+        share = [unit for at, unit in divide_rows if at % self.count == self.index]
+        parts = [unit.of(deposit) for unit in share for deposit in deposits]
+        return [deposit for deposit in parts if deposit.blocks]
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
 
 LOAD = 0.1
 """What loading a checkpoint costs, about, as a share of its rows. Shares that differ by less are
@@ -27,7 +154,7 @@ Owners = Mapping[tuple[str, str], Sequence[tuple[int, int, int]]]
 them."""
 
 
-def dealt(missing: Sequence[DepositPlan], count: int) -> list[list[DepositPlan]]:
+def divide_rows(missing: Sequence[DepositPlan], count: int) -> list[list[DepositPlan]]:
     """Equal runs of rows, in order; cut inside a checkpoint only where its end is too far away.
 
     Examples
@@ -37,7 +164,7 @@ def dealt(missing: Sequence[DepositPlan], count: int) -> list[list[DepositPlan]]
     >>> layout = Layout(80, 10, "float16", Keep("options"), 8)
     >>> steps = [CheckpointId("m", step=step) for step in (1, 2, 3)]
     >>> plans = [DepositPlan(step, "q", layout, tuple(range(10))) for step in steps]
-    >>> [[(d.checkpoint.step, d.rows) for d in share] for share in dealt(plans, 2)]
+    >>> [[(d.checkpoint.step, d.rows) for d in share] for share in divide_rows(plans, 2)]
     [[(1, 80), (2, 40)], [(2, 40), (3, 80)]]
     """
     blocks = [(plan, block) for plan in missing for block in plan.blocks]
@@ -74,7 +201,7 @@ def _cut(before: Sequence[int], edges: Sequence[int], target: float) -> int:
     return edge if distance(edge) <= LOAD * (before[last] - before[first]) else nearest
 
 
-def own_share(
+def own_shard(
     bank: Path, prepared: Prepared, extraction: Extraction, shard: Shard, *, dry_run: bool
 ) -> Prepared:
     """What is this run's of all that the bank lacks, by what the shares have agreed on.
@@ -85,9 +212,9 @@ def own_share(
         What they have written down is not what was written.
     """
     missing = prepared.plan.deposits
-    file = agreement(bank, prepared, extraction, shard)
+    file = agreement_path(bank, prepared, extraction, shard)
     owners = _agreed(file, missing, shard, dry_run=dry_run) if missing else {}
-    deposits = owned(missing, owners, shard, [c.id for c in extraction.suite.checkpoints])
+    deposits = blocks_of_shard(missing, owners, shard, [c.id for c in extraction.suite.checkpoints])
     plan = replace(
         prepared.plan,
         deposits=deposits,
@@ -98,7 +225,7 @@ def own_share(
     return replace(prepared, plan=plan)
 
 
-def owned(
+def blocks_of_shard(
     missing: Sequence[DepositPlan], owners: Owners, shard: Shard, suite: Sequence[CheckpointId]
 ) -> tuple[DepositPlan, ...]:
     """What is this share's of what the bank lacks now.
@@ -119,7 +246,7 @@ def owned(
     return tuple(plans)
 
 
-def agreement(bank: Path, prepared: Prepared, extraction: Extraction, shard: Shard) -> Path:
+def agreement_path(bank: Path, prepared: Prepared, extraction: Extraction, shard: Shard) -> Path:
     """Where shares of one extraction write down who does what: beside the bank, as its log is.
 
     By name it is theirs alone: of as many shares that start together, the same checkpoints and the
@@ -142,9 +269,9 @@ def _agreed(file: Path, missing: Sequence[DepositPlan], shard: Shard, *, dry_run
         file.parent.mkdir(parents=True, exist_ok=True)
         with locks.locked(file.with_name(f".{file.name}.lock")):
             if not file.exists():
-                objects.write_new(file, _document(dealt(missing, shard.count)))
+                objects.write_new(file, _document(divide_rows(missing, shard.count)))
             return _read(file)
-    return owners_of(spans_of(dealt(missing, shard.count)))
+    return owners_of(spans_of(divide_rows(missing, shard.count)))
 
 
 def _document(shares: Sequence[Sequence[DepositPlan]]) -> bytes:
@@ -169,7 +296,7 @@ def spans_of(shares: Sequence[Sequence[DepositPlan]]) -> list[list[object]]:
 
 def _read(file: Path) -> Owners:
     try:
-        return owners_of(checked.document(file)["rows"])
+        return owners_of(verified.document(file)["rows"])
     except DamagedError as error:
         raise DamagedError(
             f"{file} is not what the shares of this extraction wrote there; remove it when none of"

@@ -1,7 +1,6 @@
 """Many deposits are read by one scan, which gives what one for each of them gives."""
 
-import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -9,11 +8,8 @@ import pytest
 
 from logitbank.errors import DamagedError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, rescore
-from logitbank.store.deposits import sealed_scores
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.sealed_scores import File
-from logitbank.store.format.parquet import footer, row_counts
-from logitbank.store.read import together
+from logitbank.store.read import scan_files
 from tests.support.small_banks import (
     QUERY_SET,
     block_data,
@@ -38,21 +34,17 @@ def in_order(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.select(COLUMNS).sort(COLUMNS[:5])
 
 
-@pytest.fixture(params=["held", "by path"])
-def scanned(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> list[Path]:
-    """The files of scores that are read together, as small ones are and as large ones are."""
+@pytest.fixture
+def scanned(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files of scores that are read by one scan."""
     files: list[Path] = []
-    read = together._together
+    read = scan_files._scan
 
-    def watched(given: Sequence[File | None], schema: pl.Schema) -> pl.LazyFrame:
-        present = [file for file in given if file is not None]
-        assert all((file.data is not None) == (request.param == "held") for file in present)
-        files.extend(file.path for file in present)
-        return read(given, schema)
+    def watched(paths: list[Path], *, include_file_paths: str | None = None) -> pl.LazyFrame:
+        files.extend(paths if include_file_paths else [])
+        return read(paths, include_file_paths=include_file_paths)
 
-    if request.param == "by path":
-        monkeypatch.setattr(sealed_scores, "HELD", 0)
-    monkeypatch.setattr(together, "_together", watched)
+    monkeypatch.setattr(scan_files, "_scan", watched)
     return files
 
 
@@ -92,7 +84,7 @@ def of_another_query_set(bank: Bank) -> None:
 @pytest.mark.parametrize(
     ("differing", "together_are"),
     [
-        (as_text, 3),
+        (as_text, 0),
         (with_a_column_more, 4),
         (unsealed, 3),
         (rescored, 3),
@@ -169,68 +161,8 @@ def test_a_damaged_file_among_many_is_named(tmp_path: Path) -> None:
     assert bank.scan("parity", steps=[0, 2]).collect().height == 40
 
 
-def parquet(table: pl.DataFrame) -> bytes:
-    table.write_parquet(file := io.BytesIO())
-    return file.getvalue()
-
-
-def test_rows_are_counted_as_polars_counts_them() -> None:
-    nested = pl.DataFrame({"a": [[1, 2], []], "b": [{"c": "x", "d": 1.5}, None]})
-    wide = pl.DataFrame({f"column {at}": range(70_000) for at in range(20)})
-    files = [
-        parquet(table)
-        for table in (nested, wide, wide.head(63), wide.head(64), wide.clear(), nested.head(1))
-    ]
-    assert row_counts(files) == [2, 70_000, 63, 64, 0, 1]
-    assert [pl.read_parquet(file).height for file in files] == row_counts(files)
-    with pytest.raises(DamagedError, match="1 files claim 200,000 rows; do not trust them"):
-        row_counts([parquet(pl.select(a=pl.repeat(0, 200_000)))])
-
-
-def test_rows_are_counted_from_the_ends_of_files(tmp_path: Path) -> None:
-    """What they may claim is told by their sizes, not by those of their footers."""
-    paths = [tmp_path / "few.parquet", tmp_path / "many.parquet"]
-    for path, rows in zip(paths, (3, 120_000), strict=True):
-        pl.DataFrame({"a": range(rows)}).write_parquet(path)
-    ends, sizes = [footer(path) for path in paths], [path.stat().st_size for path in paths]
-    assert max(map(len, ends)) < min(sizes)
-    assert all(path.read_bytes().endswith(end) for path, end in zip(paths, ends, strict=True))
-    assert row_counts(ends, sizes) == [3, 120_000]
-    claims = tmp_path / "claims.parquet"
-    pl.select(a=pl.repeat(0, 200_000)).write_parquet(claims)
-    with pytest.raises(DamagedError, match="1 files claim 200,000 rows; do not trust them"):
-        row_counts([footer(claims)], [claims.stat().st_size])
-
-
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1\xff\xff\xff\x00PAR1"])
-def test_a_file_that_is_shorter_than_its_footer_is_refused(tmp_path: Path, content: bytes) -> None:
-    (path := tmp_path / "short.parquet").write_bytes(content)
-    with pytest.raises(DamagedError, match="short.parquet is shorter than its footer"):
-        footer(path)
-
-
-def test_rows_of_what_is_no_footer_are_refused() -> None:
-    """Footers that end early, and lists of lists and of more than there is."""
-    whole = parquet(pl.DataFrame({"a": [1]}))
-    length = int.from_bytes(whole[-8:-4], "little")
-    footer, end = whole[-8 - length : -8], whole[-8:]
-    at = footer.index(b"\x16\x02")  # the third member, a number: 1
-    for cut in range(at + 1):
-        with pytest.raises(DamagedError, match="a footer "):
-            row_counts([footer[:cut] + cut.to_bytes(4, "little") + b"PAR1"])
-    for wrong in (b"\x29" + b"\x19" * 5_000, b"\x29\xf3" + b"\xff" * 8 + b"\x01", b"\x2b", b"\x00"):
-        with pytest.raises(DamagedError, match="a footer "):
-            row_counts([wrong + len(wrong).to_bytes(4, "little") + b"PAR1"])
-    assert row_counts([footer + end, whole]) == [1, 1]
-
-
-@pytest.mark.parametrize("mode", ["held", "by path"])
-def test_what_is_committed_and_no_table_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    """Bytes after a sound beginning of a footer, which are told by their digest."""
-    if mode == "by path":
-        monkeypatch.setattr(sealed_scores, "HELD", 0)
+def test_what_is_committed_and_no_table_is_refused(tmp_path: Path) -> None:
+    """A footer that breaks off in the middle, whose digest is right."""
     bank = new_bank(tmp_path / "b")
     for step in range(3):
         deposit(bank, step)

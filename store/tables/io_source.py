@@ -9,7 +9,7 @@ Read = Callable[[list[str], pl.Expr | None, int | None], Iterator[pl.DataFrame]]
 """Reads columns of the rows that a filter leaves, in parts; no more than a number is looked at."""
 
 
-def lazily(schema: pl.Schema, read: Read, *, is_pure: bool = True) -> pl.LazyFrame:
+def io_source(schema: pl.Schema, read: Read, *, is_pure: bool = True) -> pl.LazyFrame:
     """A frame of these columns; columns, filter and number of rows of a query reach `read`.
 
     Parameters

@@ -3,10 +3,109 @@
 import os
 import re
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
+from typing import Literal, Self
+
+from logitbank.engine.plan.sharding import Shard
+from logitbank.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelConfig:
+    """Workers of this run, its part of the whole, and when it has to have ended."""
+
+    workers: int = 1
+    """On a Ray cluster, 0 for as many as it has room for."""
+    shard: Shard | None = None
+    stop_at: float | None = None
+    """Seconds since 1970."""
+    ray: str | None = None
+    """Address of the Ray cluster that the workers run on; None where they run here."""
+
+    @classmethod
+    def here(
+        cls,
+        *,
+        workers: int | Literal["auto"] | None = None,
+        shard: str | None = None,
+        ray: str | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> Self:
+        """What is asked for, completed by what the scheduler says.
+
+        Raises
+        ------
+        UsageError
+            A number of workers or a shard that cannot be.
+        """
+        if workers is None:
+            workers = 1 if ray is None else "auto"
+        if workers == "auto":
+            count = max(1, len(visible_devices(environment))) if ray is None else 0
+        else:
+            count = workers
+        if not (1 <= count <= 1024 or (workers == "auto" and ray is not None)):
+            raise UsageError(f"{workers} workers are not possible; use 1 to 1024, or auto")
+        return cls(
+            count,
+            Shard.from_slurm(environment) if shard is None else Shard.parse(shard),
+            job_end(environment),
+            ray,
+        )
+
+
+ANSWERS_S = 10.0
+"""How long a controller that is busy may take to answer; most do in a tenth of a second."""
+
+
+def job_end(environment: Mapping[str, str]) -> float | None:
+    """Seconds since 1970; None outside a job, and where its end is not limited or not told."""
+    # It is set from SLURM 22.05.9 on or so; older ones are asked by `squeue`.
+    end_time = environment.get("SLURM_JOB_END_TIME", "")
+    if end_time.isdecimal() and int(end_time) > time.time():
+        return float(end_time)
+    # One that has passed is another job's, in which this one was submitted, or none.
+    end = _end_by_squeue(environment) if environment.get("SLURM_JOB_ID") else None
+    return end if end is not None and end > time.time() else None
+
+
+def _end_by_squeue(environment: Mapping[str, str]) -> float | None:
+    # By its number alone, one task of an array stands for all of them.
+    array, task = (environment.get(f"SLURM_ARRAY_{name}") for name in ("JOB_ID", "TASK_ID"))
+    job = f"{array}_{task}" if array and task else environment["SLURM_JOB_ID"]
+    try:
+        answer = subprocess.run(
+            ["squeue", "--noheader", f"--jobs={job}", "--format=%e"],
+            capture_output=True,
+            text=True,
+            timeout=ANSWERS_S,
+            check=True,
+            env={**os.environ, **environment, "SLURM_TIME_FORMAT": "standard"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return parsed(answer.stdout)
+
+
+def parsed(text: str) -> float | None:
+    """Seconds since 1970 of a time as `squeue` prints it, in this machine's time zone.
+
+    Examples
+    --------
+    >>> parsed("N/A") is parsed("NONE") is parsed("") is None
+    True
+    >>> parsed("2026-11-22T10:00:00") - parsed("2026-11-22T09:59:00")
+    60.0
+    """
+    try:
+        return time.mktime(time.strptime(text.strip(), "%Y-%m-%dT%H:%M:%S"))
+    except (ValueError, OverflowError):
+        return None
+
 
 GPU_WORKERS = "LOGITBANK_GPU_WORKERS"
 """Tells a worker how many share its GPU, itself included, where others do."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 RELEASE = -1
 
 
-def side_by_side(deposits: Sequence[Deposit], name: str) -> "xarray.Dataset":
+def xarray_view(deposits: Sequence[Deposit], name: str) -> "xarray.Dataset":
     """See `Bank.to_xarray`."""
     try:
         import xarray

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from logitbank.store.tables.lazily import lazily
+from logitbank.store.tables.io_source import io_source
 
 
 def test_a_part_is_let_go_before_the_next_one_is_read() -> None:
@@ -23,7 +23,7 @@ def test_a_part_is_let_go_before_the_next_one_is_read() -> None:
     ) -> Iterator[pl.DataFrame]:
         yield from (part(value) for value in range(4))
 
-    frame = lazily(pl.Schema({"a": pl.Int64}), read)
+    frame = io_source(pl.Schema({"a": pl.Int64}), read)
     assert frame.select(pl.col("a").sum()).collect().item() == 6
     assert held == [0, 0, 0, 0]
     assert frame.head(2).collect()["a"].to_list() == [0, 1]

@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitbank.engine.plan.dealing import Owners, dealt, owned, owners_of, spans_of
-from logitbank.engine.plan.pieces import Shard
+from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.plan.spread import Spread
+from logitbank.engine.plan.sharding import (
+    Owners,
+    Shard,
+    blocks_of_shard,
+    divide_rows,
+    owners_of,
+    spans_of,
+)
 from logitbank.engine.run import run
 from logitbank.errors import DamagedError
 from logitbank.store import Bank
@@ -40,26 +46,26 @@ def blocks_of(deposits: list[DepositPlan] | tuple[DepositPlan, ...]) -> Blocks:
 def test_shares_have_as_many_rows_whatever_the_bank_has_of_each_checkpoint() -> None:
     lacking = [plan(0, "a", {29}), plan(1, "a", set(range(10))), plan(2, "a", set(range(30)))]
     lacking.append(plan(2, "b", {5, 6, 7}))
-    assert rows_of(dealt(lacking, 2)) == [88, 88]  # (1 + 10 + 30 + 3) blocks of 4 rows
+    assert rows_of(divide_rows(lacking, 2)) == [88, 88]  # (1 + 10 + 30 + 3) blocks of 4 rows
 
 
 def test_a_checkpoint_is_cut_only_where_its_end_is_too_far_away() -> None:
     whole = set(range(30))
-    even = dealt([plan(step, "a", whole) for step in range(8)], 4)
+    even = divide_rows([plan(step, "a", whole) for step in range(8)], 4)
     assert [[d.checkpoint.step for d in share] for share in even] == [
         [0, 1],
         [2, 3],
         [4, 5],
         [6, 7],
     ]
-    odd = dealt([plan(step, "a", whole) for step in range(3)], 2)
+    odd = divide_rows([plan(step, "a", whole) for step in range(3)], 2)
     assert [[d.checkpoint.step for d in share] for share in odd] == [[0, 1], [1, 2]]
-    nearly = dealt([plan(0, "a", whole), plan(1, "a", whole - {0, 1})], 2)
+    nearly = divide_rows([plan(0, "a", whole), plan(1, "a", whole - {0, 1})], 2)
     assert rows_of(nearly) == [120, 112], "loading a checkpoint twice takes longer than two blocks"
 
 
 def test_more_shares_than_blocks_leave_some_with_nothing() -> None:
-    assert sorted(rows_of(dealt([plan(0, "a", {3, 4})], 4))) == [0, 0, 4, 4]
+    assert sorted(rows_of(divide_rows([plan(0, "a", {3, 4})], 4))) == [0, 0, 4, 4]
 
 
 @settings(deadline=None, max_examples=50)
@@ -71,12 +77,12 @@ def test_shares_leave_no_gap_whenever_they_start_and_whatever_happened_meanwhile
     suite = [CheckpointId("m", step=step) for step in range(len(missing))]
     every = {(i, "a", block) for i in range(len(missing)) for block in range(30)}
     lacks = {(i, "a", block) for i, blocks in enumerate(missing) for block in blocks}
-    agreed: Owners = owners_of(json.loads(json.dumps(spans_of(dealt(lacking(lacks), count)))))
+    agreed: Owners = owners_of(json.loads(json.dumps(spans_of(divide_rows(lacking(lacks), count)))))
     done: Blocks = set()
     dropped = data.draw(st.sets(st.sampled_from(sorted(every - lacks)))) if every - lacks else set()
     lacks |= dropped
     for shard in data.draw(st.permutations([Shard(i, count) for i in range(count)])):
-        own = blocks_of(owned(lacking(lacks - done), agreed, shard, suite))
+        own = blocks_of(blocks_of_shard(lacking(lacks - done), agreed, shard, suite))
         assert not own & done
         done |= own
     assert done == lacks
@@ -91,19 +97,19 @@ def lacking(blocks: Blocks) -> list[DepositPlan]:
 @given(st.integers(2, 5), st.sets(st.integers(0, 29), min_size=1))
 def test_shares_that_see_other_block_sizes_leave_no_gap(count: int, missing: set[int]) -> None:
     """A deposit that nobody has begun may be planned with other blocks on another machine."""
-    agreed = owners_of(spans_of(dealt([plan(0, "a", missing)], count)))
+    agreed = owners_of(spans_of(divide_rows([plan(0, "a", missing)], count)))
     suite, done = [CheckpointId("m", step=0)], set[int]()
     rows = {row for block in missing for row in range(4 * block, 4 * block + 4)}
     for index in range(count):
         size = 4 * (index + 1)
         other = plan(0, "a", {row // size for row in rows}, rows=size, of=-(-120 // size))
-        for share in owned([other], agreed, Shard(index, count), suite):
+        for share in blocks_of_shard([other], agreed, Shard(index, count), suite):
             done |= {row for block in share.blocks for row in share.layout.rows(block)}
     assert rows <= done
 
 
 def part(tmp_path: Path, series: Path, shard: Shard, *, dry_run: bool = False) -> int:
-    spread = Spread(shard=shard)
+    spread = ParallelConfig(shard=shard)
     return run(tmp_path / "b", extraction(series), spread=spread, dry_run=dry_run).plan.rows
 
 

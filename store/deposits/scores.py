@@ -1,4 +1,4 @@
-"""Parts of scores: read with their digest, or scanned after a look at all of them."""
+"""Score files of one deposit: verified against their commits, then scanned or read."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,63 +7,56 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import DamagedError
-from logitbank.store.files import checked as checking
-from logitbank.store.files import objects
+from logitbank.store.files import objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA
 
+DEPOSIT = "deposit"
+"""Column with the index of a score's deposit, where scores of several deposits are one frame."""
 VERIFY = "run `logitbank verify`"
 
 
-def vouched_parts(deposit: Path, state: Committed, *, name: str) -> dict[Path, Digest]:
+def committed_parts(deposit: Path, state: Committed, *, name: str) -> dict[Path, Digest]:
     """The files with a deposit's scores, with the digests that they were committed with.
 
-    Raises
-    ------
-    FileNotFoundError
-        A seal has just replaced a commit.
-    DamagedError
-        A commit is damaged, or does not name its part; the deposit is called `name`.
+    Raises FileNotFoundError: a seal has just replaced a commit.
+    Raises DamagedError: a commit is damaged, or does not name its part; the deposit is called
+    `name`.
     """
-    vouched = commits.vouched(deposit, state)
+    vouched = commits.committed_digests(deposit, state)
     try:
         return {objects.plain_path(deposit, p): vouched[p] for p in state.score_parts}
     except KeyError as error:
         raise DamagedError(f"{name}: no commit names {error.args[0]}; {VERIFY}") from error
 
 
-def scan_parts(parts: Mapping[Path, Digest], state: Committed, *, checked: bool) -> pl.LazyFrame:
+def scan_parts(parts: Mapping[Path, Digest], state: Committed) -> pl.LazyFrame:
     """All parts of a deposit's scores as one frame.
 
-    Raises
-    ------
-    FileNotFoundError
-        A seal has just removed a part.
-    DamagedError
-        One is not what was committed, or no such table.
+    Raises FileNotFoundError: a seal has just removed a part.
+    Raises DamagedError: one is not what was committed, or no such table.
     """
     if not parts:
         return pl.LazyFrame(schema=SCORES_SCHEMA)
     if state.sealed:
-        checking.require(parts)
-        scan = pl.concat([scan_scores(part, checked=checked) for part in parts])
+        verified.require(parts)
+        scan = pl.concat([scan_scores(part) for part in parts])
     else:  # read now: a seal may remove these parts before the frame is collected
         scan = pl.concat([read_scores(part, digest) for part, digest in parts.items()]).lazy()
     return one_per_token(scan) if state.options else scan
 
 
-def scan_scores(part: Path, *, checked: bool) -> pl.LazyFrame:
+def scan_scores(part: Path) -> pl.LazyFrame:
     """A part as it is read later; other writers may have left `kind` a plain string.
 
     Its footer is read now: a file cut short lacks it. Raises as `read_scores`.
     """
     frame = pl.scan_parquet(part, glob=False)
     try:
-        if not checked:
-            check_rows(part)
+        check_rows(part)
         schema = frame.collect_schema()
         if SCORES_SCHEMA.items() <= schema.items():
             return frame if schema == SCORES_SCHEMA else frame.select(SCORES_SCHEMA.names())
@@ -77,14 +70,10 @@ def scan_scores(part: Path, *, checked: bool) -> pl.LazyFrame:
 def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
     """A scores part, read now.
 
-    Raises
-    ------
-    FileNotFoundError
-        It is not there.
-    DamagedError
-        It is not what was committed, or no such table.
+    Raises FileNotFoundError: it is not there.
+    Raises DamagedError: it is not what was committed, or no such table.
     """
-    checking.require({part: expected})
+    verified.require({part: expected})
     try:
         check_rows(part)
         return pl.read_parquet(part, glob=False).select(

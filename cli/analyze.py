@@ -149,7 +149,8 @@ def _option(setting: inspect.Parameter) -> tuple[Any, Any]:
     if repeated:
         item: Any = str if get_origin(plain) is Mapping else get_args(plain)[0]
         if get_origin(item) is Literal:
-            item = StrEnum(setting.name, [(value, value) for value in get_args(item)])  # type: ignore[misc]
+            choices: Any = StrEnum  # Typer takes no list of a Literal, but of an enumeration
+            item = choices(setting.name, {value: value for value in get_args(item)})
         plain, optional = list[item], True
     names = [f"--{setting.name.replace('_', '-')}"] if plain is bool and not setting.default else []
     default = None if repeated else setting.default

@@ -267,8 +267,8 @@ def _stereoset(
     rows = rows.filter(pl.col("run") == checkpoint.run)
     if rows["term"].n_unique() < len(_HALVES):
         raise UsageError(
-            f"{bank.address} has too few scores of {parts.reference} by {checkpoint} to measure what a"
-            f" filter costs; run `logitbank extract … --prompts {INTRA}` for it"
+            f"{bank.address} has too few scores of {parts.reference} by {checkpoint} to measure"
+            f" what a filter costs; run `logitbank extract … --prompts {INTRA}` for it"
         )
     half = pl.col("term").rank("dense") % 2
     found = []

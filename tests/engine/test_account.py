@@ -23,7 +23,8 @@ def test_a_run_says_where_its_time_went_and_what_was_shared() -> None:
     summary = Summary(plan, workers=2, tokens=2_000_000, reused=620_000, prefix_cache=True)
     summary.spent = {"wait": 5.0, "load": 10.0, "score": 80.0, "write": 5.0}
     assert list(account(summary, "b.zarr"))[1:] == [
-        "Time of 2 workers: load 10.0 s (10%), score 80.0 s (80%), write 5.0 s (5%), wait 5.0 s (5%)",
+        "Time of 2 workers: load 10.0 s (10%), score 80.0 s (80%), write 5.0 s (5%), "
+        "wait 5.0 s (5%)",
         "15,840 prompts in 5 option orders: 15,300 distinct contexts, "
         "2,000,000 tokens, 31% saved by prefix cache",
     ]

@@ -97,7 +97,8 @@ GROUPS = {
             "debias train debias.zarr --out f.safetensors --k 6 --bootstrap 20",
             "debias train debias.zarr --out g.safetensors --preset bert --split all --bootstrap 0",
             "debias compare debias.zarr --filter f.safetensors --bootstrap 20",
-            "debias search debias.zarr --k 4 --regularisation 0.1 --temperature 2 --max-lms-loss 50",
+            "debias search debias.zarr --k 4 --regularisation 0.1 --temperature 2"
+            " --max-lms-loss 50",
             "debias train debias.zarr --out f.safetensors",
             "analyze stereoset debias.zarr --filter f.safetensors --bootstrap 0",
             "analyze unqover debias.zarr --filter f.safetensors --bootstrap 0",

@@ -185,7 +185,8 @@ def _intervals_at(
                 ],
             )
             panels.append(alt.layer(horizontal(zero), rules, points).properties(height=90))
-        return alt.vconcat(*panels, spacing=4).resolve_scale(x="shared", color="shared")
+        rows: Chart = alt.vconcat(*panels, spacing=4).resolve_scale(x="shared", color="shared")
+        return rows
 
     return at_checkpoint(table, draw)
 

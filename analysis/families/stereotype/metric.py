@@ -28,12 +28,13 @@ from logitbank.analysis.families.stereotype.tables import (
     pronoun_comparisons,
     share_table,
 )
-from logitbank.analysis.frames.apart import Banks, ColumnsOf, frame_of, open_banks
+from logitbank.analysis.frames.apart import Banks, ColumnsOf, open_banks
 from logitbank.analysis.frames.batches import ROWS, Scan, frames_of
 from logitbank.analysis.frames.cube import CODED, LABELS
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.pieces import CHECKPOINT, check_columns
 from logitbank.analysis.frames.scan_cache import ScanCache
+from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.harness import Export, save_exports
 from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result

@@ -60,7 +60,8 @@ def _sample(table: pl.DataFrame) -> str:
 def _rows(base: alt.Chart, column: str, order: Sequence[str]) -> alt.Chart:
     """A row for each name, in this order from the top."""
     axis = alt.Axis(title=None, labelLimit=115, grid=True)
-    return base.encode(y=alt.Y(f"{column}:N", sort=list(order), axis=axis))
+    rows: alt.Chart = base.encode(y=alt.Y(f"{column}:N", sort=list(order), axis=axis))
+    return rows
 
 
 def _zero() -> alt.Chart:

@@ -47,7 +47,7 @@ def charts(result: Made) -> dict[str, Chart]:
     )
     caption = "Value of each group; bands: `low` to `high`. n = 192 prompts."
     return {
-        "bars": titled(bars, "Values at a checkpoint", caption),
+        "bars": titled(bars, "Values at a checkpoint", "Means, release. n = 2 runs."),
         "lines": titled(lines, "Values during training", caption, axis=axis),
     }
 

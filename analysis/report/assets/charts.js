@@ -59,6 +59,7 @@ class Chart {
     this.places = known;
     const last = this.parameter ? this.labels.find((label) => known.get(label) === this.parameter.value) : this.labels[this.labels.length - 1];
     this.label = this.labels.includes(this.label) ? this.label : last;
+    this.first = last;
     this.names = this.field ? distinct(rows.map((row) => row[this.field])).filter((name) => typeof name === "string") : [];
     this.addTools();
   }
@@ -100,6 +101,11 @@ class Chart {
     this.slider.value = this.labels.indexOf(this.label);
     this.slider.setAttribute("aria-valuetext", this.label);
     this.now.textContent = this.label;
+    const caption = this.holder.querySelector("figcaption");
+    if (this.parameter && caption) { // which names the checkpoint that paper shows
+      this.caption ??= caption.textContent;
+      caption.textContent = this.caption.replace(this.first, this.label);
+    }
     if (!this.parameter) this.values.replaceChildren(...this.valueTables());
   }
 
@@ -131,7 +137,8 @@ class Chart {
       const old = JSON.stringify(ticks[scale]);
       walk(spec, ({ x }) => {
         if (x?.scale?.type !== scale || JSON.stringify(x.axis?.values) !== old) return;
-        x.scale = { ...x.scale, type: this.scale, ...(this.scale === "symlog" ? { constant: this.steps.constant } : {}) };
+        x.scale.type = this.scale;
+        if (this.scale === "symlog") x.scale.constant = this.steps.constant; else delete x.scale.constant;
         x.axis = { ...x.axis, values: ticks[this.scale], labelExpr: x.axis.labelExpr.replace(`== ${release[scale]} `, `== ${release[this.scale]} `) };
       });
       const moved = (row) => (row.step === null && row.at === release[scale] ? { ...row, at: release[this.scale] } : row);

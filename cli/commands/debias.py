@@ -9,22 +9,16 @@ import logitbank
 from logitbank.cli.complete import bank_models
 from logitbank.cli.options import (
     BankPath,
-    Colors,
     Format,
     Models,
     Out,
     Table,
-    Width,
     new_app,
-    pairs,
 )
 
 app = new_app("Train a small filter from a bank, and see the bank through it.")
 
 
-Objective = Literal["direct", "published"]
-Mode = Literal["keep_tail", "truncate"]
-Start = Literal["identity", "ones"]
 Preset = Literal["bert", "roberta", "causal"]
 UnqoverPrompts = Annotated[str, typer.Option(help="UnQover's prompt set, such as unqover-gender.")]
 Model = Annotated[
@@ -34,9 +28,6 @@ Run = Annotated[str | None, typer.Option(help="Run of the model; else the only o
 Step = Annotated[int | None, typer.Option(help="Training step; else the last, or the release.")]
 HeShe = Annotated[
     bool, typer.Option("--he-she", help="Also count he/she as a mention of the name.")
-]
-Tail = Annotated[
-    Mode, typer.Option(help="Tokens beyond the k highest keep their probability, or get 0.")
 ]
 
 
@@ -54,41 +45,24 @@ def debias_train(
         Preset | None,
         typer.Option(help="Objective to seed as published for such models.", show_default=False),
     ] = None,
-    objective: Annotated[
-        Objective, typer.Option(help="Mean |C| itself, or the published surrogate.")
-    ] = "direct",
-    mode: Tail = "keep_tail",
-    start: Annotated[Start, typer.Option(help="Weights before training.")] = "identity",
     regularisation: Annotated[
-        float, typer.Option(min=0, help="Of direct: pull towards the identity.")
+        float, typer.Option(min=0, help="Pull towards the identity, without a preset.")
     ] = 0.0,
-    learning_rate: Annotated[float, typer.Option(min=0, help="Of published.")] = 5e-5,
-    batch_size: Annotated[int, typer.Option(min=2, help="Of published: instances a step.")] = 70,
-    mini_batch_size: Annotated[
-        int, typer.Option(min=2, help="Of published: drawn from each batch with replacement.")
-    ] = 70,
-    epochs: Annotated[int, typer.Option(min=1, help="Of published.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 0,
     model: Model = None,
     run: Run = None,
     step: Step = None,
     he_she: HeShe = False,
-    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
     table: Table = None,
     form: Format = "table",
 ) -> None:
     """Train a filter on UnQover's instances in a bank; no model is loaded."""
     from logitbank.cli.output import print_study
 
-    training = logitbank.Training(
-        objective=objective, mode=mode, start=start,
-        regularisation=regularisation, learning_rate=learning_rate, batch_size=batch_size,
-        mini_batch_size=mini_batch_size, epochs=epochs, seed=seed,
-    )  # fmt: skip
+    training = logitbank.Training(regularisation=regularisation)
     study = logitbank.debias_train(
         bank, prompts=prompts, k=k, training=training, preset=preset,
         split=None if split == "all" else split, model=model, run=run, step=step, he_she=he_she,
-        bootstrap=bootstrap, out=out,
+        out=out,
     )  # fmt: skip
     print_study(study, table=table, form=form)
 
@@ -102,19 +76,16 @@ def debias_compare(
     ] = None,
     model: Models = None,
     step: Annotated[int | None, typer.Option(help="Only this training step.")] = None,
-    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
     out: Out = None,
-    width: Width = "double",
-    colors: Colors = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
     """Compare no filter, untrained and trained filters, and the prefix."""
     from logitbank.cli.output import print_study
 
-    study = logitbank.debias_compare(bank, by or [], models=model, step=step, bootstrap=bootstrap)
+    study = logitbank.debias_compare(bank, by or [], models=model, step=step)
     if out is not None:
-        page = study.save(out, width=width, colors=pairs("--colors", colors))
+        page = study.save(out)
         typer.echo(f"Report: {page}", err=True)
     print_study(study, table=table, form=form)
 
@@ -125,15 +96,6 @@ def debias_search(
     prompts: UnqoverPrompts = "unqover-gender",
     k: Annotated[list[int] | None, typer.Option("--k", help="Sizes to try.")] = None,
     regularisation: Annotated[list[float] | None, typer.Option(help="Strengths to try.")] = None,
-    temperature: Annotated[list[float] | None, typer.Option(help="Temperatures to try.")] = None,
-    mode: Tail = "keep_tail",
-    stereoset: Annotated[
-        str | None,
-        typer.Option(
-            help="StereoSet's prompt set for lms, ss and iCAT.",
-            show_default="stereoset-intra, or the only one",
-        ),
-    ] = None,
     max_lms_loss: Annotated[
         float, typer.Option(min=0, help="Maximum tolerated loss of lms (points).")
     ] = 1.0,
@@ -142,8 +104,6 @@ def debias_search(
     step: Step = None,
     he_she: HeShe = False,
     out: Out = None,
-    width: Width = "double",
-    colors: Colors = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -155,9 +115,6 @@ def debias_search(
         prompts=prompts,
         sizes=k,
         regularisations=regularisation,
-        temperatures=temperature,
-        mode=mode,
-        reference=stereoset,
         max_lms_loss=max_lms_loss,
         model=model,
         run=run,
@@ -165,7 +122,7 @@ def debias_search(
         he_she=he_she,
     )
     if out is not None:
-        study.save(out, width=width, colors=pairs("--colors", colors))
+        study.save(out)
         file = out / "filter.safetensors"
         file.unlink(missing_ok=True)
         study.result.by.save(file)

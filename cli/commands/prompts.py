@@ -7,7 +7,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import prompt_set_names
-from logitbank.cli.options import Data, new_app
+from logitbank.cli.options import new_app
 
 app = new_app("Show and check prompt sets.")
 
@@ -21,12 +21,11 @@ def show(
         ),
     ],
     top: Annotated[int, typer.Option(min=1, help="Prompts to show.")] = 3,
-    data: Data = None,
 ) -> None:
     """Print the first prompts of a set exactly as they would be scored."""
     from logitbank.cli.output import print_verbatim
 
-    print_verbatim(logitbank.prompts_show(prompts, top=top, data=data))
+    print_verbatim(logitbank.prompts_show(prompts, top=top))
 
 
 @app.command()
@@ -40,11 +39,10 @@ def check(
     tokenizer: Annotated[
         Path | None, typer.Option(help="Checkpoint folder whose tokenizer to check with.")
     ] = None,
-    data: Data = None,
 ) -> None:
     """Say what stops a prompt set, and what its author may not have meant."""
     from logitbank.cli.output import print_lines
 
-    checked = logitbank.prompts_check(prompts, tokenizer=tokenizer, data=data)
+    checked = logitbank.prompts_check(prompts, tokenizer=tokenizer)
     print_lines(checked.lines)
     raise typer.Exit(1 if checked.failed else 0)

@@ -63,8 +63,7 @@ GROUPS = {
         (banks.unqover, banks.families),
         (
             "analyze unqover unqover.zarr --bootstrap 50",
-            "analyze unqover unqover.zarr --he-she --topk 5 --bootstrap 20"
-            " --prompts unqover-gender",
+            "unqover('unqover.zarr', he_she=True, topk=5, bootstrap=20, prompts=['unqover-gender'])",
             "analyze unqover families.zarr",
         ),
     ),
@@ -72,15 +71,15 @@ GROUPS = {
         (banks.families, banks.ties, banks.levels),
         (
             "analyze stereotype families.zarr",
-            "analyze stereotype ties.zarr --partial",
+            "analyze stereotype ties.zarr",
             "analyze stereotype ties.zarr --save-results results",
             "analyze lambada families.zarr --save-results lambada",
-            "analyze lambada ties.zarr --partial",
+            "analyze lambada ties.zarr",
             "analyze lambada ties.zarr --model toy --format json",
             "analyze pairs families.zarr",
-            "analyze pairs ties.zarr --partial",
+            "analyze pairs ties.zarr",
             "analyze tradeoff families.zarr --bootstrap 50",
-            "analyze tradeoff families.zarr --max-accuracy-loss 0.1 --pair 32 128 --bootstrap 20",
+            "tradeoff('families.zarr', max_accuracy_loss=0.1, pair=(32, 128), bootstrap=20)",
             "analyze tradeoff families.zarr --performance lambada --bootstrap 20",
             "analyze tradeoff ties.zarr --model toy --bootstrap 20",
             "analyze options families.zarr --prompts winobias",
@@ -94,11 +93,12 @@ GROUPS = {
     "debias": Group(
         (banks.debias,),
         (
-            "debias train debias.zarr --out f.safetensors --k 6 --bootstrap 20",
-            "debias train debias.zarr --out g.safetensors --preset bert --split all --bootstrap 0",
-            "debias compare debias.zarr --filter f.safetensors --bootstrap 20",
-            "debias search debias.zarr --k 4 --regularisation 0.1 --temperature 2"
-            " --max-lms-loss 50",
+            "debias_train('debias.zarr', out='f.safetensors', k=6, bootstrap=20)",
+            "debias_train('debias.zarr', out='g.safetensors', preset='bert', split=None,"
+            " bootstrap=0)",
+            "debias_compare('debias.zarr', ['f.safetensors'], bootstrap=20)",
+            "debias_search('debias.zarr', sizes=[4], regularisations=[0.1], temperatures=[2],"
+            " max_lms_loss=50)",
             "debias train debias.zarr --out f.safetensors",
             "analyze stereoset debias.zarr --filter f.safetensors --bootstrap 0",
             "analyze unqover debias.zarr --filter f.safetensors --bootstrap 0",

@@ -35,7 +35,7 @@ def fluctuation(
     save_scores: Annotated[
         str | None, "File for the scores in the published format (.csv or .parquet)."
     ] = None,
-    partial: Annotated[bool, "Also save scores of checkpoints with missing professions."] = False,
+    partial: bool = False,
 ) -> "Study[Fluctuation]":
     """Measure how pronoun scores of professions vary between checkpoints.
 

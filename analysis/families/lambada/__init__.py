@@ -23,7 +23,7 @@ def lambada(
     save_results: Annotated[
         str | None, "Folder for result files in the format of lm-evaluation-harness."
     ] = None,
-    partial: Annotated[bool, "Also save results of checkpoints with missing examples."] = False,
+    partial: bool = False,
 ) -> "Study[Lambada]":
     """Measure accuracy and perplexity of LAMBADA's last words at every checkpoint.
 

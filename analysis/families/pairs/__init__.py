@@ -24,7 +24,7 @@ def pairs(
     save_results: Annotated[
         str | None, "Folder for result files in the format of lm-evaluation-harness."
     ] = None,
-    partial: Annotated[bool, "Also save results of checkpoints with missing pairs."] = False,
+    partial: bool = False,
 ) -> "Study[Pairs]":
     """Measure how often the model prefers one sentence of a pair: accuracy or preference by group.
 

@@ -23,7 +23,7 @@ def stereotype(
     save_results: Annotated[
         str | None, "Folder for result files in the format of lm-evaluation-harness."
     ] = None,
-    partial: Annotated[bool, "Also save results of checkpoints with missing sentences."] = False,
+    partial: bool = False,
 ) -> "Study[StereotypeAccuracy]":
     """Measure how often the model prefers the pronoun or gender of an occupation's stereotype.
 

@@ -34,20 +34,14 @@ def tradeoff(
     fairness_table: Annotated[
         str | None, "CSV or Parquet table with model, step and the gap, in place of a bank's."
     ] = None,
-    where: Annotated[
-        Mapping[str, str] | None, "NAME=VALUE that rows of tables of performance must have."
-    ] = None,
-    rename: Annotated[
-        Mapping[str, str] | None, "PERFORMANCE=GAP: names of one model in the two sources."
-    ] = None,
-    lower_is_better: Annotated[
-        bool, "Lower metric values are better (automatic for perplexity)."
-    ] = False,
+    where: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    lower_is_better: bool = False,
     max_accuracy_loss: Annotated[
         float | None, "Maximum tolerated performance loss (percentage points); else 1, 2 and 5."
     ] = None,
-    pair: Annotated[tuple[int, int] | None, "Steps before and after, to compare."] = None,
-    from_step: Annotated[int | None, "First step of the search for change points."] = None,
+    pair: tuple[int, int] | None = None,
+    from_step: int | None = None,
     bootstrap: Annotated[int, "Number of bootstrap resamples; 0 for no intervals."] = 1000,
 ) -> "Study[TradeOff]":
     """Set performance against fairness, checkpoint by checkpoint.

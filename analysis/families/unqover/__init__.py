@@ -20,14 +20,10 @@ def unqover(
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
-    topk: Annotated[
-        int | None, "Count a subject's probability only among so many highest entries."
-    ] = None,
+    topk: int | None = None,
     he_she: Annotated[bool, "Also count he/she as a mention of the name."] = False,
     bootstrap: Annotated[int, "Number of bootstrap resamples; 0 for no intervals."] = 1000,
-    cells: Annotated[
-        Cells, "Checkpoints in the table of subjects and attributes: the last one, or all."
-    ] = "last",
+    cells: Cells = "last",
 ) -> "Study[Unqover]":
     """Measure which subjects a model prefers in underspecified questions (UnQover).
 

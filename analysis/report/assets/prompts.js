@@ -147,13 +147,14 @@ class Prompts {
       }).filter(({ value }) => Number.isFinite(value))));
     const options = distinct(prompt.options.map((option) => option.option));
     const names = chosen.map((series) => series.name);
-    const legend = { title: null, symbolType: "stroke" };
+    const legend = (texts) => ({ title: null, symbolType: "stroke", // as many columns as fit on a phone
+      columns: Math.max(1, Math.floor(200 / (25 + 5 * Math.max(...texts.map((text) => text.length))))) });
     const y = { share: [0, 1], probability: { zero: true }, logprob: { zero: false } }[this.state.y];
     const encoding = {
       x: axis.x,
       y: { field: "value", type: "quantitative", title: TITLES[this.state.y], scale: Array.isArray(y) ? { domain: y } : y },
-      color: { field: "option", type: "nominal", scale: { domain: options, range: options.map((name) => colors[name]) }, legend },
-      ...(several ? { strokeDash: { field: "series", type: "nominal", scale: { domain: names, range: names.map((_, at) => DASHES[at % DASHES.length]) }, legend } } : {}),
+      color: { field: "option", type: "nominal", scale: { domain: options, range: options.map((name) => colors[name]) }, legend: legend(options) },
+      ...(several ? { strokeDash: { field: "series", type: "nominal", scale: { domain: names, range: names.map((_, at) => DASHES[at % DASHES.length]) }, legend: { ...legend(names), orient: "bottom" } } } : {}),
     };
     const tooltip = [["checkpoint", "Checkpoint"], ...(several ? [["series", "Model"]] : []), ["option", "Option"], ["value", TITLES[this.state.y]]]
       .map(([field, title]) => ({ field, title, type: field === "value" ? "quantitative" : "nominal", ...(field === "value" ? { format: ".4~g" } : {}) }));

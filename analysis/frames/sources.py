@@ -5,10 +5,10 @@ from collections.abc import Collection, Sequence
 import polars as pl
 
 from logitbank.analysis.family import ChoosePrompts
-from logitbank.analysis.frames.apart import Banks, listed_banks, open_banks, own_names
+from logitbank.analysis.frames.apart import Banks, open_banks, own_names
 from logitbank.analysis.frames.batches import ROWS, batches
 from logitbank.errors import AbsentError, UsageError
-from logitbank.store import Bank, open_bank
+from logitbank.store import Bank
 
 PIECES = 40_000
 """Rows of a batch: sums over the pieces of prompts take several times the memory of dense arrays.
@@ -167,8 +167,6 @@ def open_own(
 ) -> tuple[list[Bank], list[str]]:
     """Open banks with the scores of these prompt sets, by default those of a family; their names.
 
-    Of a bank at a URL, tables of prompts are copied first, and then the scores of its own sets.
-
     Raises
     ------
     AbsentError
@@ -176,7 +174,7 @@ def open_own(
     LogitbankError
         As `open_banks`.
     """
-    opened = open_banks(banks, models=[])
+    opened = open_banks(banks, models=models, prompts=prompts, family=family_prompts)
     if not opened:
         return [], []
     names = own_names(family_prompts, opened) if prompts is None else list(prompts)
@@ -185,9 +183,4 @@ def open_own(
     if absent or not names:
         what = repr(absent[0]) if absent else f"of {family}"
         raise AbsentError(no_prompts(opened, what, make=make))
-    with_scores = []
-    for given, bank in zip(listed_banks(banks), opened, strict=True):
-        own = [name for name in names if name in bank.prompt_sets]
-        chosen = [model for model in models or () if model in bank.models] if models else None
-        with_scores.append(open_bank(given, models=chosen, prompts=own))
-    return with_scores, names
+    return opened, names

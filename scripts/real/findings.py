@@ -7,7 +7,7 @@ import polars as pl
 
 import logitbank
 from logitbank.analysis.families.fairness import fairness
-from logitbank.analysis.families.lambada.study import lambada
+from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.pairs import pairs
 from scripts.real.text import SWITCH
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import logitbank
-from logitbank.analysis.family import Prompts, beginning, having
+from logitbank.analysis.family import ChoosePrompts, with_columns, with_prefix
 from logitbank.analysis.frames.apart import open_banks
 from logitbank.cli.main import app
 from logitbank.errors import AbsentError, LogitbankError
@@ -43,8 +43,10 @@ def copied_sets(bank: Bank) -> set[str]:
     return {name for name, column in tables.items() if copied & set(column)}
 
 
-@pytest.mark.parametrize("family", [beginning("stereoset"), having("paired")])
-def test_only_scores_of_the_prompt_sets_of_a_family_are_copied(url: str, family: Prompts) -> None:
+@pytest.mark.parametrize("family", [with_prefix("stereoset"), with_columns("paired")])
+def test_only_scores_of_the_prompt_sets_of_a_family_are_copied(
+    url: str, family: ChoosePrompts
+) -> None:
     (bank,) = open_banks(url, family=family)
     assert bank.prompt_sets == ["parity", "stereoset-x"]
     assert copied_sets(bank) == {"stereoset-x"}

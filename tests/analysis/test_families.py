@@ -114,3 +114,10 @@ def test_compared_values_and_gaps_are_curves_over_checkpoints(
         curve = gap.curve([bank], gap.prompts, None, 20, ScanCache())
         assert {"model", "run", "step", "value"} <= set(curve.columns)
         assert len(curve) > 1
+
+
+def test_no_setting_of_a_family_has_the_name_of_an_option_of_every_command() -> None:
+    common = {"banks", "prompts", "models", "model", "cache", "by", "filter"}
+    common |= {"out", "width", "colors", "table", "form", "format", "help"}
+    taken = {name: common.intersection(family.settings()) for name, family in families().items()}
+    assert not any(taken.values()), taken

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from logitbank.analysis.families.fairness import FAMILY as OF_FAIRNESS
-from logitbank.analysis.families.fluctuation.sources import PROMPTS as OF_FLUCTUATION
+from logitbank.analysis.families.fluctuation import FAMILY as OF_FLUCTUATION
 from logitbank.analysis.frames.sources import chosen_prompts
 from logitbank.cli.plain import encode_anything
 from logitbank.errors import AbsentError, BankError, UsageError
@@ -67,7 +67,7 @@ def test_without_arguments_the_help_is_shown_and_the_call_was_wrong(
 
 
 FAIRNESS: Any = {"known": "winobias", "family_prompts": OF_FAIRNESS.prompts}
-FLUCTUATION: Any = {"known": "professions", "family_prompts": OF_FLUCTUATION}
+FLUCTUATION: Any = {"known": "professions", "family_prompts": OF_FLUCTUATION.prompts}
 
 
 def test_of_several_prompt_sets_the_one_with_the_family_s_columns_is_taken(bank: Bank) -> None:

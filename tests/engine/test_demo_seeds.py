@@ -6,9 +6,9 @@ The gaps are recorded from trainings, in `data/demo-gaps.csv`; `make long` train
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.fairness.baseline import DRAWS
-from logitbank.analysis.families.fairness.change_points import change_point_table
 from logitbank.analysis.families.fairness.metric import fairness_metric
+from logitbank.analysis.families.fairness.tables import gap_changes
+from logitbank.analysis.stats.differences import DRAWS
 from logitbank.engine.demo.causal import train_series
 from logitbank.engine.demo.corpus import DIRECTION, SWITCH_STEP, demo_prompts
 from logitbank.engine.extract import extract
@@ -57,7 +57,7 @@ def changes(gaps: pl.DataFrame) -> pl.DataFrame:
         sentences=48,
         **{DRAWS: pl.lit([], pl.List(pl.Float64))},
     )
-    return change_point_table(series)
+    return gap_changes(series, seed=0)
 
 
 def told(gaps: pl.DataFrame) -> int:

@@ -66,7 +66,7 @@ def analyze_fairness(
     unit: Unit,
 ) -> Study["Fairness"]:
     """The study of banks; `logitbank.fairness` documents the parameters."""
-    opened = open_banks(banks, models=models, prompts=prompts)
+    opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)
     prompts = chosen_prompts(opened, prompts, known="winobias", family_prompts=FAMILY.prompts)
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)

@@ -233,7 +233,7 @@ def _sources(banks: Banks, prompts: str | None, models: Sequence[str] | None) ->
     """Scores of pronouns in banks and published tables."""
     named, files = banks_and_files(banks, is_table_path)
     tables = {path: _table(path) for path in files}
-    opened = open_banks(named)
+    opened = open_banks(named, models=models, prompts=prompts, family=FAMILY.prompts)
     prompts = chosen_prompts(opened, prompts, known="professions", family_prompts=FAMILY.prompts)
     models_of_sources = [bank.info()["model"].unique().to_list() for bank in opened]
     if tables:

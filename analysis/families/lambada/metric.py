@@ -15,7 +15,7 @@ import polars as pl
 from logitbank.analysis.families.lambada import FAMILY
 from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.batches import Scan, columns_of, frames_of
-from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.expected import expected_pieces, missing_sentence
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.pieces import (
     CHECKPOINT,
@@ -57,7 +57,10 @@ def analyze_lambada(
         cache.put(hits_key(prompts, models), hits)
     if save_results is not None:
         save_exports([*_exports(result)], folder=Path(save_results), partial=partial)
-    return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models)
+    incomplete = result.checkpoints.filter(pl.col("missing") > 0)
+    count = int(incomplete["missing"].sum())
+    missing = [missing_sentence(count, "example", checkpoints=len(incomplete))] if count else []
+    return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing)
 
 
 @dataclass(frozen=True, slots=True)

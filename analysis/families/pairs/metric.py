@@ -58,7 +58,7 @@ def analyze_pairs(
     partial: bool,
 ) -> Study["Pairs"]:
     """The study of banks; `logitbank.pairs` documents the parameters."""
-    opened = open_banks(banks, models=models, prompts=prompts)
+    opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)
     prompts = chosen_prompts(opened, prompts, known="crows-pairs", family_prompts=FAMILY.prompts)
     result = _of_banks(opened, prompts, models, group_by)
     if cache is not None and group_by is None:

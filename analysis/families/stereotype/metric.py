@@ -70,7 +70,7 @@ def analyze_stereotype(
     partial: bool,
 ) -> Study["StereotypeAccuracy"]:
     """The study of banks; `logitbank.stereotype` documents the parameters."""
-    opened = open_banks(banks)
+    opened = open_banks(banks, models=models, prompts=prompts)
     known = ColumnsOf(opened)
     available = [name for name in prompts if name in known]
     if not available:

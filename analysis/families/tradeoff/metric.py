@@ -29,7 +29,7 @@ from logitbank.analysis.families.tradeoff.tables import (
     pair_table,
     scale_of,
 )
-from logitbank.analysis.frames.apart import Banks, banks_and_files, open_banks
+from logitbank.analysis.frames.apart import Banks, OneBank, banks_and_files, open_banks
 from logitbank.analysis.frames.expected import expected_pieces, partly_scored_sentences
 from logitbank.analysis.frames.expressions import Floats, check_choice
 from logitbank.analysis.frames.pieces import CHECKPOINT, together
@@ -102,20 +102,22 @@ def analyze_tradeoff(
 
     named, more = banks_and_files(banks, _is_performance)
     files = [*_files([Path(path) for path in performance]), *more]
-    opened, cache = open_banks(named), cache or ScanCache()
     if prompts is not None and len(prompts) != 2:
         raise UsageError(
             f"--prompts needs two prompt sets, that of LAMBADA and that of the gap, and has "
             f"{len(prompts)}: {', '.join(prompts)}."
         )
+    _check_sources(named, files, task=task, where=where, gap=gap, table=fairness_table)
     lambada_prompts, gap_prompts = prompts or ("lambada", None)
-    _check_sources(opened, files, task=task, where=where, gap=gap, table=fairness_table)
-    read: list[str] = []
+    read = [] if files else [lambada_prompts]
+    if fairness_table is None:
+        own = gaps()[gap or _gap_of(gap_prompts)]
+        read.append(gap_prompts or own.prompts)
+    opened, cache = open_banks(named, models=models, prompts=read), cache or ScanCache()
     from_lambada = not files or task.startswith("lambada")
     if files:
         able = performance_files(files, task=task, metric=metric, where=where)
     else:
-        read.append(lambada_prompts)
         able = lambada_curve(
             opened, lambada_prompts, models, metric=metric, resamples=bootstrap, cache=cache
         )
@@ -129,8 +131,6 @@ def analyze_tradeoff(
         if gap in (None, "value"):
             gap_name = f"gap of {table.stem}"
     else:
-        own = gaps()[gap or _gap_of(gap_prompts)]
-        read.append(gap_prompts if gap_prompts is not None else own.prompts)
         fair = own.curve(opened, read[-1], models, bootstrap, cache)
         gap_name = own.label
         if own.parts is not None:
@@ -154,7 +154,7 @@ def analyze_tradeoff(
 
 
 def _check_sources(
-    banks: Sequence[Bank],
+    banks: Sequence[OneBank],
     files: Sequence[Path],
     *,
     task: str,

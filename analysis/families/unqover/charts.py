@@ -65,7 +65,8 @@ def _rows(base: alt.Chart, column: str, order: Sequence[str]) -> alt.Chart:
 
 
 def _zero() -> alt.Chart:
-    return alt.Chart(pl.DataFrame({"zero": [0.0]})).mark_rule().encode(x="zero:Q")
+    zero: alt.Chart = alt.Chart(pl.DataFrame({"zero": [0.0]})).mark_rule().encode(x="zero:Q")
+    return zero
 
 
 def _tips(table: pl.DataFrame, **names: str) -> Iterator[alt.Tooltip]:

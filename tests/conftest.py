@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from functools import wraps
 from pathlib import Path
 
 import huggingface_hub.constants  # noqa: F401  read now: it would keep a test's HF_HUB_OFFLINE
@@ -71,6 +72,7 @@ def no_waiting_for_the_disk() -> Iterator[None]:
         yield
 
 
+@wraps(SAVE_CHARTS)
 def empty_charts(charts: Mapping[str, chart.Chart], folder: Path, **_: object) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in charts:

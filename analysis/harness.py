@@ -381,7 +381,7 @@ def save_exports(exports: Sequence[Export], *, folder: Path, partial: bool) -> N
                 f"{export.task}: {row['original'] - row['missing']:,} of "
                 f"{counted(row['original'], 'sample')} are scored at {checkpoint_name(row)} "
                 f"({len(incomplete):,} of {counted(len(rows), 'checkpoint')} are partial); finish "
-                "the extraction, or save what there is with --partial"
+                "the extraction, or save what there is in Python with partial=True"
             )
     counts = {"samples": "effective", "original": "original", "missing": "missing"}
     for export in exports:

@@ -34,12 +34,13 @@ class Families(TyperGroup):
     """`analyze BANK` without the name of a family runs all that apply."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and self.get_command(ctx, args[0]) is None and Path(args[0]).exists():
+        is_bank = args and (Path(args[0]).exists() or set("/.") & set(args[0]))
+        if is_bank and self.get_command(ctx, args[0]) is None:
             return "all", self.get_command(ctx, "all"), args
         return super().resolve_command(ctx, args)
 
 
-app = new_app("Compute metrics from banks: `analyze BANK` for all that apply, or one of them.")
+app = new_app("Compute one family of metrics, or all.")
 app.info.cls = Families
 
 
@@ -53,7 +54,6 @@ def analyze_all(
     by: FilterFile = None,
     out: Out = None,
     width: Width = "single",
-    colors: Colors = None,
     form: Format = "table",
 ) -> None:
     """Run every analysis that the prompt sets of the banks allow."""
@@ -68,7 +68,7 @@ def analyze_all(
             study = run()
         studies[title] = study
         if out is not None:
-            study.save(out / family.name, width=width, colors=pairs("--colors", colors))
+            study.save(out / family.name, width=width)
     print_studies(studies, form=form)
 
 
@@ -80,6 +80,7 @@ def _command(family: Family) -> Callable[..., None]:
         from logitbank.cli.output import print_study
         from logitbank.cli.screen.progress import busy
 
+        chart_colors = _colors(given["colors"], given["out"])
         own = {name: _value(given[name], settings[name]) for name in settings}
         banks = [filtered(bank, given["by"]) for bank in given["banks"] or ()]
         with busy(f"analyzing {family.title}"):
@@ -88,9 +89,7 @@ def _command(family: Family) -> Callable[..., None]:
                 models=given["model"], **own,
             )  # fmt: skip
         if given["out"] is not None:
-            page = study.save(
-                given["out"], width=given["width"], colors=pairs("--colors", given["colors"])
-            )
+            page = study.save(given["out"], width=given["width"], colors=chart_colors)
             typer.echo(f"Report: {page}", err=True)
         print_study(study, table=given["table"], form=given["form"])
 
@@ -110,6 +109,14 @@ def _command(family: Family) -> Callable[..., None]:
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     command.__doc__ = (family.analyze.__doc__ or "").partition("\n")[0]
     return command
+
+
+def _colors(given: list[str] | None, out: Path | None) -> dict[str, str]:
+    from logitbank.errors import UsageError
+
+    if given and out is None:
+        raise UsageError("--colors is about saved charts: add --out FOLDER.")
+    return pairs("--colors", given)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

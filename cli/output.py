@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -42,11 +42,9 @@ def one_line(text: object) -> str:
 def say(text: str, *, to: Console | None = None, style: str = "") -> None:
     """Print marked-up text, wrapped between words on a terminal; a path stays in one piece."""
     console = to or err
-    line = Text.from_markup(text, style=style, emoji=False)
-    if console.is_terminal:
-        console.print(line, overflow="ignore", crop=False)
-    else:
-        console.print(line, soft_wrap=True)
+    line = Text.from_markup(text, style=style, emoji=False, overflow="ignore")
+    for part in line.wrap(console, console.width) if console.is_terminal else (line,):
+        console.print(part, soft_wrap=True)
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -66,8 +64,9 @@ def print_table(frame: "pl.DataFrame", *, title: str = "", limit: int = MOST_ROW
     shown = frame.head(limit) if sys.stdout.isatty() else frame
     if sys.stdout.isatty():
         table = Table(title=title or None, title_justify="left", header_style="bold", box=None)
-        for name, dtype in shown.schema.items():
-            table.add_column(clean(name), justify="right" if dtype.is_numeric() else "left")
+        for name, dtype in shown.schema.items():  # folded: a number that is cut is another one
+            justify: Literal["left", "right"] = "right" if dtype.is_numeric() else "left"
+            table.add_column(one_line(name), justify=justify, overflow="fold")
         for row in shown.iter_rows():
             table.add_row(*(escape(_cell(value)) for value in row))
         out.print(table, crop=False)
@@ -85,7 +84,10 @@ def _print_plain(frame: "pl.DataFrame", title: str) -> None:
     if title:
         print(title)
     right = [dtype.is_numeric() for dtype in frame.dtypes]
-    rows = [frame.columns, *([_cell(value) for value in row] for row in frame.iter_rows())]
+    rows = [
+        [*map(_cell, frame.columns)],
+        *([_cell(value) for value in row] for row in frame.iter_rows()),
+    ]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (

@@ -22,7 +22,6 @@ from logitbank.analysis import (
     stereotype_metric,
 )
 from logitbank.analysis.families.options import options
-from logitbank.analysis.families.tradeoff.metric import lambada_curve
 from logitbank.analysis.frames import batches as frame_batches
 from logitbank.analysis.frames.batches import Scan, columns_of, evenly, frames_of
 from logitbank.analysis.frames.cube import CODED
@@ -235,14 +234,12 @@ def pieces(steps: list[int]) -> pl.LazyFrame:
     )
 
 
-@pytest.mark.parametrize("family", ["lambada", "pairs", "curve"])
+@pytest.mark.parametrize("family", ["lambada", "pairs"])
 def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(family: str) -> None:
     def tables(scan: Scan) -> list[pl.DataFrame]:
         if family == "lambada":
             return list(lambada_metric(scan).tables().values())
-        if family == "pairs":
-            return list(pairs_metric(scan).tables().values())
-        return [lambada_curve(scan)]
+        return list(pairs_metric(scan).tables().values())
 
     kind = pl.lit("sentence" if family == "pairs" else "target").alias("score_kind")
     whole = pieces([0, 1, 2, 8]).with_columns(kind)

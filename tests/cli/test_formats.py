@@ -67,7 +67,9 @@ def test_parquet_goes_into_a_pipe_and_never_to_a_terminal(
     tables.print_frame(TABLE, "parquet")
     assert pl.read_parquet(stdout.buffer.getvalue()).equals(TABLE)  # type: ignore[attr-defined]
     monkeypatch.setattr(stdout, "isatty", lambda: True, raising=False)
-    with pytest.raises(UsageError, match=r"Parquet is no text for a terminal; .* > FILE\.parquet"):
+    with pytest.raises(
+        UsageError, match=r"Parquet cannot be printed on a terminal.* > FILE\.parquet"
+    ):
         tables.print_frame(TABLE, "parquet")
 
 

@@ -9,12 +9,14 @@ import pytest
 import typer
 
 import logitbank
+from logitbank.analysis.family import families
 from logitbank.cli.main import app
 
 OTHERS = {
     "info": "logitbank.open(",  # prints what the bank's methods `info` and `provenance` give
     "rescore": "logitbank.Bank.open(bank, prompts=[]).rescore(",
     "suites": "logitbank.known_suites(",
+    "all": "analyses(",
 }
 """Commands of no function of their name, and what they call."""
 
@@ -45,30 +47,44 @@ def test_commands_are_found_however_deep() -> None:
     assert {"extract", "fairness", "pairs", "debias_train", "prompts_show"} <= set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - set(families())))
 def test_a_command_calls_the_public_function_of_its_name(name: str) -> None:
     assert (name in logitbank.__all__) == (name not in OTHERS)
     called = OTHERS.get(name, f"logitbank.{name}(")
     assert called in inspect.getsource(inspect.getmodule(inspect.unwrap(COMMANDS[name])))
 
 
+@pytest.mark.parametrize("name", families())
+def test_a_family_s_command_has_the_settings_of_its_function(name: str) -> None:
+    function = getattr(logitbank, name)
+    assert families()[name].analyze is function
+    common = {"banks", "prompts", "model", "by", "out", "width", "colors", "table", "form"}
+    own = set(inspect.signature(inspect.unwrap(COMMANDS[name])).parameters) - common
+    assert own == set(families()[name].settings())
+    assert own <= set(inspect.signature(function).parameters)
+
+
+def hints(name: str) -> dict[str, Any]:
+    return get_type_hints(inspect.unwrap(COMMANDS[name]), include_extras=True)
+
+
 CHOICES = [
     (command, option)
-    for command, callback in COMMANDS.items()
-    for option, hint in get_type_hints(callback, include_extras=True).items()
-    if choices(hint) and option not in ("form", "return")
+    for command in COMMANDS
+    for option, hint in hints(command).items()
+    if choices(hint) and option not in ("form", "width", "return")
 ]
 
 
 def test_commands_have_choices() -> None:
-    assert {("stereoset", "score"), ("fairness", "ties"), ("debias_train", "mode")} <= set(CHOICES)
+    assert {("stereoset", "score"), ("extract", "engine"), ("debias_train", "preset")} <= {*CHOICES}
 
 
 @pytest.mark.parametrize(("command", "option"), CHOICES)
 def test_a_command_offers_the_choices_that_its_function_takes(command: str, option: str) -> None:
     """They are spelt twice, since commands import nothing heavy before they are run."""
-    taken = get_type_hints(getattr(logitbank, command)) | get_type_hints(logitbank.Paper)
-    if command == "debias_train":
-        taken |= get_type_hints(logitbank.Training)
-    offered = get_type_hints(COMMANDS[command], include_extras=True)[option]
-    assert choices(offered) == choices(taken[option])
+    if command in families():
+        taken = families()[command].settings()[option].annotation
+    else:
+        taken = get_type_hints(getattr(logitbank, command))[option]
+    assert choices(hints(command)[option]) == choices(taken)

@@ -63,7 +63,8 @@ GROUPS = {
         (banks.unqover, banks.families),
         (
             "analyze unqover unqover.zarr --bootstrap 50",
-            "unqover('unqover.zarr', he_she=True, topk=5, bootstrap=20, prompts=['unqover-gender'])",
+            "unqover('unqover.zarr', prompts=['unqover-gender'], he_she=True, topk=5,"
+            " bootstrap=20)",
             "analyze unqover families.zarr",
         ),
     ),

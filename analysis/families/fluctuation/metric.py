@@ -272,7 +272,7 @@ def _refuse_partial(checkpoints: pl.DataFrame) -> None:
         raise UsageError(
             f"{row['professions']:,} of {total:,} professions are scored at {checkpoint_name(row)} "
             f"“{row['verb']}” ({partial:,} of {counted(begun.select(key).n_unique(), 'checkpoint')}"
-            " are partial): finish the extraction, or add --partial."
+            " are partial): finish the extraction, or call it in Python with partial=True."
         )
 
 

@@ -3,7 +3,7 @@
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 from docutils import nodes
 from docutils.utils.math import MathError
@@ -52,8 +52,8 @@ maximum_signature_line_length = 88
 # Types that are documented elsewhere, which is not looked up while building; aliases and type
 # variables; and what callers only pass on.
 nitpick_ignore_regex = [
-    ("py:.*", r"(collections|numpy|pathlib|polars|typing|xarray)\..*"),
-    ("py:.*", r"ArrayLike|Encoded|Estimate|Event|Figure|Json|LayoutDOM|Names|Steps|Tokenizer"),
+    ("py:.*", r"(altair|collections|numpy|pathlib|polars|typing|xarray)\..*"),
+    ("py:.*", r"ArrayLike|Banks|Chart|Encoded|Estimate|Event|Json|Names|ScanCache|Steps|Tokenizer"),
     # Types that pages name and need not explain, in whichever room their module lies.
     (
         "py:.*",
@@ -61,7 +61,7 @@ nitpick_ignore_regex = [
     ),
     (
         "py:.*",
-        r"logitbank\.(\w+\.)*(sequences\.Piece|encoded\.Encoded|tokenizer\.Tokenizer|objects\.Digest|change_points\.Walks|kept\.KeptRows|grid\.Grid|heads\.(Operation|HeadSize|HeadContent))",
+        r"logitbank\.(\w+\.)*(sequences\.Piece|encoded\.Encoded|tokenizer\.Tokenizer|objects\.Digest|change_points\.Walks|row_reader\.RowReader|sections\.Section|sequences\.WorkUnit|grid\.Grid|heads\.(Operation|HeadSize|HeadContent))",
     ),
 ]
 
@@ -117,6 +117,14 @@ def short_signature(
     return arguments, result
 
 
+def without_help(_: Sphinx, documented: Any, __: bool) -> None:
+    """`Annotated[type, help]` of a command's option is the type."""
+    annotations = getattr(documented, "__annotations__", {})
+    for name, annotation in annotations.items():
+        if get_origin(annotation) is Annotated:
+            annotations[name] = get_args(annotation)[0]
+
+
 class Docstring(NumpyDocstring):
     """A Returns without types is one text, and not several values, one a line."""
 
@@ -164,4 +172,5 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("builder-inited", write_included)
     app.connect("autodoc-process-docstring", numpy_docstring)
+    app.connect("autodoc-before-process-signature", without_help)
     app.connect("autodoc-process-signature", short_signature)

@@ -1,7 +1,7 @@
 """The README's picture, from the demo's bank: `python -m scripts.picture [BANK]`.
 
-Everything in it is measured: the squares, the curve and the shares are values of the bank. Without
-a bank it is the one that tests have. A test compares the files with what comes out here.
+The squares and curves are values of the bank, by default the recorded one of the tests. A test
+compares the files with the output of this script.
 """
 
 import sys
@@ -25,7 +25,7 @@ CHANGE = 400
 """The step at which the demo's text changes."""
 PROMPTS = 8
 SHOWN = "demo-anti-18-referred"
-"""The prompt whose shares are drawn."""
+"""The prompt whose option probabilities are drawn."""
 WIDTH, HEIGHT = 880, 272
 TOP, BOTTOM = 74, 214
 CELL, GAP = 8.5, 1.5
@@ -33,7 +33,7 @@ CELL, GAP = 8.5, 1.5
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of what is no value."""
+    """Colours of everything but values."""
 
     ink: str
     muted: str
@@ -46,24 +46,24 @@ THEMES = {
     "dark": Theme("#f0f6fc", "#9198a1", "#3d444d", "#151b23"),
 }
 DARK = {"#0072b2": "#56b4e9", "#8a8f98": "#b1bac4"}
-"""What is too dark on a dark page."""
+"""Colours that are too dark on a dark page, and their replacements."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """What is drawn of a bank."""
+    """The values of a bank that are drawn."""
 
     steps: Sequence[int]
     gap: Sequence[float]
-    """JSD-P from 0 to 1, at each step."""
+    """Δ from −1 to 1, at each step."""
     right: Sequence[Sequence[float]]
-    """Of prompts whose answer is male, then female: the right option's share, at each step."""
+    """Probability of the correct option, of prompts with the answer male, then female."""
     shares: Sequence[tuple[str, Sequence[float]]]
-    """Of one prompt: each option's share, at each step."""
+    """Probability of each option of one prompt, at each step."""
 
 
 def values_of(bank: logitbank.Bank) -> Values:
-    """The gap, the right option's shares for either answer, and one prompt's shares."""
+    """The gap, probabilities of correct options for either answer, and those of one prompt."""
     gap = fairness_metric(bank.scan("toy-winobias"), bootstrap=0).gap.sort("step")
     first = pl.col("order_seed") == pl.col("order_seed").min()
     shares = (
@@ -96,9 +96,11 @@ def values_of(bank: logitbank.Bank) -> Values:
 
 
 def picture(values: Values, theme: Theme, *, dark: bool) -> str:
-    """An SVG: checkpoints × prompts, the bank, and two of the questions that it answers."""
+    """An SVG: checkpoints × prompts, the bank, and two analyses of it."""
     male, female, neutral = (DARK.get(c, c) if dark else c for c in (BLUE, ORANGE, GREY))
-    change = f"The gap, {values.gap[values.steps.index(CHANGE)]:+.2f} at step {CHANGE}, is "
+    change = (
+        f"The gender gap is {values.gap[values.steps.index(CHANGE)]:+.2f} at step {CHANGE} and "
+    )
     change += f"{values.gap[values.steps.index(CHANGE) + 1]:+.2f} one checkpoint later."
     count = len(values.steps)
     parts = [
@@ -107,19 +109,19 @@ def picture(values: Values, theme: Theme, *, dark: bool) -> str:
         _text(
             10,
             BOTTOM + 22,
-            f"{count} checkpoints × prompts (first half: he)",
+            f"{count} checkpoints × {PROMPTS} prompts (first half: he)",
             theme.muted,
         ),
-        _text(10, BOTTOM + 40, "colour: share of the right answer", theme.muted),
+        _text(10, BOTTOM + 40, "colour: P(correct) of 3 options", theme.muted),
         _arrow(258, theme),
-        *_heading(292, "2", "Keep the logits", theme),
+        *_heading(292, "2", "Store the logits", theme),
         *_bank(theme),
         _text(292, BOTTOM + 22, "the bank: a folder,", theme.muted),
         _text(292, BOTTOM + 40, "Zarr and Parquet", theme.muted),
         _arrow(412, theme),
-        *_heading(460, "3", "Ask, offline, as often as you like", theme),
+        *_heading(460, "3", "Analyse offline, at any time", theme),
         *_curves(values.steps, [("gap", values.gap, female)], 478, 140, theme),
-        _text(460, BOTTOM + 40, "gap between women and men", theme.muted),
+        _text(460, BOTTOM + 40, "gender gap Δ", theme.muted),
         *_curves(
             values.steps,
             [
@@ -132,13 +134,13 @@ def picture(values: Values, theme: Theme, *, dark: bool) -> str:
             100,
             theme,
         ),
-        _text(664, BOTTOM + 40, "one prompt; answer: female", theme.muted),
+        _text(664, BOTTOM + 40, "one prompt, correct: female", theme.muted),
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         f'width="{WIDTH}" height="{HEIGHT}" role="img" font-size="12.5" '
         'font-family="-apple-system, BlinkMacSystemFont, Segoe UI, Helvetica, Arial, sans-serif">\n'
-        f"<title>From checkpoints and prompts to a bank, and to figures. {change}</title>\n"
+        f"<title>From checkpoints and prompts to a bank and to analyses. {change}</title>\n"
         + "\n".join(parts)
         + "\n</svg>\n"
     )

@@ -5,12 +5,11 @@ import shlex
 from pathlib import Path
 
 import pytest
-import typer.main
 
 from bench.figures import markdown, saved
 from logitbank import CheckpointId
-from logitbank.cli.main import app
 from logitbank.store import open_bank
+from tests.support.docs_run import resolved
 from tests.support.docs_setups import demo_bank
 from tests.support.paths import ROOT
 
@@ -46,11 +45,7 @@ def test_python_runs_on_the_demo_s_bank(
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_commands_and_their_options_exist(words: list[str]) -> None:
-    command = typer.main.get_command(app)
-    rest = list(words)
-    while rest and rest[0] in getattr(command, "commands", {}):
-        command = command.commands[rest.pop(0)]
-    assert not hasattr(command, "commands"), f"{words} is no whole command"
+    command, rest = resolved(words)
     known = {name for parameter in command.params for name in parameter.opts}
     assert {word for word in rest if word.startswith("--")} <= known
 

@@ -8,11 +8,11 @@ from tests.support.paths import ROOT
 SCORED = """(() => {
   const score = (page, matched) => Scorer.score([page, "", "", null, matched, ""]);
   return {
-    guide: score("how-to/ask", Scorer.term),
+    guide: score("how-to/analyse", Scorer.term),
     reference: score("reference/python", Scorer.term),
     decision: score("decisions/003-publishing-a-block", Scorer.term),
     named: score("decisions/003-publishing-a-block", Scorer.title),
-    mentioned: score("how-to/ask", Scorer.partialTerm),
+    mentioned: score("how-to/analyse", Scorer.partialTerm),
   };
 })()"""
 

@@ -64,6 +64,8 @@ class PageRun:
             self._python(fence, text)
         elif fence.language == "sql":
             assert isinstance(logitbank.open("demo/toy.zarr").sql(text).collect(), pl.DataFrame)
+        elif fence.language == "r":
+            assert fence.parsed_only, "R is not at hand"
         else:
             assert fence.language == "json", f"nobody tests a block of {fence.language!r}"
 
@@ -138,13 +140,20 @@ def check_words(words: list[str]) -> None:
 
 def parse(words: list[str]) -> None:
     """Give the words to the command's own parser, which refuses what does not fit."""
+    command, rest = resolved(words)
+    command.make_context(" ".join(["logitbank", *words[: len(words) - len(rest)]]), rest)
+
+
+def resolved(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that the words name, and its arguments; `analyze BANK` is `analyze all BANK`."""
     command: Any = typer.main.get_command(app)
-    rest, path = list(words), "logitbank"
+    rest = list(words)
     while rest and rest[0] in getattr(command, "commands", {}):
-        path += f" {rest[0]}"
         command = command.commands[rest.pop(0)]
+    if rest and "all" in getattr(command, "commands", {}):
+        command = command.commands["all"]
     assert not hasattr(command, "commands"), f"{words} is no whole command"
-    command.make_context(path, rest)
+    return command, rest
 
 
 def _check_extras(words: str) -> None:

@@ -194,9 +194,11 @@ SETUPS: Mapping[str, Setup] = {
     "how-to/sharing.md": sharing,
     "tables.md": tables,
     "tutorial.md": tutorial,
+    "how-to/analyse.md": metric,
     "how-to/metric.md": metric,
     "how-to/readers.md": metric,
     "how-to/results.md": metric,
+    "reference/analysis.md": metric,
     "how-to/model-family.md": model_family,
     "how-to/prompts.md": prompts,
 }

@@ -35,15 +35,19 @@ def findings(result: StereotypeAccuracy) -> list[Finding]:
 
 
 def _headline(table: pl.DataFrame) -> Finding:
-    """The last checkpoint that is farthest from one half, of pronouns if there are any."""
+    """The last checkpoint that is farthest from one half, of pronouns if there are any.
+
+    One with an interval comes first: a few sentences are seldom half and half.
+    """
     rows = table.filter(measure=table["measure"].min())
     kinds = rows["type"].to_list()
     rows = rows.filter(type=TYPE if TYPE in kinds else kinds[0])
     last = rows.group_by("model", "run", maintain_order=True).last()
-    row = last.sort((pl.col("accuracy") - 0.5).abs()).row(-1, named=True)
+    distance = (pl.col("accuracy") - 0.5).abs()
+    row = last.sort(pl.col("low").is_not_nan(), distance).row(-1, named=True)
     who, share = subject(row, table), formatted(row["accuracy"], ".0%")
     text = f"{who} prefers the stereotype in {share} of sentences at {step_name(row['step'])}."
-    if row["low"] <= 0.5 <= row["high"]:
+    if not (row["low"] > 0.5 or row["high"] < 0.5):
         text = f"{who} has no significant stereotype of occupations at {step_name(row['step'])}."
     return Finding(text=text, figure=FIGURE, series=(row["model"], row["run"]))
 

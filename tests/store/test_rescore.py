@@ -170,12 +170,12 @@ def test_checkpoints_that_keep_no_rows_and_no_score_are_said_to_be_left_out(
     bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
     later = CheckpointId("org/model", step=1)
     bank.deposit(logits(1), checkpoint=later, query_set=QUERY_SET.name, keep=keep)
-    *_, sentence = logitbank.options(bank, prompts="late").summary.left_out
+    *_, sentence = logitbank.options(bank, prompts="late").missing
     assert sentence == (
         "Left out is 1 checkpoint that keeps no full rows and lists no option of these prompts,"
         " which were named later: org/model step 0; extract it again, into another bank."
     )
-    assert logitbank.options(bank, prompts="parity").summary.left_out == ()
+    assert logitbank.options(bank, prompts="parity").missing == ()
 
 
 def test_options_lack_of_committed_rows_alone_whatever_is_sealed(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_of_several_prompt_sets_it_is_said_which_lack_a_score(tmp_path: Path) ->
     bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
     later = CheckpointId("org/model", step=1)
     bank.deposit(logits(1), checkpoint=later, query_set=QUERY_SET.name, keep="options")
-    *_, sentence = logitbank.options(bank).summary.left_out
+    *_, sentence = logitbank.options(bank).missing
     assert sentence == (
         "Left out is 1 checkpoint that keeps no full rows and lists no option of late, which were"
         " named later: org/model step 0; extract it again, into another bank."
@@ -220,8 +220,8 @@ def test_scores_of_models_that_are_not_asked_for_are_not_looked_at(tmp_path: Pat
         bank.deposit(logits(), checkpoint=checkpoint, query_set=QUERY_SET.name, keep="options")
     (file,) = bank.deposits()[1].score_files()
     file.write_bytes(bytes(file.stat().st_size))
-    summary = logitbank.options(bank, models=["org/model"]).summary
-    assert summary.left_out == ()
+    study = logitbank.options(bank, models=["org/model"])
+    assert study.missing == ()
 
 
 def test_curves_count_prompts_whose_options_are_not_scored(tmp_path: Path) -> None:

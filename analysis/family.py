@@ -3,7 +3,7 @@
 A family is a folder of at most five modules:
 
 * `__init__`: the public function, named as the folder, and `FAMILY`, its description. It imports
-  nothing heavy: `logitbank --help` reads it.
+  nothing heavy, because every command reads it.
 * `metric`: frames in, a `Result` of tables out.
 * `tables`: the arithmetic behind those tables. `metric` and `tables` contain no sentences.
 * `charts`: `charts(result) -> dict[str, Chart]`, from the result's tables; computes nothing.

@@ -92,7 +92,7 @@ def _start(result: Debias) -> Iterator[Finding]:
         yield Finding(
             text=(
                 "Training did not leave its start: every direction raises |C| of these instances. "
-                "--start identity begins elsewhere."
+                "In Python, `Training(start='identity')` begins elsewhere."
             )
         )
 

@@ -220,7 +220,7 @@ def _reference(bank: Bank, requested: str | None) -> str:
     wanted = requested or (INTRA if INTRA in available or len(plain) != 1 else plain[0])
     if wanted not in available:
         chosen = (
-            f"it has {', '.join(available)}: name one with --stereoset"
+            f"it has {', '.join(available)}: name one with `reference` in Python"
             if available
             else (f"run `logitbank extract … --prompts {INTRA}` first")
         )

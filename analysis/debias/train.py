@@ -242,7 +242,7 @@ def _at_rest(given: Instances, start: Filter) -> float:
         f" be, so nothing can be learnt from there ({start.mode}, start"
         f" {start.about['start']}); use "
         + (
-            "--start identity, or the untrained filter as it is"
+            "`Training(start='identity')` in Python, or the untrained filter as it is"
             if start.about["start"] == "ones"
             else "instances that the model answers with a bias"
         )

@@ -104,12 +104,12 @@ def read_curve(
     for key, value in (where or {}).items():
         if key not in table.columns:
             raise UsageError(
-                f"--where: {path} has no column {key}; it has {_listed(table.columns)}"
+                f"`where`: {path} has no column {key}; it has {_listed(table.columns)}"
             )
         kept = table.filter(pl.col(key).cast(pl.String) == value)
         if kept.is_empty():
             available = table[key].cast(pl.String).drop_nulls().unique().sort().to_list()
-            raise UsageError(f"--where: {path} has no {key} {value!r}; it has {_listed(available)}")
+            raise UsageError(f"`where`: {path} has no {key} {value!r}; it has {_listed(available)}")
         table = kept
     if missing := [key for key in ("model", "step") if key not in table.columns]:
         raise UsageError(

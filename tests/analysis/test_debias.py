@@ -191,7 +191,7 @@ def test_training_leaves_a_start_where_some_are_alike_and_refuses_one_where_all_
     some = train(given, ones)
     assert some.by.about["at_rest"] == pytest.approx(1 / 3, abs=0.02)
     assert mean_bias(given, some.by) < 0.01 * mean_bias(given, some.untrained)
-    with pytest.raises(UsageError, match=r"\|C\| is 0 in all 40 instances.*use --start identity"):
+    with pytest.raises(UsageError, match=r"\|C\| is 0 in all 40 instances.*start='identity'"):
         train(alike(drawn(40, 6, 1, outside=0.0), 40), ones)
     given = alike(drawn(300, 6, 1, outside=0.0), 285)
     most = train(given, ones)

@@ -270,7 +270,7 @@ def test_models_are_one_where_only_the_owner_differs_or_they_are_renamed() -> No
     with pytest.raises(
         UsageError,
         match="performance is of pythia-v1.1-70m and the gap of EleutherAI/pythia-70m: no model in"
-        " common. .* add --rename pythia-v1.1-70m=EleutherAI/pythia-70m",
+        " common. .* pass rename=.'pythia-v1.1-70m': 'EleutherAI/pythia-70m'",
     ):
         tradeoff_metric(other, ours)
     names = {"pythia-v1.1-70m": "EleutherAI/pythia-70m"}

@@ -250,7 +250,7 @@ def test_bad_input_is_named(tmp_path: Path, bank: Path) -> None:
         "performance of toy main has 2 steps from 500 to 600 and its gap 6 steps from 0 to 128",
         [bank], performance=late,
     )  # fmt: skip
-    refused("The performance is of other and the gap of toy: .* --rename other=toy",
+    refused("The performance is of other and the gap of toy: .* rename=.'other': 'toy'",
             [bank], performance=results(tmp_path / "o", {0: 0.1}, model="other"))  # fmt: skip
     refused("The performance has no model 'm'; it has toy. Name one", [bank],
             performance=files, models=["m"])  # fmt: skip
@@ -259,7 +259,7 @@ def test_bad_input_is_named(tmp_path: Path, bank: Path) -> None:
             performance=files)  # fmt: skip
     refused("There is no performance: name a bank with LAMBADA, or", [])
     refused("--task piqa is read from result files: add", [bank], task="piqa")
-    refused("--where chooses rows of a table", [bank], where={"a": "b"})
+    refused("`where` chooses rows of a table", [bank], where={"a": "b"})
     refused("there is no bank at .*nowhere", [tmp_path / "nowhere"], performance=files)
 
 
@@ -268,9 +268,9 @@ def test_tables_that_do_not_fit_are_named(tmp_path: Path) -> None:
     table = gap_table(tmp_path / "t.csv", rows, kind="a")
     with pytest.raises(UsageError, match=r"t.csv has the columns value, kind. Choose .* --gap"):
         read_curve(table, "x")
-    with pytest.raises(UsageError, match=r"--where: .*t.csv has no column y; it has model, step"):
+    with pytest.raises(UsageError, match=r"`where`: .*t.csv has no column y; it has model, step"):
         read_curve(table, "value", where={"y": "1"})
-    with pytest.raises(UsageError, match=r"--where: .*t.csv has no kind 'b'; it has a"):
+    with pytest.raises(UsageError, match=r"`where`: .*t.csv has no kind 'b'; it has a"):
         read_curve(table, "value", where={"kind": "b"})
     long = gap_table(tmp_path / "long.csv", rows, metric="acc")
     assert performance_files([long])["value"].to_list() == [0.5, 0.6]

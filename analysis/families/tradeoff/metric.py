@@ -164,7 +164,7 @@ def _check_sources(
 ) -> None:
     """Refuse options that no source has, and a side without a source."""
     if where and not any(is_table_path(path) for path in files):
-        raise UsageError("--where chooses rows of a table of performance: add --performance.")
+        raise UsageError("`where` chooses rows of a table of performance: add one.")
     if task != TASK and not files:
         raise UsageError(f"--task {task} is read from result files: add --performance.")
     if not files and not banks:
@@ -189,7 +189,7 @@ def _of_models(performance: pl.DataFrame, models: Sequence[str]) -> pl.DataFrame
         available = _names(performance["model"].unique().sort().to_list())
         raise UsageError(
             f"The performance has no model {models[0]!r}; it has {available}. Name one with "
-            "--model, or add --rename."
+            "--model, or with `rename` in Python."
         )
     return rows
 
@@ -487,7 +487,7 @@ def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:
             f"The {name} of {checkpoint_name(twice.row(0, named=True))} is "
             f"{twice['value'][0]:g} and {twice['value'][1]:g} "
             f"({twice.select(CHECKPOINT).n_unique():,} such checkpoints). Choose rows with "
-            "--where COLUMN=VALUE, or leave a source out."
+            "`where` in Python, or leave a source out."
         )
     return distinct.sort(CHECKPOINT)
 
@@ -571,10 +571,10 @@ def _renamed(
     available, wanted = (sorted(set(side["model"])) for side in (performance, gap))
     if unknown := [name for name in rename if name not in available]:
         raise UsageError(
-            f"--rename: the performance has no model {unknown[0]!r}; it has {_names(available)}."
+            f"`rename`: the performance has no model {unknown[0]!r}; it has {_names(available)}."
         )
     if unknown := [name for name in rename.values() if name not in wanted]:
-        raise UsageError(f"--rename: the gap has no model {unknown[0]!r}; it has {_names(wanted)}.")
+        raise UsageError(f"`rename`: the gap has no model {unknown[0]!r}; it has {_names(wanted)}.")
     names = {name: rename.get(name, name) for name in available}
     if not set(names.values()) & set(wanted):
         bare = {_bare(name): name for name in wanted}
@@ -584,7 +584,8 @@ def _renamed(
     if not set(names.values()) & set(wanted):
         raise UsageError(
             f"The performance is of {_names(available)} and the gap of {_names(wanted)}: no model "
-            f"in common. If two names mean one model, add --rename {available[0]}={wanted[0]}"
+            f"in common. If two names mean one model, pass rename={{{available[0]!r}: "
+            f"{wanted[0]!r}}} in Python."
         )
     return performance.with_columns(model=pl.col("model").replace(names))
 

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from logitbank.errors import KeepLevelError
-from logitbank.store.deposits.rows import Shards, check_sizes, read_rows, shard_digests, shards_of
+from logitbank.store.deposits.rows import ShardedArray, shard_digests
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import zarrays
 from logitbank.store.format.commits import Committed
-from logitbank.store.format.grid import Grid
 from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.numbers import as_float32, logsumexp
 from logitbank.store.format.schema import RowArray
@@ -91,14 +90,11 @@ class RowReader:
 
         If no array is named it is that which gives log-probabilities.
         """
-        name = self._array if array is None else array
-        shards, grid = self._shards(name)
-        committed = self._digests(name, rows)
+        stored = self._open(self._array if array is None else array, rows)
         if self.layout.dtype == "bfloat16":
-            bits = read_rows(shards, grid, committed, rows=rows, columns=columns, dtype=grid.dtype)
+            bits = stored.read(rows, columns, dtype=stored.grid.dtype)
             return as_float32(bits).astype(dtype or np.float32, copy=False)
-        kept = self.layout.dtype if dtype is None else dtype
-        return read_rows(shards, grid, committed, rows=rows, columns=columns, dtype=kept)
+        return stored.read(rows, columns, dtype=self.layout.dtype if dtype is None else dtype)
 
     def logprobs(
         self,
@@ -127,7 +123,7 @@ class RowReader:
         """Refuse shards of these blocks that have not the size that was committed."""
         first = np.array([self.layout.rows(block).start for block in sorted(blocks)], np.int64)
         for array in self.layout.grids:
-            check_sizes(*self._shards(array), self._digests(array, first))
+            self._open(array, first).check_sizes()
 
     @property
     def _array(self) -> RowArray:
@@ -135,16 +131,14 @@ class RowReader:
         assert array is not None, "callers look at the keep level"
         return array
 
-    def _shards(self, array: RowArray) -> tuple[Shards, Grid]:
-        grid = self.layout.grids[array]
-        metadata = zarrays.rows_metadata(grid, zarrays.AXES[array])
-        return shards_of(objects.plain_path(self.path, array), metadata), grid
-
-    def _digests(self, array: RowArray, rows: np.ndarray | None) -> dict[int, Digest]:
-        """What was committed of an array's shards of some rows, or all, by block."""
+    def _open(self, array: RowArray, rows: np.ndarray | None) -> ShardedArray:
+        """An array, with the committed digests of the shards that hold some rows, or all."""
         layout = self.layout
+        metadata = zarrays.rows_metadata(layout.grids[array], zarrays.AXES[array])
         blocks = range(layout.blocks) if rows is None else np.unique(rows // layout.block_rows)
-        return self.retrying(lambda state: shard_digests(self.path, array, state, blocks))
+        digests = self.retrying(lambda state: shard_digests(self.path, array, state, blocks))
+        path = objects.plain_path(self.path, array)
+        return ShardedArray.open(path, metadata, layout.grids[array], digests)
 
 
 def less(logits: np.ndarray, logsumexp: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 
 from logitbank.errors import BankError, BankFormatError, DamagedError
-from logitbank.store.deposits.rows import read_rows, shards_of
+from logitbank.store.deposits.rows import ShardedArray
 from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.files import copies, objects, verified
 from logitbank.store.files.objects import Digest
@@ -127,9 +127,10 @@ class StoredHead:
         ]
 
     def _weight(self, tokens: np.ndarray | None) -> np.ndarray:
-        shards = shards_of(self.path / "weight", self.metadata()["weight"])
         committed = {b: self.objects[f"weight/c/{b}/0"] for b in range(self.grid.blocks)}
-        return read_rows(shards, self.grid, committed, rows=tokens, dtype=self.grid.dtype)
+        metadata = self.metadata()["weight"]
+        weight = ShardedArray.open(self.path / "weight", metadata, self.grid, committed)
+        return weight.read(tokens, dtype=self.grid.dtype)
 
     def _bias(self) -> np.ndarray | None:
         if not self.has_bias:

@@ -67,7 +67,7 @@ def work_units(checkpoints: int, workers: int) -> tuple[WorkUnit, ...]:
 
     Examples
     --------
-    >>> [(p.index, f"{p.part}/{p.parts}") for p in pieces(3, 2)]
+    >>> [(p.index, f"{p.part}/{p.parts}") for p in work_units(3, 2)]
     [(0, '0/1'), (1, '0/1'), (2, '0/2'), (2, '1/2')]
     """
     numbered = (_units_of(i, checkpoints, workers) for i in range(checkpoints))

@@ -48,9 +48,9 @@ class Throughput:
         --------
         >>> from logitbank.store.format.schema import Query
         >>> alone = QuerySet("t", (Query((1,) * 40, 39),))
-        >>> Pace(14e6).block_rows(alone), Pace(1e9).block_rows(alone)
+        >>> Throughput(14e6).block_rows(alone), Throughput(1e9).block_rows(alone)
         (1024, 64)
-        >>> Pace(160e6, gpu=True).block_rows(alone), Pace(6.9e9, gpu=True).block_rows(alone)
+        >>> Throughput(160e6, gpu=True).block_rows(alone), Throughput(6.9e9, gpu=True).block_rows(alone)
         (4096, 1024)
         """
         tokens = query_set.positions / len(query_set)

@@ -226,7 +226,7 @@ def test_provenance_fields_are_those_that_extraction_writes(tmp_path: Path) -> N
     from logitbank.engine.prompts.prompt_set import PromptSet
     from logitbank.engine.prompts.values import Option, Prompt
     from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite
-    from logitbank.engine.workers.made_of import made_of
+    from logitbank.engine.workers.runner import _provenance
 
     class FakeTokenizer:
         digest = "00"
@@ -240,7 +240,7 @@ def test_provenance_fields_are_those_that_extraction_writes(tmp_path: Path) -> N
     suite = Suite("m", (Checkpoint(CheckpointId("m", step=0), LocalSource(Path("step0"))),))
     asked = (PromptSet("mine", (Prompt("p0", "he", (Option("a", " a"), Option("b", " b")), "a"),)),)
     extraction = Extraction(suite, asked, FakePrepared.settings)
-    made = made_of(extraction, 0, FakePrepared())  # type: ignore[arg-type]
+    made = _provenance(extraction, 0, FakePrepared())  # type: ignore[arg-type]
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "vocab_size": 9}')
     made |= TransformersBackend(tmp_path, FakePrepared.settings).describe()
     adapters = {"adapter_languages", "adapter_weights"}

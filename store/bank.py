@@ -480,10 +480,11 @@ class Bank:
         filter
             Debiasing filter, or its file: scores of its model after the filter.
 
-        Returns ------- Columns model, run, run_seed, step, those of the prompts, logit, logsumexp,
-        logprob (nats, float64: logit − logsumexp), rank, ties, padding_above, padding_ties, exact;
-        rows in no fixed order. Whole options have pieces and logprob in place of the columns of
-        single tokens.
+        Returns
+        -------
+        Columns model, run, run_seed, step, those of the prompts, logit, logsumexp, logprob (nats,
+        float64: logit − logsumexp), rank, ties, padding_above, padding_ties, exact; rows in no
+        fixed order. Whole options have pieces and logprob in place of the columns of single tokens.
 
         Raises
         ------
@@ -597,9 +598,11 @@ class Bank:
         prompts
             Name of a prompt set, or of the query set that its column `query_set` names.
 
-        Returns ------- logprobs (checkpoint, query, token) float32 nats, of deposits with full
-        rows; NaN if a block is not committed, or beyond the outputs of a smaller model. logsumexp
-        (checkpoint, query). `checkpoint` is indexed by model, run and step (−1 for a release):
+        Returns
+        -------
+        logprobs (checkpoint, query, token) float32 nats, of deposits with full rows; NaN if a block
+        is not committed, or beyond the outputs of a smaller model. logsumexp (checkpoint, query).
+        `checkpoint` is indexed by model, run and step (−1 for a release):
         `.sel(model="pythia-160m", step=512)`. The prompts' column `row` points into `query`.
         `attrs["without_full_rows"]` names the checkpoints that are left out because they keep less.
 
@@ -621,9 +624,11 @@ class Bank:
     def info(self) -> pl.DataFrame:
         """One row per deposit, by model, run and training step.
 
-        Returns ------- Columns model, run, step, query_set, queries, committed (queries), blocks
-        (of the whole deposit), sealed, keep, dtype, engine, bytes (of committed objects; the first
-        deposit that names a head includes its bytes).
+        Returns
+        -------
+        Columns model, run, step, query_set, queries, committed (queries), blocks (of the whole
+        deposit), sealed, keep, dtype, engine, bytes (of committed objects; the first deposit that
+        names a head includes its bytes).
         """
         return pl.DataFrame(info_rows(self.path, self.deposits()), schema=INFO, orient="row")
 

@@ -50,8 +50,8 @@ class Throughput:
         >>> alone = QuerySet("t", (Query((1,) * 40, 39),))
         >>> Throughput(14e6).block_rows(alone), Throughput(1e9).block_rows(alone)
         (1024, 64)
-        >>> Throughput(160e6, gpu=True).block_rows(alone), Throughput(6.9e9, gpu=True).block_rows(alone)
-        (4096, 1024)
+        >>> [Throughput(size, gpu=True).block_rows(alone) for size in (160e6, 6.9e9)]
+        [4096, 1024]
         """
         tokens = query_set.positions / len(query_set)
         row_s = 2 * self.parameters * tokens / (GPU_RATE if self.gpu else CPU_RATE)

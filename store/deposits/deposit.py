@@ -238,8 +238,10 @@ class Deposit:
     def logsumexp(self, rows: ArrayLike | None = None) -> np.ndarray:
         """Natural log of the sum of exponentials of all logits of a row; logit = logprob + this.
 
-        Returns ------- (q,) float64 of the requested rows; never NaN. float32 would be off by up to
-        1.2e-4 for logits of about 3,000.
+        Returns
+        -------
+        (q,) float64 of the requested rows; never NaN. float32 would be off by up to 1.2e-4 for
+        logits of about 3,000.
 
         Raises
         ------
@@ -279,7 +281,7 @@ class Deposit:
         return committed_parts(self.path, state, name=str(self))
 
     def _committed(self, rows: ArrayLike | None) -> np.ndarray | None:
-        """Rows as an index, or None for all; refused where one is not committed."""
+        """Rows as an index, or None for all; BankError if one is not committed."""
         index = None if rows is None else _index_of("row", rows, self.layout.queries)
         self.require(index)
         return index
@@ -300,10 +302,7 @@ class Deposit:
 
 
 def _index_of(name: str, values: ArrayLike, length: int) -> np.ndarray:
-    """Rows or tokens as an index into an axis of `length`.
-
-    Raises UsageError: they are no list of whole numbers, or one is outside the axis.
-    """
+    """Rows or tokens as an index into an axis of `length`, or UsageError."""
     index = np.asarray(values)
     if index.ndim != 1 or not (np.issubdtype(index.dtype, np.integer) or index.size == 0):
         raise UsageError(
@@ -319,10 +318,7 @@ def _index_of(name: str, values: ArrayLike, length: int) -> np.ndarray:
 def _require_committed(
     deposit: object, layout: Layout, committed: Collection[int], rows: np.ndarray | None
 ) -> None:
-    """Refuse to read rows, or all, of which some are in no committed block.
-
-    Raises BankError: the message names the deposit and the rows.
-    """
+    """Refuse rows, or all rows, of which some are not committed, with a BankError."""
     missing = sorted(set(range(layout.blocks)).difference(committed))
     if rows is None:
         absent, requested = sum(len(layout.rows(block)) for block in missing), layout.queries

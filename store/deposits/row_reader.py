@@ -1,4 +1,4 @@
-"""What a deposit keeps of its rows: log-probabilities, or states whose head gives them."""
+"""Rows of a deposit: stored log-probabilities, or those computed from states and their head."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _IN_MEMORY = 128
 
 @dataclass(frozen=True)
 class RowReader:
-    """The arrays that the blocks of one deposit hold beside their scores."""
+    """Reads the arrays that the blocks of one deposit have beside their scores."""
 
     path: Path
     """Of the deposit."""
@@ -46,7 +46,7 @@ class RowReader:
         return self.spec.layout
 
     def require_whole(self, deposit: object) -> None:
-        """Refuse where rows can neither be read nor worked out; names the deposit."""
+        """Refuse a deposit without full rows or states; the message names the deposit."""
         if not self.layout.keep.whole_rows:
             raise KeepLevelError(
                 f"{deposit} keeps {self.layout.keep}, not full vocabulary rows; ask for listed"
@@ -55,7 +55,7 @@ class RowReader:
             )
 
     def require_states(self, deposit: object) -> None:
-        """Refuse where there are no states; names the deposit."""
+        """Refuse a deposit without states; the message names the deposit."""
         if self.layout.width is None:
             raise KeepLevelError(
                 f"{deposit} keeps {self.layout.keep}, not the states that its head multiplies;"
@@ -63,10 +63,7 @@ class RowReader:
             )
 
     def head(self) -> StoredHead:
-        """The head of the states.
-
-        Raises DamagedError: it is not there, or takes other states.
-        """
+        """The head of the states, or DamagedError if it is missing or does not fit."""
         ((kind, digest),), width = self.spec.heads.items(), self.layout.width
         assert width is not None, f"there are states where there is a {kind} head"
         return require_head(
@@ -85,10 +82,10 @@ class RowReader:
         columns: np.ndarray | None = None,
         dtype: DTypeLike | None = None,
     ) -> np.ndarray:
-        """Rows (q,) of an array, in any order, all if None; as they are stored without a dtype,
-        or in float32 where they are bfloat16.
+        """Rows (q,) of an array, in any order, all if None.
 
-        If no array is named it is that which gives log-probabilities.
+        The array is by default that of log-probabilities. Without a dtype they have the stored one,
+        or float32 for bfloat16.
         """
         stored = self._open(self._array if array is None else array, rows)
         if self.layout.dtype == "bfloat16":
@@ -104,10 +101,10 @@ class RowReader:
         *,
         dtype: DTypeLike | None = None,
     ) -> np.ndarray:
-        """Log-probabilities (q, t) of rows and tokens, all if None, read or worked out of states.
+        """Log-probabilities (q, t) of rows and tokens, all if None, read or computed from states.
 
-        `logsumexp` gives those of rows (q,), which states need. Without a dtype they are as they
-        are stored, or float32 where states are.
+        `logsumexp` gives the log-sum-exp of rows (q,), for states. Without a dtype the result has
+        the stored one, or float32 from states.
         """
         if self.layout.width is None:
             return self.read(rows, columns=tokens, dtype=dtype)
@@ -120,7 +117,7 @@ class RowReader:
         return values.astype(dtype or self.layout.row_dtype, copy=False)
 
     def check_sizes(self, blocks: Iterable[int]) -> None:
-        """Refuse shards of these blocks that have not the size that was committed."""
+        """Refuse shards of these blocks with another size than the committed one."""
         first = np.array([self.layout.rows(block).start for block in sorted(blocks)], np.int64)
         for array in self.layout.grids:
             self._open(array, first).check_sizes()
@@ -142,10 +139,10 @@ class RowReader:
 
 
 def less(logits: np.ndarray, logsumexp: np.ndarray) -> np.ndarray:
-    """Logits (q, v) float32 less a log-sum-exp (q,) float64 of each row, in place.
+    """Subtract a log-sum-exp (q,) float64 from logits (q, v) float32, row by row, in place.
 
-    In two float32 steps, of what float32 can tell of it and of the rest: as exact as in float64,
-    whatever the size of logits, without a copy of twice the size.
+    It subtracts the float32 part and then the rest: as exact as float64, whatever the size of the
+    logits, without a copy of twice the size.
     """
     high = logsumexp.astype(np.float32)[:, None]
     low = (logsumexp - high[:, 0]).astype(np.float32)[:, None]

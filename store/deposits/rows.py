@@ -33,7 +33,7 @@ _THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else
 
 
 class Part(NamedTuple):
-    """What of an axis lies in one inner chunk."""
+    """The part of an axis in one inner chunk."""
 
     chunk: int
     """Number of the inner chunk along the axis."""
@@ -70,7 +70,7 @@ def parts(index: np.ndarray | None, length: int, width: int) -> list[Part]:
 
 
 def _as_slice(index: np.ndarray) -> slice | np.ndarray:
-    """The same places as a slice where they follow each other, which is copied at once."""
+    """An index as a slice if it is contiguous, since slices are copied at once."""
     if (np.diff(index) == 1).all():
         return slice(int(index[0]), int(index[-1]) + 1)
     return index
@@ -196,10 +196,10 @@ class ShardedArray:
 def shard_digests(
     deposit: Path, array: RowArray, state: Committed, blocks: Iterable[int]
 ) -> dict[int, Digest]:
-    """What was committed of an array's shards of some blocks, by block.
+    """Committed digests of an array's shards of some blocks, by block.
 
-    Raises FileNotFoundError: a seal has just replaced a commit.
-    Raises DamagedError: a commit is damaged, or does not list its shard.
+    Raises FileNotFoundError if a seal has just replaced a commit, and DamagedError if a commit is
+    damaged or does not list its shard.
     """
     names = {int(block): SEAL if state.sealed else str(block) for block in blocks}
     listed = {name: commits.digests(deposit, name) for name in {*names.values()}}

@@ -33,11 +33,7 @@ def finite_rows(values: np.ndarray) -> np.ndarray:
 
 
 def check_block(layout: Layout, block: int, data: BlockData) -> None:
-    """Refuse data that are not block `block` of `layout`.
-
-    Raises UsageError: shape, dtype, columns or rows are others than the layout says, or a number is
-    not finite.
-    """
+    """Refuse data that are not block `block` of `layout`, or not finite, with a UsageError."""
     if not 0 <= block < layout.blocks:
         raise UsageError(f"block {block} is not in the deposit; use 0 to {layout.blocks - 1}")
     rows = layout.rows(block)

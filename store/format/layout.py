@@ -99,7 +99,7 @@ class Layout:
 
     @property
     def grid(self) -> Grid | None:
-        """The array that gives rows, beside scores; None where blocks deposit none."""
+        """The array of rows beside the scores; None if blocks have scores alone."""
         return None if self.keep.array is None else self.grids[self.keep.array]
 
     @property
@@ -112,7 +112,7 @@ class Layout:
         return {self.keep.array: grid}
 
     def shards(self, *blocks: int) -> list[str]:
-        """The shards of some blocks, relative to the deposit; none where no array is deposited."""
+        """Shards of some blocks, relative to the deposit; none if blocks have scores alone."""
         return [f"{array}/c/{block}/0" for array in self.grids for block in blocks]
 
     @property
@@ -122,9 +122,9 @@ class Layout:
 
     @property
     def row_ranges(self) -> list[range]:
-        """All rows, as many at once as are read, or worked out of states, together.
+        """All rows, divided into ranges that are read, or computed from states, at once.
 
-        A block, where log-probabilities are stored; else at most `WORKED_OUT_BYTES` of them.
+        A block of stored log-probabilities, or at most `WORKED_OUT_BYTES` of computed ones.
         """
         size = self.block_rows
         if self.width is not None:
@@ -137,7 +137,7 @@ class Layout:
         ]
 
     def about(self, committed: int) -> list[tuple[str, str]]:
-        """What is to be told of it, names and values, where so many queries are committed."""
+        """Names and values that describe a deposit with this number of committed queries."""
         return [
             ("queries", f"{committed:,} of {self.queries:,}"),
             ("keep", f"{self.keep}"),

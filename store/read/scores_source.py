@@ -1,8 +1,7 @@
-"""Scores as a source for queries: a filter reaches what is read, and what is fetched.
+"""Scores as a source for queries, whose filters choose what is read.
 
-A join does not pass a filter on its prompts to the scores beside them. Here the parts of a filter
-that are about checkpoints choose deposits, and those about options choose tokens, before a score
-is read.
+A join does not pass a filter on its prompts to the scores. Here conditions on checkpoints select
+deposits, and conditions on options select tokens, before a score is read.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -69,9 +68,9 @@ def _read(
     n_rows: int | None,
     look: "Callable[[pl.LazyFrame, Sequence[Deposit]], None]",
 ) -> Iterator[pl.DataFrame]:
-    """Rows of `scan` that a predicate leaves, of the deposits that may have some.
+    """Rows of `scan` that satisfy a predicate, of the deposits that may have some.
 
-    `of_prompts` are columns of the table that the predicate may choose prompts and options by.
+    The predicate may select prompts and options by the columns `of_prompts`.
     """
     parts = conjuncts(predicate)
     options = table.filter(*_about(parts, of_prompts)).collect()
@@ -130,7 +129,7 @@ def _chosen(deposits: "Sequence[Deposit]", parts: Sequence[pl.Expr]) -> "list[De
 def _batches(
     deposits: "Sequence[Deposit]", options: int, n_rows: int | None
 ) -> "Iterator[Sequence[Deposit]]":
-    """Deposits to read at once; of few rows that are wanted, few at first."""
+    """Deposits to read at once; few at first if a query wants few rows."""
     most = max(1, AT_ONCE // max(1, options))
     size = most if n_rows is None else max(1, min(AT_ONCE, n_rows) // max(1, options))
     first = 0

@@ -1,4 +1,4 @@
-"""SQL over a bank: its tables as lazy frames, and a query that reads only what it touches."""
+"""SQL over a bank: its tables as lazy frames, of which a query reads only what it needs."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,12 +68,10 @@ def frames(
 
 
 def sql(frames: Callable[[], dict[str, pl.LazyFrame]], query: str) -> pl.LazyFrame:
-    """The result of a SELECT over `frames`, lazily: only the columns and rows it needs are read.
+    """The lazy result of a SELECT over `frames`, which is called if the query reads no files.
 
-    `frames` is called once it is known that the query reads no files.
-
-    Raises UsageError: the query is none, names what is not there, or reads files.
-    Raises BankError: the bank has no prompts.
+    Raises UsageError if the query is invalid, names an unknown table or column, or reads files, and
+    BankError if the bank has no prompts.
     """
     if reader := re.search(rf"\b({_READERS})", query, re.IGNORECASE):
         raise UsageError(
@@ -95,7 +93,7 @@ def sql(frames: Callable[[], dict[str, pl.LazyFrame]], query: str) -> pl.LazyFra
 
 
 def _refusal(reason: str, query: str, tables: Mapping[str, pl.LazyFrame]) -> str:
-    """Why Polars answers no such query, and what there is that it may have meant."""
+    """The reason of Polars, and the tables and columns that the query may have meant."""
     columns = {name: table.collect_schema().names() for name, table in tables.items()}
     named = [name for name in tables if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
     there = "; ".join(f"{name} has {', '.join(columns[name])}" for name in named)
@@ -113,12 +111,10 @@ def _refusal(reason: str, query: str, tables: Mapping[str, pl.LazyFrame]) -> str
 
 @contextmanager
 def answered() -> Iterator[None]:
-    """Say of what a query asks, and not of the bank, that it cannot be computed or written.
+    """Turn an error of Polars into a UsageError about the query.
 
-    A query that means nothing for some value is only found out while its rows are collected; what
-    is read was compared with what was committed before.
-
-    Raises UsageError: polars refuses it.
+    A query that is invalid for some value fails while its rows are collected. Stored data were
+    verified before.
     """
     try:
         yield

@@ -571,10 +571,7 @@ class Bank:
             raise BankError(f"{self.address} has no prompts yet; run `logitbank extract`")
         texts = token_texts.token_texts(self.path)
         by_name = {name: self.prompts(name).with_columns(texts) for name in names}
-        return frames(by_name, self.deposits(), self.info, self._look)
-
-    def _look(self, name: str, options: pl.LazyFrame, deposits: Sequence[Deposit]) -> None:
-        self.require_scored(name, deposits, of=options)
+        return frames(by_name, self.deposits(), self.info, self.require_scored)
 
     def sql(self, query: str) -> pl.LazyFrame:
         """The lazy result of a SELECT over `frames`, in the SQL of Polars.

@@ -35,7 +35,7 @@ from logitbank.engine.workers.events import (
 from logitbank.engine.workers.job import Job
 from logitbank.errors import DamagedError, EngineError, SuiteError
 from logitbank.store import Bank, BlockData, Deposit, DepositSpec, DepositWriter
-from logitbank.store.change.twins import COPIED, Copier, twin_of
+from logitbank.store.change.duplicate_weights import COPIED_FROM, BlockCopier, find_duplicate
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import CheckpointId, Head, Json, Query
@@ -46,24 +46,27 @@ if TYPE_CHECKING:
     from logitbank.engine.workers.blocks.reduce import ReducingSink
 
 
-def copy_twin(
+def copy_duplicate(
     writer: DepositWriter,
-    twin: Deposit,
+    duplicate: Deposit,
     wanted: set[int],
     *,
     emit: Callable[[Event], None],
     stop: threading.Event,
 ) -> None:
-    """Take the wanted blocks that the twin has; where it cannot be read, they are left to be run.
+    """Copy the wanted blocks from a deposit of the same weights. Blocks that are damaged are run.
 
-    Ends after the block at hand where `stop` is set.
+    Stops after the current block when `stop` is set.
     """
     deposit, layout = writer.deposit, writer.layout
     # Nothing is taken into a deposit that was begun otherwise: its provenance does not say so.
-    if deposit.spec.provenance.get(COPIED) != str(twin.checkpoint) or layout != twin.layout:
+    if (
+        deposit.spec.provenance.get(COPIED_FROM) != str(duplicate.checkpoint)
+        or layout != duplicate.layout
+    ):
         return
     name, blocks = deposit.checkpoint, sorted(wanted.intersection(writer.missing()))
-    copier = Copier(deposit, twin)
+    copier = BlockCopier(deposit, duplicate)
     try:
         for block in blocks:
             if stop.is_set():
@@ -72,9 +75,9 @@ def copy_twin(
             rows = len(layout.rows(block))
             emit(RowsScored(name, rows))
             emit(BlockCommitted(name, block, rows, rows * layout.array_bytes))
-        emit(Note(f"{name}: copied from {twin.checkpoint}, not run again"))
+        emit(Note(f"{name}: copied from {duplicate.checkpoint}, not run again"))
     except DamagedError as error:
-        emit(Note(f"{name}: run, as its twin cannot be copied: {error}"))
+        emit(Note(f"{name}: run, because {duplicate.checkpoint} cannot be copied: {error}"))
     finally:
         copier.close()
 
@@ -264,9 +267,9 @@ class Worker:
             provenance,
             digests,
         )
-        twin = twin_of(self._bank, spec, plan.blocks)
-        if twin is not None:
-            spec = replace(spec, provenance=provenance | {COPIED: str(twin.checkpoint)})
+        duplicate = find_duplicate(self._bank, spec, plan.blocks)
+        if duplicate is not None:
+            spec = replace(spec, provenance=provenance | {COPIED_FROM: str(duplicate.checkpoint)})
         asked, checkpoint = job.settings, job.checkpoint
         sink_of = partial(ReducingSink, each=asked.deterministic)
 
@@ -297,9 +300,9 @@ class Worker:
             # Another run may have made the deposit meanwhile, with blocks of another size.
             layout = writer.layout
             wanted = {row // layout.block_rows for b in plan.blocks for row in plan.layout.rows(b)}
-            if twin is not None:
+            if duplicate is not None:
                 with self._timed("write"):
-                    copy_twin(writer, twin, wanted, emit=self._emit, stop=self._stop)
+                    copy_duplicate(writer, duplicate, wanted, emit=self._emit, stop=self._stop)
             todo = sorted(wanted.intersection(writer.missing()))
             for run in runs(todo, together(provenance, layout)):
                 if self._stop.is_set():

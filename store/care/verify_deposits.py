@@ -9,9 +9,9 @@ import polars as pl
 from logitbank.errors import BankError, DamagedError, LogitbankError
 from logitbank.store.bank import Bank
 from logitbank.store.care.damage import Damage
+from logitbank.store.care.metadata import check_metadata, commit_bytes
 from logitbank.store.care.objects_read import Reader, compare, document_damage
 from logitbank.store.care.verify_heads import states_damage
-from logitbank.store.change.merge_plan import check_metadata, commit_of
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
@@ -125,7 +125,7 @@ def _expected(
             listed = commits.digests(deposit.path, name)
             for object_ in listed:
                 objects.plain_path(deposit.path, object_)
-            commit_of(deposit, name)
+            commit_bytes(deposit, name)
         except FileNotFoundError:  # sealed meanwhile
             continue
         except DamagedError as error:

@@ -13,9 +13,15 @@ from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
 from logitbank.store.change.about import add_sources, described_as
-from logitbank.store.change.adopt import adopt
-from logitbank.store.change.copying import Progress, counting, tables_to_copy, write_tables
-from logitbank.store.change.heads import copy_head, missing_heads
+from logitbank.store.change.copying import (
+    Progress,
+    copy_deposit,
+    copy_head,
+    counting,
+    missing_heads,
+    tables_to_copy,
+    write_tables,
+)
 from logitbank.store.change.merge_plan import Addition, plan
 from logitbank.store.change.rescore import rescore
 from logitbank.store.deposits.deposit import Deposit
@@ -84,7 +90,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     for head in needed:
         copy_head(head, target.path, copied)
     for addition in additions:
-        adopt(target.path, addition, copied)
+        copy_deposit(target.path, addition, copied)
     for deposit in target.deposits():
         _finish(target, deposit)
     remove_dead(target.path)

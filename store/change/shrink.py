@@ -15,8 +15,14 @@ from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
 from logitbank.store.change.about import add_sources, described_as
-from logitbank.store.change.copying import Progress, counting, tables_to_copy, write_tables
-from logitbank.store.change.heads import copy_head, missing_heads
+from logitbank.store.change.copying import (
+    Progress,
+    copy_head,
+    counting,
+    missing_heads,
+    tables_to_copy,
+    write_tables,
+)
 from logitbank.store.change.rescore import option_scores
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.entries import Entries, top_entries

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from logitbank.store import Bank, CheckpointId, DepositSpec, Keep, verify
-from logitbank.store.change.twins import twin_of
+from logitbank.store.change.duplicate_weights import find_duplicate
 from tests.support.fakes import TEXTS, FakeBackend, InProcess, go, questions, write_series
 from tests.support.small_banks import block_data, new_bank, spec
 
@@ -81,7 +81,7 @@ def test_a_damaged_twin_is_not_copied_but_run(
     summary = go(tmp_path / "b", series, questions(*TEXTS))
     assert backend.scored == 2 * len(TEXTS) + 1, "block 0, of two rows, is sound"
     (note,) = [note for note in summary.notes if "cannot be copied" in note]
-    assert note.startswith("tiny step 1: run, as its twin cannot be copied: ")
+    assert note.startswith("tiny step 1: run, because tiny step 0 cannot be copied: ")
     assert "logprobs/c/1/0 is not what was committed" in note
     _, copied, _ = Bank.open(tmp_path / "b").deposits()
     assert copied.sealed
@@ -113,11 +113,13 @@ def bank(tmp_path: Path) -> Bank:
 
 def test_a_twin_has_all_that_is_needed(bank: Bank) -> None:
     asked = spec(1, compute_dtype="float32")
-    twin = twin_of(bank, asked, {0, 1})
+    twin = find_duplicate(bank, asked, {0, 1})
     assert twin is not None
     assert twin.checkpoint == CheckpointId("org/model", step=0)
-    assert twin_of(bank, asked, {1, 2}) is None, "block 2 is missing"
-    assert twin_of(bank, spec(0, compute_dtype="float32"), {0}) is None, "it is no twin of itself"
+    assert find_duplicate(bank, asked, {1, 2}) is None, "block 2 is missing"
+    assert find_duplicate(bank, spec(0, compute_dtype="float32"), {0}) is None, (
+        "it is no twin of itself"
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,13 +137,13 @@ def test_a_twin_has_all_that_is_needed(bank: Bank) -> None:
     ],
 )
 def test_what_was_made_otherwise_is_no_twin(bank: Bank, other: DepositSpec) -> None:
-    assert twin_of(bank, other, {0}) is None
+    assert find_duplicate(bank, other, {0}) is None
 
 
 def test_another_model_of_the_same_weights_is_no_twin(bank: Bank) -> None:
     asked = spec(1, compute_dtype="float32")
     named = replace(asked, checkpoint=CheckpointId("org/other", step=1))
-    assert twin_of(bank, named, {0}) is None
+    assert find_duplicate(bank, named, {0}) is None
 
 
 def test_a_twin_whose_scores_lack_an_option_is_none(bank: Bank) -> None:
@@ -150,4 +152,4 @@ def test_a_twin_whose_scores_lack_an_option_is_none(bank: Bank) -> None:
         option=pl.lit("maybe"), token=pl.lit(5, pl.Int32), continuation=pl.lit(" maybe")
     )
     bank.add_prompts("more", pl.concat([table, third]))
-    assert twin_of(bank, spec(1, compute_dtype="float32"), {0}) is None
+    assert find_duplicate(bank, spec(1, compute_dtype="float32"), {0}) is None

@@ -10,17 +10,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logitbank.engine.backends.choose import open_backend
 from logitbank.engine.backends.protocol import Backend, EngineSettings, Tokens
-from logitbank.engine.plan.parallel import available_cores
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.weights.config_identity import config_digest
 from logitbank.engine.workers.blocks.refused import about_prompt, naming_prompt
-from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers, runs, together, writers
+from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers
 from logitbank.engine.workers.canary import CanaryChecks
 from logitbank.engine.workers.events import (
     BlockCommitted,
@@ -249,7 +248,7 @@ class Worker:
         provenance: dict[str, Json],
         heads: Mapping[Head, OutputHead],
     ) -> None:
-        from logitbank.engine.workers.blocks.reduce import Collected, ReducingSink
+        from logitbank.engine.workers.blocks.reduce import ReducingSink
         from logitbank.engine.workers.blocks.states import BlockStates, head_of
 
         queries = self._queries(plan.query_set)
@@ -271,13 +270,12 @@ class Worker:
         if duplicate is not None:
             spec = replace(spec, provenance=provenance | {COPIED_FROM: str(duplicate.checkpoint)})
         asked, checkpoint = job.settings, job.checkpoint
-        sink_of = partial(ReducingSink, each=asked.deterministic)
 
         def written(block: int, data: BlockData) -> None:
             rows = len(writer.layout.rows(block))
             self._emit(BlockCommitted(checkpoint, block, rows, data.array_bytes))
 
-        def collected(block: int) -> Collected:
+        def sink_of(block: int) -> ReducingSink:
             reducer = BlockReducer(
                 writer.layout,
                 block,
@@ -285,17 +283,13 @@ class Worker:
                 vocab_entries=spec.vocab_entries,
                 buffer=self._buffers.take(writer.layout),
             )
-            return Collected(reducer, None if head is None else BlockStates(head, reducer.rows))
+            states = None if head is None else BlockStates(head, reducer.rows)
+            return ReducingSink(reducer, states, batch_invariant=asked.deterministic)
 
         self._at_hand = True
         with (
             self._bank.begin(spec) as writer,
-            BlockWriter(
-                writer,
-                written,
-                self._buffers.give_back,
-                threads=writers(provenance, len(available_cores())),
-            ) as blocks,
+            BlockWriter(writer, written, self._buffers.give_back) as blocks,
         ):
             # Another run may have made the deposit meanwhile, with blocks of another size.
             layout = writer.layout
@@ -304,15 +298,15 @@ class Worker:
                 with self._timed("write"):
                     copy_duplicate(writer, duplicate, wanted, emit=self._emit, stop=self._stop)
             todo = sorted(wanted.intersection(writer.missing()))
-            for run in runs(todo, together(provenance, layout)):
+            for block in todo:
                 if self._stop.is_set():
                     break
                 with self._timed("score"):
-                    sink = sink_of(*map(collected, run))
-                    if not self._score(sink, [queries[row] for row in sink.rows], plan):
+                    sink = sink_of(block)
+                    if not self._score(sink, [queries[row] for row in layout.rows(block)], plan):
                         break
                 with self._timed("write"):
-                    blocks.put(run, naming_prompt(sink.finish, self._bank, plan))
+                    blocks.put(block, naming_prompt(sink.finish, self._bank, plan))
             with self._timed("write"):
                 blocks.drain()
                 writer.seal()

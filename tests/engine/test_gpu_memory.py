@@ -24,7 +24,7 @@ from logitbank.engine.backends.vllm.memory import (
 )
 from logitbank.engine.plan import parallel
 from logitbank.engine.plan.parallel import Share
-from logitbank.engine.workers.blocks.on_device import reduce_rows
+from logitbank.engine.workers.blocks.reduce_gpu import reduce_rows
 from logitbank.errors import DeviceError
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.schema import Keep, KeepLevel

@@ -11,8 +11,9 @@ import transformers
 
 from logitbank.engine.backends.contexts import within
 from logitbank.engine.backends.heads import Layer, proved_heads, trial_queries
-from logitbank.engine.backends.hf.after import operations
 from logitbank.engine.backends.hf.batches import Batch, plan_batches
+from logitbank.engine.backends.hf.forward import Forward, a_language
+from logitbank.engine.backends.hf.logit_postprocessing import operations
 from logitbank.engine.backends.hf.memory import (
     BatchSize,
     fitting_batch,
@@ -20,13 +21,11 @@ from logitbank.engine.backends.hf.memory import (
     sizes_of,
 )
 from logitbank.engine.backends.hf.model import read_model
-from logitbank.engine.backends.hf.one_length import a_language
 from logitbank.engine.backends.hf.packed import difference, last_places_moved, refusal, trial
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS
-from logitbank.engine.backends.hf.passes import Passes
 from logitbank.engine.backends.hf.swap import Account, copy_weights
+from logitbank.engine.backends.matmul import use_fast_matmul
 from logitbank.engine.backends.precision import body_dtype
-from logitbank.engine.backends.products import quick_products
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.weights.config import ModelConfig
@@ -53,7 +52,7 @@ class TransformersBackend:
         self._device = torch.device(wanted)
         multiply_on(self._device, settings.compute_dtype)
         self._model: transformers.PreTrainedModel | None = None
-        self._passes: Passes | None = None
+        self._forward: Forward | None = None
         self._packed = ON_A_CPU if wanted == "cpu" else sys.maxsize
         self._not_packed: str | None = None
         self._resident: Account | None = None
@@ -74,9 +73,9 @@ class TransformersBackend:
             account = self._sent(folder) or self._read(folder)
         except WeightsError as error:
             raise WeightsError(f"{checkpoint}: {error}") from error
-        model, passes, settings = self._model, self._passes, self._settings
+        model, forward, settings = self._model, self._forward, self._settings
         assert model is not None
-        assert passes is not None
+        assert forward is not None
         account.check(model, checkpoint)
         if settings.task == "causal":
             self._resident = account
@@ -86,7 +85,7 @@ class TransformersBackend:
         note = self._choose_packing(model)
         heads = self._output_heads(model) if settings.hidden else {}
         digest, made = account.digest.hexdigest(), account.describe()
-        return Loaded(digest, passes.head.outputs, time.perf_counter() - start, note, made, heads)
+        return Loaded(digest, forward.head.outputs, time.perf_counter() - start, note, made, heads)
 
     def _sent(self, folder: Path) -> Account | None:
         """Swap tensor by tensor what differs from what is in memory; None where it cannot be so."""
@@ -100,8 +99,8 @@ class TransformersBackend:
         read = read_model(folder, self._settings)
         if self._model is None:
             self._model = read.model.to(self._device).eval()
-            quick_products(self._model)
-            self._passes = Passes(
+            use_fast_matmul(self._model)
+            self._forward = Forward(
                 self._model, self._settings, device=self._device, dtype=self._dtype
             )
         else:
@@ -136,10 +135,10 @@ class TransformersBackend:
 
     def _ran(self, queries: Sequence[Query], batch: Batch, sink: Sink) -> bool:
         """Score one batch; False where memory was too short. The error holds what was in it."""
-        assert self._passes is not None, "load comes before score"
+        assert self._forward is not None, "load comes before score"
         try:
             head = queries[batch.queries[0]].head
-            logits, hidden = self._passes.outputs(batch, head)
+            logits, hidden = self._forward(batch, head)
             sink(batch.queries, logits.float(), hidden if self._settings.hidden else None)
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
@@ -190,8 +189,8 @@ class TransformersBackend:
         return difference(packed, alone, moved, self._dtype)
 
     def _all_logits(self, queries: Sequence[Query], *, packed: int) -> torch.Tensor:
-        assert self._passes is not None
-        rows = torch.empty(len(queries), self._passes.head.outputs)
+        assert self._forward is not None
+        rows = torch.empty(len(queries), self._forward.head.outputs)
 
         def take(indices: Sequence[int], logits: torch.Tensor, *_: object) -> None:
             rows[list(indices)] = logits.cpu()
@@ -200,19 +199,19 @@ class TransformersBackend:
         return rows
 
     def _output_heads(self, model: transformers.PreTrainedModel) -> dict[Head, OutputHead]:
-        assert self._passes is not None
+        assert self._forward is not None
         named = {
             kind: Layer(head.layer.weight, head.layer.bias)
-            for kind, head in self._passes.heads.items()
+            for kind, head in self._forward.heads.items()
             if head.layer is not None
         }
         return proved_heads(named, operations(model.config), self.score, self._trial(model))
 
     def _vocab(self, model: transformers.PreTrainedModel) -> int:
         """Tokens that a model has both an embedding and an output of."""
-        assert self._passes is not None
+        assert self._forward is not None
         size: int = model.config.get_text_config().vocab_size
-        return min(self._passes.head.outputs, size)
+        return min(self._forward.head.outputs, size)
 
     def _trial(self, model: transformers.PreTrainedModel) -> list[Query]:
         return trial_queries(self._vocab(model), self._settings.max_length, a_language(model))
@@ -220,8 +219,8 @@ class TransformersBackend:
     def _fit(self, model: transformers.PreTrainedModel) -> None:
         """Batches from the free memory, tried out with the largest: halved until it runs."""
         config, length = model.config.get_text_config(), self._settings.max_length
-        assert self._passes is not None
-        sizes = sizes_of(config, outputs=self._passes.head.outputs, length=length)
+        assert self._forward is not None
+        sizes = sizes_of(config, outputs=self._forward.head.outputs, length=length)
         free, many = torch.cuda.mem_get_info(self._device)[0], self._settings.many_positions
         self._size = fitting_batch(
             free, sizes, value_bytes=self._dtype.itemsize, many_positions=many
@@ -250,4 +249,4 @@ class TransformersBackend:
         }
 
     def close(self) -> None:
-        self._model = self._passes = None
+        self._model = self._forward = None

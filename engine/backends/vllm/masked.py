@@ -19,7 +19,7 @@ from vllm.model_executor.models.interfaces_base import attn_type, default_poolin
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
 from logitbank.engine.backends.heads import Layer, StreamedHead
-from logitbank.engine.backends.products import linear
+from logitbank.engine.backends.matmul import linear
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.torch_precision import in_float32
 from logitbank.engine.backends.vllm.engine import Weights, common_arguments

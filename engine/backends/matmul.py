@@ -1,4 +1,4 @@
-"""Linear layers in float32 on processors where MKL, PyTorch's library for products, is slow."""
+"""Linear layers in float32 on processors where MKL, PyTorch's default library, is slow."""
 
 import functools
 from pathlib import Path
@@ -13,7 +13,7 @@ _PROCESSORS = Path("/proc/cpuinfo")
 
 
 @functools.cache
-def onednn_is_quicker() -> bool:
+def onednn_is_faster() -> bool:
     """Whether products here come from MKL on a processor of another maker than MKL's.
 
     On an AMD EPYC with AVX-512 MKL reached 215 GFLOP/s of float32 and oneDNN 490, on two cores.
@@ -35,7 +35,7 @@ def linear(
     rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
     """`torch.nn.functional.linear`, of float32 on the CPU by oneDNN where that is quicker."""
-    if _by_onednn(rows, weight) and onednn_is_quicker():
+    if _by_onednn(rows, weight) and onednn_is_faster():
         return onednn_linear(rows, weight, bias)
     return functional.linear(rows, weight, bias)
 
@@ -47,9 +47,9 @@ def onednn_linear(
     return product
 
 
-def quick_products(model: torch.nn.Module) -> None:
+def use_fast_matmul(model: torch.nn.Module) -> None:
     """Let a model's linear layers compute by `linear`, whatever weights are copied into them."""
-    if not onednn_is_quicker():
+    if not onednn_is_faster():
         return
     for layer in model.modules():
         if type(layer) is torch.nn.Linear:

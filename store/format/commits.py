@@ -112,8 +112,8 @@ def read(deposit: Path, name: str) -> dict[str, Any]:
 def _read(path: str, deposit: Path) -> dict[str, Any]:
     content = verified.document(path)
     folder = folder_of(deposit)
-    named = content.get("deposit", folder)  # the first banks' commits name none
-    if named != folder:
+    named = content.get("deposit", folder if path.endswith(f"/{SEAL}.json") else None)
+    if named != folder:  # a seal names its deposit by the digest of its attributes
         raise DamagedError(
             f"{path} is a commit of {named!r}: it was moved or swapped; put it back, or run"
             " `logitbank verify --repair`"

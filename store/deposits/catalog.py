@@ -81,7 +81,7 @@ def open_or_create(root: Path, spec: DepositSpec) -> Deposit:
     _check_spec(root, spec)
     metadata = _metadata(spec)
     folder = f"{spec.checkpoint.path}/{spec.query_set}"
-    deposit = _open_or_none(root, folder)
+    deposit = _listed_or_none(objects.plain_path(root, folder), folder)
     if deposit is None or not (deposit.path / "commits").is_dir():
         deposit = create(root, folder, metadata)
     try:
@@ -120,10 +120,6 @@ def _check_siblings(root: Path, deposit: Deposit) -> None:
                 f"{other.path} holds {deposit.checkpoint} with {name} digest {before}, not"
                 f" {now}: not the same {name}; store these under another model or run name"
             )
-
-
-def _open_or_none(root: Path, folder: str) -> Deposit | None:
-    return _listed_or_none(objects.plain_path(root, folder), folder)
 
 
 def _listed_or_none(path: Path, folder: str) -> Deposit | None:

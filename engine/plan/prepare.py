@@ -25,9 +25,8 @@ from logitbank.engine.plan.plan import (
 )
 from logitbank.engine.plan.task import fitted_settings
 from logitbank.engine.plan.throughput import Throughput
-from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequence_set import SequenceSet
-from logitbank.engine.prompts.tokenized import TokenizedPrompts
+from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
+from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, tokenizer_folder
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.heads import (

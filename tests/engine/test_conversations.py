@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.prompts.check import check_prompts
+from logitbank.engine.prompts.check import check_prompts, prompts_show
 from logitbank.engine.prompts.files import load_prompts
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.shown import prompts_show
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
 from tests.support.checkpoints import write_tokenizer

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from logitbank.engine.prompts.datasets import Dataset, dataset_folder
-from logitbank.engine.prompts.known.winobias import prompts as winobias
-from logitbank.engine.prompts.known.winobias.files import DATASET as WINOBIAS
+from logitbank.engine.prompts.known import winobias
+from logitbank.engine.prompts.known.winobias import DATASET as WINOBIAS
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.errors import LogitbankError, UsageError
 from tests.support.command import Call

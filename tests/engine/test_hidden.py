@@ -11,8 +11,7 @@ import torch
 
 from logitbank.engine.backends.protocol import Loaded, Sink, Tokens
 from logitbank.engine.extract import extract
-from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.sequences import NextSentence
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.errors import HeadError, KeepLevelError, UsageError

@@ -33,9 +33,9 @@ def one(text: str, *options: Option, answer: str | None = None) -> PromptSet:
 # Values that cannot be built
 
 
-@pytest.mark.parametrize("name", ["step", "_key"])
+@pytest.mark.parametrize("name", ["step", "_key", "score_kind"])
 def test_columns_of_the_bank_are_reserved(name: str) -> None:
-    with pytest.raises(PromptError, match=f"column '{name}' is one of the bank's own; rename it"):
+    with pytest.raises(PromptError, match=f'column name "{name}" is reserved. Rename it. Reserved'):
         Prompt("p1", "The nurse", columns={"group": "a", name: 3})
 
 
@@ -156,7 +156,7 @@ def test_a_column_of_nothing_is_one_of_text(causal: Tokenizer) -> None:
 
 def test_a_column_of_mixed_kinds_is_an_error(causal: Tokenizer) -> None:
     rows = (Prompt("1", " he", columns={"x": 1}), Prompt("2", " she", columns={"x": "a"}))
-    with pytest.raises(PromptError, match=r"column 'x' holds values of different kinds \(int, str"):
+    with pytest.raises(PromptError, match=r"prompt '2': column 'x' holds a text here and a"):
         PromptSet("mine", rows).tokenize(causal)
 
 

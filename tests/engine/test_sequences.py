@@ -10,8 +10,8 @@ import torch
 
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.lambada import lambada
+from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.sequences import (
     Candidate,
     Continuation,
@@ -20,7 +20,7 @@ from logitbank.engine.prompts.sequences import (
     Sentence,
     SequencePrompt,
 )
-from logitbank.engine.prompts.tokenized import TokenizedPrompts
+from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
@@ -144,7 +144,7 @@ def test_what_cannot_be_scored_is_named(
 ) -> None:
     with pytest.raises(PromptError, match="'a': context and target are 0 and 1 tokens"):
         made(causal, Continuation("a", "", " said"))
-    with pytest.raises(PromptError, match="'a' needs a mask, and this tokenizer has no mask"):
+    with pytest.raises(PromptError, match="'a': it needs a mask, and this tokenizer has no mask"):
         made(causal, MaskedWord("a", "the BLANK", "nurse"))
     with pytest.raises(PromptError, match=r"'the nurse' holds no \[MASK\]"):
         made(masked, MaskedWord("a", "the nurse", "nurse"))

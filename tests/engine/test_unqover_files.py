@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.prompts.known.unqover.files import read_attributes, read_slots, read_subjects
-from logitbank.engine.prompts.known.unqover.home import DATASET, DATASET_OF_PARTS
-from logitbank.engine.prompts.known.unqover.lists import Category, read_lists
-from logitbank.engine.prompts.known.unqover.prompts import unqover
+from logitbank.engine.prompts.known.unqover import unqover
+from logitbank.engine.prompts.known.unqover.lists import (
+    DATASET,
+    DATASET_OF_PARTS,
+    Category,
+    read_attributes,
+    read_lists,
+    read_slots,
+    read_subjects,
+)
 from logitbank.errors import PromptError, UsageError
 from tests.support.file_server import FileServer
 from tests.support.paths import PUBLIC as DATA

@@ -9,7 +9,7 @@ from typing import Any
 
 from logitbank.engine.prompts.datasets import PublicFile, public_file, text_of_file
 from logitbank.engine.prompts.known_set import KnownSet
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.sequences import (
     BLANK,
     Candidate,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from logitbank.engine.prompts.datasets import dataset_folder
-from logitbank.engine.prompts.known.winobias.files import DATASET, Sentence, Split, read_split
+from logitbank.engine.prompts.known.winobias import DATASET, Sentence, Split, read_split
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt, Scalar

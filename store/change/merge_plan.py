@@ -228,10 +228,10 @@ def _check_equal(stored: Deposit, new: Deposit, common: np.ndarray) -> None:
             block = int(rows[0]) // new.layout.block_rows
             if aligned and same.issuperset(new.layout.shards(block)):
                 continue
-            for array in new.layout.grids:
-                theirs, ours = (d.row_reader.read(rows, array=array) for d in (stored, new))
-                if not np.array_equal(theirs, ours):
-                    raise conflict(stored, new, f"other {array} in rows {rows[0]}–{rows[-1]}")
+            theirs, ours = (d.row_reader.read(rows) for d in (stored, new))
+            if not np.array_equal(theirs, ours):
+                what = f"other {new.layout.keep.array} in rows {rows[0]}–{rows[-1]}"
+                raise conflict(stored, new, what)
 
 
 def _chunks(deposit: Deposit, common: np.ndarray) -> Iterator[np.ndarray]:

@@ -18,7 +18,7 @@ from logitbank.store.deposits.entries import (
 from logitbank.store.format.block import finite_rows
 from logitbank.store.format.layout import BlockData, Layout
 from logitbank.store.format.numbers import as_stored
-from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens, RowArray
+from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens
 
 NOT_FINITE = (
     "check the checkpoint's weights, or use --compute-dtype float32 where it is a lower one"
@@ -76,11 +76,11 @@ class BlockReducer:
         self._starts = offsets - offsets[0]
         self._options = _entries((len(self._tokens),))
         self._top = _entries((count, min(layout.keep.k, layout.vocab)))
-        arrays: dict[RowArray, np.ndarray] = {}
-        for name, grid in layout.grids.items():
-            new = np.empty((count, grid.columns), grid.dtype) if buffer is None else buffer
-            arrays[name] = new[:count]
-        self._logprobs, self._hidden = arrays.get("logprobs"), arrays.get("hidden")
+        if (grid := layout.grid) is not None and buffer is None:
+            buffer = np.empty((count, grid.columns), grid.dtype)
+        kept = None if grid is None or buffer is None else buffer[:count]
+        self._hidden = kept if layout.keep.array == "hidden" else None
+        self._logprobs = kept if layout.keep.array == "logprobs" else None
         self._stateless = np.full(count, self._hidden is not None)
 
     def put_states(

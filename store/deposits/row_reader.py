@@ -15,7 +15,6 @@ from logitbank.store.format import zarrays
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.numbers import as_float32, logsumexp
-from logitbank.store.format.schema import RowArray
 from logitbank.store.heads.stored import StoredHead, require_head
 
 Retrying = Callable[[Callable[[Committed], dict[int, Digest]]], dict[int, Digest]]
@@ -78,16 +77,14 @@ class RowReader:
         self,
         rows: np.ndarray | None,
         *,
-        array: RowArray | None = None,
         columns: np.ndarray | None = None,
         dtype: DTypeLike | None = None,
     ) -> np.ndarray:
-        """Rows (q,) of an array, in any order, all if None.
+        """Stored rows (q,), in any order, all if None.
 
-        The array is by default that of log-probabilities. Without a dtype they have the stored one,
-        or float32 for bfloat16.
+        Without a dtype they have the stored one, or float32 for bfloat16.
         """
-        stored = self._open(self._array if array is None else array, rows)
+        stored = self._open(rows)
         if self.layout.dtype == "bfloat16":
             bits = stored.read(rows, columns, dtype=stored.grid.dtype)
             return as_float32(bits).astype(dtype or np.float32, copy=False)
@@ -119,23 +116,18 @@ class RowReader:
     def check_sizes(self, blocks: Iterable[int]) -> None:
         """Refuse shards of these blocks with another size than the committed one."""
         first = np.array([self.layout.rows(block).start for block in sorted(blocks)], np.int64)
-        for array in self.layout.grids:
-            self._open(array, first).check_sizes()
+        self._open(first).check_sizes()
 
-    @property
-    def _array(self) -> RowArray:
-        array = self.layout.keep.array
-        assert array is not None, "callers look at the keep level"
-        return array
-
-    def _open(self, array: RowArray, rows: np.ndarray | None) -> ShardedArray:
-        """An array, with the committed digests of the shards that hold some rows, or all."""
-        layout = self.layout
-        metadata = zarrays.rows_metadata(layout.grids[array], zarrays.AXES[array])
+    def _open(self, rows: np.ndarray | None) -> ShardedArray:
+        """The array, with the committed digests of the shards of some rows, or all."""
+        layout, grid, array = self.layout, self.layout.grid, self.layout.keep.array
+        assert grid is not None, "callers look at the keep level"
+        assert array is not None, "an array has a name"
+        metadata = zarrays.rows_metadata(grid, zarrays.AXES[array])
         blocks = range(layout.blocks) if rows is None else np.unique(rows // layout.block_rows)
         digests = self.retrying(lambda state: shard_digests(self.path, array, state, blocks))
         path = objects.plain_path(self.path, array)
-        return ShardedArray.open(path, metadata, layout.grids[array], digests)
+        return ShardedArray.open(path, metadata, grid, digests)
 
 
 def less(logits: np.ndarray, logsumexp: np.ndarray) -> np.ndarray:

@@ -158,10 +158,9 @@ class DepositWriter:
         scores = folder / "scores.parquet"
         write_scores(scores, data.scores)
         staged = {f"scores/{block}.parquet": scores}
-        for (name, grid), shard in zip(
-            self.layout.grids.items(), self.layout.shards(block), strict=True
-        ):
-            staged[shard] = write_shard(folder / name, grid, data.arrays[name])
+        if (grid := self.layout.grid) is not None:
+            (shard,), (rows,) = self.layout.shards(block), data.arrays.values()
+            staged[shard] = write_shard(folder / "rows", grid, rows)
         return staged
 
     def _publish(self, block: int, staged: Mapping[str, Path]) -> bool:

@@ -43,8 +43,8 @@ def check_block(layout: Layout, block: int, data: BlockData) -> None:
 
 
 def _check_array(layout: Layout, rows: range, name: RowArray, values: np.ndarray | None) -> None:
-    grid = layout.grids.get(name)
-    if grid is None:
+    grid = layout.grid
+    if grid is None or layout.keep.array != name:
         if values is not None:
             raise UsageError(f"keep level {layout.keep} stores no {name}; pass None")
         return

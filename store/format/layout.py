@@ -100,20 +100,14 @@ class Layout:
     @property
     def grid(self) -> Grid | None:
         """The array of rows beside the scores; None if blocks have scores alone."""
-        return None if self.keep.array is None else self.grids[self.keep.array]
-
-    @property
-    def grids(self) -> dict[RowArray, Grid]:
-        """The arrays that blocks deposit beside scores, by their names."""
         if self.keep.array is None:
-            return {}
-        count = self.vocab if self.width is None else self.width
-        grid = Grid(self.queries, count, STORED_AS[self.dtype], self.block_rows)
-        return {self.keep.array: grid}
+            return None
+        columns = self.vocab if self.width is None else self.width
+        return Grid(self.queries, columns, STORED_AS[self.dtype], self.block_rows)
 
     def shards(self, *blocks: int) -> list[str]:
         """Shards of some blocks, relative to the deposit; none if blocks have scores alone."""
-        return [f"{array}/c/{block}/0" for array in self.grids for block in blocks]
+        return [f"{self.keep.array}/c/{block}/0" for block in blocks if self.keep.array]
 
     @property
     def row_dtype(self) -> Dtype:
@@ -156,8 +150,8 @@ class Layout:
 
     @property
     def array_bytes(self) -> int:
-        """Bytes of one query in the arrays beside its scores, before compression."""
-        return sum(grid.row_bytes for grid in self.grids.values())
+        """Bytes of one query in the array beside its scores, before compression."""
+        return 0 if self.grid is None else self.grid.row_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,8 @@ def group_metadata(attributes: dict[str, Any], arrays: Mapping[str, bytes]) -> b
 def array_metadata(layout: Layout) -> dict[str, bytes]:
     """zarr.json of each array of a deposit, by the array's name."""
     arrays = {"logsumexp": _logsumexp(layout.queries)}
-    arrays |= {name: rows_metadata(grid, AXES[name]) for name, grid in layout.grids.items()}
+    if layout.grid is not None and (name := layout.keep.array) is not None:
+        arrays[name] = rows_metadata(layout.grid, AXES[name])
     return arrays
 
 

@@ -14,7 +14,7 @@ from logitbank.store.files import copies, disk, locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits
 from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens, json_digest
-from logitbank.store.read.missing_scores import lacking_options, missing_options
+from logitbank.store.read.missing_scores import missing_options, with_missing_options
 
 
 def rescore(deposit: Deposit, options: OptionTokens) -> None:
@@ -73,7 +73,7 @@ def rescore_missing(root: Path, deposit: Deposit) -> None:
 def rescore_all(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     """See `Bank.rescore`."""
     copies.require_folder(root)
-    incomplete = lacking_options(root, deposits)
+    incomplete = with_missing_options(root, deposits)
     for deposit in incomplete:
         rescore_missing(root, deposit)
     return incomplete

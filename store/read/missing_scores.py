@@ -51,7 +51,7 @@ def have_no_score(root: Path, prompts: pl.LazyFrame, deposits: Sequence[Deposit]
     return [deposit in without for deposit in deposits]
 
 
-def lacking_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
+def with_missing_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     """Deposits with full rows and `missing_options`."""
     full = [deposit for deposit in deposits if deposit.layout.keep.whole_rows]
     complete = _list_all(root, full) if full else []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.registry import Prompts, prompt_sets
-from logitbank.engine.prompts.sequences import SentencePair, SentenceTokens, SequencePrompt
+from logitbank.engine.prompts.sequences import Encoder, SentencePair, SentenceTokens, SequencePrompt
 from logitbank.engine.prompts.values import (
     Finding,
     Prompt,
@@ -178,10 +178,10 @@ def _sequence_errors(
 ) -> Iterator[Finding]:
     from logitbank.engine.prompts.tokenize import sequence_error
 
-    flag = prompt_set.add_special_tokens
+    encoder = Encoder(tokenizer, prompt_set.language, prompt_set.add_special_tokens)
     for prompt in prompt_set.prompts:
         try:
-            scored = [*prompt.scored_tokens(tokenizer, prompt_set.language, flag)]
+            scored = [*prompt.scored_tokens(encoder)]
         except PromptError as error:
             yield sequence_error(prompt, error)
             continue

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from logitbank.engine.doing import each
-from logitbank.engine.prompts.sequences import NextSentence, SequencePrompt
+from logitbank.engine.prompts.sequences import Encoder, NextSentence, SequencePrompt
 from logitbank.engine.prompts.values import Prompt
 from logitbank.errors import PromptError
 from logitbank.store.format.limits import check_name
@@ -148,11 +148,11 @@ class SequenceSet:
         queries: dict[Query, int] = {}
         rows: list[ScoredRow] = []
         found = []
-        flag = self.add_special_tokens
+        encoder = Encoder(tokenizer, self.language, self.add_special_tokens)
         prompts = each(self.prompts, f"tokenizing {self.name}", len(self.prompts))
         for i, prompt in enumerate(prompts):
             try:
-                scored = [*prompt.scored_tokens(tokenizer, self.language, flag)]
+                scored = [*prompt.scored_tokens(encoder)]
             except PromptError as error:
                 found.append(sequence_error(prompt, error))
                 continue

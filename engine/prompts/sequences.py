@@ -43,6 +43,54 @@ class ScoredToken(NamedTuple):
     option: str = "target"
 
 
+class Encoder(NamedTuple):
+    """A tokenizer, and how the texts of a prompt set are encoded with it."""
+
+    tokenizer: "Tokenizer"
+    language: str = ""
+    """Language adapter, or empty."""
+    add_special_tokens: bool | None = None
+    """As `PromptSet.add_special_tokens`."""
+
+    def query(
+        self,
+        ids: tuple[int, ...],
+        position: int,
+        head: "Head" = "next_token",
+        segments: tuple[int, ...] = (),
+    ) -> "Query":
+        """The query at a position of these ids."""
+        # Imported here: it brings polars and zarr (0.4 s), and a shell that completes the names of
+        # prompt sets imports this module.
+        from logitbank.store.format.schema import Query
+
+        return Query(ids, position, head, segments, self.language)
+
+    def following(self, ids: tuple[int, ...], start: int, kind: Kind) -> Iterator[ScoredToken]:
+        """Each token from `start` on, read off the position before it; the last is not run."""
+        texts = self.tokenizer.pieces(ids[start:])
+        for place, text in enumerate(texts, start):
+            yield ScoredToken(self.query(ids[:-1], place - 1), ids[place], text, kind)
+
+    def under_masks(
+        self, ids: tuple[int, ...], places: Iterable[int], texts: Sequence[str]
+    ) -> Iterator[ScoredToken]:
+        """Each token at these places under a mask of its own, with all others in place."""
+        mask = self.tokenizer.mask_id
+        assert mask is not None
+        for i in places:
+            query = self.query((*ids[:i], mask, *ids[i + 1 :]), i, "mask")
+            yield ScoredToken(query, ids[i], texts[i], "masked")
+
+    def refuse_without_opening(self, prompt: str) -> None:
+        """Refuse to score a first token that nothing may stand before."""
+        if self.add_special_tokens is False:
+            raise PromptError(
+                f"prompt {prompt!r}: its first token is scored after the begin-of-text token; "
+                "leave out add_special_tokens=false"
+            )
+
+
 class SequencePrompt(Protocol):
     """A prompt of many queries."""
 
@@ -61,13 +109,8 @@ class SequencePrompt(Protocol):
         """Further columns, kept for grouping."""
         ...
 
-    def scored_tokens(
-        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None
-    ) -> Iterator[ScoredToken]:
-        """Its scored tokens in order, each with the query that it is read from.
-
-        Special tokens are put around a text as `PromptSet.add_special_tokens` says.
-        """
+    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
+        """Its scored tokens in order, each with the query that it is read from."""
         ...
 
 
@@ -88,11 +131,9 @@ class Continuation:
     def text(self) -> str:
         return self.context + self.target
 
-    def scored_tokens(
-        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[ScoredToken]:
+    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
         """Context and target are encoded together; the target is what is beyond the context."""
-        flag = add_special_tokens
+        tokenizer, flag = encoder.tokenizer, encoder.add_special_tokens
         (context,) = contexts(tokenizer, [self.context], add_special_tokens=flag)
         pair = (self.context, self.target)
         (target,) = continuations(tokenizer, [pair], [context], add_special_tokens=flag)
@@ -112,8 +153,7 @@ class Continuation:
                 f"prompt {self.id!r}: the target {self.target!r} is not in this vocabulary: the "
                 "token of unknown words would be scored; use another model"
             )
-        ids = (*context, *target)
-        yield from _following(ids, range(len(context), len(ids)), tokenizer, language, self.kind)
+        yield from encoder.following((*context, *target), len(context), self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +167,9 @@ class Sentence:
     begun: bool = False
     """Whether the begin-of-text token stands before the other tokens too."""
 
-    def scored_tokens(
-        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[ScoredToken]:
-        _check_begun(self.id, add_special_tokens)
+    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
+        encoder.refuse_without_opening(self.id)
+        tokenizer = encoder.tokenizer
         ids = tuple(tokenizer.encode(self.text, add_special_tokens=False))
         begin = tokenizer.begin_id
         if begin is None or not ids:
@@ -139,9 +178,9 @@ class Sentence:
         if self.begun:
             ids = (begin, *ids)
         else:
-            first = _query((begin,), 0, language=language)
+            first = encoder.query((begin,), 0)
             yield ScoredToken(first, ids[0], tokenizer.pieces(ids[:1])[0], "sentence")
-        yield from _following(ids, range(1, len(ids)), tokenizer, language, "sentence")
+        yield from encoder.following(ids, 1, "sentence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +202,8 @@ class MaskedWord:
     def text(self) -> str:
         return self.context
 
-    def scored_tokens(
-        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[ScoredToken]:
+    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
+        tokenizer, flag = encoder.tokenizer, encoder.add_special_tokens
         if tokenizer.mask_token is None:
             raise PromptError(
                 f"prompt {self.id!r}: it needs a mask, and this tokenizer has no mask token"
@@ -177,10 +215,10 @@ class MaskedWord:
         for i, token in enumerate(tokens):
             text = self.context.replace(BLANK, tokenizer.decode(tokens[:i]) + MASK)
             filled = masked_text(text, tokenizer.mask_token)
-            ids = tuple(tokenizer.encode(filled, add_special_tokens=add_special_tokens))
+            ids = tuple(tokenizer.encode(filled, add_special_tokens=flag))
             if tokenizer.mask_id not in ids:
                 raise PromptError(f"prompt {self.id!r}: {text!r} holds no {MASK}")
-            query = _query(ids, ids.index(tokenizer.mask_id), "mask", language=language)
+            query = encoder.query(ids, ids.index(tokenizer.mask_id), "mask")
             yield ScoredToken(query, token, tokenizer.pieces([token])[0], "masked")
 
 
@@ -197,16 +235,15 @@ class MaskedTokens:
     """Whether `text` is the first of the two when their common blocks are looked for: the search is
     not symmetric, and both sides of a pair must score the same tokens."""
 
-    def scored_tokens(
-        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[ScoredToken]:
+    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
+        tokenizer = encoder.tokenizer
         ids, other = (
-            tuple(tokenizer.encode(text, add_special_tokens=add_special_tokens))
+            tuple(tokenizer.encode(text, add_special_tokens=encoder.add_special_tokens))
             for text in (self.text, self.other)
         )
         shared = _shared(ids, other)[0] if self.first else _shared(other, ids)[1]
         places = [i for i in shared if ids[i] not in tokenizer.special_ids]
-        yield from _under_masks(ids, places, tokenizer.pieces(ids), tokenizer, language)
+        yield from encoder.under_masks(ids, places, tokenizer.pieces(ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,16 +262,14 @@ class NextSentence:
     def text(self) -> str:
         return f"{self.context} {self.sentence}"
 
-    def scored_tokens(
-        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[ScoredToken]:
-        if add_special_tokens is False:
+    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
+        if encoder.add_special_tokens is False:
             raise PromptError(
                 f"prompt {self.id!r}: a next-sentence head reads the first special token; leave out"
                 " add_special_tokens=false"
             )
-        ids, segments = tokenizer.encode_pair(self.context, self.sentence)
-        query = _query(tuple(ids), 0, "next_sentence", tuple(segments), language)
+        ids, segments = encoder.tokenizer.encode_pair(self.context, self.sentence)
+        query = encoder.query(tuple(ids), 0, "next_sentence", tuple(segments))
         yield ScoredToken(query, 0, "", "nsp", IS_NEXT)
         yield ScoredToken(query, 1, "", "nsp", IS_OTHER)
 
@@ -253,12 +288,10 @@ class Candidate:
     begun: bool = False
     """Whether the begin-of-text token stands before the others, as in a `Sentence`."""
 
-    def scored_tokens(
-        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[ScoredToken]:
+    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
         sentence = Sentence(self.id, self.text, begun=self.begun)
-        scored = sentence if tokenizer.mask_id is None else self.masked
-        return scored.scored_tokens(tokenizer, language, add_special_tokens)
+        scored = sentence if encoder.tokenizer.mask_id is None else self.masked
+        return scored.scored_tokens(encoder)
 
 
 # Sentences and pairs of users' files, checked when they are built. A causal model scores each token
@@ -295,12 +328,8 @@ class SentenceTokens:
     def __str__(self) -> str:
         return f"prompt {self.id!r}"
 
-    def scored_tokens(
-        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[ScoredToken]:
-        yield from _whole(
-            self, self.text, tokenizer, language, add_special_tokens, spans=self.spans
-        )
+    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
+        return _every_token(self, self.text, encoder, spans=self.spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,14 +367,9 @@ class SentencePair:
         """Both sentences, on a line each."""
         return "\n".join(text for _, text in self.sentences)
 
-    def scored_tokens(
-        self, tokenizer: "Tokenizer", language: str, add_special_tokens: bool | None = None
-    ) -> Iterator[ScoredToken]:
+    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
         """The tokens of the one sentence, then those of the other."""
-        one, other = (
-            [*_whole(self, text, tokenizer, language, add_special_tokens)]
-            for _, text in self.sentences
-        )
+        one, other = ([*_every_token(self, text, encoder)] for _, text in self.sentences)
         if [(t.query, t.token) for t in one] == [(t.query, t.token) for t in other]:
             raise PromptError(
                 f"{self}: its sentences are the same tokens in this vocabulary; give two that "
@@ -368,21 +392,20 @@ def _check(prompt: SentenceTokens | SentencePair, *texts: str) -> None:
     check_contents(texts, prompt.columns, str(prompt))
 
 
-def _whole(
+def _every_token(
     prompt: SentenceTokens | SentencePair,
     text: str,
-    tokenizer: "Tokenizer",
-    language: str,
-    add_special_tokens: bool | None,
+    encoder: Encoder,
     *,
     spans: Sequence[Span] = (),
 ) -> Iterator[ScoredToken]:
     """Every token of a text, or those of its spans."""
+    tokenizer, flag = encoder.tokenizer, encoder.add_special_tokens
     mask = tokenizer.mask_id
     if mask is None:
-        _check_begun(prompt.id, add_special_tokens)
-        add_special_tokens = False
-    placed = tokenizer.encode_placed(text, add_special_tokens=add_special_tokens)
+        encoder.refuse_without_opening(prompt.id)
+        flag = False
+    placed = tokenizer.encode_placed(text, add_special_tokens=flag)
     unscored = frozenset() if mask is None else tokenizer.special_ids
     places = [place for place, token in enumerate(placed.ids) if token not in unscored]
     if not places:
@@ -391,7 +414,7 @@ def _whole(
         places = _within(prompt, text, spans, placed, places)
     texts, ids = _texts(text, placed, tokenizer), tuple(placed.ids)
     if mask is not None:
-        yield from _under_masks(ids, places, texts, tokenizer, language)
+        yield from encoder.under_masks(ids, places, texts)
         return
     if tokenizer.before_id is None:
         raise PromptError(
@@ -400,7 +423,7 @@ def _whole(
         )
     context = (tokenizer.before_id, *ids[: places[-1]])
     for i in places:
-        yield ScoredToken(_query(context, i, language=language), ids[i], texts[i], "sentence")
+        yield ScoredToken(encoder.query(context, i), ids[i], texts[i], "sentence")
 
 
 def _within(
@@ -440,7 +463,7 @@ def _texts(text: str, placed: "Placed", tokenizer: "Tokenizer") -> list[str]:
     return texts
 
 
-# Contexts, continuations and queries
+# Contexts and continuations
 
 
 def contexts(
@@ -474,52 +497,6 @@ def continuations(
         tuple(ids[len(context) :]) if ids[: len(context)] == [*context] else None
         for ids, context in zip(both, before, strict=True)
     ]
-
-
-def _check_begun(name: str, add_special_tokens: bool | None) -> None:
-    """Refuse a sentence that nothing may stand before, where its first token is scored."""
-    if add_special_tokens is False:
-        raise PromptError(
-            f"prompt {name!r}: its first token is scored after the begin-of-text token; leave out "
-            "add_special_tokens=false"
-        )
-
-
-def _query(
-    ids: tuple[int, ...],
-    position: int,
-    head: "Head" = "next_token",
-    segments: tuple[int, ...] = (),
-    language: str = "",
-) -> "Query":
-    # Imported here: it brings polars and zarr (0.4 s), and a shell that completes the names of
-    # prompt sets imports this module.
-    from logitbank.store.format.schema import Query
-
-    return Query(ids, position, head, segments, language)
-
-
-def _following(
-    ids: tuple[int, ...], tokens: range, tokenizer: "Tokenizer", language: str, kind: Kind
-) -> Iterator[ScoredToken]:
-    """Each of the tokens at these places, read off the position before it; the last is not run."""
-    texts = tokenizer.pieces([ids[t] for t in tokens])
-    for place, text in zip(tokens, texts, strict=True):
-        yield ScoredToken(_query(ids[:-1], place - 1, language=language), ids[place], text, kind)
-
-
-def _under_masks(
-    ids: tuple[int, ...],
-    places: Iterable[int],
-    texts: Sequence[str],
-    tokenizer: "Tokenizer",
-    language: str,
-) -> Iterator[ScoredToken]:
-    """Each of the tokens at these places under a mask of its own, with all others in place."""
-    assert tokenizer.mask_id is not None
-    for i in places:
-        masked = (*ids[:i], tokenizer.mask_id, *ids[i + 1 :])
-        yield ScoredToken(_query(masked, i, "mask", language=language), ids[i], texts[i], "masked")
 
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -13,7 +13,7 @@ from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.engine.prompts.known.winobias import OPTIONS
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.sequences import Continuation, contexts, continuations
+from logitbank.engine.prompts.sequences import Continuation, Encoder, contexts, continuations
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, SuiteError
@@ -186,10 +186,10 @@ def test_lambada_begins_as_the_tokenizer_begins_a_text(kind: Kind, tmp_path: Pat
 def test_a_target_that_cannot_be_split_off_or_is_unknown_is_named(tmp_path: Path) -> None:
     gpt2 = Tokenizer.load(tiny_tokenizer("gpt2", tmp_path / "gpt2"))
     with pytest.raises(PromptError, match="target 'rse' merges with its context"):
-        [*Continuation("a", "The nu", "rse").scored_tokens(gpt2, "")]
+        [*Continuation("a", "The nu", "rse").scored_tokens(Encoder(gpt2))]
     bert = Tokenizer.load(tiny_tokenizer("bert", tmp_path / "bert"))
     with pytest.raises(PromptError, match="target ' ♀' is not in this vocabulary"):
-        [*Continuation("a", "The nurse", " ♀").scored_tokens(bert, "")]
+        [*Continuation("a", "The nurse", " ♀").scored_tokens(Encoder(bert))]
 
 
 def test_sentences_are_scored_as_the_model_s_task_says(tmp_path: Path) -> None:
@@ -198,9 +198,11 @@ def test_sentences_are_scored_as_the_model_s_task_says(tmp_path: Path) -> None:
 
     tokenizer = Tokenizer.load(tiny_tokenizer("bert", tmp_path))
     sentence = SentenceTokens("a", "The nurse")
-    assert {p.kind for p in sentence.scored_tokens(tokenizer, "")} == {"masked"}
-    assert {p.kind for p in sentence.scored_tokens(tokenizer.for_task("masked"), "")} == {"masked"}
-    causal = [*sentence.scored_tokens(tokenizer.for_task("causal"), "")]
+    assert {p.kind for p in sentence.scored_tokens(Encoder(tokenizer))} == {"masked"}
+    assert {p.kind for p in sentence.scored_tokens(Encoder(tokenizer.for_task("masked")))} == {
+        "masked"
+    }
+    causal = [*sentence.scored_tokens(Encoder(tokenizer.for_task("causal")))]
     assert [(p.kind, p.query.head, p.query.position) for p in causal] == [
         ("sentence", "next_token", 0),
         ("sentence", "next_token", 1),

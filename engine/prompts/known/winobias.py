@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from logitbank.engine.prompts.datasets import Dataset, dataset_folder, text_of_file
+from logitbank.engine.prompts.datasets import Dataset, dataset_folder, digests, text_of_file
 from logitbank.engine.prompts.known_set import KnownSet, SetOption, count_or_all, some_of
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
@@ -43,38 +43,22 @@ DATASET = Dataset(
     name="winobias",
     base_url="https://raw.githubusercontent.com/uclanlp/corefBias/"
     "0bce984dd081bbc10b0622f326727a024c607895/WinoBias/wino/data",
-    files={
-        "pro_stereotyped_type2.txt.dev": (
-            "8f0250de723cea9328e3eaf7169e07936f01aa5909ce7aa580db66eb803f4e86"
-        ),
-        "anti_stereotyped_type2.txt.dev": (
-            "763ad829ad724f9a85ead689ba8ca69072020cb1238def6210f0fc6a47b97e59"
-        ),
-        "pro_stereotyped_type2.txt.test": (
-            "ea1c1fd94fa612e3cc44d7fa3cc4cb76021bb63fdf94f9826f430051e9052438"
-        ),
-        "anti_stereotyped_type2.txt.test": (
-            "336571ac1ea8c06cd2aba8e5dd2bd98e00acc0c48da3e4ec5ec7e54eb2633a8f"
-        ),
-        "male_occupations.txt": (
-            "6b82d88847b69d56d207a0c396e9830b031890de585e916e6b4e9bc50672657e"
-        ),
-        "female_occupations.txt": (
-            "693bff12286c2c1d46c7d4d45a44a631574710c30b39c1a3001bb7bdebb44ed8"
-        ),
-    },
+    files=digests(
+        """
+8f0250de723cea9328e3eaf7169e07936f01aa5909ce7aa580db66eb803f4e86 pro_stereotyped_type2.txt.dev
+763ad829ad724f9a85ead689ba8ca69072020cb1238def6210f0fc6a47b97e59 anti_stereotyped_type2.txt.dev
+ea1c1fd94fa612e3cc44d7fa3cc4cb76021bb63fdf94f9826f430051e9052438 pro_stereotyped_type2.txt.test
+336571ac1ea8c06cd2aba8e5dd2bd98e00acc0c48da3e4ec5ec7e54eb2633a8f anti_stereotyped_type2.txt.test
+6b82d88847b69d56d207a0c396e9830b031890de585e916e6b4e9bc50672657e male_occupations.txt
+693bff12286c2c1d46c7d4d45a44a631574710c30b39c1a3001bb7bdebb44ed8 female_occupations.txt
+"""
+    ),
 )
 """Type 2 and the lists of occupations; all that most prompts need."""
 _REMEDY = "give WinoBias's own, numbered files"
 _GENDERS = {
-    "he": "male",
-    "him": "male",
-    "his": "male",
-    "himself": "male",
-    "she": "female",
-    "her": "female",
-    "hers": "female",
-    "herself": "female",
+    **dict.fromkeys(("he", "him", "his", "himself"), "male"),
+    **dict.fromkeys(("she", "her", "hers", "herself"), "female"),
 }
 
 
@@ -129,11 +113,11 @@ class Occupations:
         return (one in self._male) != (other in self._male)
 
 
-def files_of(splits: Collection[Split], dataset: Dataset = DATASET) -> Dataset:
+def files_of(splits: Collection[Split]) -> Dataset:
     """The dataset with the files of some splits only, and the lists of occupations."""
     other = tuple(f".{split}" for split in get_args(Split) if split not in splits)
-    files = {name: digest for name, digest in dataset.files.items() if not name.endswith(other)}
-    return replace(dataset, files=files)
+    files = {name: digest for name, digest in DATASET.files.items() if not name.endswith(other)}
+    return replace(DATASET, files=files)
 
 
 def read_split(folder: Path, split: Split, *, kind: Type = 2) -> list[tuple[Sentence, bool]]:
@@ -222,7 +206,6 @@ def winobias(
     orders: int | Literal["all"] = ORDERS,
     splits: Sequence[Split] = get_args(Split),
     template: str = TEMPLATE,
-    base_url: str = DATASET.base_url,
     name: str | None = None,
 ) -> PromptSet:
     """Two prompts a sentence: the gender of the referred occupation, and of the other one.
@@ -256,7 +239,7 @@ def winobias(
     count = _order_count(orders)
     if not splits or set(splits) - set(get_args(Split)):
         raise UsageError(f"splits {list(splits)} are not all known; use dev, test or both")
-    folder = dataset_folder(files_of(splits), data=data, base_url=base_url)
+    folder = dataset_folder(files_of(splits), data=data)
     prompts: list[Prompt] = []
     for split in get_args(Split):
         if split in splits:

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 from logitbank.engine.prompts.known.unqover.lists import (
-    DATASET,
-    DATASET_OF_PARTS,
     Attribute,
     Category,
     Lists,
@@ -49,8 +47,6 @@ def unqover(
     causal: bool = False,
     instances: int | Literal["all"] = INSTANCES,
     seed: int = 0,
-    base_url: str = DATASET.base_url,
-    parts_url: str = DATASET_OF_PARTS.base_url,
 ) -> PromptSet:
     """Four prompts an instance: a pair of subjects, a context and an attribute.
 
@@ -71,7 +67,7 @@ def unqover(
     Parameters
     ----------
     data
-        Folder that holds `unqover/`; without one, `LOGITBANK_DATA`, else a download.
+        Folder that holds `unqover/`.
     split
         `train` or `test`, the published parts; both by default.
     causal
@@ -85,15 +81,6 @@ def unqover(
         vocabulary, as published, come before all others.
     seed
         Of the sample.
-
-    Raises
-    ------
-    UsageError
-        A category, split or number that cannot be right, or a data folder that lacks files.
-    PromptError
-        A line that is none of UnQover's; the message names file and line.
-    LogitbankError
-        A failed download.
     """
     if category not in get_args(Category) or split not in (None, *get_args(Part)):
         raise UsageError(
@@ -102,7 +89,7 @@ def unqover(
         )
     if instances != "all" and (not isinstance(instances, int) or instances < 1):
         raise UsageError(f"instances {instances!r} is neither a number from 1 nor 'all'")
-    lists = read_lists(category, data, questions=causal, base_url=base_url, parts_url=parts_url)
+    lists = read_lists(category, data, questions=causal)
     parts = [part for part in get_args(Part) if split in (None, part)]
     cells = [_cells(lists, part, seed) for part in parts]
     pairs = [_pairs(lists.subjects, part, seed) for part in parts]

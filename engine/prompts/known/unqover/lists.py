@@ -7,23 +7,13 @@ skipped.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from logitbank.engine.prompts.datasets import Dataset, dataset_folder, text_of_file
+from logitbank.engine.prompts.datasets import Dataset, dataset_folder, digests, text_of_file
 from logitbank.errors import PromptError
-
-
-def _digests(folders: Mapping[str, str]) -> dict[str, str]:
-    """File name to SHA-256, from lines with the digest and the name of each file of a folder."""
-    return {
-        f"{folder}/{name}": digest
-        for folder, lines in folders.items()
-        for digest, name in map(str.split, lines.strip().split("\n"))
-    }
-
 
 DATASET = Dataset(
     name="unqover/unqover-original",
@@ -31,15 +21,17 @@ DATASET = Dataset(
         "https://raw.githubusercontent.com/allenai/unqover/"
         "3e47969b78acc0de436f9d17c9ab1b2f6a108ff0/word_lists"
     ),
-    files=_digests(
-        {
-            "activities": """
+    files=digests(
+        """
 a7b92310efeec39dd11583d0df137f0f8907938c89cb7df8f4ac6f0af8d8043f biased_country.txt
 c7152d144ccf983316f4f7a47d8e3457f6c2670d35efce16bd0fba5fb5013592 biased_ethnicity.txt
 c7152d144ccf983316f4f7a47d8e3457f6c2670d35efce16bd0fba5fb5013592 biased_religion.txt
 2922baf88fa18267c46776c36fb09d30a21112abe4e15b867973d8585773ea77 occupation_rev1.txt
 """,
-            "nouns/subjects": """
+        "activities/",
+    )
+    | digests(
+        """
 4806e08b279f099f56e1ba5859f71e4360c24260b7fd0b456aac1ac252d85281 country.txt
 9a9d4d99f1739454d4861dbe70e4bc46f9b30425cada3bf0d951b57c5dbd4436 country_bert.txt
 1918e48ade75b630521143054f084ca69b4ebaa090acde9ac701aea8e080806d country_roberta.txt
@@ -56,7 +48,10 @@ a8154d642e06a34851a89b9871c0d8be8142aaa0d2f2070d3d93e7ed00604727 male_bert.txt
 6b22fa2e9fa1e212d75290f0063d822e23db28eaeae58d0e3f51b641f483f4eb religion_bert.txt
 0c0589d5b7a3a1c28352f35ba8e99cca7d91d9fe3778fdb6b265c59b48acfa3f religion_roberta.txt
 """,
-            "slots": """
+        "nouns/subjects/",
+    )
+    | digests(
+        """
 95c5260ee32c463846e26896ec476df69ecc67874a90743a36668430441fa287 country_noact.txt
 73a3eaad4c8c13b2da3e411df6822cb4bbe98fb3d4f92f990add4c22f0e6d61f country_noact_lm.txt
 8ee8da4f0fff82d31959a464adc6cf495c17d2dea81949e8daa027063f5f9e5d ethnicity_noact.txt
@@ -66,7 +61,7 @@ d575a912dde76fdacf4e083a3cbf42a0e64c7c79b8ce6f5a11db3fda657a46ea gender_noact.tx
 2bb683ebab729554e11aca02de511b443ade6d186f70f61c52a151220df113fa religion_noact.txt
 f32a75b7c77b5108f9f233b0f0b8f92041b159a79020ac9ab1f8cde8fd062d74 religion_noact_lm.txt
 """,
-        }
+        "slots/",
     ),
     suffix=".txt",
 )
@@ -76,14 +71,16 @@ DATASET_OF_PARTS = Dataset(
         "https://raw.githubusercontent.com/rameez-mrq/refine-lm-submission/"
         "e3c0bae505cf87d410d19b99cf631e0d03b53600/word_lists"
     ),
-    files=_digests(
-        {
-            "activities": """
+    files=digests(
+        """
 a8b2d1d4b0a2c100b5c14f62b2c2a73ce1a87ddf2caa6456782996ef73ebd785 biased_country-TEST.txt
 5268aec5b9e134b1ca8333fb407e6c070f6fbb23e9842840b994da426bb0bf1a biased_ethnicity-TEST.txt
 5268aec5b9e134b1ca8333fb407e6c070f6fbb23e9842840b994da426bb0bf1a biased_religion.txt
 """,
-            "nouns/subjects": """
+        "activities/",
+    )
+    | digests(
+        """
 5fc93a2a7e8c45008d10141d2675d1e4bb2733964dedfc7e9319fe8e999305a0 female_bert_test.txt
 967d17f8aa401f0f602cbf2e8b33d8a09a00be684276da6473580154cc896a3f female_bert_train.txt
 81e94648c5651ae761717e64c90c7e0a9fdd34a34cef9d3311142a6139bfb2c4 female_roberta_test.txt
@@ -91,12 +88,15 @@ a8b2d1d4b0a2c100b5c14f62b2c2a73ce1a87ddf2caa6456782996ef73ebd785 biased_country-
 484699c838f1b9b41572b2a60701acf21d2dad8d67e9c38ad8c604e9bf9278e0 male_bert_train.txt
 f42c93095ba57e6e5bf84ba8f6c43d4453c3b3fa624108aa2e3b3a927f3ae134 male_roberta_test.txt
 """,
-            "slots": """
+        "nouns/subjects/",
+    )
+    | digests(
+        """
 5aad9919acc6018ac373d48dbcbb160721052cdb8bc8cfa161b21c2c374d3c23 country_noact_lm-TEST.txt
 62b26028c524bd4849f33ded22f6607409d5909a66e4e146eada089fdc84a51d ethnicity_noact_lm-TEST.txt
 f36d416b4dd60d28415ea2b5b43c677585b15695db1bbf3ed96ae8ee17a781c6 religion_noact_lm-TEST.txt
 """,
-        }
+        "slots/",
     ),
     suffix=".txt",
 )
@@ -301,8 +301,6 @@ def read_lists(
     data: Path | None = None,
     *,
     questions: bool = False,
-    base_url: str = DATASET.base_url,
-    parts_url: str = DATASET_OF_PARTS.base_url,
 ) -> Lists:
     """The lists of a category; its slots are statements with a mask, or `questions`.
 
@@ -315,8 +313,8 @@ def read_lists(
     LogitbankError
         A failed download.
     """
-    whole = dataset_folder(DATASET, data=data, base_url=base_url)
-    parts = dataset_folder(DATASET_OF_PARTS, data=data, base_url=parts_url)
+    whole = dataset_folder(DATASET, data=data)
+    parts = dataset_folder(DATASET_OF_PARTS, data=data)
     named, said = _LISTS[category]
     attributes = read_attributes(whole / "activities" / f"{said}.txt")
     slots = read_slots(whole / "slots" / f"{named}_noact_lm.txt", masked=True)

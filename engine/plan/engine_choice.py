@@ -153,7 +153,7 @@ class BatchLimits(TypedDict, total=False):
 
     max_batch_tokens: int
     max_sequences: int
-    sizes_from_memory: bool
+    larger_on_gpu: bool
 
 
 def batch_limits(tokens: int | None) -> BatchLimits:
@@ -167,7 +167,7 @@ def batch_limits(tokens: int | None) -> BatchLimits:
     Examples
     --------
     >>> batch_limits(8192)
-    {'max_batch_tokens': 8192, 'max_sequences': 128, 'sizes_from_memory': False}
+    {'max_batch_tokens': 8192, 'max_sequences': 128, 'larger_on_gpu': False}
     >>> batch_limits(None)
     {}
     """
@@ -177,4 +177,4 @@ def batch_limits(tokens: int | None) -> BatchLimits:
         raise UsageError(f"batches of {tokens} tokens are not possible; use 1 or more")
     usual = EngineSettings("vllm")
     sequences = min(tokens, max(usual.max_sequences, tokens // usual.max_sequences))
-    return {"max_batch_tokens": tokens, "max_sequences": sequences, "sizes_from_memory": False}
+    return {"max_batch_tokens": tokens, "max_sequences": sequences, "larger_on_gpu": False}

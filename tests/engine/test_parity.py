@@ -178,7 +178,7 @@ def test_every_position_of_a_sequence_comes_from_one_pass(
         max_batch_tokens=96,
         max_sequences=8,
         max_length=256,
-        sizes_from_memory=False,
+        larger_on_gpu=False,
         block_size=32,
     )
     case = every_position

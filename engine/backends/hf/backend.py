@@ -14,12 +14,7 @@ from logitbank.engine.backends.heads import Layer, proved_heads, trial_queries
 from logitbank.engine.backends.hf.batches import Batch, plan_batches
 from logitbank.engine.backends.hf.forward import Forward, a_language
 from logitbank.engine.backends.hf.logit_postprocessing import operations
-from logitbank.engine.backends.hf.memory import (
-    BatchSize,
-    fitting_batch,
-    is_out_of_memory,
-    sizes_of,
-)
+from logitbank.engine.backends.hf.memory import BatchSize, is_out_of_memory
 from logitbank.engine.backends.hf.model import read_model
 from logitbank.engine.backends.hf.packed import difference, last_places_moved, refusal, trial
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS
@@ -79,9 +74,6 @@ class TransformersBackend:
         account.check(model, checkpoint)
         if settings.task == "causal":
             self._resident = account
-        measured = settings.sizes_from_memory and not settings.deterministic
-        if first and measured and self._device.type == "cuda":
-            self._fit(model)
         note = self._choose_packing(model)
         heads = self._output_heads(model) if settings.hidden else {}
         digest, made = account.digest.hexdigest(), account.describe()
@@ -215,23 +207,6 @@ class TransformersBackend:
 
     def _trial(self, model: transformers.PreTrainedModel) -> list[Query]:
         return trial_queries(self._vocab(model), self._settings.max_length, a_language(model))
-
-    def _fit(self, model: transformers.PreTrainedModel) -> None:
-        """Batches from the free memory, tried out with the largest: halved until it runs."""
-        config, length = model.config.get_text_config(), self._settings.max_length
-        assert self._forward is not None
-        sizes = sizes_of(config, outputs=self._forward.head.outputs, length=length)
-        free, many = torch.cuda.mem_get_info(self._device)[0], self._settings.many_positions
-        self._size = fitting_batch(
-            free, sizes, value_bytes=self._dtype.itemsize, many_positions=many
-        )
-        head: Head = "mask" if self._settings.task == "masked" else "next_token"
-        count = min(self._size.sequences, self._size.tokens // length, config.vocab_size)
-        tried = [
-            Query((i, *[0] * (length - 1)), length - 1, head=head, language=a_language(model))
-            for i in range(max(1, count))
-        ]
-        self.score(tried, lambda *_: None)
 
     def describe(self) -> dict[str, Json]:
         return {

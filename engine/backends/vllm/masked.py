@@ -1,7 +1,6 @@
 """Masked models on vLLM: its encoder of a family, with a head of ours that is run on masks only.
 
-vLLM's own `BertForMaskedLM` runs the head on every token, and RoBERTa has none there. To be
-imported after `vllm_backend`, which sets what vLLM reads from the environment.
+vLLM's own `BertForMaskedLM` applies the head to every token, and vLLM has no head for RoBERTa.
 """
 
 from collections.abc import Iterable

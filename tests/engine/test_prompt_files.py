@@ -12,6 +12,7 @@ from logitbank.engine.prompts.files import load_prompts
 from logitbank.engine.prompts.values import Option, Prompt, reserved_columns
 from logitbank.errors import LogitbankError, PromptError, UsageError
 from tests.support.paths import ROOT
+from tests.support.prompt_rows import write_rows
 
 HE_SHE = (Option("he", " he"), Option("she", " she"))
 EXPECTED = (
@@ -380,7 +381,7 @@ CONDITION = {"id": "c", "text": "Answer:", "options": [" she", " he"]}
 
 
 def rows_written(folder: Path, *rows: object) -> Path:
-    return written(folder, "mine.jsonl", "\n".join(map(json.dumps, rows)))
+    return write_rows(folder / "mine.jsonl", *rows)
 
 
 def test_a_condition_is_a_column_of_its_prompt(tmp_path: Path) -> None:

@@ -17,12 +17,11 @@ from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
 from tests.support.checkpoints import make_checkpoint, write_masked_tokenizer, write_tokenizer
+from tests.support.prompt_rows import write_rows
 
 
 def written(folder: Path, *rows: object, name: str = "mine.jsonl") -> Path:
-    path = folder / name
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path
+    return write_rows(folder / name, *rows)
 
 
 def scored(tokenizer: Tokenizer, found: TokenizedPrompts) -> list[tuple[str, str]]:

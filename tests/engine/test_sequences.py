@@ -86,24 +86,6 @@ def test_a_sentence_may_follow_the_begin_of_text_as_a_whole(causal: Tokenizer) -
     assert len({q.ids for q in found.queries}) == 1
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("sent_more,sent_less\na,b\n", ":1: there is no column stereo_antistereo"),
-        (
-            "sent_more,sent_less,stereo_antistereo,bias_type\na,b,foo,age\n",
-            ":2 has the direction 'foo', and there are stereo and antistereo; give CrowS",
-        ),
-        ("sent_more,sent_less,stereo_antistereo,bias_type\n", "holds no pair"),
-    ],
-)
-def test_pairs_of_another_form_are_named(tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "crows-pairs").mkdir()
-    (tmp_path / "crows-pairs" / "crows_pairs_anonymized.csv").write_text(content)
-    with pytest.raises(PromptError, match=message):
-        prompt_set("crows-pairs", data=tmp_path)
-
-
 def test_a_masked_word_has_its_earlier_pieces_in_place_and_no_later_ones(masked: Tokenizer) -> None:
     found = made(masked, MaskedWord("a", "the BLANK said", "zzq"))
     assert shown(masked, found) == [

@@ -103,14 +103,6 @@ def test_the_longest_option_counts_where_a_model_s_length_is_checked(causal: Tok
     assert f"text and its longest option are {length} tokens" in found.message
 
 
-def test_under_a_mask_an_option_is_one_token(causal: Tokenizer) -> None:
-    prompts = PromptSet(
-        "mine", (Prompt("p1", "[MASK] said", (Option("x", " zzz"),)),), whole_options=True
-    )
-    with pytest.raises(PromptError, match="this model has no mask"):
-        prompts.tokenize(causal)
-
-
 @pytest.mark.parametrize("text", [" 😀", " naïve", "a", " she was 日本"])
 def test_pieces_put_together_are_the_text(text: str, causal: Tokenizer) -> None:
     tokens = causal.encode(text)

@@ -11,8 +11,6 @@ from logitbank.errors import DamagedError
 from logitbank.store import (
     Bank,
     OptionTokens,
-    Query,
-    QuerySet,
     leftovers,
     repair,
     rescore,
@@ -22,13 +20,11 @@ from logitbank.store.care import run_logs
 from logitbank.store.care.damage import CHECKS, Check, Remedy
 from logitbank.store.files import documents
 from logitbank.store.share.push import push
-from logitbank.store.tables.query_tables import TOKENIZER_KEY
 from tests.support import hidden_banks
 from tests.support.small_banks import (
     TOKENIZER,
     block_data,
     new_bank,
-    prompt_table,
     recommit,
     rewrite,
     spec,
@@ -241,12 +237,11 @@ def test_a_deposit_without_attributes_is_not_begun_again(tmp_path: Path) -> None
         bank.begin(spec(1))  # other weights would take over its blocks
 
 
-def test_missing_query_set_is_named(tmp_path: Path) -> None:
+def test_a_query_set_that_only_prompts_need_is_missing(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
     (queries,) = bank.path.glob("queries/*.parquet")
     queries.unlink()
-    assert problems(bank) == [(f"queries/{queries.name}", "missing")]
-    shutil.rmtree(bank.path / "org%2Fmodel")  # prompts point there too
+    shutil.rmtree(bank.path / "org%2Fmodel")
     assert problems(bank) == [(f"queries/{queries.name}", "missing")]
 
 
@@ -294,40 +289,6 @@ def test_damaged_attributes_and_moved_deposits_are_named(tmp_path: Path) -> None
     assert [damage.problem for damage in found] == ["unreadable", "unreadable"]
     assert "does not describe a deposit" in found[0].detail
     assert "it was moved or swapped" in found[1].detail
-
-
-def test_tables_of_other_types_are_named(tmp_path: Path) -> None:
-    bank = bank_of_two(tmp_path / "b")
-    (prompts,), (queries,) = (
-        bank.path.glob(f"{kind}/*.parquet") for kind in ("prompts", "queries")
-    )
-    pl.read_parquet(prompts).cast({"text": pl.Binary}).write_parquet(prompts)
-    tokenizer = pl.read_parquet_metadata(queries)
-    nulls = pl.read_parquet(queries).with_columns(ids=pl.lit(None, pl.List(pl.Int32)))
-    nulls.write_parquet(queries, metadata={TOKENIZER_KEY: tokenizer[TOKENIZER_KEY]})
-    assert sorted(problems(bank)) == [
-        (f"prompts/{prompts.name}", "changed"),
-        (f"queries/{queries.name}", "changed"),
-    ]
-
-
-def test_damaged_tables_are_named(tmp_path: Path) -> None:
-    bank = bank_of_two(tmp_path / "b")
-    other = QuerySet(TOKENIZER, (Query((9,), 0),))
-    bank.add_query_set(other)
-    bank.add_prompts("more", prompt_table(other))
-    queries = sorted(bank.path.glob("queries/*.parquet"))
-    queries[0].write_bytes(queries[1].read_bytes())
-    prompts = sorted(bank.path.glob("prompts/*.parquet"))
-    prompts[0].write_bytes(prompts[1].read_bytes())
-    os.truncate(prompts[1], 10)
-    (bank.path / "prompts" / "run_me.py").write_text("x")
-    assert sorted(problems(bank)) == [
-        (f"prompts/{prompts[0].name}", "changed"),
-        (f"prompts/{prompts[1].name}", "changed"),
-        ("prompts/run_me.py", "foreign"),
-        (f"queries/{queries[0].name}", "changed"),
-    ]
 
 
 def test_what_nothing_vouches_for_is_told_and_is_no_damage(tmp_path: Path) -> None:

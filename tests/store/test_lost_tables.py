@@ -82,13 +82,6 @@ def test_some_of_the_prompts_that_a_seal_names_are_enough(tmp_path: Path) -> Non
     assert len(damaged(bank)) == 2
 
 
-def test_a_bank_without_the_queries_of_a_deposit_is_not_pushed(tmp_path: Path) -> None:
-    bank = bank_of(tmp_path / "b")
-    (bank.path / f"queries/{QUERY_SET.name}.parquet").unlink()
-    with pytest.raises(DamagedError, match=f"queries/{QUERY_SET.name}.parquet is missing"):
-        push(bank.path, tmp_path / "pushed")
-
-
 def test_a_checkpoint_that_was_removed_is_missed_where_an_index_lists_it(tmp_path: Path) -> None:
     bank = bank_of(tmp_path / "b", steps=(0, 8))
     push(bank.path, tmp_path / "pushed")
@@ -155,8 +148,13 @@ def test_a_table_that_another_bank_of_a_merge_has_is_not_missed(
 def test_a_query_set_of_a_source_is_missed_though_another_bank_has_it(tmp_path: Path) -> None:
     bank, other = bank_of(tmp_path / "a"), bank_of(tmp_path / "b", steps=(8,))
     (bank.path / f"queries/{QUERY_SET.name}.parquet").unlink()
-    with pytest.raises(DamagedError, match=f"a/queries/{QUERY_SET.name}.parquet is missing"):
-        merge(tmp_path / "new", bank.path, other.path)
+    for make in (
+        lambda to: merge(to, bank.path, other.path),
+        lambda to: merge(to, bank.path),
+        lambda to: push(bank.path, to),
+    ):
+        with pytest.raises(DamagedError, match=f"a/queries/{QUERY_SET.name}.parquet is missing"):
+            make(tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 

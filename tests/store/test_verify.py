@@ -313,11 +313,7 @@ def test_what_nothing_vouches_for_is_told_and_is_no_damage(tmp_path: Path) -> No
         str(begun.relative_to(bank.path)): ("logprobs/c/2/0", "scores/2.parquet"),
     }
     (bank.path / unneeded).unlink()
-    for step in (0, 1):
-        with bank.begin(spec(step)) as writer:
-            for block in writer.missing():
-                writer.write(block, block_data(writer.layout, block, seed=step))
-            writer.seal()
+    fill(bank)
     assert leftovers(bank) == {}
     assert verify(bank) == ()
 

@@ -30,7 +30,7 @@ from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head, Json, Query
 
 ALONE = "one sequence at a time"
-"""What provenance says of deterministic runs."""
+"""Provenance of deterministic runs."""
 
 
 class TransformersBackend:
@@ -65,7 +65,7 @@ class TransformersBackend:
             None if first else self._config, config, checkpoint=checkpoint
         )
         try:
-            account = self._sent(folder) or self._read(folder)
+            account = self._replace(folder) or self._read(folder)
         except WeightsError as error:
             raise WeightsError(f"{checkpoint}: {error}") from error
         model, forward, settings = self._model, self._forward, self._settings
@@ -79,15 +79,15 @@ class TransformersBackend:
         digest, made = account.digest.hexdigest(), account.describe()
         return Loaded(digest, forward.head.outputs, time.perf_counter() - start, note, made, heads)
 
-    def _sent(self, folder: Path) -> Account | None:
-        """Swap tensor by tensor what differs from what is in memory; None where it cannot be so."""
-        resident, self._resident = self._resident, None  # until the swap is proved
+    def _replace(self, folder: Path) -> Account | None:
+        """Replace the weights tensor by tensor; None if the model has to be read as a whole."""
+        resident, self._resident = self._resident, None  # until the new weights are proved
         if resident is None or self._model is None:
             return None
-        return resident.sent(folder, self._model)
+        return resident.replaced(folder, self._model)
 
     def _read(self, folder: Path) -> Account:
-        """Read a whole model, and open the engine with it or put it in the place of the other."""
+        """Read a whole model; it starts the engine or replaces the model in memory."""
         read = read_model(folder, self._settings)
         if self._model is None:
             self._model = read.model.to(self._device).eval()
@@ -108,7 +108,7 @@ class TransformersBackend:
         return Tokens(tokens, tokens - run)
 
     def _run_all(self, queries: Sequence[Query], sink: Sink, *, packed: int) -> int:
-        """Tokens that were run."""
+        """Number of tokens that were run."""
         run = 0
         todo = deque(self._planned(queries, packed=packed))
         while todo:
@@ -126,7 +126,7 @@ class TransformersBackend:
         return plan_batches(queries, self._size, packed=packed)
 
     def _ran(self, queries: Sequence[Query], batch: Batch, sink: Sink) -> bool:
-        """Score one batch; False where memory was too short. The error holds what was in it."""
+        """Score one batch; False if it is out of memory."""
         assert self._forward is not None, "load comes before score"
         try:
             head = queries[batch.queries[0]].head
@@ -139,7 +139,7 @@ class TransformersBackend:
         return True
 
     def _halve(self, batch: Batch) -> None:
-        """Batches of half the size from here on, where one of these sequences did not fit."""
+        """Halve the size of all later batches, because this one did not fit."""
         if not batch.divisible:
             raise EngineError(
                 f"one sequence of {batch.width:,} tokens is more than the memory of {self._device} "
@@ -152,7 +152,7 @@ class TransformersBackend:
             torch.cuda.empty_cache()
 
     def _choose_packing(self, model: transformers.PreTrainedModel) -> str:
-        """Whether this checkpoint's contexts are packed; a note where that is not as before."""
+        """Decide whether this checkpoint's contexts are packed; a note if that changes."""
         settings = self._settings
         if settings.task == "masked" or settings.deterministic or settings.max_length == 1:
             return ""
@@ -165,7 +165,7 @@ class TransformersBackend:
 
     @torch.inference_mode()
     def _why_not_packed(self, model: transformers.PreTrainedModel) -> str:
-        """Why contexts are not packed: tried with this checkpoint's weights. "" where they are."""
+        """Try packing with this checkpoint's weights: why not, or "" if it works."""
         if reason := refusal(model, self._settings.max_length):
             return reason
         compared, between = trial(
@@ -200,7 +200,7 @@ class TransformersBackend:
         return proved_heads(named, operations(model.config), self.score, self._trial(model))
 
     def _vocab(self, model: transformers.PreTrainedModel) -> int:
-        """Tokens that a model has both an embedding and an output of."""
+        """Number of tokens with both an embedding and an output."""
         assert self._forward is not None
         size: int = model.config.get_text_config().vocab_size
         return min(self._forward.head.outputs, size)

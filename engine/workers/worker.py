@@ -10,15 +10,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import polars as pl
 
 from logitbank.engine.backends.choose import open_backend
 from logitbank.engine.backends.protocol import Backend, EngineSettings, Tokens
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.weights.config_identity import config_digest
-from logitbank.engine.workers.blocks.refused import about_prompt, naming_prompt
 from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers
 from logitbank.engine.workers.canary import CanaryChecks
 from logitbank.engine.workers.events import (
@@ -43,6 +44,20 @@ if TYPE_CHECKING:
     import torch
 
     from logitbank.engine.workers.blocks.reduce import ReducingSink
+
+
+def about_prompt(bank: Bank, plan: DepositPlan, error: EngineError) -> EngineError:
+    """The same error, with its checkpoint and its prompt."""
+    subject = ""
+    if error.query is not None:
+        subject = f"query {error.query} of {plan.query_set}: "
+        here = (pl.col("query_set") == plan.query_set) & (pl.col("row") == error.query)
+        for name in bank.prompt_sets:
+            prompts = bank.prompts(name).filter(here).select("prompt_id").collect()
+            if len(prompts):
+                subject = f"prompt {prompts.item(0, 0)!r} of {name!r}: "
+                break
+    return EngineError(f"{plan.checkpoint}: {subject}{error}")
 
 
 def copy_duplicate(
@@ -306,11 +321,17 @@ class Worker:
                     if not self._score(sink, [queries[row] for row in layout.rows(block)], plan):
                         break
                 with self._timed("write"):
-                    blocks.put(block, naming_prompt(sink.finish, self._bank, plan))
+                    blocks.put(block, partial(self._finish, sink, plan))
             with self._timed("write"):
                 blocks.drain()
                 writer.seal()
         self._at_hand = False
+
+    def _finish(self, sink: "ReducingSink", plan: DepositPlan) -> BlockData:
+        try:
+            return sink.finish()
+        except EngineError as error:
+            raise about_prompt(self._bank, plan, error) from error
 
     def _sizes_now(self, job: Job, before: dict[str, Json]) -> dict[str, Json]:
         """What the engine says of itself now; a note where it went on otherwise than it began."""

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine.backends.contexts import branches
+from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.hf.batches import plan_batches
 from logitbank.engine.backends.hf.memory import BatchSize
 from logitbank.engine.backends.hf.packed import (
@@ -62,13 +62,13 @@ def test_where_all_fits_one_row_every_beginning_stands_once(
 ) -> None:
     queries = asked_of(texts, places)
     [pack] = packs(queries, 10_000)
-    beginnings = {q.ids[: n + 1] for q in queries for n in range(q.position + 1)}
-    assert len(pack.ids) == len(beginnings)
+    prefixes = {q.ids[: n + 1] for q in queries for n in range(q.position + 1)}
+    assert len(pack.ids) == len(prefixes)
     contexts = {query.ids[: query.position + 1] for query in queries}
     ends = {
         c for c in contexts if not any(o != c and o[: len(c)] == c for o in contexts)
     }  # compared with every other one
-    assert [branch.context for branch in branches(queries)] == sorted(ends)
+    assert [branch.context for branch in leaf_contexts(queries)] == sorted(ends)
 
 
 @given(

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import transformers
 
-from logitbank.engine.backends.contexts import within
+from logitbank.engine.backends.contexts import trimmed_query
 from logitbank.engine.backends.heads import Layer, proved_heads, trial_queries
 from logitbank.engine.backends.hf.batches import Batch, plan_batches
 from logitbank.engine.backends.hf.forward import Forward, a_language
@@ -102,7 +102,7 @@ class TransformersBackend:
     @torch.inference_mode()
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
         if self._rope_switch is not None:
-            queries = [within(query, self._rope_switch) for query in queries]
+            queries = [trimmed_query(query, self._rope_switch) for query in queries]
         run = self._run_all(queries, sink, packed=self._packed if self._not_packed == "" else 0)
         tokens = sum(len(query.ids) for query in queries)
         return Tokens(tokens, tokens - run)

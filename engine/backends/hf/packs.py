@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from logitbank.engine.backends.contexts import Branch, branches, shared_beginning
+from logitbank.engine.backends.contexts import LeafContext, leaf_contexts, shared_prefix_length
 from logitbank.store.format.schema import Query
 
 POSITIONS = 256
@@ -30,19 +30,19 @@ class Pack(NamedTuple):
 
 
 def rows(
-    leaves: Iterable[Branch], positions: int = POSITIONS, *, most: int | None = None
-) -> Iterator[list[tuple[Branch, int]]]:
+    leaves: Iterable[LeafContext], positions: int = POSITIONS, *, most: int | None = None
+) -> Iterator[list[tuple[LeafContext, int]]]:
     """Branches that share a row, each with the length of the prefix it shares with the one before.
 
     A row has at most `positions` tokens, or twice those of its first branch, so that a long shared
     prefix is repeated in few rows. A row longer than `most` is a single branch. Branches are
     sorted, so those with equal prefixes are neighbours.
     """
-    row: list[tuple[Branch, int]] = []
+    row: list[tuple[LeafContext, int]] = []
     size, limit = 0, positions
     for leaf in leaves:
         length = len(leaf.context)
-        shared = shared_beginning(row[-1][0].context, leaf.context) if row else 0
+        shared = shared_prefix_length(row[-1][0].context, leaf.context) if row else 0
         if row and size + length - shared > limit:
             yield row
             row, size, shared = [], 0, 0
@@ -74,7 +74,7 @@ def packs(
     >>> pack.asked
     [(2, 1), (0, 2), (1, 3)]
     """
-    for row in rows(branches(queries), positions, most=most):
+    for row in rows(leaf_contexts(queries), positions, most=most):
         pack = Pack([], [], [], [])
         path: list[int] = []
         for (context, indices), shared in row:

@@ -1,7 +1,7 @@
 """Replace the weights of one checkpoint by those of another, and prove what is in memory."""
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path

@@ -12,7 +12,7 @@ from vllm import ModelRegistry
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 
-from logitbank.engine.backends.contexts import branches
+from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.vllm.engine import (
     cache_arguments,
@@ -52,7 +52,7 @@ class VllmPositionsBackend(PooledEngine):
         A query belongs to the first context that it is a prefix of, so its position is only cached
         if an earlier call ran it.
         """
-        return [Request(context, rows) for context, rows in branches(queries)]
+        return [Request(context, rows) for context, rows in leaf_contexts(queries)]
 
     def describe(self) -> dict[str, Json]:
         cache = self._llm.llm_engine.vllm_config.cache_config

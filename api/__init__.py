@@ -61,11 +61,11 @@ if TYPE_CHECKING:
     from logitbank.analysis.study import Study as Study
     from logitbank.cli.demo import demo as demo
     from logitbank.engine.extract import extract as extract
+    from logitbank.engine.prompts.check import prompts_check as prompts_check
+    from logitbank.engine.prompts.check import prompts_show as prompts_show
     from logitbank.engine.prompts.files import load_prompts as load_prompts
     from logitbank.engine.prompts.known.winobias import winobias as winobias
     from logitbank.engine.prompts.prompt_set import PromptSet as PromptSet
-    from logitbank.engine.prompts.shown import prompts_check as prompts_check
-    from logitbank.engine.prompts.shown import prompts_show as prompts_show
     from logitbank.engine.prompts.values import Option as Option
     from logitbank.engine.prompts.values import Prompt as Prompt
     from logitbank.engine.prompts.values import Turn as Turn

@@ -103,27 +103,27 @@ class Bank:
         prompts: Names = None,
         rows: bool = False,
     ) -> Self:
-        """Open a bank in a folder, or a copy of one at a URL: https://…, s3://…, hf://datasets/….
+        """Open a bank in a folder, or a copy of a bank at a URL: https://…, s3://…, hf://datasets/….
 
         Parameters
         ----------
         path
-            Folder or URL. Of a bank at a URL, documents and scores are copied into the folder
-            `LOGITBANK_CACHE`, or the user's cache, and checked. The bank reads that copy.
+            Folder or URL. Documents and scores of a bank at a URL are copied into the folder
+            `LOGITBANK_CACHE`, or the user's cache, and verified. The bank reads that copy.
         models, steps, prompts
             Models, training steps and prompt sets of the scores to copy; all if None.
-            `prompts=[]` copies no table and no score. Of a folder, everything is there.
+            `prompts=[]` copies no table and no score. A folder ignores all three.
         rows
-            Whether to copy full rows, states and heads too.
+            Whether to copy full rows, states and heads also.
 
         Raises
         ------
         BankFormatError
-            Nothing is there, it is no bank, or one of another format version.
+            The path has no bank, or a bank of another format version.
         RemoteError
             The URL cannot be reached, or refuses.
         DamagedError
-            Its index is none; or its `zarr.json` is no document, or not what was written there.
+            The index or `zarr.json` is damaged.
         MissingExtraError
             The extra `remote` is not installed.
         """
@@ -170,51 +170,50 @@ class Bank:
         return cls(path, attributes, url=url, has_rows=rows or url is None)
 
     def add_query_set(self, query_set: QuerySet) -> str:
-        """Store a query set and return its name; nothing happens where it is there."""
+        """Store a query set, unless it is stored already, and return its name."""
         self._require_writable()
         return query_tables.write_query_set(self.path, query_set)
 
     def add_prompts(self, name: str, table: pl.DataFrame) -> str:
-        """Store a table of prompts under a prompt set's name; returns the digest of its content.
+        """Store a table of prompts, unless it is stored, and return its content digest.
 
-        Nothing happens where it is there. `table` has the columns of `PROMPTS_SCHEMA`, then the
-        prompt set's own: text, numbers or booleans.
+        `table` has the columns of `PROMPTS_SCHEMA`, then the prompt set's own columns: text,
+        numbers or booleans.
 
         Raises
         ------
         UsageError
-            The table is not one of prompts, or points outside its query sets. Or a prompt in it is
-            stored under this name with another text, answer, token or column of its own.
+            The table is invalid, points outside its query sets, or changes a stored prompt.
         """
         check_folder(name, "prompt set")
         self._require_writable()
         return prompt_tables.write_prompts(self.path, name, table)
 
     def add_tokens(self, tokenizer: str, table: pl.DataFrame) -> None:
-        """Store what the tokens of a tokenizer say; nothing happens where the bank has it.
+        """Store the texts of a tokenizer's tokens, unless the bank has them; `extract` does so.
 
-        `logitbank extract` does so. `table` has the columns of `tokens`: one row per token.
+        `table` has the columns of `tokens`: one row per token.
 
         Raises
         ------
         UsageError
-            A column is not there or of another type, or a token is there twice.
+            A column is missing or has another type, or a token occurs twice.
         """
         self._require_writable()
         token_texts.write_tokens(self.path, tokenizer, table)
 
     def put_head(self, head: OutputHead) -> str:
-        """Store what turns states into logits, and return its digest; nothing happens where it is.
+        """Store an LM head, unless it is stored, and return its digest.
 
-        Needed before a deposit at keep level `hidden`, whose `DepositSpec.heads` names it. Any
-        number of writers may put the same; it is durable when this returns.
+        A deposit at keep level `hidden` names its head in `DepositSpec.heads`, so store the head
+        first. Any number of writers may store the same head. It is durable when this returns.
 
         Raises
         ------
         DamagedError
-            It is there, and is not what was written.
+            The stored head is damaged.
         DiskSpaceError
-            The disk is full; nothing of it is left.
+            The disk is full; no part of the head is left.
         UsageError
             The bank is at a URL.
         """
@@ -222,33 +221,28 @@ class Bank:
         return put_head(self.path, head)
 
     def head(self, digest: str) -> OutputHead:
-        """A stored head, whose content is what its digest (64 hex digits) says, or DamagedError."""
+        """A stored LM head, verified against its digest (64 hex digits), or DamagedError."""
         return StoredHead.open(self.path, digest).read()
 
     def missing_options(self, deposit: Deposit) -> OptionTokens | None:
-        """Tokens that prompts name for committed queries of a deposit and its scores do not list.
+        """Option tokens of committed queries that a deposit's scores do not list, or None.
 
-        None where nothing lacks. `rescore` adds them from the stored log-probabilities.
+        `rescore` adds them from the stored log-probabilities.
         """
         return missing_options(self.path, deposit)
 
     def rescore(self) -> list[Deposit]:
-        """Score what prompts name and no deposit lists yet; the same again is free.
+        """Score options that were named after their deposits were made; return those deposits.
 
-        For options that were named after logits were deposited, from full rows or states. Where
-        rows are rounded their ranks are intervals, flagged `exact` = False. Deposits without either
-        stay as they are.
-
-        Returns
-        -------
-        The deposits that were given scores.
+        Scores come from full rows or states; deposits without either stay as they are. Ranks among
+        rounded rows are intervals, with `exact` = False. A second call changes nothing.
 
         Raises
         ------
         UsageError
             The bank is at a URL.
         DamagedError
-            Rows are not what was committed; nothing of them is scored.
+            Rows are damaged; the deposit is not scored.
         """
         from logitbank.store.change.rescore import rescore_all
 
@@ -258,7 +252,7 @@ class Bank:
     def deposits(self, checkpoint: CheckpointId | None = None) -> list[Deposit]:
         """All deposits, or those of one checkpoint, by model, run and training step.
 
-        Of a filtered bank, those of the filter's model and tokenizer, under the name of the bank.
+        A filtered bank has the deposits of the filter's model and tokenizer, under the bank's name.
         """
         if self.filter is None:
             return catalog.deposits(self.path, checkpoint)
@@ -266,21 +260,21 @@ class Bank:
         return [deposit for deposit in found if checkpoint in (None, deposit.checkpoint)]
 
     def filtered(self, by: Filter | str | Path, *, name: str | None = None) -> Self:
-        """This bank as it looks through a debiasing filter, or the file of one.
+        """This bank seen through a debiasing filter, or through a file that contains one.
 
-        Nothing is copied. Deposits of other models than the filter's are left out. Those of a
-        next-sentence head, which has two outputs, are as they were. The bank cannot be written to.
+        Nothing is copied, and the bank becomes read-only. Deposits of other models are left out.
+        Deposits of a next-sentence head, which has two outputs, do not change.
 
         Parameters
         ----------
         name
-            Name of its model; by default the model's name and a description of the filter.
+            Name of the filtered model; by default the model's name and a description of the filter.
 
         Raises
         ------
         UsageError
-            The filter was made for another model or tokenizer than any in the bank, `name` is a
-            model of the bank, or the bank is filtered already.
+            The filter is for another model or tokenizer, `name` is a model of the bank, or the bank
+            is filtered already.
         """
         self.require_unfiltered()
         by = by if isinstance(by, Filter) else Filter.load(by)
@@ -288,13 +282,7 @@ class Bank:
         return replace(self, filter=by, name=name)
 
     def require_unfiltered(self) -> None:
-        """Refuse a filtered bank.
-
-        Raises
-        ------
-        UsageError
-            It is one.
-        """
+        """Refuse a filtered bank with a UsageError."""
         if self.filter is not None:
             raise UsageError(
                 f"{self.name!r} is seen through a filter already; use the bank itself, {self.path}"
@@ -305,19 +293,19 @@ class Bank:
         copies.require_folder(self.path)
 
     def begin(self, spec: DepositSpec) -> DepositWriter:
-        """Create a deposit, or reopen it to add what it lacks.
+        """Create a deposit, or reopen one to add its missing blocks.
 
-        A deposit that is there keeps its own layout, which may have other blocks and keep more:
-        go by the writer's.
+        An existing deposit keeps its own layout, which may have other blocks and keep more. Use the
+        layout of the writer.
 
         Raises
         ------
         UsageError
-            The spec is not about a query set of this bank as it is.
+            The spec does not fit its query set in this bank.
         BankError
-            The deposit is there with other weights, tokenizer, vocabulary, dtype or compute_dtype.
+            The deposit exists with other weights, tokenizer, vocabulary, dtype or compute_dtype.
         KeepLevelError
-            It is there and keeps less.
+            The deposit exists and keeps less.
         """
         self._require_writable()
         deposit = catalog.open_or_create(self.path, spec)
@@ -334,7 +322,7 @@ class Bank:
         vocab_entries: int | None = None,
         provenance: Mapping[str, Json] | None = None,
     ) -> Deposit:
-        """Deposit logits that were computed elsewhere, and seal; the same again changes nothing.
+        """Deposit logits that were computed elsewhere, and seal. A second call changes nothing.
 
         Parameters
         ----------
@@ -342,22 +330,23 @@ class Bank:
             (q, v) of float16, float32 or float64: one row per query of the query set, one column
             per output of the head, padding included. Raw, natural units; float64 is rounded.
         checkpoint, query_set, keep, dtype
-            What they are of, how much to keep (full, topk:K or options) and in which precision.
+            Checkpoint and query set of the logits, how much to keep (full, topk:K or options), and
+            the stored precision.
         vocab_entries
-            Entries of the tokenizer where fewer than the outputs.
+            Entries of the tokenizer, if the head has more outputs.
         provenance
-            How they were made: digests `weights` and `tokenizer`, `engine`, anything else. Without
-            `weights`, the digest of the array tells it from another of the same checkpoint.
+            How the logits were made: digests `weights` and `tokenizer`, `engine`, anything else.
+            Without `weights`, the digest of the array identifies it.
 
         Raises
         ------
         UsageError
-            Shape or dtype is another, or a logit is not finite; names the query row. Or `keep` is
-            no keep level.
+            The shape, dtype or keep level is invalid, or a logit is not finite; names the query
+            row.
         BankError
-            Other logits of this checkpoint and query set are there, whole or in part.
+            The bank has other logits of this checkpoint and query set.
         KeepLevelError
-            They are there and keep less.
+            The deposit exists and keeps less.
         """
         from logitbank.store.read.arrays import check_array, deposit_array
 
@@ -379,7 +368,7 @@ class Bank:
         return {name: self.query_set(name) for name in query_tables.query_set_names(self.path)}
 
     def query_set(self, name: str) -> QuerySet:
-        """One query set, its content checked against its name."""
+        """One query set, verified against its name."""
         return query_tables.read_query_set(self.path, name)
 
     @property
@@ -422,40 +411,40 @@ class Bank:
 
     @property
     def tokenizers(self) -> list[str]:
-        """Digests of the tokenizers whose tokens' texts the bank keeps."""
+        """Digests of the tokenizers whose token texts the bank stores."""
         return sorted({file.name for file in token_texts.tokens_files(self.path)})
 
     def tokens(self, of: str | None = None) -> pl.DataFrame:
-        """What the tokens of a tokenizer say.
+        """The texts of a tokenizer's tokens.
 
         Parameters
         ----------
         of
-            A prompt set that was asked with it, or its digest; needed where the bank has several.
+            A prompt set, or the digest of a tokenizer; needed if the bank has several tokenizers.
 
         Returns
         -------
-        One row per token, ascending: `token`, its `text`, where bytes that are no UTF-8 by
-        themselves are shown as `\\xe2`, `is_text` (false where there are such), and `special`.
+        One row per token, ascending: `token`, its `text` (bytes that are not UTF-8 are shown as
+        `\\xe2`), `is_text` (false if there are such bytes), and `special`.
 
         Raises
         ------
         AbsentError
-            The bank keeps none: it was made without them. Or it has no such prompt set.
+            The bank has no texts of this tokenizer, or no such prompt set.
         UsageError
-            There are several tokenizers; says which.
+            The bank has several tokenizers; names them.
         """
         return token_texts.tokens(self.path, of)
 
     def option_tokens(self, query_set: str) -> OptionTokens:
-        """The tokens that any prompt names for each query of a query set."""
+        """The option tokens of each query of a query set, of all prompts."""
         queries = query_tables.query_count(self.path, query_set)
         return prompt_tables.option_tokens(
             prompt_tables.named_tokens(self.path, query_set), queries=queries
         )
 
     def deposits_of(self, prompts: str) -> list[Deposit]:
-        """Deposits of any query set that a prompt set points into, in the order of `deposits`."""
+        """Deposits of any query set that a prompt set points to, in the order of `deposits`."""
         wanted = prompt_tables.query_sets_of(self.prompts(prompts))
         return [deposit for deposit in self.deposits() if deposit.query_set in wanted]
 
@@ -472,45 +461,44 @@ class Bank:
     ) -> pl.LazyFrame:
         """One row per checkpoint × prompt × option of a prompt set, from committed blocks only.
 
-        An option of several tokens has a row for each: its pieces.
+        An option of several tokens has one row per token: its pieces.
 
         Parameters
         ----------
         prompts
             Name of the prompt set.
         models, runs, steps
-            Keep these checkpoints; all if None. Steps are numbers, None among them for the release,
-            or a text as `--steps` takes it: `last`, `log`, `0:100:10`, `0,512,release`. Of a text,
-            each model and run has its own last.
+            Keep these checkpoints; all if None. Steps are numbers, with None for the release, or a
+            text as in `--steps`: `last`, `log`, `0:100:10`, `0,512,release`. A text selects steps
+            of each model and run on its own.
         token_text
-            Add a column `token_text` after `token`: what the token says, as in `tokens`; null of
-            classes of a next-sentence head.
+            Add a column `token_text` after `token`, as in `tokens`; null for classes of a
+            next-sentence head.
         whole_options
-            One row per option, whatever the number of its pieces: logprob is their sum, null where
-            one is not scored, continuation their texts put together, and pieces their number.
+            One row per option: logprob is the sum over its pieces (null if one has no score),
+            continuation is the joined text, and pieces is their number.
         filter
-            Debiasing filter, or its file: scores of its model as they look through it.
+            Debiasing filter, or its file: scores of its model after the filter.
 
         Returns
         -------
         Columns model, run, run_seed, step, those of the prompts, logit, logsumexp, logprob (nats,
         float64: logit − logsumexp), rank, ties, padding_above, padding_ties, exact; rows in no
-        fixed order. Of whole options, what is of single tokens is left out, and pieces is added.
+        fixed order. Whole options have pieces and logprob in place of the columns of single tokens.
 
         Raises
         ------
         BankError
-            The bank has no such prompts, or no deposit of them by such checkpoints; or one with
-            full rows was scored before an option of them was named: see `rescore`.
+            The bank has no such prompts or deposits, or a deposit with full rows was scored before
+            an option was named: see `rescore`.
         DamagedError
-            Scores are missing, or not what was committed. Of a bank at a URL, those of the model,
-            step or prompt set were not copied when it was opened.
+            Scores are missing or damaged, or were not copied when a bank at a URL was opened.
         AbsentError
-            Texts of tokens are asked for, and the bank keeps none.
+            The bank has no token texts.
         SuiteError
-            A text chooses no step that is there.
+            A text selects no available step.
         UsageError
-            Texts of tokens are asked for with whole options, or prompts have a column `pieces`.
+            `token_text` and `whole_options` are both set, or prompts have a column `pieces`.
         """
         if filter is not None:
             return self.filtered(filter).scan(
@@ -542,34 +530,34 @@ class Bank:
     def require_scored(
         self, prompts: str, deposits: Sequence[Deposit], *, of: pl.LazyFrame | None = None
     ) -> None:
-        """Refuse deposits with full rows that lack scores of options named after they were made.
+        """Refuse deposits with full rows without scores of options that were named later.
 
         Parameters
         ----------
         prompts
             Name of a prompt set.
         of
-            Rows of its table, where not all matter.
+            Rows of its table, if not all matter.
 
         Raises
         ------
         BankError
-            One lacks some, which `Bank.rescore` reads from its rows.
+            Scores are missing; `Bank.rescore` computes them from full rows.
         """
         table = self.prompts(prompts) if of is None else of
         require_scored(self.path, prompts, table, [deposit.stored for deposit in deposits])
 
     def without_scores(self, prompts: str, deposits: Sequence[Deposit]) -> list[Deposit]:
-        """Those without full rows and without a score of a prompt set, which was named later."""
+        """Deposits without full rows and without any score of a prompt set that was named later."""
         lacking = have_no_score(
             self.path, self.prompts(prompts), [deposit.stored for deposit in deposits]
         )
         return [deposit for deposit, lacks in zip(deposits, lacking, strict=True) if lacks]
 
     def frames(self) -> dict[str, pl.LazyFrame]:
-        """Everything as four lazy frames: checkpoints, prompts, options and scores.
+        """Four lazy frames: checkpoints, prompts, options and scores; see `docs/tables.md`.
 
-        `docs/tables.md` has their columns. Without a score there is no frame of scores.
+        A bank without scores has no frame of scores.
 
         Raises
         ------
@@ -583,18 +571,15 @@ class Bank:
             raise BankError(f"{self.address} has no prompts yet; run `logitbank extract`")
         texts = token_texts.token_texts(self.path)
         by_name = {name: self.prompts(name).with_columns(texts) for name in names}
-        return frames(by_name, self.deposits(), self.info, self._look)
-
-    def _look(self, name: str, options: pl.LazyFrame, deposits: Sequence[Deposit]) -> None:
-        self.require_scored(name, deposits, of=options)
+        return frames(by_name, self.deposits(), self.info, self.require_scored)
 
     def sql(self, query: str) -> pl.LazyFrame:
-        """A SELECT over `frames`, as Polars understands SQL; collect what it gives.
+        """The lazy result of a SELECT over `frames`, in the SQL of Polars.
 
         Raises
         ------
         UsageError
-            The query is none, names what is not there, or reads files.
+            The query is invalid, names an unknown table or column, or reads files.
         BankError
             The bank has no prompts.
         """
@@ -612,20 +597,20 @@ class Bank:
 
         Returns
         -------
-        logprobs (checkpoint, query, token) float32 nats, of deposits that keep full rows; NaN
-        where a block is not committed, or a model has fewer outputs than the widest. logsumexp
-        (checkpoint, query). `checkpoint` is indexed by model, run and step (−1 for a release):
+        logprobs (checkpoint, query, token) float32 nats, of deposits with full rows; NaN if a block
+        is not committed, or beyond the outputs of a smaller model. logsumexp (checkpoint, query).
+        `checkpoint` is indexed by model, run and step (−1 for a release):
         `.sel(model="pythia-160m", step=512)`. The prompts' column `row` points into `query`.
-        `attrs["without_full_rows"]` names the checkpoints that are not in it, as they keep less.
+        `attrs["without_full_rows"]` names the checkpoints that are left out because they keep less.
 
         Raises
         ------
         MissingExtraError
             xarray is not installed.
         BankError
-            There is no such prompt set, or no deposit of it keeps full rows.
+            The bank has no such prompt set, or no deposit of it with full rows.
         UsageError
-            Several query sets with full rows have prompts of this name; says which.
+            Several query sets with full rows have prompts of this name; names them.
         """
         from logitbank.store.read.xarray_view import xarray_view
 
@@ -639,19 +624,19 @@ class Bank:
         Returns
         -------
         Columns model, run, step, query_set, queries, committed (queries), blocks (of the whole
-        deposit), sealed, keep, dtype, engine, bytes (of committed objects; those of a head are
-        counted once, with the first deposit that names it).
+        deposit), sealed, keep, dtype, engine, bytes (of committed objects; the first deposit that
+        names a head includes its bytes).
         """
         return pl.DataFrame(info_rows(self.path, self.deposits()), schema=INFO, orient="row")
 
     def provenance(self) -> pl.DataFrame:
-        """How the deposits were made, equal values together; `info --provenance` on paper.
+        """How the deposits were made, with equal values in one row; `info --provenance` prints it.
 
         Returns
         -------
-        One row for each model, run, field and value: columns model, run, field (`engine`,
-        `source.revision`, …), value (text; other than text as JSON), deposits (that have it),
-        first_step, last_step.
+        One row per model, run, field and value: columns model, run, field (`engine`,
+        `source.revision`, …), value (text; anything else as JSON), deposits (number), first_step,
+        last_step.
         """
         from logitbank.store.read.provenance import provenance_table
 
@@ -666,29 +651,21 @@ def open_bank(
     prompts: Names = None,
     rows: bool = False,
 ) -> Bank:
-    """Open a bank as `Bank.open` does; one that is open already is returned."""
+    """Open a bank as `Bank.open` does; return a bank that is open already."""
     if isinstance(path, Bank):
         return path
     return Bank.open(path, models=models, steps=steps, prompts=prompts, rows=rows)
 
 
 def open_unfiltered(path: str | Path | Bank, *, rows: bool = False) -> Bank:
-    """Open a bank for what is done without a filter.
-
-    Raises
-    ------
-    UsageError
-        It is a filtered bank.
-    BankError
-        As `Bank.open`.
-    """
+    """Open a bank as `Bank.open` does; refuse a filtered bank with a UsageError."""
     bank = open_bank(path, rows=rows)
     bank.require_unfiltered()
     return bank
 
 
 def require_as_written(root: Path) -> None:
-    """Refuse a bank's own `zarr.json` if its digest is not its own; other formats may have none."""
+    """Refuse a bank whose `zarr.json` does not have its own digest."""
     try:
         verified.document(root, *zarrays.ATTRIBUTES)
     except DamagedError as error:

@@ -161,9 +161,24 @@ class StepSelector:
         """The available steps that are chosen, ascending, the release last; maybe none."""
         present = set(available)
         steps = sorted(step for step in present if step is not None)
-        chosen = set(_PICKERS[self.kind](self, steps))
+        chosen = set(self._pick(steps))
         release = (None,) if self.release and None in present else ()
         return (*sorted(chosen), *release)
+
+    def _pick(self, steps: list[int]) -> Iterable[int]:
+        """The chosen ones of these training steps, in any order."""
+        if self.kind == "all":
+            return steps
+        if self.kind == "list":
+            return {*self.listed, *(steps[-1:] if self.last else ())}.intersection(steps)
+        if self.kind == "range":
+            first, last, stride = self.span
+            end = steps[-1] if last is None and steps else last or 0
+            return [s for s in steps if first <= s <= end and (s - first) % stride == 0]
+        positive = [step for step in steps if step > 0]
+        powers = (2**n for n in range(steps[-1].bit_length() if steps else 0))
+        nearest = [min(positive, key=lambda s: (max(s / p, p / s), s)) for p in powers]
+        return [*(step for step in steps[:1] if step == 0), *nearest, *steps[-1:]]
 
     def select(self, available: Iterable[Step], *, of: str = "this suite") -> tuple[Step, ...]:
         """Choose among the available steps.
@@ -241,31 +256,6 @@ def _number(text: str, *, of: str) -> int:
     if (number := parse_count(text)) is None:
         raise UsageError(f"steps {of!r} are unknown at {text!r}; {_ALLOWED}")
     return number
-
-
-def _pick_all(selector: StepSelector, steps: list[int]) -> Iterable[int]:
-    return steps
-
-
-def _pick_list(selector: StepSelector, steps: list[int]) -> Iterable[int]:
-    wanted = {*selector.listed, *(steps[-1:] if selector.last else ())}
-    return wanted.intersection(steps)
-
-
-def _pick_range(selector: StepSelector, steps: list[int]) -> Iterable[int]:
-    first, last, stride = selector.span
-    end = steps[-1] if last is None and steps else last or 0
-    return [step for step in steps if first <= step <= end and (step - first) % stride == 0]
-
-
-def _pick_log(selector: StepSelector, steps: list[int]) -> Iterable[int]:
-    positive = [step for step in steps if step > 0]
-    powers = (2**n for n in range(steps[-1].bit_length() if steps else 0))
-    nearest = [min(positive, key=lambda s: (max(s / p, p / s), s)) for p in powers]
-    return [*(step for step in steps[:1] if step == 0), *nearest, *steps[-1:]]
-
-
-_PICKERS = {"all": _pick_all, "list": _pick_list, "range": _pick_range, "log": _pick_log}
 
 
 def _extent(steps: list[int]) -> str:

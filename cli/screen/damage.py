@@ -1,4 +1,4 @@
-"""What verifying and repairing found, in lines for people."""
+"""Lines that `verify` and `verify --repair` print."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,40 +12,28 @@ if TYPE_CHECKING:
 
 
 def print_damage(path: Path, damage: "Sequence[Damage]", whole: str) -> None:
-    """Each damaged object, and how many there are; else `whole`."""
+    """Print each damaged object and their number, or else `whole`."""
     print_lines(map(str, damage))
     print_lines([f"{counted(len(damage), 'damaged object')} in {path}" if damage else whole])
 
 
-def print_next_steps(path: Path, damage: "Sequence[Damage]") -> None:
-    """What brings back what is damaged or gone, a line for each way that is called for."""
-    from logitbank.store.care.repair import can_repair, is_lost_table
+def print_next_steps(path: Path, damage: "Sequence[Damage]", *, repaired: bool = False) -> None:
+    """What to do about the damage: one line for each remedy, with the objects that it is for."""
+    from logitbank.store.care.damage import Remedy
 
-    if any(map(can_repair, damage)):
-        print_lines(
-            [f"`logitbank verify --repair {path}` drops what is damaged; extract then fills it"]
-        )
-    rest = [each for each in damage if not can_repair(each)]
-    if any(map(is_lost_table, rest)):
-        print_lines(
-            [
-                "--repair brings no lost table back: the same `logitbank extract` writes it again,"
-                f" and so does `logitbank merge {path} COPY` of another copy of the bank"
-            ]
-        )
-    if any(each.problem == "foreign" for each in rest):
-        print_lines(["--repair leaves what is foreign where it is; remove it yourself"])
-    if any(each.problem != "foreign" and not is_lost_table(each) for each in rest):
-        print_lines(
-            ["--repair brings none of the rest back; take it from another copy of the bank"]
-        )
+    kinds: dict[Remedy, set[str]] = {remedy: set() for remedy in Remedy}
+    for each in damage:
+        kinds[each.remedy_after_repair if repaired else each.remedy].add(each.check.kind)
+    print_lines(
+        f"{', '.join(sorted(names))}: {remedy.format(bank=path)}"
+        for remedy, names in kinds.items()
+        if names
+    )
 
 
 def print_repaired(path: Path, done: "Repaired", left: "Sequence[Damage]") -> None:
-    """What was made again or dropped, and what is damaged still."""
-    from logitbank.store.care.repair import can_repair
-
-    print_lines(f"made again: {name}" for name in done.restored)
+    """Print what was written again or dropped, and what is still damaged."""
+    print_lines(f"written again: {name}" for name in done.restored)
     print_lines(
         f"dropped: {counted(len(blocks), 'block')} of {folder}"
         for folder, blocks in done.dropped.items()
@@ -59,24 +47,22 @@ def print_repaired(path: Path, done: "Repaired", left: "Sequence[Damage]") -> No
         )
     left = [each for each in left if each.path not in done.dropped]
     print_lines(f"still damaged: {each.path}" for each in left)
-    if any(map(can_repair, left)):  # as a table whose content is damaged, and so cannot be
-        print_lines(["take these from another copy of the bank"])
-    print_next_steps(path, [each for each in left if not can_repair(each)])
+    print_next_steps(path, left, repaired=True)
 
 
 def print_unfinished(bank: "Bank", *, whole: bool) -> None:
-    """Say what writers left that nobody reads, and in a whole bank what is still to be run."""
+    """Print what killed writers left, and in a whole bank the deposits that are not complete."""
     from logitbank.store import leftovers
 
     for folder, names in leftovers(bank).items():
         more = f" and {counted(len(names) - 1, 'more object')}" if len(names) > 1 else ""
         print_lines(
             [
-                f"not committed, or its commit is gone: {folder}/{names[0]}{more};"
-                " nobody reads it, and the same extract writes it again"
+                f"not committed, or the commit is missing: {folder}/{names[0]}{more}."
+                " Readers ignore it; the same `logitbank extract` writes it again."
             ]
         )
     if whole and (unfinished := sum(not d.complete for d in bank.deposits())):
         print_lines(
-            [f"deposits with blocks still to be run: {unfinished}; `logitbank info {bank.path}`"]
+            [f"deposits that are not complete: {unfinished}; see `logitbank info {bank.path}`"]
         )

@@ -1,7 +1,8 @@
-"""Which engine runs a plan: the one that its settings name, imported when it is asked for."""
+"""Start the engine that the settings name; it is imported only then."""
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from logitbank.engine.backends.precision import precision_environment
@@ -14,9 +15,9 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
     Raises
     ------
     WeightsError
-        The folder's config claims more than its weights hold; no memory was asked for then.
+        The folder's config claims more than its weights contain.
     SuiteError
-        It has a field that may change the model and that nobody reads.
+        The config has an unknown field that may change the model.
     """
     from logitbank.engine.weights.config import check_sizes
     from logitbank.engine.weights.supported import check_fields
@@ -24,17 +25,26 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
     check_sizes(folder)
     check_fields(folder, trust_remote_code=settings.trust_remote_code)
     engine = import_engine(settings)
-    if settings.engine == "vllm":
-        from logitbank.engine.backends.vllm.granted import sized
+    return engine(folder, larger_batches(settings))
 
-        settings = sized(folder, settings)
-    return engine(folder, settings)
+
+def larger_batches(settings: EngineSettings) -> EngineSettings:
+    """Settings with the batches of a GPU, unless a user set their size; the same on a CPU.
+
+    They are halved if they do not fit into its memory.
+    """
+    import torch
+
+    on_gpu = torch.cuda.is_available() and settings.device != "cpu"
+    if not (on_gpu and settings.larger_on_gpu):
+        return settings
+    return replace(settings, max_batch_tokens=8192, max_sequences=256)
 
 
 def import_engine(settings: EngineSettings) -> Callable[[Path, EngineSettings], Backend]:
-    """The class of the engine that the settings name; its packages take seconds to import."""
+    """Import the class of the engine that the settings name, which takes seconds."""
     os.environ |= precision_environment(settings.compute_dtype)
-    if settings.deterministic:  # read when vLLM is imported, and when CUDA is started
+    if settings.deterministic:  # vLLM reads the first when imported, CUDA the second at its start
         os.environ |= {"VLLM_BATCH_INVARIANT": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     if settings.engine == "vllm":
         from logitbank.engine.backends.vllm.engine import VllmBackend

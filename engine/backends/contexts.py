@@ -1,4 +1,4 @@
-"""Contexts: what a causal model's output at a position depends on, the tokens up to there."""
+"""Contexts: the tokens up to a position, on which a causal model's output there depends."""
 
 import hashlib
 from array import array
@@ -10,26 +10,26 @@ from typing import NamedTuple
 from logitbank.store.format.schema import Query
 
 
-class Branch(NamedTuple):
-    """A context that no other one continues, and the queries that are answered on the way."""
+class LeafContext(NamedTuple):
+    """A context that no other context continues, and the queries that it answers."""
 
     context: tuple[int, ...]
     queries: list[int]
-    """Indices of those whose contexts are a beginning of this one, the shortest first."""
+    """Indices of the queries whose contexts are prefixes of this one, the shortest first."""
 
 
-def branches(queries: Sequence[Query]) -> Iterator[Branch]:
-    """The contexts that have to be run, in order; each query belongs to one of them.
+def leaf_contexts(queries: Sequence[Query]) -> Iterator[LeafContext]:
+    """The contexts that have to be run, sorted; each query belongs to one of them.
 
     Examples
     --------
     >>> queries = [Query((5, 6, 7), 2), Query((5, 6, 8, 9), 1), Query((4,), 0)]
-    >>> for branch in branches(queries):
+    >>> for branch in leaf_contexts(queries):
     ...     print(branch.context, branch.queries)
     (4,) [2]
     (5, 6, 7) [1, 0]
     """
-    # Queries of a document share one tuple, whose tokens are looked at once, not at each position.
+    # Queries of a document share one tuple, whose tokens are compared only once.
     sequences = {id(query.ids): query.ids for query in queries}
     last: dict[int, int] = {}
     for query in queries:
@@ -43,7 +43,7 @@ def branches(queries: Sequence[Query]) -> Iterator[Branch]:
     each = [ranks[id(query.ids)] for query in queries]
     order = sorted(range(len(queries)), key=each.__getitem__)
     found: list[int] = []
-    # A beginning stands right before what continues it.
+    # A prefix comes directly before the contexts that continue it.
     for i, following in zip_longest(order, order[1:]):
         found.append(i)
         context = contexts[each[i]]
@@ -51,18 +51,18 @@ def branches(queries: Sequence[Query]) -> Iterator[Branch]:
             continue
         if following is None or contexts[each[following]][: len(context)] != context:
             found.sort(key=lambda i: queries[i].position)
-            yield Branch(context, found)
+            yield LeafContext(context, found)
             found = []
 
 
-def one_begins_another(leaves: Iterable[Branch], queries: Sequence[Query]) -> bool:
-    """Whether running one of these leaves of `queries` answers more than what is asked at its end.
+def has_nested_contexts(leaves: Iterable[LeafContext], queries: Sequence[Query]) -> bool:
+    """Whether a leaf of `queries` answers more than the queries at its end.
 
     Examples
     --------
     >>> begins = [Query((5, 6, 7), 2), Query((5, 6), 1)]
     >>> apart = [Query((5, 6, 7), 1), Query((5, 6, 8), 1), Query((5, 7), 1)]
-    >>> [one_begins_another(branches(queries), queries) for queries in (begins, apart)]
+    >>> [has_nested_contexts(leaf_contexts(queries), queries) for queries in (begins, apart)]
     [True, False]
     """
     return any(
@@ -70,15 +70,15 @@ def one_begins_another(leaves: Iterable[Branch], queries: Sequence[Query]) -> bo
     )
 
 
-def within(query: Query, switch: int) -> Query:
-    """The query without what follows its context beyond `switch` tokens.
+def trimmed_query(query: Query, switch: int) -> Query:
+    """The query cut after `switch` tokens, if its context is not longer.
 
-    A longrope model takes other factors for a sequence longer than that, so what follows a shorter
-    context would change its logits.
+    A longrope model uses other factors for longer sequences, so tokens after a shorter context
+    would change its logits.
 
     Examples
     --------
-    >>> [within(Query((5, 6, 7, 8), position), 2).ids for position in (1, 2)]
+    >>> [trimmed_query(Query((5, 6, 7, 8), position), 2).ids for position in (1, 2)]
     [(5, 6), (5, 6, 7, 8)]
     """
     if query.head != "next_token" or not query.position < switch < len(query.ids):
@@ -86,8 +86,8 @@ def within(query: Query, switch: int) -> Query:
     return replace(query, ids=query.ids[:switch])
 
 
-def shared_beginning(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two sequences have in common at their beginning."""
+def shared_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """Number of tokens in the common prefix of two sequences."""
     count = 0
     for x, y in zip(a, b, strict=False):
         if x != y:
@@ -97,9 +97,9 @@ def shared_beginning(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def context_keys(queries: Sequence[Query]) -> list[Hashable]:
-    """Equal where two queries have the same answer: those of a causal model, by their contexts.
+    """Keys that are equal for queries with the same answer, such as equal contexts.
 
-    A context is told by its digest, so that a long document costs a few bytes a position.
+    Contexts are represented by digests, so that a long document takes a few bytes a position.
 
     Examples
     --------
@@ -115,13 +115,13 @@ def context_keys(queries: Sequence[Query]) -> list[Hashable]:
     for ids, indices in asked.items():
         indices.sort(key=lambda i: queries[i].position)
         ends = [queries[i].position + 1 for i in indices]
-        for i, end, digest in zip(indices, ends, beginnings(ids, ends), strict=True):
+        for i, end, digest in zip(indices, ends, prefix_digests(ids, ends), strict=True):
             keys[i] = (digest, queries[i].segments[:end], queries[i].language)
     return keys
 
 
-def beginnings(ids: Sequence[int], ends: Iterable[int]) -> Iterator[bytes]:
-    """A digest of `ids[:end]` for each of the ascending `ends`, each id read once."""
+def prefix_digests(ids: Sequence[int], ends: Iterable[int]) -> Iterator[bytes]:
+    """A digest of `ids[:end]` for each of the ascending `ends`; reads each id once."""
     text, running, start = memoryview(array("q", ids)).cast("B"), hashlib.blake2b(digest_size=16), 0
     for end in ends:
         running.update(text[8 * start : 8 * end])

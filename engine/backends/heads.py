@@ -1,4 +1,4 @@
-"""Output heads as a bank keeps them, and the proof that a model's logits come of them."""
+"""LM heads as a bank stores them, and the proof that they give a model's logits."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,8 +14,8 @@ from logitbank.store.format.heads import Operation, OutputHead
 from logitbank.store.format.schema import Head, Query
 
 RELATIVE = 1e-4
-"""Largest difference of a logit, as a part of the row's largest or of 1: sums of float32 products
-in another order differ by about 1e-6 of it."""
+"""Largest difference of a logit, relative to the row's largest magnitude or 1. Float32 sums in
+another order differ by about 1e-6."""
 
 
 class Layer(NamedTuple):
@@ -28,7 +28,7 @@ class Layer(NamedTuple):
 
 
 class StreamedHead:
-    """Finds a causal model's output head among the tensors that are put into an engine."""
+    """Finds a causal model's LM head among the tensors that an engine loads."""
 
     def __init__(self) -> None:
         self._head: torch.Tensor | None = None
@@ -38,7 +38,7 @@ class StreamedHead:
     def watch(
         self, weights: Iterable[tuple[str, torch.Tensor]]
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        """Pass the tensors on, and remember what may be the head's."""
+        """Pass the tensors on, and remember those that may be the head's."""
         for name, tensor in weights:
             if is_head(name):
                 self._head = tensor
@@ -49,7 +49,7 @@ class StreamedHead:
             yield name, tensor
 
     def layer(self, outputs: int) -> Layer | None:
-        """The head, which is the embedding where there is no other; None where neither came."""
+        """The head, or the embedding if it is tied; None if there was neither."""
         weight = self._embedding if self._head is None else self._head
         if weight is None:
             return None
@@ -57,9 +57,9 @@ class StreamedHead:
 
 
 def output_head(layer: Layer, after: tuple[Operation, ...] = ()) -> OutputHead:
-    """A head of these parameters, in the narrowest dtype that holds each of its weights.
+    """A head of these parameters, in the narrowest dtype that holds each weight exactly.
 
-    That depends on their values alone, so that every engine makes the same of a checkpoint.
+    The dtype depends on the values alone, so every engine stores the same head.
     """
     wide = layer.weight.detach().float().cpu()
     bias = None if layer.bias is None else layer.bias.detach().float().cpu().numpy().copy()
@@ -72,7 +72,7 @@ def output_head(layer: Layer, after: tuple[Operation, ...] = ()) -> OutputHead:
 
 
 def allowed(largest: np.ndarray) -> np.ndarray:
-    """How much a logit may differ, by the largest of its row, whatever that one's sign."""
+    """Allowed difference of a logit, from the largest magnitude of its row."""
     return np.asarray(RELATIVE * np.maximum(1, largest))
 
 
@@ -82,9 +82,9 @@ def proved_heads(
     score: Callable[[Sequence[Query], Sink], Tokens],
     queries: Sequence[Query],
 ) -> dict[Head, OutputHead]:
-    """The heads that give a model's own logits of a few queries; others are left out.
+    """The heads that give a model's own logits of a few queries.
 
-    What is done to logits after a head is the first of `after` that explains them.
+    A head gets the first operations of `after` with which it does; a head without any is excluded.
     """
     heads: dict[Head, OutputHead] = {}
     for name, layer in layers.items():
@@ -97,7 +97,7 @@ def proved_heads(
 
 
 def trial_queries(vocab: int, longest: int, language: str = "") -> list[Query]:
-    """Four sequences of at most four tokens, drawn at random, for whatever head."""
+    """Four random sequences of at most four tokens."""
     draw = random.Random(0)
     length = min(4, longest)
     drawn = [tuple(draw.randrange(vocab) for _ in range(length)) for _ in range(4)]
@@ -107,7 +107,7 @@ def trial_queries(vocab: int, longest: int, language: str = "") -> list[Query]:
 def _outputs(
     score: Callable[[Sequence[Query], Sink], Tokens], queries: Sequence[Query]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Logits and what was multiplied, a pair for each batch that came with both."""
+    """Logits and inputs of the head, for each batch with both."""
     batches: list[tuple[np.ndarray, np.ndarray]] = []
 
     def take(

@@ -1,6 +1,6 @@
-"""A few sequences by plain transformers, in float32 and in the dtype of a run.
+"""Reference logits of a few sequences by plain transformers, in float32 and in a run's dtype.
 
-To be imported only in the canary's process: vLLM patches transformers where it runs.
+Import it only in the process of the reference check: vLLM patches transformers in its own.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,10 @@ from logitbank.store.format.schema import Head, Query
 def evaluate(
     folder: Path, queries: Sequence[Query], settings: EngineSettings
 ) -> list[tuple[np.ndarray, float]]:
-    """Each query's logits (v,) in float32, and how far the settings' dtype is from them.
+    """Each query's logits (v,) in float32, and their largest difference in the settings' dtype.
 
-    That is the largest difference over all outputs that both have finite; 0 where the dtype is
-    float32. A processor has no TF32: float16, which has its ten bits, stands for it. One model is
-    in memory at a time.
+    The difference is over all finite outputs, and 0 for float32. A CPU has no TF32, so float16
+    replaces it, which also has ten bits. One model is in memory at a time.
     """
     exact = _logits(folder, queries, replace(settings, compute_dtype="float32"))
     if settings.compute_dtype == "float32":
@@ -49,7 +48,7 @@ def _logits(folder: Path, queries: Sequence[Query], settings: EngineSettings) ->
 
 
 def _row(model: Any, query: Query) -> np.ndarray:
-    # A context alone: with longrope, what follows it may change its logits.
+    # Only the context: with longrope, following tokens may change its logits.
     end = query.position + 1 if query.head == "next_token" else len(query.ids)
     inputs = {"input_ids": torch.tensor([query.ids[:end]])}
     if query.segments:
@@ -64,7 +63,7 @@ def _row(model: Any, query: Query) -> np.ndarray:
 
 
 def _head_in_float32(model: Any, head: Head) -> None:
-    """Make the head compute in float32: in every engine, only the body has the run's dtype."""
+    """Make the head compute in float32, as every engine does."""
     layer = model.cls.seq_relationship if head == "next_sentence" else model.get_output_embeddings()
     if not isinstance(layer, torch.nn.Linear):
         return

@@ -1,22 +1,21 @@
-"""What a precision of the body asks of torch, Triton and vLLM, by name; imports none of them."""
+"""Settings of torch, Triton and vLLM for a compute dtype; imports none of them."""
 
 from logitbank.engine.backends.protocol import ComputeDtype
 from logitbank.errors import DeviceError
 
 OVERRIDE = "NVIDIA_TF32_OVERRIDE"
-"""NVIDIA's own variable, which decides over whatever a program asks for."""
+"""NVIDIA's variable, which overrides the settings of a program."""
 
 
 AMPERE = (8, 0)
-"""Compute capability from which on GPUs have TF32."""
+"""Lowest compute capability of GPUs with TF32."""
 _NEXT = "use --compute-dtype float32"
 _ALWAYS = {"TORCH_DISABLE_NATIVE_JIT": "1"}
-"""PyTorch has kernels in Triton for a few products, which a C compiler is needed for, and which are
-no others' products to the last bit."""
+"""PyTorch's Triton kernels for a few products need a C compiler and differ in the last bits."""
 
 
 def body_dtype(compute_dtype: ComputeDtype) -> str:
-    """The torch dtype that a body's numbers are held in: TF32 is a way to multiply float32."""
+    """The torch dtype of a body's numbers: TF32 is a way to multiply float32."""
     return "float32" if compute_dtype == "tf32" else compute_dtype
 
 
@@ -26,11 +25,10 @@ def value_bytes(compute_dtype: ComputeDtype) -> int:
 
 
 def precision_environment(compute_dtype: ComputeDtype) -> dict[str, str]:
-    """Environment in which products of float32 are what the name says; for before any import.
+    """Environment variables that set the precision of float32 products, before any import.
 
-    vLLM's attention kernels, and its batch-invariant layers, leave the precision of their products
-    to Triton, whose default on a GPU with tensor cores is TF32: ten bits of each operand. Whatever
-    the shell says of it is replaced.
+    vLLM's attention kernels and batch-invariant layers use Triton's precision, whose default on a
+    GPU with tensor cores is TF32: ten bits of each operand. Values of the shell are replaced.
 
     Examples
     --------
@@ -49,12 +47,12 @@ def precision_environment(compute_dtype: ComputeDtype) -> dict[str, str]:
 
 
 def require_tf32(compute_dtype: ComputeDtype, capability: tuple[int, int] | None) -> None:
-    """Refuse TF32 where an engine's device has none; `capability` is None for a processor.
+    """Refuse TF32 on a device without it; `capability` is None for a CPU.
 
     Raises
     ------
     DeviceError
-        It is asked for there.
+        TF32 is requested on a device without it.
     """
     if compute_dtype == "tf32" and (capability is None or capability < AMPERE):
         raise DeviceError(without_tf32(capability))

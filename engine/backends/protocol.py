@@ -36,8 +36,8 @@ class EngineSettings:
     device: str = "auto"
     max_batch_tokens: int = 4096
     max_sequences: int = 64
-    sizes_from_memory: bool = True
-    """On a GPU an engine starts with batches that its free memory holds, not with these two."""
+    larger_on_gpu: bool = True
+    """On a GPU an engine starts with larger batches than these two."""
     max_length: int = 512
     """Longest sequence that will be asked for."""
     block_size: int = 0

@@ -1,4 +1,4 @@
-"""How torch multiplies float32 in this process: as the run says, and heads in float32 always."""
+"""Precision of torch's float32 products: that of the run in the body, float32 in heads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ from logitbank.store.format.schema import Json
 
 
 def multiply_as(compute_dtype: ComputeDtype) -> None:
-    """Let cuBLAS and cuDNN multiply float32 in TF32 where that is named, and else in float32.
+    """Make cuBLAS and cuDNN multiply float32 in TF32 for `tf32`, and in float32 otherwise.
 
-    Set, and not left to defaults: cuDNN's convolutions have TF32 unless told otherwise.
+    cuDNN's convolutions use TF32 by default.
     """
     tf32 = compute_dtype == "tf32"
     # The older of torch's two ways, as vLLM's: mixed with the newer, the getters of this one fail.
@@ -23,12 +23,12 @@ def multiply_as(compute_dtype: ComputeDtype) -> None:
 
 
 def multiply_on(device: torch.device, compute_dtype: ComputeDtype) -> None:
-    """As `multiply_as`, where the device can.
+    """`multiply_as`, if the device supports it.
 
     Raises
     ------
     DeviceError
-        TF32 is named, and the device has none.
+        TF32 is requested on a device without it.
     """
     gpu = device.type == "cuda"
     require_tf32(compute_dtype, torch.cuda.get_device_capability(device) if gpu else None)
@@ -37,10 +37,7 @@ def multiply_on(device: torch.device, compute_dtype: ComputeDtype) -> None:
 
 @contextmanager
 def in_float32() -> Iterator[None]:
-    """Products inside have float32's own precision, whatever those of the body have.
-
-    torch looks at the setting when a product is begun, so this costs nothing on the device.
-    """
+    """Products inside are float32, whatever the precision of the body."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -50,17 +47,17 @@ def in_float32() -> Iterator[None]:
 
 
 def float32_products() -> Literal["ieee", "tf32"]:
-    """How products of float32 that begin now are made on a GPU."""
+    """Current precision of float32 products on a GPU."""
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
 
 
 def products_provenance(device: torch.device) -> dict[str, Json]:
-    """What provenance says of products of float32; a processor has one way to make them."""
+    """Provenance of float32 products; a CPU has only one precision."""
     return {"float32_products": float32_products()} if device.type == "cuda" else {}
 
 
 def products_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype whose rounding products of this one have: TF32 has float16's ten bits."""
+    """The dtype with the rounding of this one's products: TF32 has float16's ten bits."""
     if dtype == torch.float32 and float32_products() == "tf32":
         return torch.float16
     return dtype

@@ -8,7 +8,7 @@ import polars as pl
 
 from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.levels import level_sizes
-from logitbank.engine.prompts.tokenized import TokenizedPrompts
+from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.suites.suites import Checkpoint
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.errors import (

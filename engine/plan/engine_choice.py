@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypedDict, get_args
 
-from logitbank.engine.backends.contexts import Branch, beginnings
+from logitbank.engine.backends.contexts import LeafContext, prefix_digests
 from logitbank.engine.backends.hf.packs import rows
 from logitbank.engine.backends.precision import OVERRIDE, without_tf32
 from logitbank.engine.backends.protocol import ComputeDtype, EngineName, EngineSettings
@@ -25,7 +25,7 @@ this is an estimate: both run the same products there."""
 
 
 def cheaper_engine(
-    settings: EngineSettings, leaves: Sequence[Branch], config: ModelConfig, *, gpu: bool
+    settings: EngineSettings, leaves: Sequence[LeafContext], config: ModelConfig, *, gpu: bool
 ) -> tuple[EngineSettings, tuple[str, ...]]:
     """The settings with the engine that has less to run, and a line where that is not theirs.
 
@@ -48,12 +48,12 @@ def cheaper_engine(
     return replace(settings, engine="transformers"), (note,)
 
 
-def packed_positions(leaves: Iterable[Branch], *, most: int) -> int:
+def packed_positions(leaves: Iterable[LeafContext], *, most: int) -> int:
     """Positions of all rows of packed contexts.
 
     Examples
     --------
-    >>> packed_positions([Branch((5, 6, 7), [2, 0]), Branch((5, 6, 8), [1])], most=4096)
+    >>> packed_positions([LeafContext((5, 6, 7), [2, 0]), LeafContext((5, 6, 8), [1])], most=4096)
     4
     """
     return sum(
@@ -61,20 +61,20 @@ def packed_positions(leaves: Iterable[Branch], *, most: int) -> int:
     )
 
 
-def cached_tokens(leaves: Iterable[Branch], block: int) -> int:
+def cached_tokens(leaves: Iterable[LeafContext], block: int) -> int:
     """Tokens that vLLM runs: all that are not in blocks that a context before has, too.
 
     A block that has the last token of a context is not taken for it.
 
     Examples
     --------
-    >>> cached_tokens([Branch((5, 6, 7), [2, 0]), Branch((5, 6, 8), [1])], 2)
+    >>> cached_tokens([LeafContext((5, 6, 7), [2, 0]), LeafContext((5, 6, 8), [1])], 2)
     4
     """
     total, seen = 0, set[bytes]()
     for ids, _ in leaves:
         cached, ends = 0, range(block, len(ids), block)
-        for end, beginning in zip(ends, beginnings(ids, ends), strict=True):
+        for end, beginning in zip(ends, prefix_digests(ids, ends), strict=True):
             if beginning in seen:
                 cached = end
             seen.add(beginning)
@@ -153,7 +153,7 @@ class BatchLimits(TypedDict, total=False):
 
     max_batch_tokens: int
     max_sequences: int
-    sizes_from_memory: bool
+    larger_on_gpu: bool
 
 
 def batch_limits(tokens: int | None) -> BatchLimits:
@@ -167,7 +167,7 @@ def batch_limits(tokens: int | None) -> BatchLimits:
     Examples
     --------
     >>> batch_limits(8192)
-    {'max_batch_tokens': 8192, 'max_sequences': 128, 'sizes_from_memory': False}
+    {'max_batch_tokens': 8192, 'max_sequences': 128, 'larger_on_gpu': False}
     >>> batch_limits(None)
     {}
     """
@@ -177,4 +177,4 @@ def batch_limits(tokens: int | None) -> BatchLimits:
         raise UsageError(f"batches of {tokens} tokens are not possible; use 1 or more")
     usual = EngineSettings("vllm")
     sequences = min(tokens, max(usual.max_sequences, tokens // usual.max_sequences))
-    return {"max_batch_tokens": tokens, "max_sequences": sequences, "sizes_from_memory": False}
+    return {"max_batch_tokens": tokens, "max_sequences": sequences, "larger_on_gpu": False}

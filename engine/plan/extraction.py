@@ -13,8 +13,7 @@ from logitbank.engine.plan.plan import (
     Plan,
 )
 from logitbank.engine.plan.throughput import Throughput
-from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.suites.hub import HubSource
 from logitbank.engine.suites.suites import LocalSource, Suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer

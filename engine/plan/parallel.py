@@ -107,8 +107,6 @@ def parsed(text: str) -> float | None:
         return None
 
 
-GPU_WORKERS = "LOGITBANK_GPU_WORKERS"
-"""Tells a worker how many share its GPU, itself included, where others do."""
 _THREADS = "OMP_NUM_THREADS"
 _DEVICE = re.compile(r"\d+|(GPU|MIG)-.+")
 
@@ -128,10 +126,7 @@ class Share:
         threads = {_THREADS: str(max(1, len(available_cores()) // self.count))}
         devices = visible_devices(os.environ)
         if devices:
-            own = self.index % len(devices)
-            beside = len(range(own, self.count, len(devices)))
-            shared = {GPU_WORKERS: str(beside)} if beside > 1 else {}
-            return {"CUDA_VISIBLE_DEVICES": devices[own]} | shared | threads
+            return {"CUDA_VISIBLE_DEVICES": devices[self.index % len(devices)]} | threads
         return threads
 
     def cores(self) -> set[int]:
@@ -143,12 +138,6 @@ class Share:
 
 
 ALONE = Share()
-
-
-def own_threads() -> int:
-    """How many threads this process is to use: its share of the cores, or all of them."""
-    told = os.environ.get(_THREADS, "")
-    return int(told) if told.isdecimal() and int(told) else len(available_cores())
 
 
 def available_cores() -> list[int]:

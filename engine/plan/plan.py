@@ -95,8 +95,8 @@ class Plan:
     @property
     def files(self) -> int:
         """Objects that will be added, but for a few tables: about, as some may be there."""
-        rows = sum(len(d.blocks) * len(d.layout.grids) for d in self.deposits)
-        each = [5 + len(d.layout.grids) for d in self.deposits]
+        rows = sum(len(d.layout.shards(*d.blocks)) for d in self.deposits)
+        each = [5 + (d.layout.grid is not None) for d in self.deposits]
         heads = len(_heads(self._of_states))
         return rows + sum(each) + len(self.to_run) + _HEAD_FILES * heads
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from logitbank.engine.backends.contexts import branches, one_begins_another
+from logitbank.engine.backends.contexts import has_nested_contexts, leaf_contexts
 from logitbank.engine.backends.precision import value_bytes
 from logitbank.engine.doing import each, step
 from logitbank.engine.plan.checks import (
@@ -25,9 +25,8 @@ from logitbank.engine.plan.plan import (
 )
 from logitbank.engine.plan.task import fitted_settings
 from logitbank.engine.plan.throughput import Throughput
-from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequence_set import SequenceSet
-from logitbank.engine.prompts.tokenized import TokenizedPrompts
+from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
+from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, tokenizer_folder
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.heads import (
@@ -66,8 +65,8 @@ def prepare(
     check_architecture(first, config, settings.task)
     stored = bank.query_sets() if bank is not None else {}
     queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
-    leaves = [*branches(queries)] if settings.task == "causal" else []
-    many = settings.task == "masked" or one_begins_another(leaves, queries)
+    leaves = [*leaf_contexts(queries)] if settings.task == "causal" else []
+    many = settings.task == "masked" or has_nested_contexts(leaves, queries)
     settings = replace(settings, many_positions=many)
     if extraction.engine_auto:
         settings, why = cheaper_engine(settings, leaves, config, gpu=gpu)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from logitbank.engine.backends.protocol import EngineSettings, Task
-from logitbank.engine.prompts.tokenized import TokenizedPrompts
+from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.masked_family import masked_families
 from logitbank.errors import PromptError, UsageError

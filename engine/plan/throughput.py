@@ -50,7 +50,7 @@ class Throughput:
         >>> alone = QuerySet("t", (Query((1,) * 40, 39),))
         >>> Throughput(14e6).block_rows(alone), Throughput(1e9).block_rows(alone)
         (1024, 64)
-        >>> [Throughput(p, gpu=True).block_rows(alone) for p in (160e6, 6.9e9)]
+        >>> [Throughput(size, gpu=True).block_rows(alone) for size in (160e6, 6.9e9)]
         [4096, 1024]
         """
         tokens = query_set.positions / len(query_set)

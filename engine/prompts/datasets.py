@@ -31,13 +31,17 @@ class Dataset:
     """What the file names end in here and not at their home."""
 
 
-def dataset_folder(
-    dataset: Dataset, *, data: Path | None = None, base_url: str | None = None
-) -> Path:
+def digests(lines: str, folder: str = "") -> dict[str, str]:
+    """File name to SHA-256, from lines of digest and name; names are put into `folder`."""
+    pairs = [line.split() for line in lines.strip().split("\n")]
+    return {folder + name: digest for digest, name in pairs}
+
+
+def dataset_folder(dataset: Dataset, *, data: Path | None = None) -> Path:
     """The folder with the files of `dataset`, downloaded if the user has none.
 
     Looked for in this order: `data/<name>`; `$LOGITBANK_DATA/<name>`, where it exists; the cache
-    folder, filled from `base_url` (by default the files' public home). Files in a folder of the
+    folder, filled from the files' public home. Files in a folder of the
     user's own may differ from the published ones; downloaded files may not.
 
     Raises
@@ -48,14 +52,13 @@ def dataset_folder(
     LogitbankError
         A file cannot be downloaded, or is not the published one.
     """
-    home = base_url or dataset.base_url
     if data is not None:
-        return _complete(Path(data) / dataset.name, dataset, home)
+        return _complete(Path(data) / dataset.name, dataset)
     if variable := os.environ.get("LOGITBANK_DATA"):
         folder = Path(variable) / dataset.name
         if folder.is_dir():
-            return _complete(folder, dataset, home)
-    return _cached(dataset, home)
+            return _complete(folder, dataset)
+    return _cached(dataset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +121,18 @@ def text_of_file(path: Path, *, remedy: str) -> str:
     return text
 
 
-def _complete(folder: Path, dataset: Dataset, home: str) -> Path:
+def _complete(folder: Path, dataset: Dataset) -> Path:
     if missing := [name for name in dataset.files if not (folder / name).is_file()]:
         ending = f", where their names end without {dataset.suffix}" if dataset.suffix else ""
         raise UsageError(
             f"{folder} lacks {', '.join(missing)}; put the files of {dataset.name} there, from "
-            f"{home.rstrip('/')}/{ending}, or name no data folder to have them downloaded"
+            f"{dataset.base_url.rstrip('/')}/{ending}, or name no data folder to have them "
+            "downloaded"
         )
     return folder
 
 
-def _cached(dataset: Dataset, base_url: str) -> Path:
+def _cached(dataset: Dataset) -> Path:
     folder = user_cache(dataset.name)
     missing = []
     for name, sha256 in dataset.files.items():
@@ -143,7 +147,7 @@ def _cached(dataset: Dataset, base_url: str) -> Path:
             + _elsewhere(dataset)
         )
     for name in missing:
-        url = f"{base_url.rstrip('/')}/{name.removesuffix(dataset.suffix)}"
+        url = f"{dataset.base_url.rstrip('/')}/{name.removesuffix(dataset.suffix)}"
         _download(url, folder / name, dataset.files[name], dataset)
     return folder
 

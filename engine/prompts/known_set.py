@@ -11,8 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.errors import UsageError
 
 

@@ -1,16 +1,18 @@
-"""Prompts that own one query each, under one name."""
+"""Prompts under one name: of one query each, or of many."""
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from logitbank.engine.doing import each
-from logitbank.engine.prompts.values import Prompt, one_error
+from logitbank.engine.prompts.sequences import Encoder, NextSentence, SequencePrompt
+from logitbank.engine.prompts.values import Prompt
 from logitbank.errors import PromptError
 from logitbank.store.format.limits import check_name
 
 if TYPE_CHECKING:
-    from logitbank.engine.prompts.encoded import Encoded
-    from logitbank.engine.prompts.tokenized import TokenizedPrompts
+    from logitbank.engine.prompts.tokenize import Encoded, TokenizedPrompts
     from logitbank.engine.tokenizers.tokenizer import Tokenizer
     from logitbank.store.format.schema import Query
 
@@ -44,14 +46,7 @@ class PromptSet:
         return False
 
     def __post_init__(self) -> None:
-        check_name(self.name, "prompt set", error=PromptError)
-        if not self.prompts:
-            raise PromptError(f"prompt set {self.name!r} is empty; give it at least one prompt")
-        seen: set[tuple[str, int | None]] = set()
-        for prompt in self.prompts:
-            if (prompt.id, prompt.order_seed) in seen:
-                raise PromptError(f"{prompt} is there twice; give each prompt its own id")
-            seen.add((prompt.id, prompt.order_seed))
+        _check(self.name, ((str(p), (p.id, p.order_seed)) for p in self.prompts))
 
     def tokenize(self, tokenizer: "Tokenizer") -> "TokenizedPrompts":
         """Turn prompts into distinct queries and the table that points at them.
@@ -60,83 +55,121 @@ class PromptSet:
         An option is encoded together with the text, as evaluation harnesses do, unless the set has
         `separate_options`; under a mask it is encoded by itself. It is one token, or the first of
         several where the set allows that; where the set allows whole options, it has a row per
-        token. Before that, what the set allows to be left out is left out. What its author may not
-        have meant is in `notes`.
+        token. Before that, what the set allows to be left out is left out. `notes` has this and
+        likely mistakes of the author.
 
         Raises
         ------
         PromptError
             Texts without tokens, a mask that the tokenizer does not have, options of several tokens
-            where one is needed or that merge with the text, two options with the same tokens (each
-            told once, all of them together), or a column with values of different kinds.
+            where one is needed or that merge with the text, two options with the same tokens, or a
+            column with values of different kinds: each once, all of them together.
         """
-        from logitbank.engine.prompts.pieces import option_pieces
-        from logitbank.engine.prompts.remarks import remarks, warning_lines
-        from logitbank.engine.prompts.tokenized import TokenizedPrompts, option_table
+        # Imported here: it brings polars, and a shell that completes the names of prompt sets
+        # imports this module.
+        from logitbank.engine.prompts.tokenize import ScoredRow, scored_whole, tokenized
+        from logitbank.engine.prompts.warnings import warnings
 
         encoded = self.encoded(tokenizer)
-        if first_of_each := {p.about: p for p in reversed([*encoded.problems()])}:
-            errors = [PromptError(f"{p.prompt}: {p.message}") for p in first_of_each.values()]
-            raise one_error(f"prompt set {self.name!r}", errors[::-1])
-        places: dict[Query, int] = {}
-        queries, pieces = [], []
-        both = zip(encoded.prompts, encoded.options, strict=True)
-        for prompt, options in each(both, f"tokenizing {self.name}", len(encoded.prompts)):
-            query = encoded.query(prompt, self.language)
-            queries.append(places.setdefault(query, len(places)))
-            pieces.append(option_pieces(encoded, prompt, options, query, queries[-1], places))
         flag = self.add_special_tokens
-        found = remarks(self.prompts, encoded, add_special_tokens=flag)
-        return TokenizedPrompts(
-            name=self.name,
-            queries=tuple(places),
-            table=option_table(encoded.prompts, queries=queries, pieces=pieces),
-            notes=(
-                *encoded.notes,
-                *self._scored_whole(encoded),
-                *warning_lines(self.name, found),
-            ),
-        )
-
-    def _scored_whole(self, encoded: "Encoded") -> tuple[str, ...]:
-        """A line where some options are scored by several tokens."""
-        every, long = set(), set()
-        for prompt, options in zip(encoded.prompts, encoded.options, strict=True):
-            every |= {option.text for option in prompt.options}
-            if not prompt.masks:
-                both = zip(prompt.options, options, strict=True)
-                long |= {
-                    option.text for option, ids in both if ids and len(encoded.scored(ids)) > 1
-                }
-        if not long:
-            return ()
-        return (
-            f"{self.name}: {len(long):,} of {len(every):,} options are several tokens, and "
-            "scored by all of them; sums, means and first tokens are told apart by "
-            "`logitbank analyze options --score`",
-        )
+        found = [*encoded.errors, *warnings(self.prompts, encoded, add_special_tokens=flag)]
+        queries: dict[Query, int] = {}
+        rows: list[ScoredRow] = []
+        if not any(finding.level == "error" for finding in found):
+            both = zip(encoded.prompts, encoded.options, strict=True)
+            placing = each(both, f"tokenizing {self.name}", len(encoded.prompts))
+            for i, (prompt, options) in enumerate(placing):
+                rows += encoded.rows(i, prompt, options, queries, self.language)
+        notes = (*encoded.notes, *scored_whole(self.name, encoded))
+        return tokenized(self.name, encoded.prompts, queries, rows, found, notes)
 
     def encoded(self, tokenizer: "Tokenizer") -> "Encoded":
-        """The prompts that this tokenizer can score, in its ids.
+        """The prompts that this tokenizer can score, in its ids, and their errors.
 
         Raises
         ------
         PromptError
-            None of the prompts is left.
+            No prompt is left, or a conversation cannot be written as a text.
         """
-        # Imported here: it brings polars, and a shell that completes the names of prompt sets
-        # imports this module.
-        from logitbank.engine.prompts.conversations import written_out
-        from logitbank.engine.prompts.encoded import Encoded
-        from logitbank.engine.prompts.fitted import fitted
+        from logitbank.engine.prompts.tokenize import encode, fitted, with_texts
 
-        talked = any(prompt.messages for prompt in self.prompts)  # templates have special tokens
-        prompts = written_out(self.prompts, tokenizer)
-        return Encoded.of(
+        chats = any(prompt.messages for prompt in self.prompts)  # templates have special tokens
+        prompts = with_texts(self.prompts, tokenizer)
+        return encode(
             *fitted(prompts, tokenizer, name=self.name, drop_split=self.drop_split),
             tokenizer,
-            add_special_tokens=False if talked else self.add_special_tokens,
+            add_special_tokens=False if chats else self.add_special_tokens,
             first_token=self.first_token,
             whole_options=self.whole_options,
             separate_options=self.separate_options,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSet:
+    """Prompts of many queries that are deposited and analysed under one name."""
+
+    name: str
+    prompts: tuple[SequencePrompt, ...]
+    language: str = ""
+    add_special_tokens: bool | None = None
+    """Whether special tokens are put around each text; None leaves it to the tokenizer."""
+
+    @property
+    def next_sentence(self) -> bool:
+        """Whether the set needs a model with a next-sentence head."""
+        return isinstance(self.prompts[0], NextSentence)
+
+    def __post_init__(self) -> None:
+        _check(self.name, ((f"prompt {p.id!r}", p.id) for p in self.prompts))
+        if len({isinstance(prompt, NextSentence) for prompt in self.prompts}) > 1:
+            raise PromptError(
+                f"prompt set {self.name!r} has prompts for a next-sentence head and others; make "
+                "two sets of them"
+            )
+
+    def tokenize(self, tokenizer: "Tokenizer") -> "TokenizedPrompts":
+        """Turn prompts of many queries into distinct queries and the table that points at them.
+
+        The table has a row per scored token, whose option is `target`, or of a pair the label of
+        its sentence, and a column `score_kind`. A prompt for a next-sentence head has one query
+        with two options, `next` and `other`.
+
+        Raises
+        ------
+        PromptError
+            A text that has no tokens where some are needed, a span without one, a pair whose
+            sentences are the same tokens, or a tokenizer without a mask or a token before a text:
+            each once, all of them together.
+        """
+        from logitbank.engine.prompts.tokenize import ScoredRow, sequence_error, tokenized
+        from logitbank.engine.prompts.warnings import sequence_warnings
+
+        queries: dict[Query, int] = {}
+        rows: list[ScoredRow] = []
+        found = []
+        encoder = Encoder(tokenizer, self.language, self.add_special_tokens)
+        prompts = each(self.prompts, f"tokenizing {self.name}", len(self.prompts))
+        for i, prompt in enumerate(prompts):
+            try:
+                scored = [*prompt.scored_tokens(encoder)]
+            except PromptError as error:
+                found.append(sequence_error(prompt, error))
+                continue
+            for piece, (query, tokens) in enumerate(groupby(scored, key=lambda t: t.query)):
+                at = queries.setdefault(query, len(queries))
+                rows += [ScoredRow(i, piece, t.option, t.text, t.token, at, t.kind) for t in tokens]
+        found += sequence_warnings(self.prompts)
+        return tokenized(self.name, self.prompts, queries, rows, found)
+
+
+def _check(name: str, prompts: Iterable[tuple[str, Hashable]]) -> None:
+    """Refuse a set without a name or without prompts, or with one prompt twice."""
+    check_name(name, "prompt set", error=PromptError)
+    seen: set[Hashable] = set()
+    for prompt, key in prompts:
+        if key in seen:
+            raise PromptError(f"{prompt} is there twice; give each prompt its own id")
+        seen.add(key)
+    if not seen:
+        raise PromptError(f"prompt set {name!r} is empty; give it at least one prompt")

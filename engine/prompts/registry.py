@@ -21,8 +21,7 @@ from logitbank.engine.prompts.known_set import (
     read_options,
     true_or_false,
 )
-from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.errors import UsageError
 
 _SUFFIXES = (".jsonl", ".csv", ".parquet")

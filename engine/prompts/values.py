@@ -7,7 +7,7 @@ Text is literal throughout: an option is the exact continuation, leading space i
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from logitbank.errors import PromptError
 from logitbank.store.format.limits import (
@@ -19,6 +19,7 @@ from logitbank.store.format.limits import (
     in_int64,
     shown,
 )
+from logitbank.wording import counted
 
 Scalar = str | int | float | bool | None
 
@@ -91,12 +92,13 @@ class Prompt:
 
 
 @cache
-def _reserved_columns() -> frozenset[str]:
-    # Imported when first asked: it brings polars (0.2 s), and a shell that completes the names of
-    # prompt sets imports this module.
+def reserved_columns() -> tuple[str, ...]:
+    """Names that no further column of a prompt may have, in alphabetical order."""
+    # Imported here: it brings polars (0.2 s), and a shell that completes the names of prompt sets
+    # imports this module.
     from logitbank.store.format.schema import RESERVED_COLUMNS
 
-    return RESERVED_COLUMNS
+    return tuple(sorted({*RESERVED_COLUMNS, "score_kind"}))
 
 
 @cache
@@ -105,28 +107,16 @@ def _check_column(name: str) -> None:
 
 
 def check_id(name: str, text: str) -> None:
-    """Refuse what is no id of a prompt, which this text tells from others.
-
-    Raises
-    ------
-    PromptError
-        It is blank, has control characters, or is too long.
-    """
+    """Refuse a prompt id that is blank, has control characters or is too long."""
     if isinstance(name, str) and not name.strip():
         raise PromptError(f"a prompt has no id (text {shown(text)}); give every prompt one")
     check_text(name, "prompt id", one_line=True, most=MAX_ID, error=PromptError)
 
 
 def check_contents(texts: Sequence[str], columns: Mapping[str, Scalar], prompt: str) -> None:
-    """Refuse what a bank cannot keep: texts that are no Unicode, numbers that no column holds, and
-    columns named as its own.
+    """Refuse texts, column names and column values that a bank cannot keep.
 
-    `prompt` is what messages call it.
-
-    Raises
-    ------
-    PromptError
-        One of them is so.
+    `prompt` names the prompt in messages.
     """
     for text in texts:
         check_text(text, f"{prompt}:", error=PromptError)
@@ -142,22 +132,25 @@ def check_contents(texts: Sequence[str], columns: Mapping[str, Scalar], prompt: 
             raise PromptError(
                 f"{prompt}: column {name!r} is {shown(value)}; use a text, a number or true/false"
             )
-    if reserved := sorted(_reserved_columns() & set(columns)):
-        raise PromptError(f"{prompt}: column {reserved[0]!r} is one of the bank's own; rename it")
+        if name in reserved_columns():
+            raise PromptError(
+                f'{prompt}: column name "{name}" is reserved. Rename it. '
+                f"Reserved: {', '.join(reserved_columns())}"
+            )
 
 
 class Mixed(NamedTuple):
-    """A column with values of kinds that no one column holds, such as texts and numbers."""
+    """A column with values of two kinds, such as texts and numbers."""
 
     name: str
     first: int
-    """Number of the prompt, from 0, whose value is the first."""
+    """Index of the prompt with the first value."""
     other: int
-    """That of the first one whose value is of another kind."""
+    """Index of the first prompt whose value is of another kind."""
     kinds: tuple[str, str]
 
     def message(self, first: str) -> str:
-        """What to say of the other one, where `first` names the first one."""
+        """The error about the other prompt, where `first` names the first one."""
         return (
             f"column {self.name!r} holds {self.kinds[1]} here and {self.kinds[0]} in {first}; "
             "use one kind"
@@ -165,17 +158,17 @@ class Mixed(NamedTuple):
 
 
 def mixed_columns(columns: Iterable[Mapping[str, Scalar]]) -> Iterator[Mixed]:
-    """Each column that is mixed, once. Whole numbers and fractions are of one kind."""
+    """Each column with values of two kinds, once. Integers and fractions are of one kind."""
     seen: dict[str, tuple[int, str]] = {}
-    told: set[str] = set()
-    for number, of_prompt in enumerate(columns):
-        for name, value in of_prompt.items():
-            if value is None or name in told:
+    reported: set[str] = set()
+    for number, values in enumerate(columns):
+        for name, value in values.items():
+            if value is None or name in reported:
                 continue
             kind = _KINDS[type(value)]
             first, before = seen.setdefault(name, (number, kind))
             if kind != before:
-                told.add(name)
+                reported.add(name)
                 yield Mixed(name, first, number, (before, kind))
 
 
@@ -202,17 +195,40 @@ def _check_options(prompt: Prompt) -> None:
     )
 
 
-_TOLD = 20
-"""Errors that are listed; of more, the number."""
+class Finding(NamedTuple):
+    """An error that stops a prompt set, or a warning about a likely mistake of its author."""
+
+    level: Literal["error", "warning"]
+    kind: str
+    """Findings of one kind are reported once."""
+    prompt_id: str
+    message: str
 
 
-def one_error(what: str, errors: Sequence[PromptError]) -> PromptError:
-    """One error as it is; several as a list, a line each."""
+def once_per_kind(findings: Iterable[Finding]) -> list[Finding]:
+    """The first finding of each kind, with the number of other prompts that have it."""
+    kinds: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault((finding.level, finding.kind), []).append(finding)
+    return [
+        first._replace(message=f"{first.message} (and {counted(len(others), 'other prompt')})")
+        if others
+        else first
+        for first, *others in kinds.values()
+    ]
+
+
+_LISTED = 20
+"""Number of errors that one message lists."""
+
+
+def one_error(what: str, errors: Sequence[str]) -> PromptError:
+    """One error as it is; several as a list, one on each line."""
     if len(errors) == 1:
-        return errors[0]
-    first = f"{what} has {len(errors):,} errors"
-    first += f", the first {_TOLD}:" if len(errors) > _TOLD else ":"
-    return PromptError("\n".join([first, *(f"  {error}" for error in errors[:_TOLD])]))
+        return PromptError(errors[0])
+    first = f", the first {_LISTED}:" if len(errors) > _LISTED else ":"
+    lines = [f"{what} has {len(errors):,} errors{first}", *(f"  {e}" for e in errors[:_LISTED])]
+    return PromptError("\n".join(lines))
 
 
 def quote(text: str) -> str:

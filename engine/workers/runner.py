@@ -311,8 +311,8 @@ class Runner:
             case Note(text=text):
                 self._summary.notes.append(text)
             case WeightsLoaded(checkpoint=checkpoint, weights=weights):
-                if (twin := self._weights.setdefault(weights, checkpoint)) != checkpoint:
-                    self._handle(Note(f"{checkpoint} has the same weights as {twin}"))
+                if (first := self._weights.setdefault(weights, checkpoint)) != checkpoint:
+                    self._handle(Note(f"{checkpoint} has the same weights as {first}"))
         self._on_event(event)
 
 

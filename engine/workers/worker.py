@@ -14,13 +14,13 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from logitbank.engine.backends.choose import open_backend
 from logitbank.engine.backends.protocol import Backend, EngineSettings, Tokens
-from logitbank.engine.plan.parallel import available_cores
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.weights.config_identity import config_digest
-from logitbank.engine.workers.blocks.refused import about_prompt, naming_prompt
-from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers, runs, together, writers
+from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers
 from logitbank.engine.workers.canary import CanaryChecks
 from logitbank.engine.workers.events import (
     BlockCommitted,
@@ -35,7 +35,7 @@ from logitbank.engine.workers.events import (
 from logitbank.engine.workers.job import Job
 from logitbank.errors import DamagedError, EngineError, SuiteError
 from logitbank.store import Bank, BlockData, Deposit, DepositSpec, DepositWriter
-from logitbank.store.change.twins import COPIED, Copier, twin_of
+from logitbank.store.change.duplicate_weights import COPIED_FROM, BlockCopier, find_duplicate
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import CheckpointId, Head, Json, Query
@@ -46,24 +46,41 @@ if TYPE_CHECKING:
     from logitbank.engine.workers.blocks.reduce import ReducingSink
 
 
-def copy_twin(
+def about_prompt(bank: Bank, plan: DepositPlan, error: EngineError) -> EngineError:
+    """The same error, with its checkpoint and its prompt."""
+    subject = ""
+    if error.query is not None:
+        subject = f"query {error.query} of {plan.query_set}: "
+        here = (pl.col("query_set") == plan.query_set) & (pl.col("row") == error.query)
+        for name in bank.prompt_sets:
+            prompts = bank.prompts(name).filter(here).select("prompt_id").collect()
+            if len(prompts):
+                subject = f"prompt {prompts.item(0, 0)!r} of {name!r}: "
+                break
+    return EngineError(f"{plan.checkpoint}: {subject}{error}")
+
+
+def copy_duplicate(
     writer: DepositWriter,
-    twin: Deposit,
+    duplicate: Deposit,
     wanted: set[int],
     *,
     emit: Callable[[Event], None],
     stop: threading.Event,
 ) -> None:
-    """Take the wanted blocks that the twin has; where it cannot be read, they are left to be run.
+    """Copy the wanted blocks from a deposit of the same weights. Blocks that are damaged are run.
 
-    Ends after the block at hand where `stop` is set.
+    Stops after the current block when `stop` is set.
     """
     deposit, layout = writer.deposit, writer.layout
     # Nothing is taken into a deposit that was begun otherwise: its provenance does not say so.
-    if deposit.spec.provenance.get(COPIED) != str(twin.checkpoint) or layout != twin.layout:
+    if (
+        deposit.spec.provenance.get(COPIED_FROM) != str(duplicate.checkpoint)
+        or layout != duplicate.layout
+    ):
         return
     name, blocks = deposit.checkpoint, sorted(wanted.intersection(writer.missing()))
-    copier = Copier(deposit, twin)
+    copier = BlockCopier(deposit, duplicate)
     try:
         for block in blocks:
             if stop.is_set():
@@ -72,9 +89,9 @@ def copy_twin(
             rows = len(layout.rows(block))
             emit(RowsScored(name, rows))
             emit(BlockCommitted(name, block, rows, rows * layout.array_bytes))
-        emit(Note(f"{name}: copied from {twin.checkpoint}, not run again"))
+        emit(Note(f"{name}: copied from {duplicate.checkpoint}, not run again"))
     except DamagedError as error:
-        emit(Note(f"{name}: run, as its twin cannot be copied: {error}"))
+        emit(Note(f"{name}: run, because {duplicate.checkpoint} cannot be copied: {error}"))
     finally:
         copier.close()
 
@@ -246,7 +263,7 @@ class Worker:
         provenance: dict[str, Json],
         heads: Mapping[Head, OutputHead],
     ) -> None:
-        from logitbank.engine.workers.blocks.reduce import Collected, ReducingSink
+        from logitbank.engine.workers.blocks.reduce import ReducingSink
         from logitbank.engine.workers.blocks.states import BlockStates, head_of
 
         queries = self._queries(plan.query_set)
@@ -264,17 +281,16 @@ class Worker:
             provenance,
             digests,
         )
-        twin = twin_of(self._bank, spec, plan.blocks)
-        if twin is not None:
-            spec = replace(spec, provenance=provenance | {COPIED: str(twin.checkpoint)})
+        duplicate = find_duplicate(self._bank, spec, plan.blocks)
+        if duplicate is not None:
+            spec = replace(spec, provenance=provenance | {COPIED_FROM: str(duplicate.checkpoint)})
         asked, checkpoint = job.settings, job.checkpoint
-        sink_of = partial(ReducingSink, each=asked.deterministic)
 
         def written(block: int, data: BlockData) -> None:
             rows = len(writer.layout.rows(block))
             self._emit(BlockCommitted(checkpoint, block, rows, data.array_bytes))
 
-        def collected(block: int) -> Collected:
+        def sink_of(block: int) -> ReducingSink:
             reducer = BlockReducer(
                 writer.layout,
                 block,
@@ -282,38 +298,40 @@ class Worker:
                 vocab_entries=spec.vocab_entries,
                 buffer=self._buffers.take(writer.layout),
             )
-            return Collected(reducer, None if head is None else BlockStates(head, reducer.rows))
+            states = None if head is None else BlockStates(head, reducer.rows)
+            return ReducingSink(reducer, states, batch_invariant=asked.deterministic)
 
         self._at_hand = True
         with (
             self._bank.begin(spec) as writer,
-            BlockWriter(
-                writer,
-                written,
-                self._buffers.give_back,
-                threads=writers(provenance, len(available_cores())),
-            ) as blocks,
+            BlockWriter(writer, written, self._buffers.give_back) as blocks,
         ):
             # Another run may have made the deposit meanwhile, with blocks of another size.
             layout = writer.layout
             wanted = {row // layout.block_rows for b in plan.blocks for row in plan.layout.rows(b)}
-            if twin is not None:
+            if duplicate is not None:
                 with self._timed("write"):
-                    copy_twin(writer, twin, wanted, emit=self._emit, stop=self._stop)
+                    copy_duplicate(writer, duplicate, wanted, emit=self._emit, stop=self._stop)
             todo = sorted(wanted.intersection(writer.missing()))
-            for run in runs(todo, together(provenance, layout)):
+            for block in todo:
                 if self._stop.is_set():
                     break
                 with self._timed("score"):
-                    sink = sink_of(*map(collected, run))
-                    if not self._score(sink, [queries[row] for row in sink.rows], plan):
+                    sink = sink_of(block)
+                    if not self._score(sink, [queries[row] for row in layout.rows(block)], plan):
                         break
                 with self._timed("write"):
-                    blocks.put(run, naming_prompt(sink.finish, self._bank, plan))
+                    blocks.put(block, partial(self._finish, sink, plan))
             with self._timed("write"):
                 blocks.drain()
                 writer.seal()
         self._at_hand = False
+
+    def _finish(self, sink: "ReducingSink", plan: DepositPlan) -> BlockData:
+        try:
+            return sink.finish()
+        except EngineError as error:
+            raise about_prompt(self._bank, plan, error) from error
 
     def _sizes_now(self, job: Job, before: dict[str, Json]) -> dict[str, Json]:
         """What the engine says of itself now; a note where it went on otherwise than it began."""

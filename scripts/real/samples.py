@@ -9,8 +9,7 @@ from typing import TypeVar
 from logitbank.engine.prompts.known.crows_pairs import crows_pairs
 from logitbank.engine.prompts.known.lambada import lambada
 from logitbank.engine.prompts.known.winobias import winobias
-from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 
 SEED = 0
 T = TypeVar("T", bound=Hashable)

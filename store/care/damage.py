@@ -1,9 +1,220 @@
-"""What verification finds: one object that is not what was written."""
+"""What may be wrong with an object of a bank, how it is found, and what to do: one table.
 
+`verify` reports rows of this table, `repair` acts on their remedies, the command line prints them
+and docs/format.md shows them.
+"""
+
+import re
 from dataclasses import dataclass
-from typing import Literal
+from enum import StrEnum
+from functools import cache
+from typing import Literal, NamedTuple
 
 Problem = Literal["missing", "truncated", "changed", "swapped", "foreign", "unreadable"]
+
+
+class Remedy(StrEnum):
+    """What to do about damage. `{bank}` stands for the folder of the bank."""
+
+    REWRITE = "`logitbank verify --repair {bank}` writes it again from sound objects."
+    DROP_BLOCK = (
+        "`logitbank verify --repair {bank}` drops the block."
+        " Then run the same `logitbank extract` to compute it again."
+    )
+    DROP_BLOCKS = (
+        "`logitbank verify --repair {bank}` drops all blocks of the deposit."
+        " Then run the same `logitbank extract` to compute them again."
+    )
+    DROP_DEPOSIT = (
+        "`logitbank verify --repair {bank}` removes the deposit."
+        " Then run the same `logitbank extract` to compute it again."
+    )
+    DROP_OPTIONS = (
+        "`logitbank verify --repair {bank}` drops the scores of options that were named later."
+        " Then run `logitbank rescore {bank}`."
+    )
+    DROP_HEAD = (
+        "`logitbank verify --repair {bank}` removes the head and a block of one deposit that needs"
+        " it. Then run the same `logitbank extract` to write both again."
+    )
+    EXTRACT = (
+        "Run the same `logitbank extract`, or `logitbank merge {bank} COPY` with another copy of"
+        " the bank."
+    )
+    PUSH = "Run the same `logitbank push`: it writes the index again."
+    COPY = "Take it from another copy of the bank."
+    REMOVE = "Remove it yourself: `--repair` leaves it in place."
+
+    @property
+    def is_repair(self) -> bool:
+        """Whether `repair` does it."""
+        return "--repair {bank}" in self
+
+
+class Check(NamedTuple):
+    """One row: objects of one kind, what may be wrong with them, and what to do."""
+
+    kind: str
+    paths: tuple[str, ...]
+    """Patterns relative to the bank; see `_PLACEHOLDERS`."""
+    faults: tuple[Problem, ...]
+    found: str
+    """How `verify` finds it."""
+    remedy: Remedy
+
+
+_DATA: tuple[Problem, ...] = ("missing", "truncated", "changed", "swapped")
+_BY_COMMIT = "size or SHA-256 differs from the commit"
+_DOCUMENT = "its own SHA-256 differs, or it contradicts the format or another document"
+
+CHECKS = (
+    Check(
+        "shard of a block",
+        ("<deposit>/logprobs/c/<block>/0", "<deposit>/hidden/c/<block>/0"),
+        _DATA,
+        f"{_BY_COMMIT}; states and head give another log-sum-exp",
+        Remedy.DROP_BLOCK,
+    ),
+    Check(
+        "scores of a block",
+        ("<deposit>/scores/<block>.parquet",),
+        _DATA,
+        _BY_COMMIT,
+        Remedy.DROP_BLOCK,
+    ),
+    Check(
+        "commit of a block",
+        ("<deposit>/commits/<block>.json",),
+        ("unreadable",),
+        _DOCUMENT,
+        Remedy.DROP_BLOCK,
+    ),
+    Check(
+        "scores of a sealed deposit",
+        ("<deposit>/scores/all.parquet",),
+        _DATA,
+        f"{_BY_COMMIT}; a column contradicts the deposit",
+        Remedy.DROP_BLOCKS,
+    ),
+    Check(
+        "seal",
+        ("<deposit>/commits/seal.json",),
+        ("unreadable",),
+        _DOCUMENT,
+        Remedy.DROP_BLOCKS,
+    ),
+    Check(
+        "log-sum-exp of a sealed deposit",
+        ("<deposit>/logsumexp/c/0",),
+        _DATA,
+        _BY_COMMIT,
+        Remedy.REWRITE,
+    ),
+    Check(
+        "scores of further options, or their commit",
+        ("<deposit>/scores/options-<hex12>.parquet", "<deposit>/commits/options-<hex12>.json"),
+        (*_DATA, "unreadable"),
+        f"{_BY_COMMIT}; {_DOCUMENT}",
+        Remedy.DROP_OPTIONS,
+    ),
+    Check(
+        "metadata of an array",
+        ("<deposit>/<array>/zarr.json",),
+        _DATA,
+        "differs from what follows from the deposit's attributes",
+        Remedy.REWRITE,
+    ),
+    Check(
+        "attributes of a deposit",
+        ("<deposit>/zarr.json",),
+        ("missing", "changed", "swapped", "unreadable"),
+        f"{_DOCUMENT}; files lie there without it; its head has another shape",
+        Remedy.DROP_DEPOSIT,
+    ),
+    Check(
+        "deposit or head",
+        ("<deposit>", "heads/<digest>"),
+        ("missing",),
+        "`index.json.gz` lists objects that are not there",
+        Remedy.EXTRACT,
+    ),
+    Check(
+        "head",
+        ("heads/<digest>/<file>",),
+        (*_DATA, "unreadable"),
+        "size, SHA-256 or content differs from the head's attributes or name; a deposit needs it",
+        Remedy.DROP_HEAD,
+    ),
+    Check(
+        "plain group",
+        ("<group>/zarr.json",),
+        ("changed",),
+        "it is not the group of the format",
+        Remedy.REWRITE,
+    ),
+    Check(
+        "table",
+        ("<table>.parquet",),
+        ("changed",),
+        "SHA-256 differs from the file beside it, or the content from the name",
+        Remedy.REWRITE,
+    ),
+    Check(
+        "table",
+        ("<table>.parquet",),
+        ("missing",),
+        "a deposit, a seal, a table of prompts or a digest names it",
+        Remedy.EXTRACT,
+    ),
+    Check(
+        "digest of a table",
+        ("<table>.parquet.sha256",),
+        ("missing", "unreadable"),
+        "the table has none, or it is not a line of `sha256sum`",
+        Remedy.REWRITE,
+    ),
+    Check(
+        "index",
+        ("index.json.gz",),
+        ("unreadable",),
+        "its own SHA-256 differs, or it is not an index",
+        Remedy.PUSH,
+    ),
+    Check(
+        "bank, or log of a run",
+        ("zarr.json", "runs/<log>.jsonl"),
+        ("changed",),
+        "SHA-256 of the document or of a line differs",
+        Remedy.COPY,
+    ),
+    Check(
+        "anything else",
+        ("<anything>",),
+        ("foreign",),
+        "the format has no such object, or it is a link",
+        Remedy.REMOVE,
+    ),
+)
+"""Every fault that `verify` reports. The first row that matches path and fault applies."""
+
+_PLACEHOLDERS = {
+    "<deposit>": r"[^/]+/[^/]+/[^/]+/q-[0-9a-f]{16}",
+    "<block>": r"\d+",
+    "<hex12>": r"[0-9a-f]{12}",
+    "<array>": r"(?:logprobs|hidden|logsumexp)",
+    "<digest>": r"[0-9a-f]{64}",
+    "<file>": r".+",
+    "<group>": r"[^/]+(?:/[^/]+){0,2}",
+    "<table>": r"(?:queries|prompts|tokens)/[^/]+",
+    "<log>": r"[^/]+",
+    "<anything>": r"(?s:.*)",
+}
+
+
+@cache
+def _pattern(path: str) -> re.Pattern[str]:
+    parts = re.split(r"(<\w+>)", path)
+    return re.compile("".join(_PLACEHOLDERS.get(part, re.escape(part)) for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +226,33 @@ class Damage:
     problem: Problem
     detail: str
     deposit: str = ""
-    """Folder of the deposit that it is in, if any."""
+    """Folder of the deposit that the object belongs to, if any."""
     block: int | None = None
-    """Its block; None where it concerns all."""
+    """Block that the object belongs to; None if it concerns all blocks."""
     concerns: str = ""
-    """The checkpoint and the prompts whose scores are in it, for people."""
+    """Checkpoint and prompts whose scores are affected, for people."""
 
     def __str__(self) -> str:
         about = f"; concerns {self.concerns}" if self.concerns else ""
         return f"{self.path}: {self.problem} ({self.detail}){about}"
+
+    @property
+    def check(self) -> Check:
+        """The row of the table that this damage is an example of."""
+        for check in CHECKS:
+            matches = (_pattern(path).fullmatch(self.path) for path in check.paths)
+            if self.problem in check.faults and any(matches):
+                return check
+        raise LookupError(f"no check finds {self.problem} in {self.path}")
+
+    @property
+    def remedy(self) -> Remedy:
+        """What to do about it."""
+        return self.check.remedy
+
+    @property
+    def remedy_after_repair(self) -> Remedy:
+        """What to do if `repair` was run and the damage is still there."""
+        if self.remedy is Remedy.DROP_HEAD:  # the block that needs it was dropped
+            return Remedy.EXTRACT
+        return Remedy.COPY if self.remedy.is_repair else self.remedy

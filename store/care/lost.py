@@ -1,4 +1,4 @@
-"""Tables of prompts and tokens that deposits were sealed with, and which of them are gone."""
+"""Tables that deposits were sealed with and that are missing."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,19 +9,16 @@ from logitbank.store.format import commits
 from logitbank.store.format.commits import SEAL
 from logitbank.store.tables import query_tables
 
-AGAIN = (
-    "run the same `logitbank extract` or `merge` again, or copy it from another copy of the bank"
-)
 _WHY = "a seal names it"
 
 
 def missing_tables(
     root: Path, deposits: Iterable[Deposit], *, others: Sequence[Path] = ()
 ) -> dict[str, str]:
-    """Tables that a bank no longer has, relative to it, and how that is known.
+    """Paths of the tables that a bank has lost, each with the reason why it should be there.
 
-    A copy may have some of the prompts of a deposit only, so prompts are missing where none of
-    those that its seal names is there. What one of the banks `others` has is not missing.
+    A copy of a bank may have only some prompts of a deposit. So prompts are missing only if none
+    of those that the seal names is there. Tables in one of the banks `others` are not missing.
 
     Raises
     ------
@@ -45,12 +42,15 @@ def missing_tables(
 
 
 def require_tables(root: Path, deposits: Iterable[Deposit], *, others: Sequence[Path] = ()) -> None:
-    """Refuse a bank that lacks a table of its deposits; parameters as of `missing_tables`.
+    """Refuse a bank that has lost a table of its deposits. See `missing_tables`.
 
     Raises
     ------
     DamagedError
-        It does; names the table.
+        A table is missing. Names the table.
     """
     for path, how in missing_tables(root, deposits, others=others).items():
-        raise DamagedError(f"{root}/{path} is missing ({how}); {AGAIN}")
+        raise DamagedError(
+            f"{root}/{path} is missing ({how}); run the same `logitbank extract` or `merge` again,"
+            " or copy it from another copy of the bank"
+        )

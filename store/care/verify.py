@@ -1,110 +1,169 @@
-"""Recompute the digests of everything in a bank, and name what is not as it was."""
+"""Recompute the digests of everything in a bank, and name what is damaged.
 
-from collections.abc import Iterable, Iterator
+`logitbank.store.care.damage.CHECKS` lists every fault that these functions find.
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from logitbank.errors import BankError
+import numpy as np
+import polars as pl
+
+from logitbank.errors import BankError, BankFormatError, DamagedError, LogitbankError
 from logitbank.store.bank import Bank
 from logitbank.store.care import run_logs
-from logitbank.store.care.damage import Damage
-from logitbank.store.care.listed import index_damage
-from logitbank.store.care.lost import AGAIN, missing_tables
-from logitbank.store.care.objects_read import Progress, Reader, document_damage
-from logitbank.store.care.verify_deposits import deposit_damage
-from logitbank.store.care.verify_heads import head_damage
-from logitbank.store.care.verify_tables import table_damage
+from logitbank.store.care.damage import Damage, Problem
+from logitbank.store.care.lost import missing_tables
+from logitbank.store.care.metadata import check_metadata, commit_bytes
 from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.files import copies, objects
-from logitbank.store.format import index, zarrays
+from logitbank.store.files import copies, documents, objects
+from logitbank.store.files.objects import Digest
+from logitbank.store.format import commits, index, zarrays
 from logitbank.store.format.attributes import QUERY_SET
-from logitbank.store.format.heads import HEAD_DIGEST
-from logitbank.store.heads.stored import FOLDER
-from logitbank.store.tables import query_tables
+from logitbank.store.format.commits import Committed
+from logitbank.store.format.heads import HEAD_DIGEST, OutputHead, Scale
+from logitbank.store.format.numbers import as_float32, logsumexp
+from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
+from logitbank.store.heads.stored import FOLDER, StoredHead, SwappedHeadError, head_digests
+from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
+from logitbank.wording import counted
 
 _BESIDE = (index.NAME, "README.md")
-"""Files of the bank's own folder: the index for readers at a URL, and what tells people of it."""
+"""Files that may lie in the bank's own folder: the index for readers at a URL, and the card."""
+_TABLES = {
+    "queries": query_tables.QUERY_FILE,
+    "prompts": table_files.TABLE_FILE,
+    token_texts.FOLDER: table_files.TABLE_FILE,
+}
+# Commits, and what a writer makes before it commits or removes after it sealed.
+_OF_WRITERS = re.compile(
+    r"zarr\.json|commits/(seal|\d+|options-[0-9a-f]{12})\.json"
+    r"|scores/(all|\d+|options-[0-9a-f]{12})\.parquet|(?:logprobs|hidden)/c/\d+/0|logsumexp/c/0"
+)
+_OF_BLOCK = re.compile(
+    r"(?:scores/(\d+)\.parquet|commits/(\d+)\.json|(?:logprobs|hidden)/c/(\d+)/0)"
+)
+_SAMPLE = 16
+"""Rows of each block whose log-sum-exp is computed from their states."""
+_TOLERANCE = 1e-3
+"""Nats that it may differ by, in addition to `_rounding`."""
+_RELATIVE = {"float32": 2.0**-20, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""Relative rounding error of a sum of products. Of float32 it is that of some dozen random
+roundings; of float16 and bfloat16, half a unit in the last place of every entry of a state."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with the path of an object, the bytes read before it, and the bytes in total."""
+
+
+class _Reader:
+    """Reads objects and reports the bytes that are read."""
+
+    def __init__(self, bank: Bank, progress: Progress | None) -> None:
+        self._progress, self._done = progress, 0
+        self._total = _total_bytes(bank) if progress is not None else 0
+
+    def read(self, where: str, path: Path) -> bytes:
+        self._report(where)
+        data = path.read_bytes()
+        self._done += len(data)
+        return data
+
+    def digest(self, where: str, path: Path) -> Digest:
+        self._report(where)
+        value = objects.digest(path)
+        self._done += value.bytes
+        return value
+
+    def _report(self, where: str) -> None:
+        if self._progress is not None:
+            self._progress(where, self._done, max(self._total, self._done))
+
+
+def _total_bytes(bank: Bank) -> int:
+    """Bytes of the objects that commits name; the others are small."""
+    total = 0
+    for folder in catalog.deposit_folders(bank.path):
+        try:
+            deposit = Deposit.open(bank.path, folder)
+            for name in deposit.state().names:
+                total += sum(d.bytes for d in commits.digests(deposit.path, name).values())
+        except (BankError, FileNotFoundError):
+            continue
+    return total
 
 
 def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tuple[Damage, ...]:
     """Find damage in a bank, and change nothing.
 
-    Every byte of every object that belongs to the bank is read once.
+    Every byte of every object of the bank is read once.
 
-    A checkpoint whose whole folder was removed is missed only where an `index.json.gz` lies in the
-    bank's folder, as in a pushed one: nothing else lists the checkpoints.
+    A checkpoint whose whole folder was removed is reported only if an `index.json.gz` lies in the
+    bank's folder, as in a pushed bank: nothing else lists the checkpoints.
 
     Parameters
     ----------
     bank
-        The bank or its folder; it may be written to meanwhile.
+        The bank or its folder. Others may write to it meanwhile.
     progress
         Called before each object is read.
 
     Returns
     -------
-    What is missing, truncated, changed, swapped with another object, unreadable, or in the bank
-    without belonging there; none in a sound bank.
+    Objects that are missing, truncated, changed, swapped with another object, unreadable, or
+    foreign to the format. Empty for a sound bank.
 
     Raises
     ------
     UsageError
         The bank is at a URL: pull it first.
     BankError
-        The folder is no bank.
+        The folder is not a bank.
     """
     if not isinstance(bank, Bank):
         bank = Bank.open(bank, prompts=[])
     bank.require_unfiltered()
     copies.require_folder(bank.path)
-    read = Reader(bank, progress)
-    folders = catalog.deposit_folders(bank.path)
+    root, read = bank.path, _Reader(bank, progress)
+    folders = catalog.deposit_folders(root)
     needed = {Path(folder).name: folder for folder in folders}
-    damage = [
-        *document_damage(bank.path, "zarr.json", read),
-        *table_damage(bank.path, read, needed),
-    ]
-    for name, by in sorted(needed.items()):
-        if not query_tables.query_file(bank.path, name).exists():
-            damage.append(
-                Damage(f"queries/{name}.parquet", "missing", f"{by} is about its queries")
-            )
+    damage = [*_document_damage(root, "zarr.json", read), *_table_damage(root, read, needed)]
     known = {each.path for each in damage}
-    damage += [
-        Damage(path, "missing", f"{how}; {AGAIN}")
-        for path, how in _missing_tables(bank.path, folders).items()
-        if path not in known
-    ]
-    damage += _above_deposits(bank.path)
-    damage += _run_logs(bank.path, read)
-    damage += _groups(bank.path, folders, read)
-    damage += head_damage(bank.path, read)
+    missing = {
+        f"queries/{name}.parquet": f"{by} is about its queries"
+        for name, by in sorted(needed.items())
+        if not query_tables.query_file(root, name).exists()
+    }
     for folder in folders:
-        damage += deposit_damage(bank, folder, read)
-    damage += index_damage(bank.path, read, {each.path for each in damage})
+        with suppress(BankError, FileNotFoundError):  # `_deposit_damage` reports it
+            missing = missing_tables(root, [Deposit.open(root, folder)]) | missing
+    damage += [Damage(path, "missing", why) for path, why in missing.items() if path not in known]
+    damage += _foreign(root)
+    damage += _log_damage(root, read)
+    damage += _group_damage(root, folders, read)
+    damage += _head_damage(root, read)
+    for folder in folders:
+        damage += _deposit_damage(bank, folder, read)
+    damage += _index_damage(root, read, {each.path for each in damage})
     return tuple(damage)
 
 
-def _missing_tables(root: Path, folders: Iterable[str]) -> dict[str, str]:
-    missing: dict[str, str] = {}
-    for folder in folders:
-        with suppress(BankError, FileNotFoundError):  # what `deposit_damage` names
-            missing |= missing_tables(root, [Deposit.open(root, folder)])
-    return missing
-
-
-def _groups(root: Path, folders: list[str], read: Reader) -> Iterator[Damage]:
-    """Damage of the plain groups above deposits, which nobody needs but a walk with plain Zarr."""
+def _group_damage(root: Path, folders: list[str], read: _Reader) -> Iterator[Damage]:
+    """Damage of the plain groups above deposits, which let Zarr walk from the root."""
     above = {str(p) for folder in folders for p in list(Path(folder).parents)[:-1]} | {FOLDER}
     for path in sorted(f"{folder}/zarr.json" for folder in above):
         file = objects.plain_path(root, path)
         if file.is_file() and read.read(path, file) != zarrays.GROUP:
-            yield Damage(path, "changed", "it is no plain group")
+            yield Damage(path, "changed", "it is not the group of the format")
 
 
-def _above_deposits(root: Path, folder: str = "", level: int = 0) -> Iterator[Damage]:
-    """What no bank has outside its deposits and tables."""
+def _foreign(root: Path, folder: str = "", level: int = 0) -> Iterator[Damage]:
+    """Objects outside deposits and tables that the format does not have."""
     for entry in objects.entries(root / folder):
         path = f"{folder}{entry.name}"
         if not entry.is_dir():
@@ -113,17 +172,417 @@ def _above_deposits(root: Path, folder: str = "", level: int = 0) -> Iterator[Da
                 yield Damage(path, "foreign", "a bank has no such file")
         elif level == 3:
             if not QUERY_SET.fullmatch(entry.name):
-                yield Damage(path, "foreign", "it is not named as a deposit is")
+                yield Damage(path, "foreign", "it is not named like a deposit")
         elif folder == f"{FOLDER}/" and HEAD_DIGEST.fullmatch(entry.name):
-            continue  # see `head_damage`
+            continue  # see `_head_damage`
         elif level or entry.name not in catalog.TABLE_FOLDERS:
-            yield from _above_deposits(root, f"{path}/", level + 1)
+            yield from _foreign(root, f"{path}/", level + 1)
 
 
-def _run_logs(root: Path, read: Reader) -> Iterator[Damage]:
-    """Damage of the logs of runs; a run may be writing one."""
+def _log_damage(root: Path, read: _Reader) -> Iterator[Damage]:
+    """Damage of the logs of runs. A run may be writing one."""
     for entry in objects.entries(root / run_logs.FOLDER):
         if run_logs.NAME.fullmatch(entry.name) and entry.is_file():
             path = f"{run_logs.FOLDER}/{entry.name}"
             if problem := run_logs.damage(read.read(path, objects.plain_path(root, path))):
                 yield Damage(path, "changed", problem)
+
+
+def _compare(committed: Digest, actual: Digest | None) -> tuple[Problem, str] | None:
+    """Fault of an object by its digest (None if the object is missing), or None if it is sound."""
+    if actual is None:
+        return "missing", f"{committed.bytes:,} bytes were committed"
+    if actual.bytes != committed.bytes:
+        problem: Problem = "truncated" if actual.bytes < committed.bytes else "changed"
+        return problem, f"{actual.bytes:,} bytes instead of the committed {committed.bytes:,}"
+    if actual != committed:
+        return "changed", "its SHA-256 differs from the committed one"
+    return None
+
+
+def _document_damage(root: Path, path: str, read: _Reader, deposit: str = "") -> Iterator[Damage]:
+    """Damage of a JSON document that ends with its own digest."""
+    try:
+        file = objects.plain_path(root, path)
+        objects.require_file(file)  # a reader of a pipe would wait for ever
+        data = read.read(path, file)
+    except FileNotFoundError:
+        return
+    except BankError as error:
+        yield Damage(path, "unreadable", str(error), deposit)
+        return
+    problem = ""
+    try:
+        document: Any = json.loads(data)
+        signed_part = (
+            document["attributes"]["logitbank"] if path.endswith("zarr.json") else document
+        )
+        if not documents.is_signed(data, document, signed_part):
+            problem = "its SHA-256 differs from its member `sha256`"
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        problem = f"it is not a document of this kind: {error!r}"
+    if problem:
+        yield Damage(path, "changed", problem, deposit)
+
+
+def _table_damage(root: Path, read: _Reader, needed: dict[str, str]) -> Iterator[Damage]:
+    """Damage of tables; adds the query sets that prompts refer to to `needed`."""
+    for folder, pattern in _TABLES.items():
+        for entry in objects.entries(root / folder):
+            name = entry.name.removesuffix(".sha256")
+            if not pattern.fullmatch(name) or not entry.is_file():
+                yield Damage(f"{folder}/{entry.name}", "foreign", "it is not a table of a bank")
+            elif (
+                name != entry.name
+                and folder != "queries"
+                and not objects.plain_path(root, f"{folder}/{name}").exists()
+            ):
+                yield Damage(f"{folder}/{name}", "missing", "its digest is there")
+            elif name == entry.name:
+                yield from _table(root, f"{folder}/{name}", read, needed)
+
+
+def _table(root: Path, path: str, read: _Reader, needed: dict[str, str]) -> Iterator[Damage]:
+    """Damage of one table: its bytes differ from its digest, or its content from its name."""
+    # Bytes first: some flipped ones make a Parquet reader allocate more memory than there is.
+    file = objects.plain_path(root, path)
+    digest = read.digest(path, file).sha256
+    beside = table_files.digest_file(file)
+    where = f"{path}.sha256"
+    if not beside.is_file():
+        yield Damage(where, "missing", "the table has no digest beside it")
+        return
+    read.read(where, beside)
+    try:
+        committed = table_files.recorded_digest(file)
+    except DamagedError:
+        yield Damage(where, "unreadable", "it is not a line of sha256sum for that table")
+        return
+    if committed != digest:
+        yield Damage(path, "changed", f"its SHA-256 is {digest}, {where} has another")
+    else:
+        try:
+            if file.parent.name == "queries":
+                query_tables.query_set_in(file)
+            elif file.parent.name == token_texts.FOLDER:
+                token_texts.tokens_in(file)
+            else:
+                table = prompt_tables.prompts_in(file)
+                for name in table.get_column("query_set", default=pl.Series([])).unique():
+                    if QUERY_SET.fullmatch(str(name)):
+                        needed.setdefault(name, path)
+        except DamagedError as error:
+            yield Damage(path, "changed", str(error))
+
+
+def _deposit_damage(bank: Bank, folder: str, read: _Reader) -> list[Damage]:
+    """Damage of the deposit in a folder, with the prompts that are affected."""
+    try:
+        deposit = Deposit.open(bank.path, folder)
+    except FileNotFoundError:
+        return _orphans(bank.path, folder)
+    except BankError as error:
+        changed = _document_damage(bank.path, f"{folder}/zarr.json", read, folder)
+        return [*changed] or [Damage(f"{folder}/zarr.json", "unreadable", str(error), folder)]
+    try:
+        damages = _damages(bank.path, deposit, folder, read)
+    except BankError as error:  # a symbolic link, or a commit that names other paths
+        return [Damage(folder, "foreign", str(error), folder)]
+    return [_with_concerns(bank, deposit, damage) for damage in damages]
+
+
+def _orphans(root: Path, folder: str) -> list[Damage]:
+    """Files of a deposit without attributes, although a writer makes attributes first."""
+    files = _files_of(root / folder)
+    if not files or (root / folder / "zarr.json").exists():  # a writer is creating it
+        return []
+    detail = f"{len(files):,} files lie in the folder of a deposit without attributes"
+    return [Damage(f"{folder}/zarr.json", "missing", detail, folder)]
+
+
+def _damages(root: Path, deposit: Deposit, folder: str, read: _Reader) -> list[Damage]:
+    state = deposit.state()
+    damages, expected = _expected(root, deposit, folder, state, read)
+    actual: dict[str, Digest] = {}
+    for path in expected:
+        if (file := objects.plain_path(deposit.path, path)).is_file():
+            actual[path] = read.digest(f"{folder}/{path}", file)
+    owners = {digest.sha256: path for path, digest in expected.items()}
+    for path, digest in expected.items():
+        if fault := _compare(digest, actual.get(path)):
+            if path in actual and (other := owners.get(actual[path].sha256)):
+                fault = "swapped", f"it has the bytes of {other}"
+            damages.append(Damage(f"{folder}/{path}", *fault, folder, _block(path)))
+    strange = "no commit names it, and no writer makes such a file"
+    damages += [
+        Damage(f"{folder}/{path}", "foreign", strange, folder)
+        for path in _files_of(deposit.path)
+        if path not in expected and not _OF_WRITERS.fullmatch(path)
+    ]
+    if not damages:  # sound objects may still contradict each other
+        damages += _contradictions(deposit, folder)
+        damages += _states_damage(root, deposit, folder)
+    if deposit.state().sealed != state.sealed:  # sealed meanwhile: objects have moved
+        return _damages(root, deposit, folder, read)
+    return damages
+
+
+def _contradictions(deposit: Deposit, folder: str) -> Iterator[Damage]:
+    """Contradictions between sound documents, as after a change that was signed again."""
+    try:
+        query_tables.query_count(deposit.row_reader.bank, deposit.query_set)
+    except BankError:
+        return  # `verify` reports the query set
+    own = deposit.checkpoint
+    expected: dict[str, object] = {"model": own.model, "run": own.run, "step": own.step}
+    expected["query_set"] = deposit.query_set
+    try:
+        check_metadata(deposit)
+        for part in deposit.score_files() if deposit.sealed else ():
+            check_rows(part)
+            scores = pl.scan_parquet(part, glob=False)
+            named = [name for name in expected if name in scores.collect_schema().names()]
+            for row in scores.select(named).unique().collect().iter_rows(named=True):
+                for name, value in row.items():
+                    if value != expected[name]:
+                        detail = f"its {name} is {value!r}, but {expected[name]!r} in zarr.json"
+                        path = f"{folder}/{part.relative_to(deposit.path).as_posix()}"
+                        yield Damage(path, "changed", detail, folder)
+    except DamagedError as error:
+        yield Damage(f"{folder}/zarr.json", "changed", str(error), folder)
+
+
+def _expected(
+    root: Path, deposit: Deposit, folder: str, state: Committed, read: _Reader
+) -> tuple[list[Damage], dict[str, Digest]]:
+    """Damaged commits and attributes, and the digests that the commits name."""
+    damages = [*_document_damage(root, f"{folder}/zarr.json", read, folder)]
+    arrays = zarrays.array_metadata(deposit.layout)
+    expected = {
+        f"{name}/zarr.json": objects.digest_of(data)
+        for name, data in arrays.items()
+        if state.names
+        or (deposit.path / name / "zarr.json").exists()  # a writer makes it with the first commit
+    }
+    for name in state.names:
+        path = f"{folder}/commits/{name}.json"
+        try:
+            listed = commits.digests(deposit.path, name)
+            for object_ in listed:
+                objects.plain_path(deposit.path, object_)
+            commit_bytes(deposit, name)
+        except FileNotFoundError:  # sealed meanwhile
+            continue
+        except DamagedError as error:
+            damages.append(
+                Damage(path, "unreadable", str(error), folder, _block(f"commits/{name}.json"))
+            )
+            continue
+        expected |= listed
+        with suppress(FileNotFoundError):  # sealed meanwhile
+            read.read(path, objects.plain_path(root, path))
+    return damages, expected
+
+
+def _block(path: str) -> int | None:
+    match = _OF_BLOCK.fullmatch(path)
+    return int(next(filter(None, match.groups()))) if match else None
+
+
+def _with_concerns(bank: Bank, deposit: Deposit, damage: Damage) -> Damage:
+    """The damage with its checkpoint, and the prompts whose queries are in the block."""
+    rows = range(deposit.layout.queries)
+    if damage.block is not None and damage.block < deposit.layout.blocks:
+        rows = deposit.layout.rows(damage.block)
+    affected = (pl.col("query_set") == deposit.query_set) & pl.col("row").is_between(
+        rows.start, rows.stop - 1
+    )
+    concerns = [str(deposit.checkpoint)]
+    try:
+        for name in bank.prompt_sets:
+            prompts = bank.prompts(name).filter(affected).select("prompt_id").unique()
+            if len(ids := prompts.sort("prompt_id").collect()["prompt_id"]):
+                concerns.append(f"{len(ids):,} prompts of {name!r} ({ids[0]} to {ids[-1]})")
+    except (LogitbankError, *PARQUET_ERRORS, OSError):
+        concerns.append("prompts that cannot be read")
+    return replace(damage, concerns=", ".join(concerns))
+
+
+def _files_of(deposit: Path, folder: str = "") -> list[str]:
+    """Files of a deposit, relative to it, except hidden ones: locks and staging."""
+    files: list[str] = []
+    for entry in objects.entries(deposit / folder):
+        path = f"{folder}{entry.name}"
+        files += _files_of(deposit, f"{path}/") if entry.is_dir() else [path]
+    return files
+
+
+def _head_damage(root: Path, read: _Reader) -> Iterator[Damage]:
+    """Damage of heads: other bytes or files, or the content of another head."""
+    for digest in head_digests(root):
+        where = f"{FOLDER}/{digest}"
+        document = [*_document_damage(root, f"{where}/zarr.json", read)]
+        yield from document or _head_files(root, digest, read)
+
+
+def _head_files(root: Path, digest: str, read: _Reader) -> Iterator[Damage]:
+    where, sound = f"{FOLDER}/{digest}", True
+    try:
+        head = StoredHead.open(root, digest)
+    except BankFormatError:
+        raise  # a head of a later version is not damage: it must not be repaired
+    except SwappedHeadError as error:
+        yield Damage(f"{where}/zarr.json", "swapped", str(error))
+        return
+    except BankError as error:
+        yield Damage(f"{where}/zarr.json", "unreadable", str(error))
+        return
+    for name, expected in head.objects.items():
+        file = objects.plain_path(head.path, name)
+        actual = read.digest(f"{where}/{name}", file) if file.is_file() else None
+        if fault := _compare(expected, actual):
+            sound = False
+            yield Damage(f"{where}/{name}", *fault)
+    for file in sorted(p for p in head.path.rglob("*") if p.is_file()):
+        name = file.relative_to(head.path).as_posix()
+        if name != "zarr.json" and name not in head.objects:
+            yield Damage(f"{where}/{name}", "foreign", "a head has no such file")
+    if sound:
+        try:
+            head.read()
+        except BankError as error:
+            yield Damage(f"{where}/zarr.json", "swapped", str(error))
+
+
+def _states_damage(root: Path, deposit: Deposit, folder: str) -> Iterator[Damage]:
+    """A missing head, and blocks whose states and head give another log-sum-exp than is stored.
+
+    A sample of each block is computed. Only deposits that keep states have any.
+    """
+    if deposit.layout.width is None or not deposit.committed():
+        return
+    (digest,) = deposit.spec.heads.values()
+    try:
+        stored = deposit.row_reader.head()
+        if stored.missing():
+            return  # `_head_damage` reports them
+        head = stored.whole()
+    except BankError as error:
+        if not (root / FOLDER / digest / "zarr.json").exists():
+            yield Damage(f"{FOLDER}/{digest}/zarr.json", "missing", str(error))
+        elif _is_sound_head(root, digest):
+            yield Damage(f"{folder}/zarr.json", "swapped", str(error), folder)
+        return
+    for block in sorted(deposit.committed()):
+        rows = deposit.layout.rows(block)
+        sample = np.unique(np.linspace(rows.start, rows.stop - 1, _SAMPLE).astype(np.int64))
+        states = deposit.hidden(sample)
+        logits = head.logits(states).astype(np.float64)
+        off = np.abs(logsumexp(logits) - deposit.logsumexp(sample))
+        beyond = off > _TOLERANCE + _rounding(head, states, deposit.layout.dtype)
+        if beyond.any():
+            worst = int(np.where(beyond, off, 0).argmax())
+            yield Damage(
+                f"{folder}/hidden/c/{block}/0",
+                "changed",
+                f"states and head give row {sample[worst]} a log-sum-exp that is off by"
+                f" {off[worst]:.3g} nats",
+                folder,
+                block,
+            )
+
+
+def _is_sound_head(root: Path, digest: str) -> bool:
+    """Whether the head itself is sound, so that the deposit that names it is wrong."""
+    try:
+        StoredHead.open(root, digest).read()
+    except BankError:
+        return False
+    return True
+
+
+def _rounding(head: OutputHead, states: np.ndarray, dtype: str) -> np.ndarray:
+    """Rounding error of logits (q,): a part of the largest sum of |state · weight|."""
+    largest = np.zeros(len(states))
+    for start in range(0, head.outputs, 4096):
+        weight = np.abs(as_float32(head.weight[start : start + 4096]))
+        largest = np.maximum(largest, (np.abs(states) @ weight.T).max(axis=1))
+    scaled = [abs(one.by) for one in head.after if isinstance(one, Scale)]
+    return np.asarray(_RELATIVE[dtype] * largest * np.prod(scaled))
+
+
+def _index_damage(root: Path, read: _Reader, named: Collection[str]) -> Iterator[Damage]:
+    """Objects that the index lists and that are missing, one for each deposit, head or table.
+
+    Objects that a seal has replaced since, plain groups, and `named` paths are left out. The bytes
+    of objects are compared with the commits, not with the index.
+    """
+    path = objects.plain_path(root, index.NAME)
+    if not path.is_file():
+        return
+    try:
+        listed = index.parse(read.read(index.NAME, path), where=str(path))
+    except DamagedError as error:
+        yield Damage(index.NAME, "unreadable", str(error))
+        return
+    gone = {name for name in listed if not objects.plain_path(root, name).exists()} - set(named)
+    sealed = {
+        name.removesuffix("commits/seal.json")
+        for name in listed
+        if name.endswith("/commits/seal.json") and name not in gone
+    } | {
+        f"{file.parents[1].relative_to(root).as_posix()}/"
+        for file in root.glob("*/*/*/*/commits/seal.json")
+    }
+    by_owner: dict[str, list[str]] = {}
+    for name in sorted(gone):
+        owner = index.deposit_of(name) or index.head_of(name) or name
+        if not owner.endswith("zarr.json") and not index.is_replaced(name, sealed):
+            by_owner.setdefault(owner, []).append(name)
+    for owner, names in by_owner.items():
+        more = f" and {counted(len(names) - 1, 'more object')}" if len(names) > 1 else ""
+        what = "it" if names == [owner] else f"{names[0].removeprefix(f'{owner}/')}{more} of it"
+        yield Damage(owner, "missing", f"{index.NAME} lists {what}")
+
+
+def leftovers(bank: Bank) -> dict[str, tuple[str, ...]]:
+    """Data without a commit, by deposit, and digests of query sets that are not there.
+
+    A writer was interrupted, or a commit was removed. This is not damage: readers ignore such
+    objects and the next writer replaces them. Objects that a seal has replaced are left out, and
+    so are those that `verify` reports.
+    """
+    names_by_folder = {
+        "queries": _without_table(bank, "queries"),
+        **{folder: _uncommitted(bank, folder) for folder in catalog.deposit_folders(bank.path)},
+    }
+    return {folder: names for folder, names in names_by_folder.items() if names}
+
+
+def _without_table(bank: Bank, folder: str) -> tuple[str, ...]:
+    names = {entry.name for entry in objects.entries(bank.path / folder)}
+    return tuple(
+        sorted(
+            name
+            for name in names
+            if name.endswith(".parquet.sha256") and name.removesuffix(".sha256") not in names
+        )
+    )
+
+
+def _uncommitted(bank: Bank, folder: str) -> tuple[str, ...]:
+    try:
+        deposit = Deposit.open(bank.path, folder)
+        paths = _files_of(deposit.path)  # before the commits: some may be made meanwhile
+        state = deposit.state()
+        vouched = {p for name in state.names for p in commits.digests(deposit.path, name)}
+    except (BankError, FileNotFoundError):  # damaged, or sealed just now
+        return ()
+    sealed = {f"{folder}/"} if state.sealed else set()
+    return tuple(
+        path
+        for path in paths
+        if path not in vouched
+        and index.DATA.fullmatch(f"{folder}/{path}")
+        and not index.is_replaced(f"{folder}/{path}", sealed)
+    )

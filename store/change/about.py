@@ -1,7 +1,7 @@
-"""What a bank says of itself: title, licence, citation, and those of the banks it came from.
+"""Title, license and citation of a bank, and of the banks that it was made of.
 
-The bank's own `zarr.json` is the one document that may be replaced, at once and under a lock: no
-commit vouches for it, and nothing in a deposit depends on these fields.
+The bank's own `zarr.json` is the only document that may be replaced, at once and under a lock: no
+commit names it, and nothing in a deposit depends on these fields.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,24 +22,24 @@ def describe(
     licence: str | None = None,
     citation: str | None = None,
 ) -> Bank:
-    """Set a bank's title, licence or citation; those that are None stay. Returns the bank.
+    """Set a bank's title, license or citation, and return the bank. None leaves a field as it is.
 
-    A bank whose `zarr.json` was damaged in these texts is opened by this alone, and is sound after.
+    This also repairs a bank whose `zarr.json` was damaged in these fields.
 
     Raises
     ------
     UsageError
-        None is given.
+        No field is given.
     BankFormatError
-        There is no bank.
+        The folder is not a bank.
     """
-    given = {"title": title, "licence": licence, "citation": citation}
-    fields = checked_fields({name: value for name, value in given.items() if value is not None})
+    texts = {"title": title, "licence": licence, "citation": citation}
+    fields = checked_fields({name: value for name, value in texts.items() if value is not None})
     if not fields:
         raise UsageError("nothing to set; give a title, a licence or a citation")
     try:
         copies.require_folder(Bank.open(bank, prompts=[]).path)
-    except DamagedError:  # of what is written again here
+    except DamagedError:  # in fields that are written again here
         if url_of(bank):
             raise
     _replace(Path(bank), lambda _: fields)
@@ -47,14 +47,14 @@ def describe(
 
 
 def described_as(bank: Bank, models: Iterable[str]) -> list[Source]:
-    """A bank as a source of others, after its own sources; none where it says nothing."""
+    """The sources of a bank, then the bank itself if it has any of the fields."""
     fields = own_fields(bank.attributes)
     here = [{**fields, "models": sorted(set(models))}] if any(fields.values()) else []
     return [*sources_of(bank.attributes), *here]
 
 
 def add_sources(root: Path, sources: Sequence[Source]) -> None:
-    """Record where deposits came from. Sources of equal texts become one, with all their models."""
+    """Record where deposits came from. Sources with equal fields are joined."""
 
     def joined(attributes: dict[str, Any]) -> dict[str, Any]:
         merged = sources_of(attributes)
@@ -70,7 +70,7 @@ def add_sources(root: Path, sources: Sequence[Source]) -> None:
 
 
 def _replace(root: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Replace fields of the root document by what `change` makes of it, at once."""
+    """Update the root document with the result of `change`, at once."""
     path = objects.plain_path(root, "zarr.json")
     with disk.naming_full(root, 2**20), locks.locked(root / ".lock"):
         objects.remove_dead_files(root)

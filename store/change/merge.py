@@ -1,8 +1,8 @@
-"""Join banks made by different people: a union of tables and of deposits.
+"""Join banks into one: the union of their tables and deposits.
 
-First everything is compared, then anything is copied. A deposit's attributes and commits are copied
-byte for byte; where several banks have the same deposit, the attributes of the first one stay, and
-each block's commit says which engine computed that block.
+Everything is compared before anything is copied. Attributes and commits of deposits are copied byte
+for byte. If several banks have the same deposit, the attributes of the first one stay, and the
+commit of each block names the engine that computed it.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,15 @@ from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
 from logitbank.store.change.about import add_sources, described_as
-from logitbank.store.change.adopt import adopt
-from logitbank.store.change.copying import Progress, counting, tables_to_copy, write_tables
-from logitbank.store.change.heads import copy_head, missing_heads
+from logitbank.store.change.copying import (
+    Progress,
+    copy_deposit,
+    copy_head,
+    counting,
+    missing_heads,
+    tables_to_copy,
+    write_tables,
+)
 from logitbank.store.change.merge_plan import Addition, plan
 from logitbank.store.change.rescore import rescore
 from logitbank.store.deposits.deposit import Deposit
@@ -26,45 +32,44 @@ from logitbank.store.format.about import FIELDS, own_fields
 
 
 class Merged(NamedTuple):
-    """What a merge did."""
+    """Result of a merge."""
 
     deposits: int
-    """Deposits that were added, or given blocks or scores."""
+    """Deposits that were added or extended."""
     tables: int
     """Query sets and tables of prompts that were added."""
     bytes: int
-    """Bytes of the objects in deposits and heads that were copied."""
+    """Bytes of the copied objects of deposits and heads."""
 
 
 def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None) -> Merged:
-    """Copy what other banks hold into one, which is made if it is not there.
+    """Copy the contents of other banks into one, which is created if it does not exist.
 
-    Query sets and prompts become a union, and so do heads: one that the bank has lost, or of which
-    objects are gone or cut, comes back. A deposit that several banks have must be the same in all:
-    what one has committed and another has not is added, what several have must be equal. Options
-    that only another bank's prompts name are then scored from full rows, or from states. The same
-    call again finishes one that was interrupted.
+    The result has all query sets, prompts, heads and deposits. Tables and heads that the bank has
+    lost come back. Blocks that several banks have must be equal; all others are added. Options that
+    only another bank's prompts name are then scored from full rows or states. To finish an
+    interrupted merge, make the same call again.
 
     Parameters
     ----------
     into
-        Folder of the bank that is written to.
+        Folder of the bank to write.
     banks
-        Banks that are read, and not changed.
+        Banks to read. They are not changed.
     progress
-        Called with the bytes copied so far, and in all.
+        Called with the bytes copied so far, and the total.
 
     Raises
     ------
     UsageError
-        No bank is named, or one is the bank to be written to.
+        No bank is named, or `into` is one of them.
     BankError
-        Deposits or prompts differ; names them and what differs. Nothing was copied then.
+        Deposits or prompts differ. The message names both. Nothing was copied.
     DamagedError
-        A source is not what its commits say, or has lost a table that no other bank here has.
+        A source differs from its commits, or has lost a table that no other bank here has.
     """
     if not banks:
-        raise UsageError("there is nothing to merge; name the banks to be read")
+        raise UsageError("there is nothing to merge; name the banks to read")
     if any(Path(bank).resolve() == Path(into).resolve() for bank in banks):
         raise UsageError(f"{into} cannot be merged into itself; name other banks")
     sources = [Bank.open(bank, rows=True) for bank in banks]
@@ -84,7 +89,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     for head in needed:
         copy_head(head, target.path, copied)
     for addition in additions:
-        adopt(target.path, addition, copied)
+        copy_deposit(target.path, addition, copied)
     for deposit in target.deposits():
         _finish(target, deposit)
     remove_dead(target.path)
@@ -92,10 +97,10 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
 
 
 def _require_tables(target: Bank | None, sources: Sequence[Bank]) -> None:
-    """Refuse to hand on deposits without the prompts or texts that they had.
+    """Refuse sources that have lost a table of their deposits.
 
-    A merge is also what brings a lost table back, so what another of the banks has is not missed,
-    nor what only the target has lost: it loses nothing by what comes.
+    A merge brings lost tables back. So a table may be missing that another of the banks has, or
+    that only the target has lost.
     """
     roots = [bank.path for bank in [*([] if target is None else [target]), *sources]]
     for bank in sources:
@@ -104,7 +109,7 @@ def _require_tables(target: Bank | None, sources: Sequence[Bank]) -> None:
 
 
 def _common(sources: Sequence[Bank]) -> dict[str, str]:
-    """Title, licence and citation that all sources share; the others are in the new `sources`."""
+    """Title, license and citation that all sources share. The field `sources` lists the others."""
     about = [own_fields(bank.attributes) for bank in sources]
     return {
         name: about[0][name] if len({fields[name] for fields in about}) == 1 else ""
@@ -113,18 +118,18 @@ def _common(sources: Sequence[Bank]) -> dict[str, str]:
 
 
 def _record(target: Bank, sources: Sequence[Bank], additions: Sequence[Addition]) -> None:
-    """Whose deposits these are, before any is there."""
+    """Record where the deposits come from, before any is copied."""
     for bank in sources:
         models = {
             a.source.checkpoint.model for a in additions if bank.path in a.source.path.parents
         }
-        said = described_as(bank, models) if models else []
+        sources_of_bank = described_as(bank, models) if models else []
         fields = own_fields(target.attributes)
-        add_sources(target.path, [s for s in said if own_fields(s) != fields])
+        add_sources(target.path, [s for s in sources_of_bank if own_fields(s) != fields])
 
 
 def _finish(target: Bank, deposit: Deposit) -> None:
-    """Seal what is complete, and score options of the other banks' prompts."""
+    """Seal a complete deposit, and score options that other banks' prompts name."""
     if deposit.complete and not deposit.sealed:
         DepositWriter(deposit, engine=deposit.spec.provenance.get("engine")).seal()
     full = deposit.layout.keep.whole_rows

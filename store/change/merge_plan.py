@@ -1,19 +1,25 @@
-"""What a merge would add, with everything compared before anything is copied. Only reads."""
+"""Plan a merge: compare everything, and list what each source adds, before anything is copied."""
 
-import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from logitbank.errors import DamagedError
+import numpy as np
+import polars as pl
+
+from logitbank.errors import BankError, DamagedError
 from logitbank.store.bank import Bank
-from logitbank.store.change.overlap import conflict, missing_blocks
+from logitbank.store.care.metadata import check_metadata
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.scores import VERIFY, read_scores
-from logitbank.store.files import documents, objects, verified
+from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
-from logitbank.store.format import commits, zarrays
-from logitbank.store.format.attributes import unlike
-from logitbank.store.format.commits import SEAL
+from logitbank.store.format import commits
+from logitbank.store.format.attributes import compared, states_of, unlike
+from logitbank.store.format.commits import Committed
+from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA
+
+_CHUNK_BYTES = 64 * 2**20
 
 
 class Addition(NamedTuple):
@@ -32,14 +38,14 @@ class Addition(NamedTuple):
 
 
 def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
-    """What each source adds to what is there before it.
+    """What each source adds to the target and to the sources before it.
 
     Raises
     ------
     BankError
-        Two deposits differ where they must not.
+        Two deposits differ in a field that must be equal.
     DamagedError
-        A source is not what the format and its commits say.
+        A source differs from what the format and its commits say.
     """
     stored: dict[str, list[Deposit]] = {}
     siblings: dict[str, list[Deposit]] = {}  # of one checkpoint
@@ -65,45 +71,13 @@ def _deposits(bank: Bank | None) -> Iterator[tuple[str, Deposit]]:
         yield f"{deposit.checkpoint.path}/{deposit.query_set}", deposit
 
 
-def check_metadata(deposit: Deposit) -> None:
-    """Refuse a deposit whose arrays are not those of its attributes, or whose queries are others.
-
-    Raises
-    ------
-    DamagedError
-        Two statements about one fact differ.
-    """
-    deposit.check_queries()
-    if not deposit.state().names:
-        return
-    attributes = objects.plain_path(deposit.path, "zarr.json")
-    metadata = verified.document(attributes, *zarrays.ATTRIBUTES)
-    consolidated = json.loads(zarrays.deposit_metadata({}, deposit.layout))["consolidated_metadata"]
-    arrays = {
-        f"{deposit.path}/{name}/zarr.json": (_read(deposit, f"{name}/zarr.json"), json.loads(data))
-        for name, data in zarrays.array_metadata(deposit.layout).items()
-    }
-    arrays[f"{deposit.path}/zarr.json"] = (metadata.get("consolidated_metadata"), consolidated)
-    for path, (actual, expected) in arrays.items():
-        if actual != expected:
-            raise DamagedError(f"{path} does not describe the arrays of its deposit; {VERIFY}")
-
-
-def _read(deposit: Deposit, path: str) -> object:
-    try:
-        return documents.read_json(objects.plain_path(deposit.path, path))
-    except FileNotFoundError:
-        return None
-
-
 def _check_model(deposit: Deposit, siblings: Sequence[Deposit]) -> None:
-    """One checkpoint has one model and one set of weights, whatever it was asked."""
+    """One checkpoint has one config and one set of weights in all its deposits."""
     for other in siblings:
         different = unlike(other.spec.provenance, deposit.spec.provenance)
         if different is not None:
-            name, latter, former = different
-            what = f"{name} is {latter} in the latter and {former} in the former"
-            raise conflict(other, deposit, what)
+            name, theirs, own = different
+            raise conflict(other, deposit, f"its {name} is {own}, not {theirs}")
 
 
 def _addition(before: Sequence[Deposit], source: Deposit, folder: str) -> Addition | None:
@@ -126,7 +100,7 @@ def _addition(before: Sequence[Deposit], source: Deposit, folder: str) -> Additi
 
 
 def _continues(before: Sequence[Deposit], sealed: dict[str, Digest]) -> bool:
-    """Whether a seal holds for what is there too: the same attributes, and the same shards."""
+    """Whether a seal also holds for these deposits: same attributes, same shards."""
     for deposit in before:
         if objects.digest(deposit.path / "zarr.json") != sealed.get("zarr.json"):
             return False
@@ -163,56 +137,136 @@ def _same_part(stored: Deposit, new: Deposit, name: str) -> bool:
     return first.equals(second)
 
 
-def commit_of(source: Deposit, name: str) -> bytes:
-    """The bytes of a commit in force, which names what the format says of one so called.
+def missing_blocks(stored: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
+    """Committed blocks of `new` whose rows none of `stored` has.
+
+    Rows that several have must have equal values. `stored` may list more scores than `new`.
 
     Raises
     ------
+    BankError
+        Two deposits differ, or the further rows of `new` cannot be added. Names both.
     DamagedError
-        It does not.
+        A committed object is missing.
     """
-    if name == SEAL:
-        return seal_of(source)
-    return (
-        block_commit_of(source, int(name)) if name.isdecimal() else options_commit_of(source, name)
+    if not stored:
+        return tuple(sorted(new.committed()))
+    owner = stored[0]
+    for name, here in compared(new.spec).items():
+        if (theirs := compared(owner.spec)[name]) != here:
+            raise conflict(owner, new, f"its {name} is {here}, not {theirs}")
+    arrays = owner.layout.keep.array, new.layout.keep.array
+    if None not in arrays and arrays[0] != arrays[1]:
+        raise conflict(
+            owner,
+            new,
+            f"it keeps {new.layout.keep}, not {owner.layout.keep}; run `logitbank shrink"
+            " --keep full` on the bank of states first",
+        )
+    if arrays[0] == arrays[1] == "hidden" and states_of(owner.spec) != states_of(new.spec):
+        states = f"{states_of(new.spec)}, not of {states_of(owner.spec)}"
+        raise conflict(owner, new, f"its states are of {states}")
+    if not owner.layout.keep.covers(new.layout.keep):
+        raise conflict(
+            owner,
+            new,
+            f"it keeps {new.layout.keep}, which is more than {owner.layout.keep}; name the bank"
+            " that keeps more first",
+        )
+    have = np.zeros(new.layout.queries, bool)
+    committed = new.committed_rows()
+    for deposit in stored:
+        common = deposit.claimed_rows() & committed & ~have
+        if common.any():
+            _check_equal(deposit, new, common)
+        have |= common
+    if not (committed & ~have).any():
+        return ()
+    for name in ("keep", "block_rows"):
+        was, wanted = getattr(owner.layout, name), getattr(new.layout, name)
+        if was != wanted:
+            raise conflict(owner, new, f"its {name} is {wanted}, not {was}; it has further rows")
+    return tuple(b for b in sorted(new.committed()) if not have[new.layout.rows(b).start])
+
+
+def conflict(stored: Deposit, new: Deposit, what: str) -> BankError:
+    return BankError(
+        f"{new.path} cannot be joined with {stored.path} ({new}): {what}. Nothing was copied."
+        " Run `logitbank compare` to see how they differ"
     )
 
 
-def seal_of(source: Deposit) -> bytes:
-    """The bytes of a deposit's seal, which names what the format says and no more.
-
-    Raises
-    ------
-    DamagedError
-        It does not.
-    """
-    layout = source.layout
-    expected = {"zarr.json", "scores/all.parquet", "logsumexp/c/0"}
-    expected |= {f"{name}/zarr.json" for name in zarrays.array_metadata(layout)}
-    expected |= set(layout.shards(*range(layout.blocks)))
-    commit = commits.read(source.path, SEAL)
-    if set(commit["objects"]) != expected or commit.get("rows") != [0, layout.queries]:
-        raise DamagedError(f"{source.path}/commits/{SEAL}.json is no seal of it; {VERIFY}")
-    return _bytes(source, SEAL)
+def committed_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl.DataFrame:
+    """Scores of committed rows (sorted) without those of options that were named later."""
+    blocks = np.unique(rows // deposit.layout.block_rows).tolist()
+    restricted = replace(
+        state, blocks=state.blocks if state.sealed else frozenset(blocks), options=()
+    )
+    try:
+        parts = deposit.committed_scores(restricted)
+        scores = pl.concat([read_scores(part, digest) for part, digest in parts.items()])
+    except FileNotFoundError as error:
+        raise DamagedError(
+            f"{deposit}: a committed object is missing ({error}); {VERIFY}"
+        ) from error
+    return scores.filter(pl.col("query").is_in(pl.Series(rows, dtype=pl.Int32).implode()))
 
 
-def block_commit_of(source: Deposit, block: int) -> bytes:
-    """The commit of a block, checked as `seal_of` checks a seal."""
-    rows = source.layout.rows(block)
-    expected = {f"scores/{block}.parquet", *source.layout.shards(block)}
-    commit = commits.read(source.path, str(block))
-    facts = (set(commit["objects"]), commit.get("block"), commit.get("rows"))
-    if facts != (expected, block, [rows.start, rows.stop]):
-        raise DamagedError(f"{source.path}/commits/{block}.json is no commit of it; {VERIFY}")
-    return _bytes(source, str(block))
+def _check_equal(stored: Deposit, new: Deposit, common: np.ndarray) -> None:
+    states = stored.state(), new.state()
+    digests = (
+        commits.committed_digests(stored.path, states[0]),
+        commits.committed_digests(new.path, states[1]),
+    )
+    same = {p for p, digest in digests[1].items() if digests[0].get(p) == digest}
+    aligned = stored.layout == new.layout
+    every = same.issuperset(states[1].score_parts) and states[0].sealed == states[1].sealed
+    if not (aligned and every):
+        _check_scores(stored, new, states, np.flatnonzero(common))
+    if stored.layout.keep.whole_rows and new.layout.keep.whole_rows:
+        for rows in _chunks(new, common):
+            block = int(rows[0]) // new.layout.block_rows
+            if aligned and same.issuperset(new.layout.shards(block)):
+                continue
+            theirs, ours = (d.row_reader.read(rows) for d in (stored, new))
+            if not np.array_equal(theirs, ours):
+                what = f"other {new.layout.keep.array} in rows {rows[0]}–{rows[-1]}"
+                raise conflict(stored, new, what)
 
 
-def options_commit_of(source: Deposit, name: str) -> bytes:
-    """The commit of further options, checked as `seal_of` checks a seal."""
-    if set(commits.read(source.path, name)["objects"]) != {f"scores/{name}.parquet"}:
-        raise DamagedError(f"{source.path}/commits/{name}.json is no commit of it; {VERIFY}")
-    return _bytes(source, name)
+def _chunks(deposit: Deposit, common: np.ndarray) -> Iterator[np.ndarray]:
+    """The rows in common, block after block, in pieces that fit memory."""
+    layout = deposit.layout
+    size = max(1, _CHUNK_BYTES // layout.array_bytes)
+    for block in sorted(deposit.committed()):
+        span = layout.rows(block)
+        rows = span.start + np.flatnonzero(common[span.start : span.stop])
+        for start in range(0, len(rows), size):
+            yield rows[start : start + size]
 
 
-def _bytes(source: Deposit, name: str) -> bytes:
-    return objects.plain_path(source.path, f"commits/{name}.json").read_bytes()
+def _check_scores(
+    stored: Deposit, new: Deposit, states: tuple[Committed, Committed], rows: np.ndarray
+) -> None:
+    """Compare exact scores: `stored` must have each one of `new`, and may have more."""
+    theirs, ours = (
+        committed_scores(d, s, rows) for d, s in zip((stored, new), states, strict=True)
+    )
+    unknown = ours.join(theirs, on=list(SCORES_SCHEMA), how="anti")
+    listed = unknown.join(theirs, on=SCORE_KEY, how="semi").filter("exact")
+    if not listed.is_empty():
+        query, token = listed.select("query", "token").row(0)
+        raise conflict(
+            stored, new, f"{len(listed):,} other scores, the first of query {query}, token {token}"
+        )
+    absent = unknown.join(theirs, on=SCORE_KEY, how="anti")
+    if stored.layout.keep.whole_rows:  # the rest can be read from its rows
+        absent = absent.filter(pl.col("exact") & (pl.col("kind") == "option"))
+    if not absent.is_empty():
+        query, token = absent.select("query", "token").row(0)
+        raise conflict(
+            stored,
+            new,
+            f"it has {len(absent):,} further scores, the first of query {query}, token {token};"
+            " name the bank with more scores first",
+        )

@@ -1,4 +1,4 @@
-"""Scores of options that were named after the extraction, read from stored log-probabilities."""
+"""Score options that prompts name after the extraction, from stored log-probabilities."""
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,22 +14,22 @@ from logitbank.store.files import copies, disk, locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits
 from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens, json_digest
-from logitbank.store.read.missing_scores import lacking_options, missing_options
+from logitbank.store.read.missing_scores import missing_options, with_missing_options
 
 
 def rescore(deposit: Deposit, options: OptionTokens) -> None:
-    """Add another part of scores to a deposit; nothing happens where it is there.
+    """Add scores of further options to a deposit, unless it has them.
 
-    Ranks and ties are counted among the stored values, after rounding, so the rows are marked
-    `exact` = False: the true rank lies in rank … rank + ties. Of stored states they are counted
-    among the float32 products, and are off by entries that are as close as those are exact.
+    Ranks and ties are counted among the stored, rounded values, so the rows have `exact` = False:
+    the true rank is between rank and rank + ties. For stored states they are counted among float32
+    products, so entries closer than the error of these may be out of order.
 
     Parameters
     ----------
     deposit
-        A deposit with full rows, or with states that give them.
+        A deposit that keeps full rows or states.
     options
-        Tokens for each query of its query set, none where the query is not committed; see
+        Tokens for each query of its query set; none for queries that are not committed. See
         `Bank.missing_options`.
 
     Raises
@@ -39,7 +39,7 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
     BankError
         A query with options is not committed.
     UsageError
-        `options` is for another number of queries, empty, or names a token outside the vocabulary.
+        `options` has another number of queries, is empty, or names a token outside the vocabulary.
     """
     copies.require_folder(deposit.path)
     _check(deposit, options)
@@ -51,10 +51,10 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
 
 
 def rescore_missing(root: Path, deposit: Deposit) -> None:
-    """Add the options that a bank's prompts name and the scores of one of its deposits do not list.
+    """Add scores of the options that a bank's prompts name and a deposit does not list.
 
-    What lacks is looked up and scored under the deposit's lock: of several processes that ask for
-    it at once, one does it, and the others find that nothing lacks.
+    The deposit is locked. If several processes call this at once, one of them does the work and the
+    others find nothing missing.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def rescore_missing(root: Path, deposit: Deposit) -> None:
 def rescore_all(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     """See `Bank.rescore`."""
     copies.require_folder(root)
-    incomplete = lacking_options(root, deposits)
+    incomplete = with_missing_options(root, deposits)
     for deposit in incomplete:
         rescore_missing(root, deposit)
     return incomplete
@@ -102,7 +102,7 @@ def _check(deposit: Deposit, options: OptionTokens) -> None:
 
 
 def _publish(deposit: Deposit, options: OptionTokens, scores: pl.DataFrame) -> None:
-    """Commit a part of scores where it is not there. The caller holds the deposit's lock."""
+    """Commit scores of further options, unless they exist. The caller holds the deposit's lock."""
     name = _name(options)
     if name in deposit.state().options:
         return
@@ -122,7 +122,7 @@ def _publish(deposit: Deposit, options: OptionTokens, scores: pl.DataFrame) -> N
 def option_scores(
     deposit: Deposit, options: OptionTokens, within: range | None = None
 ) -> pl.DataFrame:
-    """Scores of the options of all rows, or those within a span, ranked among the stored values."""
+    """Scores of the options of all rows, or of a range, ranked among the stored values."""
     named = np.diff(options.offsets) > 0
     if within is not None:
         named[: within.start] = named[within.stop :] = False
@@ -148,7 +148,7 @@ def option_scores(
 def _scores(
     stored: np.ndarray, rows: np.ndarray, options: OptionTokens, logsumexp: np.ndarray, entries: int
 ) -> pl.DataFrame:
-    """Scores of the options of `rows`, of which (q, v) are stored and (q,) sum to `logsumexp`."""
+    """Scores of the options of `rows`, from `stored` (q, v) and `logsumexp` (q,)."""
     tokens = [options.of(row) for row in rows]
     counts = np.array(
         [
@@ -173,11 +173,11 @@ def _scores(
 
 
 def _ordered(values: np.ndarray) -> np.ndarray:
-    """Values of the same order that compare fast: float16 as uint16, 4.9 against 0.4 GB/s."""
+    """Values in the same order that compare faster: float16 as uint16, 4.9 instead of 0.4 GB/s."""
     if values.dtype != np.float16:
         return values
     bits = values.view(np.uint16)
-    if bits.min() > 0x8000:  # below zero, all of them, as log-probabilities are
+    if bits.min() > 0x8000:  # all below zero, like most log-probabilities
         return ~bits
     ordered = np.where(bits >> 15, ~bits, bits | np.uint16(0x8000))
     ordered[bits == 0x8000] = 0x8000  # minus zero equals zero
@@ -185,7 +185,7 @@ def _ordered(values: np.ndarray) -> np.ndarray:
 
 
 def _count(keys: np.ndarray, token: int, vocab_entries: int) -> tuple[int, int, int, int]:
-    """Rank, ties, padding above and padding ties of one token among (v,) ordered keys."""
+    """Rank, ties, padding above and padding ties of one token among ordered keys (v,)."""
     key = keys[token]
     above, equal = keys > key, keys == key
     return (

@@ -1,7 +1,7 @@
-"""Make a smaller bank of a larger one: fewer entries of each row, or fewer digits of them.
+"""Write a smaller copy of a bank: fewer entries of each row, or fewer digits.
 
-Exact scores stay as they are: they were computed before anything was rounded. Entries that nobody
-listed are read from the stored rows, and their ranks are intervals, flagged `exact` = false.
+Exact scores stay the same: they were computed before rounding. Entries that were not listed are
+read from the stored rows. Their ranks are intervals and have `exact` = false.
 """
 
 from collections.abc import Callable
@@ -15,8 +15,14 @@ from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
 from logitbank.store.change.about import add_sources, described_as
-from logitbank.store.change.copying import Progress, counting, tables_to_copy, write_tables
-from logitbank.store.change.heads import copy_head, missing_heads
+from logitbank.store.change.copying import (
+    Progress,
+    copy_head,
+    counting,
+    missing_heads,
+    tables_to_copy,
+    write_tables,
+)
 from logitbank.store.change.rescore import option_scores
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.entries import Entries, top_entries
@@ -32,7 +38,7 @@ from logitbank.wording import MADE_OF_STATES
 
 
 class Shrunk(NamedTuple):
-    """What came of it."""
+    """Result of `shrink`."""
 
     deposits: int
     bytes_before: int
@@ -48,10 +54,10 @@ def shrink(
     dtype: Dtype | None = None,
     progress: Progress | None = None,
 ) -> Shrunk:
-    """Write a smaller version of a bank into another; the first is not changed.
+    """Write a smaller copy of a bank. The bank itself is not changed.
 
-    Query sets, prompts, provenance, licence and citation go along, and what is not committed yet
-    stays so. The same call again finishes one that was interrupted.
+    Query sets, prompts, provenance, license and citation are copied. Blocks that are not committed
+    stay missing. To finish an interrupted call, make the same call again.
 
     Parameters
     ----------
@@ -60,24 +66,24 @@ def shrink(
     out
         Folder of the bank to write.
     keep
-        `topk:K` or `options`; or `full`, where deposits keep states, which gives larger files that
-        need no head. Each deposit's own if None.
+        `topk:K` or `options`. `full` computes full rows from states: the files are larger but need
+        no head. None keeps the level of each deposit.
     dtype
-        Of full rows, or of states: `float16`, where they are float32 now. As they are if None; rows
-        that are worked out of states are float32 then.
+        `float16` rounds full rows or states that are float32. None keeps them; rows that are
+        computed from states are then float32.
     progress
-        Called with the rows of deposits that are done, and those that there are.
+        Called with the number of rows that are done, and the total.
 
     Raises
     ------
     UsageError
         Nothing would become smaller, or `out` is the bank itself.
     KeepLevelError
-        A deposit keeps less than is asked; names it.
+        A deposit keeps less than `keep`, or a value does not fit float16. Names the deposit.
     BankError
-        `out` has something else already, or a log-probability does not fit float16.
+        `out` has other contents already.
     DamagedError
-        The bank has lost a table: options that only lost prompts name could never be scored again.
+        The bank has lost a table. Options that only lost prompts name could never be scored again.
     """
     level = None if keep is None else Keep.parse(keep, accepted=MADE_OF_STATES)
     source = Bank.open(bank, rows=True)
@@ -88,8 +94,8 @@ def shrink(
         kept = sorted({f"{d.layout.keep} ({d.layout.dtype})" for d, _ in specs}) or ["nothing"]
         raise UsageError(
             f"{source.path} keeps {', '.join(kept)}, and {keep or 'that'}"
-            f"{f' ({dtype})' if dtype else ''} is not smaller; ask for a smaller topk:K, options"
-            " or, of float32 rows or states, --dtype float16"
+            f"{f' ({dtype})' if dtype else ''} is not smaller; use a smaller topk:K, options, or"
+            " --dtype float16 for float32 rows or states"
         )
     target = Bank.open(out) if objects.holds_something(Path(out)) else None
     require_tables(source.path, (deposit for deposit, _ in specs))
@@ -97,8 +103,8 @@ def shrink(
     if target is None:
         target = Bank.create(out, **own_fields(source.attributes))
     fields = own_fields(target.attributes)
-    said = described_as(source, {deposit.checkpoint.model for deposit, _ in specs})
-    add_sources(target.path, [s for s in said if own_fields(s) != fields])
+    sources = described_as(source, {deposit.checkpoint.model for deposit, _ in specs})
+    add_sources(target.path, [s for s in sources if own_fields(s) != fields])
     write_tables(target, copies)
     finished = counting(sum(deposit.rows_committed for deposit, _ in specs), progress)
     for deposit, spec in specs:
@@ -112,13 +118,12 @@ def _bytes(bank: Bank) -> int:
 
 
 def _spec(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> DepositSpec:
-    """What the deposit is to become, which is what it is where it is small already."""
+    """Spec of the smaller deposit; the same spec if nothing becomes smaller."""
     spec, layout = deposit.spec, deposit.layout
     level = requested or layout.keep
     if not layout.keep.covers(level):
         raise KeepLevelError(
-            f"{deposit} keeps {layout.keep}, which is less than {level}; ask for {layout.keep} or"
-            " less"
+            f"{deposit} keeps {layout.keep}, which is less than {level}; use {layout.keep} or less"
         )
     same = level.array == layout.keep.array if level.whole_rows else level == layout.keep
     if not level.made_of(layout.keep):
@@ -151,7 +156,7 @@ def _spec(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> Depo
             vocab=layout.vocab,
             dtype=dtype or (layout.dtype if same else layout.row_dtype),
             keep=keep,
-            # Rows that are worked out of states take more room than they do.
+            # Rows that are computed from states are larger than the states.
             block_rows=layout.block_rows if same or not keep.whole_rows else None,
             width=layout.width if states else None,
         ),
@@ -198,8 +203,8 @@ def _engine(deposit: Deposit, block: int) -> Json:
 def _block(
     deposit: Deposit, rows: range, scores: pl.DataFrame, options: OptionTokens | None, to: Layout
 ) -> BlockData:
-    """One block at the level of `to`. `scores` are all of its scores, of later options too."""
-    if options is not None:  # after this nobody can read them any more
+    """One block at the level of `to`. `scores` are all scores of the block, with later options."""
+    if options is not None:  # the smaller bank cannot compute them
         scores = pl.concat([scores, option_scores(deposit, options, rows)])
     if to.keep.array == "hidden":
         states = deposit.hidden(list(rows))
@@ -223,16 +228,16 @@ def _block(
 
 
 def _within(deposit: Deposit, rows: range) -> list[range]:
-    """The rows in pieces that are read together."""
+    """The rows, split into ranges that are read together."""
     whole = deposit.layout.row_ranges
     parts = (range(max(p.start, rows.start), min(p.stop, rows.stop)) for p in whole)
     return [part for part in parts if part]
 
 
 def _further_top(deposit: Deposit, span: range, scores: pl.DataFrame, k: int) -> pl.DataFrame:
-    """The `k` highest entries of each row but those that are listed as such.
+    """The `k` highest entries of each row, without those that are listed as such already.
 
-    What is known exactly decides among entries that became equal when they were rounded.
+    Exact scores decide among entries that became equal when they were rounded.
     """
     scores = scores.filter(pl.col("query").is_between(span.start, span.stop - 1))
     listed = scores.filter(pl.col("kind") == "top").select("query", "token")
@@ -257,9 +262,9 @@ def _further_top(deposit: Deposit, span: range, scores: pl.DataFrame, k: int) ->
 
 
 def _highest(values: np.ndarray, k: int, entries: int, known: dict[int, int]) -> Entries:
-    """The `k` highest of (v,), and of equal ones at the last place those that belong there.
+    """The `k` highest of `values` (v,). Ties at the last place are decided by exact ranks.
 
-    `known` is the largest rank that an entry can have, of those known exactly.
+    `known` has the largest rank that each token with an exact score can have.
     """
     k = min(k, len(values))
     last = np.partition(values, len(values) - k)[len(values) - k]

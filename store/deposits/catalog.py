@@ -1,4 +1,4 @@
-"""Where deposits lie: found by walking `<model>/<run>/<step>/<query set>`, or created there."""
+"""The deposits of a bank: found in `<model>/<run>/<step>/<query set>`, or created there."""
 
 import math
 import shutil
@@ -30,13 +30,13 @@ _HEADS = f"{HEADS}/"
 
 
 def has_parts(root: Path) -> bool:
-    """Whether a folder contains tables, heads or deposits, as a bank does."""
+    """Whether a folder has tables, heads or deposits, as a bank has."""
     names = {entry.name for entry in objects.entries(root)}
     return not names.isdisjoint({*TABLE_FOLDERS, HEADS}) or bool(deposit_folders(root))
 
 
 def deposit_folders(root: Path, checkpoint: CheckpointId | None = None) -> list[str]:
-    """Folders, relative to the bank, that are named as deposits are."""
+    """Folders with names of deposits, relative to the bank."""
     parents = [""]
     if checkpoint is not None:
         objects.plain_path(root, checkpoint.path)
@@ -72,17 +72,16 @@ def _training_order(deposit: Deposit) -> tuple[str, str, float, str]:
 
 
 def open_or_create(root: Path, spec: DepositSpec) -> Deposit:
-    """The deposit of a spec, which must be what the spec says where it is there already.
+    """The deposit of a spec: a new one, or an existing one that fits the spec.
 
-    One without a commit that is something else gives way: its first run may have failed.
-
-    Raises UsageError: the spec is not about a query set of this bank as it is.
-    Raises BankError, KeepLevelError: the deposit is there and something else, or keeps less.
+    An existing one that differs and has no commit is replaced: its first run may have failed.
+    Raises UsageError if the spec does not fit its query set, BankError or KeepLevelError if an
+    existing deposit differs or keeps less.
     """
     _check_spec(root, spec)
     metadata = _metadata(spec)
     folder = f"{spec.checkpoint.path}/{spec.query_set}"
-    deposit = _open_or_none(root, folder)
+    deposit = _listed_or_none(objects.plain_path(root, folder), folder)
     if deposit is None or not (deposit.path / "commits").is_dir():
         deposit = create(root, folder, metadata)
     try:
@@ -97,7 +96,7 @@ def open_or_create(root: Path, spec: DepositSpec) -> Deposit:
 
 
 def _abandoned(deposit: Deposit) -> bool:
-    """Remove a deposit in which nobody has committed anything, or is about to."""
+    """Remove a deposit without commits and writers; False if it has some."""
     gone = deposit.path.with_name(f".gone-{uuid.uuid4().hex}")
     try:
         with locks.locked(deposit.path / ".lock"):
@@ -112,7 +111,7 @@ def _abandoned(deposit: Deposit) -> bool:
 
 
 def _check_siblings(root: Path, deposit: Deposit) -> None:
-    """One checkpoint has one model and one set of weights, whatever it was asked."""
+    """Refuse two sets of weights for one checkpoint."""
     for other in deposits(root, deposit.checkpoint):
         different = unlike(other.spec.provenance, deposit.spec.provenance)
         if different is not None and not _abandoned(other):
@@ -121,10 +120,6 @@ def _check_siblings(root: Path, deposit: Deposit) -> None:
                 f"{other.path} holds {deposit.checkpoint} with {name} digest {before}, not"
                 f" {now}: not the same {name}; store these under another model or run name"
             )
-
-
-def _open_or_none(root: Path, folder: str) -> Deposit | None:
-    return _listed_or_none(objects.plain_path(root, folder), folder)
 
 
 def _listed_or_none(path: Path, folder: str) -> Deposit | None:
@@ -136,7 +131,7 @@ def _listed_or_none(path: Path, folder: str) -> Deposit | None:
 
 
 def _metadata(spec: DepositSpec) -> bytes:
-    """The zarr.json of a deposit, once its reader would take what it says."""
+    """The zarr.json of a deposit, after a check that readers accept it."""
     attributes = to_attributes(spec)
     try:
         from_attributes(attributes, where=Path(spec.query_set))
@@ -151,7 +146,7 @@ def _metadata(spec: DepositSpec) -> bytes:
 
 
 def create(root: Path, folder: str, metadata: bytes) -> Deposit:
-    """Create a deposit, or finish creating one. The first writer's attributes stay."""
+    """Create a deposit, or finish one that another writer began. The first attributes stay."""
     path = objects.plain_path(root, folder)
     with disk.naming_full(path, len(metadata)):
         objects.make_folders(root, path)
@@ -171,7 +166,7 @@ def create(root: Path, folder: str, metadata: bytes) -> Deposit:
 
 
 def _refuse_orphans(deposit: Path) -> None:
-    """Other attributes must not take over what was committed under ones that are lost."""
+    """Refuse new attributes where commits have lost theirs."""
     if not (deposit / "zarr.json").exists() and objects.entries(deposit / "commits"):
         raise DamagedError(
             f"{deposit} has commits and no zarr.json, which says what they are of; take it from"
@@ -206,7 +201,7 @@ def _check_spec(root: Path, spec: DepositSpec) -> None:
 
 
 def _check_head(root: Path, spec: DepositSpec) -> None:
-    """Where states are deposited, what multiplies them is there already, and fits."""
+    """Refuse states without a stored head that fits them."""
     if spec.layout.width is None:
         if spec.heads:
             raise UsageError(f"keep level {spec.layout.keep} has no heads; leave them out")

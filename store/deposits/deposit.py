@@ -51,10 +51,9 @@ class Deposit:
         Raises
         ------
         FileNotFoundError
-            There is none.
+            It does not exist.
         DamagedError
-            Its attributes are unreadable, not as they were written, or are those of another place
-            in the bank.
+            Its attributes are damaged, or belong to another folder of the bank.
         """
         return cls.listed(objects.plain_path(root, folder), folder)
 
@@ -71,11 +70,11 @@ class Deposit:
 
     @property
     def stored(self) -> "Deposit":
-        """The deposit that lies in the bank: this one, or that which is seen through a filter."""
+        """The deposit in the bank: this one, or the one that a filter is applied to."""
         return self
 
     def absolute(self) -> "Deposit":
-        """The same by an absolute path, which holds wherever a process runs."""
+        """The same deposit with an absolute path, for other processes."""
         return replace(self, path=self.path.absolute())
 
     @cached_property
@@ -116,18 +115,18 @@ class Deposit:
         return sum(len(self.layout.rows(block)) for block in self.committed())
 
     def committed_rows(self) -> np.ndarray:
-        """(q,) whether the row is in a committed block.
+        """(q,) whether each row is in a committed block.
 
         Raises
         ------
         DamagedError
-            The query set has another number of queries than the attributes say.
+            The query set and the attributes have different numbers of queries.
         """
         self.check_queries()
         return self.claimed_rows()
 
     def claimed_rows(self) -> np.ndarray:
-        """As `committed_rows`, by the attributes alone: its query set may be lost."""
+        """As `committed_rows`, without a look at the query set, which may be lost."""
         rows = np.zeros(self.layout.queries, bool)
         for block in self.committed():
             span = self.layout.rows(block)
@@ -135,7 +134,7 @@ class Deposit:
         return rows
 
     def check_queries(self) -> None:
-        """Refuse attributes that claim another number of queries than the query set has."""
+        """Refuse attributes with another number of queries than the query set has."""
         if (count := query_count(self.row_reader.bank, self.query_set)) != self.layout.queries:
             raise DamagedError(
                 f"{self.path} is said to have {self.layout.queries:,} queries, and its bank has"
@@ -149,24 +148,23 @@ class Deposit:
         *,
         normalised: bool = False,
     ) -> np.ndarray:
-        """Natural-log probabilities, as stored, or as they follow from stored states.
+        """Natural-log probabilities, as stored or computed from stored states.
 
-        Of states they are the head's float32 products less the stored log-sum-exp. Rounded to
-        float16, a row's probabilities sum to 0.99986 … 1.00014, not to 1. What is
-        summed over a row by hand, such as a KL divergence, is wrong by as much, and may come out
-        below zero: ask for `normalised` rows.
+        From states they are float32 products with the LM head, minus the stored log-sum-exp. The
+        probabilities of a float16 row sum to 0.99986 … 1.00014. Ask for `normalised` rows before
+        you sum over a row, as in a KL divergence, which could come out negative otherwise.
 
         Parameters
         ----------
         rows
             Rows of the query set, (q,), in any order; all if None.
         tokens
-            Outputs of the head, (v,), in any order; or what they say, as texts: `[" he", " she"]`.
-            All, padding included, if None.
+            Outputs of the head, (v,), in any order, or token texts: `[" he", " she"]`. All, padding
+            included, if None.
         normalised
-            Subtract each row's log-sum-exp, taken in float64 over all outputs of the head, padding
-            included, so that it sums to 1 within float32's rounding. Reads whole rows, however few
-            tokens are asked for.
+            Subtract each row's log-sum-exp, in float64 over all outputs of the head, padding
+            included. Rows then sum to 1 within float32's rounding. Reads whole rows, however few
+            the tokens.
 
         Returns
         -------
@@ -176,11 +174,11 @@ class Deposit:
         Raises
         ------
         KeepLevelError
-            The deposit keeps no full vocabulary rows.
+            The deposit has no full vocabulary rows.
         UsageError
-            A row or token is outside the deposit; or no token says a text, or several do.
+            A row or token is outside the deposit, or a text is not exactly one token.
         BankError
-            A row is not committed yet; or the bank keeps no texts of tokens.
+            A row is not committed yet, or the bank has no token texts.
         DamagedError
             Stored bytes are not what was committed.
         """
@@ -205,33 +203,33 @@ class Deposit:
         *,
         dtype: DTypeLike | None = None,
     ) -> np.ndarray:
-        """What `logprobs` gives in another dtype: if None the stored one, float32 of states."""
+        """`logprobs` in another dtype; the stored dtype if None, float32 from states."""
         self.row_reader.require_whole(self)
         row_index = self._committed(rows)
         token_index = None if tokens is None else _index_of("token", tokens, self.layout.vocab)
         return self.row_reader.logprobs(row_index, token_index, self.logsumexp, dtype=dtype)
 
     def hidden(self, rows: ArrayLike | None = None) -> np.ndarray:
-        """States that the head multiplies: after the last norm, before the head.
+        """States that the LM head multiplies: after the last norm, before the head.
 
-        (q, width) float32 of the rows asked for, in their order, all if None; never NaN. Raises as
-        `logprobs`, and KeepLevelError where the deposit keeps none.
+        (q, width) float32 of the requested rows, in their order, all if None; never NaN. Raises as
+        `logprobs`, and KeepLevelError if the deposit has no states.
         """
         self.row_reader.require_states(self)
         return self.row_reader.read(self._committed(rows), dtype=np.float32)
 
     @property
     def row_reader(self) -> RowReader:
-        """The arrays that blocks hold beside scores."""
+        """Reader of the arrays that blocks have beside scores."""
         return RowReader(self.path, self.spec, self.retrying)
 
     def check_sizes(self) -> None:
-        """Refuse sizes that the committed shards, or the query set, are too small for.
+        """Refuse attributes with sizes that the committed shards or the query set do not have.
 
         Raises
         ------
         DamagedError
-            The attributes are a stranger's, who claims more than there is.
+            The attributes claim more than there is.
         """
         self.check_queries()
         if self.layout.keep.whole_rows and copies.url_of_copy(self.path) is None:
@@ -242,8 +240,8 @@ class Deposit:
 
         Returns
         -------
-        (q,) float64 for the rows asked for; never NaN. float32 could not tell it better than by
-        1.2e-4 where logits are about 3,000. Deposits that are older have it in float32.
+        (q,) float64 of the requested rows; never NaN. float32 would be off by up to 1.2e-4 for
+        logits of about 3,000.
 
         Raises
         ------
@@ -263,33 +261,33 @@ class Deposit:
         return np.asarray(values[at])
 
     def scores(self) -> pl.LazyFrame:
-        """Committed rows of `SCORES_SCHEMA`, scores of further options included."""
+        """Committed rows of `SCORES_SCHEMA`, including scores of options that were named later."""
         return self.retrying(lambda state: scan_parts(self.committed_scores(state), state))
 
     def option_scores(self) -> pl.LazyFrame:
-        """Scores of the tokens that a prompt names as options."""
+        """Scores of option tokens."""
         return self.scores().filter(pl.col("kind") == "option")
 
     def retrying(self, read: Callable[[Committed], T]) -> T:
-        """Read by the commits; where a seal has just removed a part, read the sealed one."""
+        """Read by the commits; read again if a seal removed a part meanwhile."""
         return commits.retrying(read, self.state, name=str(self))
 
     def score_files(self) -> list[Path]:
-        """The files that `scores` reads at this moment."""
+        """The files that `scores` reads now."""
         return [objects.plain_path(self.path, part) for part in self.state().score_parts]
 
     def committed_scores(self, state: Committed) -> dict[Path, Digest]:
-        """The files with scores, with the digests that they were committed with."""
+        """Score files with their committed digests."""
         return committed_parts(self.path, state, name=str(self))
 
     def _committed(self, rows: ArrayLike | None) -> np.ndarray | None:
-        """Rows as an index, or None for all; refused where one is not committed."""
+        """Rows as an index, or None for all; BankError if one is not committed."""
         index = None if rows is None else _index_of("row", rows, self.layout.queries)
         self.require(index)
         return index
 
     def require(self, rows: np.ndarray | None) -> None:
-        """Raise a BankError that names the rows among `rows`, or all, that are not committed."""
+        """Refuse rows, or all rows if None, that are not committed, with a BankError."""
         _require_committed(self, self.layout, self.committed(), rows)
 
     def __str__(self) -> str:
@@ -304,10 +302,7 @@ class Deposit:
 
 
 def _index_of(name: str, values: ArrayLike, length: int) -> np.ndarray:
-    """Rows or tokens as an index into an axis of `length`.
-
-    Raises UsageError: they are no list of whole numbers, or one is outside the axis.
-    """
+    """Rows or tokens as an index into an axis of `length`, or UsageError."""
     index = np.asarray(values)
     if index.ndim != 1 or not (np.issubdtype(index.dtype, np.integer) or index.size == 0):
         raise UsageError(
@@ -323,10 +318,7 @@ def _index_of(name: str, values: ArrayLike, length: int) -> np.ndarray:
 def _require_committed(
     deposit: object, layout: Layout, committed: Collection[int], rows: np.ndarray | None
 ) -> None:
-    """Refuse to read rows, or all, of which some are in no committed block.
-
-    Raises BankError: the message names the deposit and the rows.
-    """
+    """Refuse rows, or all rows, of which some are not committed, with a BankError."""
     missing = sorted(set(range(layout.blocks)).difference(committed))
     if rows is None:
         absent, requested = sum(len(layout.rows(block)) for block in missing), layout.queries

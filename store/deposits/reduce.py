@@ -1,4 +1,4 @@
-"""Collect the reduced rows of one block, in the arrays that are written."""
+"""Collect the reduced rows of one block in the arrays that are written."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from logitbank.store.deposits.entries import (
 from logitbank.store.format.block import finite_rows
 from logitbank.store.format.layout import BlockData, Layout
 from logitbank.store.format.numbers import as_stored
-from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens, RowArray
+from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens
 
 NOT_FINITE = (
     "check the checkpoint's weights, or use --compute-dtype float32 where it is a lower one"
@@ -76,11 +76,11 @@ class BlockReducer:
         self._starts = offsets - offsets[0]
         self._options = _entries((len(self._tokens),))
         self._top = _entries((count, min(layout.keep.k, layout.vocab)))
-        arrays: dict[RowArray, np.ndarray] = {}
-        for name, grid in layout.grids.items():
-            new = np.empty((count, grid.columns), grid.dtype) if buffer is None else buffer
-            arrays[name] = new[:count]
-        self._logprobs, self._hidden = arrays.get("logprobs"), arrays.get("hidden")
+        if (grid := layout.grid) is not None and buffer is None:
+            buffer = np.empty((count, grid.columns), grid.dtype)
+        kept = None if grid is None or buffer is None else buffer[:count]
+        self._hidden = kept if layout.keep.array == "hidden" else None
+        self._logprobs = kept if layout.keep.array == "logprobs" else None
         self._stateless = np.full(count, self._hidden is not None)
 
     def put_states(
@@ -88,12 +88,10 @@ class BlockReducer:
         rows: Sequence[int] | np.ndarray,
         states: np.ndarray,
     ) -> None:
-        """Take the states (n, width) that the head multiplied for some of the block's queries.
+        """Take the states (n, width) of some queries of the block, before or after their logits.
 
-        Beside `put` or `put_rows`, before or after it. Where no states are kept it does nothing.
-
-        Raises EngineError: a state has another width, or a number in it does not fit the layout's
-        dtype.
+        It does nothing if no states are kept. Raises EngineError if a state has another width, or
+        does not fit the layout's dtype.
         """
         if self._hidden is None:
             return
@@ -123,9 +121,8 @@ class BlockReducer:
     def put(self, i: int, row: np.ndarray, normalised: Normalised | None = None) -> None:
         """Reduce the logits (v,) float32 of the block's `i`-th query.
 
-        `normalised` is given by engines, which compute the softmax of whole batches faster.
-
-        Raises EngineError: if a logit is not finite, or a log-probability does not fit in float16.
+        Engines that compute the softmax of whole batches pass `normalised`. Raises EngineError if a
+        logit is not finite, or a log-probability does not fit in float16.
         """
         lowest = float(row.min())
         # A log-sum-exp is finite where no logit is NaN or infinite; looking costs 4 µs.
@@ -156,8 +153,10 @@ class BlockReducer:
     def put_rows(
         self, rows: Sequence[int] | np.ndarray, reduced: ReducedRows, logprobs: np.ndarray | None
     ) -> None:
-        """Take rows that were reduced on another device; `logprobs` (n, v) in the layout's dtype,
-        where the deposit keeps them."""
+        """Take rows that were reduced on another device.
+
+        `logprobs` (n, v) are in the layout's dtype, None if the deposit does not keep them.
+        """
         at = np.asarray(rows)
         self._logsumexp[at] = reduced.logsumexp
         if self._logprobs is not None and logprobs is not None:
@@ -176,10 +175,7 @@ class BlockReducer:
         return self._tokens[self._starts[i] : self._starts[i + 1]]
 
     def finish(self) -> BlockData:
-        """Everything collected, as the block to write.
-
-        Raises EngineError: if a row was never put.
-        """
+        """The block to write, or EngineError if a row is missing."""
         for what, without in (("logits", self._missing), ("states", self._stateless)):
             if without.any():
                 raise EngineError(

@@ -1,4 +1,4 @@
-"""What a deposit keeps of its rows: log-probabilities, or states whose head gives them."""
+"""Rows of a deposit: stored log-probabilities, or those computed from states and their head."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,15 +8,13 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from logitbank.errors import KeepLevelError
-from logitbank.store.deposits.rows import Shards, check_sizes, read_rows, shard_digests, shards_of
+from logitbank.store.deposits.rows import ShardedArray, shard_digests
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import zarrays
 from logitbank.store.format.commits import Committed
-from logitbank.store.format.grid import Grid
 from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.numbers import as_float32, logsumexp
-from logitbank.store.format.schema import RowArray
 from logitbank.store.heads.stored import StoredHead, require_head
 
 Retrying = Callable[[Callable[[Committed], dict[int, Digest]]], dict[int, Digest]]
@@ -30,7 +28,7 @@ _IN_MEMORY = 128
 
 @dataclass(frozen=True)
 class RowReader:
-    """The arrays that the blocks of one deposit hold beside their scores."""
+    """Reads the arrays that the blocks of one deposit have beside their scores."""
 
     path: Path
     """Of the deposit."""
@@ -47,7 +45,7 @@ class RowReader:
         return self.spec.layout
 
     def require_whole(self, deposit: object) -> None:
-        """Refuse where rows can neither be read nor worked out; names the deposit."""
+        """Refuse a deposit without full rows or states; the message names the deposit."""
         if not self.layout.keep.whole_rows:
             raise KeepLevelError(
                 f"{deposit} keeps {self.layout.keep}, not full vocabulary rows; ask for listed"
@@ -56,7 +54,7 @@ class RowReader:
             )
 
     def require_states(self, deposit: object) -> None:
-        """Refuse where there are no states; names the deposit."""
+        """Refuse a deposit without states; the message names the deposit."""
         if self.layout.width is None:
             raise KeepLevelError(
                 f"{deposit} keeps {self.layout.keep}, not the states that its head multiplies;"
@@ -64,10 +62,7 @@ class RowReader:
             )
 
     def head(self) -> StoredHead:
-        """The head of the states.
-
-        Raises DamagedError: it is not there, or takes other states.
-        """
+        """The head of the states, or DamagedError if it is missing or does not fit."""
         ((kind, digest),), width = self.spec.heads.items(), self.layout.width
         assert width is not None, f"there are states where there is a {kind} head"
         return require_head(
@@ -82,23 +77,18 @@ class RowReader:
         self,
         rows: np.ndarray | None,
         *,
-        array: RowArray | None = None,
         columns: np.ndarray | None = None,
         dtype: DTypeLike | None = None,
     ) -> np.ndarray:
-        """Rows (q,) of an array, in any order, all if None; as they are stored without a dtype,
-        or in float32 where they are bfloat16.
+        """Stored rows (q,), in any order, all if None.
 
-        If no array is named it is that which gives log-probabilities.
+        Without a dtype they have the stored one, or float32 for bfloat16.
         """
-        name = self._array if array is None else array
-        shards, grid = self._shards(name)
-        committed = self._digests(name, rows)
+        stored = self._open(rows)
         if self.layout.dtype == "bfloat16":
-            bits = read_rows(shards, grid, committed, rows=rows, columns=columns, dtype=grid.dtype)
+            bits = stored.read(rows, columns, dtype=stored.grid.dtype)
             return as_float32(bits).astype(dtype or np.float32, copy=False)
-        kept = self.layout.dtype if dtype is None else dtype
-        return read_rows(shards, grid, committed, rows=rows, columns=columns, dtype=kept)
+        return stored.read(rows, columns, dtype=self.layout.dtype if dtype is None else dtype)
 
     def logprobs(
         self,
@@ -108,10 +98,10 @@ class RowReader:
         *,
         dtype: DTypeLike | None = None,
     ) -> np.ndarray:
-        """Log-probabilities (q, t) of rows and tokens, all if None, read or worked out of states.
+        """Log-probabilities (q, t) of rows and tokens, all if None, read or computed from states.
 
-        `logsumexp` gives those of rows (q,), which states need. Without a dtype they are as they
-        are stored, or float32 where states are.
+        `logsumexp` gives the log-sum-exp of rows (q,), for states. Without a dtype the result has
+        the stored one, or float32 from states.
         """
         if self.layout.width is None:
             return self.read(rows, columns=tokens, dtype=dtype)
@@ -124,34 +114,27 @@ class RowReader:
         return values.astype(dtype or self.layout.row_dtype, copy=False)
 
     def check_sizes(self, blocks: Iterable[int]) -> None:
-        """Refuse shards of these blocks that have not the size that was committed."""
+        """Refuse shards of these blocks with another size than the committed one."""
         first = np.array([self.layout.rows(block).start for block in sorted(blocks)], np.int64)
-        for array in self.layout.grids:
-            check_sizes(*self._shards(array), self._digests(array, first))
+        self._open(first).check_sizes()
 
-    @property
-    def _array(self) -> RowArray:
-        array = self.layout.keep.array
-        assert array is not None, "callers look at the keep level"
-        return array
-
-    def _shards(self, array: RowArray) -> tuple[Shards, Grid]:
-        grid = self.layout.grids[array]
+    def _open(self, rows: np.ndarray | None) -> ShardedArray:
+        """The array, with the committed digests of the shards of some rows, or all."""
+        layout, grid, array = self.layout, self.layout.grid, self.layout.keep.array
+        assert grid is not None, "callers look at the keep level"
+        assert array is not None, "an array has a name"
         metadata = zarrays.rows_metadata(grid, zarrays.AXES[array])
-        return shards_of(objects.plain_path(self.path, array), metadata), grid
-
-    def _digests(self, array: RowArray, rows: np.ndarray | None) -> dict[int, Digest]:
-        """What was committed of an array's shards of some rows, or all, by block."""
-        layout = self.layout
         blocks = range(layout.blocks) if rows is None else np.unique(rows // layout.block_rows)
-        return self.retrying(lambda state: shard_digests(self.path, array, state, blocks))
+        digests = self.retrying(lambda state: shard_digests(self.path, array, state, blocks))
+        path = objects.plain_path(self.path, array)
+        return ShardedArray.open(path, metadata, grid, digests)
 
 
 def less(logits: np.ndarray, logsumexp: np.ndarray) -> np.ndarray:
-    """Logits (q, v) float32 less a log-sum-exp (q,) float64 of each row, in place.
+    """Subtract a log-sum-exp (q,) float64 from logits (q, v) float32, row by row, in place.
 
-    In two float32 steps, of what float32 can tell of it and of the rest: as exact as in float64,
-    whatever the size of logits, without a copy of twice the size.
+    It subtracts the float32 part and then the rest: as exact as float64, whatever the size of the
+    logits, without a copy of twice the size.
     """
     high = logsumexp.astype(np.float32)[:, None]
     low = (logsumexp - high[:, 0]).astype(np.float32)[:, None]

@@ -32,33 +32,8 @@ from logitbank.store.format.shards import Shard, decode, index_offset, shard
 _THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4
 
 
-@dataclass(frozen=True)
-class Shards:
-    """Shards of an array in a folder, `c/<block>/0`."""
-
-    array: Path
-
-    def name(self, block: int) -> str:
-        return f"{self.array}/c/{block}/0"
-
-    def size(self, block: int) -> int:
-        path = objects.plain_path(self.array, f"c/{block}/0")
-        objects.require_file(path)
-        return path.stat().st_size
-
-    def read(self, block: int, offset: int, length: int) -> bytes:
-        # Opened each time, since a bank may have more shards than a process may have open files;
-        # that it is a plain path was seen with its size. Each call to the system gives the
-        # interpreter away: looking again took a quarter of the time of one token of all rows.
-        handle = os.open(self.name(block), os.O_RDONLY | os.O_NOFOLLOW)
-        try:
-            return os.pread(handle, length, offset)
-        finally:
-            os.close(handle)
-
-
 class Part(NamedTuple):
-    """What of an axis lies in one inner chunk."""
+    """The part of an axis in one inner chunk."""
 
     chunk: int
     """Number of the inner chunk along the axis."""
@@ -95,53 +70,87 @@ def parts(index: np.ndarray | None, length: int, width: int) -> list[Part]:
 
 
 def _as_slice(index: np.ndarray) -> slice | np.ndarray:
-    """The same places as a slice where they follow each other, which is copied at once."""
+    """An index as a slice if it is contiguous, since slices are copied at once."""
     if (np.diff(index) == 1).all():
         return slice(int(index[0]), int(index[-1]) + 1)
     return index
 
 
-class _Job(NamedTuple):
-    """One inner chunk of a block, by its rows and tokens."""
-
-    block: int
-    rows: Part
-    tokens: Part
-
-
 @dataclass(frozen=True)
-class _Reading:
-    """Shards of one deposit while they are read."""
+class ShardedArray:
+    """An array of rows in a folder, one shard a block: `c/<block>/0`."""
 
-    shards: Shards
+    path: Path
     grid: Grid
     committed: Mapping[int, Digest]
+    """Digest of the shard of each block that is read."""
     _of_thread: threading.local = field(default_factory=threading.local)
 
-    def check_size(self, block: int) -> None:
-        with self._explained(block):
-            index_offset(self.shards.size(block), self.committed[block], self.grid)
+    @classmethod
+    def open(
+        cls, path: Path, metadata: bytes, grid: Grid, committed: Mapping[int, Digest]
+    ) -> "ShardedArray":
+        """Open an array whose `zarr.json` must be exactly `metadata`, or DamagedError."""
+        file = objects.plain_path(path, "zarr.json")
+        try:
+            same = file.stat().st_size == len(metadata) and file.read_bytes() == metadata
+        except OSError as error:
+            raise DamagedError(f"{file} cannot be read ({error}); {VERIFY}") from error
+        if not same:
+            raise DamagedError(f"{file} is not the metadata of this array; {VERIFY}")
+        return cls(path, grid, committed)
 
-    def opened(self, block: int) -> Shard:
-        with self._explained(block):
-            read = partial(self.shards.read, block)
-            return shard(read, self.shards.size(block), self.committed[block], self.grid)
+    def check_sizes(self) -> None:
+        """Refuse shards that have not the committed size, or a size that no such shard has."""
+        for block in self.committed:
+            with self._explained(block):
+                index_offset(self._size(block), self.committed[block], self.grid)
 
-    def put(self, job: _Job, of: Shard, out: np.ndarray) -> None:
+    def read(
+        self,
+        rows: np.ndarray | None,
+        columns: np.ndarray | None = None,
+        *,
+        dtype: DTypeLike,
+    ) -> np.ndarray:
+        """Values at these rows and columns, None is all of them, as `dtype`.
+
+        Raises DamagedError: a shard is not there, is not as it was committed, or holds a number
+        that is not finite.
+        """
+        height, width = self.grid.chunk_shape
+        axes = ((rows, self.grid.rows), (columns, self.grid.columns))
+        shape = [length if index is None else len(index) for index, length in axes]
+        if 0 in shape:
+            return np.empty(shape, dtype)
+        of_block: dict[int, list[Part]] = {}
+        for part in parts(rows, self.grid.rows, height):
+            of_block.setdefault(part.chunk * height // self.grid.block_rows, []).append(part)
+        shards = {block: self._shard(block) for block in of_block}
+        of_columns = parts(columns, self.grid.columns, width)
+        jobs = [
+            (block, *chunk)
+            for block, rows_of_block in of_block.items()
+            for chunk in product(rows_of_block, of_columns)
+        ]
+        out = np.empty(shape, dtype)  # sizes are borne out by now: an index is as long as they say
+        in_parallel(lambda job: self._decode(shards[job[0]], *job, out), jobs, at_once=_THREADS)
+        return out
+
+    def _decode(self, shard: Shard, block: int, rows: Part, columns: Part, out: np.ndarray) -> None:
         """Decode an inner chunk into its place in the result."""
-        columns = self.grid.shard_shape[1] // self.grid.chunk_shape[1]
+        width = self.grid.shard_shape[1] // self.grid.chunk_shape[1]
         height = self.grid.block_rows // self.grid.chunk_shape[0]
-        rows, tokens = job.rows, job.tokens
-        chunk = rows.chunk % height * columns + tokens.chunk
-        with self._explained(job.block):
-            decode(of.frame(chunk), decoded := self._scratch())
-            values = decoded[rows.inside][:, tokens.inside]
+        chunk = rows.chunk % height * width + columns.chunk
+        with self._explained(block):
+            decode(shard.frame(chunk), decoded := self._scratch())
+            values = decoded[rows.inside][:, columns.inside]
             if not finite_rows(values).all():
                 raise ValueError(f"inner chunk {chunk} holds a number that is not finite")
-            if isinstance(rows.outside, slice) or isinstance(tokens.outside, slice):
-                out[rows.outside, tokens.outside] = values
+            if isinstance(rows.outside, slice) or isinstance(columns.outside, slice):
+                out[rows.outside, columns.outside] = values
             else:
-                out[np.ix_(rows.outside, tokens.outside)] = values
+                out[np.ix_(rows.outside, columns.outside)] = values
 
     def _scratch(self) -> np.ndarray:
         """An inner chunk to decode into, one for each thread: new memory takes a third as long."""
@@ -150,96 +159,47 @@ class _Reading:
             self._of_thread.scratch = np.empty(self.grid.chunk_shape, dtype)
         return cast(np.ndarray, self._of_thread.scratch)
 
+    def _shard(self, block: int) -> Shard:
+        with self._explained(block):
+            size = self._size(block)
+            return shard(partial(self._pread, block), size, self.committed[block], self.grid)
+
+    def _size(self, block: int) -> int:
+        path = objects.plain_path(self.path, f"c/{block}/0")
+        objects.require_file(path)
+        return path.stat().st_size
+
+    def _pread(self, block: int, offset: int, length: int) -> bytes:
+        # Opened each time, since a bank may have more shards than a process may have open files;
+        # that it is a plain path was seen with its size. Each call to the system gives the
+        # interpreter away: looking again took a quarter of the time of one token of all rows.
+        handle = os.open(f"{self.path}/c/{block}/0", os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            return os.pread(handle, length, offset)
+        finally:
+            os.close(handle)
+
     @contextmanager
     def _explained(self, block: int) -> Iterator[None]:
-        rows = self.grid.rows_of(block)
+        """Name the shard, its block and its rows in what is wrong with it."""
+        rows, name = self.grid.rows_of(block), f"{self.path}/c/{block}/0"
+        where = f"{name} (block {block}, rows {rows.start}–{rows.stop - 1})"
         try:
             yield
         except FileNotFoundError as error:
-            advice = copies.missing_advice(self.shards.name(block), VERIFY)
-            raise DamagedError(
-                f"{self.shards.name(block)} (block {block}, rows {rows.start}–{rows.stop - 1}) was"
-                f" committed and is not there; {advice}"
-            ) from error
+            advice = copies.missing_advice(name, VERIFY)
+            raise DamagedError(f"{where} was committed and is not there; {advice}") from error
         except (OSError, ValueError, RuntimeError) as error:
-            raise DamagedError(
-                f"{self.shards.name(block)} (block {block}, rows {rows.start}–{rows.stop - 1}) is"
-                f" not as it was committed: {error}; {VERIFY}"
-            ) from error
-
-
-def check_sizes(shards: Shards, grid: Grid, committed: Mapping[int, Digest]) -> None:
-    """Refuse shards that have not the size that was committed.
-
-    Raises DamagedError: one has another, or one that a shard of this layout cannot have.
-    """
-    reading = _Reading(shards, grid, committed)
-    for block in committed:
-        reading.check_size(block)
-
-
-def read_rows(
-    shards: Shards,
-    grid: Grid,
-    committed: Mapping[int, Digest],
-    *,
-    rows: np.ndarray | None,
-    columns: np.ndarray | None = None,
-    dtype: DTypeLike,
-) -> np.ndarray:
-    """Values at these rows and columns, None is all of them, as `dtype`.
-
-    Parameters
-    ----------
-    committed
-        Digests of the shards that hold the rows, by block.
-
-    Raises DamagedError: a shard is not there, is not as it was committed, or holds a number that is
-    not finite.
-    """
-    height, width = grid.chunk_shape
-    axes = ((rows, grid.rows), (columns, grid.columns))
-    shape = [length if index is None else len(index) for index, length in axes]
-    if 0 in shape:
-        return np.empty(shape, dtype)
-    of_block: dict[int, list[Part]] = {}
-    for part in parts(rows, grid.rows, height):
-        of_block.setdefault(part.chunk * height // grid.block_rows, []).append(part)
-    reading = _Reading(shards, grid, committed)
-    index = {block: reading.opened(block) for block in of_block}
-    of_columns = parts(columns, grid.columns, width)
-    jobs = [
-        _Job(block, *piece)
-        for block, rows_of_block in of_block.items()
-        for piece in product(rows_of_block, of_columns)
-    ]
-    out = np.empty(shape, dtype)  # sizes are borne out by now: an index is as long as they say
-    in_parallel(lambda job: reading.put(job, index[job.block], out), jobs, at_once=_THREADS)
-    return out
-
-
-def shards_of(path: Path, expected: bytes) -> Shards:
-    """Where the shards of an array are, once what a stranger may have put beside them is refused.
-
-    Raises DamagedError: its metadata are not the `expected` ones.
-    """
-    metadata = objects.plain_path(path, "zarr.json")
-    try:
-        same = metadata.stat().st_size == len(expected) and metadata.read_bytes() == expected
-    except OSError as error:
-        raise DamagedError(f"{metadata} cannot be read ({error}); {VERIFY}") from error
-    if not same:
-        raise DamagedError(f"{metadata} is not the metadata of this array; {VERIFY}")
-    return Shards(path)
+            raise DamagedError(f"{where} is not as it was committed: {error}; {VERIFY}") from error
 
 
 def shard_digests(
     deposit: Path, array: RowArray, state: Committed, blocks: Iterable[int]
 ) -> dict[int, Digest]:
-    """What was committed of an array's shards of some blocks, by block.
+    """Committed digests of an array's shards of some blocks, by block.
 
-    Raises FileNotFoundError: a seal has just replaced a commit.
-    Raises DamagedError: a commit is damaged, or does not list its shard.
+    Raises FileNotFoundError if a seal has just replaced a commit, and DamagedError if a commit is
+    damaged or does not list its shard.
     """
     names = {int(block): SEAL if state.sealed else str(block) for block in blocks}
     listed = {name: commits.digests(deposit, name) for name in {*names.values()}}

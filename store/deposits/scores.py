@@ -20,11 +20,10 @@ VERIFY = "run `logitbank verify`"
 
 
 def committed_parts(deposit: Path, state: Committed, *, name: str) -> dict[Path, Digest]:
-    """The files with a deposit's scores, with the digests that they were committed with.
+    """Score files of a deposit with their committed digests.
 
-    Raises FileNotFoundError: a seal has just replaced a commit.
-    Raises DamagedError: a commit is damaged, or does not name its part; the deposit is called
-    `name`.
+    Raises FileNotFoundError if a seal has just replaced a commit, and DamagedError if a commit is
+    damaged or does not list a file; the message calls the deposit `name`.
     """
     vouched = commits.committed_digests(deposit, state)
     try:
@@ -34,10 +33,10 @@ def committed_parts(deposit: Path, state: Committed, *, name: str) -> dict[Path,
 
 
 def scan_parts(parts: Mapping[Path, Digest], state: Committed) -> pl.LazyFrame:
-    """All parts of a deposit's scores as one frame.
+    """All score files of a deposit as one frame.
 
-    Raises FileNotFoundError: a seal has just removed a part.
-    Raises DamagedError: one is not what was committed, or no such table.
+    Raises FileNotFoundError if a seal has just removed a file, and DamagedError if a file is
+    damaged.
     """
     if not parts:
         return pl.LazyFrame(schema=SCORES_SCHEMA)
@@ -50,9 +49,9 @@ def scan_parts(parts: Mapping[Path, Digest], state: Committed) -> pl.LazyFrame:
 
 
 def scan_scores(part: Path) -> pl.LazyFrame:
-    """A part as it is read later; other writers may have left `kind` a plain string.
+    """A score file, read later; its footer is read now. Raises as `read_scores`.
 
-    Its footer is read now: a file cut short lacks it. Raises as `read_scores`.
+    Other writers may have written `kind` as plain text.
     """
     frame = pl.scan_parquet(part, glob=False)
     try:
@@ -68,10 +67,9 @@ def scan_scores(part: Path) -> pl.LazyFrame:
 
 
 def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
-    """A scores part, read now.
+    """A score file, read now.
 
-    Raises FileNotFoundError: it is not there.
-    Raises DamagedError: it is not what was committed, or no such table.
+    Raises FileNotFoundError, or DamagedError if it is not what was committed or no table of scores.
     """
     verified.require({part: expected})
     try:
@@ -90,7 +88,7 @@ def logsumexp_of(scores: pl.LazyFrame) -> tuple[np.ndarray, np.ndarray]:
 
 
 def one_per_token(scores: pl.LazyFrame) -> pl.LazyFrame:
-    """One row for each token: of one that is in several parts, the exact row."""
+    """One row per token: the exact one if it is in several files."""
     return scores.sort("exact", descending=True, maintain_order=True).unique(
         SCORE_KEY, keep="first", maintain_order=True
     )

@@ -145,7 +145,7 @@ class DepositWriter:
             return self._staging
 
     def _check_own(self) -> None:
-        """Refuse to go on with a deposit that gave way to another (`catalog.open_or_create`)."""
+        """Refuse a deposit that was replaced (`catalog.open_or_create`)."""
         if _attributes(self.deposit) != self.deposit.attributes:
             raise BankError(
                 f"{self.deposit.path} was given other weights or settings while this ran; "
@@ -153,15 +153,14 @@ class DepositWriter:
             )
 
     def _stage_block(self, folder: Path, block: int, data: BlockData) -> dict[str, Path]:
-        """Write the block's objects where no reader looks. By final relative path."""
+        """Write the block's objects into the staging folder; returns them by final path."""
         folder.mkdir()
         scores = folder / "scores.parquet"
         write_scores(scores, data.scores)
         staged = {f"scores/{block}.parquet": scores}
-        for (name, grid), shard in zip(
-            self.layout.grids.items(), self.layout.shards(block), strict=True
-        ):
-            staged[shard] = write_shard(folder / name, grid, data.arrays[name])
+        if (grid := self.layout.grid) is not None:
+            (shard,), (rows,) = self.layout.shards(block), data.arrays.values()
+            staged[shard] = write_shard(folder / "rows", grid, rows)
         return staged
 
     def _publish(self, block: int, staged: Mapping[str, Path]) -> bool:
@@ -222,7 +221,7 @@ def _attributes(deposit: Deposit) -> object:
 
 
 def _tables_of(deposit: Deposit) -> list[str]:
-    """Paths in the bank of the tables that a deposit is read with."""
+    """Paths of the tables of prompts and tokens that belong to a deposit."""
     root, query_set = deposit.path.parents[3], deposit.query_set
     prompts = [
         f"prompts/{file.path.name}"
@@ -261,7 +260,7 @@ def move_into_place(deposit: Path, staged: Mapping[str, Path]) -> None:
 
 
 def _several_engines(deposit: Deposit, state: Committed, engine: Json) -> dict[str, list[Json]]:
-    """The first block of each engine, where the commits that the seal replaces name others."""
+    """The first block of each engine, if the replaced commits name several."""
     by = [commits.read(deposit.path, str(block)).get("engine") for block in sorted(state.blocks)]
     if set(map(str, by)) == {str(engine)}:
         return {}
@@ -269,10 +268,10 @@ def _several_engines(deposit: Deposit, state: Committed, engine: Json) -> dict[s
 
 
 def write_scores(path: Path, scores: pl.DataFrame, *, of: Deposit | None = None) -> None:
-    """Write a scores part in its fixed order; `objects.fsync_digest` makes it durable.
+    """Write a score file in its fixed order; `objects.fsync_digest` makes it durable.
 
-    What is `of` a deposit says in columns of its own which, for readers that see the file alone.
-    A block's part does not: it may be copied into another deposit of the same weights.
+    Columns name the deposit `of` for readers of the file alone. The file of a block has none: it
+    may be copied into another deposit of the same weights.
     """
     if of is not None:
         made = of.checkpoint

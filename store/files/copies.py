@@ -40,15 +40,12 @@ def url_of_copy(path: Path | str) -> str | None:
 
 
 def address(root: Path) -> str:
-    """Where people find a bank: the URL that a copy is of, or its folder."""
+    """Address of a bank for people: the URL of a copy, or the folder."""
     return url_of_copy(root) or str(root)
 
 
 def require_folder(path: Path) -> None:
-    """Refuse to write into the copy of a bank at a URL, and to look for damage in a part of one.
-
-    Raises UsageError: the path is in one.
-    """
+    """Refuse the copy of a bank at a URL, which is incomplete and read-only, with a UsageError."""
     if (url := url_of_copy(path)) is not None:
         raise UsageError(
             f"{url} can only be read; run `logitbank pull {url} FOLDER` and work on the folder"

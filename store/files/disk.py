@@ -1,4 +1,4 @@
-"""The room of a disk: where to ask for it, and a disk without any told as such."""
+"""Free space of a disk: which folder to ask, and one error for a full disk."""
 
 import errno
 import re
@@ -12,13 +12,13 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def existing(path: Path) -> Path:
-    """The path itself, or the nearest of its parents that is there: on the disk that it will be."""
+    """The path, or its nearest existing parent, which is on the same disk."""
     return next(p for p in (path, *path.absolute().parents) if p.exists())
 
 
 @contextmanager
 def naming_full(path: Path, needed: int) -> Iterator[None]:
-    """Turn "no space left" into an error that says where, how much, and what to do."""
+    """Turn "no space left" into an error with the path, the missing bytes and the next step."""
     try:
         yield
     except Exception as error:

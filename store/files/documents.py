@@ -19,16 +19,15 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, whose digest nobody looks at; see `verified.document`.
+    """The JSON object in a file, without a look at its digest; see `verified.document`.
 
-    Raises FileNotFoundError: it is not there.
-    Raises DamagedError: it is there and is no JSON object.
+    Raises FileNotFoundError, or DamagedError if it is no JSON object.
     """
     return parse_json(path, read_file(path, most=MAX_JSON)[1])
 
 
 def parse_json(path: Path | str, data: bytes) -> dict[str, Any]:
-    """The JSON object that a file's bytes are; DamagedError where they are none."""
+    """The JSON object in a file's bytes, or DamagedError."""
     try:
         value = json.loads(data.decode())  # bytes are looked at for other encodings
         if _SURROGATE.search(data):
@@ -46,9 +45,9 @@ def json_bytes(value: object) -> bytes:
 
 
 def signed(document: dict[str, Any], holder: dict[str, Any]) -> bytes:
-    """JSON in which `holder`, the document or an object in it, has the digest of all the rest.
+    """JSON in which `holder`, the document or an object in it, ends with the document's digest.
 
-    That is `sha256`, its last member: SHA-256 (hex) of the JSON without it.
+    The member `sha256` is the SHA-256 (hex) of the JSON without that member.
     """
     holder.pop(SELF_DIGEST, None)
     holder[SELF_DIGEST] = digest_of(json_bytes(document)).sha256
@@ -56,7 +55,7 @@ def signed(document: dict[str, Any], holder: dict[str, Any]) -> bytes:
 
 
 def is_signed(data: bytes, document: dict[str, Any], holder: dict[str, Any]) -> bool:
-    """Whether `data`, read as `document`, are the bytes that `signed` gave."""
+    """Whether `signed` wrote `data`, which reads as `document`."""
     try:
         digest = holder[SELF_DIGEST]
         again = signed(document, holder)

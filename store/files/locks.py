@@ -1,4 +1,4 @@
-"""Locks of files, which end with the process that holds them."""
+"""File locks, which end with the process that holds them."""
 
 import errno
 import fcntl
@@ -14,7 +14,7 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the exclusive lock that the file `path` stands for; the file exists only meanwhile."""
+    """Hold the exclusive lock of the file `path`, which exists only while it is held."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
@@ -62,7 +62,7 @@ def try_lock(path: Path, *, create: bool) -> int | None:
 
 
 def remove_dead(path: Path) -> None:
-    """Delete a file that a killed process held the lock of; one whose lock is held stays."""
+    """Delete the lock file of a killed process; a held lock file stays."""
     with suppress(OSError):  # gone meanwhile, or without locks, so that nobody can tell
         if (handle := try_lock(path, create=False)) is not None:
             try:

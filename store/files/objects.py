@@ -28,7 +28,7 @@ _SMALL = 2**18
 
 
 class Digest(NamedTuple):
-    """What a commit says of one object."""
+    """Digest and size of an object, as a commit records them."""
 
     sha256: str
     bytes: int
@@ -48,7 +48,7 @@ def digest_of(data: bytes) -> Digest:
 
 
 def digest_from_json(value: Any) -> Digest:
-    """What a document says of an object; KeyError, TypeError or ValueError where it does not."""
+    """The digest of an object in a document, or KeyError, TypeError or ValueError."""
     sha256, size = value["sha256"], value["bytes"]
     if type(sha256) is not str or type(size) is not int or not 0 <= size < 2**53:
         raise ValueError(f"sha256 is {str(sha256)[:80]!r}, bytes is {str(size)[:80]}")
@@ -56,14 +56,7 @@ def digest_from_json(value: Any) -> Digest:
 
 
 def require_file(path: Path) -> os.stat_result | None:
-    """Refuse what is there and no file: a folder, or a pipe that a reader would wait at for ever.
-
-    Returns
-    -------
-    The file's status; None where nothing is there.
-
-    Raises DamagedError: it is one, or it is below a file.
-    """
+    """The status of a file, None if nothing is there; DamagedError for folders and pipes."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -78,10 +71,9 @@ def require_file(path: Path) -> os.stat_result | None:
 
 
 def read_file(path: Path | str, *, most: int = 2**63) -> tuple[os.stat_result, bytes]:
-    """A file's status before it was read, and its bytes.
+    """The status of a file before it was read, and its bytes.
 
-    Raises FileNotFoundError: it is not there.
-    Raises DamagedError: it is no file, or has more than `most` bytes.
+    Raises FileNotFoundError, or DamagedError if it is no file or larger than `most` bytes.
     """
     # Four calls of the system: Python's own files make nine, which are most of the work of reading
     # 15,000 small ones. A pipe is not waited for.
@@ -116,7 +108,7 @@ def sync(path: Path) -> None:
 
 
 def fsync_digest(path: Path) -> Digest:
-    """Make a file's bytes durable, and take its digest meanwhile."""
+    """Make a file's bytes durable and compute its digest at the same time."""
     with ThreadPoolExecutor(1) as pool:
         durable = pool.submit(sync, path)
         value = digest(path)
@@ -132,7 +124,7 @@ def write_durable(path: Path, data: bytes) -> None:
 
 
 def make_folders(root: Path, folder: Path) -> None:
-    """Create `folder` and what lies between it and `root`, durably; present ones are fine."""
+    """Create `folder` and its parents below `root`, durably; existing ones are fine."""
     for part in [*reversed(folder.relative_to(root).parents), folder.relative_to(root)]:
         path = root / part
         if not path.is_dir():
@@ -146,9 +138,9 @@ def make_folders(root: Path, folder: Path) -> None:
 
 
 def make_root(folder: Path) -> None:
-    """Create a folder of ours in a folder of the user's, and what lacks above it, durably.
+    """Create a folder in a user's folder, with its missing parents, durably.
 
-    One that is there is made durable too: whoever made it may have been stopped before that.
+    An existing folder is made durable also: its creator may have been stopped before that.
     """
     for path in reversed([p for p in folder.parents if not p.exists()]):
         path.mkdir(exist_ok=True)
@@ -160,9 +152,9 @@ def make_root(folder: Path) -> None:
 
 @contextmanager
 def beside(path: Path, data: bytes) -> Iterator[Path]:
-    """A durable file of these bytes beside `path`, to be linked or renamed; gone afterwards.
+    """A durable temporary file of these bytes beside `path`, to link or rename.
 
-    It is locked while its writer lives, so that others can tell what a killed one left.
+    Its writer holds a lock on it, so that others can delete the files of killed writers.
     """
     while True:
         file = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
@@ -180,7 +172,7 @@ def beside(path: Path, data: bytes) -> Iterator[Path]:
 
 
 def _locked(handle: int, path: Path) -> bool:
-    """Lock a new file, where there are locks; False where somebody was about to remove it."""
+    """Lock a new file, if locks exist; False if another process is about to remove it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -192,7 +184,7 @@ def _locked(handle: int, path: Path) -> bool:
 
 
 def remove_dead_files(folder: Path) -> None:
-    """Delete what killed writers left beside the files of a folder."""
+    """Delete the temporary files of killed writers in a folder."""
     for file in folder.glob(".*-*"):
         if not _TEMPORARY.fullmatch(file.name) or file.is_symlink() or not file.is_file():
             continue
@@ -200,10 +192,7 @@ def remove_dead_files(folder: Path) -> None:
 
 
 def write_new(path: Path, data: bytes) -> bool:
-    """Create a file exclusively, and never half-written.
-
-    Returns False, and changes nothing, where the file is there already.
-    """
+    """Create a file exclusively, never half-written; False if it exists already."""
     with beside(path, data) as file:
         try:
             os.link(file, path)
@@ -229,24 +218,20 @@ def remove_folder(path: Path) -> None:
 
 
 def holds_something(path: Path) -> bool:
-    """False for a folder that is empty, or was left so by a process killed while it made a bank."""
+    """Whether a path exists and is not an empty folder, apart from hidden files."""
     if not path.is_dir():
         return path.exists()
     return any(not entry.name.startswith(".") for entry in path.iterdir())
 
 
 def plain_path(root: Path, relative: str) -> Path:
-    """`root / relative`, refused where it leaves the root or passes a symbolic link.
-
-    Raises BankError: a bank is data from strangers: its objects are files inside it and nothing
-    else.
-    """
+    """`root / relative`; BankError if it leaves the root or passes a symbolic link."""
     plain_name(root, relative)
     return root / relative
 
 
 def plain_name(root: Path, relative: str) -> str:
-    """The name of `plain_path`, refused alike."""
+    """The text of `plain_path`, with the same checks."""
     # Text, not paths: those took a third of the time to list 5,000 deposits.
     where = str(root)
     for part in relative.split("/"):
@@ -261,10 +246,7 @@ def plain_name(root: Path, relative: str) -> str:
 
 
 def entries(folder: Path | str) -> list[os.DirEntry[str]]:
-    """A folder's entries by name, hidden ones left out; none where there is no folder.
-
-    Raises BankError: one is a symbolic link.
-    """
+    """Visible entries of a folder by name, none without a folder; BankError for symbolic links."""
     visible: list[os.DirEntry[str]] = []
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as listing:
         visible = sorted((e for e in listing if not e.name.startswith(".")), key=lambda e: e.name)

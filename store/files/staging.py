@@ -1,4 +1,4 @@
-"""Where writers prepare objects, and how what a killed writer left is told from a live one's."""
+"""Folders in which writers prepare objects, and how to delete those of killed writers."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ _PREFIX = ".staging-"
 
 
 class Staging:
-    """A folder of one writer, with a lock file that is held while the writer lives."""
+    """The folder of one writer, with a lock file that the writer holds."""
 
     def __init__(self, deposit: Path) -> None:
         self.path = deposit / f"{_PREFIX}{uuid.uuid4().hex}"
@@ -24,7 +24,7 @@ class Staging:
 
     @classmethod
     def adopt(cls, folder: Path) -> Self:
-        """One that a dead writer left in a bank, with what it has prepared, or a new one.
+        """A folder that a dead writer left, with its prepared objects, or a new one.
 
         The caller holds the lock of `folder`.
         """
@@ -49,12 +49,12 @@ class Staging:
 
 
 def any_staging(deposit: Path) -> bool:
-    """Whether some writer has prepared objects, or is about to."""
+    """Whether a writer has prepared objects, or is about to."""
     return any(deposit.glob(f"{_PREFIX}*"))
 
 
 def remove_dead_staging(deposit: Path, *, keep: Staging | None = None) -> None:
-    """Delete what killed writers left. The caller holds the deposit's lock."""
+    """Delete what killed writers left in a deposit. The caller holds its lock."""
     for file in [*deposit.glob(".*.json-*"), *deposit.glob("*/.*.json-*")]:
         file.unlink(missing_ok=True)  # made under the lock, so nobody's
     _remove_dead_folders(deposit, keep)
@@ -76,7 +76,7 @@ def _remove_dead_folders(deposit: Path, keep: Staging | None = None) -> None:
 
 
 def remove_dead(root: Path) -> None:
-    """Delete what killed writers left anywhere in a bank; what live ones prepare stays."""
+    """Delete what killed writers left anywhere in a bank; folders of live writers stay."""
     for name, folders, files in os.walk(root):
         folder = Path(name)
         if any(each.startswith(_PREFIX) for each in folders):

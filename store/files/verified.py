@@ -1,8 +1,8 @@
-"""Bytes that are what a commit, a sidecar or a document says they are, before anybody parses them.
+"""Bytes that are verified against a commit, a sidecar or a document before they are parsed.
 
-A file is looked at once in a process: SHA-256 over all of it. That is remembered by path, size,
-times and inode, so that a later look costs one `stat`; what decays on the disk between two looks,
-without a write, is found by the next process.
+A process reads a file once: SHA-256 over all of it. It remembers path, size, times and inode, so
+that a later check costs one `stat`. Bytes that decay on the disk between two checks, without a
+write, are found by the next process.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _SETTLED_NS = 10**9
 
 
 class Stamp(NamedTuple):
-    """What tells the versions of a file apart without reading it."""
+    """Identifies a version of a file without reading it."""
 
     size: int
     mtime_ns: int
@@ -40,7 +40,7 @@ class Stamp(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether another version would bear another stamp."""
+        """Whether another version would have another stamp."""
         return time.time_ns() - max(self.mtime_ns, self.ctime_ns) > _SETTLED_NS
 
 
@@ -50,8 +50,7 @@ _sound: dict[tuple[str, Digest], Stamp] = {}
 def require(expected: Mapping[Path, Digest]) -> None:
     """Refuse files that are not what was committed. Many are read in threads.
 
-    Raises FileNotFoundError: one is not there.
-    Raises DamagedError: one has other bytes; names it.
+    Raises FileNotFoundError, or DamagedError that names the file.
     """
     for path in unsound(expected):
         digest, size = expected[path], path.stat().st_size
@@ -62,19 +61,15 @@ def require(expected: Mapping[Path, Digest]) -> None:
 
 
 def is_known(name: str, expected: Digest) -> bool:
-    """Whether a file was found sound before, and is the same version still; it is not read.
-
-    Raises FileNotFoundError: it is not there.
-    """
+    """Whether a file was verified before and has not changed; FileNotFoundError if it is gone."""
     stamp = _sound.get((name, expected))
     return stamp is not None and stamp == stamp_of(name)
 
 
 def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
-    """The files that have other bytes than expected.
+    """The files with other bytes than expected.
 
-    Raises FileNotFoundError: one is not there.
-    Raises DamagedError: one is no file.
+    Raises FileNotFoundError, or DamagedError for a folder or pipe.
     """
     looks = [(path, digest, stamp_of(path)) for path, digest in expected.items()]
     unseen = [look for look in looks if _sound.get((str(look[0]), look[1])) != look[2]]
@@ -83,17 +78,10 @@ def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
 
 
 def document(path: Path | str, *holder: str) -> dict[str, Any]:
-    """The JSON object in a file, whose own digest is right.
+    """The JSON object in a file that `documents.signed` wrote, verified.
 
-    Parameters
-    ----------
-    path
-        A file that `documents.signed` made.
-    holder
-        Names of the members that lead to the object that has the digest.
-
-    Raises FileNotFoundError: it is not there.
-    Raises DamagedError: it is no JSON object, or not as it was written.
+    `holder` names the members that lead to the object with the digest. Raises FileNotFoundError, or
+    DamagedError if it is no JSON object or has another digest.
     """
     status, data = objects.read_file(path, most=documents.MAX_JSON)
     content = documents.parse_json(path, data)
@@ -110,7 +98,7 @@ def document(path: Path | str, *holder: str) -> dict[str, Any]:
 def verify_self_digest(data: bytes, content: Any, *holder: str) -> bool:
     """Whether the digest in a document is that of its text without it.
 
-    The member is cut out of the text: to write the document again takes a hundred times as long.
+    The member is cut out of the text: writing the document again takes a hundred times as long.
     """
     depth = 1
     for name in holder:
@@ -128,7 +116,7 @@ def stamp_of(path: Path | str) -> Stamp:
 
 
 def _is_sound(path: Path, expected: Digest, stamp: Stamp) -> bool:
-    """Whether a file is what is told of it; if so, it is remembered with its stamp."""
+    """Whether a file has the expected bytes; if so, its stamp is remembered."""
     objects.require_file(path)
     if stamp.size != expected.bytes or objects.digest(path) != expected:
         return False

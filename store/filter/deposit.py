@@ -1,4 +1,4 @@
-"""Deposits as they look through a filter: scores and rows change as they are read."""
+"""Deposits seen through a filter, which changes scores and rows as they are read."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ class FilteredDeposit(Deposit):
         return replace(self, path=unfiltered.path, unfiltered=unfiltered)
 
     def scores(self) -> pl.LazyFrame:
-        """Scores after the filter; of the highest entries, the filter's k."""
+        """Scores after the filter; the highest entries are the filter's k."""
         return filtered_scores([self], ["option", "top"]).drop(DEPOSIT)
 
     def option_scores(self) -> pl.LazyFrame:
@@ -56,7 +56,7 @@ class FilteredDeposit(Deposit):
         *,
         dtype: DTypeLike | None = None,
     ) -> np.ndarray:
-        """Log-probabilities through the filter: float32 if no dtype is named."""
+        """Log-probabilities after the filter: float32 without a dtype."""
         values = self.unfiltered.logprobs(rows, tokens)
         if self._passes:
             return values.astype(dtype or np.float32, copy=False)
@@ -87,7 +87,7 @@ class FilteredDeposit(Deposit):
 
     @property
     def _passes(self) -> bool:
-        """Whether its head is none that a filter is for."""
+        """Whether the head is of a kind that filters do not change."""
         return self.layout.vocab == NEXT_SENTENCE_CLASSES
 
     @cached_property
@@ -124,7 +124,7 @@ class FilteredDeposit(Deposit):
         )
 
     def _places(self, best: Top, rows: np.ndarray | slice) -> np.ndarray:
-        """Where rows of the query set are listed."""
+        """Positions of rows of the query set among the listed ones."""
         place = np.full(self.layout.queries, -1)
         place[best.rows] = np.arange(len(best.rows))
         if (place[rows] < 0).any():
@@ -193,10 +193,10 @@ def _frame(scores: Scores, best: Top, kind: str, columns: Sequence[str]) -> pl.D
 def fitted(
     by: Filter, root: Path, deposits: Sequence[Deposit], name: str | None
 ) -> tuple[Filter, str]:
-    """A filter with the model that it is for, and the name of that model through the filter.
+    """A filter with its model, and the name of that model after the filter.
 
-    Raises UsageError: the filter was made for another model or tokenizer than any of the deposits,
-    or `name` is one of their models.
+    Raises UsageError if the filter is for another model or tokenizer, or `name` is a model of the
+    bank.
     """
     model = by.about.get("model")
     models = {deposit.checkpoint.model for deposit in deposits}
@@ -222,7 +222,7 @@ def fitted(
 
 
 def filtered_deposits(root: Path, by: Filter, name: str) -> list[Deposit]:
-    """The deposits of a bank that a filter is for, through it, under another model's name."""
+    """The deposits that a filter is for, after the filter, under another model's name."""
     tokenizer = by.about.get("tokenizer")
     return [
         FilteredDeposit(d.path, {**d.attributes, "model": name}, filter=by, unfiltered=d)
@@ -233,6 +233,6 @@ def filtered_deposits(root: Path, by: Filter, name: str) -> list[Deposit]:
 
 
 def label_of(by: Filter) -> str:
-    """What a filter is, in a few words: "+ untrained filter k=8 (truncate)"."""
+    """Short description of a filter: "+ untrained filter k=8 (truncate)"."""
     trained = "trained" if by.about.get("trained") else "untrained"
     return f"+ {trained} filter k={by.k} ({by.mode})"

@@ -1,4 +1,4 @@
-"""What a filter makes of the scores of one deposit: pure arithmetic on arrays."""
+"""Scores of one deposit after a filter: pure arithmetic on arrays."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -114,7 +114,7 @@ def _logsumexp(logits: np.ndarray) -> np.ndarray:
 
 
 def _places(listed: Listed, scores: Scores) -> np.ndarray:
-    """Where entries are among the k: a rank says it, but for ties and what was counted later."""
+    """Positions of entries among the k: their ranks, except for ties and later counts."""
     k = listed.tokens.shape[1]
     place = np.where(scores.rank <= k, scores.rank - 1, -1)
     sure = scores.exact & (scores.ties == 0)
@@ -148,7 +148,7 @@ def _among(
 
 
 def _beyond(counted: Scores, listed: Listed, out: np.ndarray, sizes: Sizes) -> Scores:
-    """Tokens of probability 0 share the place after the k."""
+    """Rank tokens of probability 0, which share the place after the k."""
     k = listed.tokens.shape[1]
     padding = (listed.tokens >= sizes.entries).sum(axis=1)[counted.query[out]]
     lost = counted.token[out] >= sizes.entries
@@ -188,7 +188,7 @@ def _recount(
     rows: np.ndarray,
     sizes: Sizes,
 ) -> None:
-    """What was counted before, less the k as they were, and the k as they are now."""
+    """Subtract the k before the filter from the counts, and add the k after it."""
     query, logit = counted.query[rows], counted.logit[rows]
     padding = (listed.tokens >= sizes.entries).T
     for sign, values in ((-1, before), (1, changed.after)):
@@ -201,7 +201,7 @@ def _recount(
 
 
 def _below(counted: Scores, rows: np.ndarray, listed: Listed, sizes: Sizes) -> Scores:
-    """Rank those of the k that others may be above or beside now."""
+    """Rank those of the k that tokens of the tail may be above or beside now."""
     rows = rows[np.argsort(counted.query[rows], kind="stable")]
     queries, first = np.unique(counted.query[rows], return_index=True)
     ends = np.append(first, len(rows))
@@ -225,7 +225,7 @@ def _beside(
     tokens: np.ndarray,
     tail: np.ndarray,
 ) -> None:
-    """The rows, with the tail (rows, total − k) of each."""
+    """Count the tail (rows, total − k) of each row."""
     padding, logit = tokens >= sizes.entries, counted.logit[rows, None]
     above, equal = tail > logit, tail == logit
     counted.rank[rows] += above.sum(axis=1)

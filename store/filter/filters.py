@@ -159,7 +159,7 @@ class Filter:
 
 
 class _Content(NamedTuple):
-    """What a file says, of the types that a filter has."""
+    """Content of a file, in the types of a filter."""
 
     weight: np.ndarray
     bias: np.ndarray
@@ -168,9 +168,9 @@ class _Content(NamedTuple):
 
 
 def _parse(data: bytes) -> _Content:
-    """The content of a file, sizes and values still to be checked.
+    """The content of a filter's file, before its sizes and values are checked.
 
-    Raises ValueError: it is no safetensors file of a filter; says why, in one line.
+    Raises ValueError with a reason of one line.
     """
     from safetensors import SafetensorError, deserialize
 
@@ -203,7 +203,7 @@ def _floats(tensors: dict[str, Any], name: str) -> np.ndarray:
 
 
 def _check_about(about: dict[str, Json]) -> None:
-    """Refuse other types than readers of a filter rely on."""
+    """Refuse other types than readers of a filter expect."""
     for name in ("model", "tokenizer"):
         if not isinstance(about.get(name), str | None):
             raise ValueError(f"its {name} is {_short(about[name])}, and must be text")
@@ -229,6 +229,6 @@ def _object(text: str | bytes, what: str) -> dict[str, Any]:
 
 
 def _short(value: object) -> str:
-    """At most 80 characters of a stranger's value, on one line."""
+    """A stranger's value in one line of at most 80 characters."""
     text = ascii(value[:200] if isinstance(value, str) else value)
     return text if len(text) <= 80 else f"{text[:80]}…"

@@ -26,17 +26,10 @@ class Top(NamedTuple):
 def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Top:
     """The `k` highest entries of every committed query.
 
-    Out of the scores where those list as many, else out of full rows, whose logits are rounded as
-    they are stored.
-
-    Parameters
-    ----------
-    scores
-        Those of `first_entries`, where they were read already.
-
-    Raises UsageError: there are fewer outputs.
-    Raises KeepLevelError: the bank keeps fewer.
-    Raises DamagedError: the scores do not list what they should.
+    They come from the scores if those list as many, else from full rows, whose logits are rounded.
+    `scores` are those of `first_entries`, if they were read already. Raises UsageError if there are
+    fewer outputs, KeepLevelError if the bank keeps fewer entries, and DamagedError if scores are
+    incomplete.
     """
     layout = deposit.layout
     if k > layout.vocab:
@@ -74,7 +67,7 @@ def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Top:
 
 
 def first_entries(k: int) -> pl.Expr:
-    """Rows of scores that tell the `k` highest entries, more where some tie."""
+    """Rows of scores of the `k` highest entries, more if some tie."""
     return (pl.col("kind") == "top") & (pl.col("rank") <= k)
 
 

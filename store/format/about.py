@@ -1,4 +1,4 @@
-"""What a bank says of itself: title, licence, citation, and those of the banks it came from."""
+"""Title, licence and citation of a bank, and of the banks that it was made of."""
 
 from typing import Any
 
@@ -10,16 +10,13 @@ Source = dict[str, Any]
 
 
 def own_fields(attributes: dict[str, Any]) -> dict[str, str]:
-    """Title, licence and citation as texts, whatever a stranger wrote there."""
+    """Title, licence and citation as texts, whatever a stranger wrote."""
     values = {name: attributes.get(name) for name in FIELDS}
     return {name: value if isinstance(value, str) else "" for name, value in values.items()}
 
 
 def checked_fields(fields: dict[str, str]) -> dict[str, str]:
-    """The same, once a bank can say it of itself.
-
-    Raises UsageError: a text is too long or none, or a title has control characters.
-    """
+    """The fields, or UsageError if a text is too long, no text, or a title of several lines."""
     for name, value in fields.items():
         is_title = name == "title"
         check_text(value, name, one_line=is_title, most=MAX_ID if is_title else MAX_ABOUT)
@@ -27,7 +24,7 @@ def checked_fields(fields: dict[str, str]) -> dict[str, str]:
 
 
 def sources_of(attributes: dict[str, Any]) -> list[Source]:
-    """Banks that this one came from, as far as it says so in the documented form."""
+    """Banks that this one was made of, if they are in the documented form."""
     listed = attributes.get("sources")
     sources = []
     for entry in listed if isinstance(listed, list) else []:

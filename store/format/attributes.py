@@ -1,4 +1,4 @@
-"""A deposit's attributes: `DepositSpec` as JSON and back. What the reader gets may be hostile."""
+"""A deposit's attributes: `DepositSpec` as JSON and back. JSON of strangers may be hostile."""
 
 import re
 from collections.abc import Mapping
@@ -55,10 +55,7 @@ def to_attributes(spec: DepositSpec) -> dict[str, Any]:
 
 
 def from_attributes(attributes: Any, *, where: Path) -> DepositSpec:
-    """The spec that `to_attributes` wrote.
-
-    Raises DamagedError: a field is missing or cannot be what a deposit says.
-    """
+    """The spec that `to_attributes` wrote, or DamagedError."""
     try:
         return _parse(attributes)
     except (KeyError, TypeError, ValueError, LogitbankError) as error:
@@ -68,10 +65,9 @@ def from_attributes(attributes: Any, *, where: Path) -> DepositSpec:
 
 
 def read_attributes(deposit: Path) -> dict[str, Any]:
-    """The attributes in a deposit's folder, as they are now.
+    """The current attributes in a deposit's folder, verified.
 
-    Raises FileNotFoundError: there are none.
-    Raises DamagedError: they are not what was written there.
+    Raises FileNotFoundError, or DamagedError if they are damaged.
     """
     path = objects.plain_name(deposit, "zarr.json")  # text: a path for each took 6 µs of 70
     attributes: dict[str, Any] = verified.document(path, *zarrays.ATTRIBUTES)["attributes"][
@@ -120,9 +116,9 @@ def _parse(a: Any) -> DepositSpec:
 
 
 def unlike(one: Mapping[str, Json], other: Mapping[str, Json]) -> tuple[str, Json, Json] | None:
-    """Which digest of one checkpoint two provenances have otherwise, and both values.
+    """The first digest in which two provenances of one checkpoint differ, and both values.
 
-    None where what both have is equal. They are those of two deposits, or read from their files.
+    None if all digests that both have are equal.
     """
     for name in OF_CHECKPOINT:
         first, second = one.get(name), other.get(name)
@@ -132,7 +128,7 @@ def unlike(one: Mapping[str, Json], other: Mapping[str, Json]) -> tuple[str, Jso
 
 
 def compared(spec: DepositSpec) -> dict[str, Json]:
-    """What must be equal wherever a deposit is continued or joined with another."""
+    """What must be equal when a deposit is continued or joined with another."""
     made, layout = spec.provenance, spec.layout
     return {
         **{name: made.get(name) for name in (*DIGESTS, ARRAY, "compute_dtype")},
@@ -145,11 +141,10 @@ def compared(spec: DepositSpec) -> dict[str, Json]:
 
 
 def check_same(stored: DepositSpec, requested: DepositSpec, *, where: Path) -> None:
-    """Refuse to continue a deposit that is something else than what is asked.
+    """Refuse to continue a deposit that is something else than requested.
 
-    Raises BankError: weights, tokenizer, array, dtypes, vocabulary, number of queries or run seed
-    differ.
-    Raises KeepLevelError: it keeps less than is asked.
+    Raises BankError if weights, tokenizer, array, dtypes, vocabulary, number of queries or run seed
+    differ, and KeepLevelError if it keeps less.
     """
     other = "use another bank, run name or checkpoint"
     wanted = compared(requested)
@@ -189,6 +184,6 @@ def check_same(stored: DepositSpec, requested: DepositSpec, *, where: Path) -> N
 
 
 def states_of(spec: DepositSpec) -> str:
-    """The states of a deposit and what multiplies them, for a message."""
+    """The states of a deposit and their head, for a message."""
     heads = ", ".join(f"{kind} head {digest[:12]}" for kind, digest in sorted(spec.heads.items()))
     return f"{spec.layout.width} entries, for {heads or 'no head'}"

@@ -33,11 +33,7 @@ def finite_rows(values: np.ndarray) -> np.ndarray:
 
 
 def check_block(layout: Layout, block: int, data: BlockData) -> None:
-    """Refuse data that are not block `block` of `layout`.
-
-    Raises UsageError: shape, dtype, columns or rows are others than the layout says, or a number is
-    not finite.
-    """
+    """Refuse data that are not block `block` of `layout`, or not finite, with a UsageError."""
     if not 0 <= block < layout.blocks:
         raise UsageError(f"block {block} is not in the deposit; use 0 to {layout.blocks - 1}")
     rows = layout.rows(block)
@@ -47,8 +43,8 @@ def check_block(layout: Layout, block: int, data: BlockData) -> None:
 
 
 def _check_array(layout: Layout, rows: range, name: RowArray, values: np.ndarray | None) -> None:
-    grid = layout.grids.get(name)
-    if grid is None:
+    grid = layout.grid
+    if grid is None or layout.keep.array != name:
         if values is not None:
             raise UsageError(f"keep level {layout.keep} stores no {name}; pass None")
         return

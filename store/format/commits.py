@@ -60,9 +60,9 @@ def committed(deposit: Path, *, blocks: int) -> Committed:
 
 
 def retrying(read: Callable[[Committed], T], state: Callable[[], Committed], *, name: str) -> T:
-    """Read by the commits; where a seal has just removed a part, read the sealed one.
+    """Read by the commits; if a seal has just removed a part, read the sealed one.
 
-    Raises DamagedError: an object is gone all the same; the deposit is called `name`.
+    Raises DamagedError if the object is still missing; the message calls the deposit `name`.
     """
     try:
         return read(state())
@@ -76,7 +76,7 @@ def retrying(read: Callable[[Committed], T], state: Callable[[], Committed], *, 
 
 
 def commit(deposit: Path, name: str, *, objects_: Mapping[str, Digest], **fields: object) -> bool:
-    """Create a commit exclusively. Returns False where another writer created it."""
+    """Create a commit exclusively; False if another writer created it."""
     path = objects.plain_path(deposit, f"commits/{name}.json")
     return objects.write_new(path, document(deposit, name, objects_=objects_, **fields))
 
@@ -84,7 +84,7 @@ def commit(deposit: Path, name: str, *, objects_: Mapping[str, Digest], **fields
 def document(
     deposit: Path, name: str, *, objects_: Mapping[str, Digest], **fields: object
 ) -> bytes:
-    """The bytes of a commit that is made now. A seal names its deposit by the digest of that."""
+    """The bytes of a new commit. A seal names its deposit by the digest of its attributes."""
     content = {
         **({} if name == SEAL else {"deposit": folder_of(deposit)}),
         **fields,
@@ -102,8 +102,8 @@ def folder_of(deposit: Path) -> str:
 def read(deposit: Path, name: str) -> dict[str, Any]:
     """Fields of a commit.
 
-    Raises FileNotFoundError: there is no such commit, or a seal has just replaced it.
-    Raises DamagedError: it is not what was written there, or is the commit of another deposit.
+    Raises FileNotFoundError if it does not exist or a seal has just replaced it, and DamagedError
+    if it is damaged or belongs to another deposit.
     """
     path = objects.plain_name(deposit, f"commits/{name}.json")
     return _read(path, deposit)
@@ -112,8 +112,8 @@ def read(deposit: Path, name: str) -> dict[str, Any]:
 def _read(path: str, deposit: Path) -> dict[str, Any]:
     content = verified.document(path)
     folder = folder_of(deposit)
-    named = content.get("deposit", folder)  # the first banks' commits name none
-    if named != folder:
+    named = content.get("deposit", folder if path.endswith(f"/{SEAL}.json") else None)
+    if named != folder:  # a seal names its deposit by the digest of its attributes
         raise DamagedError(
             f"{path} is a commit of {named!r}: it was moved or swapped; put it back, or run"
             " `logitbank verify --repair`"
@@ -122,7 +122,7 @@ def _read(path: str, deposit: Path) -> dict[str, Any]:
 
 
 def engine_of(commit: Mapping[str, Any], block: int) -> Json:
-    """What computed a block, by its own commit or by the seal."""
+    """The engine that computed a block, by its own commit or by the seal."""
     engine: Json = commit.get("engine")
     for first, later in _engine_runs(commit):
         engine = later if first <= block else engine
@@ -130,12 +130,12 @@ def engine_of(commit: Mapping[str, Any], block: int) -> Json:
 
 
 def engines_of(commit: Mapping[str, Any]) -> list[Json]:
-    """What computed the blocks that a commit is about."""
+    """The engines that computed the blocks of a commit."""
     return [engine for _, engine in _engine_runs(commit)] or [commit.get("engine")]
 
 
 def _engine_runs(commit: Mapping[str, Any]) -> list[tuple[int, Json]]:
-    """First blocks of each engine, ascending, where a seal names several."""
+    """The first block of each engine, ascending, if a seal names several."""
     listed = commit.get("engines")
     entries = listed if isinstance(listed, list) else []
     pairs = (e for e in entries if isinstance(e, list) and len(e) == 2 and type(e[0]) is int)
@@ -143,11 +143,10 @@ def _engine_runs(commit: Mapping[str, Any]) -> list[tuple[int, Json]]:
 
 
 def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
-    """Digests of the objects that a commit vouches for, by path relative to the deposit.
+    """Digests of the objects in a commit, by path relative to the deposit.
 
-    A commit is read again only where its file is another than before.
-
-    Raises FileNotFoundError, DamagedError: as `read`; or a seal is not of the deposit's attributes.
+    A commit is read again only if its file changed. Raises as `read`, and DamagedError if a seal
+    belongs to other attributes.
     """
     path = objects.plain_name(deposit, f"commits/{name}.json")
     stamp = verified.stamp_of(path)
@@ -161,7 +160,7 @@ def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
 
 
 def _is_sealed(deposit: Path, expected: Digest) -> bool:
-    """Whether a deposit's attributes are those that its seal tells."""
+    """Whether a deposit's attributes have the digest in its seal."""
     # Read as the deposit was opened, where no link was passed: one put there since is another file.
     return verified.is_known(f"{deposit}/zarr.json", expected) or not verified.unsound(
         {objects.plain_path(deposit, "zarr.json"): expected}
@@ -182,7 +181,7 @@ _lasting = lru_cache(maxsize=1024)(_listed)
 
 
 def committed_digests(deposit: Path, state: Committed) -> dict[str, Digest]:
-    """Digests of all objects that the commits in force vouch for; raises as `digests`."""
+    """Digests of all objects in the commits in force; raises as `digests`."""
     by_path: dict[str, Digest] = {}
     for name in state.names:
         by_path |= digests(deposit, name)

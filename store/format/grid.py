@@ -33,7 +33,7 @@ class Grid:
 
     @property
     def chunk_shape(self) -> tuple[int, int]:
-        """Inner chunk: at most 128 rows, and about 4,096 columns, so that one reads little."""
+        """Shape of an inner chunk: at most 128 rows and about 4,096 columns."""
         parts = math.ceil(self.columns / 4096)
         return math.gcd(self.block_rows, 128), math.ceil(self.columns / parts)
 
@@ -45,7 +45,7 @@ class Grid:
 
     @property
     def padding(self) -> float:
-        """What stands in a shard beyond the rows and columns that there are."""
+        """Value beyond the array's rows and columns in a shard."""
         return 0 if self.dtype == BFLOAT16_BITS else math.nan
 
     def empty_shard(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The head of a model: what multiplies a state, and what is done to logits afterwards. Pure."""
+"""The LM head: weights that multiply a state, and operations on the logits. Pure."""
 
 import hashlib
 import re
@@ -57,8 +57,8 @@ def operations_to_json(after: Sequence[Operation]) -> list[list[Any]]:
 def operations_from_json(value: Any) -> tuple[Operation, ...]:
     """The operations that `operations_to_json` wrote.
 
-    Raises BankFormatError: one is unknown, as a later version's may be.
-    Raises ValueError: it is no such list, or a number is none that an operation can have.
+    Raises BankFormatError for an unknown operation, perhaps of a later version, and ValueError for
+    an invalid list or number.
     """
     after = []
     for name, *numbers in value:
@@ -89,7 +89,7 @@ def head_digest(
     after: Sequence[Operation],
     content: HeadContent,
 ) -> str:
-    """SHA-256 (hex) of what a head of `shape` (outputs, width) is, however it is stored."""
+    """SHA-256 (hex) of the content of a head of `shape` (outputs, width)."""
     return json_digest([dtype, [*shape], operations_to_json(after), *content])
 
 
@@ -159,16 +159,14 @@ class OutputHead:
         return HeadContent(weight.hexdigest(), bias.hexdigest())
 
     def of(self, tokens: np.ndarray) -> "OutputHead":
-        """The head of some outputs alone, in any order."""
+        """The head of some outputs, in any order."""
         bias = None if self.bias is None else self.bias[tokens]
         return OutputHead(self.weight[tokens], self.dtype, bias, self.after)
 
     def logits(self, states: np.ndarray, tokens: np.ndarray | None = None) -> np.ndarray:
         """Logits (q, t) float32 of states (q, width) at some outputs (t,), or all.
 
-        Products and their sums are float32.
-
-        Raises UsageError: the states have another width.
+        Products and sums are float32. Raises UsageError if the states have another width.
         """
         if states.ndim != 2 or states.shape[1] != self.width:
             raise UsageError(

@@ -99,21 +99,15 @@ class Layout:
 
     @property
     def grid(self) -> Grid | None:
-        """The array that gives rows, beside scores; None where blocks deposit none."""
-        return None if self.keep.array is None else self.grids[self.keep.array]
-
-    @property
-    def grids(self) -> dict[RowArray, Grid]:
-        """The arrays that blocks deposit beside scores, by their names."""
+        """The array of rows beside the scores; None if blocks have scores alone."""
         if self.keep.array is None:
-            return {}
-        count = self.vocab if self.width is None else self.width
-        grid = Grid(self.queries, count, STORED_AS[self.dtype], self.block_rows)
-        return {self.keep.array: grid}
+            return None
+        columns = self.vocab if self.width is None else self.width
+        return Grid(self.queries, columns, STORED_AS[self.dtype], self.block_rows)
 
     def shards(self, *blocks: int) -> list[str]:
-        """The shards of some blocks, relative to the deposit; none where no array is deposited."""
-        return [f"{array}/c/{block}/0" for array in self.grids for block in blocks]
+        """Shards of some blocks, relative to the deposit; none if blocks have scores alone."""
+        return [f"{self.keep.array}/c/{block}/0" for block in blocks if self.keep.array]
 
     @property
     def row_dtype(self) -> Dtype:
@@ -122,9 +116,9 @@ class Layout:
 
     @property
     def row_ranges(self) -> list[range]:
-        """All rows, as many at once as are read, or worked out of states, together.
+        """All rows, divided into ranges that are read, or computed from states, at once.
 
-        A block, where log-probabilities are stored; else at most `WORKED_OUT_BYTES` of them.
+        A block of stored log-probabilities, or at most `WORKED_OUT_BYTES` of computed ones.
         """
         size = self.block_rows
         if self.width is not None:
@@ -137,7 +131,7 @@ class Layout:
         ]
 
     def about(self, committed: int) -> list[tuple[str, str]]:
-        """What is to be told of it, names and values, where so many queries are committed."""
+        """Names and values that describe a deposit with this number of committed queries."""
         return [
             ("queries", f"{committed:,} of {self.queries:,}"),
             ("keep", f"{self.keep}"),
@@ -156,8 +150,8 @@ class Layout:
 
     @property
     def array_bytes(self) -> int:
-        """Bytes of one query in the arrays beside its scores, before compression."""
-        return sum(grid.row_bytes for grid in self.grids.values())
+        """Bytes of one query in the array beside its scores, before compression."""
+        return 0 if self.grid is None else self.grid.row_bytes
 
 
 @dataclass(frozen=True, slots=True)

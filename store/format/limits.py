@@ -1,6 +1,6 @@
-"""Limits of what a bank holds, and the door at which every text and number from outside is checked.
+"""Limits of the texts and numbers in a bank, and the checks of all values from outside.
 
-Writers and readers go by the same limits, so that nothing is written that cannot be read.
+Writers and readers share the limits, so that everything that is written can be read.
 """
 
 import re
@@ -38,19 +38,10 @@ def check_text(
     most: int | None = None,
     error: type[LogitbankError] = UsageError,
 ) -> None:
-    """Refuse what is no text, and a text that a bank cannot keep.
+    """Refuse a value that is no text, or a text that a bank cannot store, with `error`.
 
-    Parameters
-    ----------
-    what
-        What messages call it.
-    one_line
-        Whether it is a name or a title, which has neither line ends nor other control characters.
-    most
-        Letters that it may have.
-
-    Raises LogitbankError: as `error`: it is no text, holds half a surrogate pair, or is more than
-    is allowed.
+    Messages call it `what`. With `one_line` it is a name or a title, without control characters;
+    `most` is the largest number of letters.
     """
     if not isinstance(value, str):
         raise error(f"{what} is {shown(value)}; it must be a text")
@@ -76,7 +67,7 @@ def check_name(
     most: int = MAX_NAME,
     error: type[LogitbankError] = UsageError,
 ) -> None:
-    """Refuse what is no name: as `check_text` in one line, or blank, or with space around it."""
+    """Refuse an invalid name: as `check_text` in one line, not blank, without space around it."""
     check_text(value, what, one_line=True, most=most, error=error)
     if not value or value != str(value).strip():
         raise error(f"{what} {value!r} is no name; give a non-blank one, without space around it")
@@ -90,16 +81,13 @@ def check_number(
     *,
     error: type[LogitbankError] = UsageError,
 ) -> None:
-    """Refuse what is no whole number of Python between two limits, both included.
-
-    Raises LogitbankError: as `error`.
-    """
+    """Refuse anything but an int between two limits, both included, with `error`."""
     if type(value) is not int or not least <= value <= most:
         raise error(f"{what} is {shown(value)}; use a whole number from {least} to {most}")
 
 
 def shown(value: object) -> str:
-    """A value for messages, cut to 60 characters; characters that no terminal shows are escaped."""
+    """A value for messages, of at most 60 characters, without control characters."""
     if isinstance(value, int) and value.bit_length() > 200:  # Python writes out 4,300 digits
         return f"a number of more than {int(value.bit_length() * 0.301):,} digits"
     try:

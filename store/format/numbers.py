@@ -54,9 +54,9 @@ def logsumexp(rows: np.ndarray) -> np.ndarray:
 
 
 def as_stored(values: np.ndarray, dtype: Dtype) -> np.ndarray:
-    """Float32 numbers as an array of this dtype holds them, rounded to the nearest, ties to even.
+    """Float32 numbers in the dtype of an array, rounded to the nearest, ties to even.
 
-    What does not fit becomes infinite; there may be no NaN.
+    Numbers that are too large become infinite. There may be no NaN.
     """
     if dtype != "bfloat16":
         with np.errstate(over="ignore"):

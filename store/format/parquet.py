@@ -1,4 +1,4 @@
-"""Parquet files of strangers: what Polars raises at them, and how many rows they may claim."""
+"""Parquet files of strangers: the errors of Polars, and limits of the number of rows."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -29,11 +29,9 @@ PROMPTS = MostRows(4_000_000, 32)
 
 
 def check_rows(*paths: Path, most: MostRows = SCORES) -> None:
-    """Refuse files that claim far more rows than their bytes can tell apart.
+    """Refuse files that are no files or claim far more rows than their bytes can contain.
 
     Only the footers are read.
-
-    Raises DamagedError: it does, or is no file.
     """
     for path in paths:
         objects.require_file(path)

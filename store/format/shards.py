@@ -40,10 +40,7 @@ class Shard:
     read: Read
 
     def frame(self, chunk: int) -> memoryview:
-        """A compressed inner chunk.
-
-        Raises ValueError: it is not there, or is not what was written.
-        """
+        """A compressed inner chunk, verified, or ValueError."""
         offset, length = (int(value) for value in self.index[chunk])
         if offset == _ABSENT:
             raise ValueError(f"inner chunk {chunk} is not there")
@@ -55,10 +52,7 @@ class Shard:
 
 
 def index_offset(size: int, committed: Digest, grid: Grid) -> int:
-    """Where in a shard of `size` bytes its index begins.
-
-    Raises ValueError: the size is not the committed one, or none of a shard of this grid.
-    """
+    """Where the index of a shard of `size` bytes begins, or ValueError."""
     if size != committed.bytes:
         raise ValueError(f"{size:,} bytes, committed were {committed.bytes:,}")
     offset = committed.bytes - _index_bytes(grid) - CHECKSUM
@@ -73,10 +67,7 @@ def _index_bytes(grid: Grid) -> int:
 
 
 def shard(read: Read, size: int, committed: Digest, grid: Grid) -> Shard:
-    """A shard, once its size and index have been compared.
-
-    Raises ValueError: it is not what was committed, or no shard of this grid.
-    """
+    """A shard with verified size and index, or ValueError."""
     start, length = index_offset(size, committed, grid), _index_bytes(grid)
     if committed.bytes <= WHOLE:
         whole = read(0, committed.bytes)
@@ -94,10 +85,7 @@ def shard(read: Read, size: int, committed: Digest, grid: Grid) -> Shard:
 
 
 def decode(frame: memoryview, into: np.ndarray) -> None:
-    """Decode an inner chunk whose frame was looked at into an array of its shape.
-
-    Raises ValueError, RuntimeError: it cannot be decoded.
-    """
+    """Decode an inner chunk with a verified frame into an array of its shape."""
     from numcodecs import blosc  # tens of ms, which scores need not wait for
 
     blosc.decompress(frame, into)
@@ -124,14 +112,9 @@ def blosc_bytes(header: bytes, length: int) -> int | None:
 
 
 def check_frame(header: bytes, length: int, grid: Grid) -> None:
-    """Raise ValueError unless an inner chunk tells that its content has the expected size.
+    """Raise ValueError unless a Blosc header names the size of an inner chunk.
 
-    Parameters
-    ----------
-    header
-        Its first `HEADER` bytes, or all of it.
-    length
-        Its bytes, checksum included.
+    `length` is that of the inner chunk, checksum included.
     """
     size, expected = blosc_bytes(header, length - CHECKSUM), inner_bytes(grid)
     if size != expected:

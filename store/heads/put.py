@@ -1,4 +1,4 @@
-"""Heads written: whole, durable and once, whoever else writes the same."""
+"""Heads written once, whole and durable, by any number of writers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ _BLOCK_BYTES = 256 * 2**20
 
 
 def put_head(root: Path, head: OutputHead) -> str:
-    """Write a head where the bank has none of its digest; see `Bank.put_head`."""
+    """Store a head, unless it is stored; see `Bank.put_head`."""
     path = objects.plain_path(root, f"{FOLDER}/{head.digest}")
     if (path / "zarr.json").exists():
         if missing := StoredHead.open(root, head.digest).missing():
@@ -37,14 +37,10 @@ def put_head(root: Path, head: OutputHead) -> str:
 
 
 def create_head(root: Path, digest: str, write: Callable[[Path], None], *, size: int) -> None:
-    """Let a head's folder be written beside, and make it appear whole; nothing where it is there.
+    """Let `write` make a head's folder beside, and move it into place whole, unless it exists.
 
-    Parameters
-    ----------
-    write
-        Called with the path of a folder that it makes, every file in it durable.
-    size
-        Bytes that this takes, for the message of a full disk.
+    `write` is called with the path of a folder to create, with every file durable. `size` is the
+    number of bytes, for the message of a full disk.
     """
     path = objects.plain_path(root, f"{FOLDER}/{digest}")
     folder = path.parent
@@ -71,7 +67,7 @@ def create_head(root: Path, digest: str, write: Callable[[Path], None], *, size:
 
 
 def _write(path: Path, head: OutputHead) -> None:
-    """A head's folder, every file of it durable."""
+    """Write a head's folder, with every file durable."""
     grid = _grid(head)
     path.mkdir()
     written: dict[str, Digest] = {}

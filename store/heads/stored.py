@@ -1,4 +1,4 @@
-"""Heads of a bank: written once under the digest of their content, read by rows or whole."""
+"""Heads of a bank, stored under the digest of their content, read in part or whole."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 
 from logitbank.errors import BankError, BankFormatError, DamagedError
-from logitbank.store.deposits.rows import read_rows, shards_of
+from logitbank.store.deposits.rows import ShardedArray
 from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.files import copies, objects, verified
 from logitbank.store.files.objects import Digest
@@ -38,12 +38,12 @@ RESTORE = (
 
 
 class SwappedHeadError(DamagedError):
-    """A folder of a head holds another one."""
+    """A head's folder contains another head."""
 
 
 @dataclass(frozen=True)
 class StoredHead:
-    """A head as it lies in a bank; only its attributes have been read."""
+    """A head in a bank, of which only the attributes have been read."""
 
     path: Path
     grid: Grid
@@ -84,22 +84,18 @@ class StoredHead:
         return head
 
     def part(self, tokens: np.ndarray) -> OutputHead:
-        """The head of some outputs alone, in their order: no other weights are read than of those
-        beside them."""
+        """The head of some outputs, in their order, from as few inner chunks as possible."""
         if len(tokens) * CHUNK_ROWS >= self.grid.rows:
             return self.whole().of(tokens)
         bias = None if (whole_bias := self._bias()) is None else whole_bias[tokens]
         return OutputHead(self._weight(tokens), self.dtype, bias, self.after)
 
     def whole(self) -> OutputHead:
-        """All of the head, whose content is what its digest says; the last one stays in memory.
-
-        Raises DamagedError: it is not.
-        """
+        """The whole head, verified against its digest, or DamagedError; the last one is cached."""
         return _whole(self, verified.stamp_of(self.path / "zarr.json"))
 
     def read(self) -> OutputHead:
-        """As `whole`, and nothing stays in memory."""
+        """The whole head, as `whole`, without the cache."""
         head = OutputHead(self._weight(None), self.dtype, self._bias(), self.after)
         if head.digest != self.digest:
             raise SwappedHeadError(
@@ -118,7 +114,7 @@ class StoredHead:
         return arrays_of(self.grid, self.has_bias)
 
     def missing(self) -> list[str]:
-        """Objects that are not there, or have not the size that they should."""
+        """Objects that are missing or have another size."""
         files = {name: objects.plain_path(self.path, name) for name in self.objects}
         return [
             name
@@ -127,9 +123,10 @@ class StoredHead:
         ]
 
     def _weight(self, tokens: np.ndarray | None) -> np.ndarray:
-        shards = shards_of(self.path / "weight", self.metadata()["weight"])
         committed = {b: self.objects[f"weight/c/{b}/0"] for b in range(self.grid.blocks)}
-        return read_rows(shards, self.grid, committed, rows=tokens, dtype=self.grid.dtype)
+        metadata = self.metadata()["weight"]
+        weight = ShardedArray.open(self.path / "weight", metadata, self.grid, committed)
+        return weight.read(tokens, dtype=self.grid.dtype)
 
     def _bias(self) -> np.ndarray | None:
         if not self.has_bias:
@@ -149,13 +146,13 @@ def _whole(head: StoredHead, _: verified.Stamp) -> OutputHead:
 
 
 def head_digests(root: Path) -> list[str]:
-    """Digests of the heads that a bank has folders of."""
+    """Digests of the heads in a bank."""
     names = (entry.name for entry in objects.entries(root / FOLDER) if entry.is_dir())
     return [name for name in names if HEAD_DIGEST.fullmatch(name)]
 
 
 def head_sizes(root: Path) -> dict[str, int]:
-    """Bytes of the objects of each head of a bank, by digest; a damaged head has none."""
+    """Bytes of each head of a bank, by digest; damaged heads are left out."""
     sizes: dict[str, int] = {}
     for name in head_digests(root):
         with suppress(BankError):
@@ -171,7 +168,7 @@ def arrays_of(grid: Grid, has_bias: bool) -> dict[str, bytes]:
 
 
 def _parse(path: Path, document: Any) -> tuple[StoredHead, str]:
-    """The head that a document describes, and its digest by what that says of it."""
+    """The head that a document describes, and its digest according to the document."""
     a = document["attributes"]["logitbank"]
     after = operations_from_json(a["after"])  # first: a later version's may come with other fields
     sizes = [a[name] for name in ("outputs", "width", "block_rows")]
@@ -199,10 +196,7 @@ def _parse(path: Path, document: Any) -> tuple[StoredHead, str]:
 def require_head(
     root: Path, digest: str, *, outputs: int, width: int, needed_by: str
 ) -> StoredHead:
-    """The head that a deposit names, whose shape is what the deposit says.
-
-    Raises DamagedError: it is not there, or is a head of other states or outputs.
-    """
+    """The head of a deposit, whose shape must fit, or DamagedError."""
     head = StoredHead.open(root, digest, needed_by=needed_by)
     if head.grid.shape != (outputs, width):
         raise DamagedError(

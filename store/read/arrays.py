@@ -1,4 +1,4 @@
-"""Deposit logits that were computed elsewhere and are in one array."""
+"""Deposit logits in one array that was computed elsewhere."""
 
 import hashlib
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def deposit_array(
 
 
 def check_array(logits: np.ndarray, *, queries: int) -> None:
-    """Refuse what is not one row of logits for each query."""
+    """Refuse an array that is not one row of logits per query."""
     if logits.ndim != 2 or len(logits) != queries or not logits.shape[1]:
         raise UsageError(
             f"logits must have shape ({queries}, vocabulary), one row per query; got {logits.shape}"

@@ -1,4 +1,4 @@
-"""A bank in a line, in a small table, and a row for each of its deposits."""
+"""A bank as one line, as a small table, and as one row per deposit."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,7 +59,7 @@ def _span(steps: Sequence[Step]) -> str:
 
 
 def info_rows(root: Path, deposits: Sequence[Deposit]) -> list[tuple[object, ...]]:
-    """The rows of `Bank.info`; the bytes of a head are with the first deposit that names it."""
+    """The rows of `Bank.info`; the first deposit that names a head includes its bytes."""
     heads = head_sizes(root) if any(d.spec.heads for d in deposits) else {}
     return [_info_row(d, sum(heads.pop(h, 0) for h in d.spec.heads.values())) for d in deposits]
 
@@ -88,6 +88,6 @@ def _row(deposit: Deposit, state: Committed, heads: int) -> tuple[object, ...]:
 
 
 def _bytes(deposit: Deposit, state: Committed) -> int:
-    """Bytes of what the commits vouch for."""
+    """Bytes of the objects in the commits."""
     parts = [commits.digests(deposit.path, name) for name in state.names]
     return sum(digest.bytes for part in parts for digest in part.values())

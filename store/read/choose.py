@@ -1,4 +1,4 @@
-"""Choose deposits by what their checkpoints are called."""
+"""Select deposits by the names of their checkpoints."""
 
 import operator
 from collections.abc import Collection, Iterable, Sequence
@@ -20,9 +20,8 @@ def checkpoints_chosen(
 ) -> list[Deposit]:
     """Deposits of these models, runs and training steps.
 
-    Raises AbsentError: no deposit is of one of these models, runs or steps; says which there are.
-    Raises SuiteError: a text chooses no step, or one that is not there.
-    Raises UsageError: a text is no choice of steps.
+    Raises AbsentError or SuiteError if one of them is missing, which lists the available ones, and
+    UsageError if a text is no selection of steps.
     """
     deposits = _of_names(_of_names(list(deposits), "model", models), "run", runs)
     if isinstance(steps, str):
@@ -40,11 +39,9 @@ def checkpoints_chosen(
 def require_scored_models(
     prompts: str, models: Names, deposits: Sequence[Deposit], *, there: Collection[str]
 ) -> None:
-    """Refuse models that the bank has, if it has none of their scores for a prompt set.
+    """Refuse models of the bank without scores of a prompt set, with an AbsentError.
 
     `deposits` are those of the prompt set, `there` the models of the whole bank.
-
-    Raises AbsentError: none of the models has a deposit of the prompt set; says which models have.
     """
     if models is None:
         return
@@ -70,7 +67,7 @@ def _of_names(deposits: list[Deposit], field: str, names: Names) -> list[Deposit
 
 
 def _selected(deposits: list[Deposit], selector: StepSelector) -> list[Deposit]:
-    """Those that a selector picks of each model and run, whose last steps may be others."""
+    """Deposits that a selector picks of each model and run, whose last steps may differ."""
     by_run: dict[tuple[str, str], set[Step]] = {}
     for deposit in deposits:
         checkpoint = deposit.checkpoint

@@ -19,12 +19,10 @@ from logitbank.store.tables import prompt_tables
 def require_scored(
     root: Path, name: str, prompts: pl.LazyFrame, deposits: Sequence[Deposit]
 ) -> None:
-    """Refuse to answer about prompts of which some deposit with full rows lacks an option's scores.
+    """Refuse deposits with full rows without scores of options of these prompts.
 
-    They were named after it was made, and `Bank.rescore` reads them from its rows. Deposits that
-    keep less cannot be helped, and are not looked at.
-
-    Raises BankError: says how many scores are lacking, of which deposits, and what to run.
+    The options were named after the deposit was made, and `Bank.rescore` scores them. Deposits that
+    keep less cannot be completed, and are ignored. Raises BankError.
     """
     full = [deposit for deposit in deposits if deposit.layout.keep.whole_rows]
     counts = [(deposit, _counts(prompts, deposit).missing) for deposit in _incomplete(root, full)]
@@ -53,8 +51,8 @@ def have_no_score(root: Path, prompts: pl.LazyFrame, deposits: Sequence[Deposit]
     return [deposit in without for deposit in deposits]
 
 
-def lacking_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
-    """Those with full rows whose scores lack a token of `missing_options`."""
+def with_missing_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
+    """Deposits with full rows and `missing_options`."""
     full = [deposit for deposit in deposits if deposit.layout.keep.whole_rows]
     complete = _list_all(root, full) if full else []
     return [
@@ -65,7 +63,7 @@ def lacking_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
 
 
 def missing_options(root: Path, deposit: Deposit) -> OptionTokens | None:
-    """Tokens that prompts name for committed queries of a deposit and its scores do not list."""
+    """Option tokens of committed queries that a deposit's scores do not list, or None."""
     deposit.check_queries()
     named = prompt_tables.named_tokens(root, deposit.query_set).lazy()
     _, missing = _named_and_missing(named, deposit)
@@ -110,10 +108,10 @@ def _incomplete(root: Path, deposits: Sequence[Deposit]) -> list[Deposit]:
 
 
 def _list_all(root: Path, deposits: Sequence[Deposit]) -> list[bool]:
-    """Whether each deposit lists what prompts name for its committed queries, and nothing else.
+    """Whether each deposit lists exactly the option tokens of its committed queries.
 
-    By the number of tokens and a sum of their hashes, which one scan of all gives: a table of
-    prompts that is lost may have named as many tokens as one that came later.
+    One scan of all compares the number of tokens and a sum of their hashes: a lost table of prompts
+    may have named as many tokens as a later one.
     """
     named = {
         name: prompt_tables.named_tokens(root, name) for name in {d.query_set for d in deposits}
@@ -135,7 +133,7 @@ def _list_all(root: Path, deposits: Sequence[Deposit]) -> list[bool]:
 
 
 def _marks(row: str) -> tuple[pl.Expr, pl.Expr]:
-    """How many (row, token) pairs there are, and the sum of their hashes modulo 2^64."""
+    """The number of (row, token) pairs, and the sum of their hashes modulo 2^64."""
     pair = pl.col(row).cast(pl.Int64) * 2**32 + pl.col("token")
     return pl.len(), pair.hash().sum().alias("hashes")
 

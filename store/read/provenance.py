@@ -1,4 +1,4 @@
-"""Who made what from what: the provenance of deposits as a table, and as one document."""
+"""How a bank was made: the provenance of its deposits as a table, and as one document."""
 
 import hashlib
 import json
@@ -111,10 +111,9 @@ def _engines(deposit: "Deposit") -> list[str]:
 
 
 def commits_digest(root: Path, deposits: "Iterable[Deposit]") -> str:
-    """SHA-256 by which banks of other contents are told apart, whatever their title.
+    """SHA-256 of a bank's content: of the lines that `sha256sum` prints of all commits.
 
-    Of the lines that `sha256sum` prints of all commits, in the order of their paths below the bank:
-    together they vouch for all that is there, sealed or not.
+    The lines are in the order of the paths below the bank.
     """
     states = [(deposit.path, deposit.state()) for deposit in deposits]
     files = sorted(

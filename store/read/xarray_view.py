@@ -1,4 +1,4 @@
-"""The checkpoints of one query set as one lazy xarray dataset. The only file that needs xarray."""
+"""The checkpoints of one query set as one lazy xarray dataset; the only file with xarray."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,7 @@ def _logsumexp(deposit: Deposit) -> np.ndarray:
 
 
 def _lazy(deposits: Sequence[Deposit]) -> Any:
-    """An array (c, q, v) that reads what is indexed, and nothing before."""
+    """An array (c, q, v) that reads indexed values only."""
     from xarray.backends import BackendArray
     from xarray.core import indexing
 
@@ -99,7 +99,7 @@ def _lazy(deposits: Sequence[Deposit]) -> Any:
 
 
 def _read_rows(deposit: Deposit, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """(q, v) float32 with NaN for rows that are not committed and outputs that are not there."""
+    """(q, v) float32; NaN for rows that are not committed, and for missing outputs."""
     out = np.full((len(rows), len(tokens)), np.nan, np.float32)
     here = deposit.committed_rows()[rows]
     has = tokens < deposit.layout.vocab

@@ -1,4 +1,4 @@
-"""Frames whose rows are read when they are asked for, in parts."""
+"""Lazy frames whose rows are read in parts when a query is collected."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,16 +10,10 @@ Read = Callable[[list[str], pl.Expr | None, int | None], Iterator[pl.DataFrame]]
 
 
 def io_source(schema: pl.Schema, read: Read, *, is_pure: bool = True) -> pl.LazyFrame:
-    """A frame of these columns; columns, filter and number of rows of a query reach `read`.
+    """A lazy frame that `read` gives in parts, by the columns, filter and rows of a query.
 
-    Parameters
-    ----------
-    schema
-        Columns that `read` may be asked for.
-    read
-        May give more rows than the number it is told: they are cut off.
-    is_pure
-        Whether a query that names the frame twice may read it once.
+    `schema` has the columns that `read` may be asked for. `read` may give more rows than requested:
+    they are cut off. `is_pure` allows a query with the frame twice to read it once.
     """
 
     def source(

@@ -1,4 +1,4 @@
-"""What a table of prompts must be before it is stored, and what a stored one may not become."""
+"""Checks of a table of prompts before it is stored: its form, and that no stored prompt changes."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -34,13 +34,11 @@ _OWN_TYPES = (
 
 
 def check_prompts(table: pl.DataFrame, count_of: Callable[[str], int]) -> None:
-    """Refuse a table that is not one of prompts, or that points at queries that are not there.
+    """Refuse an invalid table of prompts, or one that points to missing queries.
 
-    `count_of` tells how many queries a query set has.
-
-    Raises UsageError: columns, types, nulls, repeated rows, or rows and tokens outside the query
-    set.
-    Raises AbsentError: a query set is not in the bank.
+    `count_of` gives the number of queries of a query set. Raises UsageError for columns, types,
+    nulls, repeated rows, or rows and tokens outside the query set, and AbsentError for a missing
+    query set.
     """
     _check_columns(table)
     if table.is_empty():
@@ -78,7 +76,7 @@ def check_prompts(table: pl.DataFrame, count_of: Callable[[str], int]) -> None:
 
 
 def _check_tokens_differ(table: pl.DataFrame) -> None:
-    """Two options of a prompt with one token have one score; no metric can tell them apart."""
+    """Refuse options of a prompt with the same tokens, which no metric could tell apart."""
     same = table.filter(
         pl.col("token").is_not_null(), pl.struct(*_PROMPT, "query_set", "token").is_duplicated()
     )
@@ -101,7 +99,7 @@ def _check_tokens_differ(table: pl.DataFrame) -> None:
 
 
 class ChangedPrompt(NamedTuple):
-    """A prompt that two tables have with other content; as text, its id and order."""
+    """A prompt whose content differs in two tables; as text, its id and order."""
 
     prompt: str
     order: int | None
@@ -112,7 +110,7 @@ class ChangedPrompt(NamedTuple):
 
 
 def check_unchanged(name: str, table: pl.DataFrame, stored: pl.DataFrame) -> None:
-    """Refuse other content of a prompt that is stored: a union would mix the two."""
+    """Refuse other content of a stored prompt: a union would mix both."""
     if (changed := changed_prompt(table, stored)) is not None:
         raise UsageError(
             f"prompt {changed} is in the bank's {name!r} with another {changed.column!r}; give the"
@@ -121,7 +119,7 @@ def check_unchanged(name: str, table: pl.DataFrame, stored: pl.DataFrame) -> Non
 
 
 def changed_prompt(table: pl.DataFrame, stored: pl.DataFrame) -> ChangedPrompt | None:
-    """The first prompt that is in both tables with other content."""
+    """The first prompt whose content differs in two tables, or None."""
     there = {*stored.columns}
     shared = [c for c in table.columns if c in there]
     parts = [stored.select(shared), table.select(shared)]

@@ -37,20 +37,14 @@ def write_prompts(root: Path, name: str, table: pl.DataFrame) -> str:
 
 
 def require_unchanged(root: Path, name: str, table: pl.DataFrame) -> None:
-    """Refuse prompts that are stored under `name` with other content.
-
-    Raises UsageError: one is; it names the prompt and the column.
-    """
+    """Refuse prompts that are stored under `name` with other content, with a UsageError."""
     for file in prompt_files(root):
         if file.name == name:
             check_unchanged(name, table, _scan_prompts(file.path).collect())
 
 
 def prompts_in(path: Path) -> pl.DataFrame:
-    """The table of prompts in a file, its content checked against the file's name.
-
-    Raises DamagedError: its content is another, or it is no table.
-    """
+    """The table of prompts in a file, verified against its name, or DamagedError."""
     try:
         check_rows(path, most=PROMPTS)
         table = pl.read_parquet(path, glob=False)
@@ -66,11 +60,7 @@ def prompt_files(root: Path) -> list[TableFile]:
 
 
 def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
-    """The union of the tables of one prompt set.
-
-    Raises AbsentError: there is none of this name.
-    Raises DamagedError: one is no such table.
-    """
+    """The union of the tables of one prompt set, or AbsentError, or DamagedError."""
     files = prompt_files(root)
     tables = [_scan_prompts(f.path) for f in files if f.name == name]
     if not tables:
@@ -101,12 +91,12 @@ def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
 
 
 def query_sets_of(prompts: pl.LazyFrame) -> set[str]:
-    """Names of the query sets that a table of prompts points into."""
+    """Names of the query sets that a table of prompts points to."""
     return set(prompts.select(pl.col("query_set").unique()).collect()["query_set"])
 
 
 def named_tokens(root: Path, query_set: str) -> pl.DataFrame:
-    """Tokens that prompts name for the queries of a query set: distinct (row, token), sorted."""
+    """Option tokens of the queries of a query set: distinct (row, token), sorted."""
     tables = [
         _scan_prompts(f.path)
         .filter(pl.col("query_set") == query_set)
@@ -125,7 +115,7 @@ def option_tokens(pairs: pl.DataFrame, *, queries: int) -> OptionTokens:
 
 
 def _scan_prompts(path: Path) -> pl.LazyFrame:
-    """A table that is read later. Its bytes and its footer are looked at now."""
+    """A table that is read later; its bytes and its footer are checked now."""
     what = "table of prompts"
     require_columns(path, schema_of(path, what=what, most=PROMPTS), PROMPTS_SCHEMA, what)
     return pl.scan_parquet(path, glob=False)

@@ -22,7 +22,7 @@ QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")
 
 
 def write_query_set(root: Path, query_set: QuerySet) -> str:
-    """Store a query set; nothing happens where it is there."""
+    """Store a query set, unless it is stored, and return its name."""
     path = query_file(root, query_set.name)
     if not path.exists():
         write_table(root, path, query_set.to_frame(), {TOKENIZER_KEY: query_set.tokenizer})
@@ -30,10 +30,7 @@ def write_query_set(root: Path, query_set: QuerySet) -> str:
 
 
 def query_file(root: Path, name: str) -> Path:
-    """Where a query set lies.
-
-    Raises UsageError: `name` is not what query sets are called.
-    """
+    """Path of a query set; UsageError if the name is invalid."""
     if not QUERY_SET.fullmatch(name):
         raise UsageError(f"query set {name!r} is no name; they are q- and 16 hex digits")
     return objects.plain_path(root, f"queries/{name}.parquet")
@@ -45,21 +42,14 @@ def query_set_names(root: Path) -> list[str]:
 
 
 def read_query_set(root: Path, name: str) -> QuerySet:
-    """Read a query set and check that its content has the digest it is named by.
-
-    Raises AbsentError: it is not in the bank.
-    Raises DamagedError: its bytes or its content are others.
-    """
+    """A query set, verified against its name; AbsentError or DamagedError."""
     path = _present(root, name)
     require_sound(path)
     return query_set_in(path)
 
 
 def query_set_in(path: Path) -> QuerySet:
-    """The query set in a file, its content checked against the file's name.
-
-    Raises DamagedError: its content is another.
-    """
+    """The query set in a file, verified against its name, or DamagedError."""
     try:
         check_rows(path, most=PROMPTS)
         frame = pl.read_parquet(path, glob=False)
@@ -84,12 +74,12 @@ def tokenizer_of(root: Path, name: str) -> str:
 
 
 def head_of(root: Path, name: str) -> str:
-    """The output head of a query set's first query; those of one set have as many outputs."""
+    """The head of a query set's first query; heads of one set have as many outputs."""
     return str(_scan_queries(root, name).select("head").head(1).collect().item())
 
 
 def _scan_queries(root: Path, name: str) -> pl.LazyFrame:
-    """The file of a query set, read later."""
+    """The file of a query set, read later; its bytes are checked now."""
     path = _present(root, name)
     columns = schema_of(path, what="query set", most=PROMPTS)
     require_columns(path, columns, QUERIES_SCHEMA, "query set")

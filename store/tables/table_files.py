@@ -1,4 +1,4 @@
-"""Parquet tables as files of a bank: written once, with the digest of their bytes beside them."""
+"""Parquet tables of a bank: written once, with the digest of their bytes beside them."""
 
 import hashlib
 import io
@@ -43,7 +43,7 @@ def named_files(root: Path, folder: str) -> list[TableFile]:
 
 
 def require_content(path: Path, table: pl.DataFrame) -> None:
-    """Refuse a table whose content is not that which its file is named after, as damage."""
+    """Refuse a table whose content differs from the digest in its file name, as damage."""
     digest, match = content_digest(table), TABLE_FILE.fullmatch(path.name)
     if match is None or digest != match[2]:
         raise DamagedError(f"its content has the digest {digest}")
@@ -83,7 +83,7 @@ def _listed(values: pl.Series) -> bytes:
 
 
 def write_table(root: Path, path: Path, frame: pl.DataFrame, metadata: dict[str, str]) -> None:
-    """Put a frame into a bank as a Parquet file; a present one stays."""
+    """Store a frame as a Parquet file of a bank; an existing file stays."""
     buffer = io.BytesIO()
     frame.write_parquet(
         buffer, compression="zstd", metadata=metadata, row_group_size=_rows_together(frame)
@@ -103,7 +103,7 @@ def _rows_together(frame: pl.DataFrame) -> int | None:
 
 
 def put_table(root: Path, path: Path, data: bytes) -> None:
-    """Put a Parquet file into a bank, with the digest of its bytes beside; a present one stays."""
+    """Store the bytes of a Parquet file with their digest beside; an existing file stays."""
     objects.make_folders(root, path.parent)
     digest = objects.digest_of(data).sha256
     with disk.naming_full(path, len(data)), locks.locked(root / ".lock"):
@@ -116,15 +116,12 @@ def put_table(root: Path, path: Path, data: bytes) -> None:
 
 
 def digest_file(table: Path) -> Path:
-    """Where the digest of a table's bytes is, in the form that `sha256sum --check` reads."""
+    """File with the digest of a table's bytes, in the form of `sha256sum --check`."""
     return table.with_name(f"{table.name}.sha256")
 
 
 def recorded_digest(table: Path) -> str:
-    """The digest of a table's bytes, as the file beside it tells it.
-
-    Raises DamagedError: there is none, or it is of another table.
-    """
+    """The digest of a table's bytes in the file beside it, or DamagedError."""
     beside = digest_file(table)
     again = "run `logitbank verify --repair`, which makes it again if the table is sound"
     objects.require_file(beside)
@@ -138,20 +135,13 @@ def recorded_digest(table: Path) -> str:
 
 
 def require_sound(table: Path) -> None:
-    """Refuse a table whose bytes are not those that the digest beside it is of.
-
-    Raises FileNotFoundError: it is not there.
-    Raises DamagedError: they are others, or nothing vouches for them.
-    """
+    """Refuse a table whose bytes differ from the digest beside it, or that has none."""
     size = table.stat().st_size  # which a sidecar does not tell
     verified.require({table: Digest(recorded_digest(table), size)})
 
 
 def schema_of(path: Path, *, what: str, most: MostRows) -> pl.Schema:
-    """Columns and types of a table with at most so many rows; its bytes are checked.
-
-    Raises DamagedError: it is none; `what` says what it should be.
-    """
+    """Columns and types of a verified table of at most so many rows, or DamagedError."""
     require_sound(path)
     try:
         check_rows(path, most=most)

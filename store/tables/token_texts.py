@@ -1,4 +1,4 @@
-"""What the tokens of a vocabulary say: one table for each tokenizer, `tokens/` in a bank."""
+"""Texts of the tokens of a vocabulary: one table per tokenizer, `tokens/` in a bank."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -33,10 +33,7 @@ def tokens_files(root: Path) -> list[TableFile]:
 
 
 def write_tokens(root: Path, tokenizer: str, table: pl.DataFrame) -> None:
-    """Store the texts of a tokenizer's tokens; nothing happens where it has some.
-
-    Raises UsageError: columns, types, nulls or repeated tokens.
-    """
+    """Store the texts of a tokenizer's tokens, unless it has some; UsageError if invalid."""
     check_folder(tokenizer, "tokenizer")
     _check(table)
     if any(file.name == tokenizer for file in tokens_files(root)):
@@ -60,10 +57,7 @@ def _check(table: pl.DataFrame) -> None:
 
 
 def tokens_in(path: Path) -> pl.DataFrame:
-    """The table in a file, its content checked against the file's name.
-
-    Raises DamagedError: its content is another, or it is no such table.
-    """
+    """The table in a file, verified against its name, or DamagedError."""
     table = _read(path)
     require_content(path, table)
     return table
@@ -80,10 +74,7 @@ def _read(path: Path) -> pl.DataFrame:
 
 
 def tokens_of(root: Path, tokenizer: str) -> pl.DataFrame | None:
-    """The texts of a tokenizer's tokens; None where the bank keeps none.
-
-    Raises DamagedError: the table is not what was written.
-    """
+    """The texts of a tokenizer's tokens, None if the bank has none; DamagedError."""
     files = [file for file in tokens_files(root) if file.name == tokenizer]
     if not files:
         return None
@@ -122,11 +113,7 @@ def tokens(root: Path, of: str | None) -> pl.DataFrame:
 
 
 def require_tokens(root: Path, tokenizer: str) -> pl.DataFrame:
-    """The texts of a tokenizer's tokens.
-
-    Raises AbsentError: the bank keeps none.
-    Raises DamagedError: the table is not what was written.
-    """
+    """The texts of a tokenizer's tokens, or AbsentError, or DamagedError."""
     table = tokens_of(root, tokenizer)
     if table is None:
         raise AbsentError(
@@ -138,10 +125,10 @@ def require_tokens(root: Path, tokenizer: str) -> pl.DataFrame:
 
 
 def numbered(root: Path, query_set: str, tokens: ArrayLike) -> ArrayLike:
-    """Tokens by number where they are given as texts, (v,) int64; numbers stay as they are.
+    """Token numbers (v,) int64 of texts; numbers stay as they are.
 
-    Raises UsageError: no token says a text, or several do.
-    Raises AbsentError: the bank keeps no texts of this tokenizer.
+    Raises UsageError if a text is not exactly one token, and AbsentError if the bank has no texts
+    of this tokenizer.
     """
     texts = np.asarray(tokens).tolist()
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
@@ -162,7 +149,7 @@ def numbered(root: Path, query_set: str, tokens: ArrayLike) -> ArrayLike:
 
 
 def _near(table: pl.DataFrame, text: str) -> str:
-    """Tokens that differ by white space or case alone, which are mistaken for each other."""
+    """Advice: tokens that differ from a text by white space or case alone."""
     plain = pl.col("text").str.strip_chars(" #").str.to_lowercase()
     near = table.filter(plain == text.strip(" #").lower())["text"].head(4).to_list()
     if near:
@@ -171,10 +158,7 @@ def _near(table: pl.DataFrame, text: str) -> str:
 
 
 def with_texts(root: Path, prompts: pl.LazyFrame, query_sets: Iterable[str]) -> pl.LazyFrame:
-    """A table of prompts with what its tokens say, in the column after `token`.
-
-    Raises AbsentError: the bank keeps no texts of the tokenizer of one of these query sets.
-    """
+    """Prompts with the text of each token in the column after `token`, or AbsentError."""
     for tokenizer in {query_tables.tokenizer_of(root, name) for name in query_sets}:
         require_tokens(root, tokenizer)
     names = prompts.collect_schema().names()
@@ -183,19 +167,13 @@ def with_texts(root: Path, prompts: pl.LazyFrame, query_sets: Iterable[str]) -> 
 
 
 def token_texts(root: Path) -> pl.Expr:
-    """The text of `token` in the tokenizer of `query_set`; null where the bank keeps none.
-
-    Read when it is collected, and not before.
-    """
+    """The text of `token` in the tokenizer of `query_set`, null if there is none; read lazily."""
     pairs = pl.struct("query_set", "token")
     return pairs.map_batches(partial(texts_of, root), return_dtype=pl.String).alias(COLUMN)
 
 
 def texts_of(root: Path, pairs: pl.Series) -> pl.Series:
-    """What tokens say, `token_text`, of pairs (struct) of `query_set` and `token`; null as above.
-
-    Raises DamagedError: a table of texts is not what was written.
-    """
+    """Texts, `token_text`, of pairs (struct) of `query_set` and `token`; null if there is none."""
     frame = pairs.struct.unnest()
     names = frame["query_set"].unique().drop_nulls().to_list()
     by_tokenizer: dict[str, list[str]] = {}
@@ -215,5 +193,5 @@ def texts_of(root: Path, pairs: pl.Series) -> pl.Series:
 
 
 def _of_words(root: Path, query_set: str) -> bool:
-    """Whether its outputs are tokens, and not the classes of another head."""
+    """Whether a query set's outputs are tokens, and not classes of another head."""
     return query_tables.head_of(root, query_set) not in CLASS_HEADS

@@ -167,8 +167,8 @@ def test_verify_tells_what_nothing_vouches_for_and_exits_0(call: Call, bank: Pat
     assert code == 0
     assert f"{bank} is whole\n" in out
     left = commit.parents[1].relative_to(bank) / "logprobs/c/0/0"
-    assert f"not committed, or its commit is gone: {left} and " in out
-    assert "the same extract writes it again" in out
+    assert f"not committed, or the commit is missing: {left} and " in out
+    assert "the same `logitbank extract` writes it again" in out
 
 
 def test_prompts_are_shown_as_they_would_be_scored(tmp_path: Path, call: Call) -> None:

@@ -29,6 +29,7 @@ from logitbank.store import (
     rescore,
     verify,
 )
+from logitbank.store.care.damage import CHECKS
 from logitbank.store.format.schema import SCORES_SCHEMA, folder_name, json_digest
 from logitbank.store.tables.query_tables import TOKENIZER_KEY
 from logitbank.store.tables.table_files import content_digest
@@ -461,6 +462,22 @@ def test_what_may_be_deleted_may_be_deleted(bank: Bank) -> None:
     assert verify(bank) == ()
     kept = bank.scan("parity").sort("step", "row", "token").collect()
     assert kept.equals(expected)
+
+
+def test_the_table_of_damage_is_that_of_the_code() -> None:
+    rows = re.findall(r"^\| (.+) \|$", SECTIONS["Damage"], re.MULTILINE)[1:]
+    assert rows == [
+        " | ".join(
+            (
+                check.kind,
+                ", ".join(f"`{path}`" for path in check.paths),
+                ", ".join(check.faults),
+                check.found,
+                check.remedy.format(bank="BANK"),
+            )
+        )
+        for check in CHECKS
+    ]
 
 
 def test_members_that_a_reader_does_not_know_are_ignored(bank: Bank) -> None:

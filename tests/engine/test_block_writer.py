@@ -1,4 +1,4 @@
-"""One thread writes while another scores; nothing is lost, reordered or kept quiet."""
+"""One thread writes blocks while another scores; nothing is lost, reordered or hidden."""
 
 import threading
 from collections.abc import Callable
@@ -34,8 +34,8 @@ class Recorder:
         return True
 
 
-def finished(*blocks: int) -> Callable[[], list[BlockData]]:
-    return lambda: [data(block) for block in blocks]
+def finished(block: int) -> Callable[[], BlockData]:
+    return lambda: data(block)
 
 
 def data(block: int) -> BlockData:
@@ -46,7 +46,7 @@ def test_blocks_are_written_in_order_in_another_thread_and_told_with_their_size(
     writer, told = Recorder(), []
     with BlockWriter(writer, lambda *event: told.append(event)) as blocks:  # type: ignore[arg-type]
         for block in range(3):
-            blocks.put([block], finished(block))
+            blocks.put(block, finished(block))
         blocks.drain()
         assert writer.written == [0, 1, 2]
     assert [(block, len(block_data.logprobs)) for block, block_data in told] == [
@@ -60,8 +60,8 @@ def test_blocks_are_written_in_order_in_another_thread_and_told_with_their_size(
 def test_a_failed_write_surfaces_and_the_writer_ends() -> None:
     writer = Recorder(fails_at=1)
     with BlockWriter(writer, lambda *_: None) as blocks:  # type: ignore[arg-type]
-        blocks.put([0], finished(0))
-        blocks.put([1], finished(1))
+        blocks.put(0, finished(0))
+        blocks.put(1, finished(1))
         with pytest.raises(DiskSpaceError, match="block 1 does not fit"):
             blocks.drain()
     assert writer.written == [0]
@@ -72,7 +72,7 @@ def test_a_block_that_another_had_committed_is_not_told_and_its_memory_is_used_a
     writer, told, used = Recorder(there=(1,)), list[int](), list[BlockData]()
     with BlockWriter(writer, lambda block, _: told.append(block), used.append) as blocks:  # type: ignore[arg-type]
         for block in range(3):
-            blocks.put([block], finished(block))
+            blocks.put(block, finished(block))
         blocks.drain()
     assert (told, len(used)) == ([0, 2], 3)
 
@@ -80,37 +80,21 @@ def test_a_block_that_another_had_committed_is_not_told_and_its_memory_is_used_a
 def test_what_is_not_drained_is_written_before_it_is_left() -> None:
     writer = Recorder()
     with BlockWriter(writer, lambda *_: None) as blocks:  # type: ignore[arg-type]
-        blocks.put([2], finished(2))
+        blocks.put(2, finished(2))
     assert writer.written == [2]
 
 
 def test_a_block_that_cannot_be_finished_ends_the_writing() -> None:
     writer = Recorder()
 
-    def finish() -> list[BlockData]:
+    def finish() -> BlockData:
         raise EngineError("a row never came")
 
     with BlockWriter(writer, lambda *_: None) as blocks:  # type: ignore[arg-type]
-        blocks.put([0], finish)
+        blocks.put(0, finish)
         with pytest.raises(EngineError, match="a row never came"):
             blocks.drain()
     assert writer.written == []
-
-
-def test_several_threads_write_all_blocks(tmp_path: Path) -> None:
-    bank = small_banks.new_bank(tmp_path / "b.zarr")
-    told: list[int] = []
-    with (
-        bank.begin(small_banks.spec()) as writer,
-        BlockWriter(writer, lambda block, _: told.append(block), threads=3) as blocks,
-    ):
-        blocks.put([0, 1], finished(0, 1))
-        blocks.put([2], finished(2))
-        blocks.drain()
-        writer.seal()
-    (deposit,) = bank.deposits()
-    assert (deposit.sealed, sorted(told)) == (True, [0, 1, 2])
-    assert len({thread.name for thread in threading.enumerate()} & {"block-writer"}) == 0
 
 
 def test_a_buffer_is_written_as_it_is(tmp_path: Path) -> None:

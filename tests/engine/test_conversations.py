@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.prompts.check import check_prompts
+from logitbank.engine.prompts.check import check_prompts, prompts_show
 from logitbank.engine.prompts.files import load_prompts
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.shown import prompts_show
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
 from tests.support.checkpoints import write_tokenizer
+from tests.support.prompt_rows import write_rows
 
 TEMPLATE = (
     "{{ bos_token }}{% for turn in messages %}"
@@ -39,14 +39,9 @@ def tokenizer(folder: Path, template: str | None = TEMPLATE) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def written(path: Path, *rows: object) -> Path:
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path
-
-
 def test_the_template_makes_the_text_and_its_special_tokens(tmp_path: Path) -> None:
     tok = tokenizer(tmp_path / "tokenizer")
-    prompts = load_prompts(written(tmp_path / "talk.jsonl", TALKED))
+    prompts = load_prompts(write_rows(tmp_path / "talk.jsonl", TALKED))
     found = prompts.tokenize(tok)
     text = "<|endoftext|>user: Who is tired?\nassistant: She is.\nuser: And busy?\nassistant:"
     assert found.table["text"].unique().to_list() == [text]
@@ -60,7 +55,7 @@ def test_the_template_makes_the_text_and_its_special_tokens(tmp_path: Path) -> N
 
 
 def test_what_is_shown_and_checked_without_a_tokenizer_are_the_messages(tmp_path: Path) -> None:
-    path = written(tmp_path / "talk.jsonl", TALKED)
+    path = write_rows(tmp_path / "talk.jsonl", TALKED)
     assert "user: And busy?" in prompts_show(str(path))
     assert check_prompts(load_prompts(path), None) == []
 
@@ -84,7 +79,7 @@ def test_what_is_shown_and_checked_without_a_tokenizer_are_the_messages(tmp_path
 def test_conversations_that_cannot_be_written_out_are_named(
     template: str | None, rows: list[object], message: str, tmp_path: Path
 ) -> None:
-    prompts = load_prompts(written(tmp_path / "talk.jsonl", *rows))
+    prompts = load_prompts(write_rows(tmp_path / "talk.jsonl", *rows))
     with pytest.raises(PromptError) as caught:
         prompts.tokenize(tokenizer(tmp_path / "tokenizer", template))
     assert message in str(caught.value)
@@ -104,7 +99,7 @@ def test_rows_that_are_no_conversations_are_named(
     row: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(PromptError) as caught:
-        load_prompts(written(tmp_path / "talk.jsonl", row))
+        load_prompts(write_rows(tmp_path / "talk.jsonl", row))
     assert "talk.jsonl:1: " in str(caught.value)
     assert message in str(caught.value)
 
@@ -117,7 +112,7 @@ def test_conversations_come_in_csv_too(tmp_path: Path) -> None:
 
 
 def test_examples_stand_before_every_text_as_they_are(tmp_path: Path) -> None:
-    path = written(tmp_path / "mine.jsonl", {"text": "The nurse"}, {"text": "The clerk"})
+    path = write_rows(tmp_path / "mine.jsonl", {"text": "The nurse"}, {"text": "The clerk"})
     shots = tmp_path / "two.txt"
     shots.write_text("The doctor: he\r\n\nThe maid: she\n\n", newline="")
     made = prompt_set(f"{path}:few_shot={shots}")
@@ -129,7 +124,7 @@ def test_examples_stand_before_every_text_as_they_are(tmp_path: Path) -> None:
 
 
 def test_examples_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    path = written(tmp_path / "mine.jsonl", {"text": "The nurse"})
+    path = write_rows(tmp_path / "mine.jsonl", {"text": "The nurse"})
     with pytest.raises(UsageError, match=r"gone.txt cannot be read as a text"):
         load_prompts(path, few_shot=tmp_path / "gone.txt")
     with pytest.raises(UsageError, match="few_shot names no file"):
@@ -139,6 +134,6 @@ def test_examples_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         with pytest.raises(PromptError, match=message):
             load_prompts(path, few_shot=tmp_path / "shots.txt")
     (tmp_path / "shots.txt").write_text("He\n")
-    talked = written(tmp_path / "talk.jsonl", TALKED)
+    talked = write_rows(tmp_path / "talk.jsonl", TALKED)
     with pytest.raises(PromptError, match="put examples into them"):
         load_prompts(talked, few_shot=tmp_path / "shots.txt")

@@ -3,13 +3,14 @@
 import hashlib
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from logitbank.engine.prompts.datasets import Dataset, dataset_folder
-from logitbank.engine.prompts.known.winobias import prompts as winobias
-from logitbank.engine.prompts.known.winobias.files import DATASET as WINOBIAS
+from logitbank.engine.prompts.known import winobias
+from logitbank.engine.prompts.known.winobias import DATASET as WINOBIAS
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.errors import LogitbankError, UsageError
 from tests.support.command import Call
@@ -75,20 +76,20 @@ def test_the_variable_s_folder_may_lack_the_dataset_but_not_a_part_of_it(
     home: tuple[str, Path], cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOGITBANK_DATA", str(tmp_path / "data"))
-    assert dataset_folder(TOY, base_url=home[0]) == cache
+    assert dataset_folder(replace(TOY, base_url=home[0])) == cache
     (tmp_path / "data" / "toy").mkdir(parents=True)
     with pytest.raises(UsageError, match=r"lacks a\.txt, b\.txt"):
-        dataset_folder(TOY, base_url=home[0])
+        dataset_folder(replace(TOY, base_url=home[0]))
 
 
 def test_files_are_downloaded_once_and_without_a_word(
     home: tuple[str, Path], cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     url, served = home
-    assert dataset_folder(TOY, base_url=url) == cache
+    assert dataset_folder(replace(TOY, base_url=url)) == cache
     assert {p.name: p.read_text() for p in cache.iterdir()} == {"a.txt": "hello", "b.txt": "world"}
     (served / "a.txt").unlink()
-    assert dataset_folder(TOY, base_url=url) == cache
+    assert dataset_folder(replace(TOY, base_url=url)) == cache
     assert capfd.readouterr() == ("", "")
 
 
@@ -100,15 +101,15 @@ def test_a_download_with_another_digest_is_refused_and_not_kept(
     found = hashlib.sha256(b"moon").hexdigest()
     message = rf"{url}/b\.txt is not the published file: its SHA-256 is {found}, not 486ea462\w+;"
     with pytest.raises(LogitbankError, match=message):
-        dataset_folder(TOY, base_url=url)
+        dataset_folder(replace(TOY, base_url=url))
     assert [p.name for p in cache.iterdir()] == ["a.txt"]
 
 
 def test_a_damaged_cached_file_is_named_and_not_used(home: tuple[str, Path], cache: Path) -> None:
-    dataset_folder(TOY, base_url=home[0])
+    dataset_folder(replace(TOY, base_url=home[0]))
     (cache / "a.txt").write_text("hellO")
     with pytest.raises(LogitbankError, match=r"cache/.*a\.txt is not the .*remove that file, run"):
-        dataset_folder(TOY, base_url=home[0])
+        dataset_folder(replace(TOY, base_url=home[0]))
 
 
 def test_a_missing_file_says_how_else_to_get_it(home: tuple[str, Path]) -> None:
@@ -118,7 +119,7 @@ def test_a_missing_file_says_how_else_to_get_it(home: tuple[str, Path]) -> None:
         rf"cannot download {url}/a\.txt \(404 Client Error.*holds toy/ with --data or LOGITBANK"
     )
     with pytest.raises(LogitbankError, match=message):
-        dataset_folder(TOY, base_url=url)
+        dataset_folder(replace(TOY, base_url=url))
 
 
 def test_no_network_is_one_line_that_says_what_to_do(cache: Path) -> None:
@@ -132,13 +133,13 @@ def test_no_network_is_one_line_that_says_what_to_do(cache: Path) -> None:
 def test_offline_nothing_is_asked_and_what_lacks_is_told(
     home: tuple[str, Path], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset_folder(TOY, base_url=home[0])
+    dataset_folder(replace(TOY, base_url=home[0]))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert dataset_folder(TOY, base_url=home[0]) == cache, "all of it is there"
+    assert dataset_folder(replace(TOY, base_url=home[0])) == cache, "all of it is there"
     (cache / "b.txt").unlink()
     message = f"{re.escape(str(cache))} lacks 1 file and HF_HUB_OFFLINE is set; run `logitbank fet"
     with pytest.raises(UsageError, match=message):
-        dataset_folder(TOY, base_url=home[0])
+        dataset_folder(replace(TOY, base_url=home[0]))
     assert not (cache / "b.txt").exists()
 
 
@@ -148,11 +149,7 @@ def test_fetch_brings_prompts_that_are_read_offline(
     if not (DATA / "winobias").is_dir():
         pytest.skip(f"{DATA / 'winobias'} is not there")
     with FileServer(DATA / "winobias") as server:
-
-        def from_here(dataset: Dataset, *, data: Path | None, base_url: str) -> Path:
-            return dataset_folder(dataset, data=data, base_url=server.url)
-
-        monkeypatch.setattr(winobias, "dataset_folder", from_here)
+        monkeypatch.setattr(winobias, "DATASET", replace(WINOBIAS, base_url=server.url))
         code, out, _ = call("fetch", "--prompts", "winobias:splits=dev")
     assert code == 0
     assert out.startswith("prompts are here: winobias:splits=dev")

@@ -15,8 +15,8 @@ from logitbank.engine.backends.protocol import EngineSettings, Loaded
 from logitbank.engine.extract import extract
 from logitbank.engine.plan.engine_choice import choose_engine
 from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.prompts.check import prompts_show
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.shown import prompts_show
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite

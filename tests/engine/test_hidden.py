@@ -11,8 +11,7 @@ import torch
 
 from logitbank.engine.backends.protocol import Loaded, Sink, Tokens
 from logitbank.engine.extract import extract
-from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.sequences import NextSentence
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.errors import HeadError, KeepLevelError, UsageError
@@ -159,7 +158,7 @@ def test_a_block_whose_states_do_not_give_its_logits_is_refused(
     options: dict[str, Any] = {"engine": "transformers", "canary_every": 0, "keep": "hidden"}
     monkeypatch.setattr(InProcess, "backend", WithStates(added=0.01))
     summary = extract(tmp_path / "b", suite=str(folder), prompts=CAUSAL, **options)
-    assert "of 'mine': its logits are not what the head makes of its state" in (
+    assert "of 'mine': the head does not give its logits from its hidden state" in (
         summary.failed[0].message
     )
     (deposit,) = Bank.open(tmp_path / "b").deposits()

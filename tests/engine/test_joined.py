@@ -10,11 +10,10 @@ import pytest
 
 import logitbank
 from logitbank.analysis.prompts.scores import prompt_scores
-from logitbank.engine.prompts.joined import contexts, continuations
-from logitbank.engine.prompts.known.winobias.prompts import OPTIONS
+from logitbank.engine.prompts.known.winobias import OPTIONS
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.sequences import Continuation
+from logitbank.engine.prompts.sequences import Continuation, Encoder, contexts, continuations
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, SuiteError
@@ -187,21 +186,23 @@ def test_lambada_begins_as_the_tokenizer_begins_a_text(kind: Kind, tmp_path: Pat
 def test_a_target_that_cannot_be_split_off_or_is_unknown_is_named(tmp_path: Path) -> None:
     gpt2 = Tokenizer.load(tiny_tokenizer("gpt2", tmp_path / "gpt2"))
     with pytest.raises(PromptError, match="target 'rse' merges with its context"):
-        [*Continuation("a", "The nu", "rse").pieces(gpt2, "")]
+        [*Continuation("a", "The nu", "rse").scored_tokens(Encoder(gpt2))]
     bert = Tokenizer.load(tiny_tokenizer("bert", tmp_path / "bert"))
     with pytest.raises(PromptError, match="target ' ♀' is not in this vocabulary"):
-        [*Continuation("a", "The nurse", " ♀").pieces(bert, "")]
+        [*Continuation("a", "The nurse", " ♀").scored_tokens(Encoder(bert))]
 
 
 def test_sentences_are_scored_as_the_model_s_task_says(tmp_path: Path) -> None:
     """A causal model may have a tokenizer with a mask token."""
-    from logitbank.engine.prompts.sentences import SentenceTokens
+    from logitbank.engine.prompts.sequences import SentenceTokens
 
     tokenizer = Tokenizer.load(tiny_tokenizer("bert", tmp_path))
     sentence = SentenceTokens("a", "The nurse")
-    assert {p.kind for p in sentence.pieces(tokenizer, "")} == {"masked"}
-    assert {p.kind for p in sentence.pieces(tokenizer.for_task("masked"), "")} == {"masked"}
-    causal = [*sentence.pieces(tokenizer.for_task("causal"), "")]
+    assert {p.kind for p in sentence.scored_tokens(Encoder(tokenizer))} == {"masked"}
+    assert {p.kind for p in sentence.scored_tokens(Encoder(tokenizer.for_task("masked")))} == {
+        "masked"
+    }
+    causal = [*sentence.scored_tokens(Encoder(tokenizer.for_task("causal")))]
     assert [(p.kind, p.query.head, p.query.position) for p in causal] == [
         ("sentence", "next_token", 0),
         ("sentence", "next_token", 1),

@@ -10,7 +10,7 @@ import pytest
 from logitbank.analysis.families.lambada.metric import lambada_examples, lambada_metric
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.lambada import lambada as passages
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.sequences import Continuation
 from logitbank.store import Bank
 from tests.support.learning import learn

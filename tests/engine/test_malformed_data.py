@@ -65,9 +65,23 @@ def test_no_text_is_named_with_what_to_give(tmp_path: Path, name: str) -> None:
         ("lambada", "null", ":1 is no passage of LAMBADA: None has no text; give LAMBADA"),
         ("lambada", '{"text": "word"}', ":1 is no passage of LAMBADA: 'word' has no last word"),
         ("crows-pairs", "a,b\n1,2\n", ":1: there is no column sent_more; give CrowS-Pairs'"),
+        (
+            "crows-pairs",
+            FILES["crows-pairs"][1] + "a,b,foo,age\n",
+            ":3 has the direction 'foo', and",
+        ),
+        ("crows-pairs", FILES["crows-pairs"][1].split("\n")[0] + "\n", "holds no pair; give"),
         ("crows-pairs", FILES["crows-pairs"][1] + "a,b,stereo,age,5", ":3 has more cells than"),
         ("crows-pairs", FILES["crows-pairs"][1] + '\na,"b', ":4 lacks stereo_antistereo; give"),
+        ("stereoset-intra", "{", "is broken JSON .*line 1 column 2.*give StereoSet's own"),
+        ("stereoset-intra", "[" * 100_000, "is broken JSON .nested too deeply"),
+        ("stereoset-intra", "[]", "has no list of intrasentence examples under data"),
         ("stereoset-intra", '{"data": null}', "has no list of intrasentence examples under data"),
+        (
+            "stereoset-intra",
+            '{"data": {"intrasentence": {"a": 1}}}',
+            "has no list of intrasentence",
+        ),
         ("professions", "<html>\n", ":1: '<html>' is no profession; write 'a nurse'"),
     ],
 )

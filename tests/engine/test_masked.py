@@ -70,15 +70,11 @@ def test_a_mask_that_the_text_does_not_have_is_refused() -> None:
 
 
 def test_an_option_of_several_pieces_is_named(tokenizer: Tokenizer) -> None:
-    prompts = PromptSet("p", (Prompt("p", "[MASK] was", (Option("zz", "zzq"),)),))
+    prompts = PromptSet(
+        "p", (Prompt("p", "[MASK] was", (Option("zz", "zzq"),)),), whole_options=True
+    )
     with pytest.raises(PromptError, match=r'"zzq"\) is 3 tokens \("z", "##z", "##q"\)'):
         prompts.tokenize(tokenizer)
-
-
-def test_a_tokenizer_without_a_mask_is_named(tmp_path: Path) -> None:
-    write_causal_tokenizer(tmp_path)
-    with pytest.raises(PromptError, match=r"has a \[MASK\], and this model has no mask"):
-        PromptSet("p", (Prompt("p", "[MASK] was", ()),)).tokenize(Tokenizer.load(tmp_path))
 
 
 def test_an_option_that_is_another_token_in_its_place_is_warned_of(tmp_path: Path) -> None:

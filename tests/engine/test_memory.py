@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from logitbank.engine.backends.hf.backend import TransformersBackend
-from logitbank.engine.backends.hf.memory import BatchSize, fitting_batch, is_out_of_memory, smaller
+from logitbank.engine.backends.hf.memory import is_out_of_memory, smaller
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.run import run
@@ -121,19 +121,6 @@ def test_batches_are_halved_down_to_a_floor() -> None:
         sizes.append((settings.max_batch_tokens, settings.max_sequences))
         settings = smaller(settings)
     assert sizes == [(4096, 64), (2048, 32), (1024, 16), (512, 8), (256, 4)]
-
-
-def test_more_free_memory_gives_larger_batches_and_many_positions_smaller_ones() -> None:
-    sizes = {"hidden": 2048, "intermediate": 8192, "heads": 16, "vocab": 50_304, "length": 512}
-    found = [
-        fitting_batch(free << 30, sizes, value_bytes=2, many_positions=False) for free in (1, 8, 64)
-    ]
-    # 57,344 values of two bytes a token: half of 1 GiB holds 4,681 tokens.
-    assert [size.tokens for size in found] == [4096, 32768, 65536]
-    assert [size.sequences for size in found] == [222, 1024, 1024]
-    many = fitting_batch(8 << 30, sizes, value_bytes=2, many_positions=True)
-    assert many == BatchSize(2048, 1024)
-    assert fitting_batch(0, sizes, value_bytes=2, many_positions=False) == BatchSize(512, 1)
 
 
 class _ShortOfMemory(InProcess):

@@ -9,8 +9,7 @@ import torch
 
 from logitbank.analysis.frames.candidates import as_candidates
 from logitbank.engine.extract import extract
-from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.sequences import Continuation, NextSentence
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from logitbank.engine.backends.contexts import branches
+from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.plan.engine_choice import packed_positions
 from logitbank.store import Query
@@ -61,7 +61,7 @@ def test_packed_contexts_give_the_logits_of_each_alone(shape: str, case: Case) -
     queries = SHAPES[shape]
     rows, run = scored(case.backend, queries)
     np.testing.assert_allclose(rows, case.expected[shape], atol=1e-4)
-    assert run == packed_positions(branches(queries), most=4096)
+    assert run == packed_positions(leaf_contexts(queries), most=4096)
 
 
 @pytest.mark.parametrize("architecture", PACKED_ARCHITECTURES)

@@ -10,19 +10,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine.backends.contexts import branches
+from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.hf.batches import plan_batches
 from logitbank.engine.backends.hf.memory import BatchSize
 from logitbank.engine.backends.hf.packed import (
-    PackedInputs,
     added_mask,
     difference,
     last_places_moved,
-    put_packs,
+    packed_inputs,
     trial,
 )
 from logitbank.engine.backends.hf.packs import Pack, packed_batches, packs
-from logitbank.engine.backends.hf.shapes import Shape
 from logitbank.engine.plan.plan import place
 from logitbank.store import Query, QuerySet
 from tests.support.checkpoints import Architecture, make_checkpoint
@@ -37,12 +35,6 @@ Texts = st.lists(
 def asked_of(texts: list[tuple[int, ...]], places: list[int]) -> list[Query]:
     """A query a text, at any position of it."""
     return [Query(ids, place % len(ids)) for ids, place in zip(texts, places, strict=False)]
-
-
-def sent(packs: list[Pack], shape: Shape) -> PackedInputs:
-    numbers = np.full(shape.numbers, -7)
-    put_packs(numbers, packs, shape)
-    return PackedInputs.of(torch.from_numpy(numbers), shape)
 
 
 def context_at(pack: Pack, place: int) -> tuple[int, ...]:
@@ -70,13 +62,13 @@ def test_where_all_fits_one_row_every_beginning_stands_once(
 ) -> None:
     queries = asked_of(texts, places)
     [pack] = packs(queries, 10_000)
-    beginnings = {q.ids[: n + 1] for q in queries for n in range(q.position + 1)}
-    assert len(pack.ids) == len(beginnings)
+    prefixes = {q.ids[: n + 1] for q in queries for n in range(q.position + 1)}
+    assert len(pack.ids) == len(prefixes)
     contexts = {query.ids[: query.position + 1] for query in queries}
     ends = {
         c for c in contexts if not any(o != c and o[: len(c)] == c for o in contexts)
     }  # compared with every other one
-    assert [branch.context for branch in branches(queries)] == sorted(ends)
+    assert [branch.context for branch in leaf_contexts(queries)] == sorted(ends)
 
 
 @given(
@@ -97,9 +89,8 @@ def test_batches_of_rows_keep_to_their_budget(
     assert sorted(asked) == [*range(len(queries))]
     for batch in found:
         width, outputs = max(len(pack.ids) for pack in batch), sum(len(p.asked) for p in batch)
-        run = Shape(len(batch), width, outputs)
         assert width <= max_tokens
-        assert len(batch) == 1 or run.rows * run.width <= together
+        assert len(batch) == 1 or len(batch) * width <= together
         assert len(batch) == 1 or outputs <= max_outputs
 
 
@@ -111,16 +102,12 @@ def test_two_batches_hold_what_two_are_to_hold_though_rows_are_not_cut() -> None
     assert [len(batch.queries) for batch in found] == [8 + 29 * 9, 27 * 9]
 
 
-def test_what_is_sent_of_padding_asks_for_the_first_position() -> None:
+def test_packs_are_padded_to_the_widest_row() -> None:
     pack = Pack([5, 6, 7], [0, 1, 1], [3, 2, 3], [(1, 2), (0, 1)])
-    found = sent([Pack([4], [0], [1], [(2, 0)]), pack], Shape(3, 4, 5))
-    assert found.ids.tolist() == [[4, 0, 0, 0], [5, 6, 7, 0], [0] * 4]
-    assert found.depths.tolist() == [[0] * 4, [0, 1, 1, 0], [0] * 4]
-    assert found.ends.tolist() == [[1, 2, 3, 4], [3, 2, 3, 4], [1, 2, 3, 4]]
-    assert [*zip(found.rows.tolist(), found.positions.tolist(), strict=True)] == [
-        *((0, 0), (1, 2), (1, 1)),
-        *((0, 0), (0, 0)),
-    ]
+    ids, depths, ends = packed_inputs([Pack([4], [0], [1], [(2, 0)]), pack]).tolist()
+    assert ids == [[4, 0, 0], [5, 6, 7]]
+    assert depths == [[0, 0, 0], [0, 1, 1]]
+    assert ends == [[1, 2, 3], [3, 2, 3]]
 
 
 def test_a_long_document_read_at_every_token_is_one_row() -> None:
@@ -140,7 +127,8 @@ def test_a_long_beginning_stands_in_few_rows() -> None:
 
 def test_a_position_sees_its_ancestors_and_itself() -> None:
     pack = Pack([5, 6, 7, 8, 9], [0, 1, 1, 2, 0], [4, 2, 4, 4, 5], [(0, 4)])
-    mask = added_mask(sent([pack, Pack([1], [0], [1], [])], Shape(2, 5, 1)).ends, torch.float32)
+    _, _, ends = packed_inputs([pack, Pack([1], [0], [1], [])])
+    mask = added_mask(ends, torch.float32)
     seen = [row.nonzero().flatten().tolist() for row in mask[0, 0] == 0]
     assert seen == [[0], [0, 1], [0, 2], [0, 2, 3], [4]]
     assert [row.nonzero().flatten().tolist() for row in mask[1, 0] == 0] == [[i] for i in range(5)]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from logitbank.engine.backends.contexts import branches
+from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.plan.engine_choice import cached_tokens, packed_positions
 from logitbank.engine.weights.masked_family import masked_families
@@ -178,14 +178,14 @@ def test_every_position_of_a_sequence_comes_from_one_pass(
         max_batch_tokens=96,
         max_sequences=8,
         max_length=256,
-        sizes_from_memory=False,
+        larger_on_gpu=False,
         block_size=32,
     )
     case = every_position
     # What the first call has run is cached for the second, which asks at other positions of it.
     made = in_calls(settings, case.folders, case.queries, 2)
     assert_same(case, [logits for logits, _ in made])
-    first = [*branches(case.queries[::2])]
+    first = [*leaf_contexts(case.queries[::2])]
     expected = cached_tokens(first, 32) if engine == "vllm" else packed_positions(first, most=96)
     assert [run[0] for _, run in made] == [expected] * len(case.folders), "as it is estimated"
 

@@ -119,7 +119,7 @@ def test_the_head_of_transformers_is_float32_where_its_body_is_not(
 def test_the_head_of_transformers_multiplies_in_float32_where_its_body_has_tf32(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from logitbank.engine.backends.hf import head
+    from logitbank.engine.backends.hf import forward
     from logitbank.engine.backends.hf.backend import TransformersBackend
 
     folder = make_checkpoint(tmp_path / "step0", seed=1)
@@ -127,13 +127,13 @@ def test_the_head_of_transformers_multiplies_in_float32_where_its_body_has_tf32(
     backend.load(folder, checkpoint="c")
     assert backend._model is not None
     products: list[str] = []
-    honest = head.linear
+    honest = forward.linear
 
     def linear(*given: torch.Tensor) -> torch.Tensor:
         products.append(float32_products())
         return honest(*given)
 
-    monkeypatch.setattr(head, "linear", linear)
+    monkeypatch.setattr(forward, "linear", linear)
     backend._model.register_forward_pre_hook(lambda *_: products.append(float32_products()))
     multiply_as("tf32")
     backend.score([Query((5, 6, 7, 8), 3)], lambda *_: None)

@@ -7,10 +7,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from logitbank.engine.prompts.check import prompts_check
 from logitbank.engine.prompts.files import load_prompts
-from logitbank.engine.prompts.shown import prompts_check
-from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.prompts.values import Option, Prompt, reserved_columns
 from logitbank.errors import LogitbankError, PromptError, UsageError
+from tests.support.paths import ROOT
+from tests.support.prompt_rows import write_rows
 
 HE_SHE = (Option("he", " he"), Option("she", " she"))
 EXPECTED = (
@@ -84,7 +86,7 @@ def test_a_column_of_several_kinds_names_the_first_line_that_differs(tmp_path: P
     with pytest.raises(PromptError) as refused:
         prompts_check(path)
     assert str(refused.value) == (
-        f"{path}:3: column 'group' holds a number here and a text in {path}:1; use one kind"
+        f"{path}:3: column 'group' holds a number here and a text in line 1; use one kind"
     )
 
 
@@ -175,7 +177,7 @@ def test_text_and_options_are_literal(tmp_path: Path) -> None:
         ('{"text": null}', r"mine\.jsonl:2: no text; give every prompt one"),
         ('{"text": " "}', r"mine\.jsonl:2: prompt '2' has no text; remove it"),
         ('{"id": "", "text": "a"}', r"mine\.jsonl:2: a prompt has no id"),
-        ('{"id": 1, "text": "a"}', r"jsonl:2: prompt '1' is already in .*mine\.jsonl:1$"),
+        ('{"id": 1, "text": "a"}', r"jsonl:2: prompt '1' is already in line 1$"),
         ('{"text": "a", "options": 3}', r"jsonl:2: options are 3; give a list or a mapping"),
         ('{"text": "a", "options": [3]}', r"jsonl:2: option 3 is neither a text nor \{\"label\""),
         ('{"text": "a", "options": {"b": 1}}', r"jsonl:2: an option's text is 1; it must be"),
@@ -184,7 +186,6 @@ def test_text_and_options_are_literal(tmp_path: Path) -> None:
         ('{"text": "a", "options": ["b"], "answer": "c"}', r":2: .*'c' is not among the options"),
         ('{"text": "a", "order_seed": "x"}', r":2: order_seed is 'x'; it must be a whole number"),
         ('{"text": "a", "tags": ["x"]}', r":2: column 'tags' holds \['x'\]; further columns hold"),
-        ('{"text": "a", "step": 3}', r":2: prompt '2': column 'step' is one of the bank's own"),
         ('{"text": "\\ud800"}', r":2: prompt '2': '\\ud800' holds half a surrogate"),
         ('{"text": "a", "b": ' + "9" * 5000 + "}", r":2: line .* is broken JSON \(Exceeds"),
         (
@@ -292,18 +293,51 @@ def test_rows_of_a_csv_that_are_too_short_are_told_with_the_others(tmp_path: Pat
         load_prompts(written(tmp_path, "mine.csv", text))
     _, *each = str(refused.value).splitlines()
     assert [line.partition("mine.csv")[2] for line in each] == [
-        ":3: 1 cells, the header has 3",
+        ":3: 1 cells, the header has 3 (also in line 5)",
         ":4: prompt '3' has the answer 'x' but no options; list them",
-        ":5: 4 cells, the header has 3",
     ]
 
 
-def test_of_many_errors_twenty_are_listed_and_all_are_counted(tmp_path: Path) -> None:
+def test_a_kind_of_error_is_told_once_with_its_lines(tmp_path: Path) -> None:
+    lines = ['{"text": "fine"}', "{", '{"text": 3}', '{"a": 1}', '{"text": [4]}', '{"b": "c"}']
+    path = written(tmp_path, "mine.jsonl", "\n".join([*lines, *["["] * 12, '{"text": 56}']))
     with pytest.raises(PromptError) as refused:
-        load_prompts(written(tmp_path, "mine.jsonl", "{\n" * 1234))
+        load_prompts(path)
+    assert [line.replace(str(path), "") for line in str(refused.value).splitlines()] == [
+        " has 5 errors:",
+        "  :2: line '{' is broken JSON (Expecting property name enclosed in double quotes)",
+        "  :3: text is 3; it must be a text (also in line 19)",
+        "  :4: no 'text'; found 'a' (also in line 6)",
+        "  :5: text is [4]; it must be a text",
+        "  :7: line '[' is broken JSON (Expecting value) "
+        "(also in lines 8, 9, 10, 11, 12, 13, 14, 15, 16, 17 and 1 more)",
+    ]
+
+
+def test_of_many_kinds_of_errors_twenty_are_listed_and_all_are_counted(tmp_path: Path) -> None:
+    rows = "".join(json.dumps({"text": "a", "b" * n: [n]}) + "\n" for n in range(1, 24))
+    with pytest.raises(PromptError) as refused:
+        load_prompts(written(tmp_path, "mine.jsonl", rows))
     first, *each = str(refused.value).splitlines()
-    assert first.endswith("mine.jsonl has 1,234 errors, the first 20:")
+    assert first.endswith("mine.jsonl has 23 errors, the first 20:")
     assert len(each) == 20
+
+
+def test_reserved_columns_are_one_error_that_lists_their_names(tmp_path: Path) -> None:
+    path = written(tmp_path, "many.jsonl", '{"text": "a", "kind": 1, "step": 2}\n' * 1500 + "{")
+    with pytest.raises(PromptError) as refused:
+        load_prompts(path)
+    _, kind, step, broken = (line.strip() for line in str(refused.value).splitlines())
+    message = 'Column name "kind" is reserved (1,500 rows). Rename it in many.jsonl. Reserved: '
+    assert kind.startswith(message)
+    assert {"rank", "model", "step", "score_kind"} < {*kind.removeprefix(message).split(", ")}
+    assert step == 'Column name "step" is reserved (1,500 rows). Rename it in many.jsonl.'
+    assert broken.startswith(f"{path}:1501: line")
+
+
+def test_the_docs_list_every_reserved_column() -> None:
+    page = (ROOT / "docs" / "reference" / "prompt-files.md").read_text()
+    assert [name for name in reserved_columns() if f"`{name}`" not in page] == []
 
 
 @pytest.mark.parametrize(
@@ -347,7 +381,7 @@ CONDITION = {"id": "c", "text": "Answer:", "options": [" she", " he"]}
 
 
 def rows_written(folder: Path, *rows: object) -> Path:
-    return written(folder, "mine.jsonl", "\n".join(map(json.dumps, rows)))
+    return write_rows(folder / "mine.jsonl", *rows)
 
 
 def test_a_condition_is_a_column_of_its_prompt(tmp_path: Path) -> None:

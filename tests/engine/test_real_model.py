@@ -17,8 +17,7 @@ import pytest
 
 from logitbank.engine.backends.protocol import EngineName
 from logitbank.engine.extract import extract
-from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.sequences import Continuation
 from logitbank.store import Bank
 from tests.support.paths import ROOT

@@ -8,22 +8,20 @@ import polars as pl
 import pytest
 
 import logitbank
-from logitbank.engine.prompts.check import check_sequences
+from logitbank.engine.prompts.check import check_sequences, prompts_check, prompts_show
 from logitbank.engine.prompts.files import load_prompts
-from logitbank.engine.prompts.sentences import SentencePair, SentenceTokens
-from logitbank.engine.prompts.sequence_set import SequenceSet
-from logitbank.engine.prompts.shown import prompts_check, prompts_show
-from logitbank.engine.prompts.tokenized import TokenizedPrompts
+from logitbank.engine.prompts.prompt_set import SequenceSet
+from logitbank.engine.prompts.sequences import SentencePair, SentenceTokens
+from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
 from tests.support.checkpoints import make_checkpoint, write_masked_tokenizer, write_tokenizer
+from tests.support.prompt_rows import write_rows
 
 
 def written(folder: Path, *rows: object, name: str = "mine.jsonl") -> Path:
-    path = folder / name
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path
+    return write_rows(folder / name, *rows)
 
 
 def scored(tokenizer: Tokenizer, found: TokenizedPrompts) -> list[tuple[str, str]]:
@@ -96,7 +94,7 @@ def test_beside_a_sentence_pair_is_a_column(tmp_path: Path) -> None:
         ({"sentence": None}, ":1: no sentence; give every prompt one"),
         ({"sentence": " "}, "prompt '1' has an empty sentence; remove it or write it"),
         ({"sentence": "a [MASK]"}, r"prompt '1': its sentence has a \[MASK\], and every token"),
-        ({"sentence": "a", "score_kind": "b"}, "column 'score_kind' is one of the bank's own"),
+        ({"sentence": "a", "score_kind": "b"}, r'Column name "score_kind" is reserved \(1 row\)'),
         ({"sentence": "a", "answer": "b"}, "answer stands beside a text, and this prompt has a se"),
         (
             {"text": "a", "spans": ["a"]},

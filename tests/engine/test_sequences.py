@@ -10,8 +10,8 @@ import torch
 
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.lambada import lambada
+from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.sequences import (
     Candidate,
     Continuation,
@@ -20,7 +20,7 @@ from logitbank.engine.prompts.sequences import (
     Sentence,
     SequencePrompt,
 )
-from logitbank.engine.prompts.tokenized import TokenizedPrompts
+from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
@@ -86,24 +86,6 @@ def test_a_sentence_may_follow_the_begin_of_text_as_a_whole(causal: Tokenizer) -
     assert len({q.ids for q in found.queries}) == 1
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("sent_more,sent_less\na,b\n", ":1: there is no column stereo_antistereo"),
-        (
-            "sent_more,sent_less,stereo_antistereo,bias_type\na,b,foo,age\n",
-            ":2 has the direction 'foo', and there are stereo and antistereo; give CrowS",
-        ),
-        ("sent_more,sent_less,stereo_antistereo,bias_type\n", "holds no pair"),
-    ],
-)
-def test_pairs_of_another_form_are_named(tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "crows-pairs").mkdir()
-    (tmp_path / "crows-pairs" / "crows_pairs_anonymized.csv").write_text(content)
-    with pytest.raises(PromptError, match=message):
-        prompt_set("crows-pairs", data=tmp_path)
-
-
 def test_a_masked_word_has_its_earlier_pieces_in_place_and_no_later_ones(masked: Tokenizer) -> None:
     found = made(masked, MaskedWord("a", "the BLANK said", "zzq"))
     assert shown(masked, found) == [
@@ -144,7 +126,7 @@ def test_what_cannot_be_scored_is_named(
 ) -> None:
     with pytest.raises(PromptError, match="'a': context and target are 0 and 1 tokens"):
         made(causal, Continuation("a", "", " said"))
-    with pytest.raises(PromptError, match="'a' needs a mask, and this tokenizer has no mask"):
+    with pytest.raises(PromptError, match="'a': it needs a mask, and this tokenizer has no mask"):
         made(causal, MaskedWord("a", "the BLANK", "nurse"))
     with pytest.raises(PromptError, match=r"'the nurse' holds no \[MASK\]"):
         made(masked, MaskedWord("a", "the nurse", "nurse"))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from logitbank.engine.workers.blocks import softmax
-from logitbank.engine.workers.blocks.reduce import Collected, ReducingSink
+from logitbank.engine.workers.blocks.reduce import ReducingSink
 from logitbank.engine.workers.blocks.softmax import Softmax
 from logitbank.errors import EngineError
 from logitbank.store.deposits.entries import Normalised
@@ -130,7 +130,7 @@ def test_a_logit_that_is_not_finite_is_refused_with_its_query(
     keep = Keep.parse("full")
     layout = Layout.plan(queries=2, vocab=8, dtype=dtype, keep=keep)  # type: ignore[arg-type]
     options = OptionTokens.build([[1, 2], [5]])
-    sink = ReducingSink(Collected(BlockReducer(layout, 0, options=options, vocab_entries=8)))
+    sink = ReducingSink(BlockReducer(layout, 0, options=options, vocab_entries=8))
     logits = rows_of(0.0, count=2, vocab=8)
     logits[1, 6] = bad
     sink([0, 1], torch.from_numpy(logits))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine.backends.contexts import Branch, branches
+from logitbank.engine.backends.contexts import LeafContext, leaf_contexts
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.engine_choice import (
     PACKED,
@@ -30,8 +30,8 @@ SHARED = [Query((*STEM, n), 40) for n in range(100, 120)]
 APART = [Query(tuple(range(n, n + 41)), 40) for n in range(100, 120)]
 
 
-def leaves(queries: list[Query]) -> list[Branch]:
-    return [*branches(queries)]
+def leaves(queries: list[Query]) -> list[LeafContext]:
+    return [*leaf_contexts(queries)]
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +128,8 @@ def test_of_unknown_models_nothing_is_changed(config: ModelConfig) -> None:
 )
 def test_work_is_counted_as_by_hand(texts: list[tuple[int, ...]], block: int) -> None:
     queries = [Query(ids, len(ids) - 1) for ids in texts]
-    beginnings = {ids[:n] for ids in texts for n in range(1, len(ids) + 1)}
-    assert packed_positions(leaves(queries), most=4096) == len(beginnings)
+    prefixes = {ids[:n] for ids in texts for n in range(1, len(ids) + 1)}
+    assert packed_positions(leaves(queries), most=4096) == len(prefixes)
     run, known = 0, set()
     for ids in (t for t in set(texts) if not any(t == o[: len(t)] != o for o in texts)):
         blocks = [ids[: n * block] for n in range(1, (len(ids) - 1) // block + 1)]

@@ -117,56 +117,31 @@ def test_sentences_without_a_word_at_the_blank_are_named_with_their_number(data:
             prompt_set("stereoset-intra", data=data)
 
 
-def test_an_example_without_the_three_labels_is_named(data: Path) -> None:
-    odd = json.loads(json.dumps(INTRA))
-    odd["sentences"][2]["gold_label"] = "stereotype"
-    write(data, odd)
-    with pytest.raises(PromptError, match="example e1 has the labels .*it needs one of each of"):
-        prompt_set("stereoset-intra", data=data)
-
-
+@pytest.mark.parametrize("value", [5, None])
 @pytest.mark.parametrize("field", ["id", "target", "bias_type", "context", "sentences"])
 def test_an_example_of_another_form_is_named_with_the_number_of_such(
-    data: Path, field: str
+    data: Path, field: str, value: object
 ) -> None:
-    for value in (5, None):
-        write(data, INTRA | {field: value}, INTER)
-        with pytest.raises(
-            PromptError, match=r"1 of 1 intrasentence examples are not .*: example 0"
-        ):
-            prompt_set("stereoset-intra", data=data)
-    odd = json.loads(json.dumps(INTRA))
-    del odd["sentences"][1]["gold_label"]
-    write(data, odd)
-    with pytest.raises(PromptError, match="example 0: a sentence's gold_label is no text"):
+    write(data, INTRA | {field: value})
+    with pytest.raises(PromptError, match=r"1 of 1 intrasentence examples are not .*: example 0"):
         prompt_set("stereoset-intra", data=data)
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("at", "change", "message"),
     [
-        ("{", "is broken JSON .*line 1 column 2"),
-        ("[" * 100_000, "is broken JSON .nested too deeply"),
-        ("[]", "has no list of intrasentence examples under data"),
-        ('{"data": {"intrasentence": {"a": 1}}}', "has no list of intrasentence examples"),
+        (1, {"gold_label": None}, "example 0: a sentence's gold_label is no text"),
+        (0, {"word": 5}, "example 0: a sentence's word is no text"),
+        (2, {"gold_label": "stereotype"}, "example e1 has the labels .*it needs one of each of"),
+        (1, {"id": "c0"}, r"dev-english.json: intrasentence sentence c0 is there twice"),
+        (None, {"target_english": ["nurse"]}, "example 0: its target_english is no text"),
     ],
 )
-def test_another_file_is_named(data: Path, content: str, message: str) -> None:
-    (data / "stereoset" / "dev-english.json").write_text(content)
-    with pytest.raises(PromptError, match=rf"dev-english.json {message}.*give StereoSet's own"):
-        prompt_set("stereoset-intra", data=data)
-
-
-def test_fields_that_would_fail_later_are_named(data: Path) -> None:
+def test_a_field_that_would_fail_later_is_named(
+    data: Path, at: int | None, change: dict[str, object], message: str
+) -> None:
     odd = json.loads(json.dumps(INTRA))
-    odd["sentences"][0]["word"] = 5
+    (odd if at is None else odd["sentences"][at]).update(change)
     write(data, odd)
-    with pytest.raises(PromptError, match="example 0: a sentence's word is no text"):
-        prompt_set("stereoset-intra", data=data)
-    write(data, INTRA | {"target_english": ["nurse"]})
-    with pytest.raises(PromptError, match="example 0: its target_english is no text"):
-        prompt_set("stereoset-intra", data=data)
-    twice = json.dumps({"data": {"intrasentence": [INTRA, INTRA]}})
-    (data / "stereoset" / "dev-english.json").write_text(twice)
-    with pytest.raises(PromptError, match=r"dev-english.json: intrasentence sentence \S+ is there"):
+    with pytest.raises(PromptError, match=message):
         prompt_set("stereoset-intra", data=data)

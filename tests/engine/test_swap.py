@@ -175,7 +175,7 @@ def test_a_buffer_that_a_file_holds_is_swapped_and_proved(
             parameter.data.copy_(source.get_parameter(name))
 
     monkeypatch.setattr("logitbank.engine.backends.hf.backend.copy_weights", parameters_alone)
-    with pytest.raises(WeightsError, match=r"^step2: .* are not those of the file .*bring logits"):
+    with pytest.raises(WeightsError, match=r"^step2: .* are not those of the file .*Bank.deposit"):
         backend.load(second, checkpoint="step2")
 
 

@@ -3,14 +3,21 @@
 import hashlib
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from logitbank.engine.prompts.known.unqover.files import read_attributes, read_slots, read_subjects
-from logitbank.engine.prompts.known.unqover.home import DATASET, DATASET_OF_PARTS
-from logitbank.engine.prompts.known.unqover.lists import Category, read_lists
-from logitbank.engine.prompts.known.unqover.prompts import unqover
+from logitbank.engine.prompts.known.unqover import lists, unqover
+from logitbank.engine.prompts.known.unqover.lists import (
+    DATASET,
+    DATASET_OF_PARTS,
+    Category,
+    read_attributes,
+    read_lists,
+    read_slots,
+    read_subjects,
+)
 from logitbank.errors import PromptError, UsageError
 from tests.support.file_server import FileServer
 from tests.support.paths import PUBLIC as DATA
@@ -58,9 +65,9 @@ def test_the_lists_have_their_published_lengths(published: Path) -> None:
         "religion": (11, 14),
     }
     for category, (subjects, slots) in sizes.items():
-        lists = read_lists(category, published)
-        assert (len(lists.subjects), len(lists.slots)) == (subjects, slots)
-        kinds = Counter(attribute.kind for attribute, _ in lists.attributes)
+        read = read_lists(category, published)
+        assert (len(read.subjects), len(read.slots)) == (subjects, slots)
+        kinds = Counter(attribute.kind for attribute, _ in read.attributes)
         assert kinds["p_act"] == kinds["p_act-single"] == 50
         assert kinds["l_act-single"] == (14 if category == "nationality" else 0)
 
@@ -80,15 +87,15 @@ def subject_file(name: str) -> Path:
 def test_the_rest_of_the_test_parts_are_the_published_training_parts(
     category: Category, named: str, said: str, published: Path
 ) -> None:
-    lists = read_lists(category, published)
-    train = {(a.kind, a.text) for a, part in lists.attributes if part == "train"}
-    for kind in {attribute.kind for attribute, _ in lists.attributes}:
+    read = read_lists(category, published)
+    train = {(a.kind, a.text) for a, part in read.attributes if part == "train"}
+    for kind in {attribute.kind for attribute, _ in read.attributes}:
         expected = set(listed(REFINED / "activities" / f"{said}-TRAIN.txt", kind))
         assert {text for of_kind, text in train if of_kind == kind} == expected
-    trained = {"\t".join(slot[:3]) for slot, part in lists.slots if part == "train"}
+    trained = {"\t".join(slot[:3]) for slot, part in read.slots if part == "train"}
     assert trained == slot_lines(REFINED / "slots" / f"{named}_noact_lm-TRAIN.txt")
     # Each question is of the part of the statement after the same context, where that is there.
-    part_of = {slot.context: part for slot, part in lists.slots}
+    part_of = {slot.context: part for slot, part in read.slots}
     asked = read_lists(category, published, questions=True).slots
     shared = [(slot, part) for slot, part in asked if slot.context in part_of]
     assert len(shared) == (6 if category == "nationality" else 14)
@@ -130,12 +137,10 @@ def test_the_lists_are_downloaded_under_their_names_at_home(
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.delenv("LOGITBANK_DATA", raising=False)
     with FileServer(home) as server:
-        found = unqover(
-            "religion",
-            instances=5,
-            base_url=f"{server.url}/whole",
-            parts_url=f"{server.url}/parts",
-        )
+        for name, root in (("DATASET", "whole"), ("DATASET_OF_PARTS", "parts")):
+            moved = replace(getattr(lists, name), base_url=f"{server.url}/{root}")
+            monkeypatch.setattr(lists, name, moved)
+        found = unqover("religion", instances=5)
     assert found == unqover("religion", published, instances=5)
     kept = tmp_path / "cache" / "logitbank" / "unqover" / "unqover-original"
     assert {str(p.relative_to(kept)) for p in kept.rglob("*.txt")} == set(DATASET.files)

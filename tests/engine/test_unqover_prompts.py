@@ -9,11 +9,11 @@ import pytest
 
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.check import check_prompts
-from logitbank.engine.prompts.fitted import fitted
+from logitbank.engine.prompts.known.unqover import unqover
 from logitbank.engine.prompts.known.unqover.lists import Category
-from logitbank.engine.prompts.known.unqover.prompts import unqover
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
+from logitbank.engine.prompts.tokenize import fitted
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import UsageError
 from logitbank.store import Bank
@@ -250,12 +250,12 @@ def all_of_ethnicity() -> PromptSet:
 def test_no_prompt_of_an_instance_is_left_out_without_the_others(
     loaded: Loaded, all_of_ethnicity: PromptSet
 ) -> None:
-    prompts, name = all_of_ethnicity.prompts, all_of_ethnicity.name
-    made = fitted(prompts, loaded.tokenizer, name=name, drop_split=all_of_ethnicity.drop_split)
-    left = Counter(prompt.columns["instance"] for prompt in made.prompts)
+    whole = all_of_ethnicity
+    made, notes = fitted(whole.prompts, loaded.tokenizer, name=whole.name, drop_split=True)
+    left = Counter(prompt.columns["instance"] for prompt in made)
     assert set(left.values()) == {4}
     assert len(left) == 45 * 120  # of 10 subjects, as published for both
-    (note,) = made.notes
+    (note,) = notes
     assert note.startswith(
         "unqover-ethnicity-test: 28,800 of 50,400 prompts are left out, for options that are not "
         'one token of this tokenizer: "'

@@ -8,8 +8,8 @@ import pytest
 
 from logitbank.engine.prompts.check import check_prompts
 from logitbank.engine.prompts.files import load_prompts
-from logitbank.engine.prompts.pieces import piece_texts
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.tokenize import token_texts
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
@@ -103,17 +103,9 @@ def test_the_longest_option_counts_where_a_model_s_length_is_checked(causal: Tok
     assert f"text and its longest option are {length} tokens" in found.message
 
 
-def test_under_a_mask_an_option_is_one_token(causal: Tokenizer) -> None:
-    prompts = PromptSet(
-        "mine", (Prompt("p1", "[MASK] said", (Option("x", " zzz"),)),), whole_options=True
-    )
-    with pytest.raises(PromptError, match="this model has no mask"):
-        prompts.tokenize(causal)
-
-
 @pytest.mark.parametrize("text", [" 😀", " naïve", "a", " she was 日本"])
 def test_pieces_put_together_are_the_text(text: str, causal: Tokenizer) -> None:
     tokens = causal.encode(text)
-    found = piece_texts(causal, tokens, text)
+    found = token_texts(causal, tokens, text)
     assert "".join(found) == text
     assert len(found) == len(tokens)

@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.prompts.known.winobias import seeded_orders, winobias
-from logitbank.engine.prompts.known.winobias.files import Occupations, Sentence, parse_line
+from logitbank.engine.prompts.known.winobias import (
+    Occupations,
+    Sentence,
+    parse_line,
+    seeded_orders,
+    winobias,
+)
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.errors import PromptError, UsageError
 from tests.support.paths import PUBLIC as DATA

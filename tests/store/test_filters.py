@@ -82,17 +82,6 @@ def test_files_of_others_are_refused_by_name(tmp_path: Path) -> None:
         Filter.load(path)
     tensors = {"weight": np.ones((2, 2)), "bias": np.ones(2)}
     good = {"format": FORMAT, "mode": "truncate", "about": "{}"}
-    for metadata, message in (
-        ({}, "its format is None, not 'logitbank-filter-1'"),
-        (good | {"mode": "half"}, "filter mode 'half' is unknown"),
-        (good | {"about": "[]"}, "what it says about itself is no object"),
-        (good | {"about": "{"}, "Expecting property name"),
-    ):
-        save_file(tensors, path, metadata=metadata)
-        with pytest.raises(
-            UsageError, match=rf"x\.safetensors is no filter of logitbank.*{message}"
-        ):
-            Filter.load(path)
     save_file({"weight": np.ones((2, 2))}, path, metadata=good)
     with pytest.raises(UsageError, match=r"is no filter of logitbank.*bias"):
         Filter.load(path)

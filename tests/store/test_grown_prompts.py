@@ -10,7 +10,7 @@ import logitbank
 from logitbank.analysis.frames.expected import partly_scored_sentences
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
-from logitbank.store.read import scores_source
+from logitbank.store.read import sql
 
 FEW, MANY = (QuerySet("5e" * 32, tuple(Query((7, i), 1) for i in range(n))) for n in (3, 5))
 VALUES = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
@@ -65,11 +65,11 @@ def test_a_whole_option_is_the_sum_of_its_pieces(bank: Bank) -> None:
         assert logprob == pytest.approx(own[1] + own[2] if option == "yes" else own[3], abs=1e-6)
 
 
-@pytest.mark.parametrize("at_once", [1, 10, scores_source.AT_ONCE])
+@pytest.mark.parametrize("at_once", [1, 10, sql.AT_ONCE])
 def test_sql_counts_each_piece_once(
     bank: Bank, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(scores_source, "AT_ONCE", at_once)
+    monkeypatch.setattr(sql, "AT_ONCE", at_once)
     query = "SELECT step, COUNT(*) AS n FROM scores GROUP BY step ORDER BY step"
     assert bank.sql(query).collect().rows() == [(0, 9), (1, 15), (2, 15)]
 

@@ -219,7 +219,7 @@ def test_other_states_or_rows_are_not_joined(tmp_path: Path) -> None:
     bank = hidden_bank(tmp_path / "a")
     other = new_bank(tmp_path / "c")
     fill(other, 0, dtype="float16")
-    with pytest.raises(BankError, match="dtype is float32 in the latter and float16"):
+    with pytest.raises(BankError, match="its dtype is float16, not float32"):
         merge(bank.path, other.path)
     rows = new_bank(tmp_path / "d")
     made = {"weights": "ab" * 32, "engine": "test"}
@@ -229,7 +229,7 @@ def test_other_states_or_rows_are_not_joined(tmp_path: Path) -> None:
         query_set=QUERY_SET.name,
         provenance=made,
     )
-    with pytest.raises(BankError, match="the latter keeps hidden and the former full; make full"):
+    with pytest.raises(BankError, match="it keeps full, not hidden; run `logitbank shrink"):
         merge(bank.path, rows.path)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from logitbank.errors import DamagedError
 from logitbank.store import Bank, leftovers, repair, verify
+from logitbank.store.care.damage import Remedy
 from logitbank.store.change.merge import merge
 from logitbank.store.change.shrink import shrink
 from logitbank.store.share.push import pull, push
@@ -81,13 +82,6 @@ def test_some_of_the_prompts_that_a_seal_names_are_enough(tmp_path: Path) -> Non
     assert len(damaged(bank)) == 2
 
 
-def test_a_bank_without_the_queries_of_a_deposit_is_not_pushed(tmp_path: Path) -> None:
-    bank = bank_of(tmp_path / "b")
-    (bank.path / f"queries/{QUERY_SET.name}.parquet").unlink()
-    with pytest.raises(DamagedError, match=f"queries/{QUERY_SET.name}.parquet is missing"):
-        push(bank.path, tmp_path / "pushed")
-
-
 def test_a_checkpoint_that_was_removed_is_missed_where_an_index_lists_it(tmp_path: Path) -> None:
     bank = bank_of(tmp_path / "b", steps=(0, 8))
     push(bank.path, tmp_path / "pushed")
@@ -99,13 +93,13 @@ def test_a_checkpoint_that_was_removed_is_missed_where_an_index_lists_it(tmp_pat
     folder = f"org%2Fmodel/main/8/{QUERY_SET.name}"
     (damage,) = verify(pushed)
     assert (damage.path, damage.problem) == (folder, "missing")
-    assert (
-        "index.json.gz lists commits/seal.json and 8 more objects of it; take it" in damage.detail
-    )
+    assert damage.detail == "index.json.gz lists commits/seal.json and 8 more objects of it"
     assert repair(pushed, [damage]) == ({}, ())
     index = pushed.path / "index.json.gz"
     index.write_bytes(index.read_bytes()[:100])
     assert damaged(pushed) == [("index.json.gz", "unreadable")]
+    push(bank.path, pushed.path)
+    assert verify(pushed) == ()
 
 
 def test_a_bank_that_was_sealed_or_grew_after_it_was_pushed_is_whole(tmp_path: Path) -> None:
@@ -154,53 +148,45 @@ def test_a_table_that_another_bank_of_a_merge_has_is_not_missed(
 def test_a_query_set_of_a_source_is_missed_though_another_bank_has_it(tmp_path: Path) -> None:
     bank, other = bank_of(tmp_path / "a"), bank_of(tmp_path / "b", steps=(8,))
     (bank.path / f"queries/{QUERY_SET.name}.parquet").unlink()
-    with pytest.raises(DamagedError, match=f"a/queries/{QUERY_SET.name}.parquet is missing"):
-        merge(tmp_path / "new", bank.path, other.path)
+    for make in (
+        lambda to: merge(to, bank.path, other.path),
+        lambda to: merge(to, bank.path),
+        lambda to: push(bank.path, to),
+    ):
+        with pytest.raises(DamagedError, match=f"a/queries/{QUERY_SET.name}.parquet is missing"):
+            make(tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
-def test_a_merge_brings_query_sets_back_and_repair_is_not_said_to(
-    tmp_path: Path, call: Call
-) -> None:
+def test_each_remedy_is_printed_with_what_it_is_for(tmp_path: Path, call: Call) -> None:
     bank, copy = bank_of(tmp_path / "b"), bank_of(tmp_path / "copy")
-    (bank.path / f"queries/{QUERY_SET.name}.parquet").unlink()
-    for command in (["verify"], ["verify", "--repair"]):
-        code, printed, _ = call(*command, bank.path)
-        assert code == 1
-        assert f"queries/{QUERY_SET.name}.parquet: missing" in printed
-        assert "drops what is damaged" not in printed
-        assert (
-            "--repair brings no lost table back: the same `logitbank extract` writes it again, and "
-            f"so does `logitbank merge {bank.path} COPY` of another copy of the bank\n"
-        ) in printed
-    merge(bank.path, copy.path)
-    assert verify(bank) == ()
 
+    def remedies(*command: str) -> list[str]:
+        printed = call(*command, bank.path)[1].splitlines()
+        return [line for line in printed if re.match(r"(scores|table|anything)\b[^/]*: ", line)]
 
-def test_each_kind_of_damage_has_its_next_step(tmp_path: Path, call: Call) -> None:
-    bank = bank_of(tmp_path / "b")
-    lines = {
-        "drop": f"`logitbank verify --repair {bank.path}` drops what is damaged; extract then",
-        "lost": "--repair brings no lost table back",
-        "foreign": "--repair leaves what is foreign where it is; remove it yourself",
-        "rest": "--repair brings none of the rest back; take it from another copy of the bank",
-    }
-
-    def told(*command: str) -> set[str]:
-        printed = call(*command, bank.path)[1]
-        return {name for name, line in lines.items() if line in printed}
-
-    assert told("verify") == set()
+    repairs, extract, copies, yours = (
+        remedy.format(bank=bank.path)
+        for remedy in (Remedy.DROP_BLOCKS, Remedy.EXTRACT, Remedy.COPY, Remedy.REMOVE)
+    )
+    assert remedies("verify") == []
     (bank.path / "foo").touch()
-    assert told("verify") == {"foreign"}
-    next(bank.path.glob("tokens/*.parquet")).unlink()
-    assert told("verify") == {"foreign", "lost"}
+    assert remedies("verify") == [f"anything else: {yours}"]
+    (bank.path / f"queries/{QUERY_SET.name}.parquet").unlink()
+    assert remedies("verify") == [f"table: {extract}", f"anything else: {yours}"]
     (scores,) = bank.path.glob("*/*/*/*/scores/all.parquet")
     scores.write_bytes(scores.read_bytes()[:-1])
-    assert told("verify") == {"foreign", "lost", "drop"}
-    assert told("verify", "--repair") == {"foreign", "lost"}
-    (bank.path / "index.json.gz").write_text("{")
-    assert told("verify") == {"foreign", "lost", "rest"}
+    found = remedies("verify")
+    assert found[0] == f"scores of a sealed deposit: {repairs}"
+    assert found[1:] == [f"table: {extract}", f"anything else: {yours}"]
+    assert remedies("verify", "--repair") == found[1:]
+    (tokens,) = bank.path.glob("tokens/*.parquet")
+    tokens.write_bytes(tokens.read_bytes()[:-1])
+    assert remedies("verify", "--repair") == [found[1], f"table: {copies}", found[2]]
+    (bank.path / "foo").unlink()
+    tokens.unlink()
+    merge(bank.path, copy.path)
+    assert verify(bank) == ()
 
 
 def test_pull_names_the_tables_that_the_bank_has_lost(tmp_path: Path, call: Call) -> None:

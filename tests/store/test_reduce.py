@@ -10,20 +10,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine.workers.blocks.on_device import (
+from logitbank.engine.workers.blocks.reduce import ReducingSink
+from logitbank.engine.workers.blocks.reduce_gpu import (
     Listed,
     entries_of,
     highest_entries,
     reduce_rows,
     top_tokens,
 )
-from logitbank.engine.workers.blocks.reduce import Collected, ReducingSink
 from logitbank.errors import EngineError
 from logitbank.store.deposits.entries import Entries, normalise, option_entries, top_entries
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.schema import Keep, OptionTokens
-from tests.support.no_questions import no_questions
 
 pytestmark = pytest.mark.numerical
 
@@ -124,20 +123,20 @@ def test_a_logprob_beyond_float16_is_refused() -> None:
 
 
 def on(sink: ReducingSink, how: str) -> Callable[[list[int], torch.Tensor], None]:
-    """What a sink does with logits of a CPU, or of a device; here both are this one's."""
-    return sink._on_device if how == "device" else sink
+    """How a sink reduces logits of a CPU, or of a GPU; here both are this CPU's."""
+    return sink._reduce_on_gpu if how == "gpu" else sink
 
 
-@pytest.mark.parametrize("how", ["cpu", "device"])
+@pytest.mark.parametrize("how", ["cpu", "gpu"])
 def test_a_sink_raises_the_first_bad_row_only_when_asked(how: str) -> None:
-    sink = ReducingSink(Collected(reducer()))
+    sink = ReducingSink(reducer())
     bad = torch.tensor(ROW).index_fill(0, torch.tensor([0]), float("nan"))
     rows = torch.stack([bad, torch.tensor(ROW)])
     on(sink, how)([0, 1], rows)
     with pytest.raises(EngineError, match="not finite"):
         sink.finish()
     on(sink, how)([0], torch.tensor(ROW)[None])  # the last prefill chunk replaces an earlier row
-    (data,) = sink.finish()
+    data = sink.finish()
     assert data.scores.filter(query=0, kind="option")["rank"].to_list() == [1, 5]
 
 
@@ -198,7 +197,7 @@ def test_rows_are_normalised_without_overflow(offset: float) -> None:
 
 
 @pytest.mark.parametrize("offset", [0.0, 3000.0, -3000.0])
-@pytest.mark.parametrize("how", ["rows", "batch", "device"])
+@pytest.mark.parametrize("how", ["rows", "batch", "gpu"])
 def test_a_large_offset_costs_no_precision(how: str, offset: float) -> None:
     """A float32 at 3,000 is 2.4e-4 from the next: log-sum-exp must not be rounded to one."""
     logits = np.random.default_rng(1).normal(offset, 3, (2, 8)).astype(np.float32)
@@ -208,12 +207,12 @@ def test_a_large_offset_costs_no_precision(how: str, offset: float) -> None:
         for i, row in enumerate(logits):
             block.put(i, row)
     else:
-        sink = ReducingSink(Collected(block))
+        sink = ReducingSink(block)
         on(sink, how)([0, 1], torch.from_numpy(logits))
         sink.finish()
     data = block.finish()
     found = data.scores.unique("query").sort("query")["logsumexp"].to_numpy()
-    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-6 if how == "device" else 1e-12)
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-6 if how == "gpu" else 1e-12)
     np.testing.assert_allclose(data.logprobs, logits - exact[:, None], rtol=0, atol=2e-6)  # type: ignore[arg-type]
 
 
@@ -223,7 +222,7 @@ def test_a_batch_of_an_engine_gives_the_block_of_its_rows(level: str) -> None:
     one_by_one, batch = reducer(level, "float16"), reducer(level, "float16")
     for i, row in enumerate(rows):
         one_by_one.put(i, row)
-    ReducingSink(Collected(batch))([1, 0], torch.from_numpy(rows[::-1].copy()))
+    ReducingSink(batch)([1, 0], torch.from_numpy(rows[::-1].copy()))
     a, b = one_by_one.finish(), batch.finish()
     assert a.scores.drop("logsumexp").equals(b.scores.drop("logsumexp"))
     np.testing.assert_allclose(a.scores["logsumexp"], b.scores["logsumexp"], rtol=1e-6)
@@ -234,36 +233,25 @@ def test_a_batch_of_an_engine_gives_the_block_of_its_rows(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["full", "options", "topk:5"])
-def test_rows_reduced_on_a_device_give_the_same_blocks(level: str) -> None:
-    """Two blocks together, in batches that begin in one and end in the other."""
+def test_rows_reduced_on_a_gpu_give_the_same_block(level: str) -> None:
     rows = torch.tensor(np.random.default_rng(0).integers(-3, 3, (4, 8)).astype(np.float32))
     options = OptionTokens.build([[1, 2], [5], [], [0, 3, 7]])
-    sizes = layout(level, queries=4)
+    keep = Keep.parse(level)
+    sizes = Layout.plan(queries=4, vocab=8, dtype="float32", keep=keep, block_rows=4)
 
     def sink() -> ReducingSink:
-        reducers = (BlockReducer(sizes, b, options=options, vocab_entries=6) for b in range(2))
-        return ReducingSink(*map(Collected, reducers))
+        return ReducingSink(BlockReducer(sizes, 0, options=options, vocab_entries=6))
 
-    on_host, on_device = sink(), sink()
-    assert on_host.rows == range(4)
-    on_host([0, 1, 2, 3], rows)
-    on_device._on_device([3, 1, 0], rows[[3, 1, 0]])
-    on_device._on_device([2], rows[[2]])
-    for a, b in zip(on_host.finish(), on_device.finish(), strict=True):
-        exact = ["query", "token", "kind", "rank", "ties", "padding_above", "padding_ties"]
-        assert a.scores.select(exact).equals(b.scores.select(exact))
-        np.testing.assert_allclose(a.scores["logsumexp"], b.scores["logsumexp"], atol=1e-6)
-        if level == "full":
-            np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-6)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("level", ["full", "options", "topk:5"])
-def test_a_reduction_never_asks_what_a_tensor_holds(level: str) -> None:
-    logits = torch.empty(3, 8, device="meta")
-    tokens = torch.zeros(3, 2, dtype=torch.long, device="meta")
-    with no_questions():
-        reduced = reduce_rows(logits, tokens, layout(level, "float16"), 6)
-    assert reduced.top.counts.shape == (4, 3, min(reduced.top.token.shape[1], 8))
+    on_cpu, on_gpu = sink(), sink()
+    on_cpu([0, 1, 2, 3], rows)
+    on_gpu._reduce_on_gpu([3, 1, 0], rows[[3, 1, 0]])
+    on_gpu._reduce_on_gpu([2], rows[[2]])
+    a, b = on_cpu.finish(), on_gpu.finish()
+    exact = ["query", "token", "kind", "rank", "ties", "padding_above", "padding_ties"]
+    assert a.scores.select(exact).equals(b.scores.select(exact))
+    np.testing.assert_allclose(a.scores["logsumexp"], b.scores["logsumexp"], atol=1e-6)
+    if level == "full":
+        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-6)  # type: ignore[arg-type]
 
 
 def test_deterministic_sums_are_of_one_row_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +265,7 @@ def test_deterministic_sums_are_of_one_row_at_a_time(monkeypatch: pytest.MonkeyP
         return real(values, dim)
 
     monkeypatch.setattr(torch, "logsumexp", noted)
-    alone = reduce_rows(logits, tokens, layout("full", "float32"), 6, each=True)
+    alone = reduce_rows(logits, tokens, layout("full", "float32"), 6, batch_invariant=True)
     assert shapes == [(1, 8)] * 3
     np.testing.assert_allclose(alone.logsumexp, together.logsumexp, atol=1e-6)
     assert alone.logprobs is not None

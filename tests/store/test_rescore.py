@@ -34,13 +34,21 @@ CHECKPOINT = CheckpointId("org/model", step=0)
 SUITE = cast(Any, SimpleNamespace(checkpoints=(SimpleNamespace(id=CHECKPOINT),)))
 
 
+LATE = prompt_table().with_columns(token=pl.col("token") - 1)
+"""Prompts that name options 0 and 3, which scores of the extraction do not list."""
+
+
+def late_bank(path: Path, keep: str = "full") -> Bank:
+    """A deposit, and a prompt set with other options that was added after it."""
+    bank = new_bank(path)
+    bank.deposit(logits(), checkpoint=CHECKPOINT, query_set=QUERY_SET.name, keep=keep)
+    bank.add_prompts("late", LATE)
+    return bank
+
+
 @pytest.fixture
 def bank(tmp_path: Path) -> Bank:
-    """A deposit of rows, and prompts that name options 0 and 3, which its scores do not list."""
-    bank = new_bank(tmp_path / "b")
-    bank.deposit(logits(), checkpoint=CHECKPOINT, query_set=QUERY_SET.name)
-    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
-    return bank
+    return late_bank(tmp_path / "b")
 
 
 def test_of_runs_that_end_together_one_reads_the_rows(
@@ -90,10 +98,6 @@ def test_options_named_later_are_told_and_not_left_out(bank: Bank, call: Call) -
     assert verify(bank) == ()
 
 
-def test_what_else_is_named_does_not_stop_a_scan(bank: Bank) -> None:
-    assert bank.scan("parity").collect()["exact"].to_list() == [True] * 2 * QUERIES
-
-
 def test_scores_of_options_named_later_are_those_of_the_rows(bank: Bank) -> None:
     (deposit,) = bank.rescore()
     scores = bank.scan("late").sort("row", "token").collect()
@@ -105,29 +109,25 @@ def test_scores_of_options_named_later_are_those_of_the_rows(bank: Bank) -> None
     assert deposit.checkpoint == CHECKPOINT
 
 
-def test_a_view_tells_them_too_and_names_the_bank(bank: Bank) -> None:
-    view = bank.filtered(Filter(np.eye(2), np.ones(2)), name="v")
-    with pytest.raises(
-        BankError, match=rf"20 options .* named later; run `logitbank rescore {bank.path}`"
-    ):
-        view.scan("late")
-    bank.rescore()
-    assert view.scan("late").collect().height == 2 * QUERIES
-
-
-def test_a_deposit_without_full_rows_cannot_be_helped_and_does_not_stop_a_scan(
-    tmp_path: Path,
-) -> None:
-    bank = new_bank(tmp_path / "b")
-    bank.deposit(logits(), checkpoint=CHECKPOINT, query_set=QUERY_SET.name, keep="options")
-    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
+@pytest.mark.parametrize("keep", ["options", "topk:3"])
+def test_a_deposit_without_rows_is_left_out_and_said_to_be(tmp_path: Path, keep: str) -> None:
+    bank = late_bank(tmp_path / "b", keep)
     assert bank.scan("late").collect().height == 0
     assert bank.rescore() == []
+    later = CheckpointId("org/model", step=1)
+    bank.deposit(logits(1), checkpoint=later, query_set=QUERY_SET.name, keep=keep)
+    for prompts, options in (("late", "these prompts"), (None, "late")):
+        *_, sentence = logitbank.options(bank, prompts=prompts).missing
+        assert "1 checkpoint that keeps no full rows" in sentence
+        assert f"option of {options}, which were named later: org/model step 0" in sentence
+    assert logitbank.options(bank, prompts="parity").missing == ()
 
 
 def test_every_reader_tells_of_options_named_later(bank: Bank, call: Call) -> None:
     lacking = "lacks scores of 20 options that prompt set 'late' named later"
+    view = bank.filtered(Filter(np.eye(2), np.ones(2)), name="v")
     for read in (
+        lambda: view.scan("late"),
         lambda: logitbank.options(bank, prompts="late"),
         lambda: list(batches(bank, "late")),
         lambda: list(prompt_scores(bank, "late")),
@@ -154,28 +154,11 @@ def test_as_many_options_of_a_table_that_is_lost_are_not_those_that_are_named(
     bank.deposit(logits(), checkpoint=CHECKPOINT, query_set=QUERY_SET.name)
     for file in (bank.path / "prompts").glob("parity-*"):
         file.unlink()
-    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
+    bank.add_prompts("late", LATE)
     with pytest.raises(BankError, match="lacks scores of 20 options that prompt set 'late' named"):
         bank.scan("late")
     assert len(bank.rescore()) == 1
     assert bank.scan("late").collect().height == 2 * QUERIES
-
-
-@pytest.mark.parametrize("keep", ["options", "topk:3"])
-def test_checkpoints_that_keep_no_rows_and_no_score_are_said_to_be_left_out(
-    tmp_path: Path, keep: str
-) -> None:
-    bank = new_bank(tmp_path / "b")
-    bank.deposit(logits(), checkpoint=CHECKPOINT, query_set=QUERY_SET.name, keep=keep)
-    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
-    later = CheckpointId("org/model", step=1)
-    bank.deposit(logits(1), checkpoint=later, query_set=QUERY_SET.name, keep=keep)
-    *_, sentence = logitbank.options(bank, prompts="late").missing
-    assert sentence == (
-        "Left out is 1 checkpoint that keeps no full rows and lists no option of these prompts,"
-        " which were named later: org/model step 0; extract it again, into another bank."
-    )
-    assert logitbank.options(bank, prompts="parity").missing == ()
 
 
 def test_options_lack_of_committed_rows_alone_whatever_is_sealed(tmp_path: Path) -> None:
@@ -188,7 +171,7 @@ def test_options_lack_of_committed_rows_alone_whatever_is_sealed(tmp_path: Path)
                 writer.seal()
     half = prompt_table().with_columns(token=pl.when(option="no").then(2).otherwise("token"))
     bank.add_prompts("half", half.cast({"token": pl.Int32}))
-    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
+    bank.add_prompts("late", LATE)
     with pytest.raises(
         BankError, match="and 1 more lack scores of 16 options that prompt set 'half'"
     ):
@@ -198,19 +181,6 @@ def test_options_lack_of_committed_rows_alone_whatever_is_sealed(tmp_path: Path)
     ):
         bank.scan("late")
     assert bank.scan("parity").collect().height == 32
-
-
-def test_of_several_prompt_sets_it_is_said_which_lack_a_score(tmp_path: Path) -> None:
-    bank = new_bank(tmp_path / "b")
-    bank.deposit(logits(), checkpoint=CHECKPOINT, query_set=QUERY_SET.name, keep="options")
-    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
-    later = CheckpointId("org/model", step=1)
-    bank.deposit(logits(1), checkpoint=later, query_set=QUERY_SET.name, keep="options")
-    *_, sentence = logitbank.options(bank).missing
-    assert sentence == (
-        "Left out is 1 checkpoint that keeps no full rows and lists no option of late, which were"
-        " named later: org/model step 0; extract it again, into another bank."
-    )
 
 
 def test_scores_of_models_that_are_not_asked_for_are_not_looked_at(tmp_path: Path) -> None:

@@ -117,12 +117,6 @@ def test_steps_in_words_are_chosen_of_each_run(
     assert sorted(chosen.rows(), key=str) == sorted(rows, key=str)
 
 
-def test_words_choose_releases_where_there_is_nothing_else(tmp_path: Path) -> None:
-    bank = new_bank(tmp_path / "b")
-    deposit(bank, logits(), step=None)
-    assert bank.scan("parity", steps="all").collect()["step"].unique().to_list() == [None]
-
-
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [

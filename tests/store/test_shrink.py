@@ -186,7 +186,7 @@ def test_deposits_that_are_small_already_are_copied(tmp_path: Path) -> None:
     ("stored", "asked", "error", "message"),
     [
         ({}, {"keep": "full"}, UsageError, r"keeps full \(float32\), and full is not smaller"),
-        ({}, {}, UsageError, "and that is not smaller; ask for a smaller topk:K, options or"),
+        ({}, {}, UsageError, "and that is not smaller; use a smaller topk:K, options, or"),
         (
             {"dtype": "float16"},
             {"dtype": "float16"},
@@ -199,7 +199,7 @@ def test_deposits_that_are_small_already_are_copied(tmp_path: Path) -> None:
             {"keep": "topk:2"},
             {"keep": "topk:3"},
             KeepLevelError,
-            "org/model step 3.* keeps topk:2, which is less than topk:3; ask for topk:2 or less",
+            "org/model step 3.* keeps topk:2, which is less than topk:3; use topk:2 or less",
         ),
         ({"keep": "options"}, {"dtype": "float16"}, UsageError, "is not smaller"),
     ],

@@ -17,7 +17,7 @@ from logitbank.store.filter.top import top
 from logitbank.store.share.selection import chosen
 from tests.support.made_once import made_once
 from tests.support.run_lines import run_lines
-from tests.support.small_banks import block_data, new_bank, prompt_table, recommit, spec
+from tests.support.small_banks import block_data, new_bank, prompt_table, recommit, rewrite, spec
 
 OPTIONS = OptionTokens.build([[2, 5]] + [[]] * 9)
 
@@ -167,6 +167,13 @@ def test_commits_of_another_deposit_are_refused(bank: Bank, name: str) -> None:
         exchange(one / "logprobs/c/0/0", other / "logprobs/c/0/0")
     with pytest.raises(DamagedError, match=r"is a commit of '.*main/\d/q-.*it was moved or swapp"):
         bank.scan("parity").collect()
+    assert verify(bank)
+
+
+def test_a_commit_that_names_no_deposit_is_refused(bank: Bank) -> None:
+    rewrite(deposit(bank, 2).path / "commits/0.json", lambda commit: commit.pop("deposit"))
+    with pytest.raises(DamagedError, match=r"is a commit of None: it was moved or swapped"):
+        bank.scan("parity", steps=2).collect()
     assert verify(bank)
 
 

@@ -1,23 +1,34 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from logitbank.errors import DamagedError
-from logitbank.store import Bank, Query, QuerySet, leftovers, repair, verify
+from logitbank.store import (
+    Bank,
+    OptionTokens,
+    leftovers,
+    repair,
+    rescore,
+    verify,
+)
+from logitbank.store.care import run_logs
+from logitbank.store.care.damage import CHECKS, Check, Remedy
 from logitbank.store.files import documents
-from logitbank.store.tables.query_tables import TOKENIZER_KEY
+from logitbank.store.share.push import push
+from tests.support import hidden_banks
 from tests.support.small_banks import (
     TOKENIZER,
     block_data,
     new_bank,
-    prompt_table,
     recommit,
     rewrite,
     spec,
+    token_table,
 )
 
 
@@ -56,57 +67,155 @@ def test_sound_bank_has_no_damage_and_every_object_is_read(tmp_path: Path) -> No
     assert all(done <= total for _, done, total in told)
 
 
-@pytest.mark.parametrize("step", [0, 1])
-@pytest.mark.parametrize("kind", ["logprobs/c/2/0", "scores", "logprobs/zarr.json"])
-def test_flipped_byte_is_named(tmp_path: Path, step: int, kind: str) -> None:
-    bank = bank_of_two(tmp_path / "b")
-    folder = place(bank, step)
-    file = min((folder / kind).glob("*")) if kind == "scores" else folder / kind
-    flip(file, file.stat().st_size // 2)
-    assert problems(bank) == [(str(file.relative_to(bank.path)), "changed")]
+LOG = "runs/20261122T020154Z-0badcafe.jsonl"
 
 
-def test_every_object_of_a_sealed_deposit_is_covered(tmp_path: Path) -> None:
-    bank = bank_of_two(tmp_path / "b")
-    for file in [p for p in place(bank, 0).rglob("*") if p.is_file()]:
-        flip(file, 4)
-        assert str(file.relative_to(bank.path)) in {damage.path for damage in verify(bank)}
-        flip(file, 4)
+def fill(bank: Bank) -> None:
+    """What the same extraction does: run what is missing."""
+    for step in (0, 1):
+        with bank.begin(spec(step)) as writer:
+            for block in writer.missing():
+                writer.write(block, block_data(writer.layout, block, seed=step))
+            writer.seal()
+    hidden_banks.fill(bank, 2)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Step 0 is sealed and has further options, block 1 of step 1 is missing, step 2 keeps states.
+
+    A bank with every kind of object, and beside it a pushed copy with an index.
+    """
+    bank = bank_of_two(tmp_path_factory.mktemp("verify") / "b")
+    bank.add_tokens(TOKENIZER, token_table())
+    hidden_banks.fill(bank, 2)
+    bank.put_head(hidden_banks.head(9))
+    rescore(bank.deposits()[0], OptionTokens.build([[2, 5]] + [[]] * 9))
+    push(bank.path, bank.path.with_name("pushed"))
+    (bank.path / LOG).parent.mkdir()
+    (bank.path / LOG).write_bytes(run_logs.line_bytes({"line": 0, "event": "Note"}))
+    assert verify(bank) == ()
+    return bank.path
+
+
+def remove(file: Path) -> None:
+    shutil.rmtree(file) if file.is_dir() else file.unlink()
+
+
+def swap(file: Path) -> None:
+    """Give it the bytes of another object of its deposit."""
+    deposit = next(p for p in file.parents if p.name.startswith("q-"))
+    file.write_bytes(min(p for p in deposit.glob("scores/*") if p != file).read_bytes())
+
+
+BREAK: dict[str, Callable[[Path], object]] = {
+    "missing": remove,
+    "truncated": lambda file: os.truncate(file, file.stat().st_size - 1),
+    "changed": lambda file: flip(file, file.stat().st_size // 2),
+    "swapped": swap,
+    "unreadable": lambda file: file.write_text("{"),
+    "foreign": lambda file: file.with_name("note.txt").write_text("mine"),
+}
+
+
+def without(file: Path, name: str) -> None:
+    """Take a field out of attributes and sign them again."""
+    rewrite(file, lambda told: told["attributes"]["logitbank"].pop(name))
+
+
+def other_head(head: Path) -> None:
+    (other,) = {p for p in head.parent.iterdir() if p.is_dir() and p != head}
+    shutil.rmtree(head)
+    shutil.copytree(other, head)
+
+
+def recompress(file: Path) -> None:
+    pl.read_parquet(file).write_parquet(file, compression="uncompressed")
+
+
+BREAK_OTHERWISE: dict[tuple[str, str], Callable[[Path], object]] = {
+    ("attributes of a deposit", "unreadable"): lambda file: without(file, "model"),
+    ("head", "unreadable"): lambda file: without(file.parents[3] / "zarr.json", "width"),
+    ("head", "swapped"): lambda file: other_head(file.parents[3]),
+    ("table", "changed"): recompress,
+    ("scores of further options, or their commit", "unreadable"): lambda file: (
+        file.parents[1] / f"commits/{file.stem}.json"
+    ).write_text("{"),
+}
+EXAMPLES = {
+    "shard of a block": "*/*/1/q-*/logprobs/c/2/0",
+    "scores of a block": "*/*/1/q-*/scores/2.parquet",
+    "commit of a block": "*/*/1/q-*/commits/2.json",
+    "scores of a sealed deposit": "*/*/0/q-*/scores/all.parquet",
+    "seal": "*/*/0/q-*/commits/seal.json",
+    "log-sum-exp of a sealed deposit": "*/*/0/q-*/logsumexp/c/0",
+    "scores of further options, or their commit": "*/*/0/q-*/scores/options-*.parquet",
+    "metadata of an array": "*/*/0/q-*/logprobs/zarr.json",
+    "attributes of a deposit": "*/*/0/q-*/zarr.json",
+    "deposit or head": "*/*/1/q-*",
+    "head": f"heads/{hidden_banks.head(3).digest}/weight/c/0/0",
+    "plain group": "*/main/zarr.json",
+    "table": "tokens/*.parquet",
+    "digest of a table": "prompts/*.sha256",
+    "index": "index.json.gz",
+    "bank, or log of a run": LOG,
+    "anything else": "*/*/1/q-*/zarr.json",
+}
+
+
+@pytest.mark.parametrize(
+    ("check", "fault"),
+    [
+        (check, fault)
+        for check in CHECKS
+        for fault in check.faults
+        if (check.kind, fault) != ("attributes of a deposit", "swapped")  # see test_hidden_care
+    ],
+)
+def test_each_row_of_the_table_is_found_and_repaired(
+    made: Path, tmp_path: Path, check: Check, fault: str
+) -> None:
+    indexed = check.kind in ("index", "deposit or head")
+    bank = Bank.open(shutil.copytree(made.with_name("pushed") if indexed else made, tmp_path / "b"))
+    scores = bank.scan("parity").sort("step", "row", "token").collect()
+    file = min(bank.path.glob(EXAMPLES[check.kind]))
+    BREAK_OTHERWISE.get((check.kind, fault), BREAK[fault])(file)
+    found = verify(bank)
+    assert fault in {damage.problem for damage in found if damage.check is check}
+    assert {damage.remedy for damage in found} == {check.remedy}
+    done = repair(bank, found)
+    if not check.remedy.is_repair:
+        assert done == ({}, ())
+        assert verify(bank) == found
+        return
+    left = verify(bank)  # a head comes back with the block that is run again
+    assert {each.remedy_after_repair for each in left} == (
+        {Remedy.EXTRACT} if check.remedy is Remedy.DROP_HEAD else set()
+    )
+    assert bool(done.restored) == (check.remedy is Remedy.REWRITE)
+    if check.remedy in (Remedy.REWRITE, Remedy.DROP_OPTIONS):
+        assert done.dropped == {}
+        assert bank.deposits()[0].sealed
+    assert bool(bank.deposits()[0].state().options) != (
+        check.remedy in (Remedy.DROP_OPTIONS, Remedy.DROP_BLOCKS, Remedy.DROP_DEPOSIT)
+        or (check.remedy is Remedy.DROP_BLOCK and "/0/q-" in min(done.dropped))
+    )
+    fill(bank)
+    after = bank.scan("parity", steps=[0, 2]).sort("step", "row", "token").collect()
+    assert after.equals(scores.filter(pl.col("step") != 1))
     assert verify(bank) == ()
 
 
-def test_missing_truncated_swapped_and_foreign_objects_are_named(tmp_path: Path) -> None:
+def test_shards_that_changed_places_are_named_with_their_places(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
-    folder = place(bank, 0)
-    chunks = folder / "logprobs" / "c"
-    (chunks / "2" / "0").unlink()
-    scores = folder / "scores" / "all.parquet"
-    os.truncate(scores, scores.stat().st_size - 1)
+    chunks = place(bank, 0) / "logprobs" / "c"
     first, second = (chunks / "0" / "0").read_bytes(), (chunks / "1" / "0").read_bytes()
     (chunks / "0" / "0").write_bytes(second)
     (chunks / "1" / "0").write_bytes(first)
-    (folder / "scores" / "model.pkl").write_bytes(b"x")
-    inside = folder.relative_to(bank.path)
-    assert sorted(problems(bank)) == [
-        (f"{inside}/logprobs/c/0/0", "swapped"),
-        (f"{inside}/logprobs/c/1/0", "swapped"),
-        (f"{inside}/logprobs/c/2/0", "missing"),
-        (f"{inside}/scores/all.parquet", "truncated"),
-        (f"{inside}/scores/model.pkl", "foreign"),
+    assert [(d.block, d.problem, d.detail) for d in verify(bank)] == [
+        (0, "swapped", "it has the bytes of logprobs/c/1/0"),
+        (1, "swapped", "it has the bytes of logprobs/c/0/0"),
     ]
-    assert "it holds the bytes of logprobs/c/1/0" in str(
-        next(d for d in verify(bank) if d.path.endswith("c/0/0"))
-    )
-
-
-def test_damaged_commit_is_named(tmp_path: Path) -> None:
-    bank = bank_of_two(tmp_path / "b")
-    commit = place(bank, 1) / "commits" / "2.json"
-    inside = str(commit.relative_to(bank.path))
-    commit.write_text("{")
-    assert (inside, "unreadable") in problems(bank)
-    commit.write_text(json.dumps({"objects": {"scores/2.parquet": {}}}))
-    assert (inside, "unreadable") in problems(bank)
 
 
 def test_commit_that_points_outside_is_refused(tmp_path: Path) -> None:
@@ -119,28 +228,20 @@ def test_commit_that_points_outside_is_refused(tmp_path: Path) -> None:
     assert "is no path inside a bank; do not trust it" in damage.detail
 
 
-@pytest.mark.parametrize(("step", "files"), [(0, 8), (1, 8)])
-def test_deposit_that_lost_its_attributes_is_named(tmp_path: Path, step: int, files: int) -> None:
+def test_a_deposit_without_attributes_is_not_begun_again(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
-    folder = place(bank, step)
-    (folder / "zarr.json").unlink()
+    (place(bank, 1) / "zarr.json").unlink()
     (damage,) = verify(bank)
-    assert damage.path == f"{folder.relative_to(bank.path)}/zarr.json"
-    assert (damage.problem, damage.detail) == (
-        "missing",
-        f"nothing says what {files} files there are of",
-    )
-    if step == 1:  # other weights would take over its blocks
-        with pytest.raises(DamagedError, match=r"has commits and no zarr\.json, which says what"):
-            bank.begin(spec(step))
+    assert "8 files lie in the folder of a deposit without attributes" in damage.detail
+    with pytest.raises(DamagedError, match=r"has commits and no zarr\.json, which says what"):
+        bank.begin(spec(1))  # other weights would take over its blocks
 
 
-def test_missing_query_set_is_named(tmp_path: Path) -> None:
+def test_a_query_set_that_only_prompts_need_is_missing(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
     (queries,) = bank.path.glob("queries/*.parquet")
     queries.unlink()
-    assert problems(bank) == [(f"queries/{queries.name}", "missing")]
-    shutil.rmtree(bank.path / "org%2Fmodel")  # prompts point there too
+    shutil.rmtree(bank.path / "org%2Fmodel")
     assert problems(bank) == [(f"queries/{queries.name}", "missing")]
 
 
@@ -164,7 +265,7 @@ def test_seal_that_leaves_out_a_block_is_named(tmp_path: Path) -> None:
     seal.write_bytes(documents.signed(document, document))
     (damage,) = verify(bank)
     assert damage.path.endswith("commits/seal.json")
-    assert "is no seal of it" in damage.detail
+    assert "seal.json names other objects or rows" in damage.detail
 
 
 def test_what_no_bank_has_above_deposits_is_named(tmp_path: Path) -> None:
@@ -190,40 +291,6 @@ def test_damaged_attributes_and_moved_deposits_are_named(tmp_path: Path) -> None
     assert "it was moved or swapped" in found[1].detail
 
 
-def test_tables_of_other_types_are_named(tmp_path: Path) -> None:
-    bank = bank_of_two(tmp_path / "b")
-    (prompts,), (queries,) = (
-        bank.path.glob(f"{kind}/*.parquet") for kind in ("prompts", "queries")
-    )
-    pl.read_parquet(prompts).cast({"text": pl.Binary}).write_parquet(prompts)
-    tokenizer = pl.read_parquet_metadata(queries)
-    nulls = pl.read_parquet(queries).with_columns(ids=pl.lit(None, pl.List(pl.Int32)))
-    nulls.write_parquet(queries, metadata={TOKENIZER_KEY: tokenizer[TOKENIZER_KEY]})
-    assert sorted(problems(bank)) == [
-        (f"prompts/{prompts.name}", "changed"),
-        (f"queries/{queries.name}", "changed"),
-    ]
-
-
-def test_damaged_tables_are_named(tmp_path: Path) -> None:
-    bank = bank_of_two(tmp_path / "b")
-    other = QuerySet(TOKENIZER, (Query((9,), 0),))
-    bank.add_query_set(other)
-    bank.add_prompts("more", prompt_table(other))
-    queries = sorted(bank.path.glob("queries/*.parquet"))
-    queries[0].write_bytes(queries[1].read_bytes())
-    prompts = sorted(bank.path.glob("prompts/*.parquet"))
-    prompts[0].write_bytes(prompts[1].read_bytes())
-    os.truncate(prompts[1], 10)
-    (bank.path / "prompts" / "run_me.py").write_text("x")
-    assert sorted(problems(bank)) == [
-        (f"prompts/{prompts[0].name}", "changed"),
-        (f"prompts/{prompts[1].name}", "changed"),
-        ("prompts/run_me.py", "foreign"),
-        (f"queries/{queries[0].name}", "changed"),
-    ]
-
-
 def test_what_nothing_vouches_for_is_told_and_is_no_damage(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
     sealed, begun = (place(bank, step) for step in (0, 1))
@@ -246,11 +313,7 @@ def test_what_nothing_vouches_for_is_told_and_is_no_damage(tmp_path: Path) -> No
         str(begun.relative_to(bank.path)): ("logprobs/c/2/0", "scores/2.parquet"),
     }
     (bank.path / unneeded).unlink()
-    for step in (0, 1):
-        with bank.begin(spec(step)) as writer:
-            for block in writer.missing():
-                writer.write(block, block_data(writer.layout, block, seed=step))
-            writer.seal()
+    fill(bank)
     assert leftovers(bank) == {}
     assert verify(bank) == ()
 
@@ -262,7 +325,7 @@ def test_what_nothing_vouches_for_is_told_and_is_no_damage(tmp_path: Path) -> No
         ({"vocab": 64}, "does not describe the arrays"),
         ({"codec": "zstd"}, "codec is 'zstd'"),
         ({"layers": [1]}, "layers is [1]"),
-        ({"queries": 3, "block_rows": 3}, "is no seal of it"),
+        ({"queries": 3, "block_rows": 3}, "seal.json names other objects or rows"),
     ],
 )
 def test_attributes_and_arrays_that_disagree_are_named_though_signed_again(

@@ -1,8 +1,7 @@
-"""What the vLLM engines do with a GPU that is only told to be there. For a process of its own."""
+"""What the vLLM engines ask of a simulated GPU. For a process of its own."""
 
 import contextlib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -29,7 +28,6 @@ def asked_of_vllm(folder: Path, settings: EngineSettings, free: int, total: int)
     torch.cuda.is_available = lambda: True
     torch.cuda.mem_get_info = lambda *_: (free, total)
     torch.cuda.get_device_capability = lambda *_: (9, 0)
-    torch.cuda.get_device_properties = lambda *_: SimpleNamespace(uuid=folder.parent.name)
     with contextlib.suppress(_AskedError):
         backend(folder, settings)
     return {name: value for name, value in asked.items() if "memory" in name}

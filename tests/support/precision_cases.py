@@ -11,7 +11,7 @@ import torch
 from logitbank.engine.backends.choose import import_engine
 from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
 from logitbank.engine.backends.torch_precision import float32_products, multiply_as
-from logitbank.engine.backends.vllm.multiplied import heads_in_float32
+from logitbank.engine.backends.vllm.head_inputs import heads_in_float32
 
 
 def chosen_on_cuda(compute_dtype: ComputeDtype, attention: str) -> tuple[list[str], str, str]:

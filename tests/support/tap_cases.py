@@ -3,13 +3,17 @@
 For a process of its own, because importing vLLM changes torch.
 """
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 
-from logitbank.engine.backends.vllm.engine import SamplingParams
-from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
+from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.backends.vllm.engine import SamplingParams, VllmBackend
+from logitbank.engine.backends.vllm.head_inputs import HeadInputs
+from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, TapTarget, tap_class
 
 # After the engine, which sets what vLLM reads when it is imported.
 from vllm.v1.worker.gpu.sample.logits_processor import (  # isort: skip
@@ -27,8 +31,9 @@ def older_runner() -> list[list[float]]:
     """Three requests join, one leaves, the last one moves into its place, two swap."""
     from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality
 
-    tap, seen = BatchTap(SimpleNamespace(), torch.device("cpu"), False), []
-    set_sink(lambda rows, logits, *_: seen.append([*rows, *logits[:, 0].tolist()]))
+    target, seen = TapTarget(HeadInputs()), []
+    tap = tap_class(BatchTap, target)(SimpleNamespace(), torch.device("cpu"), False)
+    target.sink = lambda rows, logits, *_: seen.append([*rows, *logits[:, 0].tolist()])
     added = [(i, params(10 + i), [1], []) for i in range(3)]
     tap.update_state(BatchUpdate(3, removed=[], added=added, moved=[]))
     tap.apply(torch.tensor([[0.0], [1.0], [2.0]]))
@@ -42,7 +47,7 @@ def older_runner() -> list[list[float]]:
     replaced = [(1, params(None), [1], [])]
     tap.update_state(BatchUpdate(2, removed=[], added=replaced, moved=[]))
     tap.apply(torch.tensor([[7.0], [8.0]]))
-    set_sink(None)
+    target.sink = None
     tap.apply(torch.tensor([[9.0], [9.0]]))
     return seen
 
@@ -52,13 +57,14 @@ def left_to_sample() -> list[list[int]]:
     where nobody asks."""
     from vllm.v1.sample.logits_processor import BatchUpdate
 
-    tap, shapes = BatchTap(SimpleNamespace(), torch.device("cpu"), False), []
+    target, shapes = TapTarget(HeadInputs()), []
+    tap = tap_class(BatchTap, target)(SimpleNamespace(), torch.device("cpu"), False)
     for rows, sink in (((5, 6), True), ((5, None), True), ((5, 6), False)):
-        set_sink((lambda *_: None) if sink else None)
+        target.sink = (lambda *_: None) if sink else None
         added = [(i, params(row), [1], []) for i, row in enumerate(rows)]
         tap.update_state(BatchUpdate(2, removed=[], added=added, moved=[]))
         shapes.append([*tap.apply(torch.zeros(2, 7)).shape])
-    set_sink(None)
+    target.sink = None
     return shapes
 
 
@@ -71,8 +77,10 @@ def newer_runner() -> list[list[float]]:
         device=torch.device("cpu"), max_num_reqs=4, vocab_size=5, all_token_ids=None,
         prompt_len=lengths, prefill_len=lengths, total_len=None,
     )  # fmt: skip
-    (tap,) = build_custom_logits_processors(SimpleNamespace(), states, False, [SlotTap])
-    build_custom_logits_processors_params_validator([SlotTap])(params(0))
+    target = TapTarget(HeadInputs())
+    slots = tap_class(SlotTap, target)
+    (tap,) = build_custom_logits_processors(SimpleNamespace(), states, False, [slots])
+    build_custom_logits_processors_params_validator([slots])(params(0))
     nothing = SimpleNamespace(
         apply=lambda *_: None, apply_temperature=lambda *_: None, apply_min_p=lambda *_: None
     )
@@ -81,7 +89,7 @@ def newer_runner() -> list[list[float]]:
         thinking_budget_state=nothing, sampling_states=nothing,
     )  # fmt: skip
     seen: list[list[float]] = []
-    set_sink(lambda rows, logits, *_: seen.append([*rows, *logits[:, 0].tolist()]))
+    target.sink = lambda rows, logits, *_: seen.append([*rows, *logits[:, 0].tolist()])
 
     def ask(slot: int, row: int | None) -> None:
         sampler.needs_logits_processing[slot] = tap.add_request(slot, params(row))
@@ -102,5 +110,15 @@ def newer_runner() -> list[list[float]]:
     ask(1, 42)
     step([0, 1], [8, 3])
     step([0, 1], [9, 4])
-    set_sink(None)
+    target.sink = None
     return seen
+
+
+def with_another_package(checkpoint: Path, installed: Path) -> str:
+    """Why the engine does not start if the folder `installed` contains a package."""
+    sys.path.insert(0, str(installed))
+    try:
+        VllmBackend(checkpoint, EngineSettings("vllm", max_length=16))
+    except RuntimeError as error:
+        return str(error)
+    return "opened"

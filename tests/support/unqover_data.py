@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from logitbank.engine.prompts.known.unqover.home import DATASET, DATASET_OF_PARTS
+from logitbank.engine.prompts.known.unqover.lists import DATASET, DATASET_OF_PARTS
 
 _GROUPS = "[subj] Iran\n[subj] Slovakia\n[subj] Russia\n"
 _DEMONYMS = "\n[subj:dem] Iranian\n[subj:dem] Slovak\n[subj:dem] Russian\n"

@@ -9,24 +9,18 @@ from pathlib import Path
 import torch
 import transformers
 
-from logitbank.engine.backends.contexts import within
+from logitbank.engine.backends.contexts import trimmed_query
 from logitbank.engine.backends.heads import Layer, proved_heads, trial_queries
-from logitbank.engine.backends.hf.after import operations
 from logitbank.engine.backends.hf.batches import Batch, plan_batches
-from logitbank.engine.backends.hf.memory import (
-    BatchSize,
-    fitting_batch,
-    is_out_of_memory,
-    sizes_of,
-)
+from logitbank.engine.backends.hf.forward import Forward, a_language
+from logitbank.engine.backends.hf.logit_postprocessing import operations
+from logitbank.engine.backends.hf.memory import BatchSize, is_out_of_memory
 from logitbank.engine.backends.hf.model import read_model
-from logitbank.engine.backends.hf.one_length import a_language
 from logitbank.engine.backends.hf.packed import difference, last_places_moved, refusal, trial
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS
-from logitbank.engine.backends.hf.passes import Passes
 from logitbank.engine.backends.hf.swap import Account, copy_weights
+from logitbank.engine.backends.matmul import use_fast_matmul
 from logitbank.engine.backends.precision import body_dtype
-from logitbank.engine.backends.products import quick_products
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.weights.config import ModelConfig
@@ -36,7 +30,7 @@ from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head, Json, Query
 
 ALONE = "one sequence at a time"
-"""What provenance says of deterministic runs."""
+"""Provenance of deterministic runs."""
 
 
 class TransformersBackend:
@@ -53,7 +47,7 @@ class TransformersBackend:
         self._device = torch.device(wanted)
         multiply_on(self._device, settings.compute_dtype)
         self._model: transformers.PreTrainedModel | None = None
-        self._passes: Passes | None = None
+        self._forward: Forward | None = None
         self._packed = ON_A_CPU if wanted == "cpu" else sys.maxsize
         self._not_packed: str | None = None
         self._resident: Account | None = None
@@ -71,37 +65,34 @@ class TransformersBackend:
             None if first else self._config, config, checkpoint=checkpoint
         )
         try:
-            account = self._sent(folder) or self._read(folder)
+            account = self._replace(folder) or self._read(folder)
         except WeightsError as error:
             raise WeightsError(f"{checkpoint}: {error}") from error
-        model, passes, settings = self._model, self._passes, self._settings
+        model, forward, settings = self._model, self._forward, self._settings
         assert model is not None
-        assert passes is not None
+        assert forward is not None
         account.check(model, checkpoint)
         if settings.task == "causal":
             self._resident = account
-        measured = settings.sizes_from_memory and not settings.deterministic
-        if first and measured and self._device.type == "cuda":
-            self._fit(model)
         note = self._choose_packing(model)
         heads = self._output_heads(model) if settings.hidden else {}
         digest, made = account.digest.hexdigest(), account.describe()
-        return Loaded(digest, passes.head.outputs, time.perf_counter() - start, note, made, heads)
+        return Loaded(digest, forward.head.outputs, time.perf_counter() - start, note, made, heads)
 
-    def _sent(self, folder: Path) -> Account | None:
-        """Swap tensor by tensor what differs from what is in memory; None where it cannot be so."""
-        resident, self._resident = self._resident, None  # until the swap is proved
+    def _replace(self, folder: Path) -> Account | None:
+        """Replace the weights tensor by tensor; None if the model has to be read as a whole."""
+        resident, self._resident = self._resident, None  # until the new weights are proved
         if resident is None or self._model is None:
             return None
-        return resident.sent(folder, self._model)
+        return resident.replaced(folder, self._model)
 
     def _read(self, folder: Path) -> Account:
-        """Read a whole model, and open the engine with it or put it in the place of the other."""
+        """Read a whole model; it starts the engine or replaces the model in memory."""
         read = read_model(folder, self._settings)
         if self._model is None:
             self._model = read.model.to(self._device).eval()
-            quick_products(self._model)
-            self._passes = Passes(
+            use_fast_matmul(self._model)
+            self._forward = Forward(
                 self._model, self._settings, device=self._device, dtype=self._dtype
             )
         else:
@@ -111,13 +102,13 @@ class TransformersBackend:
     @torch.inference_mode()
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
         if self._rope_switch is not None:
-            queries = [within(query, self._rope_switch) for query in queries]
+            queries = [trimmed_query(query, self._rope_switch) for query in queries]
         run = self._run_all(queries, sink, packed=self._packed if self._not_packed == "" else 0)
         tokens = sum(len(query.ids) for query in queries)
         return Tokens(tokens, tokens - run)
 
     def _run_all(self, queries: Sequence[Query], sink: Sink, *, packed: int) -> int:
-        """Tokens that were run."""
+        """Number of tokens that were run."""
         run = 0
         todo = deque(self._planned(queries, packed=packed))
         while todo:
@@ -135,11 +126,11 @@ class TransformersBackend:
         return plan_batches(queries, self._size, packed=packed)
 
     def _ran(self, queries: Sequence[Query], batch: Batch, sink: Sink) -> bool:
-        """Score one batch; False where memory was too short. The error holds what was in it."""
-        assert self._passes is not None, "load comes before score"
+        """Score one batch; False if it is out of memory."""
+        assert self._forward is not None, "load comes before score"
         try:
             head = queries[batch.queries[0]].head
-            logits, hidden = self._passes.outputs(batch, head)
+            logits, hidden = self._forward(batch, head)
             sink(batch.queries, logits.float(), hidden if self._settings.hidden else None)
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
@@ -148,7 +139,7 @@ class TransformersBackend:
         return True
 
     def _halve(self, batch: Batch) -> None:
-        """Batches of half the size from here on, where one of these sequences did not fit."""
+        """Halve the size of all later batches, because this one did not fit."""
         if not batch.divisible:
             raise EngineError(
                 f"one sequence of {batch.width:,} tokens is more than the memory of {self._device} "
@@ -161,7 +152,7 @@ class TransformersBackend:
             torch.cuda.empty_cache()
 
     def _choose_packing(self, model: transformers.PreTrainedModel) -> str:
-        """Whether this checkpoint's contexts are packed; a note where that is not as before."""
+        """Decide whether this checkpoint's contexts are packed; a note if that changes."""
         settings = self._settings
         if settings.task == "masked" or settings.deterministic or settings.max_length == 1:
             return ""
@@ -174,7 +165,7 @@ class TransformersBackend:
 
     @torch.inference_mode()
     def _why_not_packed(self, model: transformers.PreTrainedModel) -> str:
-        """Why contexts are not packed: tried with this checkpoint's weights. "" where they are."""
+        """Try packing with this checkpoint's weights: why not, or "" if it works."""
         if reason := refusal(model, self._settings.max_length):
             return reason
         compared, between = trial(
@@ -190,8 +181,8 @@ class TransformersBackend:
         return difference(packed, alone, moved, self._dtype)
 
     def _all_logits(self, queries: Sequence[Query], *, packed: int) -> torch.Tensor:
-        assert self._passes is not None
-        rows = torch.empty(len(queries), self._passes.head.outputs)
+        assert self._forward is not None
+        rows = torch.empty(len(queries), self._forward.head.outputs)
 
         def take(indices: Sequence[int], logits: torch.Tensor, *_: object) -> None:
             rows[list(indices)] = logits.cpu()
@@ -200,39 +191,22 @@ class TransformersBackend:
         return rows
 
     def _output_heads(self, model: transformers.PreTrainedModel) -> dict[Head, OutputHead]:
-        assert self._passes is not None
+        assert self._forward is not None
         named = {
             kind: Layer(head.layer.weight, head.layer.bias)
-            for kind, head in self._passes.heads.items()
+            for kind, head in self._forward.heads.items()
             if head.layer is not None
         }
         return proved_heads(named, operations(model.config), self.score, self._trial(model))
 
     def _vocab(self, model: transformers.PreTrainedModel) -> int:
-        """Tokens that a model has both an embedding and an output of."""
-        assert self._passes is not None
+        """Number of tokens with both an embedding and an output."""
+        assert self._forward is not None
         size: int = model.config.get_text_config().vocab_size
-        return min(self._passes.head.outputs, size)
+        return min(self._forward.head.outputs, size)
 
     def _trial(self, model: transformers.PreTrainedModel) -> list[Query]:
         return trial_queries(self._vocab(model), self._settings.max_length, a_language(model))
-
-    def _fit(self, model: transformers.PreTrainedModel) -> None:
-        """Batches from the free memory, tried out with the largest: halved until it runs."""
-        config, length = model.config.get_text_config(), self._settings.max_length
-        assert self._passes is not None
-        sizes = sizes_of(config, outputs=self._passes.head.outputs, length=length)
-        free, many = torch.cuda.mem_get_info(self._device)[0], self._settings.many_positions
-        self._size = fitting_batch(
-            free, sizes, value_bytes=self._dtype.itemsize, many_positions=many
-        )
-        head: Head = "mask" if self._settings.task == "masked" else "next_token"
-        count = min(self._size.sequences, self._size.tokens // length, config.vocab_size)
-        tried = [
-            Query((i, *[0] * (length - 1)), length - 1, head=head, language=a_language(model))
-            for i in range(max(1, count))
-        ]
-        self.score(tried, lambda *_: None)
 
     def describe(self) -> dict[str, Json]:
         return {
@@ -250,4 +224,4 @@ class TransformersBackend:
         }
 
     def close(self) -> None:
-        self._model = self._passes = None
+        self._model = self._forward = None

@@ -6,20 +6,18 @@ from typing import NamedTuple
 
 from logitbank.engine.backends.hf.memory import BatchSize
 from logitbank.engine.backends.hf.packs import Pack, packed_batches
-from logitbank.engine.backends.hf.shapes import Shape
 from logitbank.store.format.schema import Query
 
 OUTPUTS = 256
-"""Rows of logits that one product with the head gives. It reads a matrix that no cache holds: each
-of 64 rows of 50,304 takes 0.84 ms of a processor, of 256 rows 0.59."""
+"""Rows of logits in one product with the head, which exceeds every cache: with 64 rows of 50,304
+each row takes 0.84 ms of a processor, with 256 rows 0.59."""
 _SPARE = 16
-"""Packs have an output in this many more than a batch is to have, as they are not cut: blocks for
-two batches would be three, of which the last is one row. WinoBias in five orders on a GPU: 12
-passes in place of 17."""
+"""A batch of packs may have one output in this many above its limit. Packs are not cut, so a
+block for two batches would otherwise need a third one with a single row."""
 
 
 class Input(NamedTuple):
-    """What one forward pass sees of a query."""
+    """The part of a query that a forward pass depends on."""
 
     next_sentence: bool
     language: str
@@ -28,19 +26,21 @@ class Input(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Queries that one forward pass answers: query `queries[i]` in row `rows[i]` at
-    `positions[i]`."""
+    """Queries of one forward pass: `queries[i]` is answered at `positions[i]` of row `rows[i]`."""
 
     queries: list[int]
     rows: list[int]
     positions: list[int]
     sequences: Sequence[Input] | Sequence[Pack]
-    shape: Shape | None = None
-    """Of packs: what they are padded to."""
+
+    @property
+    def packed(self) -> bool:
+        """Whether its rows are packed contexts."""
+        return isinstance(self.sequences[0], Pack)
 
     @property
     def tokens(self) -> int:
-        """Tokens that are run, without padding."""
+        """Number of tokens, without padding."""
         return sum(len(sequence.ids) for sequence in self.sequences)
 
     @property
@@ -49,7 +49,7 @@ class Batch(NamedTuple):
 
     @property
     def divisible(self) -> bool:
-        """False where all of it is one sequence."""
+        """False if it is a single sequence."""
         only = self.sequences[0]
         branched = isinstance(only, Pack) and max(only.depths) < len(only.ids) - 1
         return len(self.sequences) > 1 or branched
@@ -61,11 +61,11 @@ def input_of(query: Query) -> Input:
 
 
 def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> Iterator[list[int]]:
-    """Indices of `queries`, cut so that no batch exceeds the budget.
+    """Indices of `queries`, in batches that do not exceed the budget.
 
-    A batch is for one head, of one language and one length: some models, such as MobileBERT, let
-    padding change the logits of the rest, whatever the attention mask says. Queries of one sequence
-    stay together, so that it is run once.
+    A batch has one head, one language and one length: in some models, such as MobileBERT, padding
+    changes the logits of the rest despite the attention mask. Queries of one sequence stay
+    together, so that it runs once.
     """
 
     def place(i: int) -> tuple[bool, str, int, Input]:
@@ -89,21 +89,19 @@ def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> It
 
 
 def plan_batches(queries: Sequence[Query], size: BatchSize, *, packed: int = 0) -> Iterator[Batch]:
-    """Every query once, in batches of that size.
+    """Every query once, in batches of at most that size.
 
-    `packed` is how many positions of packed rows are run together, if that is less; 0 packs none.
+    `packed` limits the positions of packed rows that run together; 0 disables packing.
     """
     if packed:
         outputs, together = max(size.sequences, OUTPUTS), min(size.tokens, packed)
         outputs += outputs // _SPARE
         for packs in packed_batches(queries, size.tokens, outputs, together=together):
-            asked, width = sum(len(p.asked) for p in packs), max(len(p.ids) for p in packs)
             yield Batch(
                 [i for pack in packs for i, _ in pack.asked],
                 [row for row, pack in enumerate(packs) for _ in pack.asked],
                 [place for pack in packs for _, place in pack.asked],
                 packs,
-                Shape(len(packs), width, asked),
             )
         return
     for indices in batches(queries, *size):

@@ -33,7 +33,7 @@ _OTHER_HEADS = re.compile(
 
 
 class ReadModel(NamedTuple):
-    """A model, and which of its file's tensors it has no place for."""
+    """A model, and the tensors of its file that it does not use."""
 
     model: transformers.PreTrainedModel
     unexpected: frozenset[str]
@@ -70,14 +70,14 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
     _check_missing(report["missing_keys"], folder, settings)
     _check_unused(report["unexpected_keys"], folder, model, settings)
     if getattr(model.config.get_text_config(), "attn_logit_softcapping", None) is not None:
-        # transformers' default, PyTorch's own attention, leaves the soft cap out without a word.
+        # transformers' default attention ignores the soft cap without an error.
         model.set_attn_implementation("eager")
     _put_adapters(model, settings)
     return ReadModel(model, frozenset(report["unexpected_keys"]))
 
 
 def output_logits(output: Any, head: Head) -> torch.Tensor:
-    """The outputs of one head, among all that a model gives."""
+    """The logits of one head in a model's output."""
     if head == "next_sentence":
         logits: torch.Tensor = output.seq_relationship_logits
     else:
@@ -86,7 +86,7 @@ def output_logits(output: Any, head: Head) -> torch.Tensor:
 
 
 def _check_missing(names: Iterable[str], folder: Path, settings: EngineSettings) -> None:
-    """Refuse a file without a parameter: transformers would fill it with random or zero values."""
+    """Refuse a file without a parameter: transformers would initialise it at random."""
     borrowed = [f".adapter_modules.{language}." for language in settings.adapter_languages]
     missing = sorted(n for n in names if not any(part in n for part in borrowed))
     if missing:
@@ -98,7 +98,7 @@ def _check_missing(names: Iterable[str], folder: Path, settings: EngineSettings)
 
 
 def _check_unused(names: Iterable[str], folder: Path, model: Any, settings: EngineSettings) -> None:
-    """Refuse tensors that have no place in the model: whoever trained them ran another model."""
+    """Refuse tensors that the model does not use: they were trained in another model."""
     unused = sorted(parameter_names(names))
     if settings.task == "masked":
         unused = [name for name in unused if not _OTHER_HEADS.search(name)]
@@ -143,7 +143,7 @@ def used_weights(
 
 
 def adapter_weights(settings: EngineSettings) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors of the languages that are taken from another checkpoint."""
+    """Tensors of the languages whose adapters come from another checkpoint."""
     if settings.adapter_from is None or not settings.adapter_languages:
         return
     parts = [f".adapter_modules.{language}." for language in settings.adapter_languages]

@@ -1,74 +1,45 @@
-"""Rows of packed contexts as a model's inputs, and whether a model does with them as it should."""
+"""Packed contexts as inputs of a model, and the trial that shows whether a model can be packed."""
 
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from logitbank.engine.backends.hf.packs import Pack, widest_row
-from logitbank.engine.backends.hf.shapes import Shape
 from logitbank.engine.backends.torch_precision import products_dtype
 from logitbank.store.format.schema import Query
 
 LONGEST = 4096
-"""Tokens of the longest context that is packed: what each position of a row sees takes 64 MB of
-float32 then."""
+"""Tokens of the longest context that is packed. Its attention mask takes 64 MB in float32."""
 ALLOWED = 3
-"""How many times as far packed logits may be off as the last places of embeddings move them: 0.8 at
-most in bfloat16 and float16, of tiny models of ten architectures and of SmolLM2-135M, and 1.3 in
-float32; without depths 8.9 and more, without a mask 13."""
+"""Largest difference of packed logits, as a multiple of the effect of `last_places_moved`. Measured
+on tiny models of ten architectures and SmolLM2-135M: at most 0.8 in bfloat16 and float16 and 1.3 in
+float32, but at least 8.9 without depths and 13 without a mask."""
 FLOAT32 = 1000
-"""How many times its precision they may be off in float32 in any case: sums in another order move
-logits by 7.5 times it at most on a CPU, in ways of a GPU perhaps further; a lost mask by 7e5."""
+"""Difference that is always allowed in float32, as a multiple of its precision. On a CPU, sums in
+another order differ by at most 7.5 times the precision, a missing mask by 7e5 times."""
 
 
-class PackedInputs(NamedTuple):
-    """What a pass of packs is called with, int64, padded to its shape."""
+def packed_inputs(packs: Sequence[Pack]) -> torch.Tensor:
+    """(3, rows, width) int64 on the CPU: ids, depths and ends of the packs, one a row, padded.
 
-    ids: torch.Tensor
-    """(rows, width)."""
-    depths: torch.Tensor
-    """(rows, width)."""
-    ends: torch.Tensor
-    """(rows, width). Padding is seen by itself alone, and sees itself, so that no softmax is of
-    nothing."""
-    rows: torch.Tensor
-    """(outputs,): the row of each output. Those beyond what is asked are of the first position."""
-    positions: torch.Tensor
-    """(outputs,)."""
-
-    @classmethod
-    def of(cls, sent: torch.Tensor, shape: Shape) -> Self:
-        """Views of the numbers that `put_packs` has put one after the other."""
-        places = 3 * shape.rows * shape.width
-        ids, depths, ends = sent[:places].view(3, shape.rows, shape.width)
-        rows, positions = sent[places:].view(2, shape.outputs)
-        return cls(ids, depths, ends, rows, positions)
-
-
-def put_packs(numbers: np.ndarray, packs: Sequence[Pack], shape: Shape) -> None:
-    """Fill (shape.numbers,) int64 with the inputs of a pass."""
-    inputs = PackedInputs.of(torch.from_numpy(numbers), shape)  # the same memory
-    ids, depths, ends, rows, positions = (each.numpy() for each in inputs)
-    ids[:], depths[:], ends[:] = 0, 0, range(1, shape.width + 1)
-    rows[:], positions[:] = 0, 0
-    asked = 0
+    Padding is seen only by itself, so that no softmax is over nothing.
+    """
+    width = max(len(pack.ids) for pack in packs)
+    inputs = np.zeros((3, len(packs), width), np.int64)
+    inputs[2] = range(1, width + 1)
     for row, pack in enumerate(packs):
-        size, outputs = len(pack.ids), len(pack.asked)
-        ids[row, :size], depths[row, :size], ends[row, :size] = pack.ids, pack.depths, pack.ends
-        rows[asked : asked + outputs] = row
-        positions[asked : asked + outputs] = [place for _, place in pack.asked]
-        asked += outputs
+        inputs[:, row, : len(pack.ids)] = pack.ids, pack.depths, pack.ends
+    return torch.from_numpy(inputs)
 
 
 def added_mask(ends: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """(rows, 1, width, width) what is added to attention scores: 0 where a position sees another,
-    else the lowest value of `dtype`. Made where `ends` is: a mask that comes from the host takes
-    3.6 µs of it for each position, and more bytes than all else that is sent."""
+    else the lowest value of `dtype`."""
     place = torch.arange(ends.shape[1], device=ends.device)
     sees = (place[:, None] >= place) & (place[:, None] < ends[:, None])
     mask = torch.full(sees.shape, torch.finfo(dtype).min, dtype=dtype, device=ends.device)
@@ -76,21 +47,21 @@ def added_mask(ends: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 class Trial(NamedTuple):
-    """Contexts by which it is found out whether a model can be packed."""
+    """Contexts that show whether a model can be packed."""
 
     compared: list[Query]
-    """Their logits are compared with those of each alone."""
+    """Their packed logits are compared with those of each context alone."""
     between: list[Query]
-    """Make a row as wide as rows come: some models, such as GPT-Neo, have a window of their own,
-    that counts places of the row, or memory for so many."""
+    """Make a row as wide as the widest one: some models, such as GPT-Neo, have an attention window
+    that counts places in the row."""
 
 
 def trial(vocab: int, longest: int, *, most: int | None = None) -> Trial:
-    """Contexts that share beginnings in every way: one of `longest` tokens, others of 12.
+    """Contexts that share prefixes in every way: one of `longest` tokens, others of 12.
 
-    In order, so in a row, the longest is first, and what is `between` stands before all others:
-    these are as far from the beginning that they share with it as can be. The last two compared end
-    in the same tokens, and what stands before these is not the same.
+    In a row the longest comes first and `between` next, so the others are as far as possible from
+    the prefix that they share with it. The last two compared contexts have the same suffix after
+    different prefixes.
     """
     draw = random.Random(0)
 
@@ -114,11 +85,10 @@ def trial(vocab: int, longest: int, *, most: int | None = None) -> Trial:
 
 @contextmanager
 def last_places_moved(model: Any, dtype: torch.dtype) -> Iterator[None]:
-    """Meanwhile every number of an embedding is off by up to a unit in its last place, in what the
-    model's products round to.
+    """Change every number of the embeddings by up to one unit in its last place, meanwhile.
 
-    How far that moves logits says what rounding in another order may do to them: a deep model moves
-    them by 20 times its precision, and a tiny one by 2.
+    The effect on logits shows what rounding in another order may do: 20 times the precision in a
+    deep model, and twice in a tiny one.
     """
     eps = torch.finfo(products_dtype(dtype)).eps
 
@@ -137,12 +107,12 @@ def last_places_moved(model: Any, dtype: torch.dtype) -> Iterator[None]:
 def difference(
     packed: torch.Tensor, alone: torch.Tensor, moved: torch.Tensor, dtype: torch.dtype
 ) -> str:
-    """How far logits (trial contexts, outputs) are apart; "" where they are not.
+    """Describe how far logits (trial contexts, outputs) differ; "" if rounding explains it.
 
-    By rounding alone: as parts of a context's own spread, root mean squares are within `ALLOWED` of
-    the largest of what `last_places_moved` does to logits of contexts that are run alone. In less
-    than float32, where rounding may be as large as what a wrong mask does, they are also less than
-    half of what other tokens before the same last ones do.
+    The root mean square of a context's difference, relative to the spread of its logits, may be
+    `ALLOWED` times the largest effect of `last_places_moved` on contexts that are run alone. Below
+    float32, rounding may be as large as the effect of a wrong mask. There, the difference must also
+    be less than half of the effect of another prefix before the same suffix.
     """
     dtype = products_dtype(dtype)
     error = _root_mean_square(packed - alone)
@@ -165,10 +135,8 @@ def _root_mean_square(logits: torch.Tensor) -> torch.Tensor:
 
 
 def refusal(model: Any, longest: int) -> str:
-    """Why a model cannot be packed by what its config and its call say; "" where nothing is against
-    it."""
+    """Why a model's config or call excludes packing; "" if neither does."""
     if "position_ids" not in signature(model.forward).parameters:
-        # Places of a row would be looked up in a table for a context's: on a GPU that ends all.
         return "it cannot be told the positions of tokens"
     if longest > LONGEST:
         return f"a context has {longest:,} tokens, and what each sees takes memory by their square"

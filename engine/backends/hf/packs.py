@@ -1,49 +1,48 @@
-"""Contexts of a causal model as trees in rows, where every shared beginning stands once."""
+"""Contexts of a causal model packed as trees into rows, where every shared prefix occurs once."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from logitbank.engine.backends.contexts import Branch, branches, shared_beginning
-from logitbank.engine.backends.hf.shapes import Shape
+from logitbank.engine.backends.contexts import LeafContext, leaf_contexts, shared_prefix_length
 from logitbank.store.format.schema import Query
 
 POSITIONS = 256
-"""Positions of a row that several contexts share. With 128 beginnings are run again more often;
-with 512 each position is compared with more that it does not see."""
+"""Positions of a row that several contexts share. With 128, prefixes are repeated more often; with
+512, attention computes more scores that the mask discards."""
 ON_A_CPU = 2048
-"""Positions of rows that are run together on a CPU: what a layer makes of 4,096 leaves its cache,
-and they take 6 to 10 % longer (70M shape)."""
+"""Positions that run together on a CPU. The activations of 4,096 exceed its cache: 6 to 10 % slower
+(70M shape)."""
 
 
 class Pack(NamedTuple):
-    """A row of a batch: trees of tokens, each of which sees the tokens before it in its context.
+    """A row of a batch: trees of tokens, each of which attends to its ancestors and itself.
 
     `ids`, `depths` and `ends` are as long as the row. The depth of a token is its position in its
-    context. What continues a token stands behind it without a gap; its end is the first place in
-    the row that does not. So a place sees those before it whose end is behind it, and itself.
+    context. Its descendants follow it directly, and its end is the first place after them. So a
+    place attends to the places before it whose end lies behind it.
     """
 
     ids: list[int]
     depths: list[int]
     ends: list[int]
     asked: list[tuple[int, int]]
-    """An index of a query, and the place in the row whose output it asks for."""
+    """Pairs of a query's index and the place in the row whose output answers it."""
 
 
 def rows(
-    leaves: Iterable[Branch], positions: int = POSITIONS, *, most: int | None = None
-) -> Iterator[list[tuple[Branch, int]]]:
-    """Branches that share a row, each with the tokens that it shares with the one before it.
+    leaves: Iterable[LeafContext], positions: int = POSITIONS, *, most: int | None = None
+) -> Iterator[list[tuple[LeafContext, int]]]:
+    """Branches that share a row, each with the length of the prefix it shares with the one before.
 
-    A row has at most `positions` tokens, or twice those of its first branch: so a long beginning
-    that many share stands in few rows. One longer than `most` is one branch. Branches come in
-    order, so those that begin alike are neighbours.
+    A row has at most `positions` tokens, or twice those of its first branch, so that a long shared
+    prefix is repeated in few rows. A row longer than `most` is a single branch. Branches are
+    sorted, so those with equal prefixes are neighbours.
     """
-    row: list[tuple[Branch, int]] = []
+    row: list[tuple[LeafContext, int]] = []
     size, limit = 0, positions
     for leaf in leaves:
         length = len(leaf.context)
-        shared = shared_beginning(row[-1][0].context, leaf.context) if row else 0
+        shared = shared_prefix_length(row[-1][0].context, leaf.context) if row else 0
         if row and size + length - shared > limit:
             yield row
             row, size, shared = [], 0, 0
@@ -56,7 +55,7 @@ def rows(
 
 
 def widest_row(length: int, positions: int = POSITIONS, *, most: int | None = None) -> int:
-    """Most tokens of a row whose first branch has so many, unless that alone has more."""
+    """Largest number of tokens in a row whose first branch has `length`, unless that is longer."""
     limit = max(positions, 2 * length)
     return limit if most is None else min(limit, most)
 
@@ -64,7 +63,7 @@ def widest_row(length: int, positions: int = POSITIONS, *, most: int | None = No
 def packs(
     queries: Sequence[Query], positions: int = POSITIONS, *, most: int | None = None
 ) -> Iterator[Pack]:
-    """The trees of `rows`: each branch adds the tokens beyond what it shares with the one before.
+    """The trees of `rows`: each branch adds the tokens after its shared prefix.
 
     Examples
     --------
@@ -75,7 +74,7 @@ def packs(
     >>> pack.asked
     [(2, 1), (0, 2), (1, 3)]
     """
-    for row in rows(branches(queries), positions, most=most):
+    for row in rows(leaf_contexts(queries), positions, most=most):
         pack = Pack([], [], [], [])
         path: list[int] = []
         for (context, indices), shared in row:
@@ -98,18 +97,17 @@ def packed_batches(
     *,
     together: int,
 ) -> Iterator[list[Pack]]:
-    """Rows of about one length that are run together, at most `together` with their padding.
+    """Rows of similar length that run together: `together` positions with padding, `max_outputs`
+    outputs at most.
 
-    A single row may be longer, and have `max_tokens`, or more if it is one context. Rows are as
-    many as ask for `max_outputs`, as those take memory too.
+    A single row may have up to `max_tokens` tokens, or more if it is one context.
     """
     batch: list[Pack] = []
     asked = 0
     rows = packs(queries, most=max_tokens)
     for pack in sorted(rows, key=lambda pack: len(pack.ids)):
         asked += len(pack.asked)
-        shape = Shape(len(batch) + 1, len(pack.ids), asked)
-        full = shape.rows * shape.width > together or asked > max_outputs
+        full = (len(batch) + 1) * len(pack.ids) > together or asked > max_outputs
         if batch and full:
             yield batch
             batch, asked = [], len(pack.asked)

@@ -1,7 +1,7 @@
-"""Weights of one checkpoint put in the place of another's, and what is then in memory."""
+"""Replace the weights of one checkpoint by those of another, and prove what is in memory."""
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -24,12 +24,12 @@ from logitbank.engine.weights.weights import stream_weights, tensor_shapes
 from logitbank.errors import WeightsError
 from logitbank.store.format.schema import Json
 
-_INSTEAD = "bring logits of another tool (logitbank deposit)"
+_INSTEAD = "compute its logits with another tool and store them with Bank.deposit"
 
 
 @torch.no_grad()
 def copy_weights(source: torch.nn.Module, target: torch.nn.Module) -> None:
-    """Swap in place: the device holds one model however many checkpoints there are."""
+    """Replace the parameters in place, so that the device holds one model only."""
     new, old = dict(source.named_parameters()), dict(target.named_parameters())
     if {n: p.shape for n, p in new.items()} != {n: p.shape for n, p in old.items()}:
         different = sorted(set(new) ^ set(old)) or [n for n in new if new[n].shape != old[n].shape]
@@ -47,10 +47,10 @@ def copy_weights(source: torch.nn.Module, target: torch.nn.Module) -> None:
 def loaded_fingerprint(
     model: torch.nn.Module, dtype: torch.dtype, *, once: bool, stored: Collection[str] = ()
 ) -> Fingerprint:
-    """Fingerprint of every parameter, counted under each of its names, or once.
+    """Fingerprint of every parameter, counted under each of its names, or `once`.
 
-    Of the buffers, those `stored` under their own names in a file count too, such as `beta` of
-    Apertus: logits depend on what was read of them.
+    Buffers that are `stored` in the file under their own names also count, such as `beta` of
+    Apertus, because logits depend on them.
     """
     buffers = ((n, b) for n, b in model.named_buffers(remove_duplicate=once) if n in stored)
     total = (0, 0)
@@ -60,42 +60,37 @@ def loaded_fingerprint(
     return total
 
 
-def _streamed(folder: Path, settings: EngineSettings) -> Iterator[tuple[str, torch.Tensor]]:
-    return stream_weights(folder)
-
-
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a model's parameters ought to be, tensor by tensor, by a checkpoint's files."""
+    """The expected parameters of a model, tensor by tensor, from a checkpoint's files."""
 
     settings: EngineSettings
     digest: ContentDigest
     ledger: Ledger
     borrowed: ContentDigest
-    """Of language adapters that are another checkpoint's."""
+    """Digest of language adapters from another checkpoint."""
     places: Mapping[str, torch.nn.Parameter] = field(default_factory=dict)
-    """The model's parameters by the names of the file's tensors; empty until they are needed."""
+    """The model's parameters by the names of the file's tensors; empty until needed."""
 
     @classmethod
     def of(cls, folder: Path, read: ReadModel, settings: EngineSettings) -> Self:
-        """By streaming all tensors once."""
+        """Stream all tensors of a checkpoint that was read as a model."""
         masked = settings.task == "masked"
         tied = bool(getattr(read.model.config, "tie_word_embeddings", False))
         digest, borrowed = ContentDigest(), ContentDigest()
         dtype: torch.dtype = getattr(torch, body_dtype(settings.compute_dtype))
         ledger = Ledger(dtype, tied and not masked, next(read.model.parameters()).device)
-        stream = digest.watch(_streamed(folder, settings))
+        stream = digest.watch(stream_weights(folder))
         others = borrowed.watch(adapter_weights(settings))
         used = chain(used_weights(stream, read), others) if masked else stream
         deque(ledger.record(used), maxlen=0)
         return cls(settings, digest, ledger, borrowed)
 
     @torch.no_grad()
-    def sent(self, folder: Path, model: torch.nn.Module) -> Self | None:
-        """Put another checkpoint's tensors into the model of this account, as they are read.
+    def replaced(self, folder: Path, model: torch.nn.Module) -> Self | None:
+        """Copy another checkpoint's tensors into the model while they are read.
 
-        None where the model has to be read
-        anew: it holds a tensor in another shape or not as a whole.
+        Returns None if that is not possible: the model splits, fuses or reshapes a tensor.
         """
         places = self.places or _places(self.ledger, model)
         shapes = tensor_shapes(folder)
@@ -105,20 +100,20 @@ class Account:
         if any(name not in places or places[name].shape != shapes.get(name) for name in names):
             return None
         digest, ledger = ContentDigest(), self.ledger.empty()
-        stream = _streamed(folder, self.settings)
+        stream = stream_weights(folder)
         for name, tensor in ledger.record(digest.watch(stream)):
-            if name in places:  # a tied head comes again
+            if name in places:  # except a tied head, which comes twice
                 places[name].copy_(tensor)
         return replace(self, digest=digest, ledger=ledger, places=places)
 
     def check(self, model: torch.nn.Module, checkpoint: str) -> None:
-        """Show that the model holds this and nothing else, or raise WeightsError."""
+        """Prove that the model holds exactly these tensors, or raise WeightsError."""
         once, ledger = self.settings.task == "masked", self.ledger
         loaded = loaded_fingerprint(model, ledger.dtype, once=once, stored=ledger.marks)
         ledger.check(loaded, checkpoint=checkpoint, instead=_INSTEAD)
 
     def describe(self) -> dict[str, Json]:
-        """What provenance says of how the tensors came about."""
+        """Provenance of borrowed tensors."""
         languages = self.settings.adapter_languages
         borrowed: dict[str, Json] = {}
         if languages:
@@ -130,10 +125,10 @@ class Account:
 
 
 def _places(ledger: Ledger, model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """The parameter that each tensor of a ledger, which the model holds, was put into.
+    """The parameter of the model for each tensor of a ledger.
 
-    That of its name; of another name, such as newer releases give, the only one that holds what the
-    tensor does. Empty where some parameter holds no tensor as it is.
+    It has the same name, or is the only other parameter with the same content: newer releases of
+    transformers rename parameters. Empty if some parameter equals no tensor.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     places = {name: parameters[name] for name in ledger.marks if name in parameters}

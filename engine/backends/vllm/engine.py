@@ -1,31 +1,36 @@
-"""The vLLM engine: one load per architecture, weights swapped in place, logits tapped inside.
+"""The vLLM engine: one load per architecture, weights replaced in place, logits tapped inside.
 
-Must be imported only in a process of its own: vLLM's transformers backend, which runs GPT-NeoX,
-patches transformers where it is loaded.
+Import it only in a process of its own: vLLM's transformers backend, which runs GPT-NeoX, patches
+transformers.
 """
 
 import os
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-# Before vLLM is imported: the engine runs in this process, and nothing is sent anywhere.
+# Set before vLLM is imported: the engine runs in this process and sends no usage data.
 os.environ |= {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "VLLM_PLUGINS": "",
-    # A prompt as long as the model takes leaves no room for the token that vLLM insists on
-    # generating; that token is never run, and longer prompts are refused when planning.
+    # A prompt of the maximum length leaves no room for the one token that vLLM generates. That
+    # token is never run, and planning refuses longer prompts.
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    # It would compile kernels for a sampler that nobody uses, and download them first.
+    # FlashInfer would download and compile kernels for an unused sampler.
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
-    # vLLM numbers what one process asks of it; a random name for each request took 6 µs of a row.
+    # Request numbers are unique within a process; a random name takes 6 µs a row.
     "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION": "1",
 }
+
+# Process groups of this one process listen on the loopback interface only.
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
 
 import torch
 import vllm
@@ -36,58 +41,55 @@ from logitbank.engine.backends.heads import Layer, StreamedHead, proved_heads, t
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
-from logitbank.engine.backends.vllm.granted import granted_memory
-from logitbank.engine.backends.vllm.groups import one_thread_for_groups
-from logitbank.engine.backends.vllm.held import Held
-from logitbank.engine.backends.vllm.multiplied import heads_in_float32, watch_head
-from logitbank.engine.backends.vllm.plugins import refuse_other_processors
-from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
-from logitbank.engine.plan.parallel import own_threads
+from logitbank.engine.backends.vllm.head_inputs import HeadInputs, heads_in_float32
+from logitbank.engine.backends.vllm.memory import memory_arguments
+from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, TapTarget, tap_class
 from logitbank.engine.weights.config_identity import check_same_model, config_fields
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.heads import is_head
-from logitbank.engine.weights.proof import Ledger
+from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
 from logitbank.engine.weights.weights import stream_weights
 from logitbank.errors import EngineError, LogitbankError, WeightsError
 from logitbank.store.format.heads import Operation, OutputHead
 from logitbank.store.format.schema import Head, Json, Query
 
 Weights = Iterator[tuple[str, torch.Tensor]]
-_SWAP_THREADS = 4
-"""Of a machine with a GPU: eight engines on it do not take all cores together."""
 
 
 class VllmEngine(ABC):
-    """vLLM with one architecture loaded: swaps and proof, the same for every kind of model."""
+    """vLLM with one architecture loaded: replacing weights and the proof, for every task."""
 
     name: EngineName = "vllm"
 
-    def __init__(self, settings: EngineSettings, arguments: dict[str, Any]) -> None:
-        self._settings, self._config = settings, config_fields(Path(arguments["model"]))
+    def __init__(
+        self,
+        settings: EngineSettings,
+        arguments: dict[str, Any],
+        head_inputs: HeadInputs | None = None,
+    ) -> None:
+        folder = Path(arguments["model"])
+        self._settings, self._config = settings, config_fields(folder)
         if settings.deterministic:
             _require_invariance()
         self._device = device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         multiply_on(device, settings.compute_dtype)
-        memory_of_gpu = granted_memory(Path(arguments["model"]), settings)
-        with one_thread_for_groups(), memory_of_gpu as memory:
-            self._llm = LLM(**arguments, **memory)
-        multiply_on(device, settings.compute_dtype)  # vLLM sets its own
+        config = EngineArgs(**arguments).create_model_config()
+        self._llm = LLM(**arguments, **memory_arguments(folder, settings, config))
+        multiply_on(device, settings.compute_dtype)  # vLLM changed it
         self._llm.apply_model(heads_in_float32)
         self._model_config = self._llm.llm_engine.vllm_config.model_config
-        self._held = Held(self._model_config.dtype)
+        self._loaded = LoadedWeights(self._model_config.dtype)
         if device.type == "cpu":
-            self._llm.apply_model(self._held.watch_packing)
+            self._llm.apply_model(self._loaded.watch_packing)
         self._has_head = self._llm.apply_model(_has_head)[0]
-        self._after: tuple[Operation, ...] | None = ()
-        if settings.hidden and settings.task == "causal":
-            self._after = self._llm.apply_model(watch_head)[0]
+        self._postprocessing: tuple[Operation, ...] | None = ()
+        if settings.hidden and head_inputs is not None:
+            self._postprocessing = self._llm.apply_model(head_inputs.watch)[0]
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start = time.perf_counter()
         digest = ContentDigest()
-        self._held.forget()
-        if self._device.type == "cuda":  # vLLM may leave one; tensors are laid out for their copies
-            torch.set_num_threads(min(_SWAP_THREADS, own_threads()))
+        self._loaded.forget()
         check_same_model(self._config, config_fields(folder), checkpoint=checkpoint)
         ledger, recorded = self._recorded(digest.watch(stream_weights(folder)))
         streamed = StreamedHead()
@@ -106,13 +108,15 @@ class VllmEngine(ABC):
             raise EngineError(
                 f"{checkpoint}: vLLM's prefix cache could not be reset after the swap"
             )
-        held = self._llm.apply_model(self._held.fingerprint)[0]
-        ledger.check(held, checkpoint=checkpoint, instead="try --engine transformers")
+        loaded = self._llm.apply_model(self._loaded.fingerprint)[0]
+        ledger.check(loaded, checkpoint=checkpoint, instead="try --engine transformers")
         vocab = int(self._model_config.get_vocab_size())
         heads: dict[Head, OutputHead] = {}
-        if self._settings.hidden and self._after is not None:
+        if self._settings.hidden and self._postprocessing is not None:
             queries = trial_queries(vocab, self._settings.max_length)
-            heads = proved_heads(self._layers(streamed), [self._after], self.score, queries)
+            heads = proved_heads(
+                self._layers(streamed), [self._postprocessing], self.score, queries
+            )
         seconds = time.perf_counter() - start
         return Loaded(digest.hexdigest(), vocab, seconds, heads=heads)
 
@@ -120,9 +124,9 @@ class VllmEngine(ABC):
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens: ...
 
     def _layers(self, streamed: StreamedHead) -> dict[Head, Layer]:
-        """The heads that the settings ask for, as they were swapped in.
+        """The requested heads of the checkpoint that was just loaded.
 
-        Of the stream: the CPU build repacks the parameter, and cannot be asked for it.
+        They come from the file's tensors, because the CPU build repacks its parameters.
         """
         layer = streamed.layer(int(self._model_config.get_vocab_size()))
         return {} if layer is None else {"next_token": layer}
@@ -132,8 +136,8 @@ class VllmEngine(ABC):
         return bool(getattr(self._model_config.hf_text_config, "tie_word_embeddings", False))
 
     def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
-        """What goes into the engine, and the account of it."""
-        # A class that multiplies by the embedding itself, such as Gemma 2's, refuses a head.
+        """The ledger of a checkpoint, and its tensors for the engine."""
+        # A class that multiplies by the embedding itself, such as Gemma 2's, accepts no head.
         tied = self._tied and self._has_head
         ledger = Ledger(self._model_config.dtype, tied, self._device)
         return ledger, ledger.record(weights)
@@ -160,15 +164,12 @@ class VllmEngine(ABC):
 
 
 def _has_head(model: torch.nn.Module) -> bool:
-    """Whether the model names an output head, be it the embedding under a second name."""
+    """Whether the model has an output head, possibly the embedding under a second name."""
     return any(is_head(name) for name, _ in model.named_parameters(remove_duplicate=False))
 
 
 def _require_invariance() -> None:
-    """Refuse to begin without kernels of which vLLM says that they are batch-invariant.
-
-    No error of ours: it is the same for all checkpoints, and two such end a run.
-    """
+    """Raise RuntimeError if vLLM has no batch-invariant kernels: all checkpoints would fail."""
     known = "VLLM_BATCH_INVARIANT" in vllm.envs.environment_variables
     capable = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
     if not (known and capable):
@@ -178,16 +179,80 @@ def _require_invariance() -> None:
         )
 
 
+def _refuse_other_processors() -> None:
+    """Raise RuntimeError if a package registers logits processors: vLLM always runs these."""
+    for entry in entry_points(group="vllm.logits_processors"):
+        package = entry.dist.name if entry.dist is not None else entry.value
+        raise RuntimeError(
+            f"the package {package} registers the logits processor {entry.name!r}, which vLLM"
+            " always runs and which may change logits; uninstall it here, or use"
+            " --engine transformers"
+        )
+
+
+class LoadedWeights:
+    """Fingerprint of the parameters in vLLM's model, also of those that its CPU build repacks."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self._packed: dict[str, Fingerprint] = {}
+
+    def forget(self) -> None:
+        """Forget repacked parameters of the last checkpoint."""
+        self._packed.clear()
+
+    def watch_packing(self, model: torch.nn.Module) -> None:
+        """Fingerprint parameters just before the CPU build repacks them.
+
+        oneDNN's packed copy cannot be read back, and the parameter itself becomes empty.
+        """
+        for path, module in model.named_modules():
+            method = getattr(module, "quant_method", None)
+            process = getattr(method, "process_weights_after_loading", None)
+            if process is None:
+                continue
+
+            def watched(
+                layer: torch.nn.Module, *, _path: str = path, _process: Any = process
+            ) -> None:
+                before = {
+                    name: fingerprint(parameter.to(self._dtype))
+                    for name, parameter in layer.named_parameters(recurse=False)
+                }
+                _process(layer)
+                for name, parameter in layer.named_parameters(recurse=False):
+                    if name in before and parameter.numel() == 0:
+                        self._packed[f"{_path}.{name}"] = before[name]
+
+            method.process_weights_after_loading = watched  # type: ignore[union-attr]
+
+    def fingerprint(self, model: torch.nn.Module) -> Fingerprint:
+        """Fingerprint of every parameter, counted under each of its names.
+
+        The CPU build stores the biases of low-precision layers in float32, rounded all the same.
+        """
+        return add(
+            *(
+                fingerprint(parameter.to(self._dtype))
+                if parameter.numel()
+                else self._packed.get(name, (0, 1))  # matches no file: packing was not watched
+                for name, parameter in model.named_parameters(remove_duplicate=False)
+            )
+        )
+
+
 class VllmBackend(VllmEngine):
-    """Causal models: the next token's logits after each context, tapped where vLLM samples."""
+    """Causal models: logits of the next token, tapped where vLLM samples."""
 
     def __init__(self, folder: Path, settings: EngineSettings) -> None:
-        refuse_other_processors()
+        _refuse_other_processors()
         arguments = _arguments(folder, settings)
         config = EngineArgs(**arguments).create_engine_config()
         self._slots = bool(config.use_v2_model_runner)
-        tap = SlotTap if self._slots else BatchTap
-        super().__init__(settings, arguments | {"logits_processors": [tap]})
+        inputs = HeadInputs()
+        self._target = TapTarget(inputs)
+        tap = tap_class(SlotTap if self._slots else BatchTap, self._target)
+        super().__init__(settings, arguments | {"logits_processors": [tap]}, inputs)
 
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
         contexts = [query.ids[: query.position + 1] for query in queries]
@@ -198,11 +263,11 @@ class VllmBackend(VllmEngine):
             )
             for i in range(len(queries))
         ]
-        set_sink(sink)
+        self._target.sink = sink
         try:
             outputs = self._llm.generate(prompts, params, use_tqdm=False)
         finally:
-            set_sink(None)
+            self._target.sink = None
         cached = sum(output.num_cached_tokens or 0 for output in outputs)
         tokens, run = (sum(map(len, each)) for each in ([q.ids for q in queries], contexts))
         return Tokens(tokens, tokens - run + cached)
@@ -216,7 +281,7 @@ class VllmBackend(VllmEngine):
 
 
 def common_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
-    """Arguments of `vllm.LLM`. Dummy weights: every checkpoint, the first too, comes by a swap."""
+    """Arguments of `vllm.LLM`. Weights are dummies: `load` replaces them, also the first time."""
     return {
         "model": str(folder),
         "load_format": "dummy",
@@ -233,14 +298,14 @@ def common_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
 def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     arguments: dict[str, Any] = common_arguments(folder, settings) | {
         "hf_overrides": {"head_dtype": "float32"},
-        "max_model_len": settings.max_length + 1,  # vLLM wants room for one generated token
+        "max_model_len": settings.max_length + 1,  # room for one generated token
         "max_num_seqs": settings.max_sequences,
     }
     return arguments | cache_arguments(settings)
 
 
 def cache_arguments(settings: EngineSettings) -> dict[str, Any]:
-    """Arguments of `vllm.LLM` with which sequences share the blocks that they begin with."""
+    """Arguments of `vllm.LLM` for a prefix cache."""
     size = block_size(settings)
     return {
         "max_num_batched_tokens": max(settings.max_batch_tokens, size),

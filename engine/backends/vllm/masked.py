@@ -1,7 +1,6 @@
 """Masked models on vLLM: its encoder of a family, with a head of ours that is run on masks only.
 
-vLLM's own `BertForMaskedLM` runs the head on every token, and RoBERTa has none there. To be
-imported after `vllm_backend`, which sets what vLLM reads from the environment.
+vLLM's own `BertForMaskedLM` applies the head to every token, and vLLM has no head for RoBERTa.
 """
 
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ from vllm.model_executor.models.interfaces_base import attn_type, default_poolin
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
 from logitbank.engine.backends.heads import Layer, StreamedHead
-from logitbank.engine.backends.products import linear
+from logitbank.engine.backends.matmul import linear
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.torch_precision import in_float32
 from logitbank.engine.backends.vllm.engine import Weights, common_arguments

@@ -1,8 +1,7 @@
 """Logits at chosen positions of a sequence, in one pass, by vLLM's pooling runner.
 
-A request carries rows and positions in its `PoolingParams`; a pooler of ours gathers the batch's
-hidden states there, runs the model's own head on them, and hands the logits to the sink. To be
-imported after `vllm_backend`, which sets what vLLM reads from the environment.
+A request carries rows and positions in its `PoolingParams`. Our pooler gathers the hidden states at
+these positions, applies the model's head and passes the logits to the sink.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from vllm.v1.pool.metadata import PoolingMetadata
 
 from logitbank.engine.backends.protocol import EngineSettings, Sink, Tokens
 from logitbank.engine.backends.vllm.engine import VllmEngine
+from logitbank.engine.backends.vllm.head_inputs import HeadInputs
 from logitbank.errors import EngineError
 from logitbank.store.format.schema import Head, Query
 
@@ -26,9 +26,6 @@ _POSITIONS = "logitbank_positions"
 _SEGMENTS = "compressed_token_type_ids"  # vLLM's own: where segment 1 begins
 _TASK = "token_classify"
 _HEAD_ROWS = 128  # of 50,304 float32 logits: 26 MB
-_sinks: list[Sink] = []  # the engine builds the model itself, so the sink is handed over here
-
-
 OutputLayer = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor | None]]
 
 
@@ -56,6 +53,15 @@ def pooling_arguments(settings: EngineSettings) -> dict[str, Any]:
 class PooledEngine(VllmEngine):
     """Scores any positions; every sequence is run once."""
 
+    def __init__(
+        self,
+        settings: EngineSettings,
+        arguments: dict[str, Any],
+        head_inputs: HeadInputs | None = None,
+    ) -> None:
+        super().__init__(settings, arguments, head_inputs)
+        self._pooler: PositionPooler = self._llm.apply_model(lambda model: model.pooler)[0]
+
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
         missing = set(range(len(queries)))
 
@@ -70,7 +76,7 @@ class PooledEngine(VllmEngine):
 
         requests = self._requests(queries)
         run = self._run(requests, queries, take)
-        if missing:  # an earlier call left these positions in the prefix cache, which has no output
+        if missing:  # the prefix cache contains these positions from an earlier call, but no output
             again = [r for r in requests if not missing.isdisjoint(r.rows)]
             run += self._run(again, queries, take, cached=False)
         tokens = sum(len(query.ids) for query in queries)
@@ -85,7 +91,7 @@ class PooledEngine(VllmEngine):
     def _run(
         self, requests: Sequence[Request], queries: Sequence[Query], sink: Sink, cached: bool = True
     ) -> int:
-        """Tokens that were run. Where `cached` is false, a prefix cache is not read."""
+        """Number of tokens that were run; `cached` allows reading the prefix cache."""
         params = []
         for request in requests:
             extra: dict[str, Any] = {
@@ -101,11 +107,11 @@ class PooledEngine(VllmEngine):
                 )
             )
         prompts = [{"prompt_token_ids": list(request.ids)} for request in requests]
-        _sinks[:] = [sink]
+        self._pooler.sink = sink
         try:
             outputs = self._llm.encode(prompts, params, pooling_task=_TASK, use_tqdm=False)
         finally:
-            _sinks.clear()
+            self._pooler.sink = None
         return sum(
             len(request.ids) - output.num_cached_tokens
             for request, output in zip(requests, outputs, strict=True)
@@ -121,27 +127,27 @@ def _second_segment(segments: Sequence[int]) -> int:
 
 
 class _OwnParams(PoolingParams):  # type: ignore[misc]
-    """Those of one request alone: vLLM copies them twice, in depth, in case they are shared."""
+    """Parameters of a single request: vLLM would deep-copy them twice, in case they are shared."""
 
     def clone(self) -> PoolingParams:
         return copy(self)
 
 
 class PositionPooler(Pooler):  # type: ignore[misc]
-    """Gathers the asked positions of a batch and runs a head on them, a few rows at a time."""
+    """Applies a head to the requested positions of a batch, a few rows at a time."""
 
     def __init__(self, heads: Mapping[Head, OutputLayer]) -> None:
-        """Each head gives logits of hidden states, and what it multiplied if it knows that."""
+        """Each head maps hidden states to logits and, if it knows them, its own inputs."""
         super().__init__()
         self._heads = heads  # modules in a mapping get no second name
+        self.sink: Sink | None = None
 
     def get_supported_tasks(self) -> set[Any]:
         return {_TASK}
 
     def forward(self, hidden_states: torch.Tensor, pooling_metadata: PoolingMetadata) -> Any:
         cursor = pooling_metadata.get_pooling_cursor()
-        # Of what the runner has on the host, so that nothing waits for the device. Tokens of one
-        # sequence stand behind those of the other.
+        # Tokens of the sequences follow each other.
         ends = cursor.seq_lens_cpu.tolist()
         counts = cursor.num_scheduled_tokens_cpu.tolist()
         starts = [*accumulate(counts[:-1], initial=0)]
@@ -153,16 +159,16 @@ class PositionPooler(Pooler):  # type: ignore[misc]
                 extra = params.extra_kwargs or {}
                 if extra.get(_HEAD) != name:
                     continue
-                # The batch has a part of the sequence: what is cached, or comes later, it has not.
+                # The batch contains a part of the sequence; the rest is cached or comes later.
                 for row, position in zip(extra[_ROWS], extra[_POSITIONS], strict=True):
                     if end - count <= position < end:
                         rows.append(row)
                         places.append(start + position - (end - count))
-            for sink in _sinks:
-                for first in range(0, len(rows), _HEAD_ROWS):
-                    some = slice(first, first + _HEAD_ROWS)
-                    chosen = torch.tensor(places[some], device=hidden_states.device)
-                    logits, multiplied = head(hidden_states[chosen])
-                    sink(rows[some], logits.float(), multiplied)
+            for first in range(0, len(rows), _HEAD_ROWS):
+                assert self.sink is not None, "only `PooledEngine` sends requests with rows"
+                some = slice(first, first + _HEAD_ROWS)
+                chosen = torch.tensor(places[some], device=hidden_states.device)
+                logits, multiplied = head(hidden_states[chosen])
+                self.sink(rows[some], logits.float(), multiplied)
         nothing = torch.zeros(1, 1)
         return [nothing] * len(starts)

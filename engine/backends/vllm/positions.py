@@ -1,8 +1,6 @@
-"""Causal models on vLLM, scored at many positions of a sequence: its own model class, pooled.
+"""Causal models on vLLM, scored at many positions of a sequence: vLLM's model class with a pooler.
 
-What is run are the contexts that no other one continues; those on the way are read as it passes.
-
-To be imported after `vllm_backend`, which sets what vLLM reads from the environment.
+Only contexts that no other context continues are run; their prefixes are read on the way.
 """
 
 from collections.abc import Sequence
@@ -14,13 +12,13 @@ from vllm import ModelRegistry
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 
-from logitbank.engine.backends.contexts import branches
+from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.vllm.engine import (
     cache_arguments,
     common_arguments,
 )
-from logitbank.engine.backends.vllm.multiplied import last_multiplied
+from logitbank.engine.backends.vllm.head_inputs import HeadInputs
 from logitbank.engine.backends.vllm.pooled import (
     PooledEngine,
     PositionPooler,
@@ -40,20 +38,21 @@ class VllmPositionsBackend(PooledEngine):
         head = {"head_dtype": "float32"}
         config = EngineArgs(**arguments, hf_overrides=head).create_model_config()
         known, _ = ModelRegistry.resolve_model_cls(config.architectures, config)
-        ModelRegistry.register_model(_CLASS, _pooled(known, config.architectures))
+        inputs = HeadInputs()
+        ModelRegistry.register_model(_CLASS, _pooled(known, config.architectures, inputs))
         arguments |= pooling_arguments(settings)
-        if config.attn_type == "decoder":  # not of a state that is carried on
+        if config.attn_type == "decoder":  # not recurrent
             arguments |= cache_arguments(settings)
         arguments["hf_overrides"] = head | {"architectures": [_CLASS]}
-        super().__init__(settings, arguments)
+        super().__init__(settings, arguments, inputs)
 
     def _requests(self, queries: Sequence[Query]) -> list[Request]:
-        """Contexts in order, so that each finds in the cache what it shares with those before.
+        """Contexts in order, so that the prefix that each shares with the one before is cached.
 
-        A query belongs to the first that it begins; so what a later one asks is not cached, unless
-        an earlier call ran it.
+        A query belongs to the first context that it is a prefix of, so its position is only cached
+        if an earlier call ran it.
         """
-        return [Request(context, rows) for context, rows in branches(queries)]
+        return [Request(context, rows) for context, rows in leaf_contexts(queries)]
 
     def describe(self) -> dict[str, Json]:
         cache = self._llm.llm_engine.vllm_config.cache_config
@@ -63,7 +62,7 @@ class VllmPositionsBackend(PooledEngine):
         }
 
 
-def _pooled(known: Any, architectures: list[str]) -> Any:
+def _pooled(known: Any, architectures: list[str], inputs: HeadInputs) -> Any:
     """The model class with a pooler on its own head."""
 
     class Positions(known):  # type: ignore[misc]
@@ -76,6 +75,6 @@ def _pooled(known: Any, architectures: list[str]) -> Any:
             self.pooler = PositionPooler({"next_token": self._outputs})
 
         def _outputs(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-            return self.compute_logits(states), last_multiplied(len(states))
+            return self.compute_logits(states), inputs.take(len(states))
 
     return Positions

@@ -1,8 +1,8 @@
-"""The logits tap: vLLM's own extension point, for both of its model runners.
+"""The logits tap: a logits processor for each of vLLM's two model runners.
 
-A request carries its row in `extra_args["logitbank_row"]`; the tap hands every row's logits to the
-sink and changes none of them. Rows of a prefill that is not finished are overwritten by the last
-one (older runner) or skipped (newer runner).
+A request carries its row in `extra_args["logitbank_row"]`. The tap passes the logits of every row
+to the sink and does not change them. Rows of an unfinished prefill are overwritten by the last one
+(older runner) or skipped (newer runner).
 """
 
 from collections.abc import Sequence
@@ -20,27 +20,31 @@ from vllm.v1.worker.gpu.sample.logits_processor import (
 )
 
 from logitbank.engine.backends.protocol import Sink
-from logitbank.engine.backends.vllm.multiplied import last_multiplied
+from logitbank.engine.backends.vllm.head_inputs import HeadInputs
 
 ROW = "logitbank_row"
-_sinks: list[Sink] = []  # the engine builds the tap itself, so the sink is handed over here
 
 
-def set_sink(sink: Sink | None) -> None:
-    """Where logits go from now on; None switches the tap off."""
-    _sinks[:] = [] if sink is None else [sink]
+class TapTarget:
+    """The sink of an engine's tap; None switches the tap off."""
+
+    def __init__(self, head_inputs: HeadInputs) -> None:
+        self.sink: Sink | None = None
+        self._head_inputs = head_inputs
+
+    def put(self, rows: Sequence[int], places: Sequence[int], logits: torch.Tensor) -> None:
+        """Pass some of a step's logits on, with the inputs of the head."""
+        assert self.sink is not None
+        hidden = self._head_inputs.take(len(logits))
+        if [*places] != [*range(len(logits))]:
+            index = torch.tensor(places, device=logits.device)
+            logits, hidden = logits[index], None if hidden is None else hidden[index]
+        self.sink(rows, logits, hidden)
 
 
-def _hand_over(rows: Sequence[int], places: Sequence[int], logits: torch.Tensor) -> None:
-    """Some of a step's logits, with what was multiplied to make them.
-
-    On a GPU always a copy: what the runner does to its own afterwards does not wait for the sink.
-    """
-    hidden = last_multiplied(len(logits))
-    if logits.device.type != "cpu" or [*places] != [*range(len(logits))]:
-        index = torch.tensor(places, device=logits.device)
-        logits, hidden = logits[index], None if hidden is None else hidden[index]
-    _sinks[0](rows, logits, hidden)
+def tap_class(runner: "type[BatchTap | SlotTap]", target: TapTarget) -> type:
+    """The class of a tap for this target; vLLM makes the instance itself."""
+    return type(runner.__name__, (runner,), {"target": target})
 
 
 def _row(params: SamplingParams) -> int | None:
@@ -48,7 +52,9 @@ def _row(params: SamplingParams) -> int | None:
 
 
 class BatchTap(LogitsProcessor):  # type: ignore[misc]
-    """A tap for the model runner whose batch rows are announced by updates (the CPU build's)."""
+    """A tap for the older model runner, which reports changes of its batch (the CPU build's)."""
+
+    target: TapTarget
 
     def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
         self._rows: dict[int, int] = {}
@@ -73,19 +79,20 @@ class BatchTap(LogitsProcessor):  # type: ignore[misc]
                 self._rows[source] = replaced
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        if _sinks and self._rows:
+        if self.target.sink is not None and self._rows:
             positions, rows = zip(*sorted(self._rows.items()), strict=True)
-            _hand_over(rows, positions, logits)
+            self.target.put(rows, positions, logits)
             if len(rows) == len(logits):
-                # The engine would look for the highest logit of each row: 13 µs for a token that
-                # nobody reads.
+                # vLLM would search the highest logit of each row: 13 µs for an unused token.
                 return logits[:, :1].contiguous()
         return logits
 
 
 class SlotTap(SlotLogitsProcessor):  # type: ignore[misc]
-    """A tap for the model runner whose rows map to request slots (the default where Triton
-    exists)."""
+    """A tap for the newer model runner, whose rows map to request slots (the default with
+    Triton)."""
+
+    target: TapTarget
 
     def __init__(self, vllm_config: VllmConfig, req_states: LogitsProcRequestState) -> None:
         self._states = req_states
@@ -98,12 +105,11 @@ class SlotTap(SlotLogitsProcessor):  # type: ignore[misc]
         return req_idx in self._rows
 
     def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
-        if _sinks and self._rows:
-            # Of what the runner has on the host, so that nothing waits for the device. Lengths are
-            # exact and each request has one row, as nothing is drafted.
+        if self.target.sink is not None and self._rows:
+            # Lengths are exact and each request has one row, because nothing is drafted.
             lengths = self._states.prompt_len.np
             slots = ctx.idx_mapping_np.tolist()
-            seen = ctx.seq_lens_upper_bound_np[: len(slots)].tolist()  # the runner may pad it
+            seen = ctx.seq_lens_upper_bound_np[: len(slots)].tolist()  # it may be padded
             keep = [
                 (i, self._rows[slot])
                 for i, (slot, length) in enumerate(zip(slots, seen, strict=True))
@@ -111,5 +117,5 @@ class SlotTap(SlotLogitsProcessor):  # type: ignore[misc]
             ]
             if keep:
                 positions, rows = zip(*keep, strict=True)
-                _hand_over(rows, positions, logits)
+                self.target.put(rows, positions, logits)
         return logits

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from logitbank.engine.prompts.datasets import PublicFile, public_file, text_of_file
-from logitbank.engine.prompts.files.fields import json_value
 from logitbank.engine.prompts.known_set import KnownSet
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import SequenceSet
+from logitbank.engine.prompts.rows import json_value
 from logitbank.engine.prompts.sequences import Continuation
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError

@@ -4,11 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from logitbank.engine.prompts.datasets import text_of_file
-from logitbank.engine.prompts.files.fields import json_value, scalar
+from logitbank.engine.prompts.files import scalar
 from logitbank.engine.prompts.known_set import KnownSet, SetOption
-from logitbank.engine.prompts.sentences import SentenceTokens
-from logitbank.engine.prompts.sequence_set import SequenceSet
-from logitbank.engine.prompts.sequences import Candidate, MaskedTokens, SequencePrompt
+from logitbank.engine.prompts.prompt_set import SequenceSet
+from logitbank.engine.prompts.rows import json_value
+from logitbank.engine.prompts.sequences import (
+    Candidate,
+    MaskedTokens,
+    SentenceTokens,
+    SequencePrompt,
+)
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError, UsageError
 

@@ -33,35 +33,13 @@ PRIOR = f"a {MASK}"
 OPTIONS = (Option("he", "He"), Option("she", "She"))
 
 
-def professions(
-    data: Path | None = None,
-    *,
-    templates: Mapping[str, str] = TEMPLATES,
-    base_url: str = DATASET.base_url,
-) -> PromptSet:
+def professions(data: Path | None = None, *, templates: Mapping[str, str] = TEMPLATES) -> PromptSet:
     """Both pronouns before each of the 923 professions, with each verb, and the priors.
 
     The first mask is scored. Columns: `occupation` (with its article; `a [MASK]` for a prior),
-    `verb` and `prior`.
-
-    Parameters
-    ----------
-    data
-        Folder that holds `professions/`; without one, `LOGITBANK_DATA`, else a download.
-    templates
-        Verb to sentence, with the mask and `{}` for the profession.
-
-    Raises
-    ------
-    UsageError
-        A data folder that lacks the list.
-    PromptError
-        A template without mask or place for the profession, or a list with blank or repeated
-        lines; the message names file and line.
-    LogitbankError
-        A failed download.
+    `verb` and `prior`. A template is a sentence with the mask and `{}` for the profession.
     """
-    listed = read_professions(dataset_folder(DATASET, data=data, base_url=base_url) / FILE)
+    listed = tuple(read_professions(dataset_folder(DATASET, data=data) / FILE))
     return pronoun_prompts("professions", listed, templates=templates)
 
 
@@ -82,12 +60,8 @@ def pronoun_prompts(
     return PromptSet(name, tuple(prompts))
 
 
-def read_professions(path: Path) -> tuple[str, ...]:
+def read_professions(path: Path) -> Iterator[str]:
     """The professions of a list, one a line with its article, in the list's order."""
-    return tuple(_checked(path))
-
-
-def _checked(path: Path) -> Iterator[str]:
     seen: dict[str, int] = {}
     remedy = "write one profession a line, with its article"
     for number, line in enumerate(text_of_file(path, remedy=remedy).splitlines(), 1):

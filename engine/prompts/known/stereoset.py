@@ -9,13 +9,14 @@ from typing import Any
 
 from logitbank.engine.prompts.datasets import PublicFile, public_file, text_of_file
 from logitbank.engine.prompts.known_set import KnownSet
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.sequences import (
     BLANK,
     Candidate,
     Continuation,
     MaskedWord,
     NextSentence,
+    SequencePrompt,
 )
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError
@@ -46,113 +47,56 @@ _BLANK = re.compile(rf"(?<!\w){BLANK}")
 
 
 def stereoset(
-    task: str, german: str | None, prefix: str | None, data: Path | None = None
-) -> SequenceSet:
-    """The prompt set of the parts of its name.
-
-    `intra`, `inter` or `inter-causal`; then `-de` for the German one; then `-prefix` for the
-    condition with a text before it.
-    """
-    made = {"intra": stereoset_intra, "inter": stereoset_inter}
-    make = made.get(task, stereoset_inter_causal)
-    language, condition = "de" if german else "en", PREFIX if prefix else PLAIN
-    return make(data, language=language, condition=condition)
-
-
-def stereoset_intra(
+    task: str,
+    german: str | None = None,
+    prefix: str | None = None,
     data: Path | None = None,
     *,
-    language: str = "en",
-    condition: str = PLAIN,
     leading_space: bool = False,
 ) -> SequenceSet:
-    """The three candidates of each intra-sentence example.
+    """The three candidates of each example of a task.
 
-    Masked models: each piece of the attribute word, the pieces before it in place. Causal ones:
-    every token of the sentence. Columns: `example`, `target`, `target_english`, `domain`, `label`,
-    `language`, `condition`.
+    `intra`: masked models score each token of the attribute word, the tokens before it in place;
+    causal ones every token of the sentence. `inter`: whether the candidate follows the context, by
+    a next-sentence head. `inter-causal`: every token of the candidate after the context; this task
+    is ours, and never mixed with a next-sentence head's results. Columns: `example`, `target`,
+    `target_english`, `domain`, `label`, `language`, `condition`.
 
     Parameters
     ----------
-    language
-        `en` or `de`; the latter's prompt set is `stereoset-intra-de`.
-    condition
-        `plain`, or `prefix`: `REPROMPT` and a space before every text, and `-prefix` after the
-        name of the prompt set.
+    german
+        Not empty for the German data; the name then ends in `-de`.
+    prefix
+        Not empty for `REPROMPT` and a space before every text; the name then ends in `-prefix`.
     leading_space
-        Whether the word is encoded with a space before it.
+        Whether the attribute word is encoded with a space before it.
     """
+    language, condition = "de" if german else "en", PREFIX if prefix else PLAIN
     path = public_file(STEREOSET[language], data)
-    prefix = _prefix(language, condition)
-    prompts, defects = [], []
-    for example in _examples(path, "intrasentence"):
+    before = f"{REPROMPT[language]} " if prefix else ""
+    prompts: list[SequencePrompt] = []
+    defects = []
+    for example in _examples(path, "intrasentence" if task == "intra" else "intersentence"):
         for sentence, columns in _labelled(example, path, language, condition):
             name, context, text = sentence["id"], example["context"], sentence["sentence"]
-            word = sentence.get("word") or attribute_word(context, text)
-            if word is None or not _BLANK.search(context):
+            if task == "inter":
+                prompts.append(NextSentence(name, before + context, text, columns))
+            elif task == "inter-causal":
+                prompts.append(Continuation(name, before + context, " " + text, columns, "given"))
+            elif (
+                word := sentence.get("word") or attribute_word(context, text)
+            ) is None or not _BLANK.search(context):
                 defects.append(f"{text!r} ({name}) in {context!r}")
-                continue
-            masked = MaskedWord(name, prefix + context, word, leading_space=leading_space)
-            prompts.append(Candidate(name, prefix + text, masked, columns))
+            else:
+                masked = MaskedWord(name, before + context, word, leading_space=leading_space)
+                prompts.append(Candidate(name, before + text, masked, columns))
     if defects:
         raise PromptError(
             f"{path}: {len(defects)} sentences have no word where their context has {BLANK}, or"
             f" the context has none that begins a word: {'; '.join(defects[:3])}"
         )
-    return SequenceSet(_name("stereoset-intra", language, condition), tuple(prompts))
-
-
-def stereoset_inter(
-    data: Path | None = None, *, language: str = "en", condition: str = PLAIN
-) -> SequenceSet:
-    """The three candidates of each inter-sentence example, for models with a next-sentence head.
-
-    Whether the candidate follows the context. Columns and parameters as for `stereoset_intra`.
-    """
-    path = public_file(STEREOSET[language], data)
-    prefix = _prefix(language, condition)
-    prompts = tuple(
-        NextSentence(sentence["id"], prefix + example["context"], sentence["sentence"], columns)
-        for example in _examples(path, "intersentence")
-        for sentence, columns in _labelled(example, path, language, condition)
-    )
-    return SequenceSet(_name("stereoset-inter", language, condition), prompts)
-
-
-def stereoset_inter_causal(
-    data: Path | None = None, *, language: str = "en", condition: str = PLAIN
-) -> SequenceSet:
-    """The three candidates of each inter-sentence example, every token after the context.
-
-    For causal models, and ours: never to be mixed with a next-sentence head's results. Columns and
-    parameters as for `stereoset_intra`.
-    """
-    path = public_file(STEREOSET[language], data)
-    prefix = _prefix(language, condition)
-    prompts = tuple(
-        Continuation(
-            sentence["id"],
-            prefix + example["context"],
-            " " + sentence["sentence"],
-            columns,
-            "given",
-        )
-        for example in _examples(path, "intersentence")
-        for sentence, columns in _labelled(example, path, language, condition)
-    )
-    return SequenceSet(_name("stereoset-inter-causal", language, condition), prompts)
-
-
-def _prefix(language: str, condition: str) -> str:
-    """What stands before every text."""
-    return f"{REPROMPT[language]} " if condition == PREFIX else ""
-
-
-def _name(family: str, language: str, condition: str) -> str:
-    parts = [family]
-    parts += [language] if language != "en" else []
-    parts += [condition] if condition != PLAIN else []
-    return "-".join(parts)
+    name = f"stereoset-{task}{'-de' if german else ''}{'-prefix' if prefix else ''}"
+    return SequenceSet(name, tuple(prompts))
 
 
 def _examples(path: Path, task: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from logitbank.engine.prompts.datasets import dataset_folder
-from logitbank.engine.prompts.known.winobias.files import DATASET, Sentence, Split, read_split
+from logitbank.engine.prompts.known.winobias import DATASET, Sentence, Split, read_split
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt, Scalar
@@ -20,23 +20,13 @@ TEMPLATE = (
 _OTHER = {"he": "she", "she": "he", "him": "her", "his": "her"}
 
 
-def stereotype_accuracy(data: Path | None = None, *, base_url: str = DATASET.base_url) -> PromptSet:
+def stereotype_accuracy(data: Path | None = None) -> PromptSet:
     """Every pro-stereotyped Type 2 sentence of WinoBias, with its pronouns named in both orders.
 
     The answer is the sentence's own pronoun. Columns: `sentence_id`, `split`, `occupation`,
     `order` (the pronoun named first), `type`.
-
-    Parameters
-    ----------
-    data
-        Folder that holds `winobias/`; without one, `LOGITBANK_DATA`, else a download.
-
-    Raises
-    ------
-    UsageError, PromptError, LogitbankError
-        As `winobias`; or a sentence with "her" has no counterpart that tells its case.
     """
-    folder = dataset_folder(DATASET, data=data, base_url=base_url)
+    folder = dataset_folder(DATASET, data=data)
     prompts = [
         prompt
         for split in get_args(Split)

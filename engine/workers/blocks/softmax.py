@@ -1,7 +1,7 @@
-"""The softmax of rows on a CPU: in float64, rounded when it is done.
+"""Log-softmax of rows on a CPU, in float64, and its rounding.
 
-PyTorch rounds to float16 by way of float32: one in 20,000 log-probabilities is a float16 step from
-what NumPy rounds at once.
+PyTorch rounds float64 to float16 through float32: one in 20,000 log-probabilities differs by one
+float16 step from NumPy's rounding.
 """
 
 from collections.abc import Iterator
@@ -13,26 +13,26 @@ from logitbank.store.deposits.entries import Normalised
 from logitbank.store.format.schema import Dtype
 
 _FEW = 4
-"""Rows that threads share: float64 copies of them, of 50,304 values each, stay in their caches."""
+"""Rows that threads share: their float64 copies, of 50,304 values each, stay in the caches."""
 _SERIAL = 32_767
-"""So many numbers PyTorch works on in one thread; with more, threads wait for each other in every
+"""Numbers that PyTorch processes in one thread. With more, threads wait for each other in every
 step, and for NumPy between the steps."""
 _FAST = torch.backends.cpu.get_cpu_capability() == "AVX512"
 _SMALLEST, _LARGEST = 2.0**-900, 2.0**1000
-"""Between them a sum of powers has lost nothing to the ends of float64."""
+"""Between these, a sum of exponentials is not affected by the limits of float64."""
 
 
 class Softmax:
-    """Takes batches of logits; what it gives of a row holds until the next is taken."""
+    """Normalises batches of logits; the result of a row is valid until the next row."""
 
     def __init__(self, dtype: Dtype | None) -> None:
-        """`dtype` is that of the log-probabilities; None where only log-sum-exp is wanted."""
+        """`dtype` is that of the log-probabilities; None computes only log-sum-exp."""
         self._dtype: torch.dtype | None = None if dtype is None else getattr(torch, dtype)
         self._exact = self._powers = torch.empty(0, dtype=torch.float64)
         self._stored = None if dtype is None else torch.empty(0, dtype=self._dtype)
 
     def rows(self, logits: torch.Tensor) -> Iterator[Normalised]:
-        """Of each row of (n, v) float32, one after the other."""
+        """The result of each row of (n, v) float32, in order."""
         if _FAST and torch.get_num_threads() <= 2:
             return map(self._alone, logits)
         return self._together(logits)
@@ -50,11 +50,11 @@ class Softmax:
             yield from map(Normalised, logsumexp.tolist(), stored)
 
     def _alone(self, row: torch.Tensor) -> Normalised:
-        """One row, in the same memory as all others.
+        """One row, in memory that all rows share.
 
-        NumPy's exp takes 27 µs of 50,304 numbers where there is AVX-512, and PyTorch's 69; where
-        there is none NumPy's takes 130. The highest logit needs no subtracting where the sum of
-        powers lies within float64, as in every model but those with logits of hundreds.
+        For 50,304 numbers NumPy's exp takes 27 µs with AVX-512 and 130 without, PyTorch's 69. The
+        highest logit is only subtracted if the sum of exponentials exceeds float64, which needs
+        logits of several hundred.
         """
         if len(self._exact) != len(row):
             self._exact = torch.empty(len(row), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The states of a block, and the proof that they give the logits that came with them."""
+"""Hidden states of a block, and the proof that they give the engine's logits."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,16 +15,16 @@ from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head
 
 SAMPLED = 8
-"""Rows of a block whose logits are compared over all outputs: of 50,304 these take 0.1 s."""
+"""Rows of a block whose logits are all compared: 0.1 s for 50,304 outputs."""
 _TOGETHER = 128
-"""Rows whose listed tokens are multiplied at once: those of each are multiplied for all of them."""
+"""Rows that are multiplied at once, each with the listed tokens of all of them."""
 
 
 class BlockStates:
-    """Collects what a head multiplied, as it was before any rounding, and compares its products.
+    """Collects hidden states before any rounding, and compares their products with the logits.
 
-    Of every row the listed tokens are compared, which are its options and its highest, and all
-    outputs of a few rows, the first and the last among them.
+    Every row is compared at its options and highest tokens. A few rows, including the first and the
+    last, are compared at all outputs.
     """
 
     def __init__(self, head: OutputHead, rows: range) -> None:
@@ -58,12 +58,12 @@ class BlockStates:
         self._sampled[i] = logits.copy()
 
     def prove(self, scores: pl.DataFrame) -> None:
-        """Compare with the engine's logits: those of the sample, and those listed in `scores`.
+        """Compare with the engine's logits of the sampled rows and those listed in `scores`.
 
         Raises
         ------
         EngineError
-            One differs by more than sums in another order explain.
+            A logit differs by more than the rounding of float32 explains.
         """
         for i, logits in self._sampled.items():
             assert logits is not None, "the reducer has refused a block without all of its rows"
@@ -81,7 +81,7 @@ class BlockStates:
         self._compare(row, made, listed["logit"].to_numpy())
 
     def _compare(self, row: np.ndarray, made: np.ndarray, logits: np.ndarray) -> None:
-        """Refuse a product too far from its logit; `row` (n,), ascending, is whose each is."""
+        """Raise EngineError if a product is too far from its logit; `row` (n,) is ascending."""
         starts = np.flatnonzero(np.diff(row, prepend=-1))
         largest = np.maximum.reduceat(np.abs(logits), starts)
         sizes = np.repeat(largest, np.diff(starts, append=len(row)))
@@ -90,8 +90,8 @@ class BlockStates:
         worst = int(np.argmax(np.where(np.isfinite(times), times, np.inf)))
         if not times[worst] <= 1:
             raise EngineError(
-                f"its logits are not what the head makes of its state: one differs by"
-                f" {difference[worst]:.3g}, {times[worst]:.3g} times what float32 explains; use"
+                f"the head does not give its logits from its hidden state: one differs by"
+                f" {difference[worst]:.3g}, {times[worst]:.3g} times the rounding of float32; use"
                 " --keep full, and report this architecture",
                 query=self._rows[int(row[worst])],
             )
@@ -100,14 +100,14 @@ class BlockStates:
 def head_of(
     job: Job, plan: DepositPlan, kind: Head, heads: Mapping[Head, OutputHead]
 ) -> OutputHead:
-    """The head of a deposit's queries, among those that an engine has proved.
+    """The proved head of a deposit's queries.
 
     Raises
     ------
     HeadError
-        It has none: the model's logits are something else than a head can make.
+        The engine proved none: one matrix does not give the model's logits.
     SuiteError
-        It takes other states than the plan reckons with.
+        The width of its inputs is not that of the plan.
     """
     head = heads.get(kind)
     if head is None:

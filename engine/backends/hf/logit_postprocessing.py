@@ -1,4 +1,4 @@
-"""What a model may do to its logits after its head, by what its config says."""
+"""Operations that a model may apply to its logits after the LM head, from its config."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ _CAP = "final_logit_softcapping"
 
 
 def operations(config: Any) -> list[tuple[Operation, ...]]:
-    """Each thing that it may be, the likeliest first; the last is nothing.
+    """Possible operations, the most likely first; the last is none.
 
-    Fields are read by name, whatever the model's class, which may not use them: a few trial queries
-    show which it is.
+    Fields are read by name, although the model's class may not use them. A few trial queries show
+    which operations are right.
 
     Examples
     --------

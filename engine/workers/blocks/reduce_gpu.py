@@ -1,4 +1,4 @@
-"""Reduce a batch of logits on the device that made them, without the host ever waiting for it."""
+"""Reduce a batch of logits on the GPU that made them."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ class Listed(NamedTuple):
     """(4, n, k) int32: rank, ties, padding above, padding ties."""
 
 
-class OnDevice(NamedTuple):
+class ReducedBatch(NamedTuple):
     """A batch after reduction."""
 
     logsumexp: torch.Tensor
@@ -40,30 +40,27 @@ def reduce_rows(
     layout: Layout,
     vocab_entries: int,
     *,
-    each: bool = False,
-) -> OnDevice:
+    batch_invariant: bool = False,
+) -> ReducedBatch:
     """Reduce `logits` (n, v) float32; `tokens` (n, w) are those that prompts name.
 
-    With `each`, powers are added row by row: CUDA adds those of a row in another order where there
-    are more rows, and their sum is all that order could change.
-
-    Nothing here asks what a tensor holds: that would stop the host until the device has come so
-    far.
+    `batch_invariant` sums the exponentials of one row at a time: CUDA's order of summation depends
+    on the number of rows, and only this sum depends on the order.
     """
     lowest, highest = logits.amin(dim=1), logits.amax(dim=1)  # NaN where there is one
     # Of logits less their maximum, so that float32 loses a few 1e-7 of it whatever their size.
     shifted = logits - highest[:, None]
-    parts = torch.split(shifted, 1) if each else [shifted]
-    share = torch.cat([torch.logsumexp(part, dim=1) for part in parts])
+    parts = torch.split(shifted, 1) if batch_invariant else [shifted]
+    log_sums = torch.cat([torch.logsumexp(part, dim=1) for part in parts])
     full = layout.keep.array == "logprobs"
-    fits = (lowest - highest - share >= FLOAT16_MIN) | (not full or layout.dtype != "float16")
-    return OnDevice(
-        highest.double() + share.double(),
+    fits = (lowest - highest - log_sums >= FLOAT16_MIN) | (not full or layout.dtype != "float16")
+    return ReducedBatch(
+        highest.double() + log_sums.double(),
         torch.isfinite(lowest) & torch.isfinite(highest),
         fits,
         entries_of(logits, tokens, vocab_entries),
         highest_entries(logits, min(layout.keep.k, logits.shape[1]), vocab_entries),
-        shifted.sub_(share[:, None]).to(getattr(torch, layout.dtype)) if full else None,
+        shifted.sub_(log_sums[:, None]).to(getattr(torch, layout.dtype)) if full else None,
     )
 
 

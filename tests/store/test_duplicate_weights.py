@@ -1,4 +1,4 @@
-"""A checkpoint whose weights are another's is copied from it, and says so."""
+"""Checkpoints of equal weights are run once; the others are copied and say so."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from logitbank.store import Bank, CheckpointId, DepositSpec, Keep, verify
-from logitbank.store.change.twins import twin_of
+from logitbank.store.change.duplicate_weights import find_duplicate
 from tests.support.fakes import TEXTS, FakeBackend, InProcess, go, questions, write_series
 from tests.support.small_banks import block_data, new_bank, spec
 
@@ -40,7 +40,7 @@ def made_from(bank: Bank) -> list[object]:
 
 
 @pytest.mark.parametrize("keep", ["full", "topk:3", "options"])
-def test_twins_of_one_run_are_scored_once(
+def test_equal_weights_of_one_run_are_scored_once(
     tmp_path: Path, series: Path, backend: FakeBackend, keep: str
 ) -> None:
     summary = go(tmp_path / "b", series, questions(*TEXTS), keep=Keep.parse(keep))
@@ -60,7 +60,9 @@ def test_twins_of_one_run_are_scored_once(
         assert np.array_equal(first.stored_logprobs(), second.stored_logprobs())
 
 
-def test_a_twin_from_before_is_copied(tmp_path: Path, series: Path, backend: FakeBackend) -> None:
+def test_a_duplicate_of_an_earlier_run_is_copied(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
     early = write_series(tmp_path / "early" / "tiny", "step0")
     go(tmp_path / "b", early, questions(*TEXTS))
     assert backend.scored == len(TEXTS)
@@ -69,7 +71,7 @@ def test_a_twin_from_before_is_copied(tmp_path: Path, series: Path, backend: Fak
     assert made_from(Bank.open(tmp_path / "b")) == [None, "tiny step 0", None]
 
 
-def test_a_damaged_twin_is_not_copied_but_run(
+def test_a_damaged_duplicate_is_not_copied_but_run(
     tmp_path: Path, series: Path, backend: FakeBackend
 ) -> None:
     early = write_series(tmp_path / "early" / "tiny", "step0")
@@ -81,7 +83,7 @@ def test_a_damaged_twin_is_not_copied_but_run(
     summary = go(tmp_path / "b", series, questions(*TEXTS))
     assert backend.scored == 2 * len(TEXTS) + 1, "block 0, of two rows, is sound"
     (note,) = [note for note in summary.notes if "cannot be copied" in note]
-    assert note.startswith("tiny step 1: run, as its twin cannot be copied: ")
+    assert note.startswith("tiny step 1: run, because tiny step 0 cannot be copied: ")
     assert "logprobs/c/1/0 is not what was committed" in note
     _, copied, _ = Bank.open(tmp_path / "b").deposits()
     assert copied.sealed
@@ -91,7 +93,7 @@ def test_a_damaged_twin_is_not_copied_but_run(
 def test_new_options_are_scored_and_not_copied_without(
     tmp_path: Path, series: Path, backend: FakeBackend
 ) -> None:
-    """What the twin keeps lists the options of its day."""
+    """The duplicate lists the options of its own time."""
     early = write_series(tmp_path / "early" / "tiny", "step0")
     go(tmp_path / "b", early, questions(*TEXTS))
     more = replace(questions(*TEXTS, options=(" male", " female", " doctor")), name="more")
@@ -111,13 +113,13 @@ def bank(tmp_path: Path) -> Bank:
     return bank
 
 
-def test_a_twin_has_all_that_is_needed(bank: Bank) -> None:
+def test_a_duplicate_has_all_blocks_that_are_needed(bank: Bank) -> None:
     asked = spec(1, compute_dtype="float32")
-    twin = twin_of(bank, asked, {0, 1})
-    assert twin is not None
-    assert twin.checkpoint == CheckpointId("org/model", step=0)
-    assert twin_of(bank, asked, {1, 2}) is None, "block 2 is missing"
-    assert twin_of(bank, spec(0, compute_dtype="float32"), {0}) is None, "it is no twin of itself"
+    found = find_duplicate(bank, asked, {0, 1})
+    assert found is not None
+    assert found.checkpoint == CheckpointId("org/model", step=0)
+    assert find_duplicate(bank, asked, {1, 2}) is None, "block 2 is missing"
+    assert find_duplicate(bank, spec(0, compute_dtype="float32"), {0}) is None, "not of itself"
 
 
 @pytest.mark.parametrize(
@@ -132,22 +134,17 @@ def test_a_twin_has_all_that_is_needed(bank: Bank) -> None:
         spec(1, compute_dtype="float32", dtype="float16"),
         spec(1, compute_dtype="float32", block_rows=5),
         spec(1, compute_dtype="float32", keep=Keep("options")),
+        replace(spec(1, compute_dtype="float32"), checkpoint=CheckpointId("org/other", step=1)),
     ],
 )
-def test_what_was_made_otherwise_is_no_twin(bank: Bank, other: DepositSpec) -> None:
-    assert twin_of(bank, other, {0}) is None
+def test_other_settings_are_not_duplicates(bank: Bank, other: DepositSpec) -> None:
+    assert find_duplicate(bank, other, {0}) is None
 
 
-def test_another_model_of_the_same_weights_is_no_twin(bank: Bank) -> None:
-    asked = spec(1, compute_dtype="float32")
-    named = replace(asked, checkpoint=CheckpointId("org/other", step=1))
-    assert twin_of(bank, named, {0}) is None
-
-
-def test_a_twin_whose_scores_lack_an_option_is_none(bank: Bank) -> None:
+def test_a_deposit_whose_scores_lack_an_option_is_not_a_duplicate(bank: Bank) -> None:
     table = bank.prompts("parity").collect()
     third = table.filter(option="no").with_columns(
         option=pl.lit("maybe"), token=pl.lit(5, pl.Int32), continuation=pl.lit(" maybe")
     )
     bank.add_prompts("more", pl.concat([table, third]))
-    assert twin_of(bank, spec(1, compute_dtype="float32"), {0}) is None
+    assert find_duplicate(bank, spec(1, compute_dtype="float32"), {0}) is None

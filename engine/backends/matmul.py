@@ -1,4 +1,4 @@
-"""Linear layers in float32 on processors where MKL, PyTorch's library for products, is slow."""
+"""Linear layers in float32 on processors where MKL, PyTorch's default library, is slow."""
 
 import functools
 from pathlib import Path
@@ -13,11 +13,11 @@ _PROCESSORS = Path("/proc/cpuinfo")
 
 
 @functools.cache
-def onednn_is_quicker() -> bool:
-    """Whether products here come from MKL on a processor of another maker than MKL's.
+def onednn_is_faster() -> bool:
+    """Whether PyTorch uses MKL on a processor that is not Intel's.
 
     On an AMD EPYC with AVX-512 MKL reached 215 GFLOP/s of float32 and oneDNN 490, on two cores.
-    PyTorch takes oneDNN for narrower types itself. vLLM takes it for float32 too.
+    PyTorch uses oneDNN for narrower types itself, and vLLM also for float32.
     """
     backends: Any = torch.backends
     libraries = backends.mkl.is_available() and backends.mkldnn.is_available()
@@ -34,8 +34,8 @@ def onednn_is_quicker() -> bool:
 def linear(
     rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """`torch.nn.functional.linear`, of float32 on the CPU by oneDNN where that is quicker."""
-    if _by_onednn(rows, weight) and onednn_is_quicker():
+    """`torch.nn.functional.linear`, by oneDNN for float32 on a CPU if that is faster."""
+    if _by_onednn(rows, weight) and onednn_is_faster():
         return onednn_linear(rows, weight, bias)
     return functional.linear(rows, weight, bias)
 
@@ -47,9 +47,9 @@ def onednn_linear(
     return product
 
 
-def quick_products(model: torch.nn.Module) -> None:
-    """Let a model's linear layers compute by `linear`, whatever weights are copied into them."""
-    if not onednn_is_quicker():
+def use_fast_matmul(model: torch.nn.Module) -> None:
+    """Make a model's linear layers compute by `linear`, also after their weights change."""
+    if not onednn_is_faster():
         return
     for layer in model.modules():
         if type(layer) is torch.nn.Linear:

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM
 
-from logitbank.engine.backends import products
+from logitbank.engine.backends import matmul
 
 pytestmark = pytest.mark.numerical
 
@@ -16,7 +16,7 @@ def test_a_product_is_that_of_float64_to_rounding(shape: tuple[int, ...], with_b
     torch.manual_seed(0)
     rows, weight, bias = torch.randn(shape), torch.randn(40, 24), torch.randn(40)
     for laid_out in (weight, weight.t().contiguous().t()):
-        product = products.onednn_linear(rows, laid_out, bias if with_bias else None)
+        product = matmul.onednn_linear(rows, laid_out, bias if with_bias else None)
         exact = functional.linear(
             rows.double(), weight.double(), bias.double() if with_bias else None
         )
@@ -56,10 +56,10 @@ def test_a_model_says_the_same_by_either_and_uses_weights_that_are_copied_in(
     with torch.inference_mode():
         model.eval()
         plain = model(ids).logits
-        monkeypatch.setattr(products, "onednn_is_quicker", lambda: True)
-        products.quick_products(model)
+        monkeypatch.setattr(matmul, "onednn_is_faster", lambda: True)
+        matmul.use_fast_matmul(model)
         torch.testing.assert_close(model(ids).logits, plain, rtol=1e-5, atol=1e-5)
-        monkeypatch.setattr(products, "onednn_linear", counted)
+        monkeypatch.setattr(matmul, "onednn_linear", counted)
         torch.testing.assert_close(model(ids).logits, plain, rtol=1e-5, atol=1e-5)
         assert count == 2 * 4 + 1
         for parameter in model.parameters():
@@ -68,8 +68,8 @@ def test_a_model_says_the_same_by_either_and_uses_weights_that_are_copied_in(
 
 
 def test_narrow_and_empty_products_are_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "onednn_is_quicker", lambda: True)
+    monkeypatch.setattr(matmul, "onednn_is_faster", lambda: True)
     weight = torch.randn(4, 3)
-    assert products.linear(torch.randn(0, 3), weight).shape == (0, 4)
-    narrow = products.linear(torch.randn(2, 3).bfloat16(), weight.bfloat16())
+    assert matmul.linear(torch.randn(0, 3), weight).shape == (0, 4)
+    narrow = matmul.linear(torch.randn(2, 3).bfloat16(), weight.bfloat16())
     assert narrow.dtype == torch.bfloat16

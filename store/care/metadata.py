@@ -1,0 +1,70 @@
+"""Checks of a deposit's documents against the format. `verify` and `merge` share them.
+
+The bytes of each document may be sound: these checks compare what the documents state with each
+other and with the layout that follows from the deposit's attributes.
+"""
+
+import json
+
+from logitbank.errors import DamagedError
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.scores import VERIFY
+from logitbank.store.files import documents, objects, verified
+from logitbank.store.format import commits, zarrays
+from logitbank.store.format.commits import SEAL
+
+
+def check_metadata(deposit: Deposit) -> None:
+    """Refuse a deposit whose arrays are not those of its attributes, or whose queries are others.
+
+    Raises
+    ------
+    DamagedError
+        Two statements about one fact differ.
+    """
+    deposit.check_queries()
+    if not deposit.state().names:
+        return
+    attributes = objects.plain_path(deposit.path, "zarr.json")
+    metadata = verified.document(attributes, *zarrays.ATTRIBUTES)
+    consolidated = json.loads(zarrays.deposit_metadata({}, deposit.layout))["consolidated_metadata"]
+    arrays = {
+        f"{deposit.path}/{name}/zarr.json": (_read(deposit, f"{name}/zarr.json"), json.loads(data))
+        for name, data in zarrays.array_metadata(deposit.layout).items()
+    }
+    arrays[f"{deposit.path}/zarr.json"] = (metadata.get("consolidated_metadata"), consolidated)
+    for path, (actual, expected) in arrays.items():
+        if actual != expected:
+            raise DamagedError(f"{path} does not describe the arrays of its deposit; {VERIFY}")
+
+
+def _read(deposit: Deposit, path: str) -> object:
+    try:
+        return documents.read_json(objects.plain_path(deposit.path, path))
+    except FileNotFoundError:
+        return None
+
+
+def commit_bytes(deposit: Deposit, name: str) -> bytes:
+    """The bytes of a commit in force: the seal, that of a block, or that of further options.
+
+    Raises
+    ------
+    DamagedError
+        The commit names other objects or rows than the format prescribes for its name.
+    """
+    layout, commit = deposit.layout, commits.read(deposit.path, name)
+    expected, fields = {f"scores/{name}.parquet"}, dict[str, object]()
+    if name == SEAL:
+        expected = {"zarr.json", "scores/all.parquet", "logsumexp/c/0"}
+        expected |= {f"{array}/zarr.json" for array in zarrays.array_metadata(layout)}
+        expected |= set(layout.shards(*range(layout.blocks)))
+        fields = {"rows": [0, layout.queries]}
+    elif name.isdecimal():
+        rows = layout.rows(int(name))
+        expected |= set(layout.shards(int(name)))
+        fields = {"block": int(name), "rows": [rows.start, rows.stop]}
+    path = objects.plain_path(deposit.path, f"commits/{name}.json")
+    if set(commit["objects"]) != expected or any(commit.get(k) != fields[k] for k in fields):
+        raise DamagedError(f"{path} names other objects or rows than its deposit has; {VERIFY}")
+    return path.read_bytes()

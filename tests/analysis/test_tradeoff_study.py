@@ -260,6 +260,8 @@ def test_bad_input_is_named(tmp_path: Path, bank: Path) -> None:
     refused("There is no performance: name a bank with LAMBADA, or", [])
     refused("--task piqa is read from result files: add", [bank], task="piqa")
     refused("`where` chooses rows of a table", [bank], where={"a": "b"})
+    refused("rename.: the performance has no model 'x'; it has toy", [bank], rename={"x": "toy"})
+    refused("Step 9 of the pair is not a step of both curves", [bank], pair=(8, 9))
     refused("there is no bank at .*nowhere", [tmp_path / "nowhere"], performance=files)
 
 

@@ -56,8 +56,9 @@ class Finding:
         return f"{self.text}: {', '.join(part for part in (self.number, self.basis) if part)}."
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields, with the whole sentence, for JSON."""
-        return {"sentence": str(self), **asdict(self)}
+        """The fields, with the whole sentence, for JSON: None for NaN."""
+        fields = {name: None if each != each else each for name, each in asdict(self).items()}
+        return {"sentence": str(self), **fields}
 
 
 def formatted(value: float, form: str = ".3f") -> str:

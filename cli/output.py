@@ -200,5 +200,5 @@ def print_findings(study: "Study[Any]", *, most: int | None = None) -> None:
 
 
 def _print_json(document: Any) -> None:
-    json.dump(document, sys.stdout, default=str, indent=1, ensure_ascii=False)
+    json.dump(document, sys.stdout, default=str, indent=1, ensure_ascii=False, allow_nan=False)
     sys.stdout.write("\n")

@@ -1,6 +1,5 @@
 """Filters from a bank to a table: training, views, the comparison and the search."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -473,14 +472,14 @@ def test_analyses_that_need_every_probability_name_the_mode(tmp_path: Path) -> N
 
 def test_presets_are_the_published_settings(call: Call, tmp_path: Path) -> None:
     path, by = make_bank(tmp_path / "b", stereo=False), tmp_path / "f.safetensors"
-    assert call("debias", "train", path, "--out", by, "--preset", "bert", "--bootstrap", 0)[0] == 0
+    assert call("debias", "train", path, "--out", by, "--preset", "bert")[0] == 0
     found = Filter.load(by)
     assert found.mode == "truncate"
     assert (found.about["learning_rate"], found.about["batch_size"]) == (5e-9, 70)
     other, whole = tmp_path / "g.safetensors", Bank.open(path).prompts("unqover-gender").collect()
     Bank.open(path).add_prompts("unqover-gender-train", whole.filter(pl.col("split") == "train"))
     code, out, _ = call(
-        "debias", "train", path, "--out", other, "--preset", "causal", "--bootstrap", 0,
+        "debias", "train", path, "--out", other, "--preset", "causal",
         "--prompts", "unqover-gender-train",
     )  # fmt: skip
     assert code == 0
@@ -489,14 +488,14 @@ def test_presets_are_the_published_settings(call: Call, tmp_path: Path) -> None:
     Bank.open(path).add_prompts("unqover-gender@en_XX", whole)
     adapted = tmp_path / "h.safetensors"
     code, _, _ = call(
-        "debias", "train", path, "--out", adapted, "--preset", "roberta", "--bootstrap", 0,
+        "debias", "train", path, "--out", adapted, "--preset", "roberta",
         "--prompts", "unqover-gender@en_XX",
     )  # fmt: skip
     assert code == 0
     assert Filter.load(adapted).about["objective"] == "published"
 
 
-def test_the_search_takes_stereoset_in_any_language(call: Call, tmp_path: Path) -> None:
+def test_the_search_takes_stereoset_in_any_language(tmp_path: Path) -> None:
     whole = Bank.open(make_bank(tmp_path / "b"))
     bank = Bank.open(make_bank(tmp_path / "c", stereo=False))
     table = whole.prompts("stereoset-intra").collect().with_columns(language=pl.lit("de"))
@@ -508,10 +507,9 @@ def test_the_search_takes_stereoset_in_any_language(call: Call, tmp_path: Path) 
         logits.astype(np.float32), checkpoint=CheckpointId("toy", step=8), query_set=name,
         keep="topk:16",
     )  # fmt: skip
-    words = ("--k", 4, "--regularisation", 0.1, "--temperature", 2, "--max-lms-loss", 50)
-    points = [call("debias", "search", tmp_path / at, *words, "--format", "json")[1] for at in "bc"]
-    lms = [[row["lms"] for row in json.loads(found)["tables"]["points"]] for found in points]
-    assert lms[0] == lms[1]
-    code, _, error = call("debias", "search", tmp_path / "c", *words, "--stereoset", "x")
-    assert code == 2
-    assert "has no x, which measures what a filter costs; it has stereoset-intra-de@de_CH" in error
+    how = {"prompts": "unqover-gender", "sizes": [4], "regularisations": [0.1]}
+    how |= {"temperatures": [2.0], "max_lms_loss": 50.0}
+    points = [debias_search(tmp_path / at, **how).result.points for at in "bc"]  # type: ignore[arg-type]
+    assert points[0]["lms"].equals(points[1]["lms"])
+    with pytest.raises(UsageError, match="has no x, which measures what a filter costs; it has"):
+        debias_search(tmp_path / "c", **how, reference="x")  # type: ignore[arg-type]

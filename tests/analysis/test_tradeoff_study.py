@@ -260,6 +260,8 @@ def test_bad_input_is_named(tmp_path: Path, bank: Path) -> None:
     refused("There is no performance: name a bank with LAMBADA, or", [])
     refused("--task piqa is read from result files: add", [bank], task="piqa")
     refused("`where` chooses rows of a table", [bank], where={"a": "b"})
+    refused("rename.: the performance has no model 'x'; it has toy", [bank], rename={"x": "toy"})
+    refused("Step 9 of the pair is not a step of both curves", [bank], pair=(8, 9))
     refused("there is no bank at .*nowhere", [tmp_path / "nowhere"], performance=files)
 
 
@@ -322,11 +324,7 @@ def test_tables_and_charts_are_one_each(bank: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--where", "suite"], "--where 'suite' is invalid: use NAME=VALUE"),
-        (["--rename", "=a"], "--rename '=a' is invalid: use NAME=VALUE"),
-        (["--rename", "x=toy"], "--rename: the performance has no model 'x'; it has toy"),
         (["--max-accuracy-loss", "-1"], "The largest loss -1 is invalid"),
-        (["--pair", "8", "9"], "Step 9 of the pair is not a step of both curves"),
         (["--performance", "none.json"], "there is no result file none.json"),
         (["--fairness-table", "none.csv"], "there is no table none.csv; check the path"),
     ],

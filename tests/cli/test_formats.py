@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from logitbank.analysis.finding import Finding
 from logitbank.analysis.results.files import table_bytes
 from logitbank.analysis.results.latex import latex
 from logitbank.cli import output as tables
@@ -57,6 +58,18 @@ def test_any_table_is_printed_in_any_format(bank: Path, call: Call) -> None:
     assert rows == json.loads(printed["json"])
     assert printed["latex"].startswith(r"\begin{tabular}{l")
     assert len(printed["csv"].splitlines()) == 1 + len(rows)
+
+
+def test_findings_as_json_have_no_nan(bank: Path, call: Call) -> None:
+    def refused(constant: str) -> None:
+        raise AssertionError(constant)
+
+    code, out, _ = call("analyze", bank, "--format", "json")
+    assert code == 0
+    (study,) = json.loads(out, parse_constant=refused).values()
+    assert study["findings"][0]["sentence"]
+    number = Finding(text="x", value=0.5, low=float("nan"), high=float("nan"), n="1 prompt")
+    assert number.as_dict()["low"] is None
 
 
 def test_parquet_goes_into_a_pipe_and_never_to_a_terminal(

@@ -1,6 +1,7 @@
 """Each command is a function of `logitbank` of the same name, which it calls."""
 
 import inspect
+import re
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -11,6 +12,7 @@ import typer
 import logitbank
 from logitbank.analysis.family import families
 from logitbank.cli.main import app
+from tests.support.paths import ROOT
 
 OTHERS = {
     "info": "logitbank.open(",  # prints what the bank's methods `info` and `provenance` give
@@ -88,3 +90,21 @@ def test_a_command_offers_the_choices_that_its_function_takes(command: str, opti
     else:
         taken = get_type_hints(getattr(logitbank, command))[option]
     assert choices(hints(command)[option]) == choices(taken)
+
+
+def options(group: Any) -> Iterator[str]:
+    for parameter in group.params:
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    for each in getattr(group, "commands", {}).values():
+        yield from options(each)
+
+
+def test_every_option_that_an_analysis_names_exists() -> None:
+    known = {"--help", *options(typer.main.get_command(app))}
+    named = {
+        (option, path.relative_to(ROOT).as_posix())
+        for folder in ("analysis", "cli")
+        for path in (ROOT / folder).rglob("*.py")
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", path.read_text())
+    }
+    assert {each for each in named if each[0] not in known} == set()

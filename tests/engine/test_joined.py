@@ -259,13 +259,13 @@ def test_sums_are_those_of_plain_transformers(kind: Kind, tmp_path: Path) -> Non
     (tmp_path / "lambada").mkdir()
     passage = tmp_path / "lambada" / "lambada_test_openai.jsonl"
     passage.write_text(json.dumps({"text": f"{words} tired"}) + "\n")
-    (tmp_path / "pairs.jsonl").write_text('{"pair": ["the nurse", "the clerk"]}\n')
+    (tmp_path / "joined.jsonl").write_text('{"pair": ["the nurse", "the clerk"]}\n')
     assert len(words) < LONGEST
     bank = tmp_path / "b.zarr"
     summary = logitbank.extract(
         bank,
         suite=str(folder.parent),
-        prompts=[str(tmp_path / "mine.jsonl"), str(tmp_path / "pairs.jsonl"), "lambada"],
+        prompts=[str(tmp_path / "mine.jsonl"), str(tmp_path / "joined.jsonl"), "lambada"],
         data=tmp_path,
         engine="transformers",
         keep="options",
@@ -282,13 +282,13 @@ def test_sums_are_those_of_plain_transformers(kind: Kind, tmp_path: Path) -> Non
     pairs = [(before, "the nurse"), (before, "the clerk")]
     if kind == "bert":  # the task follows the model: each token after those before it
         pairs = [("[CLS]", " the nurse"), ("[CLS]", " the clerk")]
-    (scores,) = prompt_scores(logitbank.open(bank), "pairs")
+    (scores,) = prompt_scores(logitbank.open(bank), "joined")
     expected = plain(folder, pairs, "nothing")
     assert scores.logprob.ravel().tolist() == pytest.approx(expected, abs=1e-4)
     (deposit, *_) = logitbank.open(bank).deposits()
     begun = "[CLS]" if kind == "bert" else "<s>"
     assert deposit.spec.provenance["special_tokens"] == dict.fromkeys(
-        ("mine", "pairs", "lambada"), begun
+        ("mine", "joined", "lambada"), begun
     )
 
 

@@ -127,18 +127,18 @@ def files_of(splits: Collection[Split]) -> Dataset:
 
 
 def read_split(folder: Path, split: Split, *, kind: Type = 2) -> list[tuple[Sentence, bool]]:
-    """The sentences of the pro file, then of the anti file, each with whether it has a twin.
+    """The sentences of the pro file, then of the anti file, each with whether it is one of a pair.
 
-    Twins have the same index and the same referred occupation. Wording is no guide: it differs
-    in more than the pronoun in some pairs.
+    Sentences of a pair have the same index and the same referred occupation. Wording is no guide:
+    it differs in more than the pronoun in some pairs.
     """
     occupations = Occupations.read(folder)
     pro, anti = (
         list(_read_file(folder, kind, split, stereotype, occupations))
         for stereotype in get_args(Stereotype)
     )
-    twins = {(s.index, s.referred) for s in pro} & {(s.index, s.referred) for s in anti}
-    return [(s, (s.index, s.referred) in twins) for s in (*pro, *anti)]
+    pairs = {(s.index, s.referred) for s in pro} & {(s.index, s.referred) for s in anti}
+    return [(s, (s.index, s.referred) in pairs) for s in (*pro, *anti)]
 
 
 def _read_file(

@@ -166,8 +166,8 @@ def _prompts(
             filled = filled.replace(f"[{place}]", name).replace(f"[{place}:dem]", name)
         for negated in (False, True):
             question = slot.negated if negated else slot.plain
-            said = attribute.negated if negated else attribute.text
-            question = question.replace(f"[{slot.kind}{':neg' if negated else ''}]", said)
+            statement = attribute.negated if negated else attribute.text
+            question = question.replace(f"[{slot.kind}{':neg' if negated else ''}]", statement)
             text = f"{filled} {question.replace('[mask]', MASK)}"
             if causal:
                 text = f"{filled} Question: {question} Answer:"

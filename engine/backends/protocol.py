@@ -13,82 +13,80 @@ if TYPE_CHECKING:
 
 EngineName = Literal["vllm", "transformers"]
 Task = Literal["causal", "masked"]
-"""What a model predicts: the next token, or what stands under a mask."""
+"""What a model predicts: the next token or a masked token."""
 ComputeDtype = Literal["float32", "tf32", "bfloat16", "float16"]
-"""Of a model's body. tf32 is float32 that a GPU multiplies as TF32: ten bits of each factor."""
+"""Dtype of a body. tf32 is float32 that a GPU multiplies as TF32: ten bits of each factor."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How an engine runs. Written into every deposit's provenance as it was used."""
+    """How an engine runs; written into the provenance of every deposit."""
 
     engine: EngineName
     task: Task = "causal"
     many_positions: bool = False
-    """One pass of a sequence answers several queries: of a causal model, contexts of which one
-    begins another."""
+    """One pass of a sequence answers several queries; in a causal model, a context and its
+    prefixes."""
     next_sentence: bool = False
-    """The next-sentence head is asked for, beside a masked model's own."""
+    """Whether a masked model's next-sentence head is also used."""
     hidden: bool = False
-    """What each head multiplies is handed over beside its logits, and the heads with the load."""
+    """Whether hidden states are returned with logits, and heads with `load`."""
     compute_dtype: ComputeDtype = "float32"
-    """Of the model's body; the output head and all reductions are float32, without TF32."""
+    """Dtype of the body; LM heads and all reductions are float32, without TF32."""
     device: str = "auto"
     max_batch_tokens: int = 4096
     max_sequences: int = 64
     larger_on_gpu: bool = True
     """On a GPU an engine starts with larger batches than these two."""
     max_length: int = 512
-    """Longest sequence that will be asked for."""
+    """Length of the longest sequence."""
     block_size: int = 0
-    """Tokens in a block of vLLM's prefix cache. 0: the smallest, 16 on a GPU and 32 on a CPU, as
-    most prompts share little more. Of WinoBias's tokens 44 % are reused with 16, 15 % with 32."""
+    """Tokens in a block of vLLM's prefix cache; 0 is the smallest, 16 on a GPU and 32 on a CPU.
+    WinoBias reuses 44 % of its tokens with 16 and 15 % with 32."""
     deterministic: bool = False
-    """The same bits whatever else is in a batch: vLLM's batch-invariant kernels, or with
-    transformers one sequence at a time."""
+    """Results do not depend on the batch, bit for bit: vLLM's batch-invariant kernels, or one
+    sequence at a time in transformers."""
     canary_every: int = 50
     trust_remote_code: bool = False
     adapter_from: Path | None = None
-    """Folder of the checkpoint whose language adapters are put into models that lack them."""
+    """Folder of the checkpoint whose language adapters are used for models without them."""
     adapter_languages: tuple[str, ...] = ()
     """Languages whose adapters are borrowed."""
 
     @property
     def has_prefix_cache(self) -> bool:
-        """vLLM's, of keys and values, which causal models have."""
+        """Whether it caches keys and values of shared prefixes."""
         return self.engine == "vllm" and self.task == "causal"
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a backend reports of a checkpoint that it has loaded and proved."""
+    """Report of a checkpoint that is loaded and proved."""
 
     weights: str
     """Content digest of the tensors."""
     vocab: int
-    """Outputs of the head that predicts tokens."""
+    """Number of outputs of the head that predicts tokens."""
     seconds: float
     note: str = ""
-    """What is not as it should be, and was not so before."""
+    """A new problem that does not stop the run."""
     made: Mapping[str, Json] = field(default_factory=dict)
-    """What provenance says of tensors that are not the file's own: adapters of another."""
+    """Provenance of tensors from another file: language adapters."""
     heads: Mapping[Head, OutputHead] = field(default_factory=dict)
-    """The heads that are asked for, each shown to give the model's logits; empty unless the
-    settings ask for hidden states."""
+    """The heads that are proved to give the model's logits; empty without `hidden`."""
 
 
 class Tokens(NamedTuple):
-    """What a scoring cost."""
+    """Number of tokens in a call of `score`."""
 
     requested: int
     """Tokens of all queries."""
     reused: int
-    """Tokens of these that were not run: a prefix cache had them, or another query had the same
-    sequence."""
+    """Tokens that were not run, because a prefix cache or another query of the call covers them."""
 
 
 class Sink(Protocol):
-    """Takes logits while they are still on the device."""
+    """Receives logits that are still on the device."""
 
     def __call__(
         self,
@@ -97,10 +95,10 @@ class Sink(Protocol):
         hidden: "torch.Tensor | None" = None,
         /,
     ) -> None:
-        """`logits` (len(indices), v), float32; index i belongs to the i-th query asked for.
+        """`logits` (len(indices), v) float32; index i belongs to the i-th query of the call.
 
-        A next-sentence head has `NEXT_SENTENCE_CLASSES` outputs in place of v. `hidden`
-        (len(indices), width) are the rows that the head multiplied; None unless they are asked for.
+        A next-sentence head has `NEXT_SENTENCE_CLASSES` outputs instead of v. `hidden`
+        (len(indices), width) are the head's inputs; None unless the settings have `hidden`.
         """
 
 
@@ -110,10 +108,10 @@ class Backend(Protocol):
     name: EngineName
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
-        """Swap in the weights of `folder` and show that they are there."""
+        """Replace the weights by those of `folder`, and prove it."""
 
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
-        """Hand each query's logits to `sink`, in any order; a later row for an index wins."""
+        """Pass each query's logits to `sink`, in any order; the last row of an index counts."""
 
     def describe(self) -> dict[str, Json]:
         """Versions, dtypes and flags for the provenance."""

@@ -245,30 +245,31 @@ class Tokenizer:
 
         def text_of(turns: Sequence[Mapping[str, str]]) -> str:
             texts: set[str] = set()
-            try:
-                for _ in range(4):
-                    text = made.apply_chat_template(
-                        [*turns], tokenize=False, add_generation_prompt=True
+            for _ in range(4):
+                try:
+                    text = str(
+                        made.apply_chat_template(
+                            [*turns], tokenize=False, add_generation_prompt=True
+                        )
                     )
-                    if len(text) > MAX_RENDERED:
-                        break
-                    texts.add(text)
-            except Exception as error:  # the template's own, and those of the sandbox
-                raise PromptError(
-                    f"the chat template of {where} refuses it: {error}; change the conversation or"
-                    " the template"
-                ) from error
-            if len(text) > MAX_RENDERED:
-                raise PromptError(
-                    f"the chat template of {where} writes {len(text):,} characters, and a prompt "
-                    f"may have {MAX_RENDERED:,}; shorten the conversation or mend the template"
-                )
+                except Exception as error:  # the template's own, and those of the sandbox
+                    raise PromptError(
+                        f"the chat template of {where} refuses it: {error}; change the "
+                        "conversation or the template"
+                    ) from error
+                if len(text) > MAX_RENDERED:
+                    raise PromptError(
+                        f"the chat template of {where} writes {len(text):,} characters, and a "
+                        f"prompt may have {MAX_RENDERED:,}; shorten the conversation or mend the "
+                        "template"
+                    )
+                texts.add(text)
             if len(texts) > 1:
                 raise PromptError(
                     f"the chat template of {where} depends on chance: it writes one conversation in"
                     " several ways; take the chance out of it"
                 )
-            return str(text)
+            return text
 
         return template, text_of
 

@@ -1,1 +1,1 @@
-"""Verify, repair, clear and log: what keeps a bank whole."""
+"""Verify and repair banks, and check logs of runs."""

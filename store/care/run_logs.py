@@ -1,7 +1,7 @@
 """Logs of runs, `runs/<time>-<hex8>.jsonl`: one JSON object a line, each with its own digest.
 
-A log is appended to while its run lasts, so no commit vouches for it: every line does for itself by
-its digest, and for its place by its number.
+A run appends to its log until it ends, so no commit names the log. Each line has its own digest and
+its number.
 """
 
 import json
@@ -16,7 +16,7 @@ NAME = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}\.jsonl")
 
 
 def line_bytes(document: dict[str, Json]) -> bytes:
-    """One line: the document with the SHA-256 (hex) of its line without it as the last member."""
+    """One line. Its last member is the SHA-256 (hex) of the line without that member."""
     plain = {key: value for key, value in document.items() if key != SELF_DIGEST}
     return _line(plain | {SELF_DIGEST: objects.digest_of(_line(plain)).sha256})
 
@@ -26,9 +26,9 @@ def _line(document: dict[str, Json]) -> bytes:
 
 
 def damage(data: bytes) -> str:
-    """What is wrong with a log, in words; empty where nothing is.
+    """What is wrong with a log, in words, or an empty text.
 
-    A last line that was cut is not: whatever killed the run, or a full disk, leaves one.
+    A last line that was cut is not damage: a killed run or a full disk leaves one.
     """
     lines = _lines(data)
     for number, line in enumerate(lines):
@@ -39,7 +39,7 @@ def damage(data: bytes) -> str:
 
 
 def _is_cut(line: bytes, number: int) -> bool:
-    """The beginning of a line, without its end: not more than it, and all of it only if it fits."""
+    """Whether the line lacks its end: a prefix, or all but the line feed."""
     if line.endswith(b"\n"):
         return False
     try:

@@ -1,1 +1,1 @@
-"""Banks made of banks: merged, shrunk, rescored, described."""
+"""Merge, shrink, rescore and describe banks."""

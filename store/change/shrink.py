@@ -141,13 +141,13 @@ def _spec(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> Depo
     # k of a deposit with rows is not chosen by its keep level, so that it stays.
     keep = Keep(level.level, layout.keep.k) if level.whole_rows else level
     states = keep.array == "hidden"
-    of: dict[str, Json] = {
+    shrunk_from: dict[str, Json] = {
         "keep": str(layout.keep),
         "dtype": layout.dtype,
         "zarr.json": objects.digest(deposit.path / "zarr.json").sha256,
     }
     if (earlier := spec.provenance.get("shrunk_from")) is not None:
-        of["shrunk_from"] = earlier
+        shrunk_from["shrunk_from"] = earlier
     return DepositSpec(
         spec.checkpoint,
         spec.query_set,
@@ -161,7 +161,7 @@ def _spec(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> Depo
             width=layout.width if states else None,
         ),
         spec.vocab_entries,
-        {**spec.provenance, "shrunk_from": of},
+        {**spec.provenance, "shrunk_from": shrunk_from},
         spec.heads if states else {},
     )
 
@@ -183,12 +183,14 @@ def _shrink(
         finished(writer.deposit.rows_committed)
         for block in writer.missing():
             rows = writer.layout.rows(block)
-            of = range(rows.start // layout.block_rows, (rows.stop - 1) // layout.block_rows + 1)
-            if not committed.issuperset(of):
+            sources = range(
+                rows.start // layout.block_rows, (rows.stop - 1) // layout.block_rows + 1
+            )
+            if not committed.issuperset(sources):
                 continue
             scores_of_block = scores.filter(pl.col("query").is_between(rows.start, rows.stop - 1))
             data = _block(deposit, rows, scores_of_block, options, spec.layout)
-            with DepositWriter(writer.deposit, engine=_engine(deposit, of[0])) as one:
+            with DepositWriter(writer.deposit, engine=_engine(deposit, sources[0])) as one:
                 one.write(block, data)
             finished(len(rows))
         writer.seal()

@@ -8,15 +8,21 @@ import hashlib
 import itertools
 import re
 import string
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from logitbank.engine.prompts.datasets import Dataset, dataset_folder, digests, text_of_file
-from logitbank.engine.prompts.known_set import KnownSet, SetOption, count_or_all, some_of
+from logitbank.engine.prompts.known_set import (
+    KnownSet,
+    SetOption,
+    check_count,
+    count_or_all,
+    some_of,
+)
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.prompts.values import Option, Prompt, Scalar
 from logitbank.errors import PromptError, UsageError
 
 TEMPLATE = (
@@ -121,18 +127,18 @@ def files_of(splits: Collection[Split]) -> Dataset:
 
 
 def read_split(folder: Path, split: Split, *, kind: Type = 2) -> list[tuple[Sentence, bool]]:
-    """The sentences of the pro file, then of the anti file, each with whether it has a twin.
+    """The sentences of the pro file, then of the anti file, each with whether it is one of a pair.
 
-    Twins have the same index and the same referred occupation. Wording is no guide: it differs
-    in more than the pronoun in some pairs.
+    Sentences of a pair have the same index and the same referred occupation. Wording is no guide:
+    it differs in more than the pronoun in some pairs.
     """
     occupations = Occupations.read(folder)
     pro, anti = (
         list(_read_file(folder, kind, split, stereotype, occupations))
         for stereotype in get_args(Stereotype)
     )
-    twins = {(s.index, s.referred) for s in pro} & {(s.index, s.referred) for s in anti}
-    return [(s, (s.index, s.referred) in twins) for s in (*pro, *anti)]
+    pairs = {(s.index, s.referred) for s in pro} & {(s.index, s.referred) for s in anti}
+    return [(s, (s.index, s.referred) in pairs) for s in (*pro, *anti)]
 
 
 def _read_file(
@@ -236,17 +242,18 @@ def winobias(
         A failed download.
     """
     _check_template(template)
-    count = _order_count(orders)
+    check_count(orders, "orders")
     if not splits or set(splits) - set(get_args(Split)):
         raise UsageError(f"splits {list(splits)} are not all known; use dev, test or both")
     folder = dataset_folder(files_of(splits), data=data)
-    prompts: list[Prompt] = []
-    for split in get_args(Split):
-        if split in splits:
-            for question in _questions(read_split(folder, split)):
-                chosen = PERMUTATIONS if orders == "all" else seeded_orders(question.id, count)
-                prompts += [question.prompt(template, seed, o) for seed, o in enumerate(chosen)]
-    return PromptSet(name or _set_name(orders, template), tuple(prompts))
+    prompts = tuple(
+        prompt
+        for split in get_args(Split)
+        if split in splits
+        for sentence, paired in read_split(folder, split)
+        for prompt in _prompts(sentence, paired, template, orders)
+    )
+    return PromptSet(name or _set_name(orders, template), prompts)
 
 
 def seeded_orders(prompt_id: str, count: int) -> list[tuple[str, ...]]:
@@ -255,54 +262,35 @@ def seeded_orders(prompt_id: str, count: int) -> list[tuple[str, ...]]:
     return [PERMUTATIONS[int.from_bytes(d, "big") % len(PERMUTATIONS)] for d in digests]
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """A sentence and one of its occupations."""
-
-    id: str
-    sentence: str
-    occupation: str
-    answer: str
-    columns: Mapping[str, str | int | bool]
-
-    def prompt(self, template: str, order_seed: int, order: tuple[str, ...]) -> Prompt:
-        shown = dict(zip(("o1", "o2", "o3"), order, strict=True))
-        return Prompt(
-            id=self.id,
-            text=template.format(sentence=self.sentence, occupation=self.occupation, **shown),
-            options=OPTIONS,
-            answer=self.answer,
-            order_seed=order_seed,
-            columns={**self.columns, "order": "|".join(order)},
-        )
-
-
-def _questions(sentences: Sequence[tuple[Sentence, bool]]) -> Iterator[_Question]:
-    for s, paired in sentences:
-        questions = (
-            ("referred", s.referred, s.other, s.gender),
-            ("other", s.other, s.referred, "not specified"),
-        )
-        for asked, occupation, other, answer in questions:
-            yield _Question(
-                id=f"{s.split}-{s.stereotype}-{s.index}-{asked}",
-                sentence=s.text,
-                occupation=occupation,
-                answer=answer,
-                columns={
-                    # The versions of a sentence share its id; where they are no pair, they do not.
-                    "sentence_id": f"{s.split}-{s.index}" + ("" if paired else f"-{s.stereotype}"),
-                    "split": s.split,
-                    "stereotype": s.stereotype,
-                    "index": s.index,
-                    "asked": asked,
-                    "occupation": occupation,
-                    "other_occupation": other,
-                    "pronoun": s.pronoun,
-                    "gender": s.gender,
-                    "paired": paired,
-                },
-            )
+def _prompts(
+    s: Sentence, paired: bool, template: str, orders: int | Literal["all"]
+) -> Iterator[Prompt]:
+    """The two questions about a sentence, each in its option orders."""
+    for asked, occupation, other, answer in (
+        ("referred", s.referred, s.other, s.gender),
+        ("other", s.other, s.referred, "not specified"),
+    ):
+        name = f"{s.split}-{s.stereotype}-{s.index}-{asked}"
+        columns: dict[str, Scalar] = {
+            # The versions of a sentence share its id; where they are no pair, they do not.
+            "sentence_id": f"{s.split}-{s.index}" + ("" if paired else f"-{s.stereotype}"),
+            "split": s.split,
+            "stereotype": s.stereotype,
+            "index": s.index,
+            "asked": asked,
+            "occupation": occupation,
+            "other_occupation": other,
+            "pronoun": s.pronoun,
+            "gender": s.gender,
+            "paired": paired,
+        }
+        for seed, order in enumerate(
+            PERMUTATIONS if orders == "all" else seeded_orders(name, orders)
+        ):
+            o1, o2, o3 = order
+            text = template.format(sentence=s.text, occupation=occupation, o1=o1, o2=o2, o3=o3)
+            more = {"order": "|".join(order)}
+            yield Prompt(name, text, OPTIONS, answer, seed, {**columns, **more})
 
 
 def _check_template(template: str) -> None:
@@ -318,14 +306,6 @@ def _check_template(template: str) -> None:
         raise UsageError(f"template has the unknown placeholder {{{unknown[0]}}}; use {allowed}")
     if missing := [name for name in PLACEHOLDERS if name not in fields]:
         raise UsageError(f"template lacks {{{missing[0]}}}; it needs each of {allowed}")
-
-
-def _order_count(orders: int | Literal["all"]) -> int:
-    if orders == "all":
-        return len(PERMUTATIONS)
-    if not isinstance(orders, int) or orders < 1:
-        raise UsageError(f"orders {orders!r} is neither a number from 1 nor 'all'")
-    return orders
 
 
 def _set_name(orders: int | Literal["all"], template: str) -> str:

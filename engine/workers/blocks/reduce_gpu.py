@@ -81,8 +81,8 @@ def entries_of(logits: torch.Tensor, tokens: torch.Tensor, vocab_entries: int) -
 def highest_entries(logits: torch.Tensor, k: int, vocab_entries: int) -> Listed:
     """The k entries of highest logit in each row, best first; of equal ones the lowest token first.
 
-    Their ranks are told by where they stand in the list. Only what equals the last of it may stand
-    beyond, and is counted in the whole row.
+    Ranks and ties follow from the places in the list. Only ties of the last entry may lie outside
+    the list, so these are counted in the whole row.
     """
     tokens = top_tokens(logits, k)
     values = logits.gather(1, tokens)
@@ -107,10 +107,10 @@ def highest_entries(logits: torch.Tensor, k: int, vocab_entries: int) -> Listed:
 
 
 def top_tokens(logits: torch.Tensor, k: int) -> torch.Tensor:
-    """The k tokens (n, k) of highest logit in each row; of equal ones that of the lowest number.
+    """The k tokens (n, k) of highest logit in each row; the lower id of equal ones.
 
-    `topk` promises no order among equal logits, and not which of them it lists last, so only its
-    last value is taken: all that are higher, and as many of its equals as there is room for.
+    `topk` guarantees neither the order nor the choice among equal logits. So only its last value
+    is used: all higher logits are listed, and as many equal ones as fit.
     """
     if k == 1:
         return logits.argmax(dim=1, keepdim=True)  # the first of several

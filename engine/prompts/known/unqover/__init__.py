@@ -20,7 +20,7 @@ from logitbank.engine.prompts.known.unqover.lists import (
     Subject,
     read_lists,
 )
-from logitbank.engine.prompts.known_set import KnownSet, SetOption, count_or_all
+from logitbank.engine.prompts.known_set import KnownSet, SetOption, check_count, count_or_all
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import MASK, Option, Prompt, Scalar
 from logitbank.errors import UsageError
@@ -87,8 +87,7 @@ def unqover(
             f"UnQover has no category {category!r} with part {split!r}; use "
             f"{', '.join(get_args(Category))} with train, test or neither"
         )
-    if instances != "all" and (not isinstance(instances, int) or instances < 1):
-        raise UsageError(f"instances {instances!r} is neither a number from 1 nor 'all'")
+    check_count(instances, "instances")
     lists = read_lists(category, data, questions=causal)
     parts = [part for part in get_args(Part) if split in (None, part)]
     cells = [_cells(lists, part, seed) for part in parts]
@@ -167,8 +166,8 @@ def _prompts(
             filled = filled.replace(f"[{place}]", name).replace(f"[{place}:dem]", name)
         for negated in (False, True):
             question = slot.negated if negated else slot.plain
-            said = attribute.negated if negated else attribute.text
-            question = question.replace(f"[{slot.kind}{':neg' if negated else ''}]", said)
+            statement = attribute.negated if negated else attribute.text
+            question = question.replace(f"[{slot.kind}{':neg' if negated else ''}]", statement)
             text = f"{filled} {question.replace('[mask]', MASK)}"
             if causal:
                 text = f"{filled} Question: {question} Answer:"

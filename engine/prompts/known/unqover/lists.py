@@ -117,7 +117,7 @@ class Attribute(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """A context and what is said or asked after it, with their placeholders."""
+    """A context and the statement or question after it, with their placeholders."""
 
     context: str
     plain: str
@@ -315,8 +315,8 @@ def read_lists(
     """
     whole = dataset_folder(DATASET, data=data)
     parts = dataset_folder(DATASET_OF_PARTS, data=data)
-    named, said = _LISTS[category]
-    attributes = read_attributes(whole / "activities" / f"{said}.txt")
+    named, attribute_list = _LISTS[category]
+    attributes = read_attributes(whole / "activities" / f"{attribute_list}.txt")
     slots = read_slots(whole / "slots" / f"{named}_noact_lm.txt", masked=True)
     if category == "gender":
         subjects = [s for gender in ("female", "male") for s in _names(whole, parts, gender)]
@@ -324,7 +324,9 @@ def read_lists(
         of_attributes: Sequence[Part | None] = [None] * len(attributes)
     else:
         subjects = [*_groups(whole / "nouns/subjects", named)]
-        of_attributes = _parts_of_attributes(attributes, parts / f"activities/{_TEST[said]}.txt")
+        of_attributes = _parts_of_attributes(
+            attributes, parts / f"activities/{_TEST[attribute_list]}.txt"
+        )
         part_of_block = _parts_of_blocks(slots, parts / f"slots/{named}_noact_lm-TEST.txt")
     if questions:
         slots = read_slots(path := whole / "slots" / f"{named}_noact.txt", masked=False)

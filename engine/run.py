@@ -2,17 +2,16 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from logitbank.engine.doing import step, steps_told
 from logitbank.engine.plan.checks import check_space
 from logitbank.engine.plan.extraction import Extraction, Prepared
-from logitbank.engine.plan.parallel import ParallelConfig, Share, visible_devices
+from logitbank.engine.plan.parallel import visible_devices
 from logitbank.engine.plan.prepare import missing_blocks, prepare
 from logitbank.engine.plan.sharding import agreement_path, own_shard
 from logitbank.engine.run_log import RunLog
@@ -21,123 +20,153 @@ from logitbank.engine.suites.hub import Hub, HubSource
 from logitbank.engine.suites.prefetch import Prefetcher, download_bytes
 from logitbank.engine.suites.suites import Suite, duplicate_notes, group_by_config
 from logitbank.engine.workers.events import Note, OnEvent, Planned, Preparing, Summary
+from logitbank.engine.workers.pool import Pool, first_worker, open_pool
 from logitbank.engine.workers.runner import Runner
 from logitbank.engine.workers.stopping import Stopping
-from logitbank.engine.workers.worker_process import WorkerProcess, log_of_run
+from logitbank.engine.workers.worker_process import log_of_run
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store import Bank
 from logitbank.store.change.rescore import rescore_all
-from logitbank.store.cluster import joined
 from logitbank.store.files.objects import holds_something
 from logitbank.store.format.about import checked_fields
-
-if TYPE_CHECKING:
-    from logitbank.engine.workers.ray_worker import RayWorker
 
 
 def run(
     path: str | Path,
     extraction: Extraction,
     *,
-    about: Mapping[str, str] | None = None,
     dry_run: bool = False,
-    spread: ParallelConfig = ParallelConfig(),  # noqa: B008 (frozen)
-    disk_budget: int | None = None,
     hub: Hub | None = None,
-    kept: Sequence[WorkerProcess] = (),
+    pool: Pool | None = None,
     stopping: Stopping | None = None,
     on_event: OnEvent = lambda _: None,
 ) -> Summary:
-    """Carry out an extraction that is already defined. As `extract`.
+    """Plan an extraction and execute the plan, or in a dry run estimate its time. As `extract`.
 
-    `kept` are workers that go on living when this run is over, so that their engine is there for
-    the next; without them, the run makes its own. `stopping` is asked where somebody else looks at
-    it too.
+    `pool` and `stopping` are those of a caller that goes on when this run is over.
     """
     path, start = Path(path), time.monotonic()
     bank = Bank.open(path) if holds_something(path) else None
     if bank is not None:
-        _check_about(bank, about or {})
-    checkpoints = extraction.suite.checkpoints
-    if hub is None and any(isinstance(c.source, HubSource) for c in checkpoints):
+        _check_about(bank, extraction.about)
+    if hub is None and any(isinstance(c.source, HubSource) for c in extraction.suite.checkpoints):
         hub = Hub()
-    stopping = stopping or Stopping(at=spread.stop_at)
+    parallel = extraction.parallel
+    stopping = stopping or Stopping(at=parallel.stop_at)
+    with stopping.on_sigterm(), ExitStack() as ends:
+        alone = parallel.shard is None and pool is None
+        use_log = ends.enter_context(log_of_run(path, alone=alone))
+        own = None
+        if pool is None and not dry_run:
+            own = pool = ends.enter_context(open_pool(path, extraction.settings, parallel))
+        ahead = 1 + (0 if pool is None else len(pool.workers))
+        budget = extraction.disk_budget
+        checkpoints = extraction.suite.checkpoints
+        fetcher = ends.enter_context(Prefetcher(checkpoints, hub, ahead=ahead, disk_budget=budget))
+        if pool is not None and not _seems_done(bank, extraction.suite):
+            pool.start()  # its imports take as long as planning
+        gpu = bool(visible_devices(os.environ)) if pool is None else pool.on_gpu
+        extraction, prepared = make_plan(
+            path, bank, extraction, fetcher, dry_run=dry_run, gpu=gpu, on_event=on_event
+        )
+        summary = _planned(extraction, prepared, hub, on_event)
+        missing = {*prepared.plan.to_run}
+        to_run = [c for c in checkpoints if c.id in missing]
+        downloads = download_bytes(path, to_run, hub, disk_budget=budget)
+        check_space(path, prepared, extraction, downloads=downloads)
+        if dry_run:
+            _estimate(summary, extraction, prepared, hub)
+        else:
+            assert pool is not None
+            bank = bank or _created(path, extraction.about)
+            with steps_told(lambda text: on_event(Preparing(text))):
+                record_prompts(bank, prepared)
+            pool.use(prepared.settings)
+            if prepared.plan.rows:
+                use_log()
+            with suppress(KeyboardInterrupt):
+                _execute(bank, extraction, prepared, fetcher, pool, summary, stopping, on_event)
+                if own is not None and not summary.interrupted:
+                    own.stop()
+    summary.seconds = time.monotonic() - start
+    return summary
+
+
+def make_plan(
+    path: Path,
+    bank: Bank | None,
+    extraction: Extraction,
+    fetcher: Prefetcher,
+    *,
+    dry_run: bool,
+    gpu: bool,
+    on_event: OnEvent,
+) -> tuple[Extraction, Prepared]:
+    """What is to be run, and the extraction with all that it left open decided."""
 
     def note(text: str) -> None:
         on_event(Note(text))
 
-    def tell(text: str) -> None:
-        on_event(Preparing(text))
+    with steps_told(lambda text: on_event(Preparing(text))), step("planning"):
+        prepared = _prepare(bank, extraction, fetcher, note, gpu=gpu)
+        extraction = replace(extraction, keep=prepared.keep, dtype=prepared.dtype, keep_auto=False)
+        shard = extraction.parallel.shard
+        if shard is not None:
+            prepared = own_shard(path, prepared, extraction, shard, dry_run=dry_run)
+    return extraction, prepared
 
-    with stopping.on_sigterm(), ExitStack() as ends:
-        use_log = ends.enter_context(log_of_run(path, alone=spread.shard is None and not kept))
-        workers: Sequence[WorkerProcess | RayWorker] = kept
-        if not (dry_run or kept):
-            workers = _workers(path, extraction, spread, ends)
-        fetcher = ends.enter_context(
-            Prefetcher(
-                checkpoints,
-                hub,
-                ahead=1 + len(workers),
-                disk_budget=disk_budget,
-            )
-        )
-        if not _seems_done(bank, extraction.suite):
-            for worker in workers:
-                worker.start()  # its imports take as long as planning
-        gpu = workers[0].on_gpu if workers else bool(visible_devices(os.environ))
-        with steps_told(tell), step("planning"):
-            prepared = _prepare(bank, extraction, fetcher, note, gpu=gpu)
-            extraction = replace(
-                extraction, keep=prepared.keep, dtype=prepared.dtype, keep_auto=False
-            )
-            if spread.shard is not None:
-                prepared = own_shard(path, prepared, extraction, spread.shard, dry_run=dry_run)
-        notes = [*extraction.suite.notes]
-        if hub is not None:
-            notes += duplicate_notes(extraction.suite, hub)
-        notes += prepared.notes
-        on_event(Planned(prepared.plan, prepared.settings.engine, tuple(notes)))
-        summary = Summary(
-            prepared.plan, notes=notes, prefix_cache=prepared.settings.has_prefix_cache
-        )
-        lacking = {*prepared.plan.to_run}
-        to_run = [c for c in checkpoints if c.id in lacking]
-        downloads = download_bytes(path, to_run, hub, disk_budget=disk_budget)
-        check_space(path, prepared, extraction, downloads=downloads)
-        if dry_run:
-            summary.models = len(group_by_config(extraction.suite, lacking, hub))
-        if dry_run and prepared.plan.rows and spread.ray is None:  # there, on other machines
-            share = Share(0, spread.workers)
 
-            def make_worker(bank: Path) -> WorkerProcess:
-                return WorkerProcess(bank, prepared.settings, share)
+def _planned(
+    extraction: Extraction, prepared: Prepared, hub: Hub | None, on_event: OnEvent
+) -> Summary:
+    """The summary of a run that is planned, with its notes."""
+    notes = [*extraction.suite.notes]
+    if hub is not None:
+        notes += duplicate_notes(extraction.suite, hub)
+    notes += prepared.notes
+    on_event(Planned(prepared.plan, prepared.settings.engine, tuple(notes)))
+    return Summary(prepared.plan, notes=notes, prefix_cache=prepared.settings.has_prefix_cache)
 
-            estimate = measure(prepared, make_worker, workers=spread.workers)
-            summary.estimate = replace(estimate, models=summary.models)
-        if not dry_run:
-            bank = bank or _created(path, about or {})
-            with steps_told(tell):
-                record_prompts(bank, prepared)
-            for worker in workers:
-                worker.use(prepared.settings)
-            if prepared.plan.rows:
-                use_log()
-            try:
-                with RunLog.of(path, extraction, prepared, spread, summary) as log:
-                    follow = log.beside(on_event)
-                    Runner(extraction, prepared, fetcher, workers, summary, follow, stopping).run()
-                    if not summary.interrupted:
-                        with steps_told(tell), step("sealing what is complete"):
-                            _finish(bank, extraction.suite)
-                        _forget_shares(bank, prepared, extraction, spread)
-                        if not kept:
-                            with ThreadPoolExecutor(len(workers)) as pool:
-                                list(pool.map(lambda worker: worker.stop(), workers))
-            except KeyboardInterrupt:
-                summary.interrupted = True
-    summary.seconds = time.monotonic() - start
-    return summary
+
+def _estimate(
+    summary: Summary, extraction: Extraction, prepared: Prepared, hub: Hub | None
+) -> None:
+    """Measure a sample of the plan; not for a cluster, whose machines are others."""
+    parallel = extraction.parallel
+    summary.models = len(group_by_config(extraction.suite, {*prepared.plan.to_run}, hub))
+    if not prepared.plan.rows or parallel.ray is not None:
+        return
+    workers = parallel.workers
+    make_worker = partial(first_worker, settings=prepared.settings, count=workers)
+    estimate = measure(prepared, make_worker, workers=workers)
+    summary.estimate = replace(estimate, models=summary.models)
+
+
+def _execute(
+    bank: Bank,
+    extraction: Extraction,
+    prepared: Prepared,
+    fetcher: Prefetcher,
+    pool: Pool,
+    summary: Summary,
+    stopping: Stopping,
+    on_event: OnEvent,
+) -> None:
+    """Run the plan, and seal what is complete."""
+    try:
+        with RunLog.of(bank.path, extraction, prepared, summary) as log:
+            follow = log.beside(on_event)
+            Runner(extraction, prepared, fetcher, pool, summary, follow, stopping).run()
+            if not summary.interrupted:
+                with (
+                    steps_told(lambda text: on_event(Preparing(text))),
+                    step("sealing what is complete"),
+                ):
+                    _finish(bank, extraction.suite)
+                _forget_agreement(bank, prepared, extraction)
+    except KeyboardInterrupt:
+        summary.interrupted = True
+        raise
 
 
 def _seems_done(bank: Bank | None, suite: Suite) -> bool:
@@ -149,25 +178,6 @@ def _seems_done(bank: Bank | None, suite: Suite) -> bool:
         any(deposit.sealed for deposit in bank.deposits(checkpoint.id))
         for checkpoint in suite.checkpoints
     )
-
-
-def _workers(
-    path: Path, extraction: Extraction, spread: ParallelConfig, ends: ExitStack
-) -> Sequence["WorkerProcess | RayWorker"]:
-    """The near sides of the workers; what of them is left at the end is killed."""
-    handles: Sequence[WorkerProcess | RayWorker]
-    if spread.ray is None:
-        shares = [Share(i, spread.workers) for i in range(spread.workers)]
-        handles = [WorkerProcess(path, extraction.settings, share) for share in shares]
-    else:
-        from logitbank.engine.workers.ray_worker import RayWorkers
-
-        ray = ends.enter_context(joined(spread.ray))
-        cluster = ends.enter_context(RayWorkers(ray, path, spread.workers))
-        handles = cluster.handles(extraction.settings)
-    for handle in handles:
-        ends.enter_context(handle)
-    return handles
 
 
 def _created(path: Path, about: Mapping[str, str]) -> Bank:
@@ -224,14 +234,11 @@ def record_prompts(bank: Bank, prepared: Prepared) -> None:
         bank.add_tokens(prepared.tokenizer.digest, prepared.tokenizer.vocabulary())
 
 
-def _forget_shares(
-    bank: Bank, prepared: Prepared, extraction: Extraction, spread: ParallelConfig
-) -> None:
-    """Remove what the shares agreed on, once the bank has all of it."""
-    if spread.shard is None:
-        return
-    if not any(missing_blocks(bank, extraction, prepared.requested)):
-        agreement_path(bank.path, prepared, extraction, spread.shard).unlink(missing_ok=True)
+def _forget_agreement(bank: Bank, prepared: Prepared, extraction: Extraction) -> None:
+    """Remove what the shards agreed on, once the bank has all of it."""
+    shard = extraction.parallel.shard
+    if shard is not None and not any(missing_blocks(bank, extraction, prepared.requested)):
+        agreement_path(bank.path, prepared, extraction, shard).unlink(missing_ok=True)
 
 
 def _finish(bank: Bank, suite: Suite) -> None:

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from logitbank.engine.plan.extraction import Extraction, Prepared
-from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.workers.events import Event, OnEvent, RowsScored, Summary
 from logitbank.store.care import run_logs
 from logitbank.store.format.schema import CheckpointId, Json
@@ -47,13 +46,12 @@ class RunLog:
         bank: Path,
         extraction: Extraction,
         prepared: Prepared,
-        spread: ParallelConfig,
         summary: Summary,
     ) -> Self:
         """The log of one extraction."""
         settings = {key: plain(value) for key, value in asdict(prepared.settings).items()}
         versions = {name: _version(name) for name in _PACKAGES}
-        plan = prepared.plan
+        plan, parallel = prepared.plan, extraction.parallel
         return cls(
             bank,
             summary,
@@ -66,8 +64,8 @@ class RunLog:
                 "keep": str(extraction.keep),
                 "dtype": extraction.dtype,
                 "settings": settings,
-                "workers": spread.workers,
-                "shard": None if spread.shard is None else str(spread.shard),
+                "workers": parallel.workers,
+                "shard": None if parallel.shard is None else str(parallel.shard),
                 "plan": {
                     "checkpoints": plan.checkpoints,
                     "to_run": [str(checkpoint) for checkpoint in plan.to_run],

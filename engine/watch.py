@@ -1,20 +1,22 @@
 """`--watch`: look at a training's folder every minute, and run what is complete, in one pool."""
 
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.parallel import ParallelConfig, Share
+from logitbank.engine.plan.parallel import job_end
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite, resolve_suite
 from logitbank.engine.weights.weights import check_weights
 from logitbank.engine.workers.events import OnEvent, Summary, Waiting, add_summary
+from logitbank.engine.workers.pool import LocalPool
 from logitbank.engine.workers.stopping import Stopping
-from logitbank.engine.workers.worker_process import WorkerProcess, log_of_run
+from logitbank.engine.workers.worker_process import log_of_run
 from logitbank.errors import SuiteError, UsageError, WeightsError
 from logitbank.store.format.schema import CheckpointId
 from logitbank.store.steps import StepSelector, parse_steps
@@ -49,8 +51,6 @@ def watch(
     *,
     steps: StepSelector,
     model: str | None,
-    about: Mapping[str, str],
-    spread: ParallelConfig,
     on_event: OnEvent,
 ) -> Summary:
     """Run each checkpoint of a folder once it is complete, until a signal or an aborted run.
@@ -66,10 +66,10 @@ def watch(
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder to watch; give the one that the training saves to")
-    total, stopping = Summary(Plan((), 0, 0, 0)), Stopping(at=spread.stop_at)
+    total, stopping = Summary(Plan((), 0, 0, 0)), Stopping(at=job_end(os.environ))
     tried: set[CheckpointId] = set()
     whole: set[CheckpointId] = set()
-    workers: Sequence[WorkerProcess] = ()
+    pool: LocalPool | None = None
     try:
         with stopping.on_sigterm(), ExitStack() as ends:
             while not stopping.requested:
@@ -85,17 +85,11 @@ def watch(
                     time.sleep(LOOK_S)
                     continue
                 extraction = define(replace(suite, checkpoints=tuple(ready)))
-                if not workers:
+                if pool is None:
                     ends.enter_context(log_of_run(Path(path), alone=True))()
-                    shares = [Share(i, spread.workers) for i in range(spread.workers)]
-                    settings = extraction.settings
-                    workers = [
-                        ends.enter_context(WorkerProcess(Path(path), settings, s)) for s in shares
-                    ]
-                part = run(
-                    *(path, extraction), about=about, spread=spread, kept=workers,
-                    stopping=stopping, on_event=on_event,
-                )  # fmt: skip
+                    count = extraction.parallel.workers
+                    pool = ends.enter_context(LocalPool(Path(path), extraction.settings, count))
+                part = run(path, extraction, pool=pool, stopping=stopping, on_event=on_event)
                 tried |= {c.id for c in ready}
                 add_summary(total, part)
                 if part.aborted:

@@ -1,13 +1,14 @@
 """What an extraction is asked to do, and what it is once everything about it is known."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
 from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.plan.plan import (
     Placement,
     Plan,
@@ -43,6 +44,11 @@ class Extraction:
     keep_auto: bool = False
     """Another level may be taken that keeps as much: the one that takes least of the disk."""
     block_rows: int | None = None
+    parallel: ParallelConfig = ParallelConfig()  # noqa: RUF009 (frozen)
+    about: Mapping[str, str] = field(default_factory=dict)
+    """Title, licence and citation of a new bank."""
+    disk_budget: int | None = None
+    """Most bytes of downloads at a time."""
 
     def __post_init__(self) -> None:
         if not self.suite.checkpoints:

@@ -11,14 +11,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from logitbank.engine.backends.contexts import context_keys
-from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store.files import documents, locks, objects, verified
 from logitbank.store.format.schema import CheckpointId, json_digest
+
+if TYPE_CHECKING:
+    from logitbank.engine.plan.extraction import Extraction, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +204,8 @@ def _cut(before: Sequence[int], edges: Sequence[int], target: float) -> int:
 
 
 def own_shard(
-    bank: Path, prepared: Prepared, extraction: Extraction, shard: Shard, *, dry_run: bool
-) -> Prepared:
+    bank: Path, prepared: "Prepared", extraction: "Extraction", shard: Shard, *, dry_run: bool
+) -> "Prepared":
     """What is this run's of all that the bank lacks, by what the shares have agreed on.
 
     Raises
@@ -246,7 +248,9 @@ def blocks_of_shard(
     return tuple(plans)
 
 
-def agreement_path(bank: Path, prepared: Prepared, extraction: Extraction, shard: Shard) -> Path:
+def agreement_path(
+    bank: Path, prepared: "Prepared", extraction: "Extraction", shard: Shard
+) -> Path:
     """Where shares of one extraction write down who does what: beside the bank, as its log is.
 
     By name it is theirs alone: of as many shares that start together, the same checkpoints and the

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ from logitbank.engine.workers.events import CheckpointFailed, CheckpointStopped,
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.worker_process import WorkerProcess
 from logitbank.errors import EngineError, UsageError
+from logitbank.store.cluster import joined
 
 SEEN_S = 15.0
 """How long a shared file system may take to show a new file on another machine."""
@@ -67,21 +69,33 @@ class Places:
         return cls(count, 0, cpus, cpus)
 
 
-class RayWorkers:
-    """What the workers of one run have in common."""
+class RayPool:
+    """Workers on a Ray cluster, one for each GPU or machine, or as many as requested."""
 
-    def __init__(self, ray: Any, bank: Path, workers: int) -> None:
-        self.ray, self.bank = ray, bank.resolve()
+    def __init__(self, address: str, bank: Path, settings: EngineSettings, workers: int) -> None:
+        self.bank = bank.resolve()
+        self._address, self._settings, self._count = address, settings, workers
         self._ends = contextlib.ExitStack()
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        self.places = Places.of(nodes, workers)
-        self.actor = ray.remote(
+        self.workers: Sequence[RayWorker] = ()
+
+    def __enter__(self) -> Self:
+        self.ray = self._ends.enter_context(joined(self._address))
+        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        self.places = Places.of(nodes, self._count)
+        self.actor = self.ray.remote(
             num_cpus=self.places.cpus,
             num_gpus=self.places.gpus,
             max_restarts=0,  # a new one is placed instead, on any machine
             max_concurrency=4,  # `interrupt` while `run` goes on
             scheduling_strategy="SPREAD",
         )(Actor)
+        self.workers = [RayWorker(self, self._settings) for _ in range(self.places.count)]
+        for worker in self.workers:
+            self._ends.enter_context(worker)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.close()
 
     @cached_property
     def sign(self) -> Path:
@@ -91,14 +105,22 @@ class RayWorkers:
         self._ends.callback(Path(name).unlink, missing_ok=True)
         return Path(name)
 
-    def __enter__(self) -> Self:
-        return self
+    @property
+    def on_gpu(self) -> bool:
+        return self.places.gpus > 0
 
-    def __exit__(self, *_: object) -> None:
-        self._ends.close()
+    def start(self) -> None:
+        for worker in self.workers:
+            worker.start()
 
-    def handles(self, settings: EngineSettings) -> "list[RayWorker]":
-        return [RayWorker(self, settings) for _ in range(self.places.count)]
+    def use(self, settings: EngineSettings) -> None:
+        _ = self.sign  # there is a bank now
+        for worker in self.workers:
+            worker.use(settings)
+
+    def stop(self) -> None:
+        with ThreadPoolExecutor(len(self.workers)) as threads:
+            list(threads.map(lambda worker: worker.stop(), self.workers))
 
 
 class RayWorker:
@@ -107,7 +129,7 @@ class RayWorker:
     A context manager: leaving it kills what has not been stopped.
     """
 
-    def __init__(self, cluster: RayWorkers, settings: EngineSettings) -> None:
+    def __init__(self, cluster: RayPool, settings: EngineSettings) -> None:
         self._cluster, self._settings = cluster, settings
         self._lock = threading.Lock()
         self._actor: Any = None
@@ -128,11 +150,6 @@ class RayWorker:
     def use(self, settings: EngineSettings) -> None:
         """Take other settings, from the next job on; it names them too."""
         self._settings = settings
-        _ = self._cluster.sign  # there is a bank now
-
-    @property
-    def on_gpu(self) -> bool:
-        return self._cluster.places.gpus > 0
 
     def ready(self) -> bool:
         """Whether the worker has a place; does not wait for one."""

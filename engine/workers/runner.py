@@ -11,7 +11,6 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -38,6 +37,7 @@ from logitbank.engine.workers.events import (
 )
 from logitbank.engine.workers.job import Job, WorkerHandle
 from logitbank.engine.workers.outcome import Abort, Decision, History, Retry, Stop, decide
+from logitbank.engine.workers.pool import Pool
 from logitbank.engine.workers.stopping import Stopping
 from logitbank.errors import LogitbankError
 from logitbank.store.format.schema import CheckpointId, Json
@@ -70,13 +70,13 @@ class Runner:
         extraction: Extraction,
         prepared: Prepared,
         fetcher: Prefetcher,
-        workers: Sequence[WorkerHandle],
+        pool: Pool,
         summary: Summary,
         on_event: OnEvent,
         stopping: Stopping,
     ) -> None:
         self._extraction, self._prepared, self._settings = extraction, prepared, prepared.settings
-        self._fetcher, self._workers = fetcher, workers
+        self._fetcher, self._workers = fetcher, pool.workers
         self._summary, self._on_event, self._stopping = summary, on_event, stopping
         self._events: queue.SimpleQueue[Event | _Ended | _Aborted | BaseException] = (
             queue.SimpleQueue()
@@ -92,7 +92,7 @@ class Runner:
         to_run = [checkpoint for group in groups for checkpoint in group]
         self._todo = [
             (to_run[unit.index], unit)
-            for unit in work_units(len(to_run), len(workers))
+            for unit in work_units(len(to_run), len(self._workers))
             if unit.share(self._work[to_run[unit.index]])
         ]
         self._left = Counter(checkpoint for checkpoint, _ in self._todo)

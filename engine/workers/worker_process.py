@@ -14,7 +14,7 @@ from typing import Self
 
 from logitbank.engine.backends.precision import precision_environment
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.parallel import ALONE, Share, visible_devices
+from logitbank.engine.plan.parallel import ALONE, Share
 from logitbank.engine.weights.config_identity import ConfigFields, differing_fields
 from logitbank.engine.workers.cgroup import MemoryKills, memory_kills
 from logitbank.engine.workers.events import (
@@ -67,10 +67,6 @@ class WorkerProcess:
 
     def ready(self) -> bool:
         return True
-
-    @property
-    def on_gpu(self) -> bool:
-        return bool(visible_devices(os.environ))
 
     def run(self, job: Job) -> Iterator[Event]:
         """Events of `job`, the last of them CheckpointDone or CheckpointFailed."""

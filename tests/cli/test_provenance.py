@@ -135,7 +135,7 @@ def test_extract_describes_a_new_bank_and_not_one_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     series = write_series(tmp_path / "tiny", "step0")
     path = tmp_path / "b"
 

@@ -32,7 +32,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
     """The fake engine, which the runs of this test have in this process."""
     fake = FakeBackend(VOCAB)
     monkeypatch.setattr(InProcess, "backend", fake)
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     return fake
 
 

@@ -120,7 +120,7 @@ def test_weights_of_another_checkpoint_are_refused_in_bfloat16_too(
     make_checkpoint(series / "step0", seed=1)
     other = make_checkpoint(tmp_path / "other", seed=2)
     monkeypatch.setattr(InProcess, "backend", SwappedBackend(other))
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     summary = ran(tmp_path / "b", series)
     (failed,) = summary.failed
     assert "the engine is not to be trusted" in failed.message
@@ -146,7 +146,7 @@ def test_an_engine_that_is_wrong_on_one_side_of_a_window_is_refused(
             return super().logits(query)
 
     monkeypatch.setattr(InProcess, "backend", WrongAtTheWindow(other))
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     (failed,) = ran(tmp_path / "b", series).failed
     assert f"a sequence of {window} tokens: the canary's logits differ" in failed.message
 

@@ -24,6 +24,7 @@ from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.config_identity import config_digest, config_fields, differing_fields
 from logitbank.engine.workers.events import Summary
 from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.pool import LocalPool
 from logitbank.engine.workers.worker_process import WorkerProcess
 from logitbank.errors import SuiteError, WeightsError
 from logitbank.store import Bank, CheckpointId, verify
@@ -297,11 +298,11 @@ def test_a_training_that_changes_its_config_is_followed(tmp_path: Path) -> None:
     """By workers that stay, each run being of one checkpoint."""
     folders = series_of(tmp_path / "made", "gpt_neox", NEOX[:1])
     bank, settings = tmp_path / "b.zarr", EngineSettings("transformers", canary_every=0)
-    with WorkerProcess(bank, settings) as worker:
+    with LocalPool(bank, settings, 1) as pool:
         for folder in folders.values():
             suite = resolve_suite(str(tmp_path / "made"), steps=folder.name.removeprefix("step"))
             extraction = Extraction(suite, (prompts_for("gpt_neox"),), settings, dtype="float32")
-            assert run(bank, extraction, kept=[worker]).complete
+            assert run(bank, extraction, pool=pool).complete
     assert_each_is_its_own(Bank.open(bank), folders)
 
 

@@ -82,7 +82,7 @@ def test_a_run_tells_a_long_step_in_time(tmp_path: Path, monkeypatch: pytest.Mon
             heard.set()
 
     monkeypatch.setattr(InProcess, "backend", FakeBackend())
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     monkeypatch.setattr(Tokenizer, "load", slow)
     series = write_series(tmp_path / "series", "step0")
     extraction = Extraction(

@@ -94,7 +94,7 @@ def test_the_first_download_is_told_before_there_is_a_plan(hub, server, tmp_path
     events: list[Event] = []
     soon = partialmethod(Prefetcher.folder, after_s=0.01)
     monkeypatch.setattr(Prefetcher, "folder", soon)
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     server.pause_s = 0.3
     with pytest.raises(SuiteError):
         extract(

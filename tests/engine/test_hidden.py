@@ -40,7 +40,7 @@ PAIRS = SequenceSet(
 def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real worker, with whatever engine it opens."""
     monkeypatch.setattr(InProcess, "backend", None)
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
 
 
 def fill(bank: Path, folder: Path, **options: Any) -> Bank:

@@ -52,7 +52,7 @@ def stopped(
     monkeypatch.setattr(worker, "FINISH_S", finish_s)
     monkeypatch.setattr(Worker, "run", begun)
     monkeypatch.setattr(InProcess, "backend", backend)
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     series = write_series(tmp_path / "tiny", "step0")
     extraction = Extraction(
         resolve_suite(str(series)),

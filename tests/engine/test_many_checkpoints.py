@@ -32,7 +32,7 @@ def test_a_plan_is_gone_through_as_often_for_many_checkpoints_as_for_few(
         return to_run(plan)
 
     monkeypatch.setattr(InProcess, "backend", FakeBackend())
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     monkeypatch.setattr(Plan, "to_run", property(counted))
     times = []
     for steps in ("0,1", "all"):

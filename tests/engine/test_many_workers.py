@@ -48,7 +48,7 @@ def test_two_workers_fill_one_bank(tmp_path: Path, series: Path, whole: Bank) ->
             done.append(event)
 
     summary = run(
-        tmp_path / "b", extraction(series), spread=ParallelConfig(workers=2), on_event=watch
+        tmp_path / "b", extraction(series, parallel=ParallelConfig(workers=2)), on_event=watch
     )
     assert summary.complete
     assert summary.workers == 2
@@ -68,7 +68,7 @@ def test_shards_that_start_together_on_nothing_fill_one_bank(
     from concurrent.futures import ThreadPoolExecutor
 
     def part(i: int) -> Summary:
-        return run(tmp_path / "b", extraction(series), spread=ParallelConfig(shard=Shard(i, 2)))
+        return run(tmp_path / "b", extraction(series, parallel=ParallelConfig(shard=Shard(i, 2))))
 
     with ThreadPoolExecutor(2) as pool:
         summaries = list(pool.map(part, range(2)))
@@ -81,8 +81,8 @@ def test_shards_that_start_together_on_nothing_fill_one_bank(
 @pytest.mark.usefixtures("quick_workers")
 def test_a_share_that_is_done_tells_what_the_bank_still_lacks(tmp_path: Path, series: Path) -> None:
     first = ParallelConfig(shard=Shard(0, 2))
-    ran = run(tmp_path / "b", extraction(series), spread=first)
-    plan = run(tmp_path / "b", extraction(series), spread=first, dry_run=True).plan
+    ran = run(tmp_path / "b", extraction(series, parallel=first))
+    plan = run(tmp_path / "b", extraction(series, parallel=first), dry_run=True).plan
     assert (plan.rows, plan.shard) == (0, "0/2")
     assert 0 < ran.rows < len(STEPS) * PROMPTS
     assert plan.missing_rows == len(STEPS) * PROMPTS - ran.rows
@@ -90,9 +90,9 @@ def test_a_share_that_is_done_tells_what_the_bank_still_lacks(tmp_path: Path, se
     text = planned(plan, "transformers")
     assert f"other shards run the missing {plan.missing_rows} rows of 2 checkpoints" in text
     assert run(
-        tmp_path / "b", extraction(series), spread=ParallelConfig(shard=Shard(1, 2))
+        tmp_path / "b", extraction(series, parallel=ParallelConfig(shard=Shard(1, 2)))
     ).complete
-    plan = run(tmp_path / "b", extraction(series), spread=first, dry_run=True).plan
+    plan = run(tmp_path / "b", extraction(series, parallel=first), dry_run=True).plan
     assert planned(plan, "transformers").endswith(
         "Nothing to run: all of it is already in the bank."
     )
@@ -135,7 +135,7 @@ def test_sigterm_ends_a_run_after_the_block_at_hand(
 @pytest.mark.usefixtures("quick_workers")
 def test_a_run_stops_before_its_time_is_over(tmp_path: Path, series: Path) -> None:
     """The scheduler's end of the job, minus the time of grace, is in the middle of this run."""
-    spread = ParallelConfig(stop_at=time.time() + 10_000)
+    parallel = ParallelConfig(stop_at=time.time() + 10_000)
 
     def late(event: Event) -> None:
         if isinstance(event, BlockCommitted):
@@ -145,7 +145,7 @@ def test_a_run_stops_before_its_time_is_over(tmp_path: Path, series: Path) -> No
     real = time.time
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("logitbank.engine.workers.stopping.time.time", lambda: real() + later[0])
-        summary = run(tmp_path / "b", extraction(series), spread=spread, on_event=late)
+        summary = run(tmp_path / "b", extraction(series, parallel=parallel), on_event=late)
     assert summary.interrupted
     assert 0 < summary.rows < len(STEPS) * PROMPTS
     assert not verify(Bank.open(tmp_path / "b"))

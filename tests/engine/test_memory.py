@@ -142,7 +142,7 @@ def extracted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> Sum
     monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
     monkeypatch.setattr(_ShortOfMemory, "most", most)
     monkeypatch.setattr(_ShortOfMemory, "asked", [])
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", _ShortOfMemory)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", _ShortOfMemory)
     suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1", "step2")))
     settings = EngineSettings("vllm", canary_every=0)
     extraction = Extraction(suite, (questions(*TEXTS),), settings, block_rows=2, dtype="float32")

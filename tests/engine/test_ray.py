@@ -22,7 +22,7 @@ from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.run import run
 from logitbank.engine.workers import ray_worker
 from logitbank.engine.workers.events import BlockCommitted, Event, Note
-from logitbank.engine.workers.ray_worker import Places, RayWorkers
+from logitbank.engine.workers.ray_worker import Places, RayPool
 from logitbank.errors import MissingExtraError, UsageError
 from logitbank.store import Bank, verify
 from logitbank.store.cluster import joined
@@ -117,7 +117,9 @@ def test_the_bank_is_the_one_of_a_run_without_ray(
     second = add_node(cluster)
     try:
         summary = run(
-            tmp_path / "b", extraction(series), spread=ParallelConfig(0, ray="auto"), on_event=watch
+            tmp_path / "b",
+            extraction(series, parallel=ParallelConfig(0, ray="auto")),
+            on_event=watch,
         )
     finally:
         cluster.remove_node(second)
@@ -151,7 +153,9 @@ def test_workers_and_then_a_node_are_killed_and_nothing_is_missing(
 
     try:
         summary = run(
-            tmp_path / "b", extraction(series), spread=ParallelConfig(2, ray="auto"), on_event=watch
+            tmp_path / "b",
+            extraction(series, parallel=ParallelConfig(2, ray="auto")),
+            on_event=watch,
         )
     finally:
         cluster.remove_node(next(iter(cluster.worker_nodes)))
@@ -172,7 +176,7 @@ def test_sigterm_stops_after_the_blocks_at_hand_and_a_run_without_ray_goes_on(
 ) -> None:
     watch = Watch(lambda: os.kill(os.getpid(), signal.SIGTERM))
     summary = run(
-        tmp_path / "b", extraction(series), spread=ParallelConfig(1, ray="auto"), on_event=watch
+        tmp_path / "b", extraction(series, parallel=ParallelConfig(1, ray="auto")), on_event=watch
     )
     assert summary.interrupted
     assert summary.failed == []
@@ -190,12 +194,12 @@ def test_sigterm_stops_after_the_blocks_at_hand_and_a_run_without_ray_goes_on(
 def test_a_machine_that_does_not_see_the_bank_is_named(
     cluster: Any, tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Elsewhere(RayWorkers):
+    class Elsewhere(RayPool):
         sign = tmp_path / "b.run-elsewhere"
 
-    monkeypatch.setattr(ray_worker, "RayWorkers", Elsewhere)
+    monkeypatch.setattr(ray_worker, "RayPool", Elsewhere)
     monkeypatch.setattr(ray_worker, "Actor", Impatient)
-    summary = run(tmp_path / "b", extraction(series), spread=ParallelConfig(1, ray="auto"))
+    summary = run(tmp_path / "b", extraction(series, parallel=ParallelConfig(1, ray="auto")))
     (failed,) = summary.failed
     name = socket.gethostname()
     assert f"{name} does not see the bank {tmp_path / 'b'} of the machine that" in failed.message

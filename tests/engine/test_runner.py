@@ -78,7 +78,8 @@ def played(
     nothing = lambda *_: None  # noqa: E731
     fetcher = SimpleNamespace(plan=nothing, done=done, folder=lambda *_, **__: tmp_path, hub=None)
     summary = Summary(plan)
-    arguments = (extraction, prepared, fetcher, workers, summary, on_event, stopping or Stopping())
+    pool = SimpleNamespace(workers=workers)
+    arguments = (extraction, prepared, fetcher, pool, summary, on_event, stopping or Stopping())
     Runner(*cast(Any, arguments)).run()
     return summary
 

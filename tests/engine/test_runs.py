@@ -282,7 +282,7 @@ def test_an_engine_that_disagrees_with_plain_transformers_is_refused(
     tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(InProcess, "backend", FakeBackend())
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     summary = go(tmp_path / "b.zarr", series, canary_every=50)
     assert summary.done == []
     assert len(summary.failed) == 1, "the other checkpoints are not tried"
@@ -326,7 +326,7 @@ def test_the_default_engine_is_the_one_that_has_less_to_run(
 ) -> None:
     require_vllm()
     monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     plan = partial(extract, tmp_path / "b.zarr", suite=str(series), dry_run=True)
     told: list[Planned] = []
 

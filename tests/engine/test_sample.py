@@ -100,8 +100,9 @@ def test_a_plan_of_nothing_has_no_forecast() -> None:
 
 def test_no_time_is_measured_for_other_machines(tmp_path: Path) -> None:
     suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0")))
-    wanted = Extraction(suite, (questions(*TEXTS),), EngineSettings("transformers"))
-    spread = ParallelConfig(0, ray="auto")
-    summary = run(tmp_path / "b", wanted, dry_run=True, spread=spread)
+    cluster = ParallelConfig(0, ray="auto")
+    settings = EngineSettings("transformers")
+    wanted = Extraction(suite, (questions(*TEXTS),), settings, parallel=cluster)
+    summary = run(tmp_path / "b", wanted, dry_run=True)
     assert summary.estimate is None
     assert next(forecast(summary)).endswith("before compression")

@@ -109,8 +109,8 @@ def test_shares_that_see_other_block_sizes_leave_no_gap(count: int, missing: set
 
 
 def part(tmp_path: Path, series: Path, shard: Shard, *, dry_run: bool = False) -> int:
-    spread = ParallelConfig(shard=shard)
-    return run(tmp_path / "b", extraction(series), spread=spread, dry_run=dry_run).plan.rows
+    parallel = ParallelConfig(shard=shard)
+    return run(tmp_path / "b", extraction(series, parallel=parallel), dry_run=dry_run).plan.rows
 
 
 def agreements(tmp_path: Path) -> list[Path]:

@@ -38,7 +38,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
     fake = FakeBackend(VOCAB)
     monkeypatch.setattr(Counted, "backend", fake)
     monkeypatch.setattr(Counted, "made", 0)
-    monkeypatch.setattr(watch, "WorkerProcess", Counted)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", Counted)
     monkeypatch.setattr(watch, "LOOK_S", 0.0)
     return fake
 

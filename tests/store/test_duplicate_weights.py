@@ -26,7 +26,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
 
     monkeypatch.setattr(fake, "load", same)
     monkeypatch.setattr(InProcess, "backend", fake)
-    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     return fake
 
 

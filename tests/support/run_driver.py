@@ -13,6 +13,7 @@ import numpy as np
 from logitbank.cli.screen.extract import print_summary
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.run import run
@@ -23,6 +24,7 @@ from tests.support import preloaded
 from tests.support.checkpoints import WORDS
 
 BLOCK_ROWS = 8
+ONE_WORKER = ParallelConfig()
 PROMPTS = 280
 OPTIONS = (Option("male", " male"), Option("female", " female"))
 
@@ -38,13 +40,16 @@ def questions() -> PromptSet:
     return PromptSet("mine", tuple(prompts))
 
 
-def extraction(series: Path, *, canary_every: int = 0) -> Extraction:
+def extraction(
+    series: Path, *, canary_every: int = 0, parallel: ParallelConfig = ONE_WORKER
+) -> Extraction:
     return Extraction(
         resolve_suite(str(series)),
         (questions(),),
         EngineSettings("transformers", canary_every=canary_every),
         dtype="float32",
         block_rows=BLOCK_ROWS,
+        parallel=parallel,
     )
 
 

@@ -61,7 +61,7 @@ nitpick_ignore_regex = [
     ),
     (
         "py:.*",
-        r"logitbank\.(\w+\.)*(sequences\.Piece|encoded\.Encoded|tokenizer\.Tokenizer|objects\.Digest|change_points\.Walks|row_reader\.RowReader|sections\.Section|sequences\.WorkUnit|grid\.Grid|heads\.(Operation|HeadSize|HeadContent))",
+        r"logitbank\.(\w+\.)*(sequences\.(Encoder|ScoredToken)|damage\.(Check|Remedy)|tokenizer\.Tokenizer|objects\.Digest|change_points\.Walks|row_reader\.RowReader|sections\.Section|grid\.Grid|heads\.(Operation|HeadSize|HeadContent))",
     ),
 ]
 

@@ -22,7 +22,7 @@ from logitbank.engine.suites.prefetch import parse_bytes
 from logitbank.engine.suites.suites import LocalSource, Suite, on_hub, resolve_suite
 from logitbank.engine.watch import watch, watched_steps
 from logitbank.engine.workers.events import OnEvent, Preparing, Summary
-from logitbank.errors import SuiteError
+from logitbank.errors import SuiteError, UsageError
 from logitbank.store.share.urls import require_new_folder
 
 
@@ -59,6 +59,8 @@ def extract(
         Whatever is wrong before anything runs. A checkpoint that fails later is in the summary.
     """
     request = ExtractRequest(**fields) if request is None else replace(request, **fields)
+    if request.watch and dry_run:
+        raise UsageError("--dry-run needs all checkpoints: leave it out with --watch.")
     settings, adapters = _settings(request, hub)
     require_new_folder(bank)
     suite = request.suite

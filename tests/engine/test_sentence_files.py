@@ -281,7 +281,7 @@ def test_existing_analyses_take_them(tmp_path: Path, checkpoint: Path) -> None:
     sides = [("more", " she was a nurse"), ("less", " he was a nurse")]
     own = {"pair": 0, "direction": "stereo", "bias_type": "gender"}
     files = [
-        written(tmp_path, *({"pair": pair} for pair in pairs), name="pairs.jsonl"),
+        written(tmp_path, *({"pair": pair} for pair in pairs), name="verbs.jsonl"),
         written(tmp_path, *({"text": a, "target": b} for a, b in targets), name="targets.jsonl"),
         written(
             tmp_path, *({"sentence": s, "side": side} | own for side, s in sides), name="c.jsonl"
@@ -303,9 +303,9 @@ def test_existing_analyses_take_them(tmp_path: Path, checkpoint: Path) -> None:
         return sum(whole[at - 1, ids[at]].item() for at in range(len(first), len(ids)))
 
     sums = [[logprob("<|endoftext|>", text) for text in pair] for pair in pairs]
-    answers = logitbank.options(bank, prompts="pairs").result.answers
+    answers = logitbank.options(bank, prompts="verbs").result.answers
     assert answers["accuracy"].item() == sum(good > bad for good, bad in sums) / 2
-    (shares,) = logitbank.options(bank, prompts="pairs").result.shares.partition_by("step")
+    (shares,) = logitbank.options(bank, prompts="verbs").result.shares.partition_by("step")
     expected = sum(1 / (1 + torch.tensor(bad - good).exp().item()) for good, bad in sums) / 2
     assert shares.filter(option="good")["share"].item() == pytest.approx(expected, abs=1e-3)
 

@@ -266,8 +266,11 @@ def test_no_prompt_of_an_instance_is_left_out_without_the_others(
 # Commands
 
 
-def test_the_command_takes_a_number_of_instances(small: Path, call: Call) -> None:
-    name, rest = "unqover-religion-train", ("--top", 1, "--data", small)
+def test_the_command_takes_a_number_of_instances(
+    small: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGITBANK_DATA", str(small))
+    name, rest = "unqover-religion-train", ("--top", 1)
     code, out, _ = call("prompts", "show", f"{name}:instances=2", *rest)
     assert code == 0
     assert out.splitlines()[0] == "unqover-religion-train: 8 prompts, 1 shown"
@@ -276,10 +279,13 @@ def test_the_command_takes_a_number_of_instances(small: Path, call: Call) -> Non
     assert "instances '0' is neither a number from 1 nor 'all'" in err
 
 
-def test_a_check_says_what_is_left_out(small: Path, tmp_path: Path, call: Call) -> None:
+def test_a_check_says_what_is_left_out(
+    small: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGITBANK_DATA", str(small))
     real_tokenizer("roberta-base", tmp_path)
     arguments = ("prompts", "check", "unqover-nationality-train", "--tokenizer", tmp_path)
-    code, out, _ = call(*arguments, "--data", small)
+    code, out, _ = call(*arguments)
     assert code == 0
     assert out.splitlines() == [
         "unqover-nationality-train: 8 of 12 prompts are left out, for options that are not one "

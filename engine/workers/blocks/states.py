@@ -51,7 +51,7 @@ class BlockStates:
                 f" {self._states.shape[1]:,}; report this architecture",
                 query=self._rows[int(rows[0])],
             )
-        self._states[rows] = states
+        self._states[np.asarray(rows)] = states
 
     def put_sample(self, i: int, logits: np.ndarray) -> None:
         """Take the logits (v,) float32 of a query that `samples` names."""

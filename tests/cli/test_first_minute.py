@@ -257,7 +257,7 @@ def test_a_cache_that_cannot_be_written_to_is_named_with_the_way_out(
 def test_figures_are_drawn_without_a_home_and_without_a_warning(tmp_path: Path) -> None:
     bank = tmp_path / "b.zarr"
     add_lambada(Bank.create(bank), {0: 4, 8: 30})
-    odd = ("MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
+    odd = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in odd}
     (tmp_path / "file").touch()
     done = subprocess.run(
@@ -271,7 +271,7 @@ def test_figures_are_drawn_without_a_home_and_without_a_warning(tmp_path: Path) 
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == f"Report: {tmp_path}/out/report.html\n"
-    assert len(list((tmp_path / "out" / "figures").glob("*.pdf"))) == 1
+    assert len(list((tmp_path / "out" / "charts").glob("*.pdf"))) == 1
 
 
 def completed(line: str, shell: str) -> list[str]:

@@ -96,7 +96,7 @@ def test_information_and_pairs_are_the_harness_s(checkpoint: Path, tmp_path: Pat
     pairs = [[f"{subject} {VERBS[0]} it", f"{subject} it {VERBS[0]}"] for subject in SUBJECTS]
     listed = {
         "mine": [*asked, {"id": "empty", "text": "<|endoftext|>", "options": options}],
-        "pairs": [{"pair": pair} for pair in pairs],
+        "verbs": [{"pair": pair} for pair in pairs],
     }
     for name, rows in listed.items():
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -123,7 +123,7 @@ def test_information_and_pairs_are_the_harness_s(checkpoint: Path, tmp_path: Pat
                 "text": [*texts], "choices": [list(OPTIONS)] * len(texts),
                 "label": [i % 4 for i in range(len(texts))],
             }),
-            task("pairs", "acc", {
+            task("verbs", "acc", {
                 "text": [""] * len(pairs), "choices": [*pairs], "label": [0] * len(pairs)
             }),
         ],
@@ -139,9 +139,9 @@ def test_information_and_pairs_are_the_harness_s(checkpoint: Path, tmp_path: Pat
     shares = study.result.shares.sort("option")
     np.testing.assert_allclose(shares["probability"], information, rtol=1e-2)
 
-    (scores,) = prompt_scores(logitbank.open(bank), "pairs")
-    samples = sorted(found["samples"]["pairs"], key=lambda sample: sample["doc_id"])
+    (scores,) = prompt_scores(logitbank.open(bank), "verbs")
+    samples = sorted(found["samples"]["verbs"], key=lambda sample: sample["doc_id"])
     sums = np.array([[r[0] for r in sample["filtered_resps"]] for sample in samples])
     np.testing.assert_allclose(scores.logprob.reshape(sums.shape), sums, atol=2e-3)
-    answers = logitbank.options(bank, prompts="pairs").result.answers
-    assert answers["accuracy"].item() == pytest.approx(found["results"]["pairs"]["acc,none"])
+    answers = logitbank.options(bank, prompts="verbs").result.answers
+    assert answers["accuracy"].item() == pytest.approx(found["results"]["verbs"]["acc,none"])

@@ -307,7 +307,8 @@ def test_existing_analyses_take_them(tmp_path: Path, checkpoint: Path) -> None:
     assert answers["accuracy"].item() == sum(good > bad for good, bad in sums) / 2
     (shares,) = logitbank.options(bank, prompts="verbs").result.shares.partition_by("step")
     expected = sum(1 / (1 + torch.tensor(bad - good).exp().item()) for good, bad in sums) / 2
-    assert shares.filter(option="good")["option_probability"].item() == pytest.approx(expected, abs=1e-3)
+    (good,) = shares.filter(option="good")["option_probability"]
+    assert good == pytest.approx(expected, abs=1e-3)
 
     lambada = logitbank.lambada(bank, prompts="targets").result.lambada
     nats = -sum(logprob(context, target) for context, target in targets) / 2

@@ -40,7 +40,7 @@ def analyses(
     UsageError
         No bank has one of `prompts`.
     """
-    opened = open_banks(banks, models=models)
+    opened = open_banks(banks, models=models, prompts=None if prompts is None else [*prompts])
     names = {name for bank in opened for name in bank.prompt_sets}
     for name in prompts or ():
         if name not in names:

@@ -35,6 +35,10 @@ CHANGE_POINTS = (
     "of a change."
 )
 """A note of families that search for change points."""
+SaveResults = Annotated[
+    str | None, "Folder for result files in the format of lm-evaluation-harness."
+]
+"""The setting of families whose tasks lm-evaluation-harness has too."""
 Columns = Mapping[str, Collection[str]]
 """The columns of prompt sets, by their names."""
 ChoosePrompts = Callable[[Columns], Sequence[tuple[str, ...]]]
@@ -130,7 +134,7 @@ def families() -> Mapping[str, Family]:
         import_module(f"{package.__name__}.{entry.name}")
         for entry in pkgutil.iter_modules(package.__path__)
     )
-    found: list[Family] = [module.FAMILY for module in modules if hasattr(module, "FAMILY")]
+    found: list[Family] = [module.FAMILY for module in modules]
     return {family.name: family for family in sorted(found, key=lambda family: family.order)}
 
 

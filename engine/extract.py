@@ -63,6 +63,7 @@ def extract(
         raise UsageError("--dry-run needs all checkpoints: leave it out with --watch.")
     settings, adapters = _settings(request, hub)
     require_new_folder(bank)
+    parallel = ParallelConfig.here(workers=request.workers, shard=request.shard, ray=request.ray)
     suite = request.suite
     if not isinstance(suite, Suite) and not request.watch and not on_hub(str(suite)):
         # Quick, and prompts may have to be downloaded.
@@ -82,7 +83,7 @@ def extract(
         keep=level.keep,
         dtype=level.dtype,
         keep_auto=level.keep_auto,
-        parallel=ParallelConfig.here(workers=request.workers, shard=request.shard, ray=request.ray),
+        parallel=parallel,
         about=request.about,
         disk_budget=None if request.disk_budget is None else parse_bytes(request.disk_budget),
     )
@@ -90,7 +91,7 @@ def extract(
         return run(bank, define(suite), dry_run=dry_run, hub=hub, on_event=on_event)
     return watch(
         bank, Path(suite).expanduser(), define, steps=watched_steps(request.steps),
-        model=request.model, on_event=on_event,
+        model=request.model, stop_at=parallel.stop_at, on_event=on_event,
     )  # fmt: skip
 
 

@@ -16,8 +16,6 @@ from logitbank.errors import UsageError
 from logitbank.store.format.schema import Dtype
 from logitbank.store.steps import parse_steps
 
-MAX_WORKERS = 1024
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractRequest:
@@ -97,10 +95,6 @@ class ExtractRequest:
             raise UsageError(f"--compute-dtype {self.compute_dtype!r} is invalid: use {allowed}.")
         if self.canary_every < 0:
             raise UsageError(f"--canary-every {self.canary_every} is invalid: use 0 or more.")
-        if isinstance(self.workers, int) and not 1 <= self.workers <= MAX_WORKERS:
-            raise UsageError(
-                f"--workers {self.workers} is invalid: use 1 to {MAX_WORKERS:,}, or auto."
-            )
         parse_keep(self.keep, self.dtype)
         parse_steps(self.steps)
         batch_limits(self.batch_tokens)

@@ -1,6 +1,5 @@
 """`--watch`: look at a training's folder every minute, and run what is complete, in one pool."""
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -8,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.parallel import job_end
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite, resolve_suite
@@ -51,6 +49,7 @@ def watch(
     *,
     steps: StepSelector,
     model: str | None,
+    stop_at: float | None,
     on_event: OnEvent,
 ) -> Summary:
     """Run each checkpoint of a folder once it is complete, until a signal or an aborted run.
@@ -66,7 +65,7 @@ def watch(
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder to watch; give the one that the training saves to")
-    total, stopping = Summary(Plan((), 0, 0, 0)), Stopping(at=job_end(os.environ))
+    total, stopping = Summary(Plan((), 0, 0, 0)), Stopping(at=stop_at)
     tried: set[CheckpointId] = set()
     whole: set[CheckpointId] = set()
     pool: LocalPool | None = None

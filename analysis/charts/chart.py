@@ -13,7 +13,6 @@ from logitbank.analysis.results.files import replace_file
 from logitbank.errors import UsageError
 
 Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.VConcatChart | alt.HConcatChart | alt.FacetChart
-FORMATS = ("pdf", "svg", "png")
 PNG_PPI = 300
 _LEFT = 60
 """Points for the axes beside a plot of several parts, whose widths are of the plots alone."""
@@ -89,7 +88,10 @@ def save_charts(
 
 
 def paper_spec(chart: Chart, inches: float) -> dict[str, Any]:
-    """The Vega-Lite specification of a chart on paper, whatever theme is enabled."""
+    """The Vega-Lite specification of a chart on paper, whatever theme is enabled.
+
+    Parameters have their first values: widgets are for pages.
+    """
     spec = bare_spec(chart)
     spec["config"] = {**config(), "background": "white"}
     points = inches * POINTS
@@ -97,7 +99,6 @@ def paper_spec(chart: Chart, inches: float) -> dict[str, Any]:
         _set_width(spec, points - _LEFT)
     else:
         spec |= {"width": points, "autosize": {"type": "fit-x", "contains": "padding"}}
-    # Widgets are for pages: on paper, a parameter has its first value.
     return spec
 
 

@@ -8,10 +8,9 @@ import altair as alt
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart
-from logitbank.analysis.charts.steps import StepAxis
+from logitbank.analysis.charts.steps import StepAxis, step_names
 from logitbank.analysis.charts.theme import INK, MUTED, colors_of
 from logitbank.store.steps import in_order
-from logitbank.wording import step_name
 
 SERIES = "series"
 """The column that names a model and run, as `with_series` adds it."""
@@ -29,9 +28,13 @@ LEGEND = 48
 def with_series(table: pl.DataFrame, *keys: str) -> pl.DataFrame:
     """A table with the column `series`: the model, and run and `keys` if they differ.
 
+    One that has it stays as it is.
+
     >>> with_series(pl.DataFrame({"model": "toy", "run": ["seed1", "seed2"]}))["series"].to_list()
     ['toy seed1', 'toy seed2']
     """
+    if SERIES in table.columns:
+        return table
     differing = [key for key in ("run", *keys) if table[key].n_unique() > 1]
     parts = [pl.col(name).cast(pl.String) for name in ("model", *differing)]
     return table.with_columns(pl.concat_str(parts, separator=" ").alias(SERIES))
@@ -106,7 +109,7 @@ def curves(
     legend
         Of plots that are stacked, one has the legend; a click on it works in all of them.
     """
-    table = axis.of(with_series(table) if SERIES not in table.columns else table)
+    table = axis.of(with_series(table))
     table = table.with_columns(pl.col(pl.Float64, pl.Float32).fill_nan(None))
     field = group or SERIES
     names = table[field].unique(maintain_order=True).to_list()
@@ -125,7 +128,7 @@ def curves(
         end: f"Band, {name}" for end, name in zip(band or (), ("low", "high"), strict=False)
     }
     told |= {name: text for text, name in (tooltip or {}).items()}
-    tips = [_tooltip(table, name, text) for name, text in told.items()]
+    tips = [tooltip_of(table, name, text) for name, text in told.items()]
     scale = alt.Scale(type="log" if log else "linear", zero=zero, reverse=reverse, nice=not log)
     ticks = log_axis(table[y]) if log else alt.Axis()
     y_axis = alt.Y(f"{y}:Q", title=title, scale=scale, axis=ticks)
@@ -198,7 +201,7 @@ def path(
     reverse
         Whether smaller values of `y` are at the top.
     """
-    table = with_series(table) if SERIES not in table.columns else table
+    table = with_series(table)
     field, keys = group or SERIES, list(dict.fromkeys([SERIES, group or SERIES]))
     position, last = pl.int_range(pl.len()).over(keys), (pl.len().over(keys) - 1)
     table = table.with_columns(
@@ -207,7 +210,7 @@ def path(
         label=pl.when((position == 0) | (position == last)).then(
             pl.Series([short_step(step) for step in table["step"]], dtype=pl.String)
         ),
-        checkpoint=pl.Series([step_name(step) for step in table["step"]], dtype=pl.String),
+        checkpoint=step_names(table["step"]),
     )
     names = table[field].unique(maintain_order=True).to_list()
     told = {"checkpoint": "Checkpoint", field: "Group" if group else "Model"}
@@ -228,7 +231,7 @@ def path(
         opacity=alt.Opacity(
             "progress:Q", scale=alt.Scale(domain=[0, 1], range=[0.2, 1]), legend=None
         ),
-        tooltip=[_tooltip(table, name, text) for name, text in told.items()],
+        tooltip=[tooltip_of(table, name, text) for name, text in told.items()],
     )
     if table.select(keys).n_unique() > LABELED:
         return alt.LayerChart(layer=[line, points], height=height)
@@ -282,15 +285,15 @@ def at_checkpoint(table: pl.DataFrame, draw: Callable[[alt.Chart], Chart]) -> Ch
         The plot of these rows, which have the columns `series`, `checkpoint` and
         `checkpoint_index` too.
     """
-    table = with_series(table) if SERIES not in table.columns else table
+    table = with_series(table)
     steps = in_order(table["step"].to_list())
-    names = pl.Series([step_name(step) for step in table["step"]], dtype=pl.String)
+    index = {step: at for at, step in enumerate(steps)}
     indexed = table.with_columns(
         pl.col(pl.Float64, pl.Float32).fill_nan(None),
-        checkpoint_index=pl.Series([steps.index(step) for step in table["step"]]),
-        checkpoint=names,
+        checkpoint_index=pl.Series([index[step] for step in table["step"]]),
+        checkpoint=step_names(table["step"]),
     )
-    shown = steps.index(drawn_checkpoint(table))
+    shown = index[drawn_checkpoint(table)]
     base = alt.Chart(indexed.drop("step")).transform_filter("datum.checkpoint_index == checkpoint")
     return draw(base).add_params(alt.param(name="checkpoint", value=shown))
 
@@ -336,7 +339,7 @@ def significance_rows(
 
     `tests` are titles by column of p values. Several models or runs are below each other in a row.
     """
-    table = axis.of(with_series(table) if SERIES not in table.columns else table)
+    table = axis.of(with_series(table))
     long = (
         table.unpivot(
             list(tests),
@@ -383,7 +386,8 @@ def stacked(*plots: Chart) -> alt.VConcatChart:
     return plot
 
 
-def _tooltip(table: pl.DataFrame, name: str, title: str) -> alt.Tooltip:
+def tooltip_of(table: pl.DataFrame, name: str, title: str, *, form: str = ".4~g") -> alt.Tooltip:
+    """The tooltip of a column: `form` is for numbers that are no counts."""
     if table[name].dtype.is_float():
-        return alt.Tooltip(f"{name}:Q", title=title, format=".4~g")
+        return alt.Tooltip(f"{name}:Q", title=title, format=form)
     return alt.Tooltip(f"{name}:N", title=title)

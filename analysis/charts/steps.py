@@ -43,6 +43,15 @@ def step_scale(steps: Sequence[Step]) -> Scale:
     )
 
 
+def step_names(steps: pl.Series) -> pl.Series:
+    """Steps as tooltips name them.
+
+    >>> step_names(pl.Series([1000, None])).to_list()
+    ['step 1,000', 'release']
+    """
+    return pl.Series([step_name(step) for step in steps], dtype=pl.String)
+
+
 class StepAxis:
     """Positions of steps, and the Altair channel of the axis.
 
@@ -63,9 +72,9 @@ class StepAxis:
         return max(1.0, round((1.06 if scale == "linear" else 2.5) * self.last))
 
     def of(self, table: pl.DataFrame) -> pl.DataFrame:
-        names = pl.Series([step_name(step) for step in table["step"]], dtype=pl.String)
         return table.with_columns(
-            at=pl.col("step").cast(pl.Float64).fill_null(self.release_at), checkpoint=names
+            at=pl.col("step").cast(pl.Float64).fill_null(self.release_at),
+            checkpoint=step_names(table["step"]),
         )
 
     def ticks(self, scale: Scale) -> list[float]:

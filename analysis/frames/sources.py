@@ -127,17 +127,6 @@ def held_models(
     return [[model for model in models if model in names] for names in models_of_banks]
 
 
-def check_there(bank: Bank, prompts: Sequence[str], models: Sequence[str] | None) -> None:
-    """Raise AbsentError where a bank lacks one of the prompt sets or models; says what would help.
-
-    Of models it is enough that the bank has them, with whatever prompts.
-    """
-    for name in prompts:
-        if name not in bank.prompt_sets:
-            raise AbsentError(no_prompts([bank], repr(name), make=name))
-    held_models([{d.checkpoint.model for d in bank.deposits()}], models, bank.address)
-
-
 def step_given(text: str, option: str) -> int | None:
     """A training step as it was given; None for `release`.
 

@@ -1,6 +1,6 @@
 """Bars on a terminal, lines elsewhere: how much is done of bytes, rows, parts or steps.
 
-An extraction's bar is in `run_progress`, since it follows events and tells lines where there is no
+An extraction's bar is in `extract`, since it follows events and tells lines where there is no
 terminal; it looks as `bars` says.
 """
 

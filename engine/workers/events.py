@@ -148,10 +148,6 @@ class CheckpointFailed:
     log_tail: tuple[str, ...] = ()
 
 
-Outcome = CheckpointDone | CheckpointStopped | CheckpointFailed
-"""The last event of a job."""
-
-
 @dataclass(frozen=True, slots=True)
 class Note:
     """A finding worth a line."""

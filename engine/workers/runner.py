@@ -78,9 +78,7 @@ class Runner:
         self._extraction, self._prepared, self._settings = extraction, prepared, prepared.settings
         self._fetcher, self._workers = fetcher, pool.workers
         self._summary, self._on_event, self._stopping = summary, on_event, stopping
-        self._events: queue.SimpleQueue[Event | _Ended | _Aborted | BaseException] = (
-            queue.SimpleQueue()
-        )
+        self._events: queue.SimpleQueue[_Told] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._weights: dict[str, CheckpointId] = {}
         self._fit = Compatibility.of_plan(prepared)

@@ -1,13 +1,11 @@
 """LAMBADA: the last word of a passage."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family, columns, named
+from logitbank.analysis.family import Family, SaveResults, columns, imported, named
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from logitbank.analysis.families.lambada.metric import Lambada
     from logitbank.analysis.frames.apart import Banks
     from logitbank.analysis.frames.scan_cache import ScanCache
@@ -20,9 +18,7 @@ def lambada(
     prompts: str = "lambada",
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
-    save_results: Annotated[
-        str | None, "Folder for result files in the format of lm-evaluation-harness."
-    ] = None,
+    save_results: SaveResults = None,
     partial: bool = False,
 ) -> "Study[Lambada]":
     """Measure accuracy and perplexity of LAMBADA's last words at every checkpoint.
@@ -55,12 +51,6 @@ def lambada(
     )  # fmt: skip
 
 
-def _compared(frames: "Sequence[pl.LazyFrame]", expected: "pl.DataFrame") -> "pl.DataFrame":
-    from logitbank.analysis.families.lambada.metric import compared
-
-    return compared(frames, expected)
-
-
 FAMILY = Family(
     name="lambada",
     title="LAMBADA",
@@ -76,5 +66,5 @@ FAMILY = Family(
     ),
     prompts=named("lambada"),
     screen={"lambada": columns("acc low high from_baseline perplexity examples tied")},
-    compared=_compared,
+    compared=imported(__name__, "compared"),
 )

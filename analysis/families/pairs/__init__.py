@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, Gap, columns, imported, with_columns
+from logitbank.analysis.family import Family, Gap, SaveResults, columns, imported, with_columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.pairs.metric import Pairs
@@ -21,9 +21,7 @@ def pairs(
     group_by: Annotated[
         str | None, "Column to group by; else bias_type, group, UID or linguistics_term."
     ] = None,
-    save_results: Annotated[
-        str | None, "Folder for result files in the format of lm-evaluation-harness."
-    ] = None,
+    save_results: SaveResults = None,
     partial: bool = False,
 ) -> "Study[Pairs]":
     """Measure how often the model prefers one sentence of a pair: accuracy or preference by group.

@@ -1,9 +1,9 @@
 """Stereotype accuracy."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family, Gap, columns, imported, named
+from logitbank.analysis.family import Family, Gap, SaveResults, columns, imported, named
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
@@ -20,9 +20,7 @@ def stereotype(
     prompts: Sequence[str] = (PRONOUNS, GENDERS),
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
-    save_results: Annotated[
-        str | None, "Folder for result files in the format of lm-evaluation-harness."
-    ] = None,
+    save_results: SaveResults = None,
     partial: bool = False,
 ) -> "Study[StereotypeAccuracy]":
     """Measure how often the model prefers the pronoun or gender of an occupation's stereotype.

@@ -1,6 +1,6 @@
 """The charts of UnQover: ranked subjects, attributes, and all measures over training."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import altair as alt
 import polars as pl
@@ -13,6 +13,7 @@ from logitbank.analysis.charts.curves import (
     curves,
     drawn_checkpoint,
     stacked,
+    tooltip_of,
     with_series,
 )
 from logitbank.analysis.charts.steps import StepAxis
@@ -69,12 +70,8 @@ def _zero() -> alt.Chart:
     return zero
 
 
-def _tips(table: pl.DataFrame, **names: str) -> Iterator[alt.Tooltip]:
-    for name, title in names.items():
-        if table[name].dtype.is_float():
-            yield alt.Tooltip(f"{name}:Q", title=title, format=".3f")
-        else:
-            yield alt.Tooltip(f"{name}:N", title=title)
+def _tips(table: pl.DataFrame, **names: str) -> list[alt.Tooltip]:
+    return [tooltip_of(table, name, title, form=".3f") for name, title in names.items()]
 
 
 def _ranked(table: pl.DataFrame, category: str) -> Chart:
@@ -103,7 +100,7 @@ def _ranked(table: pl.DataFrame, category: str) -> Chart:
             p_adjusted="p, adjusted", attribute="Strongest attribute",
         )  # fmt: skip
         dots = points.mark_point(filled=True, size=25, opacity=1).encode(
-            x=alt.X("gamma:Q", title=title), tooltip=list(tips)
+            x=alt.X("gamma:Q", title=title), tooltip=tips
         )
         height = ROW * len(ends) * (1 if gendered else max(1, len(names) / 2))
         return alt.layer(_zero(), lines, dots).properties(height=height)
@@ -141,15 +138,13 @@ def _attributes(result: Unqover, category: str) -> Chart:
     means = means.mark_point(shape="diamond", filled=True, size=50, opacity=1).encode(
         x=alt.X(f"{value}:Q", title=title),
         color=color(SERIES, names, points=True) if len(names) > 1 else alt.value(GREEN),
-        tooltip=list(
-            _tips(
-                table,
-                series="Model",
-                attribute="Attribute",
-                strength="Mean |γ|",
-                subject="Strongest subject",
-                gamma="Its γ",
-            )
+        tooltip=_tips(
+            table,
+            series="Model",
+            attribute="Attribute",
+            strength="Mean |γ|",
+            subject="Strongest subject",
+            gamma="Its γ",
         ),
     )
     layers = [_zero(), means]
@@ -163,7 +158,7 @@ def _attributes(result: Unqover, category: str) -> Chart:
         ).encode(
             x=alt.X("towards:Q", title=title),
             color=color("gender", genders, points=True) if gendered else alt.value(MUTED),
-            tooltip=list(_tips(cells, subject="Subject", attribute="Attribute", gamma="γ")),
+            tooltip=_tips(cells, subject="Subject", attribute="Attribute", gamma="γ"),
         ))  # fmt: skip
     what = "C towards the female name" if gendered else "|γ|, averaged over subjects"
     dots = (

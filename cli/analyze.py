@@ -140,8 +140,9 @@ def _banks(family: Family) -> tuple[Any, Any]:
 def _prompts(family: Family) -> tuple[Any, Any]:
     """The option `--prompts`: it can be repeated, if the family takes several sets at once."""
     default = _default(family, "prompts")
-    text = "Prompt set to analyse."
-    kind = list[str] if family.several_prompts else str
+    several = family.several_prompts
+    text = f"Prompt set to analyse{'; repeatable' if several else ''}."
+    kind = list[str] if several else str
     option = typer.Option(
         help=text, autocompletion=bank_prompts, show_default=default or "found by its columns"
     )

@@ -56,7 +56,7 @@ FilterFile = Annotated[
 ]
 Data = Annotated[
     Path | None,
-    typer.Option(help="Folder with public data; else LOGITBANK_DATA, else downloaded."),
+    typer.Option(help="Folder with public data; by default LOGITBANK_DATA, or a download."),
 ]
 
 

@@ -14,11 +14,12 @@ from logitbank.wording import MADE_OF_STATES
 def info(
     bank: BankPath,
     provenance: Annotated[
-        bool, typer.Option("--provenance", help="Who made what from what, equal values together.")
+        bool,
+        typer.Option("--provenance", help="Show how the results were made; equal values once."),
     ] = False,
     form: Format = "table",
 ) -> None:
-    """Say what a bank holds and what is missing, one row a checkpoint and query set."""
+    """Show the contents of a bank, one row per checkpoint and query set."""
     from logitbank.cli.screen.bank import print_bank, print_provenance
     from logitbank.cli.screen.progress import busy
     from logitbank.store.share.urls import url_of
@@ -29,13 +30,14 @@ def info(
 
 def describe(
     bank: BankFolder,
-    title: Annotated[str | None, typer.Option(help="Of the data.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the data.")] = None,
     licence: Annotated[
-        str | None, typer.Option("--licence", "--license", help="Of the data, such as CC-BY-4.0.")
+        str | None,
+        typer.Option("--licence", "--license", help="Licence of the data, such as CC-BY-4.0."),
     ] = None,
     citation: Annotated[str | None, typer.Option(help="How to cite the data.")] = None,
 ) -> None:
-    """Set the title, licence or citation of a bank; what is not named stays."""
+    """Set the title, licence or citation of a bank; unset fields stay."""
     from logitbank.cli.screen.bank import print_about
 
     print_about(logitbank.describe(bank, title=title, licence=licence, citation=citation))
@@ -43,11 +45,11 @@ def describe(
 
 def merge(
     into: Annotated[
-        Path, typer.Argument(help="Bank to write to; made if it is not there.", show_default=False)
+        Path, typer.Argument(help="Bank to write to; created if missing.", show_default=False)
     ],
     banks: Annotated[list[Path], typer.Argument(help="Banks to copy from.", show_default=False)],
 ) -> None:
-    """Copy what other banks hold into one; what differs is an error, before anything is copied."""
+    """Merge banks into one. It fails before anything is copied if they conflict."""
     from logitbank.cli.output import print_lines
     from logitbank.cli.screen.bank import merged_line
     from logitbank.cli.screen.progress import byte_progress
@@ -61,14 +63,16 @@ def shrink(
     bank: BankPath,
     out: Annotated[Path, typer.Argument(help="Bank to write.", show_default=False)],
     keep: Annotated[
-        str | None, typer.Option(help=f"{MADE_OF_STATES}.", show_default="as it is")
+        str | None, typer.Option(help=f"Storage level: {MADE_OF_STATES}.", show_default="as it is")
     ] = None,
     dtype: Annotated[
         StoredDtype | None,
-        typer.Option(help="float16, of float32 rows or states.", show_default="as it is"),
+        typer.Option(
+            help="Stored dtype: float16 for float32 rows or states.", show_default="as it is"
+        ),
     ] = None,
 ) -> None:
-    """Write a smaller version of a bank: fewer entries of each row, or fewer digits."""
+    """Write a smaller copy of a bank: fewer entries per row, or fewer digits."""
     from logitbank.cli.output import print_lines
     from logitbank.cli.screen.bank import shrunk_line
     from logitbank.cli.screen.progress import count_progress
@@ -79,7 +83,7 @@ def shrink(
 
 
 def rescore(bank: BankFolder) -> None:
-    """Score options that prompts named after a bank was filled, from its rows or states."""
+    """Score options that were added after the extraction, from stored rows or states."""
     from logitbank.cli.output import print_lines
     from logitbank.cli.screen.bank import rescored_line
 
@@ -94,16 +98,21 @@ def compare(
     ] = None,
     match: Annotated[
         list[str] | None,
-        typer.Option(help="MODEL=OTHER: a model of A, and that of B. Only these are compared."),
+        typer.Option(
+            help="MODEL=OTHER: a model of A and its counterpart in B; only these are compared."
+        ),
     ] = None,
     prompts: Annotated[
         str | None, typer.Option(help="Only this prompt set.", autocompletion=bank_prompts)
     ] = None,
     steps: Annotated[
-        str | None, typer.Option(help="Only these: START:STOP:STRIDE, a list, or release.")
+        str | None, typer.Option(help="Only these steps: START:STOP:STRIDE, a list, or release.")
     ] = None,
     top: Annotated[
-        int, typer.Option(min=0, help="Prompts with the largest difference in the table prompts.")
+        int,
+        typer.Option(
+            min=0, help="Number of prompts with the largest difference, in the table prompts."
+        ),
     ] = 10,
     table: Table = None,
     form: Format = "table",

@@ -18,7 +18,7 @@ def verify(
         bool, typer.Option("--repair", help="Drop damaged blocks, so that extract fills them.")
     ] = False,
 ) -> None:
-    """Recompute the digests of a bank; name what is damaged or missing, and where."""
+    """Check every digest of a bank, and list what is damaged or missing."""
     raise typer.Exit(1 if _verify_bank(bank, repair=repair) else 0)
 
 

@@ -16,16 +16,18 @@ from logitbank.cli.options import (
     new_app,
 )
 
-app = new_app("Train a small filter from a bank, and see the bank through it.")
+app = new_app("Train and compare debiasing filters.")
 
 
 Preset = Literal["bert", "roberta", "causal"]
 UnqoverPrompts = Annotated[str, typer.Option(help="UnQover's prompt set, such as unqover-gender.")]
 Model = Annotated[
-    str | None, typer.Option(help="Model; else the only one.", autocompletion=bank_models)
+    str | None, typer.Option(help="Model; by default the only one.", autocompletion=bank_models)
 ]
-Run = Annotated[str | None, typer.Option(help="Run of the model; else the only one.")]
-Step = Annotated[int | None, typer.Option(help="Training step; else the last, or the release.")]
+Run = Annotated[str | None, typer.Option(help="Run of the model; by default the only one.")]
+Step = Annotated[
+    int | None, typer.Option(help="Training step; by default the last, or the release.")
+]
 HeShe = Annotated[
     bool, typer.Option("--he-she", help="Also count he/she as a mention of the name.")
 ]
@@ -39,11 +41,18 @@ def debias_train(
     split: Annotated[str, typer.Option(help="Part to train on: train, test or all.")] = "train",
     k: Annotated[
         int | None,
-        typer.Option("--k", min=1, help="Logits it sees.", show_default="8; 10 of preset causal"),
+        typer.Option(
+            "--k",
+            min=1,
+            help="Number of highest logits that the filter reads.",
+            show_default="8; 10 of preset causal",
+        ),
     ] = None,
     preset: Annotated[
         Preset | None,
-        typer.Option(help="Objective to seed as published for such models.", show_default=False),
+        typer.Option(
+            help="Published training settings for models of this kind.", show_default=False
+        ),
     ] = None,
     regularisation: Annotated[
         float, typer.Option(min=0, help="Pull towards the identity, without a preset.")
@@ -72,7 +81,7 @@ def debias_compare(
     bank: BankPath,
     by: Annotated[
         list[Path] | None,
-        typer.Option("--filter", help="File of a filter; may be repeated.", show_default=False),
+        typer.Option("--filter", help="File of a filter; repeatable.", show_default=False),
     ] = None,
     model: Models = None,
     step: Annotated[int | None, typer.Option(help="Only this training step.")] = None,
@@ -94,8 +103,12 @@ def debias_compare(
 def debias_search(
     bank: BankPath,
     prompts: UnqoverPrompts = "unqover-gender",
-    k: Annotated[list[int] | None, typer.Option("--k", help="Sizes to try.")] = None,
-    regularisation: Annotated[list[float] | None, typer.Option(help="Strengths to try.")] = None,
+    k: Annotated[
+        list[int] | None, typer.Option("--k", help="Filter size to try; repeatable.")
+    ] = None,
+    regularisation: Annotated[
+        list[float] | None, typer.Option(help="Regularisation strength to try; repeatable.")
+    ] = None,
     max_lms_loss: Annotated[
         float, typer.Option(min=0, help="Maximum tolerated loss of lms (points).")
     ] = 1.0,

@@ -11,7 +11,7 @@ from logitbank.cli.options import Engine
 
 def demo(
     out: Annotated[Path, typer.Argument(help="Folder to work in.")] = Path("demo"),
-    engine: Annotated[Engine, typer.Option(help="auto takes vLLM if installed.")] = "auto",
+    engine: Annotated[Engine, typer.Option(help="Engine; auto takes vLLM if installed.")] = "auto",
 ) -> None:
     """Train a tiny model series whose bias changes at a known step, bank it, and report."""
     raise typer.Exit(logitbank.demo(out, engine=engine))

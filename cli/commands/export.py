@@ -19,7 +19,7 @@ def export(
     prompts: Annotated[
         str | None,
         typer.Option(
-            help="Prompt set; needed where the bank has several.", autocompletion=bank_prompts
+            help="Prompt set; needed if the bank has several.", autocompletion=bank_prompts
         ),
     ] = None,
     all_columns: Annotated[

@@ -17,7 +17,7 @@ def extract(
     prompts: Annotated[
         list[str],
         typer.Option(
-            help="A known set, such as winobias:orders=5, or a JSONL, CSV, Parquet file.",
+            help="Prompt set, such as winobias:orders=5, or a prompt file; repeatable.",
             autocompletion=prompt_set_names,
             rich_help_panel="What to run",
         ),
@@ -25,7 +25,7 @@ def extract(
     suite: Annotated[
         str,
         typer.Option(
-            help="Known suite, owner/repo, or folder of checkpoints.",
+            help="Known suite, owner/repo on the hub, or folder of checkpoints.",
             autocompletion=suite_names,
             rich_help_panel="What to run",
         ),
@@ -33,14 +33,15 @@ def extract(
     steps: Annotated[
         str,
         typer.Option(
-            help="all, log, START:STOP:STRIDE, a list, or release.", rich_help_panel="What to run"
+            help="Training steps: all, log, START:STOP:STRIDE, a list, or release.",
+            rich_help_panel="What to run",
         ),
     ] = "all",
     watch: Annotated[
         bool,
         typer.Option(
             "--watch",
-            help="Look every minute for what a training has saved, to Ctrl-C.",
+            help="Look for new checkpoints every minute until interrupted.",
             rich_help_panel="What to run",
         ),
     ] = False,
@@ -48,14 +49,15 @@ def extract(
     language: Annotated[
         str,
         typer.Option(
-            help="Language adapter of the prompts, for models that have such.",
+            help="Language adapter for the prompts, for models with adapters.",
             rich_help_panel="What to run",
         ),
     ] = "",
     adapter_from: Annotated[
         str | None,
         typer.Option(
-            help="Take that adapter from this folder or owner/repo.", rich_help_panel="What to run"
+            help="Folder or owner/repo whose adapter is used for models without one.",
+            rich_help_panel="What to run",
         ),
     ] = None,
     model: Annotated[
@@ -65,27 +67,28 @@ def extract(
     engine: Annotated[
         Engine,
         typer.Option(
-            help="auto takes vLLM if installed, unless transformers has less to run.",
+            help="Engine; auto takes vLLM if installed, unless transformers has less to run.",
             rich_help_panel="How it is run",
         ),
     ] = "auto",
     keep: Annotated[
         str,
         typer.Option(
-            help=f"{ASKED_LEVELS}: the smaller of the first two.", rich_help_panel="What is kept"
+            help=f"Storage level: {ASKED_LEVELS} (the smaller of the first two).",
+            rich_help_panel="What is kept",
         ),
     ] = "full",
     dtype: Annotated[
         StoredDtype | None,
         typer.Option(
-            help="Of stored rows: else float16, or float32 of hidden states and auto.",
+            help="Dtype of stored rows; by default float16, or float32 for hidden and auto.",
             rich_help_panel="What is kept",
         ),
     ] = None,
     compute_dtype: Annotated[
         ComputeDtype,
         typer.Option(
-            help="Of the model's body, tf32 on a GPU; its head is float32.",
+            help="Dtype of the model's body; tf32 needs a GPU. The LM head is float32.",
             rich_help_panel="How it is run",
         ),
     ] = "float32",
@@ -93,7 +96,7 @@ def extract(
         bool,
         typer.Option(
             "--deterministic",
-            help="The same bits in any batch; slower.",
+            help="Same bits in any batch; slower.",
             rich_help_panel="How it is run",
         ),
     ] = False,
@@ -101,7 +104,7 @@ def extract(
         int,
         typer.Option(
             min=0,
-            help="Check sequences independently every so many checkpoints.",
+            help="Number of checkpoints between reference checks; 0 for none.",
             rich_help_panel="How it is run",
         ),
     ] = 50,
@@ -116,38 +119,40 @@ def extract(
     workers: Annotated[
         str | None,
         typer.Option(
-            help="Engines side by side, or auto: one for each GPU. Else 1; on Ray auto.",
+            help="Number of engines side by side; auto for one per GPU. Default: 1, on Ray auto.",
             rich_help_panel="Machines",
         ),
     ] = None,
     shard: Annotated[
         str | None,
         typer.Option(
-            help="i/n: this run's part; else that of a SLURM array.", rich_help_panel="Machines"
+            help="Shard i/n of the plan; by default that of a SLURM array.",
+            rich_help_panel="Machines",
         ),
     ] = None,
     ray: Annotated[
         str | None,
         typer.Option(
-            help="Workers run on this Ray cluster: auto, or HOST:PORT.", rich_help_panel="Machines"
+            help="Ray cluster for the workers: auto, or HOST:PORT.", rich_help_panel="Machines"
         ),
     ] = None,
     disk_budget: Annotated[
         str | None,
         typer.Option(
-            help="Downloaded weights take at most this, such as 100GB.", rich_help_panel="Machines"
+            help="Maximum disk space of downloaded weights, such as 100GB.",
+            rich_help_panel="Machines",
         ),
     ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help="Print the plan, measure how long it takes, and stop.",
+            help="Print the plan, estimate its time, and stop.",
             rich_help_panel="Before it is run",
         ),
     ] = False,
 ) -> None:
-    """Run checkpoints over prompts and deposit the logits; what the bank has is not run again.
+    """Evaluate checkpoints on prompts and store the logits. Existing results are skipped.
 
     Exit code 3 says that it was interrupted (Ctrl-C, SIGTERM, a job's time over): the same command
     goes on. 1 says that a checkpoint failed.

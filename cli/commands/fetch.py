@@ -16,12 +16,12 @@ def fetch(
     prompts: Annotated[
         list[str] | None,
         typer.Option(
-            help="Known prompt set, as for extract; may be repeated.",
+            help="Known prompt set, as for extract; repeatable.",
             autocompletion=prompt_set_names,
         ),
     ] = None,
     steps: Annotated[
-        str, typer.Option(help="all, log, START:STOP:STRIDE, a list, or release.")
+        str, typer.Option(help="Training steps: all, log, START:STOP:STRIDE, a list, or release.")
     ] = "all",
 ) -> None:
     """Download checkpoints and prompts, to run extract later without a network."""

@@ -20,7 +20,7 @@ def show(
             help="A known set, such as winobias, or a prompt file.", autocompletion=prompt_set_names
         ),
     ],
-    top: Annotated[int, typer.Option(min=1, help="Prompts to show.")] = 3,
+    top: Annotated[int, typer.Option(min=1, help="Number of prompts to show.")] = 3,
 ) -> None:
     """Print the first prompts of a set exactly as they would be scored."""
     from logitbank.cli.output import print_verbatim
@@ -37,10 +37,10 @@ def check(
         ),
     ],
     tokenizer: Annotated[
-        Path | None, typer.Option(help="Checkpoint folder whose tokenizer to check with.")
+        Path | None, typer.Option(help="Checkpoint folder with the tokenizer for the check.")
     ] = None,
 ) -> None:
-    """Say what stops a prompt set, and what its author may not have meant."""
+    """Check a prompt set for errors and likely mistakes."""
     from logitbank.cli.output import print_lines
 
     checked = logitbank.prompts_check(prompts, tokenizer=tokenizer)

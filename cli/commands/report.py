@@ -23,7 +23,9 @@ def report(
     ] = None,
     model: Models = None,
     by: FilterFile = None,
-    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
+    bootstrap: Annotated[
+        int, typer.Option(min=0, help="Number of bootstrap resamples; 0 for no intervals.")
+    ] = 1000,
 ) -> None:
     """Write one HTML page with all analyses of banks. Any browser opens it, without a network."""
     from logitbank.analysis.report.sections import FINDINGS, Section

@@ -9,7 +9,7 @@ import logitbank
 from logitbank.cli.options import Models
 
 Steps = Annotated[
-    str | None, typer.Option(help="Only these: log, START:STOP:STRIDE, a list, or release.")
+    str | None, typer.Option(help="Only these steps: log, START:STOP:STRIDE, a list, or release.")
 ]
 Prompts = Annotated[list[str] | None, typer.Option(help="Only these prompt sets.")]
 
@@ -26,7 +26,7 @@ def push(
     steps: Steps = None,
     prompts: Prompts = None,
 ) -> None:
-    """Publish a bank, or what is new in it, at a URL; goes on after an interruption."""
+    """Publish a bank, or its new results, at a URL. Run it again to resume."""
     from logitbank.cli.output import print_lines
     from logitbank.cli.screen.progress import byte_progress
 
@@ -49,14 +49,12 @@ def pull(
             help="https://…, s3://bucket/prefix or hf://datasets/owner/name.", show_default=False
         ),
     ],
-    folder: Annotated[
-        Path, typer.Argument(help="Folder: a new one, or a bank.", show_default=False)
-    ],
+    folder: Annotated[Path, typer.Argument(help="New folder, or a bank.", show_default=False)],
     model: Models = None,
     steps: Steps = None,
     prompts: Prompts = None,
 ) -> None:
-    """Copy a bank from a URL, or what a folder lacks of it; goes on after an interruption."""
+    """Copy a bank from a URL, or its missing parts. Run it again to resume."""
     from logitbank.cli.output import err, one_line, print_lines
     from logitbank.cli.screen.progress import byte_progress
     from logitbank.store.care.lost import missing_tables

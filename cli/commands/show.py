@@ -15,14 +15,15 @@ def show(
     prompts: Annotated[
         str | None,
         typer.Option(
-            help="Prompt set; needed where the bank has several.", autocompletion=bank_prompts
+            help="Prompt set; needed if the bank has several.", autocompletion=bank_prompts
         ),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(help="Id of a prompt; else those that move most are listed.")
+        str | None,
+        typer.Option(help="Prompt id; by default the prompts with the largest change are listed."),
     ] = None,
     order: Annotated[
-        int | None, typer.Option(help="Order seed of the prompt's options; else its first.")
+        int | None, typer.Option(help="Option order of the prompt; by default its first.")
     ] = None,
     model: Models = None,
     run: Annotated[list[str] | None, typer.Option(help="Only these runs.")] = None,
@@ -30,23 +31,23 @@ def show(
         tuple[str, str] | None,
         typer.Option(
             metavar="STEP STEP",
-            help="List what differs most between two: step numbers, or release.",
+            help="Two steps whose differences are listed: numbers, or release.",
         ),
     ] = None,
     top: Annotated[
-        int, typer.Option(min=1, help="Prompts to list of each model; other formats have all.")
+        int, typer.Option(min=1, help="Number of prompts listed per model; other formats have all.")
     ] = 10,
     top_tokens: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="K",
-            help="What a model would say after the prompt: the K likeliest tokens.",
+            help="Number of most probable tokens after the prompt.",
         ),
     ] = None,
     form: Format = "table",
 ) -> None:
-    """Show a prompt and its probabilities through training, or the prompts that move most."""
+    """Show a prompt through training, or the prompts with the largest change."""
     from logitbank.cli.screen.progress import busy
     from logitbank.cli.screen.shown import print_shown
 

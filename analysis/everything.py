@@ -41,12 +41,23 @@ def analyses(
         No bank has one of `prompts`.
     """
     opened = open_banks(banks, models=models, prompts=None if prompts is None else [*prompts])
-    names = {name for bank in opened for name in bank.prompt_sets}
-    for name in prompts or ():
-        if name not in names:
-            raise UsageError(no_prompts(opened, repr(name)))
-    chosen = names if prompts is None else names.intersection(prompts)
-    return planned(opened, chosen, models=models, bootstrap=bootstrap, cache=cache or ScanCache())
+    names = prompt_sets(opened, prompts)
+    return planned(opened, names, models=models, bootstrap=bootstrap, cache=cache or ScanCache())
+
+
+def prompt_sets(banks: Sequence[Bank], requested: Collection[str] | None) -> list[str]:
+    """The names of the prompt sets of banks, or the requested ones among them, sorted.
+
+    Raises
+    ------
+    UsageError
+        No bank has one that is requested.
+    """
+    available = sorted({name for bank in banks for name in bank.prompt_sets})
+    for name in requested or ():
+        if name not in available:
+            raise UsageError(no_prompts(banks, repr(name)))
+    return [name for name in available if requested is None or name in requested]
 
 
 def planned(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.everything import options_of, planned
+from logitbank.analysis.everything import options_of, planned, prompt_sets
 from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.scan_cache import ScanCache
-from logitbank.analysis.frames.sources import no_model, no_prompts
+from logitbank.analysis.frames.sources import no_model
 from logitbank.analysis.report.origin import bank_name, origin_of, stem
 from logitbank.analysis.report.page import Json, write_page
 from logitbank.analysis.report.prompts import prompt_data
@@ -79,7 +79,7 @@ def report(
     given = [banks] if isinstance(banks, str | Path | Bank) else list(banks)
     path = _target(given, out)
     opened = open_banks(given, models=models, prompts=prompts)
-    names, broken = _readable(opened, _prompt_sets(opened, prompts))
+    names, broken = _readable(opened, prompt_sets(opened, prompts))
     info = _info(opened, names, models)
     if models is not None and prompts is None:
         names = [name for name in names if _scored(opened, name, models)]
@@ -150,16 +150,6 @@ def _target(banks: Sequence[Path | str | Bank], out: Path | str | None) -> Path:
     return path
 
 
-def _prompt_sets(banks: Sequence[Bank], requested: Sequence[str] | None) -> list[str]:
-    available = sorted({name for bank in banks for name in bank.prompt_sets})
-    for name in requested or ():
-        if name not in available:
-            raise UsageError(no_prompts(banks, repr(name)))
-    return (
-        available if requested is None else [name for name in available if name in set(requested)]
-    )
-
-
 def _damaged(title: str, problem: str) -> Section:
     return Section(title=title, problem=problem, damaged=True)
 
@@ -197,7 +187,7 @@ def _info(
         sets = {query_set for name in own for query_set in query_sets_of(bank.prompts(name))}
         infos.append(bank.info().filter(pl.col("query_set").is_in(list(sets))))
     info = pl.concat(infos)
-    where = ", ".join(str(bank.path) for bank in banks)
+    where = ", ".join(bank.address for bank in banks)
     if info.is_empty():
         of = f" of {', '.join(names)}" if names else ""
         raise BankError(f"{where} has no checkpoint{of} yet. Run `logitbank extract` first.")

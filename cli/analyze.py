@@ -19,6 +19,7 @@ from logitbank.cli.options import (
     Format,
     Models,
     Out,
+    PromptSets,
     Table,
     Width,
     filtered,
@@ -47,9 +48,7 @@ app.info.cls = Families
 @app.command("all")
 def analyze_all(
     banks: Banks,
-    prompts: Annotated[
-        list[str] | None, typer.Option(help="Only these prompt sets.", autocompletion=bank_prompts)
-    ] = None,
+    prompts: PromptSets = None,
     model: Models = None,
     by: FilterFile = None,
     out: Out = None,

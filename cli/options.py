@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from logitbank.cli.complete import bank_models
+from logitbank.cli.complete import bank_models, bank_prompts
 
 if TYPE_CHECKING:
     from logitbank.store import Bank
@@ -44,6 +44,19 @@ Colors = Annotated[
 ]
 Models = Annotated[
     list[str] | None, typer.Option("--model", help="Only these models.", autocompletion=bank_models)
+]
+PromptSet = Annotated[
+    str | None,
+    typer.Option(
+        "--prompts", help="Prompt set; needed if the bank has several.", autocompletion=bank_prompts
+    ),
+]
+PromptSets = Annotated[
+    list[str] | None,
+    typer.Option("--prompts", help="Only these prompt sets.", autocompletion=bank_prompts),
+]
+Steps = Annotated[
+    str | None, typer.Option(help="Only these steps: log, START:STOP:STRIDE, a list, or release.")
 ]
 Table = Annotated[str | None, typer.Option(help="Table to print in place of the findings.")]
 FilterFile = Annotated[

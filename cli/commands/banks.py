@@ -7,7 +7,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import BankFolder, BankPath, Format, StoredDtype, Table, pairs
+from logitbank.cli.options import BankFolder, BankPath, Format, Steps, StoredDtype, Table, pairs
 from logitbank.wording import MADE_OF_STATES
 
 
@@ -105,9 +105,7 @@ def compare(
     prompts: Annotated[
         str | None, typer.Option(help="Only this prompt set.", autocompletion=bank_prompts)
     ] = None,
-    steps: Annotated[
-        str | None, typer.Option(help="Only these steps: START:STOP:STRIDE, a list, or release.")
-    ] = None,
+    steps: Steps = None,
     top: Annotated[
         int,
         typer.Option(

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 import logitbank
-from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import BankPath
+from logitbank.cli.options import BankPath, PromptSet
 
 
 def export(
@@ -16,12 +15,7 @@ def export(
         Path,
         typer.Argument(help="New file: .csv, .parquet, .jsonl or .json.", show_default=False),
     ],
-    prompts: Annotated[
-        str | None,
-        typer.Option(
-            help="Prompt set; needed if the bank has several.", autocompletion=bank_prompts
-        ),
-    ] = None,
+    prompts: PromptSet = None,
     all_columns: Annotated[
         bool, typer.Option("--all-columns", help="Write every column, one row per token.")
     ] = False,

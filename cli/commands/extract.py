@@ -17,7 +17,7 @@ def extract(
     prompts: Annotated[
         list[str],
         typer.Option(
-            help="Prompt set, such as winobias:orders=5, or a prompt file; repeatable.",
+            help="A set such as winobias:orders=5, or a JSONL, CSV or Parquet file; repeatable.",
             autocompletion=prompt_set_names,
             rich_help_panel="What to run",
         ),

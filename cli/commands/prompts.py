@@ -11,15 +11,17 @@ from logitbank.cli.options import new_app
 
 app = new_app("Show and check prompt sets.")
 
+Prompts = Annotated[
+    str,
+    typer.Argument(
+        help="A known set, such as winobias, or a prompt file.", autocompletion=prompt_set_names
+    ),
+]
+
 
 @app.command()
 def show(
-    prompts: Annotated[
-        str,
-        typer.Argument(
-            help="A known set, such as winobias, or a prompt file.", autocompletion=prompt_set_names
-        ),
-    ],
+    prompts: Prompts,
     top: Annotated[int, typer.Option(min=1, help="Number of prompts to show.")] = 3,
 ) -> None:
     """Print the first prompts of a set exactly as they would be scored."""
@@ -30,12 +32,7 @@ def show(
 
 @app.command()
 def check(
-    prompts: Annotated[
-        str,
-        typer.Argument(
-            help="A known set, such as winobias, or a prompt file.", autocompletion=prompt_set_names
-        ),
-    ],
+    prompts: Prompts,
     tokenizer: Annotated[
         Path | None, typer.Option(help="Checkpoint folder with the tokenizer for the check.")
     ] = None,

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 import logitbank
-from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import Banks, FilterFile, Models, filtered
+from logitbank.cli.options import Banks, FilterFile, Models, PromptSets, filtered
 
 
 def report(
@@ -18,9 +17,7 @@ def report(
             help="HTML file to write; by default the banks' names with .html.", show_default=False
         ),
     ] = None,
-    prompts: Annotated[
-        list[str] | None, typer.Option(help="Only these prompt sets.", autocompletion=bank_prompts)
-    ] = None,
+    prompts: PromptSets = None,
     model: Models = None,
     by: FilterFile = None,
     bootstrap: Annotated[

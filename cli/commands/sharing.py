@@ -6,16 +6,11 @@ from typing import Annotated
 import typer
 
 import logitbank
-from logitbank.cli.options import Models
-
-Steps = Annotated[
-    str | None, typer.Option(help="Only these steps: log, START:STOP:STRIDE, a list, or release.")
-]
-Prompts = Annotated[list[str] | None, typer.Option(help="Only these prompt sets.")]
+from logitbank.cli.options import BankFolder, Models, PromptSets, Steps
 
 
 def push(
-    bank: Annotated[Path, typer.Argument(help="Folder of the bank.", show_default=False)],
+    bank: BankFolder,
     target: Annotated[
         str,
         typer.Argument(
@@ -24,7 +19,7 @@ def push(
     ],
     model: Models = None,
     steps: Steps = None,
-    prompts: Prompts = None,
+    prompts: PromptSets = None,
 ) -> None:
     """Publish a bank, or its new results, at a URL. Run it again to resume."""
     from logitbank.cli.output import print_lines
@@ -52,7 +47,7 @@ def pull(
     folder: Annotated[Path, typer.Argument(help="New folder, or a bank.", show_default=False)],
     model: Models = None,
     steps: Steps = None,
-    prompts: Prompts = None,
+    prompts: PromptSets = None,
 ) -> None:
     """Copy a bank from a URL, or its missing parts. Run it again to resume."""
     from logitbank.cli.output import err, one_line, print_lines

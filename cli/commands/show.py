@@ -5,19 +5,13 @@ from typing import Annotated
 import typer
 
 import logitbank
-from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import BankPath, Format, Models
+from logitbank.cli.options import BankPath, Format, Models, PromptSet
 from logitbank.store.share.urls import url_of
 
 
 def show(
     bank: BankPath,
-    prompts: Annotated[
-        str | None,
-        typer.Option(
-            help="Prompt set; needed if the bank has several.", autocompletion=bank_prompts
-        ),
-    ] = None,
+    prompts: PromptSet = None,
     prompt: Annotated[
         str | None,
         typer.Option(help="Prompt id; by default the prompts with the largest change are listed."),

@@ -67,4 +67,4 @@ bench: $(READY)
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) build demo real docs/_gallery docs/_rooms.md docs/reference/_commands.md docs/reference/commands *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build demo real docs/_gallery docs/_*.md docs/commands *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -1,6 +1,7 @@
 """How often findings are wrong: changes where there is none, and intervals without the truth.
 
-`python -m bench errors` takes about five minutes of two processors and writes `docs/errors.md`.
+`python -m bench errors` takes about five minutes on two cores and prints the tables from which
+`docs/validation.md` is made.
 """
 
 from collections.abc import Callable, Iterator
@@ -68,7 +69,7 @@ class Rate(NamedTuple):
 
 
 def errors_page() -> str:
-    """The page, measured now."""
+    """Tables in Markdown, measured now."""
     with ProcessPoolExecutor(2) as pool:
         # The longest curves first, so that both processes end together.
         found = pool.map(change_rates, reversed(SCHEDULES))
@@ -219,41 +220,15 @@ def _covered(what: str, interval: Interval, truth: float) -> Rate:
     return Rate(what, str(CLUSTERS), float(inside.mean()), len(inside), f"≥ {COVERAGE}")
 
 
-TEXT = """# How often is it wrong?
-
-Written by `python -m bench errors`, from simulated data and the library's own functions. Rates
-have the number of data sets and their standard error. A target that is missed is said to be.
-
-## Change points where there is none
-
-The share of curves without a change in which a change point or a gradual change is reported. Of
-smooth curves it is the share that is called a change point; `gradual` is right there. [How the
-test works](metrics.md#tests).
+TEXT = """## Change points where there is none
 
 {null}
 
-## Shifts that are there
-
-The share of curves with independent noise of standard deviation 1 in which a change is reported, as
-a change point or as gradual. Steps of the 95 % set are of change points only.
-
-* **Ten checkpoints are few.** A shift of six standard deviations is found in about half of the
-  runs, since walks of ten points with heavy-tailed steps often look the same. Use 24 checkpoints
-  or more.
-* **Log-spaced steps find nine in ten at their middle, and have little power late in the run**: the
-  last checkpoints are so far apart that Brownian motion makes jumps there by itself. Two shifts are
-  seldom found with 20 log-spaced checkpoints.
-* A shift up that is followed by one of the same size down is found with 154 checkpoints, and
-  seldom with 24.
+## Change points that exist
 
 {shift}
 
 ## Intervals
-
-How often 95 % intervals from 20 sentences, terms, professions or examples contain the truth.
-
-* **Average Rank is the mean of skewed ranks**: its interval misses the target. Read the geometric
-  mean rank beside it.
 
 {cover}
 """

@@ -9,7 +9,7 @@ import logitbank
 from logitbank.cli.main import COMMANDS, app
 
 FOLDER = "commands"
-"""Of the pages, beside that of the list."""
+"""Folder of the pages."""
 
 
 def command_pages() -> dict[str, str]:

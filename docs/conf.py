@@ -23,7 +23,8 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]  # beside this file, and `bench`
 from commands import FOLDER, command_pages, commands_list  # noqa: E402
 from gallery import gallery  # noqa: E402
-from rooms import rooms_page  # noqa: E402
+
+from scripts.source import rooms  # noqa: E402
 
 _SHORT = {
     stringify_annotation(ArrayLike, "smart"): "ArrayLike",
@@ -31,7 +32,6 @@ _SHORT = {
     "<factory>": "...",
     "<function <lambda>>": "...",
 }
-REFERENCE = HERE / "reference"
 GALLERY = HERE / "_gallery"
 
 project = "logitbank"
@@ -68,29 +68,28 @@ nitpick_ignore_regex = [
 exclude_patterns = [
     "_gallery/*.md",
     "_rooms.md",
-    "reference/_commands.md",
-    "reference/_prompt_sets.md",
+    "_commands.md",
+    "_prompt_sets.md",
 ]
 html_theme = "furo"
 html_title = f"logitbank {release}"
 html_show_copyright = False
 html_copy_source = False
 html_show_sourcelink = False
-html_search_scorer = str(HERE / "search_scorer.js")
 html_math_renderer = "mathml"
 
 
 def write_included(_: Sphinx) -> None:
-    """What is made of commands, prompt sets and the source itself."""
-    pages = {REFERENCE / FOLDER / name: text for name, text in command_pages().items()}
-    for path in set((REFERENCE / FOLDER).glob("*.md")) - set(pages):
+    """Write the pages that are made from commands, prompt sets, charts and the source."""
+    pages = {HERE / FOLDER / name: text for name, text in command_pages().items()}
+    for path in set((HERE / FOLDER).glob("*.md")) - set(pages):
         path.unlink()
-    for folder in (REFERENCE / FOLDER, GALLERY):
+    for folder in (HERE / FOLDER, GALLERY):
         folder.mkdir(exist_ok=True)
     included = {
-        REFERENCE / "_commands.md": commands_list(),
-        REFERENCE / "_prompt_sets.md": prompt_sets_table(),
-        HERE / "_rooms.md": rooms_page(),
+        HERE / "_commands.md": commands_list(),
+        HERE / "_prompt_sets.md": prompt_sets_table(),
+        HERE / "_rooms.md": rooms_table(),
         GALLERY / "figures.md": gallery(GALLERY),
     }
     for path, content in (included | pages).items():
@@ -99,13 +98,27 @@ def write_included(_: Sphinx) -> None:
 
 
 def prompt_sets_table() -> str:
-    """A row for each known prompt set: its names, what it is, its options."""
-    lines = ["| Name | What it is | Options, with their defaults |", "|---|---|---|"]
+    """A row for each known prompt set: its names, its content, its options."""
+    lines = ["| Name | Content | Options, with their defaults |", "|---|---|---|"]
     for known in known_sets():
         name = known.pattern.replace("|", "\\|")
         options = "<br>".join(f"`{o.name}={o.default}`: {o.about}" for o in known.options)
         lines.append(f"| `{name}` | {known.about} | {options} |")
     return "\n".join(lines) + "\n"
+
+
+def rooms_table() -> str:
+    """A row for each folder of the source, with the sentence of its package."""
+    rows = [
+        f"| `{folder}/` | {text} | {count} |" for folder, (text, count) in sorted(rooms().items())
+    ]
+    return "\n".join(["| Folder | Purpose | Modules |", "|---|---|---|", *rows, ""])
+
+
+def mark_decisions(app: Sphinx, _: nodes.document) -> None:
+    """Keep decision notes out of the search, where they would hide guides."""
+    if app.env.docname.startswith("decisions/"):
+        app.env.metadata[app.env.docname]["nosearch"] = True
 
 
 def short_signature(
@@ -171,6 +184,7 @@ def setup(app: Sphinx) -> None:
     app.add_lexer("csv", TextLexer)
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("builder-inited", write_included)
+    app.connect("doctree-read", mark_decisions)
     app.connect("autodoc-process-docstring", numpy_docstring)
     app.connect("autodoc-before-process-signature", without_help)
     app.connect("autodoc-process-signature", short_signature)

@@ -91,7 +91,7 @@ def gallery(folder: Path) -> str:
             make(Path(temporary))
             charts = study(Path(temporary)).charts
         lines += [f"## {command.removeprefix('analyze ')}", ""]
-        lines += [f"[`logitbank {command}`](reference/commands/{file}.md), {source}.", ""]
+        lines += [f"[`logitbank {command}`](commands/{file}.md), {source}.", ""]
         for name, chart in charts.items():
             svg = vl_convert.vegalite_to_svg(paper_spec(chart, WIDTHS["double"]))
             (folder / f"{file}-{name}.svg").write_text(svg, encoding="utf-8")

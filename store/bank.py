@@ -555,7 +555,7 @@ class Bank:
         return [deposit for deposit, lacks in zip(deposits, lacking, strict=True) if lacks]
 
     def frames(self) -> dict[str, pl.LazyFrame]:
-        """Four lazy frames: checkpoints, prompts, options and scores; see `docs/tables.md`.
+        """Four lazy frames: checkpoints, prompts, options and scores; see `docs/analyse.md`.
 
         A bank without scores has no frame of scores.
 

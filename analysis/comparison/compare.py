@@ -43,7 +43,7 @@ _NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Result):
-    """What `compare` found: tidy tables, documented in docs/tables.md; models are named as in A."""
+    """What `compare` found: tidy tables, documented in docs/metrics.md; models are named as in A."""
 
     logits: pl.DataFrame
     """One row for each checkpoint and query set of which both have rows."""
@@ -92,7 +92,7 @@ def compare(
     -------
     Study
         Of a `Comparison`. Differences of logits are absolute, in nats; divergences are in nats,
-        float64, of rows normalised again after rounding. See docs/tables.md.
+        float64, of rows normalised again after rounding. See docs/metrics.md.
 
     Raises
     ------

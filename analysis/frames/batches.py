@@ -1,6 +1,6 @@
 """Scans in batches of checkpoints: what an analysis holds at once does not grow with their number.
 
-A batch has a bounded number of rows, not of checkpoints. See decision 019.
+A batch has a bounded number of rows, not of checkpoints.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Scores of “he” and “she” as one plain frame, from a bank's scan or a published table.
 
-`docs/tables.md` documents the published table. Rows may come in any order; nothing here depends
+`docs/metrics.md` documents the published table. Rows may come in any order; nothing here depends
 on it.
 """
 
@@ -51,7 +51,7 @@ def as_scores(frame: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
     ----------
     frame
         `Bank.scan("professions")` or any scan of prompts with the columns occupation, verb and
-        prior and the options he and she; or a table in the published format (`docs/tables.md`);
+        prior and the options he and she; or a table in the published format (`docs/metrics.md`);
         or scores already.
 
     Raises

@@ -34,12 +34,12 @@ LEGACY = _Format("pytorch_model.bin", "pytorch_model.bin.index.json", r"pytorch_
 GGUF = ".gguf"
 GGUF_UNSUPPORTED = (
     "is a GGUF file, which is not supported; save it with transformers as an ordinary folder, as"
-    " docs/how-to/extract.md shows, and extract that"
+    " docs/run-models.md shows, and extract that"
 )
 ADAPTER = "adapter_config.json"
 ADAPTER_UNSUPPORTED = (
     "is an adapter, which is not supported; merge it into its base with peft, as"
-    " docs/how-to/extract.md shows, and extract the folder that this saves"
+    " docs/run-models.md shows, and extract the folder that this saves"
 )
 
 

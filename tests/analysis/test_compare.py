@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from logitbank.store import Bank, CheckpointId, shrink
 from logitbank.store.format.schema import PROMPTS_SCHEMA, Dtype
 from tests.support.evaluation_banks import add_lambada
 from tests.support.hidden_banks import hidden_bank
-from tests.support.paths import ROOT
 from tests.support.small_banks import QUERY_SET, block_data, logits, new_bank, prompt_table, spec
 
 pytestmark = pytest.mark.numerical
@@ -311,15 +309,6 @@ def test_metrics_are_those_of_every_family_that_has_a_headline(tmp_path: Path) -
     assert (accuracy["a"], accuracy["b"]) == (5 / examples, 7 / examples)
     assert row(found.metrics, metric="perplexity")["difference"] < 0
     assert found.unmeasured == ("crows-pairs",)
-
-
-def test_every_column_is_documented(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "tables.md").read_text()
-    (chapter,) = (text for text in page.split("\n## ") if text.startswith("Tables that `compare`"))
-    named = set(re.findall(r"`(\w+)`", chapter))
-    a = banked(tmp_path / "a", logits())
-    for name, table in compare(a.path, a.path).result.tables().items():
-        assert {name, *table.columns} - named == set()
 
 
 def test_what_rounding_of_states_explains_is_not_claimed(tmp_path: Path) -> None:

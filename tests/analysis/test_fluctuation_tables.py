@@ -1,7 +1,6 @@
 """The published score table: what is read, what is refused, and that what is written comes back."""
 
 import math
-import re
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -21,7 +20,6 @@ from logitbank.analysis.frames.pronoun_scores import (
 from logitbank.analysis.frames.table_files import is_table_path, read_table
 from logitbank.errors import BankError, UsageError
 from tests.support.fluctuation_cases import drawn, published, random_table, two_runs
-from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.numerical
 
@@ -327,19 +325,6 @@ def test_files_that_are_no_tables_are_named(tmp_path: Path) -> None:
     (tmp_path / "bank.csv").mkdir()
     assert not is_table_path(tmp_path / "bank.csv")
     assert is_table_path(Path("S.CSV"))
-
-
-def test_the_documentation_names_every_table_and_every_column_that_is_written() -> None:
-    page = (ROOT / "docs" / "tables.md").read_text()
-    (chapter,) = (
-        text for text in page.split("\n## ") if text.startswith("Tables that `analyze fl")
-    )
-    scores, results = chapter.split("### Results")
-    named = re.findall(r"^\| `(\w+)` \|", results, re.MULTILINE)
-    tables = fluctuation_metric(two_runs()).tables()
-    assert named == list(tables)
-    for column in published_table(canonical(("a", None), ("b", None), verb="was")).columns:
-        assert f"`{column}`" in scores
 
 
 @pytest.mark.parametrize("dtype", [pl.Categorical(), pl.Enum(["a nurse", "a judge", "an [MASK]"])])

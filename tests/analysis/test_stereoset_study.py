@@ -1,7 +1,6 @@
 """From banks and prediction files to sentences, files and figures, and the command."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -29,7 +28,6 @@ from logitbank.store import (
 )
 from logitbank.store.share.push import push
 from tests.support.file_server import FileServer
-from tests.support.paths import ROOT
 from tests.support.stereoset_cases import (
     EXAMPLES,
     VOCAB,
@@ -354,15 +352,3 @@ def test_only_scores_of_stereoset_are_copied_from_a_url(
         assert not any(other.name in path for path in copied)
         only = stereoset([f"{server.url}/b"], prompts=["stereoset-inter"], bootstrap=0)
         assert only.result.scores["task"].unique().to_list() == ["intersentence"]
-
-
-def test_the_documentation_names_every_table_and_column() -> None:
-    page = (ROOT / "docs" / "tables.md").read_text()
-    (chapter,) = (text for text in page.split("\n## ") if text.startswith("Files that `analyze st"))
-    results = chapter.split("### Results")[1]
-    tables = stereoset_metric(candidates(), bootstrap=0).tables()
-    named = re.findall(r"^\| `(\w+)` \|", results.split("| Table |")[1], re.MULTILINE)
-    assert named == list(tables)
-    columns = {column for table in tables.values() for column in table.columns}
-    endings = re.compile("_(low|high|plain|condition)$")  # told once, for all measures
-    assert [c for c in sorted(columns) if f"`{endings.sub('', c)}`" not in results] == []

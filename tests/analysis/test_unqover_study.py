@@ -1,6 +1,5 @@
 """UnQover from banks: sentences, tables, figures, files and the command."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from logitbank.analysis.families.unqover.metric import ALL, Unqover, unqover_met
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from logitbank.store.filter.filters import Filter
-from tests.support.paths import ROOT
 from tests.support.unqover_cases import (
     add_questions,
     logits_of,
@@ -195,12 +193,3 @@ def test_charts_have_every_category_and_the_ends_of_long_rankings(
     ranked = last.sort("rank", "subject")["subject"].to_list()
     rows = [row for rows in short.to_dict()["datasets"].values() for row in rows]
     assert {row["subject"] for row in rows if "subject" in row} == {ranked[0], ranked[-1]}
-
-
-def test_every_table_and_column_is_documented(trained: Unqover) -> None:
-    page = (ROOT / "docs" / "tables.md").read_text()
-    (chapter,) = (text for text in page.split("\n## ") if text.startswith("Tables that `analyze u"))
-    named = set(re.findall(r"`(\w+)`", chapter))
-    for name, table in trained.tables().items():
-        columns = {re.sub("_(low|high)$", "", column) for column in table.columns}
-        assert {name, *columns} - named == set()

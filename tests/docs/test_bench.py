@@ -10,8 +10,9 @@ import pytest
 
 from bench import __main__ as bench
 from bench import gpu
-from bench.figures import Figure, markdown
+from bench.figures import Figure, markdown, saved
 from bench.one_run import whole_run
+from tests.support.paths import ROOT
 
 
 def test_what_was_measured_before_an_error_is_saved(
@@ -87,3 +88,8 @@ def test_the_page_says_whether_a_card_was_met_and_which_cases_failed_last() -> N
     assert alone not in page(done, failed)
     assert alone not in page(failed, done)
     assert "speed: done" not in page(failed, done)
+
+
+def test_the_page_has_the_saved_results() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert page == markdown(saved(ROOT / "bench" / "results"))

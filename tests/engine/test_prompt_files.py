@@ -336,7 +336,7 @@ def test_reserved_columns_are_one_error_that_lists_their_names(tmp_path: Path) -
 
 
 def test_the_docs_list_every_reserved_column() -> None:
-    page = (ROOT / "docs" / "reference" / "prompt-files.md").read_text()
+    page = (ROOT / "docs" / "prompts.md").read_text()
     assert [name for name in reserved_columns() if f"`{name}`" not in page] == []
 
 

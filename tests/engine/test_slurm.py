@@ -78,7 +78,7 @@ def test_a_squeue_that_hangs_is_not_waited_for(
 def job_script(tmp_path: Path, programs: Path, extract: str) -> Path:
     """The script of the documentation, with programs that are played."""
     (script,) = re.findall(
-        r"```bash\n(#!/bin/bash\n[^`]*--array.*?)```", (DOCS / "clusters.md").read_text(), re.S
+        r"```bash\n(#!/bin/bash\n[^`]*--array.*?)```", (DOCS / "scale.md").read_text(), re.S
     )
     program(programs, "logitbank", extract)
     program(programs, "scontrol", f'echo "$@" >> {tmp_path / "requeued"}')

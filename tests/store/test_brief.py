@@ -63,7 +63,7 @@ def test_the_recipe_for_a_banks_digest_gives_that_of_its_pages(tmp_path: Path) -
     bank = bank_of_two_runs(tmp_path / "b")
     with bank.begin(spec(16)) as writer:  # is not sealed
         writer.write(0, block_data(writer.layout, 0))
-    page = (ROOT / "docs" / "how-to" / "sharing.md").read_text()
+    page = (ROOT / "docs" / "share.md").read_text()
     (recipe,) = [line for line in page.splitlines() if line.startswith("find * -path")]
     printed = subprocess.check_output(["bash", "-c", recipe], cwd=bank.path, text=True)
     assert printed.split()[0] == commits_digest(bank.path, bank.deposits())

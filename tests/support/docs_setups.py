@@ -1,28 +1,27 @@
-"""What the reader of a page of docs/ has before the page begins, made small for the tests.
+"""What the reader of a page has before the page begins, made small for the tests.
 
-Each function prepares the current folder, and says what of the page's text stands for something
-here: an address for that of a local server, a path on shared disk for one below the folder.
+Each function prepares the current folder and returns replacements for the page's text, such as the
+address of a local server.
 """
 
-import shutil
-import tarfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, chdir
 from dataclasses import dataclass
 from pathlib import Path
+import tarfile
 from typing import TypeVar
 
 import pytest
 
-from logitbank.store import Bank, CheckpointId
-from tests.support.checkpoints import Architecture, make_checkpoint
+from logitbank.store import Bank
+from tests.support.checkpoints import make_checkpoint
 from tests.support.dataset_hub import TOKEN, DatasetHub
 from tests.support.file_server import FileServer
 from tests.support.hub_server import HubServer
-from tests.support.paths import ROOT
+from tests.support.paths import PUBLIC, ROOT
 from tests.support.preloaded import Preloaded
 from tests.support.s3_server import BUCKET, S3Server
-from tests.support.small_banks import QUERY_SET, block_data, logits, new_bank, prompt_table, spec
+from tests.support.small_banks import QUERY_SET, block_data, prompt_table, spec
 
 DEMO_BANK = ROOT / "tests" / "data" / "demo-bank.tar.xz"
 S = TypeVar("S")
@@ -31,63 +30,45 @@ Setup = Callable[["Tools"], Mapping[str, str]]
 
 @dataclass
 class Tools:
-    """Processes with imports made, the environment, and what ends with the test."""
+    """A process with imports made, the environment, and what ends with the test."""
 
     preloaded: Preloaded
     monkeypatch: pytest.MonkeyPatch
     ends: ExitStack
 
-    def quick_engine(self) -> None:
-        """Workers of the transformers engine start at once."""
-        self.ends.enter_context(self.preloaded.workers("transformers"))
-
     def started(self, server: Callable[[], AbstractContextManager[S]]) -> S:
-        """A server in a process of its own, which finds the tests in the repository's root."""
+        """A server in a process that finds the tests in the repository's root."""
         with chdir(ROOT):
             return self.ends.enter_context(server())
 
-    def made(self, function: str, *arguments: object) -> None:
-        """Call a function of this module where torch is imported already."""
-        self.preloaded.run("transformers", Path.cwd(), f"{__name__}:{function}", *arguments)
+    def checkpoints(self, folder: str, *steps: int) -> None:
+        """Random checkpoints, and workers that start at once."""
+        self.ends.enter_context(self.preloaded.workers("transformers"))
+        path = Path(folder).absolute()
+        name = f"{__name__}:random_checkpoints"
+        self.preloaded.run("transformers", Path.cwd(), name, path, *steps)
 
 
-def untrained(folder: Path, *steps: int) -> None:
-    """The demo's checkpoints before training, under the names of these steps."""
-    from logitbank.engine.demo.causal import train_series
-
-    train_series(folder, steps=0)
+def random_checkpoints(folder: Path, *steps: int) -> None:
     for step in steps:
-        if step:
-            shutil.copytree(folder / "step0", folder / f"step{step}")
+        make_checkpoint(folder / f"step{step}", seed=step, architecture="gpt_neox")
 
 
-def demo_bank() -> None:
-    """The demo's bank as it was when the pages were written."""
+def demo(_: Tools | None = None) -> Mapping[str, str]:
+    """The demo's bank, as recorded when the pages were written."""
     with tarfile.open(DEMO_BANK) as archive:
         archive.extractall("demo", filter="data")
-
-
-def tutorial(tools: Tools) -> Mapping[str, str]:
-    demo_bank()
-    tools.quick_engine()
-    tools.made("untrained", Path.cwd() / "demo" / "checkpoints", 0, 400, 440, 720)
     return {}
 
 
-def random_checkpoints(folder: Path, architecture: Architecture, *steps: int) -> None:
-    for step in steps:
-        make_checkpoint(folder / f"step{step}", seed=step, architecture=architecture)
-
-
-def prompts(tools: Tools) -> Mapping[str, str]:
-    tools.quick_engine()
-    tools.made("random_checkpoints", Path("checkpoints").absolute(), "gpt_neox", 0, 1000)
+def own_checkpoints(tools: Tools) -> Mapping[str, str]:
+    tools.checkpoints("checkpoints", 0, 1000, 2000)
     return {}
 
 
-def model_family(tools: Tools) -> Mapping[str, str]:
-    tools.quick_engine()
-    tools.made("random_checkpoints", Path("mobile").absolute(), "mobilebert", 100, 200)
+def public_data(_: Tools) -> Mapping[str, str]:
+    if PUBLIC.is_dir():
+        Path("data").symlink_to(PUBLIC)
     return {}
 
 
@@ -108,9 +89,14 @@ def invented_winobias(folder: Path) -> None:
             (folder / name).write_text("\n".join(lines) + "\n")
 
 
-def gpu(tools: Tools) -> Mapping[str, str]:
-    tools.quick_engine()
-    suite_on_a_hub(tools, "EleutherAI/pythia-160m", 0, 1, 512, 143000)
+def scale(tools: Tools) -> Mapping[str, str]:
+    """A hub with tiny checkpoints under a published name, an object store, and WinoBias."""
+    tools.checkpoints("hub/EleutherAI/pythia-160m", 0, 1, 512, 143000)
+    hub = tools.ends.enter_context(HubServer(Path("hub").absolute()))
+    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_HUB_CACHE"):
+        tools.monkeypatch.delenv(name, raising=False)
+    tools.monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+    tools.monkeypatch.setenv("HF_HOME", str(Path("hf").absolute()))
     invented_winobias(Path("data/winobias"))
     tools.monkeypatch.setenv("LOGITBANK_DATA", str(Path("data").absolute()))
     return {
@@ -118,16 +104,6 @@ def gpu(tools: Tools) -> Mapping[str, str]:
         "--disk-budget": "--engine transformers --disk-budget",
         **object_store(tools),
     }
-
-
-def suite_on_a_hub(tools: Tools, repo: str, *steps: int) -> None:
-    """Tiny random checkpoints under a published name, on a hub of ours."""
-    tools.made("random_checkpoints", Path("hub").absolute() / repo, "gpt_neox", *steps)
-    hub = tools.ends.enter_context(HubServer(Path("hub").absolute()))
-    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_HUB_CACHE"):
-        tools.monkeypatch.delenv(name, raising=False)
-    tools.monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
-    tools.monkeypatch.setenv("HF_HOME", str(Path("hf").absolute()))
 
 
 def object_store(tools: Tools) -> Mapping[str, str]:
@@ -164,43 +140,17 @@ def sharing(tools: Tools) -> Mapping[str, str]:
     }
 
 
-def clusters(_: Tools) -> Mapping[str, str]:
-    """Two checkpoints with full rows, where shared disk would be."""
-    Path("shared").mkdir()
-    with new_bank(Path("shared/pythia.zarr")).begin(spec(0)) as writer:
-        for block in writer.missing():
-            writer.write(block, block_data(writer.layout, block))
-        writer.seal()
-    return {'"/shared/': '"shared/', 'ray="auto"': "workers=1"}
-
-
-def tables(_: Tools) -> Mapping[str, str]:
-    """A bank whose prompts have a topic."""
-    bank = Bank.create("demo/toy.zarr")
-    bank.add_query_set(QUERY_SET)
-    bank.add_prompts("jobs", prompt_table(topic="health"))
-    bank.deposit(logits(), checkpoint=CheckpointId("toy-neox", step=0), query_set=QUERY_SET.name)
-    return {}
-
-
-def metric(_: Tools) -> Mapping[str, str]:
-    demo_bank()
-    return {}
-
-
 SETUPS: Mapping[str, Setup] = {
-    "clusters.md": clusters,
-    "how-to/gpu.md": gpu,
-    "how-to/sharing.md": sharing,
-    "tables.md": tables,
-    "tutorial.md": tutorial,
-    "how-to/analyse.md": metric,
-    "how-to/metric.md": metric,
-    "how-to/readers.md": metric,
-    "how-to/results.md": metric,
-    "reference/analysis.md": metric,
-    "how-to/model-family.md": model_family,
-    "how-to/prompts.md": prompts,
+    "README.md": demo,
+    "analyse.md": demo,
+    "figures.md": demo,
+    "own-metric.md": demo,
+    "prompts.md": own_checkpoints,
+    "quickstart.md": demo,
+    "scale.md": scale,
+    "share.md": sharing,
+    "study.md": own_checkpoints,
+    "validation.md": public_data,
 }
-WITH_ENGINES = (tutorial, prompts, model_family, gpu)
-"""Those of pages whose blocks start engines."""
+WITH_ENGINES = (own_checkpoints, scale)
+"""Pages with these setups run models."""

@@ -57,7 +57,7 @@ def fluctuation(
     partial
         Also save scores of checkpoints that lack professions.
 
-    `docs/tables.md` documents these tables. Other parameters are those of
+    `docs/metrics.md` documents these tables. Other parameters are those of
     `logitbank.analysis.fluctuation_metric`.
 
     Raises

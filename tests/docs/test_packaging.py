@@ -1,10 +1,13 @@
 """The wheel has every package, the front door every name, and light imports stay light."""
 
+import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +17,7 @@ import logitbank
 from logitbank import analysis, store
 from scripts import source
 from scripts.install import uv_variables
+from tests.support.docs_setups import demo
 from tests.support.paths import ROOT
 
 HEAVY = ("torch", "transformers", "vllm")
@@ -36,6 +40,33 @@ def test_packages_of_the_wheel_are_the_folders_on_disk(monkeypatch: pytest.Monke
     assert {p.parent.name for p in ROOT.glob("*/py.typed")} == set(TOP)
     folders = {path.parent for path in MODULES.values()}
     assert {path.parent for path in MODULES.values() if path.name == "__init__.py"} == folders
+
+
+@pytest.mark.whole
+def test_a_wheel_analyses_the_recorded_bank_without_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    demo()
+    for name in (*TOP, "pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        Path("source").mkdir(exist_ok=True)
+        copy(ROOT / name, Path("source") / name)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", ".", "./source"]
+    subprocess.run(build, check=True)
+    (wheel,) = Path().glob("*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", "site", wheel], check=True)
+    assert Path("site/logitbank/py.typed").is_file()
+    code = (
+        f"import sys; sys.modules.update({dict.fromkeys(HEAVY)}); import logitbank; "
+        "print(logitbank.__file__, logitbank.fairness('demo/toy.zarr', bootstrap=0).findings[0])"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path("site").absolute())}
+    run = [sys.executable, "-c", code]
+    result = subprocess.run(run, env=environment, capture_output=True, text=True)
+    assert result.stdout.startswith(str(Path("site").absolute())), result.stderr
+    assert "440" in result.stdout
 
 
 def test_what_is_imported_is_there() -> None:

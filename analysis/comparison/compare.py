@@ -43,7 +43,7 @@ _NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Result):
-    """What `compare` found: tidy tables, documented in docs/metrics.md; models are named as in A."""
+    """What `compare` found: tidy tables, see docs/metrics.md. Models are named as in A."""
 
     logits: pl.DataFrame
     """One row for each checkpoint and query set of which both have rows."""

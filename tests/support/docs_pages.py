@@ -95,7 +95,9 @@ def commands(text: str) -> list[Command]:
 
 def prose(path: Path) -> str:
     """The text of a page without blocks, comments and formulas in lines of their own."""
-    text = re.sub(r"^```.*?^```$|<!--.*?-->|<picture>.*?</picture>", "", path.read_text(), flags=re.M | re.S)
+    text = re.sub(
+        r"^```.*?^```$|<!--.*?-->|<picture>.*?</picture>", "", path.read_text(), flags=re.M | re.S
+    )
     return re.sub(r"\$\$.*?\$\$", "", text, flags=re.S)
 
 

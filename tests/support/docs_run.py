@@ -42,7 +42,7 @@ class PageRun:
         if Path(fence.name).suffix:
             Path(fence.name).write_text(text)
         elif fence.language == "text":
-            if printed is not None:
+            if printed is not None and not fence.name:
                 assert_shown(fence, text, printed)
         elif fence.language == "console":
             self._console(fence, text)

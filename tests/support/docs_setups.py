@@ -4,11 +4,11 @@ Each function prepares the current folder and returns replacements for the page'
 address of a local server.
 """
 
+import tarfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, chdir
 from dataclasses import dataclass
 from pathlib import Path
-import tarfile
 from typing import TypeVar
 
 import pytest
@@ -152,5 +152,3 @@ SETUPS: Mapping[str, Setup] = {
     "study.md": own_checkpoints,
     "validation.md": public_data,
 }
-WITH_ENGINES = (own_checkpoints, scale)
-"""Pages with these setups run models."""

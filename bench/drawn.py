@@ -9,10 +9,9 @@ import numpy as np
 import polars as pl
 
 from bench.models import public_data, series
-from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.prepare import prepare
+from logitbank.engine.plan.prepare import make_plan
 from logitbank.engine.prompts.registry import prompt_set
+from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import record_prompts
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.store import (
@@ -20,7 +19,6 @@ from logitbank.store import (
     BlockData,
     CheckpointId,
     DepositSpec,
-    Keep,
     Layout,
     OptionTokens,
     Query,
@@ -40,13 +38,12 @@ def drawn_bank(path: Path, tmp: Path) -> Path:
     shutil.rmtree(part, ignore_errors=True)
     bank = Bank.create(part)
     folder = series(tmp, "toy", 1)
-    extraction = Extraction(
-        resolve_suite(str(folder)),
-        (prompt_set("winobias", data=public_data()),),
-        EngineSettings("vllm"),
-        keep=Keep("options"),
+    request = ExtractRequest(
+        suite=resolve_suite(str(folder)),
+        prompts=prompt_set("winobias", data=public_data()),
+        keep="options",
     )
-    prepared = prepare(None, extraction, folder / "step0")
+    prepared = make_plan(request, None, folder / "step0")
     record_prompts(bank, prepared)
     (plan,) = prepared.plan.deposits
     named = bank.option_tokens(plan.query_set)

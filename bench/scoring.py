@@ -6,10 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.workload import Kind, workload
-from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.levels import parse_keep
-from logitbank.engine.plan.prepare import prepare
+from logitbank.engine.plan.prepare import make_plan
+from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import record_prompts
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.weights.config_identity import config_fields
@@ -32,17 +30,10 @@ class Scoring:
         suite = resolve_suite(
             str(self._source.parent), steps=self._source.name.removeprefix("step")
         )
-        level = parse_keep(keep or "full", None if keep else "float16")
-        self._prepared = prepare(
-            None,
-            Extraction(
-                *(suite, (workload(count, prompts),), EngineSettings("vllm", canary_every=0)),
-                engine_auto=True,  # as `extract` chooses
-                keep=level.keep,
-                dtype=level.dtype,
-            ),
-            self._source,
+        request = ExtractRequest(
+            suite=suite, prompts=workload(count, prompts), keep=keep or "full", canary_every=0
         )
+        self._prepared = make_plan(request, None, self._source)
         self._checkpoint = suite.checkpoints[0].id
         path = Path(folder) / "rounds.zarr"
         shutil.rmtree(path, ignore_errors=True)
@@ -55,7 +46,7 @@ class Scoring:
         prepared = self._prepared
         checkpoint = replace(self._checkpoint, step=len(self._loaded))
         deposits = tuple(replace(d, checkpoint=checkpoint) for d in prepared.plan.deposits)
-        vocab = prepared.requested.config.vocab
+        vocab = prepared.config.vocab
         # Rounds are told apart: one of the same weights, made alike, would be copied and not run.
         made_of = {"round": len(self._loaded)}
         entries = min(prepared.tokenizer.entries, vocab)

@@ -1,4 +1,4 @@
-"""What an extraction is asked to do: one value that validates itself and knows all defaults."""
+"""The options of an extraction: one value that validates itself and knows all defaults."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,104 +6,120 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from logitbank.engine.backends.protocol import ComputeDtype
-from logitbank.engine.plan.engine_choice import batch_limits
-from logitbank.engine.plan.levels import parse_keep
 from logitbank.engine.plan.sharding import Shard
 from logitbank.engine.prompts.registry import Prompts
 from logitbank.engine.suites.prefetch import parse_bytes
 from logitbank.engine.suites.suites import Suite
-from logitbank.errors import UsageError
-from logitbank.store.format.schema import Dtype
+from logitbank.errors import SuiteError, UsageError
+from logitbank.store.format.schema import Dtype, Keep
 from logitbank.store.steps import parse_steps
+from logitbank.wording import ASKED_LEVELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractRequest:
-    """The arguments of `extract`, checked as far as neither files nor machines are needed.
+    """The options of `extract`, validated as far as neither files nor machines are needed.
 
     Raises
     ------
     UsageError
-        A value that is invalid, or two that exclude each other.
+        A value is invalid, or two options exclude each other.
     """
 
     suite: str | Path | Suite
     """A known name, `owner/repo` on the hub, a local folder of checkpoints, or a Suite."""
     prompts: Prompts | Sequence[Prompts]
     """A known set (`winobias`, `professions`, `lambada`, …) or a JSONL, CSV or Parquet file, with
-    options of its own after a colon (`winobias:orders=all,splits=dev`); a PromptSet or SequenceSet;
-    or several of these."""
+    its options after a colon (`winobias:orders=all,splits=dev`); a PromptSet or SequenceSet; or
+    several of these."""
     steps: str = "all"
     """`all`, `log`, `START:STOP:STRIDE`, a list such as `0,512,last`, or `release`."""
     watch: bool = False
     """Look at the suite's folder every minute, and run each checkpoint once it is complete, until
     interrupted."""
     data: Path | None = None
-    """Folder with public data; otherwise `LOGITBANK_DATA`, otherwise downloaded."""
+    """Folder with public data; by default `LOGITBANK_DATA`, or a download."""
     language: str = ""
-    """Language adapter for the prompts, for models that have adapters. The prompt set is stored as
+    """Language adapter for the prompts, for models with adapters. The prompt set is stored as
     `NAME@LANGUAGE`."""
     adapter_from: str | Path | None = None
-    """Checkpoint whose adapter for `language` is put into models without one: a folder, or
+    """Checkpoint whose language adapters are used for models without one: a folder, or
     `owner/repo` on the hub."""
     model: str | None = None
-    """Name to store the model under; otherwise that of the suite."""
+    """Name to store the model under; by default that of the suite."""
     engine: Literal["auto", "vllm", "transformers"] = "auto"
     keep: str = "full"
     """`full`, `hidden`, `topk:K` or `options`; `auto` takes `full` or `hidden`, whichever is
     smaller, LM heads included."""
     dtype: Dtype | None = None
-    """Of the stored log-probabilities, otherwise float16, or hidden states, otherwise float32, as
-    with `auto`. Ranks and log-sum-exp are computed before rounding."""
+    """Dtype of stored log-probabilities, by default float16, or of stored hidden states, by default
+    float32 as with `auto`. Ranks and log-sum-exp are computed before rounding."""
     compute_dtype: ComputeDtype = "float32"
-    """Of the model's body; its head and all reductions are float32. `tf32` is float32 with TF32
-    products, on an NVIDIA GPU from Ampere on."""
+    """Dtype of the model's body; its LM head and all reductions are float32. `tf32` is float32 with
+    TF32 products, on an NVIDIA GPU from Ampere on."""
     deterministic: bool = False
-    """The same bits in any batch: with vLLM's batch-invariant kernels on a GPU, and elsewhere with
+    """The same bits in any batch: with vLLM's batch-invariant kernels on a GPU, or with
     transformers, one sequence at a time."""
     canary_every: int = 50
-    """Check a few sequences with plain transformers at the first checkpoint and every so many; 0
-    for never."""
+    """Number of checkpoints between reference checks of a few sequences with plain transformers,
+    the first checkpoint included; 0 for none."""
     batch_tokens: int | None = None
-    """Most tokens of one forward pass. Otherwise 4,096, or on a GPU as many as its memory holds;
-    halved when memory runs out. Numbers depend on it in the last bits at most."""
+    """Largest number of tokens in a forward pass. By default 4,096, or on a GPU as many as its
+    memory holds; halved when memory runs out. Results depend on it in the last bits at most."""
+    block_rows: int | None = None
+    """Number of rows that are committed together; by default chosen by size."""
     trust_remote_code: bool = False
     title: str = ""
+    """Title of a new bank. `describe` changes that of an existing one."""
     licence: str = ""
+    """License of a new bank."""
     citation: str = ""
-    """Of a new bank. `describe` changes those of an existing one."""
+    """Citation of a new bank."""
     disk_budget: str | int | None = None
-    """Most disk space of downloads, in bytes or as `100GB`. Each is deleted when its checkpoint is
-    done. What was in the cache before stays."""
+    """Largest disk space of downloads, in bytes or as `100GB`. A download is deleted when its
+    checkpoint is done. Existing files of the cache are kept."""
     workers: int | Literal["auto"] | None = None
-    """Engines that run side by side, each on its own GPU or part of the cores; `auto` takes one for
-    each GPU. Otherwise one, or `auto` on a Ray cluster."""
+    """Number of engines that run side by side, each on its own GPU or part of the cores; `auto` for
+    one per GPU. By default 1, or `auto` on a Ray cluster."""
     shard: str | None = None
-    """`i/n`: this run's part, when n runs fill one bank; otherwise that of a SLURM array."""
+    """`i/n`: the part of this run, if n runs fill one bank; by default that of a SLURM array."""
     ray: str | None = None
-    """Address of a Ray cluster for the workers, `HOST:PORT`; `auto` takes the one of this machine,
-    or starts one here. All its machines must see the bank and the checkpoints."""
+    """Address of a Ray cluster for the workers, `HOST:PORT`; `auto` joins the cluster of this
+    machine, or starts one. All machines must see the bank and the checkpoints."""
 
     def __post_init__(self) -> None:
         excluded = {"disk-budget": self.disk_budget, "shard": self.shard, "ray": self.ray}
         if self.watch and (others := [name for name, value in excluded.items() if value]):
-            raise UsageError(f"--{others[0]} needs all checkpoints: leave it out with --watch.")
+            raise UsageError(f"--{others[0]} and --watch exclude each other. Remove one.")
         if self.watch and isinstance(self.suite, Suite):
-            raise UsageError("--watch needs a folder of checkpoints: give it as --suite.")
+            raise UsageError("--watch needs a folder of checkpoints. Pass the folder as --suite.")
+        if isinstance(self.suite, Suite) and not self.suite.checkpoints:
+            raise SuiteError(f"Suite {self.suite.name!r} has no checkpoints.")
         if self.compute_dtype not in get_args(ComputeDtype):
             allowed = ", ".join(get_args(ComputeDtype))
             raise UsageError(f"--compute-dtype {self.compute_dtype!r} is invalid: use {allowed}.")
-        if self.canary_every < 0:
-            raise UsageError(f"--canary-every {self.canary_every} is invalid: use 0 or more.")
-        parse_keep(self.keep, self.dtype)
+        for name, least in (("canary_every", 0), ("batch_tokens", 1), ("block_rows", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UsageError(f"{name} {value} is invalid: use {least} or more.")
+        _ = self.level
         parse_steps(self.steps)
-        batch_limits(self.batch_tokens)
         if self.disk_budget is not None:
             parse_bytes(self.disk_budget)
         if self.shard is not None:
             Shard.parse(self.shard)
 
     @property
+    def level(self) -> tuple[Keep, Dtype]:
+        """Keep level and dtype of stored rows; those of `full` in float32 for `auto`.
+
+        Hidden states are float32 by default, because their rounding enters every logit.
+        """
+        keep = Keep("full") if self.keep == "auto" else Keep.parse(self.keep, accepted=ASKED_LEVELS)
+        exact = self.keep == "auto" or keep.array == "hidden"
+        return keep, self.dtype or ("float32" if exact else "float16")
+
+    @property
     def about(self) -> dict[str, str]:
-        """Title, licence and citation of a new bank."""
+        """Title, license and citation of a new bank."""
         return {"title": self.title, "licence": self.licence, "citation": self.citation}

@@ -1,6 +1,7 @@
-"""Carry out an extraction that is defined: plan, run, finish, and give account."""
+"""Run a request: make its plan, execute it, and report what happened."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -8,17 +9,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from logitbank.engine.doing import step, steps_told
 from logitbank.engine.plan.checks import check_space
-from logitbank.engine.plan.extraction import Extraction, Prepared
-from logitbank.engine.plan.parallel import visible_devices
-from logitbank.engine.plan.prepare import missing_blocks, prepare
-from logitbank.engine.plan.sharding import agreement_path, own_shard
-from logitbank.engine.run_log import RunLog
+from logitbank.engine.plan.engine_choice import engine_settings
+from logitbank.engine.plan.parallel import ParallelConfig, visible_devices
+from logitbank.engine.plan.prepare import Prepared, Progress, make_plan
+from logitbank.engine.request import ExtractRequest
+from logitbank.engine.run_log import RunLog, run_description
 from logitbank.engine.sample import measure
 from logitbank.engine.suites.hub import Hub, HubSource
-from logitbank.engine.suites.prefetch import Prefetcher, download_bytes
-from logitbank.engine.suites.suites import Suite, duplicate_notes, group_by_config
+from logitbank.engine.suites.prefetch import Prefetcher, download_bytes, parse_bytes
+from logitbank.engine.suites.suites import LocalSource, Suite, duplicate_notes, group_by_config
 from logitbank.engine.workers.events import Note, OnEvent, Planned, Preparing, Summary
 from logitbank.engine.workers.pool import Pool, first_worker, open_pool
 from logitbank.engine.workers.runner import Runner
@@ -33,7 +33,7 @@ from logitbank.store.format.about import checked_fields
 
 def run(
     path: str | Path,
-    extraction: Extraction,
+    request: ExtractRequest,
     *,
     dry_run: bool = False,
     hub: Hub | None = None,
@@ -41,138 +41,147 @@ def run(
     stopping: Stopping | None = None,
     on_event: OnEvent = lambda _: None,
 ) -> Summary:
-    """Plan an extraction and execute the plan, or in a dry run estimate its time. As `extract`.
+    """Execute a request whose suite is a Suite, or in a dry run estimate its time. See `extract`.
 
-    `pool` and `stopping` are those of a caller that goes on when this run is over.
+    `pool` and `stopping` belong to a caller that continues after this run.
     """
     path, start = Path(path), time.monotonic()
+    suite = request.suite
+    assert isinstance(suite, Suite)
     bank = Bank.open(path) if holds_something(path) else None
     if bank is not None:
-        _check_about(bank, extraction.about)
-    if hub is None and any(isinstance(c.source, HubSource) for c in extraction.suite.checkpoints):
+        _check_about(bank, request.about)
+    if hub is None and any(isinstance(c.source, HubSource) for c in suite.checkpoints):
         hub = Hub()
-    parallel = extraction.parallel
+    adapter_source, adapter_folder = _adapter_source(request.adapter_from, hub)
+    settings = engine_settings(request, adapter_folder)
+    parallel = ParallelConfig.detect(workers=request.workers, shard=request.shard, ray=request.ray)
+    budget = None if request.disk_budget is None else parse_bytes(request.disk_budget)
     stopping = stopping or Stopping(at=parallel.stop_at)
-    with stopping.on_sigterm(), ExitStack() as ends:
+    report_progress = _progress(on_event)
+    with stopping.on_sigterm(), ExitStack() as stack:
         alone = parallel.shard is None and pool is None
-        use_log = ends.enter_context(log_of_run(path, alone=alone))
-        own = None
+        use_log = stack.enter_context(log_of_run(path, alone=alone))
+        new_pool = None
         if pool is None and not dry_run:
-            own = pool = ends.enter_context(open_pool(path, extraction.settings, parallel))
+            new_pool = pool = stack.enter_context(open_pool(path, settings, parallel))
         ahead = 1 + (0 if pool is None else len(pool.workers))
-        budget = extraction.disk_budget
-        checkpoints = extraction.suite.checkpoints
-        fetcher = ends.enter_context(Prefetcher(checkpoints, hub, ahead=ahead, disk_budget=budget))
-        if pool is not None and not _seems_done(bank, extraction.suite):
+        fetcher = Prefetcher(suite.checkpoints, hub, ahead=ahead, disk_budget=budget)
+        stack.enter_context(fetcher)
+        if pool is not None and not _seems_done(bank, suite):
             pool.start()  # its imports take as long as planning
-        gpu = bool(visible_devices(os.environ)) if pool is None else pool.on_gpu
-        extraction, prepared = make_plan(
-            path, bank, extraction, fetcher, dry_run=dry_run, gpu=gpu, on_event=on_event
+        plan = partial(
+            make_plan,
+            request,
+            bank,
+            settings=settings,
+            shard=parallel.shard,
+            gpu=bool(visible_devices(os.environ)) if pool is None else pool.on_gpu,
+            progress=report_progress,
         )
-        summary = _planned(extraction, prepared, hub, on_event)
+        prepared = _plan_by_first(plan, fetcher, len(suite.checkpoints), on_event)
+        prepared = replace(prepared, adapter_source=adapter_source)
+        summary = _planned(prepared, hub, on_event)
         missing = {*prepared.plan.to_run}
-        to_run = [c for c in checkpoints if c.id in missing]
+        to_run = [c for c in suite.checkpoints if c.id in missing]
         downloads = download_bytes(path, to_run, hub, disk_budget=budget)
-        check_space(path, prepared, extraction, downloads=downloads)
+        check_space(path, prepared.plan, downloads=downloads)
         if dry_run:
-            _estimate(summary, extraction, prepared, hub)
+            _estimate(summary, prepared, parallel, hub)
         else:
             assert pool is not None
-            bank = bank or _created(path, extraction.about)
-            with steps_told(lambda text: on_event(Preparing(text))):
-                record_prompts(bank, prepared)
+            bank = bank or _create(path, request.about)
+            record_prompts(bank, prepared, report_progress)
             pool.use(prepared.settings)
             if prepared.plan.rows:
                 use_log()
+            log = RunLog(path, summary, run_description(prepared, parallel, summary))
             with suppress(KeyboardInterrupt):
-                _execute(bank, extraction, prepared, fetcher, pool, summary, stopping, on_event)
-                if own is not None and not summary.interrupted:
-                    own.stop()
+                follow = log.follow(on_event)
+                runner = Runner(prepared, fetcher, pool, summary, follow, stopping)
+                _execute(runner, bank, suite, log, summary, report_progress)
+                if new_pool is not None and not summary.interrupted:
+                    new_pool.stop()
     summary.seconds = time.monotonic() - start
     return summary
 
 
-def make_plan(
-    path: Path,
-    bank: Bank | None,
-    extraction: Extraction,
-    fetcher: Prefetcher,
-    *,
-    dry_run: bool,
-    gpu: bool,
-    on_event: OnEvent,
-) -> tuple[Extraction, Prepared]:
-    """What is to be run, and the extraction with all that it left open decided."""
-
-    def note(text: str) -> None:
-        on_event(Note(text))
-
-    with steps_told(lambda text: on_event(Preparing(text))), step("planning"):
-        prepared = _prepare(bank, extraction, fetcher, note, gpu=gpu)
-        extraction = replace(extraction, keep=prepared.keep, dtype=prepared.dtype, keep_auto=False)
-        shard = extraction.parallel.shard
-        if shard is not None:
-            prepared = own_shard(path, prepared, extraction, shard, dry_run=dry_run)
-    return extraction, prepared
+def _progress(on_event: OnEvent) -> Progress:
+    return lambda step: on_event(Preparing(step))
 
 
-def _planned(
-    extraction: Extraction, prepared: Prepared, hub: Hub | None, on_event: OnEvent
-) -> Summary:
+def _adapter_source(
+    spec: str | Path | None, hub: Hub | None
+) -> tuple[LocalSource | HubSource | None, Path | None]:
+    """The checkpoint of the borrowed language adapters, and its folder."""
+    if spec is None:
+        return None, None
+    if (folder := Path(spec).expanduser()).is_dir():
+        return LocalSource(folder), folder
+    spec = str(spec)
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", spec, re.ASCII):
+        raise SuiteError(f"--adapter-from {spec!r} is invalid: use a folder, or owner/repo.")
+    source = HubSource(spec, "main")
+    return source, (hub or Hub()).fetch(source)
+
+
+def _plan_by_first(
+    plan: Callable[[Path], Prepared], fetcher: Prefetcher, checkpoints: int, on_event: OnEvent
+) -> Prepared:
+    """Plan by the first checkpoint whose config and tokenizer are readable."""
+    first_error: SuiteError | None = None
+    # Not by all: each of 154 revisions fails slowly if the hub cannot be reached.
+    for index in range(min(3, checkpoints)):
+        try:
+            return plan(fetcher.folder(index, on_wait=lambda text: on_event(Note(text))))
+        except SuiteError as error:
+            first_error = first_error or error
+            fetcher.done(index)
+    assert first_error is not None
+    raise first_error
+
+
+def _planned(prepared: Prepared, hub: Hub | None, on_event: OnEvent) -> Summary:
     """The summary of a run that is planned, with its notes."""
-    notes = [*extraction.suite.notes]
+    notes = [*prepared.suite.notes]
     if hub is not None:
-        notes += duplicate_notes(extraction.suite, hub)
+        notes += duplicate_notes(prepared.suite, hub)
     notes += prepared.notes
     on_event(Planned(prepared.plan, prepared.settings.engine, tuple(notes)))
     return Summary(prepared.plan, notes=notes, prefix_cache=prepared.settings.has_prefix_cache)
 
 
 def _estimate(
-    summary: Summary, extraction: Extraction, prepared: Prepared, hub: Hub | None
+    summary: Summary, prepared: Prepared, parallel: ParallelConfig, hub: Hub | None
 ) -> None:
-    """Measure a sample of the plan; not for a cluster, whose machines are others."""
-    parallel = extraction.parallel
-    summary.models = len(group_by_config(extraction.suite, {*prepared.plan.to_run}, hub))
+    """Measure a sample of the plan, except for a cluster, which has other machines."""
+    summary.models = len(group_by_config(prepared.suite, {*prepared.plan.to_run}, hub))
     if not prepared.plan.rows or parallel.ray is not None:
         return
-    workers = parallel.workers
-    make_worker = partial(first_worker, settings=prepared.settings, count=workers)
-    estimate = measure(prepared, make_worker, workers=workers)
+    make_worker = partial(first_worker, settings=prepared.settings, count=parallel.workers)
+    estimate = measure(prepared, make_worker, workers=parallel.workers)
     summary.estimate = replace(estimate, models=summary.models)
 
 
 def _execute(
-    bank: Bank,
-    extraction: Extraction,
-    prepared: Prepared,
-    fetcher: Prefetcher,
-    pool: Pool,
-    summary: Summary,
-    stopping: Stopping,
-    on_event: OnEvent,
+    runner: Runner, bank: Bank, suite: Suite, log: RunLog, summary: Summary, progress: Progress
 ) -> None:
-    """Run the plan, and seal what is complete."""
+    """Run the plan, and seal complete deposits."""
     try:
-        with RunLog.of(bank.path, extraction, prepared, summary) as log:
-            follow = log.beside(on_event)
-            Runner(extraction, prepared, fetcher, pool, summary, follow, stopping).run()
+        with log:
+            runner.run()
             if not summary.interrupted:
-                with (
-                    steps_told(lambda text: on_event(Preparing(text))),
-                    step("sealing what is complete"),
-                ):
-                    _finish(bank, extraction.suite)
-                _forget_agreement(bank, prepared, extraction)
+                progress("sealing complete deposits")
+                _finish(bank, suite)
     except KeyboardInterrupt:
         summary.interrupted = True
         raise
 
 
 def _seems_done(bank: Bank | None, suite: Suite) -> bool:
-    """Whether every checkpoint has a sealed deposit, so that there may be nothing for a worker.
+    """Whether every checkpoint has a sealed deposit, so that workers may have nothing to do.
 
-    What it was asked is only known when the plan is made; a worker is started at its first job.
+    The plan decides later; a worker that was not started starts at its first job.
     """
     return bank is not None and all(
         any(deposit.sealed for deposit in bank.deposits(checkpoint.id))
@@ -180,8 +189,8 @@ def _seems_done(bank: Bank | None, suite: Suite) -> bool:
     )
 
 
-def _created(path: Path, about: Mapping[str, str]) -> Bank:
-    """A new bank, or the one that a run which started at the same time has just made."""
+def _create(path: Path, about: Mapping[str, str]) -> Bank:
+    """A new bank, or the one that a simultaneous run has just created."""
     checked_fields({**about})
     try:
         return Bank.create(path, **about)
@@ -195,58 +204,28 @@ def _check_about(bank: Bank, about: Mapping[str, str]) -> None:
     for name, value in about.items():
         if value and bank.attributes.get(name) != value:
             raise UsageError(
-                f"{bank.path} is there, with {name} {bank.attributes.get(name)!r}; leave out"
-                f" {name}, or change it with `logitbank describe {bank.path} --{name} …`"
+                f"{bank.path} has the {name} {bank.attributes.get(name)!r}, not {value!r}. "
+                f"Fix: logitbank describe {bank.path} --{name} …"
             )
 
 
-def _prepare(
-    bank: Bank | None,
-    extraction: Extraction,
-    fetcher: Prefetcher,
-    note: Callable[[str], None],
-    *,
-    gpu: bool,
-) -> Prepared:
-    """Plan by the first checkpoint whose config and tokenizer can be read."""
-    refused: SuiteError | None = None
-    # Not by all: each of 154 revisions of a hub that is out of reach fails slowly.
-    for index in range(min(3, len(extraction.suite.checkpoints))):
-        try:
-            first = fetcher.folder(index, on_wait=note)
-            return prepare(bank, extraction, first, gpu=gpu)
-        except SuiteError as error:
-            refused = refused or error
-            fetcher.done(index)
-    assert refused is not None
-    raise refused
-
-
-def record_prompts(bank: Bank, prepared: Prepared) -> None:
-    """Put new query sets, prompts that point at their queries, and the tokens' texts into it."""
-    for query_set in prepared.requested.placement.new:
-        with step(f"writing {len(query_set):,} queries into the bank"):
-            bank.add_query_set(query_set)
+def record_prompts(bank: Bank, prepared: Prepared, progress: Progress = lambda _: None) -> None:
+    """Write new query sets, the prompt tables, and the texts of the tokens into the bank."""
+    progress("writing prompts into the bank")
+    for query_set in prepared.new_query_sets:
+        bank.add_query_set(query_set)
     for name, table in prepared.tables:
-        with step(f"writing {table.height:,} rows of prompts of {name} into the bank"):
-            bank.add_prompts(name, table)
+        bank.add_prompts(name, table)
     if prepared.tokenizer.digest not in bank.tokenizers:
         bank.add_tokens(prepared.tokenizer.digest, prepared.tokenizer.vocabulary())
 
 
-def _forget_agreement(bank: Bank, prepared: Prepared, extraction: Extraction) -> None:
-    """Remove what the shards agreed on, once the bank has all of it."""
-    shard = extraction.parallel.shard
-    if shard is not None and not any(missing_blocks(bank, extraction, prepared.requested)):
-        agreement_path(bank.path, prepared, extraction, shard).unlink(missing_ok=True)
-
-
 def _finish(bank: Bank, suite: Suite) -> None:
-    """Seal what was interrupted before its seal; read options that no pass listed from the rows."""
+    """Seal deposits that a run did not seal; read options that no pass listed from the rows."""
     deposits = [d for checkpoint in suite.checkpoints for d in bank.deposits(checkpoint.id)]
     for deposit in deposits:
         if deposit.complete and not deposit.sealed:
             with bank.begin(deposit.spec) as writer:
                 writer.seal()
-    # Options that other calls named for lower keep levels were refused when planning.
+    # Options that other runs added at lower keep levels were refused by the plan.
     rescore_all(bank.path, deposits)

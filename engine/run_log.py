@@ -1,4 +1,4 @@
-"""What a run tells, kept in the bank: a line for the call, the plan, each event and the summary."""
+"""The log of a run in the bank: a line for the call, each event, and the summary."""
 
 import contextlib
 import importlib.metadata
@@ -14,80 +14,43 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from logitbank.engine.plan.extraction import Extraction, Prepared
+from logitbank.engine.plan.parallel import ParallelConfig
+from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.workers.events import Event, OnEvent, RowsScored, Summary
 from logitbank.store.care import run_logs
 from logitbank.store.format.schema import CheckpointId, Json
 
 _FOLDERS = re.compile(r"(?<![\w./~])~?/(?!/)(?:[^/\s'\"]+/)*(?=[^/\s'\"])")
-"""All of an absolute path but its last part; a web address is none."""
+"""The folders of an absolute path. Web addresses do not match."""
 _PACKAGES = ("logitbank", "torch", "transformers", "vllm", "zarr", "zarrs", "polars", "numpy")
 
 
 class RunLog:
-    """Written line by line, so that a killed run leaves all but its last line.
+    """A file that is written line by line, so that a killed run loses its last line at most.
 
-    A context manager: leaving it writes the summary, or what ended the run. Where a line cannot be
-    written, as on a full disk, there is no further one, and the run is none the worse.
+    A context manager: leaving it writes the summary, or the error that ended the run. If a line
+    cannot be written, as on a full disk, no more lines follow, and the run continues.
     """
 
-    def __init__(self, bank: Path, summary: Summary, begin: dict[str, Json]) -> None:
+    def __init__(self, bank: Path, summary: Summary, description: Mapping[str, Json]) -> None:
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         self._bank = bank
         self._path = bank / run_logs.FOLDER / f"{stamp}-{uuid.uuid4().hex[:8]}.jsonl"
-        self._summary, self._begin = summary, begin
+        self._summary, self._description = summary, description
         self._start = time.monotonic()
         self._file: IO[bytes] | None = None
         self._line = 0
 
-    @classmethod
-    def of(
-        cls,
-        bank: Path,
-        extraction: Extraction,
-        prepared: Prepared,
-        summary: Summary,
-    ) -> Self:
-        """The log of one extraction."""
-        settings = {key: plain(value) for key, value in asdict(prepared.settings).items()}
-        versions = {name: _version(name) for name in _PACKAGES}
-        plan, parallel = prepared.plan, extraction.parallel
-        return cls(
-            bank,
-            summary,
-            {
-                "host": socket.gethostname(),
-                "platform": platform.platform(),
-                "versions": plain({"python": platform.python_version()} | versions),
-                "suite": extraction.suite.name,
-                "prompt_sets": [prompts.name for prompts in extraction.prompt_sets],
-                "keep": str(extraction.keep),
-                "dtype": extraction.dtype,
-                "settings": settings,
-                "workers": parallel.workers,
-                "shard": None if parallel.shard is None else str(parallel.shard),
-                "plan": {
-                    "checkpoints": plan.checkpoints,
-                    "to_run": [str(checkpoint) for checkpoint in plan.to_run],
-                    "prompts": plan.prompts,
-                    "queries": plan.queries,
-                    "rows": plan.rows,
-                    "bytes": plan.bytes,
-                },
-                "notes": [*summary.notes],
-            },
-        )
+    def follow(self, on_event: OnEvent) -> OnEvent:
+        """`on_event`, with a line for each event before it is called, except for scored rows."""
 
-    def beside(self, on_event: OnEvent) -> OnEvent:
-        """`on_event`, with a line for each event before it is called; rows go by too fast."""
-
-        def both(event: Event) -> None:
+        def write_event(event: Event) -> None:
             if not isinstance(event, RowsScored):
                 content = {f.name: plain(getattr(event, f.name)) for f in fields(event)}
                 self.write(type(event).__name__, content)
             on_event(event)
 
-        return both
+        return write_event
 
     def write(self, event: str, content: Mapping[str, Json]) -> None:
         if self._file is None:
@@ -97,10 +60,10 @@ class RunLog:
         document: dict[str, Json] = {"line": self._line, "time": now, "event": event, **shortened}
         data = run_logs.line_bytes(document)
         try:
-            whole = self._file.write(data) == len(data)
-        except OSError:  # the bank's own writes tell of it, and what to do
-            whole = False
-        if not whole:
+            is_complete = self._file.write(data) == len(data)
+        except OSError:  # writes of the bank itself report the problem
+            is_complete = False
+        if not is_complete:
             self._close()
         self._line += 1
 
@@ -109,7 +72,7 @@ class RunLog:
             with contextlib.suppress(OSError):
                 self._path.parent.mkdir(exist_ok=True)
                 self._file = self._path.open("xb", buffering=0)
-            self.write("Begin", self._begin)
+            self.write("Begin", self._description)
         return self
 
     def __exit__(
@@ -119,11 +82,10 @@ class RunLog:
         trace: TracebackType | None,
     ) -> None:
         summary = self._summary
-        seconds = round(time.monotonic() - self._start, 3)
-        outcome = {
+        outcome: dict[str, Json] = {
             "error": None if error is None else f"{type(error).__name__}: {error}".rstrip(": "),
             "interrupted": summary.interrupted or isinstance(error, KeyboardInterrupt),
-            "seconds": seconds,
+            "seconds": round(time.monotonic() - self._start, 3),
             "done": [str(checkpoint) for checkpoint in summary.done],
             "failed": [str(failure.checkpoint) for failure in summary.failed],
         }
@@ -138,10 +100,44 @@ class RunLog:
             self._file = None
 
 
-def without_folders(value: Json, bank: Path) -> Json:
-    """Texts in which files are named without the folders that lead to them: banks are shared.
+def run_description(
+    prepared: Prepared, parallel: ParallelConfig, summary: Summary
+) -> dict[str, Json]:
+    """The first line of a log: machine, versions, settings and plan."""
+    versions: dict[str, Json] = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        versions[package] = None
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    plan = prepared.plan
+    layout = plan.deposits[0].layout if plan.deposits else None
+    return {
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "versions": versions,
+        "suite": prepared.suite.name,
+        "prompt_sets": [name for name, _ in prepared.tables],
+        "keep": None if layout is None else str(layout.keep),
+        "dtype": None if layout is None else layout.dtype,
+        "settings": plain(asdict(prepared.settings)),
+        "workers": parallel.workers,
+        "shard": plan.shard or None,
+        "plan": {
+            "checkpoints": plan.checkpoints,
+            "to_run": [str(checkpoint) for checkpoint in plan.to_run],
+            "prompts": plan.prompts,
+            "queries": plan.queries,
+            "rows": plan.rows,
+            "bytes": plan.bytes,
+        },
+        "notes": [*summary.notes],
+    }
 
-    What lies in the bank is named from there on, all else by its last part.
+
+def without_folders(value: Json, bank: Path) -> Json:
+    """Replace absolute paths in texts by file names, because banks are shared.
+
+    Paths in the bank become relative to the bank.
 
     Examples
     --------
@@ -161,7 +157,7 @@ def without_folders(value: Json, bank: Path) -> Json:
 
 
 def plain(value: Any) -> Json:
-    """A value of an event or of settings as JSON; folders by their names alone."""
+    """A value of an event or of settings as JSON; paths without their folders."""
     match value:
         case float():
             return round(value, 6)
@@ -176,10 +172,3 @@ def plain(value: Any) -> Json:
         case list() | tuple():
             return [plain(each) for each in value]
     return str(value)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None

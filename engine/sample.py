@@ -1,16 +1,16 @@
-"""How long a plan will take: measured on a few queries, in a bank that is thrown away."""
+"""The time that a plan will take, measured on a few queries in a temporary bank."""
 
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from logitbank.engine.plan.extraction import Prepared
 from logitbank.engine.plan.parallel import visible_devices
 from logitbank.engine.plan.plan import DepositPlan
+from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.weights.config_identity import config_fields
 from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed, Estimate
 from logitbank.engine.workers.job import Job, WorkerHandle
@@ -20,57 +20,30 @@ from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import CheckpointId, Query
 
-_RUNS, _LENGTH = 8, 8
-"""Queries are taken in runs of neighbours, which share beginnings as all of them do."""
-_ON_A_GPU = 2048
-"""Queries there, at most: two batches of 1,024, as 64 short sequences take about as long."""
+_RUNS, _ON_CPU, _ON_GPU = 8, 64, 2048
+"""Groups of neighbouring queries, and the largest number of queries. A GPU is only busy with large
+batches: 64 short sequences take as long as 1,024."""
 _BYTES = 2**28
-"""Of what is kept of them, at most, beyond 64: they lie in a temporary folder."""
-_SHARE = 12
-"""One in so many of a plan's rows is scored at most; the first job adds an eighth, which makes a
-tenth."""
+"""Largest size of the sampled rows on a GPU, in a temporary folder."""
+_PART = 12
+"""At most one in so many rows of the plan is sampled. With the first job, of an eighth of these
+rows, less than a tenth is scored."""
 
 
-def sampled(queries: tuple[Query, ...], runs: int = _RUNS, length: int = _LENGTH) -> list[Query]:
-    """Some of the queries: runs of neighbours, at equal distances.
+def sample(queries: Sequence[Query], count: int) -> list[Query]:
+    """About `count` queries in groups of neighbours, which share prefixes as all queries do.
 
     Examples
     --------
-    >>> [q.ids[0] for q in sampled(tuple(Query((i,), 0) for i in range(100)), runs=3, length=2)]
-    [0, 1, 33, 34, 66, 67]
+    >>> [q.ids[0] for q in sample([Query((i,), 0) for i in range(100)], 24)]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    [0, 1, 2, 3, 4, 5, 6, 7, 33, 34, 35, 36, 37, 38, 39, 40, 66, 67, 68, 69, 70, 71, 72, 73]
     """
+    runs = max(1, min(_RUNS, count // 8))
+    length = count // runs
     starts = [run * len(queries) // runs for run in range(runs)]
-    wanted = sorted({i for start in starts for i in range(start, start + length)})
-    return [queries[i] for i in wanted if i < len(queries)]
-
-
-def extent(rows: int, most: int = _RUNS * _LENGTH) -> tuple[int, int]:
-    """How many runs, of how many queries each, are measured for a plan of so many rows.
-
-    Examples
-    --------
-    >>> extent(100_000), extent(300), extent(60), extent(1)
-    ((8, 8), (3, 8), (1, 5), (1, 2))
-    >>> extent(100_000, 2048), extent(1_200, 2048)
-    ((8, 256), (8, 12))
-    """
-    count = min(most, max(2, rows // _SHARE))
-    runs = max(1, min(_RUNS, count // _LENGTH))
-    return runs, count // runs
-
-
-def most_queries(row_bytes: int, *, on_gpu: bool) -> int:
-    """How many queries are measured at most, where so many bytes are kept of each.
-
-    Examples
-    --------
-    >>> most_queries(100_608, on_gpu=False), most_queries(100_608, on_gpu=True)
-    (64, 2048)
-    >>> most_queries(4 * 262_144, on_gpu=True)
-    256
-    """
-    few = _RUNS * _LENGTH
-    return max(few, min(_ON_A_GPU, _BYTES // row_bytes)) if on_gpu else few
+    indices = sorted({i for start in starts for i in range(start, start + length)})
+    return [queries[i] for i in indices if i < len(queries)]
 
 
 def measure(
@@ -79,45 +52,40 @@ def measure(
     *,
     workers: int,
 ) -> Estimate:
-    """Score a few of the planned queries on the first checkpoint, and reckon from that.
+    """Score some of the planned queries on the first checkpoint, and extrapolate.
 
-    They are at most 72, 2,304 on a GPU, and less than a tenth of the plan wherever that has more
-    than 20 rows.
-    Nothing is left behind. `make_worker` is called with the bank that is thrown away.
+    `make_worker` is called with the temporary bank.
 
     Raises
     ------
     EngineError
-        The engine failed; so it would in the run.
+        The engine failed, as it would in the run.
     """
-    planned = prepared.plan.deposits
-    largest = max(planned, key=lambda deposit: deposit.rows)
-    on_gpu = bool(visible_devices(os.environ))
-    most = most_queries(largest.layout.row_bytes, on_gpu=on_gpu)
-    all_queries = prepared.requested.query_sets[largest.query_set].queries
-    queries = sampled(all_queries, *extent(prepared.plan.rows, most))
+    plan = prepared.plan
+    largest = max(plan.deposits, key=lambda deposit: deposit.rows)
+    limit = _ON_CPU
+    if visible_devices(os.environ):
+        limit = max(_ON_CPU, min(_ON_GPU, _BYTES // largest.layout.row_bytes))
+    count = min(limit, max(2, plan.rows // _PART))
+    queries = sample(prepared.query_sets[largest.query_set].queries, count)
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="logitbank-") as folder:
         path = Path(folder) / "sample.zarr"
         bank = Bank.create(path)
         with make_worker(path) as worker:
-            # The first job pays for the engine's start and whatever it does only once.
-            first, second = (
-                _run(worker, _job(bank, prepared, some, outputs=planned, step=step))
-                for step, some in enumerate((queries[: max(1, len(queries) // 8)], queries))
-            )
-    if not second.tokens:  # the only query: its answer was copied, as the weights are the same
+            # The first job includes the start of the engine and everything that happens once.
+            few = queries[: max(1, len(queries) // 8)]
+            first = _run(worker, _job(bank, prepared, few, largest, step=0))
+            second = _run(worker, _job(bank, prepared, queries, largest, step=1))
+    if not second.tokens:  # a single query: its result was copied, because the weights are equal
         second = first
     spent = second.spent
     return Estimate(
         load_s=first.spent.get("load", 0.0),
         checkpoint_s=spent.get("swap", 0.0) + spent.get("write", 0.0),
         tokens_per_s=second.tokens / max(spent.get("score", 0.0), 1e-9),
-        checkpoints=len(prepared.plan.to_run),
-        tokens=sum(
-            _tokens(deposit, prepared.requested.query_sets[deposit.query_set])
-            for deposit in planned
-        ),
+        checkpoints=len(plan.to_run),
+        tokens=sum(_tokens(d, prepared.query_sets[d.query_set]) for d in plan.deposits),
         workers=workers,
         rows=len(queries),
         sample_s=time.monotonic() - start,
@@ -130,33 +98,23 @@ def _tokens(deposit: DepositPlan, query_set: QuerySet) -> int:
 
 
 def _job(
-    bank: Bank,
-    prepared: Prepared,
-    queries: list[Query],
-    *,
-    outputs: tuple[DepositPlan, ...],
-    step: int,
+    bank: Bank, prepared: Prepared, queries: Sequence[Query], planned: DepositPlan, *, step: int
 ) -> Job:
-    query_set = QuerySet(prepared.tokenizer.digest, tuple(queries))
-    name = bank.add_query_set(query_set)
-    layouts = {
-        prepared.requested.query_sets[d.query_set].queries[0].head: d.layout for d in outputs
-    }
-    planned = layouts[queries[0].head]
+    name = bank.add_query_set(QuerySet(prepared.tokenizer.digest, tuple(queries)))
     layout = Layout.plan(
         queries=len(queries),
-        vocab=planned.vocab,
-        dtype=planned.dtype,
-        keep=planned.keep,
-        width=planned.width,
+        vocab=planned.layout.vocab,
+        dtype=planned.layout.dtype,
+        keep=planned.layout.keep,
+        width=planned.layout.width,
     )
     checkpoint = CheckpointId("sample", step=step)
     return Job(
         checkpoint,
         prepared.first,
         (DepositPlan(checkpoint, name, layout, tuple(range(layout.blocks))),),
-        prepared.requested.config.vocab,
-        min(prepared.tokenizer.entries, prepared.requested.config.vocab),
+        prepared.config.vocab,
+        min(prepared.tokenizer.entries, prepared.config.vocab),
         {},
         replace(prepared.settings, canary_every=0),
         config_fields(prepared.first),
@@ -166,7 +124,7 @@ def _job(
 def _run(worker: WorkerHandle, job: Job) -> CheckpointDone:
     for event in worker.run(job):
         if isinstance(event, CheckpointFailed):
-            raise EngineError(f"the sample failed: {event.message}")
+            raise EngineError(f"The sample failed: {event.message}")
         if isinstance(event, CheckpointDone):
             return event
-    raise EngineError("the sample was stopped")
+    raise EngineError("The sample was stopped.")

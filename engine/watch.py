@@ -1,13 +1,14 @@
-"""`--watch`: look at a training's folder every minute, and run what is complete, in one pool."""
+"""`--watch`: look at a training's folder every minute, and run complete checkpoints in one pool."""
 
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.plan.engine_choice import engine_settings
+from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.plan.plan import Plan
+from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite, resolve_suite
 from logitbank.engine.weights.weights import check_weights
@@ -22,78 +23,61 @@ from logitbank.store.steps import StepSelector, parse_steps
 LOOK_S = 60.0
 """Seconds between two looks at the folder."""
 STABLE = "STABLE"
-"""A file of this name beside a checkpoint's weights says that the checkpoint is complete."""
+"""Name of an empty file that marks a checkpoint as complete."""
 
 
-def watched_steps(steps: str) -> StepSelector:
-    """A choice of steps that does not depend on which steps there will be.
-
-    Raises
-    ------
-    UsageError
-        It does, or cannot be read.
-    """
-    selector = parse_steps(steps)
-    if selector.kind == "log" or selector.last or selector.release:
-        raise UsageError(
-            f"steps {steps!r} can be chosen only when all are there; with --watch use all, "
-            "START:STOP:STRIDE, or a list of numbers"
-        )
-    return selector
-
-
-def watch(
-    path: str | Path,
-    folder: Path,
-    define: Callable[[Suite], Extraction],
-    *,
-    steps: StepSelector,
-    model: str | None,
-    stop_at: float | None,
-    on_event: OnEvent,
-) -> Summary:
+def watch(path: str | Path, request: ExtractRequest, *, on_event: OnEvent) -> Summary:
     """Run each checkpoint of a folder once it is complete, until a signal or an aborted run.
 
-    A checkpoint is complete where its weight files and their index agree at two looks, so that what
-    is written after them is there too; at once where a file `STABLE` lies beside them. A checkpoint
-    that failed is not tried again.
+    A checkpoint is complete if its weight files and their index agree at two looks, so that files
+    written after the weights exist too, or at once if its folder has a file `STABLE`. A failed
+    checkpoint is not retried.
 
     Raises
     ------
     LogitbankError
-        As `run`; or `folder` is no folder.
+        As `run`; or the folder does not exist, or the steps depend on future checkpoints.
     """
+    path, folder = Path(path), Path(str(request.suite)).expanduser()
+    steps = parse_steps(request.steps)
+    if steps.kind == "log" or steps.last or steps.release:
+        raise UsageError(
+            f"--steps {request.steps} depends on future checkpoints. With --watch use all, "
+            "START:STOP:STRIDE, or a list of numbers."
+        )
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder to watch; give the one that the training saves to")
-    total, stopping = Summary(Plan((), 0, 0, 0)), Stopping(at=stop_at)
+        raise UsageError(f"{folder} is not a folder. Pass the folder that the training saves to.")
+    parallel = ParallelConfig.detect(workers=request.workers)
+    total, stopping = Summary(Plan((), 0, 0, 0)), Stopping(at=parallel.stop_at)
     tried: set[CheckpointId] = set()
-    whole: set[CheckpointId] = set()
+    complete: set[CheckpointId] = set()
     pool: LocalPool | None = None
     try:
-        with stopping.on_sigterm(), ExitStack() as ends:
+        with stopping.on_sigterm(), ExitStack() as stack:
             while not stopping.requested:
-                suite, before = _saved(folder, model, steps), whole
-                whole = {c.id for c in suite.checkpoints if _agree(c)}
+                suite, before = _saved(folder, request.model, steps), complete
+                complete = {c.id for c in suite.checkpoints if _has_all_weights(c)}
                 ready = [
                     c for c in suite.checkpoints
-                    if c.id in whole - tried and (c.id in before or _is_stable(c))
+                    if c.id in complete - tried
+                    and (c.id in before or (_folder(c) / STABLE).is_file())
                 ]  # fmt: skip
-                if not ready:
+                if ready:
+                    if pool is None:
+                        stack.enter_context(log_of_run(path, alone=True))()
+                        pool = LocalPool(path, engine_settings(request), parallel.workers)
+                        stack.enter_context(pool)
+                    part_suite = replace(suite, checkpoints=tuple(ready))
+                    part_request = replace(request, suite=part_suite, watch=False)
+                    part = run(path, part_request, pool=pool, stopping=stopping, on_event=on_event)
+                    tried |= {c.id for c in ready}
+                    add_summary(total, part)
+                    if part.aborted:
+                        return total
+                else:
                     why = "".join(f"; {note}" for note in suite.notes[:1])
                     on_event(Waiting(f"waiting for the next checkpoint in {folder}{why}"))
-                    time.sleep(LOOK_S)
-                    continue
-                extraction = define(replace(suite, checkpoints=tuple(ready)))
-                if pool is None:
-                    ends.enter_context(log_of_run(Path(path), alone=True))()
-                    count = extraction.parallel.workers
-                    pool = ends.enter_context(LocalPool(Path(path), extraction.settings, count))
-                part = run(path, extraction, pool=pool, stopping=stopping, on_event=on_event)
-                tried |= {c.id for c in ready}
-                add_summary(total, part)
-                if part.aborted:
-                    return total
-                time.sleep(LOOK_S)  # between any two looks
+                time.sleep(LOOK_S)
     except KeyboardInterrupt:
         pass
     total.interrupted = True
@@ -101,13 +85,13 @@ def watch(
 
 
 def _saved(folder: Path, model: str | None, steps: StepSelector) -> Suite:
-    """The checkpoints that are there now and whose steps are wanted; there may be none yet."""
+    """The checkpoints of the chosen steps that exist now; possibly none."""
     try:
         suite = resolve_suite(str(folder.absolute()), model=model)
-    except SuiteError as error:  # none yet, or one that is only begun
+    except SuiteError as error:
         return Suite(folder.name, (), (str(error),))
-    wanted = {*steps.pick([c.id.step for c in suite.checkpoints if c.id.step is not None])}
-    return replace(suite, checkpoints=tuple(c for c in suite.checkpoints if c.id.step in wanted))
+    chosen = {*steps.pick([c.id.step for c in suite.checkpoints if c.id.step is not None])}
+    return replace(suite, checkpoints=tuple(c for c in suite.checkpoints if c.id.step in chosen))
 
 
 def _folder(checkpoint: Checkpoint) -> Path:
@@ -115,14 +99,10 @@ def _folder(checkpoint: Checkpoint) -> Path:
     return checkpoint.source.path
 
 
-def _agree(checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint's weight files are all there, as long as their headers say."""
+def _has_all_weights(checkpoint: Checkpoint) -> bool:
+    """Whether the weight files exist and are as long as their headers say."""
     try:
         check_weights(_folder(checkpoint))
     except (WeightsError, OSError):  # it may be deleted meanwhile
         return False
     return True
-
-
-def _is_stable(checkpoint: Checkpoint) -> bool:
-    return (_folder(checkpoint) / STABLE).is_file()

@@ -80,7 +80,8 @@ class ExtractProgress:
             case events.Waiting(text=text):
                 self._wait(text)
             case events.Preparing(text=text):
-                self._line(text)
+                if self._terminal or not self._planned:  # lines only before the first plan
+                    self._line(text)
             case events.CheckpointStarted(checkpoint=checkpoint):
                 if not self._started:
                     self._line("starting the engine")

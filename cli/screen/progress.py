@@ -39,6 +39,27 @@ def bars(*amounts: ProgressColumn, transient: bool = False) -> Progress:
     )
 
 
+FIRST_S, _LONGEST_S = 5.0, 30.0
+"""Seconds until the first line without a terminal, and the longest time between two lines."""
+
+
+class Cadence:
+    """When the next line is due: after 5 s, and then at growing intervals up to half a minute."""
+
+    def __init__(self) -> None:
+        self._gap = FIRST_S
+        self._due = time.monotonic() + self._gap
+
+    def is_due(self) -> bool:
+        """Whether a line is due now; the next one is due later."""
+        now = time.monotonic()
+        if now < self._due:
+            return False
+        self._gap = min(_LONGEST_S, 2 * self._gap)
+        self._due = now + self._gap
+        return True
+
+
 class Bar:
     """One bar: called with what is done, and all there is, from any thread.
 
@@ -47,8 +68,6 @@ class Bar:
     """
 
     def __init__(self, progress: Progress, what: str, amount: Callable[[int], str]) -> None:
-        from logitbank.engine.doing import Cadence
-
         self._progress, self._what, self._amount = progress, what, amount
         self._task = progress.add_task(what, total=None)
         self._cadence, self._lock = Cadence(), threading.Lock()
@@ -71,16 +90,22 @@ class Bar:
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """While in it, a line on stderr after 5 s, and then ever more seldom: this goes on."""
-    from logitbank.engine.doing import step, steps_told
+    """Meanwhile, print a line on stderr after 5 s, and then at growing intervals."""
+    began, ended = time.monotonic(), threading.Event()
 
-    began = time.monotonic()
+    def report() -> None:
+        gap = FIRST_S
+        while not ended.wait(gap):
+            say(clean(f"{what} ({time.monotonic() - began:.0f} s)"))
+            gap = min(_LONGEST_S, 2 * gap)
 
-    def tell(at_hand: str) -> None:
-        say(clean(f"{at_hand} ({time.monotonic() - began:.0f} s)"))
-
-    with steps_told(tell), step(what):
+    thread = threading.Thread(target=report, name="busy", daemon=True)
+    thread.start()
+    try:
         yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager

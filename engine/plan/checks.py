@@ -1,4 +1,4 @@
-"""What stops an extraction before anything is run."""
+"""Refuse an extraction that cannot work, before anything is run."""
 
 import shutil
 from collections.abc import Sequence
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.levels import level_sizes
+from logitbank.engine.plan.plan import Plan
 from logitbank.engine.prompts.tokenize import TokenizedPrompts
-from logitbank.engine.suites.suites import Checkpoint
+from logitbank.engine.suites.suites import Checkpoint, Suite
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.errors import (
     DiskSpaceError,
@@ -20,36 +20,35 @@ from logitbank.errors import (
 )
 from logitbank.store import Bank, Deposit
 from logitbank.store.files.disk import existing
+from logitbank.store.format.layout import Layout
 from logitbank.wording import readable_bytes
 
 
-def check_options(
-    bank: Bank, extraction: Extraction, tables: Sequence[tuple[str, pl.DataFrame]]
-) -> None:
-    """Refuse new options on stored queries whose full rows were not kept."""
-    lower: dict[str, Deposit] = {}
-    for checkpoint in extraction.suite.checkpoints:
+def check_options(bank: Bank, suite: Suite, tables: Sequence[tuple[str, pl.DataFrame]]) -> None:
+    """Refuse new options of stored queries whose full rows were not kept."""
+    without_rows: dict[str, Deposit] = {}
+    for checkpoint in suite.checkpoints:
         for deposit in bank.deposits(checkpoint.id):
             if not deposit.layout.keep.whole_rows and deposit.committed():
-                lower.setdefault(deposit.query_set, deposit)
-    if not lower:
+                without_rows.setdefault(deposit.query_set, deposit)
+    if not without_rows:
         return
     named = [table.select("query_set", "row", "token", "option") for _, table in tables]
     requested = pl.concat(named).drop_nulls().unique(["query_set", "row", "token"])
-    for name, deposit in lower.items():
+    for name, deposit in without_rows.items():
         known = bank.option_tokens(name)
         part = requested.filter(query_set=name).select("row", "token", "option")
         for row, token, option in part.iter_rows():
             if token not in known.of(row):
                 raise KeepLevelError(
-                    f"option {option!r} is new, and {deposit.checkpoint} keeps "
-                    f"{deposit.layout.keep}, not the full rows that it could be read from; "
-                    "extract into a new bank"
+                    f"Option {option!r} is new, but {deposit.checkpoint} keeps "
+                    f"{deposit.layout.keep} and no full rows to read it from. Extract into a new "
+                    "bank."
                 )
 
 
 def check_source(deposit: Deposit, checkpoint: Checkpoint) -> None:
-    """Refuse to take another model's deposit for this one's because their names are the same."""
+    """Refuse a deposit of another model with the same name."""
     stored = deposit.spec.provenance.get("source")
     described = checkpoint.source.describe()
     if not isinstance(stored, dict):
@@ -57,81 +56,79 @@ def check_source(deposit: Deposit, checkpoint: Checkpoint) -> None:
     for key in ("repo", "sample"):
         if key in stored and key in described and stored[key] != described[key]:
             raise SuiteError(
-                f"the bank has {checkpoint.id} from another source ({key} {stored[key]}, not"
-                f" {described[key]}); store this suite under another name with --model"
+                f"The bank has {checkpoint.id} from another source ({key} {stored[key]}, not"
+                f" {described[key]}). Store this suite under another name with --model."
             )
 
 
-def check_stored(deposit: Deposit, extraction: Extraction) -> None:
-    """Refuse to go on with a deposit that is stored otherwise than asked."""
-    layout, made = deposit.layout, deposit.spec.provenance
-    if not layout.keep.covers(extraction.keep):
+def check_stored(deposit: Deposit, planned: Layout, compute_dtype: str) -> None:
+    """Refuse to continue a deposit with another keep level or dtype than requested."""
+    stored = deposit.layout
+    if not stored.keep.covers(planned.keep):
         raise KeepLevelError(
-            f"{deposit.checkpoint} is in the bank at keep level {layout.keep}, less than "
-            f"the {extraction.keep} asked for; use --keep {layout.keep} or a new bank"
+            f"{deposit.checkpoint} is in the bank at keep level {stored.keep}, which does not"
+            f" include {planned.keep}. Use --keep {stored.keep}, or a new bank."
         )
-    if layout.keep.array != extraction.keep.array and extraction.keep.array is not None:
+    if stored.keep.array != planned.keep.array and planned.keep.array is not None:
         raise KeepLevelError(
-            f"{deposit.checkpoint} is in the bank at keep level {layout.keep}, not"
-            f" {extraction.keep}, and one deposit has one kind of rows; use --keep {layout.keep}"
-            " or a new bank"
+            f"{deposit.checkpoint} is in the bank at keep level {stored.keep}, not"
+            f" {planned.keep}. A deposit has one kind of rows. Use --keep {stored.keep}, or a new"
+            " bank."
         )
-    computed = made.get("compute_dtype", extraction.settings.compute_dtype)
-    for option, stored, requested in (
-        ("dtype", layout.dtype, extraction.dtype),
-        ("compute-dtype", computed, extraction.settings.compute_dtype),
+    computed = deposit.spec.provenance.get("compute_dtype", compute_dtype)
+    for option, value, requested in (
+        ("dtype", stored.dtype, planned.dtype),
+        ("compute-dtype", computed, compute_dtype),
     ):
-        if stored != requested:
+        if value != requested:
             raise UsageError(
-                f"{deposit.checkpoint} is in the bank with --{option} {stored}, not {requested};"
-                " ask for that, or extract into a new bank"
+                f"{deposit.checkpoint} is in the bank with --{option} {value}, not {requested}."
+                f" Use --{option} {value}, or a new bank."
             )
 
 
 def check_tokens(prompts: TokenizedPrompts, config: ModelConfig) -> None:
-    """Refuse prompts over the model's limit and tokens beyond its vocabulary."""
+    """Refuse prompts over the model's length limit, and tokens outside its vocabulary."""
     if config.max_length is not None:
         long = [i for i, q in enumerate(prompts.queries) if len(q.ids) > config.max_length]
         if long:
-            names = prompts.table.filter(query=long[0])["prompt_id"]
+            name = prompts.table.filter(query=long[0])["prompt_id"][0]
             raise PromptError(
-                f"prompt {names[0]!r} of {prompts.name!r} is {len(prompts.queries[long[0]].ids)} "
-                f"tokens, the model takes at most {config.max_length}; queries over "
-                f"it: {len(long)}. Nothing is cut: shorten or remove them"
+                f"Prompt {name!r} of {prompts.name!r} has {len(prompts.queries[long[0]].ids)} "
+                f"tokens, but the model takes at most {config.max_length} ({len(long):,} contexts "
+                "are longer). Shorten or remove them: nothing is truncated."
             )
     tokens = prompts.table["token"].max()
-    sequences = {id(q.ids): q.ids for q in prompts.queries}  # each position of one has the same
-    beyond = max(map(max, sequences.values()))
-    beyond = max(beyond, tokens if isinstance(tokens, int) else 0)
-    if beyond >= config.vocab:
+    sequences = {id(q.ids): q.ids for q in prompts.queries}  # shared by positions of one text
+    largest = max(map(max, sequences.values()))
+    largest = max(largest, tokens if isinstance(tokens, int) else 0)
+    if largest >= config.vocab:
         raise SuiteError(
-            f"the tokenizer gives id {beyond}, but the model has {config.vocab} entries; the "
-            "tokenizer files are not this model's"
+            f"The tokenizer gives token {largest}, but the model has {config.vocab} entries. The "
+            "tokenizer files belong to another model."
         )
 
 
-def check_space(
-    path: Path, prepared: Prepared, extraction: Extraction, *, downloads: int = 0
-) -> None:
-    """Refuse a plan larger than the free disk, naming the keep levels that fit.
+def check_space(path: Path, plan: Plan, *, downloads: int = 0) -> None:
+    """Refuse a plan larger than the free disk, and name the keep levels that fit.
 
-    `downloads` is what checkpoints will take of the same disk, in bytes.
+    `downloads` is the size of downloaded checkpoints on the same disk, in bytes.
     """
     parent = existing(path)
-    whole, needed = shutil.disk_usage(parent).free, prepared.plan.bytes
-    free = max(0, whole - downloads)
+    disk, needed = shutil.disk_usage(parent).free, plan.bytes
+    free = max(0, disk - downloads)
     if needed <= free:
         return
-    beside = (
-        f", of which {readable_bytes(downloads)} are for checkpoints to download (--disk-budget "
-        "limits them)"
-        if downloads
-        else ""
-    )
-    fits = [str(size) for size in level_sizes(prepared.plan.deposits) if size.bytes <= free]
-    options = "; these fit: " + ", ".join(fits) if fits else "; no keep level fits"
+    layout = plan.deposits[0].layout
+    reserved = ""
+    if downloads:
+        reserved = (
+            f", of which {readable_bytes(downloads)} are for checkpoints to download (limit them "
+            "with --disk-budget)"
+        )
+    fits = [str(size) for size in level_sizes(plan.deposits) if size.bytes <= free]
     raise DiskSpaceError(
-        f"the plan needs {readable_bytes(needed)} ({prepared.plan.rows:,} rows at keep level "
-        f"{extraction.keep}, {extraction.dtype}) and {parent} has {readable_bytes(whole)} free"
-        f"{beside}{options}. Or choose fewer --steps"
+        f"The plan needs {readable_bytes(needed)} ({plan.rows:,} rows at keep level "
+        f"{layout.keep}, {layout.dtype}), but {parent} has {readable_bytes(disk)} free{reserved}."
+        f" Choose fewer --steps{''.join(f', or {fit}' for fit in fits)}."
     )

@@ -1,55 +1,190 @@
-"""Which engine runs and in batches of which size, by what is asked for and what is installed."""
+"""The engine of a run and its settings, from the request, the prompts and the model's config."""
 
 import importlib.util
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, TypedDict, get_args
+from pathlib import Path
+from typing import Literal
 
 from logitbank.engine.backends.contexts import LeafContext, prefix_digests
 from logitbank.engine.backends.hf.packs import rows
 from logitbank.engine.backends.precision import OVERRIDE, without_tf32
-from logitbank.engine.backends.protocol import ComputeDtype, EngineName, EngineSettings
+from logitbank.engine.backends.protocol import EngineName, EngineSettings, Task
 from logitbank.engine.plan.parallel import visible_devices
+from logitbank.engine.prompts.tokenize import TokenizedPrompts
+from logitbank.engine.request import ExtractRequest
 from logitbank.engine.weights.config import ModelConfig
-from logitbank.errors import MissingExtraError, UsageError
+from logitbank.engine.weights.masked_family import masked_families
+from logitbank.errors import MissingExtraError, PromptError, UsageError
 
 PACKED = ("gpt2", "gpt_neox", "llama", "mistral", "olmo", "olmo2", "qwen2", "qwen3", "gemma2")
-"""Model types of which it is tested that transformers packs their contexts."""
+"""Model types for which packed contexts are tested in transformers."""
 BLOCK, BLOCK_ON_A_GPU = 32, 16
-"""Tokens of a block of vLLM's prefix cache; it shares whole blocks."""
+"""Tokens in a block of vLLM's prefix cache, which shares whole blocks."""
 MIN_SPEEDUP = 1.3
-"""How many times the positions vLLM has to run before transformers is taken for it: of one position
-it takes 0.9 to 1.1 times as long (70M shape, two busy cores), and its start is quicker. On a GPU
-this is an estimate: both run the same products there."""
+"""`auto` takes transformers instead of vLLM if vLLM runs at least this many times as many
+positions. One position takes 0.9 to 1.1 times as long in transformers (70M shape, two busy cores),
+and its start is quicker. For GPUs this is an estimate."""
+
+
+def engine_settings(request: ExtractRequest, adapter_folder: Path | None = None) -> EngineSettings:
+    """The settings of a request, before prompts and model decide the rest.
+
+    `adapter_folder` is the folder of `request.adapter_from`.
+
+    Raises
+    ------
+    MissingExtraError
+        The packages of the engine are not installed.
+    UsageError
+        This machine does not support the engine, or the precision.
+    """
+    local = request.ray is None  # On a cluster each worker checks its own machine.
+    settings = EngineSettings(
+        choose_engine(request.engine, deterministic=request.deterministic and local),
+        compute_dtype=request.compute_dtype,
+        deterministic=request.deterministic,
+        canary_every=request.canary_every,
+        trust_remote_code=request.trust_remote_code,
+        adapter_from=adapter_folder,
+    )
+    if (tokens := request.batch_tokens) is not None:
+        default = settings.max_sequences
+        settings = replace(
+            settings,
+            max_batch_tokens=tokens,
+            max_sequences=min(tokens, max(default, tokens // default)),
+            larger_on_gpu=False,
+        )
+    if local:
+        check_precision(settings, os.environ)
+    return settings
+
+
+def choose_engine(
+    name: Literal["auto", "vllm", "transformers"], *, deterministic: bool = False
+) -> EngineName:
+    """The engine of this name; for `auto` vLLM if it is installed.
+
+    Raises
+    ------
+    MissingExtraError
+        The packages of the engine are not installed.
+    UsageError
+        vLLM has no deterministic kernels without a GPU.
+    """
+    if any(importlib.util.find_spec(package) is None for package in ("torch", "transformers")):
+        raise MissingExtraError(
+            'Extraction needs torch and transformers. Fix: pip install "logitbank[engine]"'
+        )
+    has_vllm = importlib.util.find_spec("vllm") is not None
+    if name == "vllm" and not has_vllm:
+        raise MissingExtraError(
+            'The vllm engine is not installed. Fix: pip install "logitbank[vllm]" on a CUDA '
+            "machine, or use --engine transformers."
+        )
+    no_kernels = deterministic and not visible_devices(os.environ)
+    if name == "vllm" and no_kernels:
+        raise UsageError(
+            "vLLM's batch-invariant kernels need an NVIDIA GPU (compute capability 8.0 or later)."
+            " Use --deterministic with --engine transformers."
+        )
+    if name == "auto":
+        return "vllm" if has_vllm and not no_kernels else "transformers"
+    return name
+
+
+def check_precision(settings: EngineSettings, environment: Mapping[str, str]) -> None:
+    """Refuse a precision that the processors of this machine do not have.
+
+    Raises
+    ------
+    UsageError
+        tf32 without a GPU, against NVIDIA's own variable, or with kernels that would also use TF32
+        in the LM head.
+    """
+    if settings.compute_dtype != "tf32":
+        return
+    if not visible_devices(environment):
+        raise UsageError(without_tf32(None))
+    if OVERRIDE in environment:
+        raise UsageError(
+            f"{OVERRIDE}={environment[OVERRIDE]} overrides --compute-dtype tf32. Unset it, or use"
+            " --compute-dtype float32."
+        )
+    if settings.deterministic and settings.engine == "vllm":
+        raise UsageError(
+            "vLLM's batch-invariant kernels would also use TF32 in the LM head. Use --engine"
+            " transformers with --deterministic and tf32, or --compute-dtype float32."
+        )
+
+
+def fitted_settings(
+    settings: EngineSettings,
+    prompts: Sequence[TokenizedPrompts],
+    config: ModelConfig,
+    *,
+    engine_auto: bool,
+) -> tuple[EngineSettings, tuple[str, ...]]:
+    """The settings with the task and the borrowed adapters, and notes.
+
+    With `engine_auto`, transformers replaces vLLM if vLLM does not support the model.
+
+    Raises
+    ------
+    PromptError
+        The prompts need different kinds of model, another kind of model, or a language adapter that
+        is not available.
+    UsageError
+        The engine does not support the model.
+    """
+    task = _task(prompts, config)
+    languages = _borrowed_languages(prompts, config, settings.adapter_from)
+    engine, notes = settings.engine, []
+    if settings.adapter_from is not None and not languages:
+        notes.append(f"--adapter-from {settings.adapter_from} is not needed: no adapter is missing")
+    if engine == "vllm" and (reason := _vllm_problem(task, prompts, config)):
+        if not engine_auto:
+            raise UsageError(f"{reason}. Use --engine transformers.")
+        engine = "transformers"
+        notes.append(f"engine: transformers ({reason})")
+    fitted = replace(
+        settings,
+        task=task,
+        engine=engine,
+        next_sentence=any(p.queries[0].head == "next_sentence" for p in prompts),
+        adapter_languages=languages,
+    )
+    return fitted, tuple(notes)
 
 
 def cheaper_engine(
     settings: EngineSettings, leaves: Sequence[LeafContext], config: ModelConfig, *, gpu: bool
 ) -> tuple[EngineSettings, tuple[str, ...]]:
-    """The settings with the engine that has less to run, and a line where that is not theirs.
+    """The settings with the engine that has less to run, and a note if that is another one.
 
-    `leaves` are the contexts that have to be run, in order, if the model is a causal one.
-    Both give logits that agree to rounding. Below float32, where packing may be refused by what it
-    does to a checkpoint's logits, the settings stay as they are.
+    `leaves` are the contexts of a causal model that have to be run, in order. Both engines give
+    logits that agree to rounding. Below float32, where packing may change them by more, the
+    settings do not change.
     """
-    known = config.model_type in PACKED and settings.task == "causal"
-    plain = settings.compute_dtype == "float32" and not settings.deterministic
-    if settings.engine != "vllm" or not (known and plain):
+    is_packed = config.model_type in PACKED and settings.task == "causal"
+    is_exact = settings.compute_dtype == "float32" and not settings.deterministic
+    if settings.engine != "vllm" or not (is_packed and is_exact):
         return settings, ()
     positions = packed_positions(leaves, most=settings.max_batch_tokens)
     tokens = cached_tokens(leaves, BLOCK_ON_A_GPU if gpu else BLOCK)
     if tokens < MIN_SPEEDUP * positions:
         return settings, ()
     note = (
-        f"transformers is used: of these prompts it runs {positions:,} positions, as it shares "
-        f"their beginnings to the token, where vLLM would run {tokens:,}; --engine vllm takes vLLM"
+        f"engine: transformers (prefix sharing: {positions:,} instead of {tokens:,} token "
+        "positions; --engine vllm overrides this)"
     )
     return replace(settings, engine="transformers"), (note,)
 
 
 def packed_positions(leaves: Iterable[LeafContext], *, most: int) -> int:
-    """Positions of all rows of packed contexts.
+    """Number of positions in all rows of packed contexts.
 
     Examples
     --------
@@ -62,9 +197,9 @@ def packed_positions(leaves: Iterable[LeafContext], *, most: int) -> int:
 
 
 def cached_tokens(leaves: Iterable[LeafContext], block: int) -> int:
-    """Tokens that vLLM runs: all that are not in blocks that a context before has, too.
+    """Number of tokens that vLLM runs: those outside of blocks that an earlier context has.
 
-    A block that has the last token of a context is not taken for it.
+    The block with the last token of a context is always run.
 
     Examples
     --------
@@ -74,107 +209,77 @@ def cached_tokens(leaves: Iterable[LeafContext], block: int) -> int:
     total, seen = 0, set[bytes]()
     for ids, _ in leaves:
         cached, ends = 0, range(block, len(ids), block)
-        for end, beginning in zip(ends, prefix_digests(ids, ends), strict=True):
-            if beginning in seen:
+        for end, prefix in zip(ends, prefix_digests(ids, ends), strict=True):
+            if prefix in seen:
                 cached = end
-            seen.add(beginning)
+            seen.add(prefix)
         total += len(ids) - cached
     return total
 
 
-def choose_engine(
-    name: Literal["auto", "vllm", "transformers"],
-    *,
-    deterministic: bool = False,
-) -> EngineName:
-    """The engine asked for, or vLLM where it is installed.
+def _vllm_problem(task: Task, prompts: Sequence[TokenizedPrompts], config: ModelConfig) -> str:
+    """Why vLLM would fail on these prompts, or give other logits; empty if nothing is known."""
+    if task == "masked" and config.model_type not in masked_families():
+        return f"vLLM runs no masked models of type {config.model_type!r} here"
+    if config.not_on_vllm:
+        return f"vLLM does not support {config.not_on_vllm[0]} of {config.model_type!r} models"
+    if config.rope_switch is not None:
+        queries = [query for each in prompts for query in each.queries]
+        shortest = min(query.position + 1 for query in queries)
+        longest = max(len(query.ids) for query in queries)
+        # vLLM uses the factors of its longest sequence, the generated token included, for all.
+        if shortest <= config.rope_switch <= longest:
+            return (
+                f"contexts have {shortest} to {longest} tokens, and vLLM uses one set of RoPE"
+                f" factors for lengths up to {config.rope_switch} and above"
+            )
+    return ""
 
-    Raises
-    ------
-    MissingExtraError
-        If the packages of the engine are not installed.
-    UsageError
-        If vLLM is to be deterministic where there is no GPU.
-    """
-    if (
-        importlib.util.find_spec("torch") is None
-        or importlib.util.find_spec("transformers") is None
-    ):
-        raise MissingExtraError(
-            'extraction needs torch and transformers: pip install "logitbank[engine]"'
+
+def _task(prompts: Sequence[TokenizedPrompts], config: ModelConfig) -> Task:
+    tasks: dict[Task, str] = {}
+    for each in prompts:
+        is_causal = [query.head == "next_token" for query in each.queries]
+        named: tuple[tuple[Task, bool], ...] = (("causal", True), ("masked", False))
+        for task, causal in named:
+            if causal in is_causal:
+                first = each.table.filter(query=is_causal.index(causal))["prompt_id"][0]
+                tasks.setdefault(task, f"prompt {first!r} of {each.name!r}")
+    if len(tasks) > 1:
+        raise PromptError(
+            f"{tasks['masked']} has a [MASK] and {tasks['causal']} has none, so they need different"
+            " kinds of model. Extract them separately."
         )
-    has_vllm = importlib.util.find_spec("vllm") is not None
-    if name == "vllm" and not has_vllm:
-        raise MissingExtraError(
-            'the vllm engine is not installed: pip install "logitbank[vllm]" on a CUDA machine, '
-            "or use --engine transformers"
+    ((task, where),) = tasks.items()
+    if config.task is not None and config.task != task:
+        raise PromptError(
+            f"{where} is for a {task} model, but this is a {config.task} model "
+            f"({', '.join(config.architectures)}). Choose other prompts or another suite."
         )
-    no_kernels = deterministic and not visible_devices(os.environ)
-    if name == "vllm" and no_kernels:
-        raise UsageError(
-            "vLLM's batch-invariant kernels need an NVIDIA GPU (compute capability 8.0 or later);"
-            " run --deterministic with --engine transformers, which takes one sequence at a time"
+    return task
+
+
+def _borrowed_languages(
+    prompts: Sequence[TokenizedPrompts], config: ModelConfig, adapter_from: Path | None
+) -> tuple[str, ...]:
+    """Languages whose adapters come from the checkpoint in `adapter_from`."""
+    languages = sorted({query.language for each in prompts for query in each.queries})
+    if not config.languages:
+        if languages != [""]:
+            raise PromptError("The model has no language adapters. Remove --language.")
+        return ()
+    available = ", ".join(config.languages)
+    if "" in languages:
+        raise PromptError(f"The model has language adapters ({available}). Choose a --language.")
+    missing = tuple(language for language in languages if language not in config.languages)
+    if not missing:
+        return ()
+    others = () if adapter_from is None else ModelConfig.read(adapter_from).languages
+    if absent := [language for language in missing if language not in others]:
+        where = f" or {adapter_from}" if adapter_from else ""
+        listed = ", ".join(dict.fromkeys((*config.languages, *others)))
+        raise PromptError(
+            f"The model{where} has no adapter for {absent[0]!r}, only for {listed}. Use another "
+            "checkpoint's with --adapter-from."
         )
-    if name == "auto":
-        return "vllm" if has_vllm and not no_kernels else "transformers"
-    return name
-
-
-def check_precision(settings: EngineSettings, environment: Mapping[str, str]) -> None:
-    """Refuse a precision that this machine's processors do not have.
-
-    Raises
-    ------
-    UsageError
-        It is unknown; or TF32 is asked for on a CPU, of kernels that would have it in the output
-        head too, or against NVIDIA's own variable.
-    """
-    named = settings.compute_dtype
-    if named not in get_args(ComputeDtype):
-        raise UsageError(f"compute dtype {named!r}: use {', '.join(get_args(ComputeDtype))}")
-    if named != "tf32":
-        return
-    if not visible_devices(environment):
-        raise UsageError(without_tf32(None))
-    if OVERRIDE in environment:
-        raise UsageError(
-            f"{OVERRIDE}={environment[OVERRIDE]} decides over --compute-dtype tf32: unset it, or"
-            " use --compute-dtype float32"
-        )
-    if settings.deterministic and settings.engine == "vllm":
-        raise UsageError(
-            "vLLM's batch-invariant kernels would multiply the output head in TF32, too; use"
-            " --engine transformers with --deterministic and tf32, or --compute-dtype float32"
-        )
-
-
-class BatchLimits(TypedDict, total=False):
-    """Fields of `EngineSettings`; none where nothing is asked for."""
-
-    max_batch_tokens: int
-    max_sequences: int
-    larger_on_gpu: bool
-
-
-def batch_limits(tokens: int | None) -> BatchLimits:
-    """Settings of batches of so many tokens, which are not exceeded.
-
-    Raises
-    ------
-    UsageError
-        A size that no batch has.
-
-    Examples
-    --------
-    >>> batch_limits(8192)
-    {'max_batch_tokens': 8192, 'max_sequences': 128, 'larger_on_gpu': False}
-    >>> batch_limits(None)
-    {}
-    """
-    if tokens is None:
-        return {}
-    if tokens < 1:
-        raise UsageError(f"batches of {tokens} tokens are not possible; use 1 or more")
-    usual = EngineSettings("vllm")
-    sequences = min(tokens, max(usual.max_sequences, tokens // usual.max_sequences))
-    return {"max_batch_tokens": tokens, "max_sequences": sequences, "larger_on_gpu": False}
+    return missing

@@ -1,4 +1,4 @@
-"""One worker's share of a machine: its GPU, or its part of the processor's cores."""
+"""How many workers run, which shard they run, and which part of the machine each worker uses."""
 
 import os
 import re
@@ -16,18 +16,18 @@ from logitbank.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class ParallelConfig:
-    """Workers of this run, its part of the whole, and when it has to have ended."""
+    """Workers of a run, its shard, and the end of its job."""
 
     workers: int = 1
-    """On a Ray cluster, 0 for as many as it has room for."""
+    """On a Ray cluster, 0 for as many as fit."""
     shard: Shard | None = None
     stop_at: float | None = None
-    """Seconds since 1970."""
+    """Seconds since 1970; None without a limit."""
     ray: str | None = None
-    """Address of the Ray cluster that the workers run on; None where they run here."""
+    """Address of the Ray cluster of the workers; None for this machine."""
 
     @classmethod
-    def here(
+    def detect(
         cls,
         *,
         workers: int | Literal["auto"] | None = None,
@@ -35,102 +35,55 @@ class ParallelConfig:
         ray: str | None = None,
         environment: Mapping[str, str] = os.environ,
     ) -> Self:
-        """What is asked for, completed by what the scheduler says.
+        """Complete the options by the GPUs of this machine and the variables of SLURM.
+
+        The end of a job is read from `SLURM_JOB_END_TIME`, which SLURM sets from 22.05.9 on.
 
         Raises
         ------
         UsageError
-            A number of workers or a shard that cannot be.
+            The number of workers or the shard is invalid.
         """
         if workers is None:
             workers = 1 if ray is None else "auto"
         if workers == "auto":
             count = max(1, len(visible_devices(environment))) if ray is None else 0
-        else:
+        elif 1 <= workers <= 1024:
             count = workers
-        if not (1 <= count <= 1024 or (workers == "auto" and ray is not None)):
-            raise UsageError(f"{workers} workers are not possible; use 1 to 1024, or auto")
+        else:
+            raise UsageError(f"--workers {workers} is invalid: use 1 to 1024, or auto.")
+        end_time = environment.get("SLURM_JOB_END_TIME", "")
+        # An end in the past is that of another job, in which this one was submitted.
+        has_end = end_time.isdecimal() and int(end_time) > time.time()
         return cls(
             count,
             Shard.from_slurm(environment) if shard is None else Shard.parse(shard),
-            job_end(environment),
+            float(end_time) if has_end else None,
             ray,
         )
 
 
-ANSWERS_S = 10.0
-"""How long a controller that is busy may take to answer; most do in a tenth of a second."""
-
-
-def job_end(environment: Mapping[str, str]) -> float | None:
-    """Seconds since 1970; None outside a job, and where its end is not limited or not told."""
-    # It is set from SLURM 22.05.9 on or so; older ones are asked by `squeue`.
-    end_time = environment.get("SLURM_JOB_END_TIME", "")
-    if end_time.isdecimal() and int(end_time) > time.time():
-        return float(end_time)
-    # One that has passed is another job's, in which this one was submitted, or none.
-    end = _end_by_squeue(environment) if environment.get("SLURM_JOB_ID") else None
-    return end if end is not None and end > time.time() else None
-
-
-def _end_by_squeue(environment: Mapping[str, str]) -> float | None:
-    # By its number alone, one task of an array stands for all of them.
-    array, task = (environment.get(f"SLURM_ARRAY_{name}") for name in ("JOB_ID", "TASK_ID"))
-    job = f"{array}_{task}" if array and task else environment["SLURM_JOB_ID"]
-    try:
-        answer = subprocess.run(
-            ["squeue", "--noheader", f"--jobs={job}", "--format=%e"],
-            capture_output=True,
-            text=True,
-            timeout=ANSWERS_S,
-            check=True,
-            env={**os.environ, **environment, "SLURM_TIME_FORMAT": "standard"},
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return parsed(answer.stdout)
-
-
-def parsed(text: str) -> float | None:
-    """Seconds since 1970 of a time as `squeue` prints it, in this machine's time zone.
-
-    Examples
-    --------
-    >>> parsed("N/A") is parsed("NONE") is parsed("") is None
-    True
-    >>> parsed("2026-11-22T10:00:00") - parsed("2026-11-22T09:59:00")
-    60.0
-    """
-    try:
-        return time.mktime(time.strptime(text.strip(), "%Y-%m-%dT%H:%M:%S"))
-    except (ValueError, OverflowError):
-        return None
-
-
-_THREADS = "OMP_NUM_THREADS"
 _DEVICE = re.compile(r"\d+|(GPU|MIG)-.+")
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Worker `index` of `count` on this machine."""
+    """The part of this machine that worker `index` of `count` uses."""
 
     index: int = 0
     count: int = 1
 
     def environment(self) -> dict[str, str]:
-        """Its GPU, where there is one, and how many threads its cores are for."""
+        """Variables that select the GPU and the number of threads of the worker."""
         if self.count == 1:
             return {}
-        # More workers than cores get one thread each, wherever that runs.
-        threads = {_THREADS: str(max(1, len(available_cores()) // self.count))}
-        devices = visible_devices(os.environ)
-        if devices:
-            return {"CUDA_VISIBLE_DEVICES": devices[self.index % len(devices)]} | threads
-        return threads
+        variables = {"OMP_NUM_THREADS": str(max(1, len(available_cores()) // self.count))}
+        if devices := visible_devices(os.environ):
+            variables["CUDA_VISIBLE_DEVICES"] = devices[self.index % len(devices)]
+        return variables
 
     def cores(self) -> set[int]:
-        """Cores of its own; none where it has the machine, or a GPU, or too few cores are there."""
+        """Cores to which the worker is bound; empty for no binding."""
         if self.count == 1 or visible_devices(os.environ):
             return set()
         cores = available_cores() if hasattr(os, "sched_setaffinity") else []
@@ -141,17 +94,17 @@ ALONE = Share()
 
 
 def available_cores() -> list[int]:
-    """Cores that this process may use; not every system tells."""
+    """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def visible_devices(environment: Mapping[str, str]) -> list[str]:
-    """Names of the GPUs that this process may use, without making CUDA's context here.
+    """Names of the GPUs that this process may use, without creating a CUDA context.
 
-    CUDA reads `CUDA_VISIBLE_DEVICES` up to the first entry that names no device: none for an empty
-    text or `NoDevFiles`, which some schedulers set where a job has no GPU.
+    CUDA reads `CUDA_VISIBLE_DEVICES` up to the first entry that names no device. Some schedulers
+    set an empty text or `NoDevFiles` for a job without a GPU.
 
     Examples
     --------
@@ -160,36 +113,36 @@ def visible_devices(environment: Mapping[str, str]) -> list[str]:
     """
     named = environment.get("CUDA_VISIBLE_DEVICES")
     if named is None:
-        return list(devices_of(nvidia_smi("--list-gpus")))
+        return list(listed_devices(nvidia_smi("--list-gpus")))
     return list(takewhile(_DEVICE.fullmatch, (name.strip() for name in named.split(","))))
 
 
-@cache  # each call of the driver's tool may take a second, and GPUs stay where they are
+@cache  # Each call may take a second, and the GPUs of a machine do not change.
 def nvidia_smi(*options: str) -> str:
-    """What the driver's own tool prints; nothing where there is no driver, or it fails."""
+    """The output of nvidia-smi; empty if it is not installed or fails."""
     command = ["nvidia-smi", *options]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return ended.stdout
+    return process.stdout
 
 
-def devices_of(listing: str) -> tuple[str, ...]:
-    """Names for CUDA_VISIBLE_DEVICES from what `nvidia-smi --list-gpus` prints.
+def listed_devices(listing: str) -> tuple[str, ...]:
+    """Names for `CUDA_VISIBLE_DEVICES` from the output of `nvidia-smi --list-gpus`.
 
-    A GPU that is divided is named by its parts, each of which is a device of its own.
+    A GPU that is divided into MIG devices is replaced by these.
 
     Examples
     --------
     >>> divided = ["GPU 0: A (UUID: GPU-1)", "  MIG 3g  Device 0: (UUID: MIG-2)"]
-    >>> devices_of("\\n".join([*divided, "GPU 1: A (UUID: GPU-3)"]))
+    >>> listed_devices("\\n".join([*divided, "GPU 1: A (UUID: GPU-3)"]))
     ('MIG-2', '1')
     """
-    parts_of: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for gpu, part in re.findall(r"^GPU (\d+):|\(UUID: (MIG-[^)]+)\)", listing, re.M):
         if gpu:
-            parts_of[gpu] = []
-        elif parts_of:
-            parts_of[[*parts_of][-1]].append(part)
-    return tuple(name for gpu, parts in parts_of.items() for name in parts or [gpu])
+            names[gpu] = []
+        elif names:
+            names[[*names][-1]].append(part)
+    return tuple(name for gpu, parts in names.items() for name in parts or [gpu])

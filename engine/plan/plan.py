@@ -1,4 +1,4 @@
-"""What the bank still lacks, and in what order to make it: plain values in, plain values out."""
+"""The plan of an extraction, and the placement of its queries: pure functions of plain values."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,30 +12,19 @@ from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId, Query
 
 _HEAD_FILES = 3
-"""Of a head without bias in a bank: what it is, its matrix, and what that is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where each query of a prompt set is, or will be, in the bank."""
-
-    places: tuple[tuple[str, int], ...]
-    """(query set, row) of each query, in the order asked."""
-    new: tuple[QuerySet, ...]
-    """The queries that no stored query set holds: a set for contexts of a causal model, one for
-    masks, and one for a next-sentence head, which has other outputs."""
+"""Files of an LM head without bias in a bank: its description, its matrix, and the array's."""
 
 
 @dataclass(frozen=True, slots=True)
 class DepositPlan:
-    """The blocks of one checkpoint × one query set that must be run."""
+    """The blocks of one checkpoint and one query set that are missing."""
 
     checkpoint: CheckpointId
     query_set: str
     layout: Layout
     blocks: tuple[int, ...]
     head: HeadSize | None = None
-    """What multiplies the states of its queries; None where their width is not known."""
+    """LM head of these queries; None if its width is unknown."""
 
     @property
     def rows(self) -> int:
@@ -47,37 +36,34 @@ class DepositPlan:
 
 
 def head_bytes(deposits: Iterable[DepositPlan]) -> int:
-    """Bytes of the heads that states of these rows need and the bank lacks."""
+    """Bytes of the LM heads that states of these deposits need and the bank does not have."""
     return sum(head.bytes for _, head in _heads(deposits))
 
 
 def _heads(deposits: Iterable[DepositPlan]) -> set[tuple[CheckpointId, HeadSize]]:
-    """The heads that states of these rows need: each once."""
     return {(d.checkpoint, d.head) for d in deposits if d.head is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that one extraction will run."""
+    """What one extraction runs."""
 
     deposits: tuple[DepositPlan, ...]
-    """Only those with something to run."""
+    """Only those with missing blocks."""
     checkpoints: int
-    """Checkpoints that were asked for, complete ones included."""
+    """Number of requested checkpoints, complete ones included."""
     queries: int
-    """Distinct queries of the prompt sets."""
+    """Number of distinct queries of the prompt sets."""
     prompts: int
-    """Prompts asked for, option orders counted."""
-    positions: int = 0
-    """Positions that the prompts are about, before equal ones became one query."""
+    """Number of prompts, option orders included."""
     orders: int = 1
-    """Orders of the options, of the prompt set that has most."""
+    """Number of option orders of the prompt set that has most."""
     shard: str = ""
-    """`i/n` where this is one share of an extraction; the two numbers are of all shares."""
+    """`i/n` for a shard of the plan; the next two fields count all shards."""
     missing_rows: int = 0
-    """Rows that the bank lacks, whoever runs them; counted for a share only."""
+    """Number of missing rows of all shards."""
     missing_checkpoints: int = 0
-    """Checkpoints that lack one of these rows."""
+    """Number of checkpoints with missing rows."""
 
     @property
     def rows(self) -> int:
@@ -85,19 +71,19 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """Before compression, of rows, scores and the heads that states need."""
-        return sum(d.bytes for d in self.deposits) + head_bytes(self._of_states)
+        """Size of rows, scores and the LM heads of states, before compression."""
+        return sum(d.bytes for d in self.deposits) + head_bytes(self._with_states)
 
     @property
-    def _of_states(self) -> list[DepositPlan]:
+    def _with_states(self) -> list[DepositPlan]:
         return [d for d in self.deposits if d.layout.width is not None]
 
     @property
     def files(self) -> int:
-        """Objects that will be added, but for a few tables: about, as some may be there."""
+        """Number of files that will be added, without the tables of prompts."""
         rows = sum(len(d.layout.shards(*d.blocks)) for d in self.deposits)
         each = [5 + (d.layout.grid is not None) for d in self.deposits]
-        heads = len(_heads(self._of_states))
+        heads = len(_heads(self._with_states))
         return rows + sum(each) + len(self.to_run) + _HEAD_FILES * heads
 
     @property
@@ -105,34 +91,45 @@ class Plan:
         return tuple(dict.fromkeys(d.checkpoint for d in self.deposits))
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where each query is, or will be, in the bank."""
+
+    places: tuple[tuple[str, int], ...]
+    """Query set and row of each query, in the order of the request."""
+    new: tuple[QuerySet, ...]
+    """Query sets of the queries that the bank does not have: one of contexts of a causal model, one
+    of masks, and one of a next-sentence head, which has other outputs."""
+
+
 def place(
     queries: Sequence[Query],
     tokenizer: str,
     stored: Mapping[str, QuerySet],
-    homes: Collection[str] = (),
+    used: Collection[str] = (),
 ) -> Placement:
-    """Find each query in the stored query sets; put the rest into new ones.
+    """Find each query in the stored query sets, and put the others into new ones.
 
-    What a causal model says after a context is one query, whatever continues it in a prompt.
-    Contexts are taken from `homes`, the sets that have prompts of these names already, and from
-    another set only where it has all of them, or they are half of it: a checkpoint that lacks the
-    set has to run whole blocks of it. Beside these, a query of a sequence of its own is taken from
-    wherever it is.
+    Equal contexts of a causal model are one query, whatever follows them in a prompt. They are
+    placed in `used`, the query sets of prompt sets with these names. Another query set is reused
+    only if it has all contexts, or if they are at least half of it: a checkpoint without this query
+    set has to run whole blocks of it. A query that is not a context is reused from any query set.
     """
-    own = {name: each for name, each in sorted(stored.items()) if each.tokenizer == tokenizer}
-    places = _by_content(queries, own)
-    homes = {*homes, *(name for name, _ in places.values())}
-    places |= _by_context(queries, [i for i in range(len(queries)) if i not in places], own, homes)
+    stored = {name: each for name, each in sorted(stored.items()) if each.tokenizer == tokenizer}
+    places = _by_content(queries, stored)
+    used = {*used, *(name for name, _ in places.values())}
+    missing = [i for i in range(len(queries)) if i not in places]
+    places |= _by_context(queries, missing, stored, used)
     new: list[QuerySet] = []
-    lacking = [i for i in range(len(queries)) if i not in places]
-    for kind, indices in _by_kind(queries, lacking).items():
-        some = [queries[i] for i in indices]
+    missing = [i for i in range(len(queries)) if i not in places]
+    for kind, indices in _by_kind(queries, missing).items():
+        group = [queries[i] for i in indices]
         if kind == "contexts":
-            query_set, rows = QuerySet.of_contexts(tokenizer, some)
+            query_set, rows = QuerySet.of_contexts(tokenizer, group)
         else:
-            query_set = QuerySet(tokenizer, tuple(sorted({*some}, key=_order)))
+            query_set = QuerySet(tokenizer, tuple(sorted({*group}, key=_order)))
             row_of = {query: row for row, query in enumerate(query_set.queries)}
-            rows = [row_of[query] for query in some]
+            rows = [row_of[query] for query in group]
         new.append(query_set)
         places |= {i: (query_set.name, row) for i, row in zip(indices, rows, strict=True)}
     return Placement(tuple(places[i] for i in range(len(queries))), tuple(new))
@@ -141,7 +138,7 @@ def place(
 def _by_content(
     queries: Sequence[Query], stored: Mapping[str, QuerySet]
 ) -> dict[int, tuple[str, int]]:
-    """Where queries are that sets of sequences hold as they are, by index."""
+    """Places of queries that are not contexts, by the index of the query."""
     known: dict[Query, tuple[str, int]] = {}
     for name, query_set in stored.items():
         if not query_set.of_causal_contexts:
@@ -154,26 +151,26 @@ def _by_content(
 
 def _by_context(
     queries: Sequence[Query],
-    lacking: Sequence[int],
+    indices: Sequence[int],
     stored: Mapping[str, QuerySet],
-    homes: Collection[str],
+    used: Collection[str],
 ) -> dict[int, tuple[str, int]]:
-    """Where contexts of some of the queries are, in `homes` and in sets they are much of."""
-    found: dict[int, tuple[str, int]] = {}
-    if not stored or not lacking:
-        return found
-    keys = dict(zip(lacking, context_keys([queries[i] for i in lacking]), strict=True))
-    for name in sorted(stored, key=lambda name: name not in homes):
+    """Places of contexts of some of the queries, by the index of the query."""
+    places: dict[int, tuple[str, int]] = {}
+    if not stored or not indices:
+        return places
+    keys = dict(zip(indices, context_keys([queries[i] for i in indices]), strict=True))
+    for name in sorted(stored, key=lambda name: name not in used):
         rows = {key: row for row, key in enumerate(context_keys(stored[name].queries))}
-        held = {i: (name, rows[key]) for i, key in keys.items() if key in rows}
-        if name in homes or len(held) == len(keys) or 2 * len({*held.values()}) >= len(rows):
-            found |= held
-            keys = {i: key for i, key in keys.items() if i not in held}
-    return found
+        known = {i: (name, rows[key]) for i, key in keys.items() if key in rows}
+        if name in used or len(known) == len(keys) or 2 * len({*known.values()}) >= len(rows):
+            places |= known
+            keys = {i: key for i, key in keys.items() if i not in known}
+    return places
 
 
 def _by_kind(queries: Sequence[Query], indices: Iterable[int]) -> dict[str, list[int]]:
-    """Those that one query set can hold: of outputs of one kind, and contexts by themselves."""
+    """Indices of queries that can be in one query set, by kind."""
     kinds: dict[str, list[int]] = {}
     for i in indices:
         query = queries[i]
@@ -184,7 +181,7 @@ def _by_kind(queries: Sequence[Query], indices: Iterable[int]) -> dict[str, list
 
 
 def _order(query: Query) -> tuple[object, ...]:
-    # A shared beginning side by side, where engines share it.
+    # Shared prefixes are neighbours, because engines share neighbours.
     return query.ids, query.segments, query.position, query.head, query.language
 
 
@@ -207,5 +204,5 @@ def placed(table: pl.DataFrame, places: Sequence[tuple[str, int]]) -> pl.DataFra
 def needed_blocks(
     rows: Iterable[int], layout: Layout, committed: Collection[int]
 ) -> tuple[int, ...]:
-    """Blocks that hold one of `rows` and are not committed, ascending."""
+    """Blocks that contain one of `rows` and are not committed, ascending."""
     return tuple(sorted({row // layout.block_rows for row in rows} - set(committed)))

@@ -1,32 +1,29 @@
-"""Turn an extraction into a plan: tokenise, look into the bank, refuse what cannot work."""
+"""Make the plan of a request: tokenize its prompts and find what is missing in the bank.
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+Nothing is written. What cannot work is refused here, before a model runs.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import polars as pl
 
 from logitbank.engine.backends.contexts import has_nested_contexts, leaf_contexts
 from logitbank.engine.backends.precision import value_bytes
-from logitbank.engine.doing import each, step
-from logitbank.engine.plan.checks import (
-    check_options,
-    check_source,
-    check_stored,
-    check_tokens,
-)
-from logitbank.engine.plan.engine_choice import cheaper_engine
-from logitbank.engine.plan.extraction import Extraction, Prepared, Requested
+from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.plan.checks import check_options, check_source, check_stored, check_tokens
+from logitbank.engine.plan.engine_choice import cheaper_engine, engine_settings, fitted_settings
 from logitbank.engine.plan.levels import least_lossless, level_sizes
-from logitbank.engine.plan.plan import (
-    DepositPlan,
-    Plan,
-    needed_blocks,
-    place,
-    placed,
-)
-from logitbank.engine.plan.task import fitted_settings
-from logitbank.engine.plan.throughput import Throughput
+from logitbank.engine.plan.plan import DepositPlan, Plan, needed_blocks, place, placed
+from logitbank.engine.plan.sharding import Shard, select_shard
+from logitbank.engine.plan.throughput import parameter_count, rows_per_block
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
+from logitbank.engine.prompts.registry import prompt_sets
 from logitbank.engine.prompts.tokenize import TokenizedPrompts
+from logitbank.engine.request import ExtractRequest
+from logitbank.engine.suites.hub import HubSource
+from logitbank.engine.suites.suites import LocalSource, Suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, tokenizer_folder
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.heads import (
@@ -42,208 +39,253 @@ from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
-from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES
+from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Dtype, Head, Keep
 from logitbank.store.tables.prompt_tables import query_sets_of, require_unchanged
 from logitbank.wording import KEPT_OF_LOGITS, readable_bytes
 
+Progress = Callable[[str], None]
+"""Called with the name of each step when it begins."""
 
-def prepare(
-    bank: Bank | None, extraction: Extraction, first: Path, *, gpu: bool = False
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan with everything that running it needs."""
+
+    plan: Plan
+    suite: Suite
+    settings: EngineSettings
+    """The settings of the request, completed by what prompts and model decide."""
+    first: Path
+    """Folder of the checkpoint that config and tokenizer come from."""
+    config: ModelConfig
+    tokenizer: Tokenizer
+    query_sets: Mapping[str, QuerySet]
+    """Query sets of the bank and new ones, by name."""
+    new_query_sets: tuple[QuerySet, ...]
+    tables: tuple[tuple[str, pl.DataFrame], ...]
+    """Name and table of each prompt set; the tables point at queries as the bank will have them."""
+    special_tokens: Mapping[str, str]
+    """Special tokens before the first text of each prompt set, for provenance."""
+    notes: tuple[str, ...]
+    """Notes for the user, one line each."""
+    adapter_source: LocalSource | HubSource | None = None
+    """Checkpoint of the borrowed language adapters."""
+
+
+def make_plan(
+    request: ExtractRequest,
+    bank: Bank | None,
+    first: Path,
+    *,
+    settings: EngineSettings | None = None,
+    shard: Shard | None = None,
+    gpu: bool = False,
+    progress: Progress = lambda _: None,
 ) -> Prepared:
-    """Tokenise the prompts with the first checkpoint's tokenizer and plan against the bank."""
+    """Plan a request whose suite is a Suite, by the checkpoint in the folder `first`.
+
+    `settings` are those of `engine_settings` by default. `gpu` says whether the workers have GPUs.
+
+    Raises
+    ------
+    LogitbankError
+        The request cannot work with these prompts, this model and this bank.
+    """
+    suite = request.suite
+    assert isinstance(suite, Suite)
+    progress("reading config and tokenizer")
+    settings = settings or engine_settings(request)
     check_plain(first)
-    config = ModelConfig.read(first)  # before others read it: they believe its sizes
-    check_fields(first, trust_remote_code=extraction.settings.trust_remote_code)
+    config = ModelConfig.read(first)  # before others read it: they trust its sizes
+    check_fields(first, trust_remote_code=settings.trust_remote_code)
     tokenizer = Tokenizer.load(tokenizer_folder(first)).for_task(config.task)
-    wanted, skipped = _with_head(extraction, config, first)
-    tokenized = tuple(prompts.tokenize(tokenizer) for prompts in wanted)
-    for prompts in tokenized:
-        check_tokens(prompts, config)
-    settings, notes = fitted_settings(
-        extraction.settings, tokenized, config, engine_auto=extraction.engine_auto
-    )
+    sets, notes = _supported_sets(prompt_sets(request.prompts, data=request.data), config, first)
+    tokenized = [_tokenized(prompts, tokenizer, config, progress) for prompts in sets]
+    is_auto = request.engine == "auto"
+    settings, more = fitted_settings(settings, tokenized, config, engine_auto=is_auto)
+    notes += more
     check_architecture(first, config, settings.task)
-    stored = bank.query_sets() if bank is not None else {}
+
+    if bank is not None:
+        progress("comparing prompts with the bank")
     queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
     leaves = [*leaf_contexts(queries)] if settings.task == "causal" else []
     many = settings.task == "masked" or has_nested_contexts(leaves, queries)
     settings = replace(settings, many_positions=many)
-    if extraction.engine_auto:
-        settings, why = cheaper_engine(settings, leaves, config, gpu=gpu)
-        notes += why
-    with step(f"placing {len(queries):,} distinct queries in the bank"):
-        placement = place(queries, tokenizer.digest, stored, _homes(bank, tokenized))
-    query_sets = dict(stored)
-    query_sets |= {query_set.name: query_set for query_set in placement.new}
+    if is_auto:
+        settings, more = cheaper_engine(settings, leaves, config, gpu=gpu)
+        notes += more
+    stored = {} if bank is None else bank.query_sets()
+    placement = place(queries, tokenizer.digest, stored, _used_query_sets(bank, tokenized))
+    query_sets = {**stored, **{new.name: new for new in placement.new}}
+    rows_of: dict[str, set[int]] = {}
+    for name, row in placement.places:
+        rows_of.setdefault(name, set()).add(row)
     places = dict(zip(queries, placement.places, strict=True))
     tables = tuple(
         (p.name, placed(p.table, [places[query] for query in p.queries])) for p in tokenized
     )
     if bank is not None:
-        for name, table in tables:  # before a model runs, and in a dry run
-            with step(f"comparing prompts of {name} with those of the bank"):
-                require_unchanged(bank.path, name, table)
-        with step("comparing options with those of the bank"):
-            check_options(bank, extraction, tables)
-    requested = Requested(
-        placement,
-        query_sets,
-        config,
-        Throughput.of(first, gpu=gpu),
-        head_sizes(
-            first,
-            config,
-            value_bytes=value_bytes(settings.compute_dtype),
-        ),
-    )
-    if extraction.keep_auto:
-        extraction, why = _least_level(bank, extraction, requested)
-        notes += why
-    deposits = tuple(missing_blocks(bank, extraction, requested))
+        for name, table in tables:
+            require_unchanged(bank.path, name, table)
+        check_options(bank, suite, tables)
+
+    if bank is not None:
+        progress(f"finding missing results of {len(suite.checkpoints):,} checkpoints")
+    sizes = head_sizes(first, config, value_bytes=value_bytes(settings.compute_dtype))
+    planner = _Planner(bank, suite, config, query_sets, rows_of, sizes, settings.compute_dtype)
+    keep, dtype = request.level
+    if request.keep == "auto":
+        keep, dtype, more = planner.least_level(keep, dtype)
+        notes += more
+    block_rows = dict.fromkeys(rows_of, request.block_rows)
+    if request.block_rows is None and keep.array != "logprobs":  # those are limited by their bytes
+        parameters = parameter_count(first)
+        block_rows = {
+            name: rows_per_block(parameters, query_sets[name], gpu=gpu) for name in rows_of
+        }
+    deposits = (*planner.missing(planner.layouts(keep, dtype, block_rows)),)
     plan = Plan(
         deposits,
-        checkpoints=len(extraction.suite.checkpoints),
-        queries=len(set(placement.places)),
-        prompts=sum(_count(prompts) for prompts in tokenized),
-        positions=sum(_count(prompts, "piece") for prompts in tokenized),
-        orders=max(prompts.table["order_seed"].n_unique() for prompts in tokenized),
+        checkpoints=len(suite.checkpoints),
+        queries=sum(map(len, rows_of.values())),
+        prompts=sum(p.table.select("prompt_id", "order_seed").n_unique() for p in tokenized),
+        orders=max(p.table["order_seed"].n_unique() for p in tokenized),
     )
-    needed = {d.query_set for d in deposits}  # by name: a set's hash goes over all its queries
+    if shard is not None:
+        plan = select_shard(plan, shard, [checkpoint.id for checkpoint in suite.checkpoints])
+    needed = {d.query_set for d in deposits}  # by name: the hash of a set reads all its queries
     longest = max((len(q.ids) for name in needed for q in query_sets[name].queries), default=1)
-    # As their layouts say: a deposit that is there may keep more than was asked for.
+    # By the layouts: an existing deposit may keep more than was requested.
     states = any(d.layout.width is not None for d in deposits)
-    settings = replace(settings, max_length=longest, hidden=states)
     return Prepared(
-        *(plan, requested, tables, tokenizer, first, settings),
-        adapters=extraction.adapters,
-        notes=skipped + notes + tuple(n for p in tokenized for n in p.notes),
-        keep=extraction.keep,
-        dtype=extraction.dtype,
-        special_tokens={
-            prompts.name: tokenizer.opening_of(prompts.queries[0].ids) for prompts in tokenized
-        },
+        plan,
+        suite,
+        replace(settings, max_length=longest, hidden=states),
+        first,
+        config,
+        tokenizer,
+        query_sets,
+        placement.new,
+        tables,
+        {p.name: tokenizer.opening_of(p.queries[0].ids) for p in tokenized},
+        notes + tuple(note for p in tokenized for note in p.notes),
     )
 
 
-def _least_level(
-    bank: Bank | None, extraction: Extraction, requested: Requested
-) -> tuple[Extraction, tuple[str, ...]]:
-    """The extraction at the least level that loses nothing, or at that of what is there."""
-    homes = {name for name, _ in requested.placement.places}
-    ids = [checkpoint.id for checkpoint in extraction.suite.checkpoints]
-    stored = [] if bank is None else [d for each in ids for d in bank.deposits(each)]
-    for deposit in stored:
-        if deposit.query_set in homes and deposit.committed():
-            layout = deposit.layout
-            return replace(extraction, keep=layout.keep, dtype=layout.dtype), ()
-    deposits = [*missing_blocks(bank, extraction, requested)]
-    sizes = level_sizes(deposits)
-    if any(d.head is not None and d.head.width != requested.config.shape[1] for d in deposits):
-        # Something stands between the model and its head: more than one matrix, it may be.
-        sizes = [size for size in sizes if size.keep.array != "hidden"]
-    least = least_lossless(sizes, extraction.dtype)
-    if least is None or not deposits:
-        return extraction, ()
-    others = [s for s in sizes if s.keep.whole_rows and s.dtype == least.dtype and s != least]
-    beside = "".join(f", {other} {readable_bytes(other.bytes)}" for other in others)
-    note = f"{least} takes {readable_bytes(least.bytes)}{beside}: it is taken"
-    return replace(extraction, keep=least.keep, dtype=least.dtype), (note,)
+def _tokenized(
+    prompts: PromptSet | SequenceSet, tokenizer: Tokenizer, config: ModelConfig, progress: Progress
+) -> TokenizedPrompts:
+    progress(f"tokenizing {len(prompts.prompts):,} prompts of {prompts.name}")
+    tokenized = prompts.tokenize(tokenizer)
+    check_tokens(tokenized, config)
+    return tokenized
 
 
-def _homes(bank: Bank | None, tokenized: Sequence[TokenizedPrompts]) -> set[str]:
-    """The query sets that prompts of these sets are placed in already."""
+def _supported_sets(
+    sets: Sequence[PromptSet | SequenceSet], config: ModelConfig, first: Path
+) -> tuple[list[PromptSet | SequenceSet], tuple[str, ...]]:
+    """The prompt sets that the model has a head for, and a note about each other one."""
+    unsupported = [s for s in sets if s.next_sentence]
+    if not unsupported or has_next_sentence_head(first, config):
+        return [*sets], ()
+    named = ", ".join(config.architectures) or config.model_type
+    reason = f"the model ({named}) has no next-sentence head"
+    if len(unsupported) == len(sets):
+        raise PromptError(f"{unsupported[0].name!r} cannot be run: {reason}.")
+    notes = tuple(f"{s.name} is skipped: {reason}" for s in unsupported)
+    return [s for s in sets if s not in unsupported], notes
+
+
+def _used_query_sets(bank: Bank | None, tokenized: Sequence[TokenizedPrompts]) -> set[str]:
+    """The query sets in which prompts of these names are already."""
     if bank is None:
         return set()
     names = {prompts.name for prompts in tokenized}.intersection(bank.prompt_sets)
-    return {home for name in names for home in query_sets_of(bank.prompts(name))}
+    return {query_set for name in names for query_set in query_sets_of(bank.prompts(name))}
 
 
-def _with_head(
-    extraction: Extraction, config: ModelConfig, first: Path
-) -> tuple[list[PromptSet | SequenceSet], tuple[str, ...]]:
-    """The prompt sets that the model has a head for, and a line about each other one.
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """Finds the blocks that are missing, for one keep level after another."""
 
-    Raises
-    ------
-    PromptError
-        It has none for any.
-    """
-    sets = extraction.prompt_sets
-    asking = [s for s in sets if s.next_sentence]
-    if not asking or has_next_sentence_head(first, config):
-        return [*sets], ()
-    named = ", ".join(config.architectures) or config.model_type
-    why = f"the model ({named}) has no next-sentence head"
-    if len(asking) == len(sets):
-        raise PromptError(
-            f"{asking[0].name!r} needs a next-sentence head, and {why}; nothing is left to run"
-        )
-    notes = tuple(f"{s.name} is skipped: {why}" for s in asking)
-    return [s for s in sets if s not in asking], notes
+    bank: Bank | None
+    suite: Suite
+    config: ModelConfig
+    query_sets: Mapping[str, QuerySet]
+    rows_of: Mapping[str, set[int]]
+    """The requested rows of each query set."""
+    head_sizes: Mapping[Head, HeadSize]
+    compute_dtype: str
 
+    def head_kind(self, query_set: str) -> Head:
+        return self.query_sets[query_set].queries[0].head
 
-def missing_blocks(
-    bank: Bank | None, extraction: Extraction, requested: Requested
-) -> Iterator[DepositPlan]:
-    """Blocks that the bank lacks, checkpoint by checkpoint in the suite's order."""
-    placement, query_sets, config, pace, heads = requested
-    rows: dict[str, set[int]] = {}
-    for name, row in placement.places:
-        rows.setdefault(name, set()).add(row)
-    scored_rows = {}  # rows of a vocabulary are bounded by their bytes
-    if extraction.keep.array != "logprobs":
-        scored_rows = {name: pace.block_rows(query_sets[name]) for name in rows}
-    suite = extraction.suite.checkpoints
-    for checkpoint in each(suite, "looking what checkpoints lack", len(suite)):
-        deposits = bank.deposits(checkpoint.id) if bank is not None else []
-        # One without a commit is what a run that failed left; it gives way.
-        stored = {d.query_set: d for d in deposits if d.committed()}
-        for other in stored.values():
-            check_source(other, checkpoint)
-        there = {kind for other in stored.values() for kind in other.spec.heads}
-        for name, wanted in rows.items():
-            deposit = stored.get(name)
-            kind = query_sets[name].queries[0].head
-            head = heads.get(kind)
-            if head is not None and kind in there:
-                head = head._replace(bytes=0)
-            if deposit is None:
-                if extraction.keep.array == "hidden" and is_divided(kind, config):
-                    raise divided_head(checkpoint.id, kind, config)
-                layout = Layout.plan(
-                    queries=len(query_sets[name]),
-                    vocab=_outputs(query_sets[name], config),
-                    dtype=extraction.dtype,
-                    keep=extraction.keep,
-                    block_rows=extraction.block_rows or scored_rows.get(name),
-                    width=_width(extraction, head),
-                )
-                committed: frozenset[int] = frozenset()
-            else:
-                check_stored(deposit, extraction)
-                layout, committed = deposit.layout, deposit.committed()
-            if blocks := needed_blocks(wanted, layout, committed):
-                yield DepositPlan(checkpoint.id, name, layout, blocks, head)
+    def layouts(
+        self, keep: Keep, dtype: Dtype, block_rows: Mapping[str, int | None]
+    ) -> dict[str, Layout]:
+        """The layout of a new deposit of each requested query set."""
+        layouts = {}
+        for name in self.rows_of:
+            kind, width = self.head_kind(name), None
+            if keep.array == "hidden":
+                if is_divided(kind, self.config):
+                    raise divided_head(self.suite.checkpoints[0].id, kind, self.config)
+                if (head := self.head_sizes.get(kind)) is None:
+                    raise UsageError(
+                        f"The width of the hidden states of {self.suite.name} is unknown. Use "
+                        f"--keep {KEPT_OF_LOGITS}."
+                    )
+                width = head.width
+            is_pair = kind == "next_sentence"
+            layouts[name] = Layout.plan(
+                queries=len(self.query_sets[name]),
+                vocab=NEXT_SENTENCE_CLASSES if is_pair else self.config.vocab,
+                dtype=dtype,
+                keep=keep,
+                block_rows=block_rows[name],
+                width=width,
+            )
+        return layouts
 
+    def missing(self, layouts: Mapping[str, Layout]) -> Iterator[DepositPlan]:
+        """Missing blocks, checkpoint by checkpoint; existing deposits keep their own layout."""
+        for checkpoint in self.suite.checkpoints:
+            deposits = [] if self.bank is None else self.bank.deposits(checkpoint.id)
+            # A deposit without a commit is left by a failed run, and is replaced.
+            stored = {d.query_set: d for d in deposits if d.committed()}
+            for deposit in stored.values():
+                check_source(deposit, checkpoint)
+            stored_heads = {kind for deposit in stored.values() for kind in deposit.spec.heads}
+            for name, rows in self.rows_of.items():
+                kind = self.head_kind(name)
+                head = self.head_sizes.get(kind)
+                if head is not None and kind in stored_heads:
+                    head = head._replace(bytes=0)
+                layout, committed = layouts[name], frozenset[int]()
+                if (existing := stored.get(name)) is not None:
+                    check_stored(existing, layout, self.compute_dtype)
+                    layout, committed = existing.layout, existing.committed()
+                if blocks := needed_blocks(rows, layout, committed):
+                    yield DepositPlan(checkpoint.id, name, layout, blocks, head)
 
-def _width(extraction: Extraction, head: HeadSize | None) -> int | None:
-    """Entries of the states that are kept; None where none are."""
-    if extraction.keep.array != "hidden":
-        return None
-    if head is None:
-        raise UsageError(
-            f"nothing in {extraction.suite.name} tells how wide its hidden states are; use --keep"
-            f" {KEPT_OF_LOGITS}"
-        )
-    return head.width
-
-
-def _outputs(query_set: QuerySet, config: ModelConfig) -> int:
-    """How many outputs the head that a query set is about has."""
-    head = query_set.queries[0].head
-    return NEXT_SENTENCE_CLASSES if head == "next_sentence" else config.vocab
-
-
-def _count(prompts: TokenizedPrompts, *more: str) -> int:
-    """Prompts, each option order counted."""
-    return prompts.table.select("prompt_id", "order_seed", *more).n_unique()
+    def least_level(self, keep: Keep, dtype: Dtype) -> tuple[Keep, Dtype, tuple[str, ...]]:
+        """The level of existing results, or the smallest that loses nothing, with a note."""
+        if self.bank is not None:
+            for checkpoint in self.suite.checkpoints:
+                for deposit in self.bank.deposits(checkpoint.id):
+                    if deposit.query_set in self.rows_of and deposit.committed():
+                        return deposit.layout.keep, deposit.layout.dtype, ()
+        full = self.layouts(keep, dtype, dict.fromkeys(self.rows_of))
+        deposits = [*self.missing(full)]
+        sizes = level_sizes(deposits)
+        if any(d.head is not None and d.head.width != self.config.shape[1] for d in deposits):
+            # A layer between the model and its head: its logits may need more than one matrix.
+            sizes = [size for size in sizes if size.keep.array != "hidden"]
+        least = least_lossless(sizes, dtype)
+        if least is None or not deposits:
+            return keep, dtype, ()
+        others = [s for s in sizes if s.keep.whole_rows and s.dtype == dtype and s != least]
+        more = "".join(f"; {other}: {readable_bytes(other.bytes)}" for other in others)
+        note = f"{least}: {readable_bytes(least.bytes)}, the smaller one{more}"
+        return least.keep, least.dtype, (note,)

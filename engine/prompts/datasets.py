@@ -1,14 +1,10 @@
-"""Where public data files are: in a folder that the user names, else fetched from their home.
-
-It knows names and checksums of files, and of what is in them only whether it is text.
-"""
+"""Public data files: in a folder that the user names, or downloaded from their home."""
 
 import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from logitbank.engine.cache import offline, user_cache
 from logitbank.errors import LogitbankError, PromptError, UsageError
@@ -28,7 +24,7 @@ class Dataset:
     files: Mapping[str, str]
     """File name to SHA-256 (hex)."""
     suffix: str = ""
-    """What the file names end in here and not at their home."""
+    """Ending of the file names here that their home does not have."""
 
 
 def digests(lines: str, folder: str = "") -> dict[str, str]:
@@ -38,17 +34,16 @@ def digests(lines: str, folder: str = "") -> dict[str, str]:
 
 
 def dataset_folder(dataset: Dataset, *, data: Path | None = None) -> Path:
-    """The folder with the files of `dataset`, downloaded if the user has none.
+    """The folder with the files of `dataset`, which are downloaded if the user has none.
 
-    Looked for in this order: `data/<name>`; `$LOGITBANK_DATA/<name>`, where it exists; the cache
-    folder, filled from the files' public home. Files in a folder of the
-    user's own may differ from the published ones; downloaded files may not.
+    In this order: `data/<name>`; `$LOGITBANK_DATA/<name>`, if it exists; the cache folder, filled
+    from the files' public home. Files in the user's folder may differ from the published ones;
+    downloaded files may not.
 
     Raises
     ------
     UsageError
-        A folder of the user's that lacks some of the files; or none is named, and there is no
-        network, or `HF_HUB_OFFLINE` forbids it.
+        The user's folder is incomplete; or files are missing and `HF_HUB_OFFLINE` is set.
     LogitbankError
         A file cannot be downloaded, or is not the published one.
     """
@@ -66,12 +61,12 @@ class PublicFile:
     """A file that is read from a data folder and not downloaded."""
 
     folder: str
-    """Of a data folder."""
+    """Folder inside a data folder."""
     name: str
     home: str
-    """Where to get it."""
+    """URL to get it from."""
     sha256: str = ""
-    """Hex; empty where its home has published no fixed bytes."""
+    """Hex; empty if its home has no fixed version."""
 
 
 def public_file(file: PublicFile, data: Path | None) -> Path:
@@ -80,120 +75,93 @@ def public_file(file: PublicFile, data: Path | None) -> Path:
     Raises
     ------
     UsageError
-        It is not there; the message says where to get it.
+        The file does not exist; the message says where to get it.
     """
     root = data or os.environ.get("LOGITBANK_DATA")
     path = Path(root or ".") / file.folder / file.name
     if root is None or not path.is_file():
         checksum = f" (SHA-256 {file.sha256})" if file.sha256 else ""
         raise UsageError(
-            f"{file.folder}/{file.name} is not at hand; get it from {file.home}{checksum}, put it "
-            f"into a folder {file.folder}/, and name the folder that holds that one with --data or "
-            "LOGITBANK_DATA"
+            f"{file.folder}/{file.name} is missing. Download {file.home}{checksum} into a folder "
+            f"{file.folder}/, and pass the folder around it as --data or LOGITBANK_DATA."
         )
     return path
 
 
 def text_of_file(path: Path, *, remedy: str) -> str:
-    """What a data file says, its line ends as they are.
+    """The text of a data file, with its line ends.
 
     Parameters
     ----------
     remedy
-        What messages advise, such as "give LAMBADA's own file".
+        Last sentence of error messages, such as "Use LAMBADA's own file."
 
     Raises
     ------
     PromptError
-        It is empty, or no UTF-8 text.
+        The file is empty, or not UTF-8 text.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise PromptError(
-            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); {remedy}"
-        ) from None
-    if (at := text.find("\0")) >= 0:
-        line = 1 + text.count("\n", 0, at)
-        raise PromptError(f"{path}:{line} is no text, it holds a zero byte; {remedy}")
+        reason = f"{error.reason} at byte {error.start}"
+        raise PromptError(f"{path} is not UTF-8 text ({reason}). {remedy}") from None
+    if "\0" in text:
+        raise PromptError(f"{path} is not text: it has a zero byte. {remedy}")
     if not text.strip():
-        raise PromptError(f"{path} is empty; {remedy}")
+        raise PromptError(f"{path} is empty. {remedy}")
     return text
 
 
 def _complete(folder: Path, dataset: Dataset) -> Path:
     if missing := [name for name in dataset.files if not (folder / name).is_file()]:
-        ending = f", where their names end without {dataset.suffix}" if dataset.suffix else ""
         raise UsageError(
-            f"{folder} lacks {', '.join(missing)}; put the files of {dataset.name} there, from "
-            f"{dataset.base_url.rstrip('/')}/{ending}, or name no data folder to have them "
-            "downloaded"
+            f"{folder} has no {', '.join(missing)}. Copy {dataset.name} from {dataset.base_url}, or"
+            " leave out the data folder to download it."
         )
     return folder
 
 
 def _cached(dataset: Dataset) -> Path:
     folder = user_cache(dataset.name)
-    missing = []
-    for name, sha256 in dataset.files.items():
-        if (path := folder / name).is_file():
-            # Pooch would fetch a damaged file again without a word; it may be somebody's edit.
-            _check(path, sha256, what=str(path), advice="remove that file, run again")
-        else:
-            missing.append(name)
+    missing = [
+        name for name, sha256 in dataset.files.items() if not _is_published(folder / name, sha256)
+    ]
     if missing and offline():
         raise UsageError(
-            f"{folder} lacks {counted(len(missing), 'file')} and HF_HUB_OFFLINE is set; "
+            f"{folder} needs {counted(len(missing), 'file')}, but HF_HUB_OFFLINE is set. "
             + _elsewhere(dataset)
         )
     for name in missing:
-        url = f"{dataset.base_url.rstrip('/')}/{name.removesuffix(dataset.suffix)}"
-        _download(url, folder / name, dataset.files[name], dataset)
+        _download(dataset, name, folder)
     return folder
 
 
 def _elsewhere(dataset: Dataset) -> str:
-    """What to do on a machine that reaches no network."""
+    """What to do on a machine without a network."""
     return (
-        "run `logitbank fetch` with the same --prompts where there is a network, or put them into "
-        f"DIR/{dataset.name} and give --data DIR, which tells the names and addresses of all that "
-        "it lacks"
+        "Run `logitbank fetch` with the same --prompts on a machine with a network, or copy the "
+        f"files into DIR/{dataset.name} and pass --data DIR."
     )
 
 
-def _download(url: str, path: Path, sha256: str, dataset: Dataset) -> None:
-    """Whole or not at all, also when several processes fetch the file at once."""
+def _download(dataset: Dataset, name: str, folder: Path) -> None:
+    """Download one file completely or not at all, also when several processes do so at once."""
     import pooch  # 0.5 s with requests, which few runs need
-    from requests import ConnectionError, Timeout
 
     pooch.get_logger().setLevel("WARNING")  # it would print every file and its hash
-    fetch = pooch.HTTPDownloader(timeout=TIMEOUT_S)
-
-    def fetch_checked(url: str, file: str, pup: object) -> None:
-        # Before the file takes its place: Pooch's own message names neither the URL nor the advice.
-        fetch(url, file, pup)
-        _check(Path(file), sha256, what=url, advice="nothing was kept; try again later")
-
+    url = f"{dataset.base_url.rstrip('/')}/{name.removesuffix(dataset.suffix)}"
+    path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
+    downloader = pooch.HTTPDownloader(timeout=TIMEOUT_S)
     try:
         pooch.retrieve(
-            url, known_hash=sha256, fname=path.name, path=path.parent, downloader=fetch_checked
+            url, dataset.files[name], fname=path.name, path=path.parent, downloader=downloader
         )
-    except (ConnectionError, Timeout) as error:
-        raise UsageError(
-            f"cannot reach {urlsplit(url).netloc} for the files of {dataset.name} "
-            f"({type(error).__name__}); {_elsewhere(dataset)}"
-        ) from error
     except (OSError, ValueError) as error:
-        raise LogitbankError(
-            f"cannot download {url} ({error}); get the files another way and name the folder "
-            f"that holds {dataset.name}/ with --data or LOGITBANK_DATA"
-        ) from error
+        reason = " ".join(str(error).split())
+        raise LogitbankError(f"Cannot download {url} ({reason}). {_elsewhere(dataset)}") from error
 
 
-def _check(path: Path, sha256: str, *, what: str, advice: str) -> None:
-    actual = hashlib.sha256(path.read_bytes()).hexdigest()
-    if actual != sha256:
-        raise LogitbankError(
-            f"{what} is not the published file: its SHA-256 is {actual}, not {sha256}; {advice}"
-        )
+def _is_published(path: Path, sha256: str) -> bool:
+    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256

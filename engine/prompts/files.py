@@ -1,4 +1,4 @@
-"""Prompt files of users: JSON Lines, CSV and Parquet become a prompt set, without a tokenizer.
+"""Prompt files in JSON Lines, CSV or Parquet, read without a tokenizer.
 
 All errors of a file are reported together, once for each kind, with the lines that have it.
 """
@@ -7,19 +7,18 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from logitbank.engine.doing import each
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.rows import (
-    ABOUT,
-    BESIDE,
     CONDITION,
+    CONTENT,
     FIELDS,
+    FURTHER,
     json_value,
-    rows_of,
+    near_field,
+    read_rows,
 )
 from logitbank.engine.prompts.sequences import SentencePair, SentenceTokens, Span
 from logitbank.engine.prompts.values import (
@@ -28,8 +27,8 @@ from logitbank.engine.prompts.values import (
     Prompt,
     Scalar,
     Turn,
+    combined_error,
     mixed_columns,
-    one_error,
     reserved_columns,
 )
 from logitbank.errors import PromptError, UsageError
@@ -37,13 +36,15 @@ from logitbank.store.format.limits import shown
 from logitbank.wording import counted
 
 GOOD = "good"
-"""Label of the sentence of a pair that should be the more probable."""
+"""Label of the sentence of a pair that should be more probable."""
 TARGET = "target"
-"""Label of the one option of a prompt with a target."""
+"""Label of the only option of a prompt with a target."""
 _LINES = 10
-"""Lines that an error lists; of more, the number."""
+"""Largest number of lines that an error lists."""
 _VALUE = re.compile(r"""(column )?('(\\.|[^'\\])*'|"(\\.|[^"\\])*")|\d[\d,]*""")
-"""What differs between errors of one kind: quoted values and numbers, but no names of columns."""
+"""What differs between errors of one kind: quoted values and numbers, but not column names."""
+
+_FilePrompt = Prompt | SentenceTokens | SentencePair
 
 
 def load_prompts(
@@ -57,21 +58,20 @@ def load_prompts(
 ) -> PromptSet | SequenceSet:
     """Read the prompts of one `.jsonl`, `.csv` or `.parquet` file.
 
-    One prompt a row: `text` or `messages`, with `options` or a `target`, `answer`, `order_seed` and
-    `mask`; or `sentence`, with `spans`; or a `pair` of sentences. The page about prompt files says
-    what each field holds, in each kind of file. `id` defaults to the number of the row, from 1;
-    what is no field is a column of the user's own.
+    One prompt per row: `text` or `messages`, with `options` or a `target`, `answer`, `order_seed`
+    and `mask`; or `sentence`, with `spans`; or a `pair` of sentences. `id` defaults to the number
+    of the row, from 1. Any other field becomes a metadata column.
 
     Parameters
     ----------
     name
-        Name of the prompt set; the file's name without its ending by default, with `few_shot` and
-        that file's after a plus sign.
+        Name of the prompt set; by default the file's name without its ending, with `few_shot`
+        followed by a plus sign and that file's name.
     separate_options
-        Whether options are encoded apart from their text.
+        Whether options are encoded separately from their text.
     few_shot
-        A text file that is put before every text as it is, its line ends and all; not before one
-        that is there as the condition of others.
+        A text file that is put before every text as it is, including its line end; not before a
+        text that is the condition of others.
 
     Returns
     -------
@@ -80,32 +80,31 @@ def load_prompts(
     Raises
     ------
     UsageError
-        The file is not there, or its ending is none of the three; `few_shot` or
-        `add_special_tokens` for a file of sentences.
+        The file does not exist, or has another ending; `few_shot` or `add_special_tokens` for a
+        file of sentences.
     PromptError
-        Rows that are no prompts, columns with reserved names, or columns with values of different
-        kinds: each kind of error once, with its lines. Or texts and sentences in one file, or
-        conditions that are none.
+        Invalid rows, reserved column names, or columns with values of different kinds: each kind of
+        error once, with its lines. Texts and sentences in one file, or invalid conditions.
     """
     path = Path(path)
     read, errors = _read(path)
     if errors:
-        raise one_error(str(path), errors)
+        raise combined_error(str(path), errors)
     if not read:
-        raise PromptError(f"prompt file {path} is empty; give it at least one prompt")
+        raise PromptError(f"Prompt file {path} has no prompts.")
     prompts = [prompt for prompt in read if isinstance(prompt, Prompt)]
     sentences = [prompt for prompt in read if not isinstance(prompt, Prompt)]
     if prompts and sentences:
         raise PromptError(
-            f"{path}: {prompts[0]} has a text, and {sentences[0]} a sentence or a pair of them, "
-            "which are scored in other ways; make two files of them"
+            f"{path}: {prompts[0]} has a text, but {sentences[0]} has a sentence or a pair. Split "
+            "them into two files, because they are scored in different ways."
         )
     if errors := [f"{path}: {error}" for error in _condition_errors(prompts)]:
-        raise one_error(str(path), errors)
+        raise combined_error(str(path), errors)
     if sentences:
         if few_shot is not None or add_special_tokens is not None:
             what = "add_special_tokens" if few_shot is None else "few_shot"
-            raise UsageError(f"{path} has sentences, and {what} is for texts; leave it out")
+            raise UsageError(f"{path} has sentences, but {what} is for texts. Remove {what}.")
         return SequenceSet(path.stem if name is None else name, tuple(sentences))
     default = path.stem
     if few_shot is not None:
@@ -121,58 +120,55 @@ def load_prompts(
     )
 
 
-def _read(path: Path) -> tuple[list[Prompt | SentenceTokens | SentencePair], list[str]]:
+def _read(path: Path) -> tuple[list[_FilePrompt], list[str]]:
     """All prompts that can be read, and all errors."""
-    prompts: list[Prompt | SentenceTokens | SentencePair] = []
+    prompts: list[_FilePrompt] = []
     errors: list[tuple[int, str]] = []
     lines: dict[tuple[str, int | None], int] = {}
     reserved: Counter[str] = Counter()
-    rows = each(rows_of(path), f"reading prompts of {path}")
-    for number, (line, values) in enumerate(rows, 1):
+    for number, (line, values) in enumerate(read_rows(path), 1):
         if isinstance(values, PromptError):
             errors.append((line, str(values)))
             continue
-        taken = [name for name in values if name in reserved_columns() and name not in FIELDS]
-        reserved.update(taken)
-        values = {k: v for k, v in values.items() if k not in taken}
+        renamed = [name for name in values if name in reserved_columns() and name not in FIELDS]
+        reserved.update(renamed)
+        values = {k: v for k, v in values.items() if k not in renamed}
         try:
-            prompt = _prompt_of(values, default_id=str(number))
+            prompt = _prompt_of_row(values, default_id=str(number))
         except PromptError as error:
             errors.append((line, str(error)))
             continue
         key = prompt.id, prompt.order_seed if isinstance(prompt, Prompt) else None
         if (first := lines.setdefault(key, line)) != line:
-            errors.append((line, f"{prompt} is already in line {first}"))
+            errors.append((line, f"{prompt} is also in line {first}"))
             continue
         prompts.append(prompt)
-    at = [*lines.values()]
+    line_of = [*lines.values()]
     errors += [
-        (at[mixed.other], mixed.message(f"line {at[mixed.first]}"))
+        (line_of[mixed.other], mixed.message(f"line {line_of[mixed.first]}"))
         for mixed in mixed_columns(prompt.columns for prompt in prompts)
     ]
-    return prompts, [*_reserved_errors(path, reserved), *_once_per_kind(path, errors)]
-
-
-def _reserved_errors(path: Path, columns: Mapping[str, int]) -> Iterator[str]:
-    for at, (name, count) in enumerate(columns.items()):
-        names = "" if at else f" Reserved: {', '.join(reserved_columns())}"
-        yield (
-            f'Column name "{name}" is reserved ({counted(count, "row")}). '
-            f"Rename it in {path.name}.{names}"
-        )
+    messages = [
+        f'Column name "{name}" is reserved ({counted(count, "row")}). Rename it in {path.name}.'
+        for name, count in reserved.items()
+    ]
+    if messages:
+        messages[0] += f" Reserved: {', '.join(reserved_columns())}"
+    return prompts, [*messages, *_once_per_kind(path, errors)]
 
 
 def _once_per_kind(path: Path, errors: Iterable[tuple[int, str]]) -> Iterator[str]:
-    """Errors of lines: of each kind the first one, with the other lines that have it."""
+    """The first error of each kind, with the other lines that have it."""
     kinds: dict[str, list[tuple[int, str]]] = {}
     for line, message in errors:
         kind = _VALUE.sub(lambda match: match[0] if match[1] else "", message)
         kinds.setdefault(kind, []).append((line, message))
     unit, colon = ("row", ": row ") if path.suffix.lower() == ".parquet" else ("line", ":")
     for (line, message), *others in kinds.values():
-        also = ", ".join(f"{other:,}" for other, _ in others[:_LINES])
+        listed = ", ".join(f"{other:,}" for other, _ in others[:_LINES])
         more = f" and {len(others) - _LINES:,} more" if len(others) > _LINES else ""
-        also = f" (also in {unit}{'s' if len(others) > 1 else ''} {also}{more})" if others else ""
+        plural = "s" if len(others) > 1 else ""
+        also = f" (also in {unit}{plural} {listed}{more})" if others else ""
         yield f"{path}{colon}{line}: {message}{also}"
 
 
@@ -180,33 +176,26 @@ def _once_per_kind(path: Path, errors: Iterable[tuple[int, str]]) -> Iterator[st
 
 
 def _after_examples(prompts: Sequence[Prompt], path: Path) -> list[Prompt]:
-    """Prompts with the text of a file before theirs, but for conditions of others."""
+    """Prompts with the text of a file before theirs, except conditions of others."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            shots = file.read()
+            examples = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"few_shot: {path} cannot be read as a text ({error}); name a UTF-8 text file"
-        ) from error
-    if not shots.strip():
-        raise PromptError(f"few_shot: {path} is empty; put the examples into it")
-    if MASK in shots:
-        raise PromptError(f"few_shot: {path} holds a {MASK}; write out the examples' answers")
+        raise UsageError(f"few_shot: {path} cannot be read as UTF-8 text ({error}).") from error
+    if not examples.strip() or MASK in examples:
+        raise PromptError(f"few_shot: {path} needs complete examples: it is empty or has a {MASK}.")
     named = {prompt.columns.get(CONDITION) for prompt in prompts}
     conditions = {p.id for p in prompts if p.columns.get(CONDITION) is None and p.id in named}
-    after = []
-    for prompt in prompts:
-        if prompt.messages and prompt.id not in conditions:
-            raise PromptError(
-                f"{prompt} is made of messages; put examples into them, before the last one"
-            )
-        before = "" if prompt.id in conditions else shots
-        after.append(replace(prompt, text=before + prompt.text))
-    return after
+    if messages := [p for p in prompts if p.messages and p.id not in conditions]:
+        raise PromptError(f"{messages[0]} has messages. Put few_shot examples into the messages.")
+    return [
+        prompt if prompt.id in conditions else replace(prompt, text=examples + prompt.text)
+        for prompt in prompts
+    ]
 
 
 def _condition_errors(prompts: Sequence[Prompt]) -> Iterator[str]:
-    """What is wrong with the conditions that prompts name, one error a prompt."""
+    """Invalid conditions, one error per prompt."""
     known = {(prompt.id, prompt.order_seed): prompt for prompt in prompts}
     ids = {prompt.id for prompt in prompts}
     for prompt in prompts:
@@ -215,69 +204,44 @@ def _condition_errors(prompts: Sequence[Prompt]) -> Iterator[str]:
             continue
         condition = f"{prompt}: condition {name!r}"
         other = known.get((name, prompt.order_seed)) or known.get((name, None))
-        if name not in ids:
-            yield (
-                f"{condition} is no prompt of this file; give the id of one, or rename the column"
-            )
-        elif name == prompt.id:
-            yield f"{condition} is the prompt itself; give the id of another"
+        if name not in ids or name == prompt.id:
+            yield f"{condition} is not the id of another prompt of this file"
         elif other is None:
-            yield (
-                f"{condition} has neither this order nor none; give it once, without an order_seed"
-            )
+            yield f"{condition} exists neither in this order nor without an order_seed"
         elif not prompt.options or {*prompt.options} != {*other.options}:
-            yield (
-                f"{condition} has {_listed(other)}, and the prompt {_listed(prompt)}; give both "
-                "the same labels and continuations"
-            )
-
-
-def _listed(prompt: Prompt) -> str:
-    texts = [repr(option.text) for option in prompt.options[:4]]
-    more = ["..."] if len(prompt.options) > 4 else []
-    return f"the options {', '.join(texts + more)}" if texts else "no options"
+            yield f"{condition} has other options than the prompt; both need the same"
 
 
 # One row
 
 
-def _prompt_of(
-    values: Mapping[str, Any], *, default_id: str
-) -> Prompt | SentenceTokens | SentencePair:
-    about = _about(values)
-    grouped = about != "pair" and values.get("pair") is not None
-    own = set(FIELDS) - ({"pair"} if grouped else set())
-    columns = {k: scalar(v, k) for k, v in values.items() if k not in own}
+def _prompt_of_row(values: Mapping[str, Any], *, default_id: str) -> _FilePrompt:
+    content = _content_field(values)
+    fields = set(FIELDS)
+    if content != "pair" and values.get("pair") is not None:
+        fields.remove("pair")  # a column that groups sentences
+    columns = {k: scalar(v, k) for k, v in values.items() if k not in fields}
     name = _text(values.get("id", default_id), "id")
-    if about == "sentence":
+    if content == "sentence":
         text = _text(values["sentence"], "sentence")
-        places = () if values.get("spans") is None else tuple(_spans(values["spans"], text))
-        return SentenceTokens(name, text, columns, places)
-    return (_pair if about == "pair" else _prompt)(name, values, columns)
+        spans = () if values.get("spans") is None else tuple(_spans(values["spans"], text))
+        return SentenceTokens(name, text, columns, spans)
+    return (_pair if content == "pair" else _prompt)(name, values, columns)
 
 
-def _about(values: Mapping[str, Any]) -> str:
-    """The field that a row is about, with nothing beside it that belongs to another."""
-    given = [name for name in ABOUT if values.get(name) is not None]
-    # Beside others, `pair` is a column that says which sentences belong together.
-    if len(given) > 1 and given[-1] == "pair" and not isinstance(values["pair"], list | dict):
-        given.pop()
-    if not given:
-        missing = next((name for name in ABOUT if name in values), "text")
-        raise PromptError(f"no {missing}; give every prompt one")
-    if len(given) > 1:
-        raise PromptError(f"it has both a {given[0]} and {_an(given[1])}; give one of them")
-    for name, beside in BESIDE.items():
-        if values.get(name) is not None and given[0] not in beside:
-            raise PromptError(
-                f"{name} stands beside {_an(beside[0])}, and this prompt has {_an(given[0])}; "
-                "leave one out"
-            )
-    return given[0]
-
-
-def _an(field: str) -> str:
-    return field if field == "messages" else f"a {field}"
+def _content_field(values: Mapping[str, Any]) -> str:
+    """The field with the content of a row; refuses fields that do not belong to it."""
+    present = [name for name in CONTENT if values.get(name) is not None]
+    if len(present) > 1 and present[-1] == "pair" and not isinstance(values["pair"], list | dict):
+        present.pop()
+    if not present:
+        raise PromptError(f"no {next((name for name in CONTENT if name in values), 'text')}")
+    if len(present) > 1:
+        raise PromptError(f"fields {present[0]} and {present[1]} exclude each other")
+    for name, accompanied in FURTHER.items():
+        if values.get(name) is not None and present[0] not in accompanied:
+            raise PromptError(f"fields {present[0]} and {name} exclude each other")
+    return present[0]
 
 
 def _prompt(name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar]) -> Prompt:
@@ -285,8 +249,8 @@ def _prompt(name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar])
     answer = values.get("answer")
     if (target := values.get("target")) is not None:
         if options or answer is not None:
-            other = "options" if options else "an answer"
-            raise PromptError(f"it has both a target and {other}; give one of them")
+            other = "options" if options else "answer"
+            raise PromptError(f"fields target and {other} exclude each other")
         options, answer = (Option(TARGET, _text(target, "target")),), TARGET
     if (condition := values.get(CONDITION)) is not None:
         columns = {**columns, CONDITION: _text(condition, CONDITION)}
@@ -297,71 +261,68 @@ def _prompt(name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar])
         messages=turns,
         options=options,
         answer=_answer(answer, options),
-        order_seed=_whole(values.get("order_seed"), "order_seed"),
-        mask=_whole(values.get("mask"), "mask"),
+        order_seed=_integer(values.get("order_seed"), "order_seed"),
+        mask=_integer(values.get("mask"), "mask"),
         columns=columns,
     )
 
 
 def _pair(name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar]) -> SentencePair:
-    """Two sentences with their labels, which are `good` and `bad` where none are given."""
+    """Two sentences with their labels, by default `good` and `bad`."""
     value = values["pair"]
-    listed = tuple(_options(value, "pair")) if isinstance(value, str | list | dict) else ()
-    if len(listed) != 2:
-        raise PromptError(
-            f'pair is {shown(value)}; give two sentences, as {{"good": ..., "bad": ...}}'
-        )
-    if all(option.label == option.text.strip() for option in listed):
-        listed = Option(GOOD, listed[0].text), Option("bad", listed[1].text)
-    one, other = listed
+    options = tuple(_options(value, "pair")) if isinstance(value, str | list | dict) else ()
+    if len(options) != 2:
+        raise PromptError(f'pair is {shown(value)}; use {{"good": ..., "bad": ...}}')
+    if all(option.label == option.text.strip() for option in options):
+        options = Option(GOOD, options[0].text), Option("bad", options[1].text)
     answer = values.get("answer")
-    if answer is None and GOOD in (one.label, other.label):
+    if answer is None and GOOD in (option.label for option in options):
         answer = GOOD
-    sentences = (one.label, one.text), (other.label, other.text)
-    return SentencePair(name, sentences, _answer(answer, listed), columns)
+    one, other = ((option.label, option.text) for option in options)
+    return SentencePair(name, (one, other), _answer(answer, options), columns)
 
 
 # One value
 
 
 def _text(value: Any, name: str) -> str:
-    """A text; an `id`, of a prompt or its condition, may be a whole number too."""
+    """A text; the `id` of a prompt or its condition may also be a whole number."""
     if name in ("id", CONDITION) and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if value is None:
-        raise PromptError(f"no {name}; give every prompt one")
+        raise PromptError(f"no {name}")
     if not isinstance(value, str):
         raise PromptError(f"{name} is {shown(value)}; it must be a text")
     return value
 
 
-def _whole(value: Any, name: str) -> int | None:
+def _integer(value: Any, name: str) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     raise PromptError(f"{name} is {shown(value)}; it must be a whole number")
 
 
 def scalar(value: Any, name: str) -> Scalar:
-    """The value of a further column."""
+    """The value of a metadata column."""
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    near = get_close_matches(name, FIELDS, n=1, cutoff=0.7)
-    hint = "further columns hold texts, numbers or true/false"
-    hint = f"did you mean {near[0]!r}?" if near else hint
-    raise PromptError(f"column {name!r} holds {shown(value)}; {hint}")
+    near = near_field(name)
+    hint = f"did you mean {near!r}?" if near else "use texts, numbers or true/false"
+    raise PromptError(f"column {name!r} has {shown(value)}; {hint}")
 
 
 def _messages(value: Any) -> Iterator[Turn]:
+    if value is None:
+        return
     if isinstance(value, str):
         value = json_value(value, "messages")
-    if value is not None and not (isinstance(value, list) and value):
-        raise PromptError(f"messages are {shown(value)}; give a list of them")
-    for entry in value or []:
-        if not isinstance(entry, dict) or set(entry) != {"role", "content"}:
-            raise PromptError(
-                f'message {shown(entry)} is no {{"role": ..., "content": ...}}; write it so'
-            )
-        yield Turn(_text(entry["role"], "role"), _text(entry["content"], "content"))
+    turns = value if isinstance(value, list) else []
+    if not turns or not all(isinstance(t, dict) and set(t) == {"role", "content"} for t in turns):
+        raise PromptError(
+            f'messages are {shown(value)}; use [{{"role": ..., "content": ...}}, ...]'
+        )
+    for turn in turns:
+        yield Turn(_text(turn["role"], "role"), _text(turn["content"], "content"))
 
 
 def _options(value: Any, name: str = "options") -> Iterator[Option]:
@@ -370,7 +331,7 @@ def _options(value: Any, name: str = "options") -> Iterator[Option]:
     if isinstance(value, dict):
         value = [{"label": label, "text": text} for label, text in value.items()]
     if value is not None and not isinstance(value, list):
-        raise PromptError(f"{name} are {shown(value)}; give a list or a mapping")
+        raise PromptError(f"{name} are {shown(value)}; use a list or a mapping")
     for entry in value or []:
         if isinstance(entry, str):
             yield Option(label=entry.strip(), text=entry)
@@ -378,46 +339,42 @@ def _options(value: Any, name: str = "options") -> Iterator[Option]:
             yield Option(_text(entry["label"], "label"), _text(entry["text"], "an option's text"))
         else:
             raise PromptError(
-                f'option {shown(entry)} is neither a text nor {{"label": ..., "text": ...}}'
+                f'option {shown(entry)} is invalid; use a text or {{"label": ..., "text": ...}}'
             )
 
 
-def _answer(value: Any, listed: Sequence[Option]) -> str | None:
-    """The label of the answer, which may be written as the option's continuation too."""
+def _answer(value: Any, options: Sequence[Option]) -> str | None:
+    """The label of the answer, which may also be written as the option's continuation."""
     if value is None:
         return None
     answer = _text(value, "answer")
-    written = [option.label for option in listed if option.text == answer]
-    is_label = answer in [option.label for option in listed]
-    return written[0] if len(written) == 1 and not is_label else answer
+    labels = [option.label for option in options if option.text == answer]
+    is_label = answer in [option.label for option in options]
+    return labels[0] if len(labels) == 1 and not is_label else answer
 
 
 def _spans(value: Any, text: str) -> Iterator[Span]:
-    """Places in a text, which may be written as words that are there once."""
+    """Spans of a text, which may be written as words that occur once."""
     if isinstance(value, str):
         value = _cell(value, "spans")
     if not isinstance(value, list) or not value:
-        raise PromptError(f"spans are {shown(value)}; give a list of words, or of [start, end]")
+        raise PromptError(f"spans are {shown(value)}; use a list of words, or of [start, end]")
     for entry in value:
         if isinstance(entry, str):
-            yield _place(entry, text)
+            yield _span_of_word(entry, text)
         elif isinstance(entry, list) and len(entry) == 2 and {type(at) for at in entry} == {int}:
             yield entry[0], entry[1]
         else:
-            raise PromptError(f"span {shown(entry)} is neither a word nor [start, end]")
+            raise PromptError(f"span {shown(entry)} is invalid; use a word, or [start, end]")
 
 
-def _place(word: str, text: str) -> Span:
-    found = [match.span() for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", text)]
-    if len(found) == 1 and word:
-        return found[0]
-    times = f"{len(found)} times" if found and word else "nowhere"
-    raise PromptError(
-        f"span {word!r} is {times} in the sentence as a word of its own, and should be there once; "
-        "give its place, as [start, end]"
-    )
+def _span_of_word(word: str, text: str) -> Span:
+    spans = [match.span() for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", text)]
+    if len(spans) == 1 and word:
+        return spans[0]
+    raise PromptError(f"span {word!r} is not exactly once in the sentence; use [start, end]")
 
 
 def _cell(cell: str, name: str) -> Any:
-    """The value of a cell: JSON, or texts between `|`."""
+    """The value of a cell: JSON, or texts separated by `|`."""
     return json_value(cell, name) if cell.lstrip()[:1] in ("[", "{") else cell.split("|")

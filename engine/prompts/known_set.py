@@ -1,6 +1,6 @@
-"""A prompt set that is known by its name: what it is called and about, and what makes it.
+"""A prompt set that is known by its name, and its options.
 
-Quick to import, as are the modules that use it: a shell asks for the names at every Tab.
+Quick to import, as are the modules that use it, because shell completion lists the names.
 """
 
 import re
@@ -17,14 +17,14 @@ from logitbank.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class SetOption:
-    """What may be chosen of a prompt set: `NAME:option=value`."""
+    """An option of a prompt set: `NAME:option=value`."""
 
     name: str
     default: str
-    """Its value where none is written, as one would write it."""
+    """Its default, as one would write it."""
     about: str
     read: Callable[[str], Any]
-    """Makes the value of what is written; a ValueError says what it should have been."""
+    """Parses the text after the equals sign; its ValueError says what is allowed."""
 
     def __str__(self) -> str:
         return f"{self.name}={self.default} ({self.about})"
@@ -32,16 +32,16 @@ class SetOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownSet:
-    """One prompt set, or a few that are named by one pattern."""
+    """One prompt set, or a few with one name pattern."""
 
     pattern: str
-    """Its name; where there are several, `(a|b)` is one of these and `(-c)?` may be left out."""
+    """Its name; `(a|b)` stands for one of these, and `(-c)?` is optional."""
     about: str
     """One line."""
     make: Callable[..., PromptSet | SequenceSet]
-    """Called with what the name has for each parenthesis, then `data` and the options."""
+    """Called with the name's text for each parenthesis, then `data` and the options."""
     options: tuple[SetOption, ...] = ()
-    """Its own, beside those that every set has."""
+    """Its own, in addition to those of every set."""
 
     def names(self) -> list[str]:
         """Every name, spelt out.
@@ -60,7 +60,7 @@ class KnownSet:
         Raises
         ------
         UsageError
-            An option that it does not have, or a value that the option cannot have.
+            An option does not exist, or its value is invalid.
         """
         match = re.fullmatch(self.pattern, name)
         assert match is not None
@@ -72,7 +72,7 @@ class KnownSet:
         if not first:
             return made
         if isinstance(made, SequenceSet):
-            raise UsageError(f"{name} scores every token; leave out first_token")
+            raise UsageError(f"{name} scores every token. Remove first_token.")
         return replace(made, first_token=True)
 
 
@@ -86,12 +86,12 @@ def _choices(part: str) -> Sequence[str]:
 def read_options(
     name: str, options: Sequence[SetOption], written: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Values of the options of the set `name` that are written; others keep their defaults.
+    """Values of the written options of the set `name`; others keep their defaults.
 
     Raises
     ------
     UsageError
-        An option that is not among them, or a value that the option cannot have.
+        An option does not exist, or its value is invalid.
     """
     by_name = {option.name: option for option in options}
     values = {}
@@ -99,12 +99,12 @@ def read_options(
         if (option := by_name.get(key)) is None:
             close = get_close_matches(key, by_name, n=1)
             hint = f" (did you mean {close[0]}?)" if close else ""
-            offered = "; ".join(map(str, options)) or "no options"
-            raise UsageError(f"{name} has no option {key!r}{hint}; it has {offered}")
+            offered = "; ".join(map(str, options))
+            raise UsageError(f"{name} has no option {key!r}{hint}. Options: {offered}.")
         try:
             values[key] = option.read(text)
         except ValueError as error:
-            raise UsageError(f"{name}: {key} {text!r} {error} ({option.about})") from None
+            raise UsageError(f"{name}:{key}={text} is invalid: use {error}.") from None
     return values
 
 
@@ -114,22 +114,22 @@ def count_or_all(text: str) -> int | Literal["all"]:
         return "all"
     if re.fullmatch(r"0*[1-9]\d{0,17}", text, re.ASCII):
         return int(text)
-    raise ValueError("is neither a number from 1 nor 'all'")
+    raise ValueError("a number from 1, or all")
 
 
 def check_count(value: object, option: str) -> None:
     """Refuse what is neither a number from 1 nor `all`."""
     if value != "all" and (not isinstance(value, int) or value < 1):
-        raise UsageError(f"{option} {value!r} is neither a number from 1 nor 'all'")
+        raise UsageError(f"{option} {value!r} is invalid: use a number from 1, or 'all'.")
 
 
 def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
-    """Reads some of the choices, separated by commas."""
+    """A parser of some of the choices, separated by commas."""
 
     def read(text: str) -> tuple[str, ...]:
         parts = tuple(text.split(","))
-        if unknown := [part for part in parts if part not in choices]:
-            raise ValueError(f"has {unknown[0]!r}, which is none of {', '.join(choices)}")
+        if not {*parts} <= {*choices}:
+            raise ValueError(f"some of {', '.join(choices)}, separated by commas")
         return parts
 
     return read
@@ -138,19 +138,19 @@ def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
 def true_or_false(text: str) -> bool:
     """`true` or `false`."""
     if text not in ("true", "false"):
-        raise ValueError("is neither true nor false")
+        raise ValueError("true or false")
     return text == "true"
 
 
 ADD_SPECIAL_TOKENS = SetOption(
     "add_special_tokens",
     "true",
-    "false to leave out the special tokens that the tokenizer puts before a text, such as <s>",
+    "false to omit the special tokens that the tokenizer puts before a text, such as <s>",
     true_or_false,
 )
 FIRST_TOKEN = SetOption(
     "first_token",
     "false",
-    "true to score the first token of options that are several tokens, or false",
+    "true to score only the first token of options with several tokens",
     true_or_false,
 )

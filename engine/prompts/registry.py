@@ -1,6 +1,6 @@
-"""From what a user names to a prompt set: a known one, found in the folder `known`, or a file.
+"""The prompt set of a name: a known set of the folder `known`, or a file.
 
-A module or package of that folder gives its sets as `KNOWN`; nothing else lists them.
+Each module or package of that folder describes its sets as `KNOWN`; there is no other list.
 """
 
 import importlib
@@ -30,22 +30,22 @@ FILE_OPTIONS = (
     SetOption(
         "separate_options",
         "false",
-        "true to encode an option apart from its text, or false",
+        "true to encode an option separately from its text",
         true_or_false,
     ),
     ADD_SPECIAL_TOKENS,
-    SetOption("few_shot", "", "a text file that is put before every text as it is", str),
+    SetOption("few_shot", "", "a text file that is put before every text", str),
 )
 """Options of a prompt file."""
 
 
 Prompts = str | Path | PromptSet | SequenceSet
-"""A name or a file, or a value already."""
+"""A name, a file, or a prompt set."""
 
 
 @cache
 def known_sets() -> tuple[KnownSet, ...]:
-    """Every prompt set of the folder, by the names of its modules."""
+    """Every prompt set of the folder, in the order of its modules."""
     modules = sorted(info.name for info in pkgutil.iter_modules(known.__path__))
     return tuple(importlib.import_module(f"{known.__name__}.{module}").KNOWN for module in modules)
 
@@ -61,19 +61,31 @@ def prompt_names() -> list[str]:
 
 
 def near(name: str) -> list[str]:
-    """Known names that are spelt like this one, at most three."""
+    """At most three known names that are spelt similarly."""
     return get_close_matches(name, prompt_names(), n=3)
 
 
 def prompt_sets(
     prompts: Prompts | Sequence[Prompts], *, data: Path | None
 ) -> tuple[PromptSet | SequenceSet, ...]:
-    """One or several prompt sets, each a value already or named; otherwise as `prompt_set`."""
+    """One or several prompt sets, each a value already or a name; otherwise as `prompt_set`.
+
+    Raises
+    ------
+    UsageError
+        No prompt set, or two sets with the same name.
+    """
     requested = [prompts] if isinstance(prompts, Prompts) else prompts
-    return tuple(
+    sets = tuple(
         prompt_set(str(each), data=data) if isinstance(each, str | Path) else each
         for each in requested
     )
+    names = [each.name for each in sets]
+    if not names:
+        raise UsageError("No prompts were named. Use --prompts.")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"Two prompt sets have the name {repeated[0]!r}. Rename a file.")
+    return sets
 
 
 def prompt_set(spec: str, *, data: Path | None = None) -> PromptSet | SequenceSet:
@@ -85,28 +97,29 @@ def prompt_set(spec: str, *, data: Path | None = None) -> PromptSet | SequenceSe
         Name of a known set, or path of a prompt file; after it `:option=value`, several options
         separated by commas: `winobias:orders=all,splits=dev`.
     data
-        Folder with public data; otherwise `LOGITBANK_DATA`, otherwise downloaded.
+        Folder with public data; by default `LOGITBANK_DATA`, or a download.
 
     Raises
     ------
     UsageError
-        If `spec` is neither a known set nor a file of a known kind, or has an option or a value
-        that the set does not have.
+        `spec` is neither a known set nor a file of a known kind, or one of its options does not
+        exist or has an invalid value.
     """
     name, written = split_spec(spec)
     if known_set := _by_name().get(name):
         return known_set.prompts(name, written, data=data)
     if Path(name).suffix.lower() in _SUFFIXES:
         if Path(name).stem in _by_name():
-            raise UsageError(f"{name}: {Path(name).stem!r} is the name of a known set; rename it")
+            raise UsageError(f"{name}: {Path(name).stem!r} is the name of a known set. Rename it.")
         options = read_options(name, FILE_OPTIONS, written)
         if not options.get("few_shot", "none"):
-            raise UsageError(f"{name}: few_shot names no file; write few_shot=FILE")
+            raise UsageError(f"{name}: few_shot names no file. Use few_shot=FILE.")
         return load_prompts(Path(name), **options)
     hint = f" (did you mean {' or '.join(close)}?)" if (close := near(name)) else ""
+    patterns = ", ".join(known_set.pattern for known_set in known_sets())
     raise UsageError(
-        f"{name!r} is neither a known prompt set{hint} nor a {', '.join(_SUFFIXES)} file; known"
-        f" are {', '.join(known_set.pattern for known_set in known_sets())}"
+        f"{name!r} is neither a known prompt set{hint} nor a {', '.join(_SUFFIXES)} file. Known "
+        f"sets: {patterns}."
     )
 
 
@@ -123,6 +136,6 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     for part in re.split(r",(?=\w+=)", match[2]):
         key, _, value = part.partition("=")
         if key in written:
-            raise UsageError(f"{spec}: option {key!r} is there twice; give it once")
+            raise UsageError(f"{spec}: option {key!r} is repeated.")
         written[key] = value
     return match[1], written

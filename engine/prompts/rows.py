@@ -1,7 +1,4 @@
-"""The rows of a prompt file, whatever its kind: values by field, and their line.
-
-This module knows the names of fields, and builds no prompts.
-"""
+"""The rows of a JSONL, CSV or Parquet prompt file: values by field, with their line."""
 
 import csv
 import json
@@ -16,9 +13,9 @@ from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError, UsageError
 from logitbank.store.format.limits import in_int64, shown
 
-ABOUT = ("text", "messages", "sentence", "pair")
-"""The fields that a prompt is about; each prompt has one of them."""
-BESIDE: Mapping[str, tuple[str, ...]] = {
+CONTENT = ("text", "messages", "sentence", "pair")
+"""The fields with the content of a prompt; each prompt has one of them."""
+FURTHER: Mapping[str, tuple[str, ...]] = {
     "options": ("text", "messages"),
     "target": ("text", "messages"),
     "answer": ("text", "messages", "pair"),
@@ -26,50 +23,47 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
     "mask": ("text", "messages"),
     "spans": ("sentence",),
 }
-"""The other fields, each with those beside which it stands."""
-FIELDS = ("id", *ABOUT, *BESIDE)
+"""The other fields, each with the content fields that it may accompany."""
+FIELDS = ("id", *CONTENT, *FURTHER)
 CONDITION = "condition"
-"""A column that beside a text names the prompt whose scores may be taken away."""
+"""Column of a prompt with a text: id of the prompt whose scores may be subtracted."""
 _TEXTS = frozenset({*FIELDS, CONDITION}) - {"pair", "order_seed", "mask"}
-"""Fields whose cells are never numbers."""
-_SHORT = 4
-"""Letters of a field up to which another letter makes another word: `task` is no misspelt `mask`.
-"""
+"""Fields whose CSV cells are never numbers."""
 _TRUTH = {"true": True, "True": True, "false": False, "False": False}
 _EXACT = 2**53
-"""Whole numbers up to here are the same number as a float."""
+"""Whole numbers up to this one are exact as float64."""
 
 
 class Row(NamedTuple):
     """One row of a prompt file."""
 
     line: int
-    """Its line; in a Parquet file its number, from 1."""
+    """Line number; in a Parquet file row number, from 1."""
     values: Mapping[str, Any] | PromptError
-    """Values by field, or why the row cannot be read; the next is read all the same."""
+    """Values by field, or why the row cannot be read."""
 
 
-def rows_of(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[Row]:
     """The rows of a `.jsonl`, `.csv` or `.parquet` file.
 
     Raises
     ------
     UsageError
-        The file is not there, or its ending is none of the three.
+        The file does not exist, or has another ending.
     PromptError
         The file as a whole cannot be read.
     """
     readers = {".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}
     if path.suffix.lower() not in readers:
         raise UsageError(
-            f"prompt file {path} ends in {path.suffix!r}; allowed are {', '.join(readers)}"
+            f"Prompt file {path} has the ending {path.suffix!r}: use {', '.join(readers)}."
         )
     if not path.is_file():
-        raise UsageError(f"prompt file {path} is not there; check the path")
+        raise UsageError(f"Prompt file {path} does not exist.")
     try:
         yield from readers[path.suffix.lower()](path)
     except UnicodeDecodeError as error:
-        raise PromptError(f"{path} is not UTF-8 text ({error.reason}); convert it") from error
+        raise PromptError(f"{path} is not UTF-8 text ({error.reason}). Convert it.") from error
 
 
 def _jsonl(path: Path) -> Iterator[Row]:
@@ -85,69 +79,58 @@ def _json_row(line: str) -> dict[str, Any] | PromptError:
     except PromptError as error:
         return error
     if not isinstance(values, dict):
-        return PromptError(f"{shown(values)} is no prompt; write a JSON object with a text")
-    missing = _missing_field(values)
-    return PromptError(f"no {missing}") if missing else values
+        return PromptError(f"{shown(values)} is not a JSON object")
+    missing = _missing_content(values)
+    return PromptError(missing) if missing else values
 
 
-def _missing_field(names: Iterable[str]) -> str:
-    """The end of a message where no field is there that a prompt is about; else empty."""
-    if not set(ABOUT).isdisjoint(names):
+def _missing_content(names: Iterable[str]) -> str:
+    """An error message if no field has the content of a prompt; otherwise empty."""
+    if not set(CONTENT).isdisjoint(names):
         return ""
-    close = (near for name in names for near in get_close_matches(name, ABOUT, n=1, cutoff=0.7))
+    close = (near for name in names for near in get_close_matches(name, CONTENT, n=1, cutoff=0.7))
     near = next(close, None)
     hint = f"; did you mean {near!r}?" if near else ""
-    return f"'text'; found {', '.join(map(repr, names)) or 'nothing'}{hint}"
+    return f"'text' is missing; found {', '.join(map(repr, names)) or 'nothing'}{hint}"
 
 
 def _csv(path: Path) -> Iterator[Row]:
-    csv.field_size_limit(2**31 - 1)  # Python's 131,072 characters stop a few-shot prompt
+    csv.field_size_limit(2**31 - 1)  # The default of 131,072 characters stops a few-shot prompt.
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.reader(lines, strict=True)
-        starts, cells = [], []
+        numbered = []
         try:
             header = next(reader, [])
             start = reader.line_num + 1
             for row in reader:
                 if row:
-                    starts.append(start)
-                    cells.append(row)
+                    numbered.append((start, row))
                 start = reader.line_num + 1
         except csv.Error as error:
             raise PromptError(f"{path}:{reader.line_num}: broken CSV ({error})") from None
-    _check_header(path, header)
-    whole = [row for row in cells if len(row) == len(header)]
-    columns = {
-        name: _typed(list(column), name)
-        for name, column in zip(header, zip(*whole, strict=True), strict=False)
-    }
-    typed = iter(zip(*columns.values(), strict=True))
-    for start, row in zip(starts, cells, strict=True):
+    if missing := _missing_content(header):
+        raise PromptError(f"{path}:1: column {missing}")
+    if len({*header}) < len(header) or not all(name.strip() for name in header):
+        raise PromptError(f"{path}:1: the header has a blank or repeated name")
+    complete = [row for _, row in numbered if len(row) == len(header)]
+    columns = [_typed([row[place] for row in complete], name) for place, name in enumerate(header)]
+    typed = iter(zip(*columns, strict=True))
+    for start, row in numbered:
         if len(row) == len(header):
             yield Row(start, dict(zip(header, next(typed), strict=True)))
         else:
-            short = PromptError(f"{len(row)} cells, the header has {len(header)}")
-            yield Row(start, short)
-
-
-def _check_header(path: Path, header: list[str]) -> None:
-    if missing := _missing_field(header):
-        raise PromptError(f"{path}:1: no column {missing}")
-    for name, times in Counter(header).items():
-        if not name.strip() or times > 1:
-            raise PromptError(f"{path}:1: column {name!r} is blank or there twice; rename it")
+            yield Row(start, PromptError(f"{len(row)} cells, but the header has {len(header)}"))
 
 
 def _typed(cells: list[str], name: str) -> list[Scalar]:
-    """A column's values: empty cells as null, and numbers where all of them survive as such.
+    """The values of a column: null for empty cells, and numbers if no cell changes by that.
 
-    A number that would be written otherwise than the cell stays a text, as does its column: `007`,
-    `3.10`, an id of 25 digits.
+    A column with a cell such as `007`, `3.10` or an id of 25 digits is text.
     """
-    filled = [cell for cell in cells if cell]
+    filled = {cell for cell in cells if cell}
     if name not in _TEXTS and filled:
         for read in (_integer, _float, _TRUTH.get):
-            values = {cell: read(cell) for cell in set(filled)}
+            values = {cell: read(cell) for cell in filled}
             if None not in values.values():
                 return [values[cell] if cell else None for cell in cells]
     return [cell or None for cell in cells]
@@ -178,36 +161,33 @@ def _parquet(path: Path) -> Iterator[Row]:
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise PromptError(f"{path} cannot be read as Parquet: {reason}") from error
-    if missing := _missing_field(frame.columns):
-        raise PromptError(f"{path}: no column {missing}")
+    if missing := _missing_content(frame.columns):
+        raise PromptError(f"{path}: column {missing}")
     for number, values in enumerate(frame.iter_rows(named=True), 1):
         yield Row(number, values)
 
 
 def json_value(text: str, what: str) -> Any:
-    """The value of a JSON text, in which no object names a key twice."""
+    """The value of a JSON text in which no object has a key twice."""
     try:
-        return json.loads(text, object_pairs_hook=_once)
+        return json.loads(text, object_pairs_hook=_object)
     except PromptError:
         raise
     except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else reason
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise PromptError(f"{what} {shown(text)} is broken JSON ({reason})") from None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         (key, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-        raise PromptError(f"{key!r} is there twice; rename one")
+        raise PromptError(f"key {key!r} is repeated")
     return members
 
 
 def near_field(name: str) -> str:
-    """The field that a name is one letter more, less or other than, or two letters swapped.
-
-    Empty where it is none, or a field itself.
+    """The field of which a name is a likely misspelling; empty without one.
 
     >>> [near_field(name) for name in ("otpions", "anwser", "targt", "Answer", "answer", "task")]
     ['options', 'answer', 'target', 'answer', '', '']
@@ -215,19 +195,4 @@ def near_field(name: str) -> str:
     fields = [field for field in (*FIELDS, CONDITION) if field != "id"]  # which has a default
     if name in (*fields, "id"):
         return ""
-    return next((field for field in fields if _one_edit(name.lower(), field)), "")
-
-
-def _one_edit(name: str, field: str) -> bool:
-    """Whether a name is a field, or becomes it by one letter or by a swap of neighbours."""
-    if name == field:
-        return True
-    shorter, longer = sorted((name, field), key=len)
-    if len(longer) - len(shorter) == 1:
-        return any(longer[:i] + longer[i + 1 :] == shorter for i in range(len(longer)))
-    if len(longer) != len(shorter):
-        return False
-    at = [i for i, (a, b) in enumerate(zip(name, field, strict=True)) if a != b]
-    if len(at) == 1:
-        return len(field) > _SHORT
-    return at[1:] == [at[0] + 1] and name[at[0]] == field[at[1]] and name[at[1]] == field[at[0]]
+    return next(iter(get_close_matches(name.lower(), fields, n=1, cutoff=0.8)), "")

@@ -1,7 +1,7 @@
-"""Prompts that own many queries: target words, sentences, and words of several tokens.
+"""Prompts with many queries: target words, sentences, and words of several tokens.
 
-Each names texts; `scored_tokens` turns them into queries with the one token that is scored at
-each, once a tokenizer is known. Sources: METRICS §5 to §8.
+Each names texts; `scored_tokens` turns them into queries with the one token that is scored at each,
+once a tokenizer is known. Sources: METRICS §5 to §8.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,14 +19,14 @@ from logitbank.engine.prompts.values import (
 from logitbank.errors import PromptError
 
 if TYPE_CHECKING:
-    from logitbank.engine.tokenizers.tokenizer import Placed, Tokenizer
+    from logitbank.engine.tokenizers.tokenizer import EncodedText, Tokenizer
     from logitbank.store.format.schema import Head, Query
 
 Kind = Literal["target", "given", "sentence", "masked", "nsp"]
 """How a token is scored: as part of a target, or of a sentence, after its context; after the text
 before it; under a mask. `nsp` is a class of a next-sentence head."""
 Span = tuple[int, int]
-"""Characters of a text, from the first up to one that is no more among them, counted from 0."""
+"""Characters of a text: start and end, the end excluded, counted from 0."""
 BLANK = "BLANK"
 IS_NEXT, IS_OTHER = "next", "other"
 """Options of a next-sentence query."""
@@ -60,39 +60,38 @@ class Encoder(NamedTuple):
         segments: tuple[int, ...] = (),
     ) -> "Query":
         """The query at a position of these ids."""
-        # Imported here: it brings polars and zarr (0.4 s), and a shell that completes the names of
-        # prompt sets imports this module.
+        # Imported here: it brings polars and zarr (0.4 s), which shell completion does not need.
         from logitbank.store.format.schema import Query
 
         return Query(ids, position, head, segments, self.language)
 
     def following(self, ids: tuple[int, ...], start: int, kind: Kind) -> Iterator[ScoredToken]:
-        """Each token from `start` on, read off the position before it; the last is not run."""
-        texts = self.tokenizer.pieces(ids[start:])
-        for place, text in enumerate(texts, start):
-            yield ScoredToken(self.query(ids[:-1], place - 1), ids[place], text, kind)
+        """Each token from `start` on, scored at the position before it; the last is not run."""
+        texts = self.tokenizer.decode_each(ids[start:])
+        for position, text in enumerate(texts, start):
+            yield ScoredToken(self.query(ids[:-1], position - 1), ids[position], text, kind)
 
     def under_masks(
-        self, ids: tuple[int, ...], places: Iterable[int], texts: Sequence[str]
+        self, ids: tuple[int, ...], positions: Iterable[int], texts: Sequence[str]
     ) -> Iterator[ScoredToken]:
-        """Each token at these places under a mask of its own, with all others in place."""
+        """Each token at these positions under a mask, with all others in place."""
         mask = self.tokenizer.mask_id
         assert mask is not None
-        for i in places:
+        for i in positions:
             query = self.query((*ids[:i], mask, *ids[i + 1 :]), i, "mask")
             yield ScoredToken(query, ids[i], texts[i], "masked")
 
-    def refuse_without_opening(self, prompt: str) -> None:
-        """Refuse to score a first token that nothing may stand before."""
+    def require_begin_token(self) -> None:
+        """Refuse to score a first token that follows nothing."""
         if self.add_special_tokens is False:
             raise PromptError(
-                f"prompt {prompt!r}: its first token is scored after the begin-of-text token; "
-                "leave out add_special_tokens=false"
+                "its first token is scored after the begin-of-text token; remove "
+                "add_special_tokens=false"
             )
 
 
 class SequencePrompt(Protocol):
-    """A prompt of many queries."""
+    """A prompt with many queries."""
 
     @property
     def id(self) -> str:
@@ -106,11 +105,11 @@ class SequencePrompt(Protocol):
 
     @property
     def columns(self) -> Mapping[str, Scalar]:
-        """Further columns, kept for grouping."""
+        """Metadata columns, for grouping."""
         ...
 
     def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
-        """Its scored tokens in order, each with the query that it is read from."""
+        """Its scored tokens in order, each with its query. Raises PromptError without its id."""
         ...
 
 
@@ -132,55 +131,25 @@ class Continuation:
         return self.context + self.target
 
     def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
-        """Context and target are encoded together; the target is what is beyond the context."""
+        """Context and target are encoded together; the target is what follows the context."""
         tokenizer, flag = encoder.tokenizer, encoder.add_special_tokens
         (context,) = contexts(tokenizer, [self.context], add_special_tokens=flag)
         pair = (self.context, self.target)
         (target,) = continuations(tokenizer, [pair], [context], add_special_tokens=flag)
         if target is None:
             raise PromptError(
-                f"prompt {self.id!r}: the target {self.target!r} merges with its context: encoded "
-                "together, no token ends where the context does. End the context without a space, "
-                "and begin the target with it"
+                f"the target {self.target!r} merges with its context: encoded together, no token "
+                "ends where the context does; end the context without a space, and begin the "
+                "target with it"
             )
         if not context or not target:
             raise PromptError(
-                f"prompt {self.id!r}: context and target are {len(context)} and {len(target)} "
-                "tokens; both need at least one"
+                f"context and target have {len(context)} and {len(target)} tokens; both need at "
+                "least one"
             )
         if tokenizer.unknown and tokenizer.unknown.id in target:
-            raise PromptError(
-                f"prompt {self.id!r}: the target {self.target!r} is not in this vocabulary: the "
-                "token of unknown words would be scored; use another model"
-            )
+            raise PromptError(f"the target {self.target!r} is not in the vocabulary of this model")
         yield from encoder.following((*context, *target), len(context), self.kind)
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """Every token of a text, for causal models: the first after the begin-of-text token alone,
-    the others after the text before them, without that token."""
-
-    id: str
-    text: str
-    columns: Mapping[str, Scalar] = field(default_factory=dict)
-    begun: bool = False
-    """Whether the begin-of-text token stands before the other tokens too."""
-
-    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
-        encoder.refuse_without_opening(self.id)
-        tokenizer = encoder.tokenizer
-        ids = tuple(tokenizer.encode(self.text, add_special_tokens=False))
-        begin = tokenizer.begin_id
-        if begin is None or not ids:
-            missing = "begin-of-text token" if ids else "tokens for its text"
-            raise PromptError(f"prompt {self.id!r}: the tokenizer has no {missing}")
-        if self.begun:
-            ids = (begin, *ids)
-        else:
-            first = encoder.query((begin,), 0)
-            yield ScoredToken(first, ids[0], tokenizer.pieces(ids[:1])[0], "sentence")
-        yield from encoder.following(ids, 1, "sentence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,52 +174,55 @@ class MaskedWord:
     def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
         tokenizer, flag = encoder.tokenizer, encoder.add_special_tokens
         if tokenizer.mask_token is None:
-            raise PromptError(
-                f"prompt {self.id!r}: it needs a mask, and this tokenizer has no mask token"
-            )
+            raise PromptError("it needs a mask, and this tokenizer has no mask token")
         word = " " + self.word if self.leading_space else self.word
         tokens = tokenizer.encode(word, add_special_tokens=False)
         if not tokens:
-            raise PromptError(f"prompt {self.id!r}: the word {self.word!r} has no tokens")
+            raise PromptError(f"the word {self.word!r} has no tokens")
         for i, token in enumerate(tokens):
             text = self.context.replace(BLANK, tokenizer.decode(tokens[:i]) + MASK)
             filled = masked_text(text, tokenizer.mask_token)
             ids = tuple(tokenizer.encode(filled, add_special_tokens=flag))
             if tokenizer.mask_id not in ids:
-                raise PromptError(f"prompt {self.id!r}: {text!r} holds no {MASK}")
+                raise PromptError(f"{text!r} has no {MASK}")
             query = encoder.query(ids, ids.index(tokenizer.mask_id), "mask")
-            yield ScoredToken(query, token, tokenizer.pieces([token])[0], "masked")
+            yield ScoredToken(query, token, tokenizer.decode_each([token])[0], "masked")
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedTokens:
-    """Each of some tokens of a text under its own mask, the others in place."""
+    """Each token of a text that another text shares, under its own mask, the others in place."""
 
     id: str
     text: str
     other: str
-    """Text with which the scored tokens are shared; the others are not scored."""
+    """Text that shares the scored tokens."""
     columns: Mapping[str, Scalar] = field(default_factory=dict)
     first: bool = True
-    """Whether `text` is the first of the two when their common blocks are looked for: the search is
-    not symmetric, and both sides of a pair must score the same tokens."""
+    """Whether `text` is the first of the two in the search for common blocks. The search is not
+    symmetric, and both sides of a pair must score the same tokens."""
 
     def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
-        tokenizer = encoder.tokenizer
+        from difflib import SequenceMatcher
+
+        tokenizer, flag = encoder.tokenizer, encoder.add_special_tokens
         ids, other = (
-            tuple(tokenizer.encode(text, add_special_tokens=encoder.add_special_tokens))
+            tuple(tokenizer.encode(text, add_special_tokens=flag))
             for text in (self.text, self.other)
         )
-        shared = _shared(ids, other)[0] if self.first else _shared(other, ids)[1]
-        places = [i for i in shared if ids[i] not in tokenizer.special_ids]
-        yield from encoder.under_masks(ids, places, tokenizer.pieces(ids))
+        texts = (ids, other) if self.first else (other, ids)
+        blocks = SequenceMatcher(None, *texts, autojunk=False).get_matching_blocks()
+        starts = [(block.a if self.first else block.b, block.size) for block in blocks]
+        shared = [start + i for start, size in starts for i in range(size)]
+        positions = [i for i in shared if ids[i] not in tokenizer.special_ids]
+        yield from encoder.under_masks(ids, positions, tokenizer.decode_each(ids))
 
 
 @dataclass(frozen=True, slots=True)
 class NextSentence:
-    """Whether `sentence` follows `context`, by a next-sentence head: both classes' logits.
+    """Whether `sentence` follows `context`, by a next-sentence head: the logits of both classes.
 
-    Both, since near certainty the probability of the one would drown in the rounding of its logit.
+    Both, because near certainty one probability would vanish in the rounding of its logit.
     """
 
     id: str
@@ -265,8 +237,8 @@ class NextSentence:
     def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
         if encoder.add_special_tokens is False:
             raise PromptError(
-                f"prompt {self.id!r}: a next-sentence head reads the first special token; leave out"
-                " add_special_tokens=false"
+                "a next-sentence head reads the first special token; remove "
+                "add_special_tokens=false"
             )
         ids, segments = encoder.tokenizer.encode_pair(self.context, self.sentence)
         query = encoder.query(tuple(ids), 0, "next_sentence", tuple(segments))
@@ -276,9 +248,10 @@ class NextSentence:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A sentence that a masked model and a causal one score in their own ways.
+    """A sentence that masked and causal models score in different ways.
 
-    `masked` says how where the tokenizer has a mask; otherwise it is a `Sentence`.
+    With a mask in the tokenizer, `masked` is scored. Otherwise every token of the text is scored:
+    the first one after the begin-of-text token alone, the others after the text before them.
     """
 
     id: str
@@ -286,50 +259,62 @@ class Candidate:
     masked: MaskedWord | MaskedTokens
     columns: Mapping[str, Scalar] = field(default_factory=dict)
     begun: bool = False
-    """Whether the begin-of-text token stands before the others, as in a `Sentence`."""
+    """Whether the begin-of-text token also stands before the other tokens."""
 
     def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
-        sentence = Sentence(self.id, self.text, begun=self.begun)
-        scored = sentence if encoder.tokenizer.mask_id is None else self.masked
-        return scored.scored_tokens(encoder)
+        tokenizer = encoder.tokenizer
+        if tokenizer.mask_id is not None:
+            yield from self.masked.scored_tokens(encoder)
+            return
+        encoder.require_begin_token()
+        ids = tuple(tokenizer.encode(self.text, add_special_tokens=False))
+        begin = tokenizer.begin_id
+        if begin is None or not ids:
+            missing = "begin-of-text token" if ids else "tokens for its text"
+            raise PromptError(f"the tokenizer has no {missing}")
+        if self.begun:
+            ids = (begin, *ids)
+        else:
+            first = encoder.query((begin,), 0)
+            yield ScoredToken(first, ids[0], tokenizer.decode_each(ids[:1])[0], "sentence")
+        yield from encoder.following(ids, 1, "sentence")
 
 
-# Sentences and pairs of users' files, checked when they are built. A causal model scores each token
-# after the begin-of-text token (the end-of-text token where the vocabulary has no other) and those
-# before it, as lm-evaluation-harness does. A masked model scores each under a mask of its own, with
-# all others in place: the pseudo-log-likelihood of Salazar et al. 2020 (ACL, "Masked Language Model
+# Sentences and pairs of prompt files, validated when they are built. A causal model scores each
+# token after the begin-of-text token (or the end-of-text token without one) and the tokens before
+# it, as lm-evaluation-harness does. A masked model scores each under a mask of its own, with all
+# others in place: the pseudo-log-likelihood of Salazar et al. 2020 (ACL, "Masked Language Model
 # Scoring").
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceTokens:
-    """Every token of a text, or those of some spans of it.
+    """Every token of a text, or those of some spans.
 
-    Special tokens of a masked model, that of unknown words among them, are not scored.
+    Special tokens of a masked model, including the unknown token, are not scored.
     """
 
     id: str
     text: str
     columns: Mapping[str, Scalar] = field(default_factory=dict)
     spans: tuple[Span, ...] = ()
-    """Only tokens that have a character of these are scored, each of them as a whole; every token
-    where there are none."""
+    """Only tokens with a character in a span are scored, as a whole; every token without spans."""
 
     def __post_init__(self) -> None:
-        _check(self, self.text)
+        _check_sentences(self.id, self.columns, self.text)
         for start, end in self.spans:
             if not 0 <= start < end <= len(self.text):
                 what = "empty" if start == end else "outside its text"
                 raise PromptError(
-                    f"{self}: span [{start}, {end}] is {what}; give the first of the characters 0 "
-                    f"to {len(self.text) - 1}, and the one after the last"
+                    f"{self}: span [{start}, {end}] is {what}, which has the characters 0 to "
+                    f"{len(self.text) - 1}"
                 )
 
     def __str__(self) -> str:
         return f"prompt {self.id!r}"
 
     def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
-        return _every_token(self, self.text, encoder, spans=self.spans)
+        return _every_token(self.text, encoder, spans=self.spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,18 +326,18 @@ class SentencePair:
 
     id: str
     sentences: tuple[tuple[str, str], tuple[str, str]]
-    """The label and the text of each."""
+    """Label and text of each."""
     answer: str | None = None
-    """Label of the one that should be the more probable, where one should."""
+    """Label of the one that should be more probable, if there is one."""
     columns: Mapping[str, Scalar] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         labels, texts = zip(*self.sentences, strict=True)
-        _check(self, *texts)
+        _check_sentences(self.id, self.columns, *texts)
         if not all(label.strip() for label in labels) or labels[0] == labels[1]:
             raise PromptError(
-                f"{self}: its sentences are called {labels[0]!r} and {labels[1]!r}; give each a "
-                "name of its own"
+                f"{self}: its sentences have the labels {labels[0]!r} and {labels[1]!r}; use two "
+                "different ones"
             )
         if self.answer is not None and self.answer not in labels:
             raise PromptError(
@@ -368,96 +353,82 @@ class SentencePair:
         return "\n".join(text for _, text in self.sentences)
 
     def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
-        """The tokens of the one sentence, then those of the other."""
-        one, other = ([*_every_token(self, text, encoder)] for _, text in self.sentences)
+        """The tokens of the first sentence, then those of the other."""
+        one, other = ([*_every_token(text, encoder)] for _, text in self.sentences)
         if [(t.query, t.token) for t in one] == [(t.query, t.token) for t in other]:
-            raise PromptError(
-                f"{self}: its sentences are the same tokens in this vocabulary; give two that "
-                "differ"
-            )
+            raise PromptError("its sentences are the same tokens in this vocabulary")
         for (label, _), tokens in zip(self.sentences, (one, other), strict=True):
             yield from (token._replace(option=label) for token in tokens)
 
 
-def _check(prompt: SentenceTokens | SentencePair, *texts: str) -> None:
-    check_id(prompt.id, texts[0])
+def _check_sentences(name: str, columns: Mapping[str, Scalar], *texts: str) -> None:
+    check_id(name, texts[0])
+    prompt = f"prompt {name!r}"
     for text in texts:
         if not text.strip():
-            raise PromptError(f"{prompt} has an empty sentence; remove it or write it")
+            raise PromptError(f"{prompt} has an empty sentence")
         if MASK in text:
-            raise PromptError(
-                f"{prompt}: its sentence has a {MASK}, and every token of a sentence is scored; "
-                "write the word there, or make it a text with options"
-            )
-    check_contents(texts, prompt.columns, str(prompt))
+            raise PromptError(f"{prompt}: sentences have no {MASK}; use a text with options")
+    check_contents(texts, columns, prompt)
 
 
 def _every_token(
-    prompt: SentenceTokens | SentencePair,
-    text: str,
-    encoder: Encoder,
-    *,
-    spans: Sequence[Span] = (),
+    text: str, encoder: Encoder, *, spans: Sequence[Span] = ()
 ) -> Iterator[ScoredToken]:
     """Every token of a text, or those of its spans."""
     tokenizer, flag = encoder.tokenizer, encoder.add_special_tokens
     mask = tokenizer.mask_id
     if mask is None:
-        encoder.refuse_without_opening(prompt.id)
+        encoder.require_begin_token()
         flag = False
-    placed = tokenizer.encode_placed(text, add_special_tokens=flag)
+    encoded = tokenizer.encode_with_spans(text, add_special_tokens=flag)
     unscored = frozenset() if mask is None else tokenizer.special_ids
-    places = [place for place, token in enumerate(placed.ids) if token not in unscored]
-    if not places:
-        raise PromptError(f"{prompt}: {quote(text)} has no tokens in this vocabulary; change it")
+    positions = [i for i, token in enumerate(encoded.ids) if token not in unscored]
+    if not positions:
+        raise PromptError(f"{quote(text)} has no tokens in this vocabulary")
     if spans:
-        places = _within(prompt, text, spans, placed, places)
-    texts, ids = _texts(text, placed, tokenizer), tuple(placed.ids)
+        positions = _in_spans(text, spans, encoded, positions)
+    texts, ids = _token_texts(text, encoded, tokenizer), tuple(encoded.ids)
     if mask is not None:
-        yield from encoder.under_masks(ids, places, texts)
+        yield from encoder.under_masks(ids, positions, texts)
         return
     if tokenizer.before_id is None:
         raise PromptError(
-            f"{prompt}: the tokenizer has no begin-of-text token, and none of the end of a text, "
-            "for its first token to stand after; name one in tokenizer_config.json"
+            "the tokenizer has neither a begin-of-text nor an end-of-text token for its first "
+            "token to follow; name one in tokenizer_config.json"
         )
-    context = (tokenizer.before_id, *ids[: places[-1]])
-    for i in places:
+    context = (tokenizer.before_id, *ids[: positions[-1]])
+    for i in positions:
         yield ScoredToken(encoder.query(context, i), ids[i], texts[i], "sentence")
 
 
-def _within(
-    prompt: SentenceTokens | SentencePair,
-    text: str,
-    spans: Sequence[Span],
-    placed: "Placed",
-    places: Sequence[int],
+def _in_spans(
+    text: str, spans: Sequence[Span], encoded: "EncodedText", positions: Sequence[int]
 ) -> list[int]:
-    """The tokens that have a character of a span."""
-    where = placed.places
+    """The tokens with a character in a span."""
+    where = encoded.spans
     if where is None:
         raise PromptError(
-            f"{prompt}: it has spans, and this tokenizer does not say where in a text its tokens "
-            "are; leave the spans out, or give the model a tokenizer.json"
+            "its spans need a tokenizer that knows the positions of its tokens; give the model a "
+            "tokenizer.json"
         )
     chosen: set[int] = set()
     for start, end in spans:
-        own = [i for i in places if where[i][0] < end and start < where[i][1]]
-        if not own:
+        inside = [i for i in positions if where[i][0] < end and start < where[i][1]]
+        if not inside:
             raise PromptError(
-                f"{prompt}: span [{start}, {end}] ({quote(text[start:end])}) is part of no token "
-                "that is scored; widen it"
+                f"span [{start}, {end}] ({quote(text[start:end])}) has no scored token; widen it"
             )
-        chosen.update(own)
+        chosen.update(inside)
     return sorted(chosen)
 
 
-def _texts(text: str, placed: "Placed", tokenizer: "Tokenizer") -> list[str]:
+def _token_texts(text: str, encoded: "EncodedText", tokenizer: "Tokenizer") -> list[str]:
     """What each token adds to the text, so that all of them together are the text."""
-    if placed.places is None:
-        return tokenizer.pieces(placed.ids)
+    if encoded.spans is None:
+        return tokenizer.decode_each(encoded.ids)
     texts, done = [], 0
-    for _, end in placed.places:
+    for _, end in encoded.spans:
         texts.append(text[done : max(done, end)])
         done = max(done, end)
     return texts
@@ -469,10 +440,10 @@ def _texts(text: str, placed: "Placed", tokenizer: "Tokenizer") -> list[str]:
 def contexts(
     tokenizer: "Tokenizer", texts: Sequence[str], *, add_special_tokens: bool | None
 ) -> list[list[int]]:
-    """Ids of texts that something continues, after the special tokens that begin a text.
+    """Ids of texts that are continued, after the special tokens that begin a text.
 
-    Special tokens that end a text, such as `[SEP]`, are left out, since a continuation would stand
-    behind them. A text that begins with the same special tokens itself gets no second ones.
+    Special tokens that end a text, such as `[SEP]`, are left out, because a continuation would
+    follow them. A text that begins with the same special tokens gets no second ones.
     """
     plain = tokenizer.encode_many(texts, add_special_tokens=False)
     opening = [] if add_special_tokens is False else tokenizer.opening
@@ -486,25 +457,14 @@ def continuations(
     *,
     add_special_tokens: bool | None,
 ) -> list[tuple[int, ...] | None]:
-    """Ids of the second text of each pair, after the first one, whose context is in `before`.
+    """Ids of the second text of each pair, after the first, whose context is in `before`.
 
     A continuation is what text and continuation, encoded together, have beyond the text, as in
-    lm-evaluation-harness (`TemplateLM._encode_pair`). None where the tokens of the first text are
-    not the first tokens of both together.
+    lm-evaluation-harness (`TemplateLM._encode_pair`). None if the tokens of the first text are not
+    the first tokens of both together.
     """
     both = contexts(tokenizer, [a + b for a, b in pairs], add_special_tokens=add_special_tokens)
     return [
         tuple(ids[len(context) :]) if ids[: len(context)] == [*context] else None
         for ids, context in zip(both, before, strict=True)
     ]
-
-
-def _shared(a: Sequence[int], b: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Places in `a` and in `b` of their longest blocks in common."""
-    from difflib import SequenceMatcher
-
-    blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
-    return (
-        [block.a + i for block in blocks for i in range(block.size)],
-        [block.b + i for block in blocks for i in range(block.size)],
-    )

@@ -1,26 +1,27 @@
-"""From a prompt set to token ids: texts and options are encoded, checked and placed in one pass."""
+"""From a prompt set to token ids: texts and options are encoded, checked and scored rows listed."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 import polars as pl
 
-from logitbank.engine.doing import each
-from logitbank.engine.prompts.sequences import SequencePrompt, contexts, continuations
+from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
+from logitbank.engine.prompts.sequences import Encoder, SequencePrompt, contexts, continuations
 from logitbank.engine.prompts.values import (
     MASK,
     Finding,
     Option,
     Prompt,
     Scalar,
+    combined_error,
     masked_text,
     once_per_kind,
-    one_error,
     quote,
 )
+from logitbank.engine.prompts.warnings import sequence_warnings, text_warnings
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from logitbank.store.format.schema import PROMPTS_SCHEMA, Query
@@ -30,10 +31,6 @@ TEMPLATE = "chat_template"
 _NAMED = 3
 _BATCH = 5_000
 """Prompts whose options are encoded at once: the ids of all would fill memory."""
-_SCORED_WHOLE = (
-    "{name}: {long:,} of {all:,} options are several tokens, and scored by all of them; sums, "
-    "means and first tokens are told apart by `logitbank analyze options --score`"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,140 +41,232 @@ class TokenizedPrompts:
     queries: tuple[Query, ...]
     """Distinct, in the order in which the prompts first need them."""
     table: pl.DataFrame
-    """Columns of `PROMPTS_SCHEMA` with `query`, the index into `queries`, in place of
-    `query_set` and `row`, then the prompts' own columns. A prompt without options has one row,
-    whose `option`, `continuation`, `token` and `is_answer` are null."""
+    """Columns of `PROMPTS_SCHEMA` with `query`, the index into `queries`, instead of `query_set`
+    and `row`, then the metadata columns. A prompt without options has one row, whose `option`,
+    `continuation`, `token` and `is_answer` are null."""
     notes: tuple[str, ...] = ()
-    """Prompts that were left out, and warnings; one line each."""
+    """Skipped prompts, and warnings; one line each."""
 
 
-def sequence_error(prompt: SequencePrompt, error: PromptError) -> Finding:
-    """An error of a prompt, without the prompt's name."""
-    message = str(error).removeprefix(f"prompt {prompt.id!r}: ")
-    return Finding("error", message, prompt.id, message)
+class ScoredRow(NamedTuple):
+    """A scored token of the prompt at an index; the token is null for a prompt without options."""
+
+    prompt: int
+    piece: int
+    option: str | None
+    continuation: str | None
+    token: int | None
+    query: int
+    score_kind: str | None = None
 
 
-def tokenized(
-    name: str,
-    prompts: Sequence[Prompt | SequencePrompt],
-    queries: Mapping[Query, int],
-    rows: Sequence["ScoredRow"],
-    found: Iterable[Finding],
-    notes: tuple[str, ...] = (),
-) -> TokenizedPrompts:
-    """Prompts whose scored tokens are these rows.
+class Tokenization(NamedTuple):
+    """The scored rows of a prompt set, and what was found on the way."""
+
+    prompts: Sequence[Prompt | SequencePrompt]
+    """Without skipped ones."""
+    findings: list[Finding]
+    """Errors and warnings, once per kind."""
+    notes: tuple[str, ...]
+    queries: dict[Query, int]
+    rows: list[ScoredRow]
+    """Empty if there are errors."""
+
+    def result(self, name: str) -> TokenizedPrompts:
+        """The tokenized prompts.
+
+        Raises
+        ------
+        PromptError
+            All errors, once per kind.
+        """
+        if errors := [str(f) for f in self.findings if f.level == "error"]:
+            raise combined_error(f"prompt set {name!r}", errors)
+        warnings = (f"{name}: {finding}" for finding in self.findings)
+        table = _table(self.prompts, self.rows)
+        return TokenizedPrompts(name, tuple(self.queries), table, (*self.notes, *warnings))
+
+
+def tokenize(prompt_set: PromptSet | SequenceSet, tokenizer: Tokenizer) -> Tokenization:
+    """Encode the prompts of a set, find what is wrong, and list the scored tokens.
 
     Raises
     ------
     PromptError
-        Some findings are errors.
+        No prompt is left, or a conversation cannot be turned into a text.
     """
-    found = once_per_kind(found)
-    lines = {
-        level: [f"prompt {f.prompt_id!r}: {f.message}" for f in found if f.level == level]
-        for level in ("error", "warning")
-    }
-    if lines["error"]:
-        raise one_error(f"prompt set {name!r}", lines["error"])
-    warnings = (f"{name}: {line}" for line in lines["warning"])
-    return TokenizedPrompts(name, tuple(queries), _table(prompts, rows), (*notes, *warnings))
+    if isinstance(prompt_set, PromptSet):
+        return _tokenize_texts(prompt_set, tokenizer)
+    return _tokenize_sequences(prompt_set, tokenizer)
+
+
+def _tokenize_sequences(prompt_set: SequenceSet, tokenizer: Tokenizer) -> Tokenization:
+    queries: dict[Query, int] = {}
+    rows: list[ScoredRow] = []
+    findings = []
+    encoder = Encoder(tokenizer, prompt_set.language, prompt_set.add_special_tokens)
+    for i, prompt in enumerate(prompt_set.prompts):
+        try:
+            scored = [*prompt.scored_tokens(encoder)]
+        except PromptError as error:
+            findings.append(Finding("error", str(error), prompt.id, str(error)))
+            continue
+        for piece, (query, tokens) in enumerate(groupby(scored, key=lambda t: t.query)):
+            index = queries.setdefault(query, len(queries))
+            rows += [ScoredRow(i, piece, t.option, t.text, t.token, index, t.kind) for t in tokens]
+    findings += sequence_warnings(prompt_set.prompts)
+    return Tokenization(prompt_set.prompts, once_per_kind(findings), (), queries, rows)
+
+
+def _tokenize_texts(prompt_set: PromptSet, tokenizer: Tokenizer) -> Tokenization:
+    encoded = encode(prompt_set, tokenizer)
+    findings = [*encoded.errors, *text_warnings(prompt_set.prompts, encoded)]
+    queries: dict[Query, int] = {}
+    rows: list[ScoredRow] = []
+    if not any(finding.level == "error" for finding in findings):
+        for i, (prompt, options) in enumerate(zip(encoded.prompts, encoded.options, strict=True)):
+            rows += encoded.rows(i, prompt, options, queries)
+    notes = (*encoded.notes, *_long_options_note(prompt_set.name, encoded))
+    return Tokenization(encoded.prompts, once_per_kind(findings), notes, queries, rows)
 
 
 OptionTokens = tuple[tuple[int, ...] | None, ...]
-"""The tokens of each option of a prompt; None where an option merges with the text."""
+"""The tokens of each option of a prompt; None if an option merges with the text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedPrompts:
     """The prompts that a tokenizer can score, with the ids of their texts and options."""
 
+    prompt_set: PromptSet
+    tokenizer: Tokenizer
     prompts: tuple[Prompt, ...]
     notes: tuple[str, ...]
-    """Prompts that were left out, for people to read."""
-    tokenizer: Tokenizer
-    first_token: bool
-    whole_options: bool
+    """Skipped prompts, for people to read."""
+    add_special_tokens: bool | None
     texts: Mapping[str, list[int]]
-    """Ids of each distinct text, with special tokens as the prompt set says."""
+    """Ids of each distinct text."""
     options: list[OptionTokens] = field(default_factory=list)
     """All tokens of the options of each prompt, without special tokens."""
     errors: list[Finding] = field(default_factory=list)
-    """Texts and options, in order, that do not give the tokens that are needed."""
 
     def scored(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """The tokens of an option that are scored."""
-        return tokens[:1] if self.first_token else tokens
+        return tokens[:1] if self.prompt_set.first_token else tokens
 
-    def query(self, prompt: Prompt, language: str = "") -> Query:
+    def query(self, prompt: Prompt) -> Query:
         """The scored mask of a prompt, or the next token after its last one without a mask."""
-        row = tuple(self.texts[prompt.text])
+        ids, language = tuple(self.texts[prompt.text]), self.prompt_set.language
         if not prompt.masks:
-            return Query(row, len(row) - 1, language=language)
-        masks = [at for at, token in enumerate(row) if token == self.tokenizer.mask_id]
-        return Query(row, masks[prompt.mask or 0], "mask", language=language)
+            return Query(ids, len(ids) - 1, language=language)
+        masks = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_id]
+        return Query(ids, masks[prompt.mask or 0], "mask", language=language)
 
     def has_its_masks(self, prompt: Prompt) -> bool:
         """Whether each `[MASK]` of the text, and nothing else, is a mask token."""
         return self.texts[prompt.text].count(self.tokenizer.mask_id) == prompt.masks  # type: ignore[arg-type]
 
     def rows(
-        self,
-        at: int,
-        prompt: Prompt,
-        options: OptionTokens,
-        queries: dict[Query, int],
-        language: str,
-    ) -> Iterator["ScoredRow"]:
+        self, index: int, prompt: Prompt, options: OptionTokens, queries: dict[Query, int]
+    ) -> Iterator[ScoredRow]:
         """A row for each scored token of the options; new queries are added to `queries`."""
-        query = self.query(prompt, language)
+        query = self.query(prompt)
         first = queries.setdefault(query, len(queries))
         if not prompt.options:
-            yield ScoredRow(at, 0, None, None, None, first)
-        later = 0  # the first tokens of all options are read from one query
+            yield ScoredRow(index, 0, None, None, None, first)
+        piece = 0  # the first tokens of all options are read from one query
         for option, every in zip(prompt.options, options, strict=True):
             assert every is not None, "merged options are errors"
             tokens = self.scored(every)
-            for n, text in enumerate(token_texts(self.tokenizer, tokens, option.text)):
-                place, later = first, later + (n > 0)
-                if n:
-                    ids = (*query.ids, *tokens[:n])
-                    after = Query(ids, len(ids) - 1, query.head, query.segments, language)
-                    place = queries.setdefault(after, len(queries))
-                yield ScoredRow(at, later if n else 0, option.label, text, tokens[n], place)
+            texts = token_texts(self.tokenizer, tokens, option.text)
+            yield ScoredRow(index, 0, option.label, texts[0], tokens[0], first)
+            for n in range(1, len(tokens)):
+                ids = (*query.ids, *tokens[:n])
+                later = Query(ids, len(ids) - 1, query.head, query.segments, query.language)
+                piece += 1
+                place = queries.setdefault(later, len(queries))
+                yield ScoredRow(index, piece, option.label, texts[n], tokens[n], place)
+
+    def find_errors(self, prompt: Prompt, options: OptionTokens) -> Iterator[Finding]:
+        """Every error of one prompt, in order."""
+
+        def error(kind: str, message: str) -> Finding:
+            return Finding("error", kind, prompt.id, message)
+
+        if not self.texts[prompt.text]:
+            yield error("no tokens", "the text has no tokens in this vocabulary")
+        if prompt.masks and self.tokenizer.mask_id is None:
+            yield error(
+                "no mask token",
+                f"the text has a {MASK}, but this model predicts next tokens, or its tokenizer "
+                "names no mask token; choose other prompts or another model",
+            )
+        elif not self.has_its_masks(prompt):
+            yield error(
+                "masks",
+                f"its mask tokens are not its {prompt.masks} {MASK}; write {MASK} for a mask, and "
+                f"{self.tokenizer.mask_token} nowhere",
+            )
+        label_of: dict[tuple[int, ...], str] = {}
+        for option, tokens in zip(prompt.options, options, strict=True):
+            if problem := self._option_problem(prompt, option, tokens):
+                named = f"option {option.label!r} ({quote(option.text)})"
+                yield error("option " + option.text, f"{named} {problem}")
+            else:
+                scored = self.scored(tokens or ())
+                if (other := label_of.setdefault(scored, option.label)) != option.label:
+                    text = quote("".join(self.tokenizer.decode_each(scored)))
+                    what = "token" if len(scored) == 1 else "tokens"
+                    message = f"options {other!r} and {option.label!r} have the same {what} {text}"
+                    yield error(f"same {scored}", message)
+
+    def _option_problem(
+        self, prompt: Prompt, option: Option, tokens: tuple[int, ...] | None
+    ) -> str:
+        """Why an option cannot be scored; empty if it can."""
+        if tokens is None:
+            return (
+                "merges with the text: encoded together, no token ends where the text does; end "
+                "the text without a space and begin the option with it, or encode the two "
+                "separately (separate_options)"
+            )
+        if not tokens:
+            return "has no token in this vocabulary"
+        scored, unknown = self.scored(tokens), self.tokenizer.unknown
+        texts = ", ".join(map(quote, self.tokenizer.decode_each(tokens)))
+        if unknown and unknown.id in scored and unknown.text not in option.text:
+            return f"is not in this vocabulary: its tokens are {texts}"
+        whole = self.prompt_set.whole_options and not prompt.masks
+        if len(scored) > 1 and not whole:
+            return (
+                f"is {len(tokens)} tokens ({texts}), but one is needed; shorten it, or score its "
+                "first token only (first_token)"
+            )
+        return ""
 
 
-def encode(
-    prompts: tuple[Prompt, ...],
-    notes: tuple[str, ...],
-    tokenizer: Tokenizer,
-    *,
-    add_special_tokens: bool | None,
-    first_token: bool,
-    whole_options: bool,
-    separate_options: bool,
-) -> Encoded:
-    """Encode each distinct text once and each option after its text, and find what is wrong.
+def encode(prompt_set: PromptSet, tokenizer: Tokenizer) -> EncodedPrompts:
+    """Encode each distinct text once and each option after its text, and find errors.
 
     An option under a mask, and any option with `separate_options`, is encoded by itself.
     """
-    flag = add_special_tokens
+    chats = any(prompt.messages for prompt in prompt_set.prompts)
+    flag = False if chats else prompt_set.add_special_tokens  # templates write special tokens
+    prompts, notes = fitted(prompt_set, with_texts(prompt_set.prompts, tokenizer), tokenizer)
     masked = list(dict.fromkeys(p.text for p in prompts if p.masks))
     filled = [masked_text(text, tokenizer.mask_token) for text in masked]
     texts = dict(zip(masked, tokenizer.encode_many(filled, add_special_tokens=flag), strict=True))
     plain = list(dict.fromkeys(p.text for p in prompts if not p.masks))
     texts |= zip(plain, contexts(tokenizer, plain, add_special_tokens=flag), strict=True)
-    encoded = Encoded(prompts, notes, tokenizer, first_token, whole_options, texts)
+    encoded = EncodedPrompts(prompt_set, tokenizer, prompts, notes, flag, texts)
 
     def is_separate(prompt: Prompt) -> bool:
-        return bool(prompt.masks) or separate_options
+        return bool(prompt.masks) or prompt_set.separate_options
 
     alone = list(dict.fromkeys(o.text for p in prompts if is_separate(p) for o in p.options))
     ids = tokenizer.encode_many(alone, add_special_tokens=False)
-    by_itself = dict(zip(alone, map(tuple, ids), strict=True))
-    same: dict[OptionTokens, OptionTokens] = {}  # most prompts have the same: one object each
-    errors = _Errors(encoded)
-    starts = range(0, len(prompts), _BATCH)
-    for start in each(starts, "encoding texts with their options", len(starts)):
+    separate = dict(zip(alone, map(tuple, ids), strict=True))
+    for start in range(0, len(prompts), _BATCH):
         batch = prompts[start : start + _BATCH]
         joint = [p for p in batch if not is_separate(p)]
         pairs = list(dict.fromkeys((p.text, o.text) for p in joint for o in p.options))
@@ -185,106 +274,13 @@ def encode(
         found = continuations(tokenizer, pairs, before, add_special_tokens=flag)
         after = dict(zip(pairs, found, strict=True))
         for prompt in batch:
-            own: OptionTokens = tuple(
-                by_itself[o.text] if is_separate(prompt) else after[prompt.text, o.text]
+            options: OptionTokens = tuple(
+                separate[o.text] if is_separate(prompt) else after[prompt.text, o.text]
                 for o in prompt.options
             )
-            encoded.options.append(same.setdefault(own, own))
-            encoded.errors.extend(errors.of(prompt, own))
+            encoded.options.append(options)
+            encoded.errors.extend(encoded.find_errors(prompt, options))
     return encoded
-
-
-class _Errors:
-    """The errors of the texts and options of encoded prompts."""
-
-    def __init__(self, encoded: Encoded) -> None:
-        self._encoded, self._tokenizer = encoded, encoded.tokenizer
-        self._merged: dict[str, str] = {}
-
-    def of(self, prompt: Prompt, options: OptionTokens) -> Iterator[Finding]:
-        """Every error of one prompt, in order."""
-
-        def error(kind: str, message: str) -> Finding:
-            return Finding("error", kind, prompt.id, message)
-
-        if not self._encoded.texts[prompt.text]:
-            yield error("no tokens", "the text has no tokens in this vocabulary; change it")
-        if prompt.masks and self._tokenizer.mask_id is None:
-            yield error(
-                "no mask token",
-                f"the text has a {MASK}, and this model has no mask: it predicts next tokens, "
-                "or its tokenizer names no mask token; choose other prompts or another model",
-            )
-        elif not self._encoded.has_its_masks(prompt):
-            yield error(
-                "masks",
-                f"its {prompt.masks} {MASK} are not its mask tokens "
-                f"({self._tokenizer.mask_token}); "
-                f"write {MASK} for a mask, and the token itself nowhere",
-            )
-        label_of: dict[tuple[int, ...], str] = {}
-        for option, tokens in zip(prompt.options, options, strict=True):
-            named = f"option {option.label!r} ({quote(option.text)})"
-            if tokens is None:
-                if option.text not in self._merged:  # only the first prompt is reported
-                    self._merged[option.text] = self._merges(prompt.text, option.text)
-                yield error("merges " + option.text, f"{named} {self._merged[option.text]}")
-            elif problem := self._token_problem(prompt, option, tokens):
-                yield error("tokens " + option.text, f"{named} {problem}")
-            else:
-                scored = self._encoded.scored(tokens)
-                if (other := label_of.setdefault(scored, option.label)) != option.label:
-                    yield error(f"same {scored}", self._same(other, option, scored))
-
-    def _token_problem(self, prompt: Prompt, option: Option, tokens: tuple[int, ...]) -> str:
-        """Why these tokens of an option cannot be scored; empty if they can."""
-        if not tokens:
-            return "is no token in this vocabulary; change it"
-        texts, unknown = _quoted(self._tokenizer.pieces(tokens)), self._tokenizer.unknown
-        scored = self._encoded.scored(tokens)
-        if unknown and unknown.id in scored and unknown.text not in option.text:
-            return (
-                f"is not in this vocabulary: its tokens ({texts}) include that of unknown words, "
-                "whose probability is not the option's; change it"
-            )
-        whole = self._encoded.whole_options and not prompt.masks
-        if len(scored) > 1 and not whole:
-            return (
-                f"is {len(tokens)} tokens ({texts}); one is needed. Shorten it, or score its "
-                "first token only (first_token)"
-            )
-        return ""
-
-    def _merges(self, text: str, option: str) -> str:
-        """Both splits of an option that the tokenizer joins to the end of its text."""
-        ids = self._tokenizer.encode_many([text, text + option], add_special_tokens=False)
-        differ = (at for at, (a, b) in enumerate(zip(*ids, strict=False)) if a != b)
-        same = next(differ, min(map(len, ids)))
-        texts = _entries(self._tokenizer)  # decoded alone, many lose the space before them
-        alone, together = (_quoted(texts[token] for token in row[same:][:4]) for row in ids)
-        return (
-            f"merges with the text: the text alone ends in the tokens {alone or 'before it'}, with "
-            f"the option it goes on with {together or 'none'}. End the text without a space and "
-            "begin the option with it, or encode the two separately (separate_options)"
-        )
-
-    def _same(self, other: str, option: Option, tokens: tuple[int, ...]) -> str:
-        """Two options that the model cannot tell apart."""
-        text = quote("".join(self._tokenizer.pieces(tokens)))
-        which = f"token {text} ({tokens[0]})" if len(tokens) == 1 else f"tokens ({text})"
-        return (
-            f"options {other!r} and {option.label!r} have the same {which}; use continuations "
-            f"that {'begin differently' if len(tokens) == 1 else 'differ'}"
-        )
-
-
-@lru_cache(maxsize=1)
-def _entries(tokenizer: Tokenizer) -> Mapping[int, str]:
-    return dict(tokenizer.vocabulary().select("token", "text").iter_rows())
-
-
-def _quoted(texts: Iterable[str]) -> str:
-    return ", ".join(map(quote, texts))
 
 
 def token_texts(tokenizer: Tokenizer, tokens: Sequence[int], text: str) -> list[str]:
@@ -299,8 +295,8 @@ def token_texts(tokenizer: Tokenizer, tokens: Sequence[int], text: str) -> list[
     return [text[start:end] for start, end in zip(ends, [*ends[1:], len(text)], strict=True)]
 
 
-def scored_whole(name: str, encoded: Encoded) -> list[str]:
-    """A line if some options are scored by several tokens."""
+def _long_options_note(name: str, encoded: EncodedPrompts) -> list[str]:
+    """A note if some options are scored by several tokens."""
     every: set[str] = set()
     long: set[str] = set()
     for prompt, options in zip(encoded.prompts, encoded.options, strict=True):
@@ -308,30 +304,33 @@ def scored_whole(name: str, encoded: Encoded) -> list[str]:
         if not prompt.masks:
             both = zip(prompt.options, options, strict=True)
             long |= {o.text for o, ids in both if ids and len(encoded.scored(ids)) > 1}
-    return [_SCORED_WHOLE.format(name=name, long=len(long), all=len(every))] if long else []
+    if not long:
+        return []
+    return [
+        f"{name}: {len(long):,} of {len(every):,} options have several tokens, and all of them are "
+        "scored. Choose sum, mean or first-token scoring with `logitbank analyze options --score`."
+    ]
 
 
 # Conversations
 
 
 def with_texts(prompts: tuple[Prompt, ...], tokenizer: Tokenizer) -> tuple[Prompt, ...]:
-    """Prompts with texts in place of messages, by the chat template, and the column `TEMPLATE`."""
+    """Prompts with texts instead of messages, by the chat template, and the column `TEMPLATE`."""
     chats = [prompt for prompt in prompts if prompt.messages]
     if not chats:
         return prompts
     if plain := [prompt for prompt in prompts if not prompt.messages]:
         raise PromptError(
-            f"{plain[0]} has a text and {chats[0]} has messages: special tokens are put around "
-            "the one, and by its template around the other; make two files of them"
+            f"{plain[0]} has a text and {chats[0]} has messages, which get special tokens in "
+            "different ways. Split them into two files."
         )
+    if reserved := [prompt for prompt in prompts if TEMPLATE in prompt.columns]:
+        raise PromptError(f"{reserved[0]}: column name {TEMPLATE!r} is reserved; rename it")
     template, text_of = tokenizer.chat_template()
     digest = hashlib.sha256(template.encode()).hexdigest()[:16]
     written = []
     for prompt in prompts:
-        if TEMPLATE in prompt.columns:
-            raise PromptError(
-                f"{prompt}: column {TEMPLATE!r} is where the template's digest goes; rename it"
-            )
         try:
             text = text_of([turn._asdict() for turn in prompt.messages])
         except PromptError as error:
@@ -341,23 +340,25 @@ def with_texts(prompts: tuple[Prompt, ...], tokenizer: Tokenizer) -> tuple[Promp
     return tuple(written)
 
 
-# Options and prompts that may be left out
+# Options and prompts that may be skipped
 
 
 def fitted(
-    prompts: tuple[Prompt, ...], tokenizer: Tokenizer, *, name: str, drop_split: bool
+    prompt_set: PromptSet, prompts: tuple[Prompt, ...], tokenizer: Tokenizer
 ) -> tuple[tuple[Prompt, ...], tuple[str, ...]]:
-    """The prompts of the set `name` that a tokenizer can score, and a line about the others.
+    """The prompts of a set that a tokenizer can score, and a note about the others.
 
-    An optional option goes where it is not one token, a special token (such as that of unknown
-    words), or the token of another option of its prompt that is not optional or comes before it.
-    With `drop_split` a prompt goes where any other option is not one token, or a special one.
+    An optional option is skipped if it is not one token, if it is a special token (such as the
+    unknown token), or if it has the token of another option of its prompt that is not optional or
+    comes before it. With `drop_split`, a prompt is skipped if any other option is not one token, or
+    is a special token.
 
     Raises
     ------
     PromptError
-        No prompt would be left.
+        No prompt is left.
     """
+    drop_split = prompt_set.drop_split
     if not (drop_split or any(o.optional for p in prompts for o in p.options)):
         return prompts, ()
     single = _single_tokens(prompts, tokenizer)
@@ -376,17 +377,19 @@ def fitted(
     if len(kept) == len(prompts):
         return tuple(kept), ()
     more = f" and {len(split) - _NAMED} more" if len(split) > _NAMED else ""
-    why = f"options that are not one token of this tokenizer: {_quoted([*split][:_NAMED])}{more}"
+    options = f"{', '.join(map(quote, [*split][:_NAMED]))}{more}"
+    skipped = len(prompts) - len(kept)
+    note = (
+        f"{prompt_set.name}: {skipped:,} of {len(prompts):,} prompts are skipped, because options "
+        f"are not one token of this tokenizer: {options}"
+    )
     if not kept:
-        raise PromptError(
-            f"{name}: no prompt is left; each has {why}. Use another prompt set or model"
-        )
-    out = len(prompts) - len(kept)
-    return tuple(kept), (f"{name}: {out:,} of {len(prompts):,} prompts are left out, for {why}",)
+        raise PromptError(note)
+    return tuple(kept), (note,)
 
 
 def _single_tokens(prompts: Sequence[Prompt], tokenizer: Tokenizer) -> dict[str, int]:
-    """Each distinct continuation that is one token, and none of the special ones."""
+    """Each distinct continuation that is one token, and not a special one."""
     texts = list(dict.fromkeys(o.text for p in prompts for o in p.options))
     rows = tokenizer.encode_many(texts, add_special_tokens=False)
     return {
@@ -397,34 +400,21 @@ def _single_tokens(prompts: Sequence[Prompt], tokenizer: Tokenizer) -> dict[str,
 
 
 def _chosen(options: tuple[Option, ...], single: Mapping[str, int]) -> tuple[Option, ...]:
-    taken = {single.get(option.text) for option in options if not option.optional}
+    used = {single.get(option.text) for option in options if not option.optional}
     kept = []
     for option in options:
         token = single.get(option.text)
-        if option.optional and (token is None or token in taken):
+        if option.optional and (token is None or token in used):
             continue
-        taken.add(token)
+        used.add(token)
         kept.append(option)
     return tuple(kept)
 
 
 # The table
 
-
-class ScoredRow(NamedTuple):
-    """A scored token of the prompt at an index; the token is null for a prompt without options."""
-
-    at: int
-    piece: int
-    option: str | None
-    continuation: str | None
-    token: int | None
-    query: int
-    score_kind: str | None = None
-
-
 _ROWS = {
-    "at": pl.Int32(),
+    "prompt": pl.Int32(),
     **{name: PROMPTS_SCHEMA[name] for name in ("piece", "option", "continuation", "token")},
     "query": pl.Int32(),
     "score_kind": pl.String(),
@@ -432,7 +422,7 @@ _ROWS = {
 
 
 def _table(prompts: Sequence[Prompt | SequencePrompt], rows: Sequence[ScoredRow]) -> pl.DataFrame:
-    """The columns of every prompt table, then the prompts' own, and the kind of sequences."""
+    """The columns of every prompt table, then metadata columns, and the score kind of sequences."""
     shared = pl.DataFrame(
         {
             "prompt_id": [p.id for p in prompts],
@@ -441,26 +431,24 @@ def _table(prompts: Sequence[Prompt | SequencePrompt], rows: Sequence[ScoredRow]
             "answer": [getattr(p, "answer", None) for p in prompts],
         },
         schema_overrides=PROMPTS_SCHEMA,
-    ).with_columns(_own_columns([p.columns for p in prompts]))
-    listed = pl.DataFrame(rows, schema=_ROWS, orient="row")
+    ).with_columns(_metadata([p.columns for p in prompts]))
+    scored = pl.DataFrame(rows, schema=_ROWS, orient="row")
     if isinstance(prompts[0], Prompt):
-        listed = listed.drop("score_kind")
-    table = shared[listed["at"]].with_columns(listed.drop("at"))
+        scored = scored.drop("score_kind")
+    table = shared[scored["prompt"]].with_columns(scored.drop("prompt"))
     table = table.with_columns(is_answer=pl.col("option") == pl.col("answer"))
     head = [name for name in PROMPTS_SCHEMA if name not in ("query_set", "row")]
     return table.select(*head, "query", pl.exclude(*head, "query"))
 
 
-def _own_columns(columns: Sequence[Mapping[str, Scalar]]) -> list[pl.Series]:
-    """The prompts' own columns, in the order of their first appearance; null where absent."""
-    names = dict.fromkeys(name for of_prompt in columns for name in of_prompt)
-    return [_column(name, [of_prompt.get(name) for of_prompt in columns]) for name in names]
-
-
-def _column(name: str, values: list[Scalar]) -> pl.Series:
-    kinds = {type(v) for v in values if v is not None}
-    if not kinds:
-        return pl.Series(name, values, pl.String)
-    if kinds == {int, float}:
-        return pl.Series(name, values, pl.Float64, strict=False)
-    return pl.Series(name, values)
+def _metadata(columns: Sequence[Mapping[str, Scalar]]) -> Iterable[pl.Series]:
+    """The metadata columns, in the order of their first appearance; null where absent."""
+    for name in dict.fromkeys(name for values in columns for name in values):
+        values = [of_prompt.get(name) for of_prompt in columns]
+        kinds = {type(value) for value in values if value is not None}
+        if not kinds:
+            yield pl.Series(name, values, pl.String)
+        elif kinds == {int, float}:
+            yield pl.Series(name, values, pl.Float64, strict=False)
+        else:
+            yield pl.Series(name, values)

@@ -1,7 +1,7 @@
-"""A prompt with its options and its answer, as a value that is checked when it is built.
+"""A prompt with its options and its answer, validated when it is built.
 
-Text is literal throughout: an option is the exact continuation, leading space included. Only
-`[MASK]` stands for something else: the mask token of whatever tokenizer meets it.
+Text is literal: an option is the exact continuation, leading space included. Only `[MASK]` stands
+for something else: the mask token of the tokenizer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,19 +24,19 @@ from logitbank.wording import counted
 Scalar = str | int | float | bool | None
 
 MASK = "[MASK]"
-"""A masked position in a prompt's text, whatever the model calls its mask token."""
+"""A masked position in the text of a prompt, whatever the tokenizer calls its mask token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One thing that may follow a prompt."""
+    """A possible continuation of a prompt."""
 
     label: str
-    """What metrics call it."""
+    """Name of the option in metrics."""
     text: str
     """The exact continuation that is scored."""
     optional: bool = False
-    """Left out where it is not one token, or that of another option of the prompt."""
+    """Skip the option if it is not one token, or has the token of another option of the prompt."""
 
 
 class Turn(NamedTuple):
@@ -48,23 +48,23 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One text whose continuation, or one of whose masks, is scored; checked when it is built."""
+    """One text whose continuation, or one of whose masks, is scored; validated when it is built."""
 
     id: str
     text: str
-    """May hold `[MASK]`; then a mask is scored instead of the continuation."""
+    """May contain `[MASK]`; then a mask is scored instead of the continuation."""
     options: tuple[Option, ...] = ()
     answer: str | None = None
-    """Label of the right option, where there is one."""
+    """Label of the correct option, if there is one."""
     order_seed: int | None = None
-    """Tells orders of the same options apart; None where they have no order."""
+    """Distinguishes orders of the same options; None if they have no order."""
     columns: Mapping[str, Scalar] = field(default_factory=dict)
-    """Further columns, kept for grouping."""
+    """Metadata columns, for grouping."""
     mask: int | None = None
-    """Which `[MASK]` of the text is scored, counted from 0; None for the first, if there is any."""
+    """Index of the scored `[MASK]` of the text; None for the first, if there is one."""
     messages: tuple[Turn, ...] = ()
-    """A conversation in place of a text: the tokenizer's chat template makes the text of it, up to
-    where the assistant's answer begins."""
+    """A conversation instead of a text. The tokenizer's chat template turns it into a text that
+    ends where the assistant's answer begins."""
 
     @property
     def masks(self) -> int:
@@ -77,10 +77,11 @@ class Prompt:
         texts += [part for option in self.options for part in (option.label, option.text)]
         check_contents(texts, self.columns, str(self))
         if not self.text.strip() and not self.messages:
-            raise PromptError(f"{self} has no text; remove it or give it one")
+            raise PromptError(f"{self} has no text")
         if self.mask is not None and not 0 <= self.mask < self.masks:
-            masks = f"has {self.masks} ({MASK})" if self.masks else f"has no {MASK}"
-            raise PromptError(f"{self}: mask {self.mask} is to be scored, but its text {masks}")
+            raise PromptError(
+                f"{self}: mask {self.mask} does not exist, because the text has {self.masks} {MASK}"
+            )
         _check_options(self)
         if self.order_seed is not None:
             what = f"prompt {self.id!r}: its order_seed"
@@ -93,9 +94,8 @@ class Prompt:
 
 @cache
 def reserved_columns() -> tuple[str, ...]:
-    """Names that no further column of a prompt may have, in alphabetical order."""
-    # Imported here: it brings polars (0.2 s), and a shell that completes the names of prompt sets
-    # imports this module.
+    """Names that no metadata column of a prompt may have, in alphabetical order."""
+    # Imported here: it brings polars (0.2 s), and shell completion imports this module.
     from logitbank.store.format.schema import RESERVED_COLUMNS
 
     return tuple(sorted({*RESERVED_COLUMNS, "score_kind"}))
@@ -109,14 +109,14 @@ def _check_column(name: str) -> None:
 def check_id(name: str, text: str) -> None:
     """Refuse a prompt id that is blank, has control characters or is too long."""
     if isinstance(name, str) and not name.strip():
-        raise PromptError(f"a prompt has no id (text {shown(text)}); give every prompt one")
+        raise PromptError(f"the prompt with the text {shown(text)} has no id")
     check_text(name, "prompt id", one_line=True, most=MAX_ID, error=PromptError)
 
 
 def check_contents(texts: Sequence[str], columns: Mapping[str, Scalar], prompt: str) -> None:
-    """Refuse texts, column names and column values that a bank cannot keep.
+    """Refuse texts, column names and column values that a bank cannot store.
 
-    `prompt` names the prompt in messages.
+    Messages call the prompt `prompt`.
     """
     for text in texts:
         check_text(text, f"{prompt}:", error=PromptError)
@@ -126,7 +126,8 @@ def check_contents(texts: Sequence[str], columns: Mapping[str, Scalar], prompt: 
             check_text(value, f"{prompt}: column {name!r}", error=PromptError)
         elif isinstance(value, int) and not in_int64(value):
             raise PromptError(
-                f"{prompt}: column {name!r} is {shown(value)}, more than 64 bits; make it a text"
+                f"{prompt}: column {name!r} is {shown(value)}, which has more than 64 bits; write "
+                "it as a text"
             )
         elif not isinstance(value, int | float | None):
             raise PromptError(
@@ -134,45 +135,43 @@ def check_contents(texts: Sequence[str], columns: Mapping[str, Scalar], prompt: 
             )
         if name in reserved_columns():
             raise PromptError(
-                f'{prompt}: column name "{name}" is reserved. Rename it. '
+                f'{prompt}: column name "{name}" is reserved; rename it. '
                 f"Reserved: {', '.join(reserved_columns())}"
             )
 
 
-class Mixed(NamedTuple):
+class MixedColumn(NamedTuple):
     """A column with values of two kinds, such as texts and numbers."""
 
     name: str
     first: int
     """Index of the prompt with the first value."""
     other: int
-    """Index of the first prompt whose value is of another kind."""
+    """Index of the first prompt with another kind of value."""
     kinds: tuple[str, str]
 
     def message(self, first: str) -> str:
-        """The error about the other prompt, where `first` names the first one."""
+        """The error for the other prompt; `first` names the first one."""
         return (
-            f"column {self.name!r} holds {self.kinds[1]} here and {self.kinds[0]} in {first}; "
-            "use one kind"
+            f"column {self.name!r} has {self.kinds[1]} here and {self.kinds[0]} in {first}; use "
+            "one kind"
         )
 
 
-def mixed_columns(columns: Iterable[Mapping[str, Scalar]]) -> Iterator[Mixed]:
-    """Each column with values of two kinds, once. Integers and fractions are of one kind."""
+def mixed_columns(columns: Iterable[Mapping[str, Scalar]]) -> Iterator[MixedColumn]:
+    """Each column with values of two kinds, once. Integers and fractions are one kind."""
+    kinds = {str: "a text", bool: "true or false", int: "a number", float: "a number"}
     seen: dict[str, tuple[int, str]] = {}
     reported: set[str] = set()
     for number, values in enumerate(columns):
         for name, value in values.items():
             if value is None or name in reported:
                 continue
-            kind = _KINDS[type(value)]
-            first, before = seen.setdefault(name, (number, kind))
-            if kind != before:
+            kind = kinds[type(value)]
+            first, first_kind = seen.setdefault(name, (number, kind))
+            if kind != first_kind:
                 reported.add(name)
-                yield Mixed(name, first, number, (before, kind))
-
-
-_KINDS = {str: "a text", bool: "true or false", int: "a number", float: "a number"}
+                yield MixedColumn(name, first, number, (first_kind, kind))
 
 
 def _check_options(prompt: Prompt) -> None:
@@ -180,19 +179,15 @@ def _check_options(prompt: Prompt) -> None:
     for option in prompt.options:
         if not option.label.strip() or not option.text:
             raise PromptError(
-                f"{prompt}: option {option.label!r} ({quote(option.text)}) needs a label "
-                "and a continuation that are not empty"
+                f"{prompt}: option {option.label!r} ({quote(option.text)}) needs a non-empty label "
+                "and continuation"
             )
-        if labels.count(option.label) > 1:
-            raise PromptError(f"{prompt}: option {option.label!r} is there twice; rename one")
-    if prompt.answer is None or prompt.answer in labels:
-        return
-    if not labels:
-        raise PromptError(f"{prompt} has the answer {prompt.answer!r} but no options; list them")
-    raise PromptError(
-        f"{prompt}: answer {prompt.answer!r} is not among the options "
-        f"{', '.join(map(repr, labels))}"
-    )
+    if len({*labels}) < len(labels):
+        repeated = next(label for label in labels if labels.count(label) > 1)
+        raise PromptError(f"{prompt}: option {repeated!r} is repeated")
+    if prompt.answer is not None and prompt.answer not in labels:
+        listed = ", ".join(map(repr, labels)) or "none"
+        raise PromptError(f"{prompt}: answer {prompt.answer!r} is not an option; options: {listed}")
 
 
 class Finding(NamedTuple):
@@ -203,6 +198,9 @@ class Finding(NamedTuple):
     """Findings of one kind are reported once."""
     prompt_id: str
     message: str
+
+    def __str__(self) -> str:
+        return f"prompt {self.prompt_id!r}: {self.message}"
 
 
 def once_per_kind(findings: Iterable[Finding]) -> list[Finding]:
@@ -219,10 +217,10 @@ def once_per_kind(findings: Iterable[Finding]) -> list[Finding]:
 
 
 _LISTED = 20
-"""Number of errors that one message lists."""
+"""Largest number of errors in one message."""
 
 
-def one_error(what: str, errors: Sequence[str]) -> PromptError:
+def combined_error(what: str, errors: Sequence[str]) -> PromptError:
     """One error as it is; several as a list, one on each line."""
     if len(errors) == 1:
         return PromptError(errors[0])
@@ -237,5 +235,5 @@ def quote(text: str) -> str:
 
 
 def masked_text(text: str, mask_token: str | None) -> str:
-    """A text with a tokenizer's mask token for every `[MASK]`; unchanged where it has none."""
+    """A text with the tokenizer's mask token for every `[MASK]`; unchanged without one."""
     return text if mask_token is None else text.replace(MASK, mask_token)

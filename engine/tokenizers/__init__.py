@@ -1,1 +1,1 @@
-"""Tokenizers: texts and ids, what every token says, and what was made of one before."""
+"""Tokenizers: texts, ids, and the text of every token."""

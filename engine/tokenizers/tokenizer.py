@@ -1,10 +1,8 @@
-"""A tokenizer as text in, ids out, and a digest that says which one it was.
-
-It knows transformers and nothing of prompts, models or the bank.
-"""
+"""A tokenizer: text in, ids out, and a digest that identifies it."""
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from itertools import takewhile
@@ -13,7 +11,6 @@ from typing import Any, Literal, NamedTuple, Self
 
 import polars as pl
 
-from logitbank.engine.doing import step
 from logitbank.engine.tokenizers.vocabulary import vocabulary
 from logitbank.errors import MissingExtraError, PromptError, SuiteError
 from logitbank.store.format.schema import json_digest
@@ -27,10 +24,10 @@ VOCABULARY_FILES = (
     "sentencepiece.bpe.model",
 )
 _BATCH = 10_000
-"""Texts that are encoded at once: what the library makes of each takes more memory than its ids."""
+"""Texts that are encoded at once: the library needs more memory for each than its ids take."""
 MAX_RENDERED = 1_000_000
-"""Characters that a chat template may write for one prompt: more than any context of today takes,
-and tokenizing ten times as many took 2.5 GB."""
+"""Largest number of characters that a chat template may write for one prompt. No context of today
+takes as many, and tokenizing ten times as many took 2.5 GB."""
 _OTHER_FILES = (
     "config.json",
     "tokenizer_config.json",
@@ -51,7 +48,7 @@ def files_digest(folder: Path) -> str:
 
 
 def tokenizer_folder(folder: Path) -> Path:
-    """The checkpoint's own folder, or the suite's where only that has tokenizer files."""
+    """The checkpoint's folder, or the suite's if only that one has tokenizer files."""
     names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
     for candidate in (folder, folder.parent, folder.parent.parent):
         if any((candidate / name).exists() for name in names):
@@ -60,21 +57,21 @@ def tokenizer_folder(folder: Path) -> Path:
 
 
 def vocabulary_in(folder: Path) -> bool:
-    """Whether a folder has the words of a tokenizer, and not only what else it says."""
+    """Whether a folder has a vocabulary file."""
     return any((folder / name).is_file() for name in VOCABULARY_FILES)
 
 
-class Placed(NamedTuple):
-    """The ids of a text, and where in it they are."""
+class EncodedText(NamedTuple):
+    """The ids of a text, and the characters that they stand for."""
 
     ids: list[int]
-    places: list[tuple[int, int]] | None
-    """The characters, from a first up to a last that is not among them, that each token stands for;
-    (0, 0) for a token that is put around the text. None where the tokenizer does not say."""
+    spans: list[tuple[int, int]] | None
+    """Start and end (excluded) of each token in the text; (0, 0) for a special token around the
+    text. None if the tokenizer does not give them."""
 
 
-class Unknown(NamedTuple):
-    """The token that stands for whatever a vocabulary lacks."""
+class UnknownToken(NamedTuple):
+    """The token that stands for whatever is not in the vocabulary."""
 
     id: int
     text: str
@@ -83,16 +80,25 @@ class Unknown(NamedTuple):
 class Tokenizer:
     """Text to token ids, as the checkpoint's own files define it.
 
-    `digest` is the SHA-256 of what decides the ids of a text: vocabulary, merges, added tokens,
-    normalisation and the special tokens put around a text. Decoding, truncation and padding are
-    left out. `entries` is the number of vocabulary entries, added tokens included; a model may
-    have more outputs. `mask_token` and `mask_id` are None where it has no mask, and so is
-    `begin_id`, of the begin-of-text token. `before_id` is what stands before a text that is scored
-    from its first token on: `begin_id`, or where it has none its end-of-text token, as
-    lm-evaluation-harness does (Qwen has the one alone), or where it has neither what it puts before
-    a text (`[CLS]`); None where that is nothing. `unknown` is the
-    token for what the vocabulary lacks, if there is one, and `opening` the special tokens that are
-    put before every text.
+    Attributes
+    ----------
+    digest
+        SHA-256 of what decides the ids of a text: vocabulary, merges, added tokens, normalisation
+        and the special tokens around a text. Decoding, truncation and padding are left out.
+    entries
+        Number of vocabulary entries, added tokens included; a model may have more outputs.
+    mask_token, mask_id
+        The mask token; None without one.
+    begin_id
+        The begin-of-text token; None without one.
+    before_id
+        The token that precedes a text whose first token is scored: `begin_id`; or the end-of-text
+        token, as in lm-evaluation-harness (Qwen has only this one); or the last special token that
+        is put before a text (`[CLS]`); None without any.
+    unknown
+        The unknown token; None without one.
+    opening
+        Special tokens that are put before every text.
     """
 
     def __init__(self, backend: Any, folder: Path | None = None) -> None:
@@ -102,14 +108,14 @@ class Tokenizer:
         self.mask_id: int | None = None if self.mask_token is None else backend.mask_token_id
         self.begin_id: int | None = backend.bos_token_id
         self.special_ids = frozenset(backend.all_special_ids)
-        self.unknown: Unknown | None = None
+        self.unknown: UnknownToken | None = None
         if backend.unk_token is not None:
-            self.unknown = Unknown(backend.unk_token_id, backend.unk_token)
+            self.unknown = UnknownToken(backend.unk_token_id, backend.unk_token)
         self.opening: list[int] = self._opening()
         before = (self.begin_id, backend.eos_token_id, *self.opening[-1:])
         self.before_id: int | None = next((i for i in before if i is not None), None)
         self.entries: int = len(backend)
-        self.digest: str = json_digest(_mapping(backend))
+        self.digest: str = json_digest(_content(backend))
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -118,23 +124,23 @@ class Tokenizer:
         Raises
         ------
         SuiteError
-            The folder holds no vocabulary file, or one that cannot be read.
+            The folder has no vocabulary file, or one that cannot be read.
         MissingExtraError
             transformers is not installed.
         """
         if not vocabulary_in(folder):
             raise SuiteError(
-                f"{folder} holds no tokenizer: looked for {', '.join(VOCABULARY_FILES)}; "
-                "copy the tokenizer's files beside the weights"
+                f"{folder} has no tokenizer. Copy one of {', '.join(VOCABULARY_FILES)} next to the "
+                "weights."
             )
         tokenizer = cls(_read(folder), folder)
-        # transformers 5 answers a vocabulary file that it does not look for (say vocab.txt where
-        # the class wants vocab.json) with a vocabulary of its few special tokens, without a word.
+        # If the class does not look for the vocabulary file that is there (say vocab.txt instead of
+        # vocab.json), transformers 5 silently makes a vocabulary of its few special tokens.
         if tokenizer.entries <= len(tokenizer._backend.all_special_ids):
             raise SuiteError(
-                f"the tokenizer in {folder} has {tokenizer.entries} entries, all of them special "
-                "tokens: its class did not read the vocabulary file; name the right "
-                "tokenizer_class in tokenizer_config.json"
+                f"The tokenizer in {folder} has {tokenizer.entries} entries, all of them special "
+                "tokens: its class did not read the vocabulary file. Correct tokenizer_class in "
+                "tokenizer_config.json."
             )
         return tokenizer
 
@@ -143,23 +149,23 @@ class Tokenizer:
         for probe in probes:
             if plain := self.encode(probe, add_special_tokens=False):
                 whole = self.encode(probe)
-                for at in range(len(whole) - len(plain) + 1):
-                    if whole[at : at + len(plain)] == plain:
-                        return whole[:at]
+                for start in range(len(whole) - len(plain) + 1):
+                    if whole[start : start + len(plain)] == plain:
+                        return whole[:start]
         return []
 
     def for_task(self, task: Literal["causal", "masked"] | None) -> Self:
-        """The tokenizer as a model of this task uses it: one that predicts next tokens has no mask.
+        """The tokenizer as a model of this task uses it: without a mask for a causal model.
 
         Raises
         ------
         SuiteError
-            The model predicts masked tokens, and its tokenizer names no mask.
+            The model predicts masked tokens, but its tokenizer names no mask token.
         """
         if task == "masked" and self.mask_id is None:
             raise SuiteError(
-                f"the model in {self._folder} predicts masked tokens, and its tokenizer names no "
-                "mask_token; name it in tokenizer_config.json"
+                f"The model in {self._folder} predicts masked tokens, but its tokenizer names no "
+                "mask_token. Name it in tokenizer_config.json."
             )
         if task != "causal":
             return self
@@ -168,10 +174,10 @@ class Tokenizer:
         return other
 
     def opening_of(self, ids: Sequence[int]) -> str:
-        """The special tokens that these ids begin with, as text."""
+        """The special tokens at the beginning of these ids, as text."""
         unknown = self.unknown.id if self.unknown else None
         begin = takewhile(lambda token: token in self.special_ids and token != unknown, ids)
-        return "".join(self.pieces([*begin]))
+        return "".join(self.decode_each([*begin]))
 
     def encode(self, text: str, *, add_special_tokens: bool | None = None) -> list[int]:
         """Ids of one text; None leaves the special tokens to the tokenizer."""
@@ -183,29 +189,29 @@ class Tokenizer:
         """Ids of each text; nothing is truncated or padded."""
         flags = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
         ids: list[list[int]] = []
-        with step("encoding texts", len(texts)) as at:
-            for start in range(0, len(texts), _BATCH):
-                batch = self._backend(
-                    list(texts[start : start + _BATCH]),
-                    return_attention_mask=False,
-                    return_token_type_ids=False,
-                    verbose=False,
-                    **flags,
-                )
-                ids += batch["input_ids"]
-                at.done = len(ids)
+        for start in range(0, len(texts), _BATCH):
+            batch = self._backend(
+                list(texts[start : start + _BATCH]),
+                return_attention_mask=False,
+                return_token_type_ids=False,
+                verbose=False,
+                **flags,
+            )
+            ids += batch["input_ids"]
         return ids
 
-    def encode_placed(self, text: str, *, add_special_tokens: bool | None = None) -> Placed:
-        """Ids of one text as by `encode`, with their places in it."""
+    def encode_with_spans(
+        self, text: str, *, add_special_tokens: bool | None = None
+    ) -> EncodedText:
+        """Ids of one text as by `encode`, with their spans."""
         if not self._backend.is_fast:
-            return Placed(self.encode(text, add_special_tokens=add_special_tokens), None)
+            return EncodedText(self.encode(text, add_special_tokens=add_special_tokens), None)
         flags = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
-        found = self._backend(text, return_offsets_mapping=True, verbose=False, **flags)
-        return Placed(found["input_ids"], found["offset_mapping"])
+        batch = self._backend(text, return_offsets_mapping=True, verbose=False, **flags)
+        return EncodedText(batch["input_ids"], batch["offset_mapping"])
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
-        """Ids of two texts with the special tokens around them, and the text that each is of."""
+        """Ids of two texts with the special tokens around them, and the text of each id."""
         batch = self._backend(first, second, return_token_type_ids=True, verbose=False)
         return batch["input_ids"], batch["token_type_ids"]
 
@@ -214,13 +220,12 @@ class Tokenizer:
         text: str = self._backend.decode(list(ids), clean_up_tokenization_spaces=False)
         return text
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def decode_each(self, ids: Sequence[int]) -> list[str]:
         """The text of each id by itself; empty for a padding output."""
-        decode = self._backend.decode
-        return [decode([i], clean_up_tokenization_spaces=False) for i in ids]
+        return [self.decode([i]) for i in ids]
 
     def chat_template(self) -> tuple[str, Callable[[Sequence[Mapping[str, str]]], str]]:
-        """The chat template, and what makes the text of a conversation with it.
+        """The chat template, and a function that makes the text of a conversation with it.
 
         The text ends where the assistant's answer begins. The template is a program of the model's
         authors; transformers runs it in a sandbox, where it can make a text and nothing else.
@@ -230,51 +235,39 @@ class Tokenizer:
         PromptError
             The tokenizer has no chat template, or one that depends on the date or on chance.
         """
-        made, where = self._backend, self._folder or "this tokenizer"
-        template = getattr(made, "chat_template", None)
+        backend, where = self._backend, self._folder or "this tokenizer"
+        template = getattr(backend, "chat_template", None)
         if not isinstance(template, str):
             raise PromptError(
-                f"{where} has no chat template; write texts in place of messages, or put a "
-                "chat_template.jinja beside the tokenizer's files"
+                f"{where} has no chat template. Use texts instead of messages, or add a "
+                "chat_template.jinja to the tokenizer's files."
             )
-        if "strftime_now" in template:
+        if "strftime_now" in template or re.search(r"\|\s*random\b", template):
             raise PromptError(
-                f"the chat template of {where} depends on the date (strftime_now), so texts would "
-                "differ from day to day; write a fixed date into it"
+                f"The chat template of {where} depends on the date (strftime_now) or on chance "
+                "(random), so texts would differ from run to run. Replace this part of it."
             )
 
         def text_of(turns: Sequence[Mapping[str, str]]) -> str:
-            texts: set[str] = set()
-            for _ in range(4):
-                try:
-                    text = str(
-                        made.apply_chat_template(
-                            [*turns], tokenize=False, add_generation_prompt=True
-                        )
+            try:
+                text = str(
+                    backend.apply_chat_template(
+                        [*turns], tokenize=False, add_generation_prompt=True
                     )
-                except Exception as error:  # the template's own, and those of the sandbox
-                    raise PromptError(
-                        f"the chat template of {where} refuses it: {error}; change the "
-                        "conversation or the template"
-                    ) from error
-                if len(text) > MAX_RENDERED:
-                    raise PromptError(
-                        f"the chat template of {where} writes {len(text):,} characters, and a "
-                        f"prompt may have {MAX_RENDERED:,}; shorten the conversation or mend the "
-                        "template"
-                    )
-                texts.add(text)
-            if len(texts) > 1:
+                )
+            except Exception as error:  # the template's own, and those of the sandbox
+                raise PromptError(f"the chat template of {where} refuses it: {error}") from error
+            if len(text) > MAX_RENDERED:
                 raise PromptError(
-                    f"the chat template of {where} depends on chance: it writes one conversation in"
-                    " several ways; take the chance out of it"
+                    f"the chat template of {where} writes {len(text):,} characters; a prompt may "
+                    f"have {MAX_RENDERED:,}"
                 )
             return text
 
         return template, text_of
 
     def vocabulary(self) -> pl.DataFrame:
-        """What every entry says, as a bank keeps it: columns of `TOKENS_SCHEMA`, ascending."""
+        """The text of every entry: columns of `TOKENS_SCHEMA`, ascending."""
         return vocabulary(self._backend)
 
 
@@ -283,7 +276,7 @@ def _read(folder: Path) -> Any:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise MissingExtraError(
-            "tokenizers need transformers: pip install 'logitbank[engine]'"
+            "Tokenizers need transformers. Fix: pip install 'logitbank[engine]'"
         ) from error
     try:
         return AutoTokenizer.from_pretrained(
@@ -291,10 +284,10 @@ def _read(folder: Path) -> Any:
         )
     except Exception as error:  # the Rust library raises bare Exception for a broken file
         reason = " ".join(str(error).split())
-        raise SuiteError(f"the tokenizer in {folder} cannot be read: {reason}") from error
+        raise SuiteError(f"The tokenizer in {folder} cannot be read: {reason}") from error
 
 
-def _mapping(backend: Any) -> Any:
+def _content(backend: Any) -> Any:
     """What decides the ids of a text, as JSON."""
     if not backend.is_fast:
         special = {"special": backend.special_tokens_map, "class": type(backend).__name__}

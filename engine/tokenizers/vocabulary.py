@@ -1,7 +1,8 @@
-"""What the entries of a vocabulary say, as bytes where they are bytes, and as the table of a bank.
+"""The texts of the entries of a vocabulary, as the table of a bank.
 
-Decoding one token by itself would not do: transformers gives a replacement character for bytes that
-are no UTF-8, drops the space before a SentencePiece word, and undoes some spacing of WordPiece.
+Decoding each token by itself is not enough: transformers gives a replacement character for bytes
+that are not UTF-8, drops the space before a SentencePiece word, and undoes some spacing of
+WordPiece.
 """
 
 import json
@@ -20,18 +21,17 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 def vocabulary(backend: Any) -> pl.DataFrame:
     """One row per entry, ascending, columns of `TOKENS_SCHEMA`.
 
-    Of byte-level vocabularies the bytes are read as UTF-8; `▁` of SentencePiece is a space, and its
-    `<0xE2>` a byte. Entries of WordPiece are as they are listed: `##ing` goes on with a word.
-    Numbers without an entry are left out.
+    Bytes of byte-level vocabularies are read as UTF-8; `▁` of SentencePiece is a space, and its
+    `<0xE2>` a byte. Entries of WordPiece stay as they are: `##ing` continues a word.
     """
     added = {i: str(token) for i, token in backend.added_tokens_decoder.items()}
     special = {i for i, token in backend.added_tokens_decoder.items() if token.special}
     special.update(backend.all_special_ids)
-    said = _said_by(backend)
+    bytes_of = _entry_decoder(backend)
     entries = {i: token for token, i in backend.get_vocab().items()} | added
     rows = []
     for i, entry in sorted(entries.items()):
-        raw = entry.encode() if i in added else said(entry)
+        raw = entry.encode() if i in added else bytes_of(entry)
         text, is_text = _shown(raw)
         rows.append((i, text, is_text, i in special))
     return pl.DataFrame(rows, schema=TOKENS_SCHEMA, orient="row")
@@ -47,8 +47,8 @@ def _shown(raw: bytes) -> tuple[str, bool]:
     return text, text.encode() == raw
 
 
-def _said_by(backend: Any) -> Callable[[str], bytes]:
-    """How an entry of this vocabulary becomes bytes."""
+def _entry_decoder(backend: Any) -> Callable[[str], bytes]:
+    """The function that turns an entry of this vocabulary into bytes."""
     content = json.loads(backend.backend_tokenizer.to_str()) if backend.is_fast else {}
     kinds = {part["type"] for part in _parts(content.get("decoder"))}
     if "ByteLevel" in kinds:
@@ -56,20 +56,20 @@ def _said_by(backend: Any) -> Callable[[str], bytes]:
         return lambda entry: b"".join(byte_of.get(c, c.encode()) for c in entry)
     if "WordPiece" in kinds:
         return str.encode
-    # A decoder that puts spaces for them; and the slow tokenizers, which are of SentencePiece.
+    # A decoder that replaces word marks by spaces; slow tokenizers are SentencePiece.
     spaces = not backend.is_fast or "Metaspace" in kinds or _replaces_word_start(content)
     as_bytes = bool(content.get("model", {}).get("byte_fallback")) or not backend.is_fast
 
-    def said(entry: str) -> bytes:
+    def bytes_of(entry: str) -> bytes:
         if as_bytes and (match := _BYTE.fullmatch(entry)):
             return bytes.fromhex(match[1])
         return (entry.replace(_WORD_START, " ") if spaces else entry).encode()
 
-    return said
+    return bytes_of
 
 
 def _parts(decoder: Any) -> Iterator[dict[str, Any]]:
-    """A decoder, or those of a sequence of them."""
+    """A decoder, or the decoders of a sequence."""
     if decoder is None:
         return
     if decoder["type"] == "Sequence":

@@ -165,10 +165,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Preparing:
-    """A step before anything is scored takes long; told after 5 s, then up to every half minute."""
+    """A step before or after scoring begins."""
 
     text: str
-    """What is at hand, and how much of it is done."""
+    """Name of the step."""
 
 
 Event = (
@@ -239,9 +239,10 @@ def add_summary(total: Summary, part: Summary) -> None:
     plans = total.plan, part.plan
     total.plan = Plan(
         tuple(deposit for plan in plans for deposit in plan.deposits),
-        sum(plan.checkpoints for plan in plans),
-        *(max(getattr(plan, name) for plan in plans) for name in ("queries", "prompts")),
-        **{name: max(getattr(plan, name) for plan in plans) for name in ("positions", "orders")},
+        checkpoints=sum(plan.checkpoints for plan in plans),
+        queries=max(plan.queries for plan in plans),
+        prompts=max(plan.prompts for plan in plans),
+        orders=max(plan.orders for plan in plans),
     )
     for name in ("seconds", "rows", "others", "tokens", "reused", "bytes", "done", "failed"):
         setattr(total, name, getattr(total, name) + getattr(part, name))

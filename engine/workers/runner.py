@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 
 from logitbank.engine.backends.hf.memory import smaller
 from logitbank.engine.plan.compatibility import Compatibility
-from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.plan import DepositPlan
+from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.plan.sharding import WorkUnit, work_units
 from logitbank.engine.suites.prefetch import Prefetcher
 from logitbank.engine.suites.suites import group_by_config
@@ -67,7 +67,6 @@ class Runner:
 
     def __init__(
         self,
-        extraction: Extraction,
         prepared: Prepared,
         fetcher: Prefetcher,
         pool: Pool,
@@ -75,23 +74,28 @@ class Runner:
         on_event: OnEvent,
         stopping: Stopping,
     ) -> None:
-        self._extraction, self._prepared, self._settings = extraction, prepared, prepared.settings
+        self._prepared, self._settings = prepared, prepared.settings
         self._fetcher, self._workers = fetcher, pool.workers
         self._summary, self._on_event, self._stopping = summary, on_event, stopping
         self._events: queue.SimpleQueue[_Told] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._weights: dict[str, CheckpointId] = {}
-        self._fit = Compatibility.of_plan(prepared)
+        self._fit = Compatibility(
+            prepared.config,
+            prepared.tokenizer,
+            prepared.first,
+            longest=prepared.settings.max_length,
+        )
         self._work: dict[CheckpointId, list[DepositPlan]] = {}
         for deposit in prepared.plan.deposits:
             self._work.setdefault(deposit.checkpoint, []).append(deposit)
-        self._indices = {c.id: i for i, c in enumerate(extraction.suite.checkpoints)}
-        groups = group_by_config(extraction.suite, self._work, fetcher.hub)
+        self._indices = {c.id: i for i, c in enumerate(prepared.suite.checkpoints)}
+        groups = group_by_config(prepared.suite, self._work, fetcher.hub)
         to_run = [checkpoint for group in groups for checkpoint in group]
         self._todo = [
             (to_run[unit.index], unit)
             for unit in work_units(len(to_run), len(self._workers))
-            if unit.share(self._work[to_run[unit.index]])
+            if unit.select(self._work[to_run[unit.index]])
         ]
         self._left = Counter(checkpoint for checkpoint, _ in self._todo)
         self._committed: Counter[CheckpointId] = Counter()
@@ -262,16 +266,16 @@ class Runner:
         except LogitbankError as error:
             self._events.put(CheckpointFailed(checkpoint, f"{checkpoint}: {error}"))
             return None
-        deposits = unit.share(self._work[checkpoint])
+        deposits = unit.select(self._work[checkpoint])
         self._events.put(CheckpointStarted(checkpoint, sum(d.rows for d in deposits)))
         prepared = self._prepared
         return Job(
             checkpoint,
             folder,
             deposits,
-            prepared.requested.config.vocab,
-            min(prepared.tokenizer.entries, prepared.requested.config.vocab),
-            _provenance(self._extraction, index, prepared),
+            prepared.config.vocab,
+            min(prepared.tokenizer.entries, prepared.config.vocab),
+            _provenance(index, prepared),
             *(self._settings, config),
         )
 
@@ -314,14 +318,14 @@ class Runner:
         self._on_event(event)
 
 
-def _provenance(extraction: Extraction, index: int, prepared: Prepared) -> dict[str, Json]:
+def _provenance(index: int, prepared: Prepared) -> dict[str, Json]:
     """How a deposit of this checkpoint of the suite was made, as far as no engine knows."""
-    settings, adapters = prepared.settings, prepared.adapters
+    settings, adapters = prepared.settings, prepared.adapter_source
     borrowed: dict[str, Json] = {}
     if settings.adapter_languages and adapters is not None:
         borrowed = {"adapter_from": adapters.describe()}
     return borrowed | {
-        "source": extraction.suite.checkpoints[index].source.describe(),
+        "source": prepared.suite.checkpoints[index].source.describe(),
         "tokenizer": prepared.tokenizer.digest,
         "special_tokens": {**prepared.special_tokens},
         "logitbank_version": __version__,

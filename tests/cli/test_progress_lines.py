@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from logitbank.cli.screen import progress
 from logitbank.cli.screen.extract import ExtractProgress, print_summary
 from logitbank.cli.screen.progress import busy, byte_progress, count_progress
 from logitbank.engine.plan.plan import DepositPlan, Plan
@@ -124,11 +125,11 @@ def test_what_others_had_done_has_no_rate() -> None:
 def test_a_pipe_gets_the_plan_and_then_the_lines_on_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with ExtractProgress() as progress:
+    with ExtractProgress() as follow:
         for event in (planned(), CheckpointStarted(FIRST, 300), *blocks(FIRST, 0, 1, 2)):
-            progress(event)
-        progress(CheckpointDone(FIRST, 1.0))
-        progress(CheckpointFailed(SECOND, "tiny step 1: [it] died"))
+            follow(event)
+        follow(CheckpointDone(FIRST, 1.0))
+        follow(CheckpointFailed(SECOND, "tiny step 1: [it] died"))
     out, error = capsys.readouterr()
     assert out == ""
     plan, starting, done, failed = error.splitlines()
@@ -164,19 +165,16 @@ def test_a_wait_is_told_when_it_begins_when_it_lasts_and_every_ten_minutes() -> 
     assert said == [(0, "no folder"), (90, "no checkpoint"), (690, "no checkpoint")]
 
 
-def test_a_long_step_before_anything_is_scored_is_a_line() -> None:
-    steps = [
-        (5.0, Preparing("reading prompts of a.jsonl: 10 so far")),
-        (15.0, Preparing("planning")),
-    ]
-    assert lines_of(*steps) == ["reading prompts of a.jsonl: 10 so far", "planning"]
+def test_steps_before_the_first_plan_are_lines() -> None:
+    steps = (Preparing("reading prompts"), planned(), Preparing("sealing complete deposits"))
+    assert lines_of(*((0.0, step) for step in steps)) == ["reading prompts"]
 
 
 def test_a_bar_is_lines_on_stderr_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("logitbank.engine.doing.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("logitbank.cli.screen.progress.time.monotonic", lambda: now[0])
     with byte_progress("verifying") as sizes, count_progress() as counts:
         for now[0] in range(20):
             sizes(int(now[0]) * 1_000_000, 20_000_000)
@@ -221,13 +219,11 @@ def test_who_is_interrupted_before_there_was_anything_to_do_reads_no_account(
 def test_what_takes_long_says_that_it_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("logitbank.engine.doing._LOOK_S", 0.01)
-    monkeypatch.setattr("logitbank.engine.doing.FIRST_S", 60.0)
     with busy("reading a"):
-        time.sleep(0.05)
-    monkeypatch.setattr("logitbank.engine.doing.FIRST_S", 0.02)
+        time.sleep(0.01)
+    monkeypatch.setattr(progress, "FIRST_S", 0.02)
     with busy("reading b"):
         time.sleep(0.3)
-    told = capsys.readouterr().err.splitlines()
-    assert told[0] == "reading b (0 s)"
-    assert 1 <= len(told) <= 4  # ever more seldom
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == "reading b (0 s)"
+    assert len(others) < 4, "at growing intervals"

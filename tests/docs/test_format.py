@@ -223,9 +223,6 @@ def test_provenance_fields_are_those_that_extraction_writes(tmp_path: Path) -> N
     pytest.importorskip("transformers")
     from logitbank.engine.backends.hf.backend import TransformersBackend
     from logitbank.engine.backends.protocol import EngineSettings
-    from logitbank.engine.plan.extraction import Extraction
-    from logitbank.engine.prompts.prompt_set import PromptSet
-    from logitbank.engine.prompts.values import Option, Prompt
     from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite
     from logitbank.engine.workers.runner import _provenance
 
@@ -234,14 +231,12 @@ def test_provenance_fields_are_those_that_extraction_writes(tmp_path: Path) -> N
 
     class FakePrepared:
         settings = EngineSettings("transformers", device="cpu", adapter_languages=("en_XX",))
-        adapters = LocalSource(Path("other"))
+        adapter_source = LocalSource(Path("other"))
+        suite = Suite("m", (Checkpoint(CheckpointId("m", step=0), LocalSource(Path("step0"))),))
         tokenizer = FakeTokenizer()
         special_tokens: ClassVar[dict[str, str]] = {"mine": "<s>"}
 
-    suite = Suite("m", (Checkpoint(CheckpointId("m", step=0), LocalSource(Path("step0"))),))
-    asked = (PromptSet("mine", (Prompt("p0", "he", (Option("a", " a"), Option("b", " b")), "a"),)),)
-    extraction = Extraction(suite, asked, FakePrepared.settings)
-    made = _provenance(extraction, 0, FakePrepared())  # type: ignore[arg-type]
+    made = _provenance(0, FakePrepared())  # type: ignore[arg-type]
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "vocab_size": 9}')
     made |= TransformersBackend(tmp_path, FakePrepared.settings).describe()
     adapters = {"adapter_languages", "adapter_weights"}

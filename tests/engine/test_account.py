@@ -5,21 +5,17 @@ from pathlib import Path
 import pytest
 
 from logitbank.cli.screen.extract import account
-from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
-from logitbank.engine.run import run
-from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Summary
 from logitbank.store import Bank
 from tests.support.checkpoints import VOCAB
-from tests.support.fakes import FakeBackend, write_series
+from tests.support.fakes import FakeBackend, go, write_series
 
 
 def test_a_run_says_where_its_time_went_and_what_was_shared() -> None:
-    plan = Plan((), checkpoints=2, queries=15_300, prompts=15_840, positions=15_840, orders=5)
+    plan = Plan((), checkpoints=2, queries=15_300, prompts=15_840, orders=5)
     summary = Summary(plan, workers=2, tokens=2_000_000, reused=620_000, prefix_cache=True)
     summary.spent = {"wait": 5.0, "load": 10.0, "score": 80.0, "write": 5.0}
     assert list(account(summary, "b.zarr"))[1:] == [
@@ -38,7 +34,7 @@ def test_a_run_says_where_its_time_went_and_what_was_shared() -> None:
     ],
 )
 def test_a_prefix_cache_is_spoken_of_only_where_there_is_one(reused: int, said: str) -> None:
-    plan = Plan((), checkpoints=1, queries=4, prompts=4, positions=4)
+    plan = Plan((), checkpoints=1, queries=4, prompts=4)
     summary = Summary(plan, tokens=400, reused=reused, spent={"score": 1.0})
     assert list(account(summary, "b.zarr"))[2] == "4 prompts: 4 distinct contexts" + said
 
@@ -51,11 +47,10 @@ def test_queries_that_orders_and_prompt_sets_share_are_scored_and_counted_once(
     second = [Prompt("q", text, options, "male") for text in (" the nurse said", " the doctor")]
     second[1] = Prompt("r", " the doctor", options, "male")
     sets = (PromptSet("orders", tuple(first)), PromptSet("others", tuple(second)))
-    suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1")))
-    settings = EngineSettings("transformers", canary_every=0)
-    summary = run(tmp_path / "b.zarr", Extraction(suite, sets, settings))
+    series = write_series(tmp_path / "tiny", "step0", "step1")
+    summary = go(tmp_path / "b.zarr", series, *sets, dtype="float16")
     plan = summary.plan
-    assert (plan.prompts, plan.positions, plan.orders, plan.queries) == (7, 7, 5, 2)
+    assert (plan.prompts, plan.orders, plan.queries) == (7, 5, 2)
     assert backend.scored == 2 * 2
     stored = Bank.open(tmp_path / "b.zarr").query_sets().values()
     lengths = {len(query.ids) for each in stored for query in each.queries}

@@ -13,9 +13,9 @@ import pytest
 from logitbank.cli.screen.extract import forecast
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.plan.compatibility import Compatibility
-from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import run
 from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.suites import Suite, duplicate_notes, group_by_config, resolve_suite
@@ -98,9 +98,13 @@ def prompts_for(architecture: Architecture) -> PromptSet:
 
 
 def go(bank: Path, series: Path, architecture: Architecture, engine: EngineName) -> Summary:
-    settings = EngineSettings(engine, canary_every=0)
-    suite, prompts = resolve_suite(str(series)), prompts_for(architecture)
-    return run(bank, Extraction(suite, (prompts,), settings, dtype="float32"))
+    return run(bank, request(series, prompts_for(architecture), engine=engine))
+
+
+def request(series: Path, prompts: PromptSet, **changes: Any) -> ExtractRequest:
+    defaults: dict[str, Any] = {"engine": "transformers", "canary_every": 0, "dtype": "float32"}
+    suite = resolve_suite(str(series), steps=changes.pop("steps", "all"))
+    return ExtractRequest(suite=suite, prompts=prompts, **(defaults | changes))
 
 
 def assert_each_is_its_own(bank: Bank, folders: Mapping[int, Path]) -> None:
@@ -279,9 +283,7 @@ def test_revisions_are_grouped_by_what_the_hub_lists(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("quick_workers")
 def test_a_dry_run_counts_the_engines_that_configs_ask_for(tmp_path: Path) -> None:
     series = make_series(tmp_path / "tiny", steps=(0, 1, 2))
-    wanted = Extraction(
-        resolve_suite(str(series)), (prompts_for("gpt_neox"),), EngineSettings("transformers")
-    )
+    wanted = request(series, prompts_for("gpt_neox"))
     one = run(tmp_path / "b.zarr", wanted, dry_run=True)
     assert not any("Configs" in line for line in forecast(one))
     changed(series / "step1", layer_norm_eps=0.3)
@@ -300,9 +302,9 @@ def test_a_training_that_changes_its_config_is_followed(tmp_path: Path) -> None:
     bank, settings = tmp_path / "b.zarr", EngineSettings("transformers", canary_every=0)
     with LocalPool(bank, settings, 1) as pool:
         for folder in folders.values():
-            suite = resolve_suite(str(tmp_path / "made"), steps=folder.name.removeprefix("step"))
-            extraction = Extraction(suite, (prompts_for("gpt_neox"),), settings, dtype="float32")
-            assert run(bank, extraction, pool=pool).complete
+            steps = folder.name.removeprefix("step")
+            one = request(tmp_path / "made", prompts_for("gpt_neox"), steps=steps)
+            assert run(bank, one, pool=pool).complete
     assert_each_is_its_own(Bank.open(bank), folders)
 
 
@@ -324,11 +326,9 @@ def test_a_checkpoint_is_not_continued_under_another_config(tmp_path: Path) -> N
     """Half of its rows would be another model's; its weights are the same."""
     series = make_series(tmp_path / "tiny", steps=(0,))
     whole = prompts_for("gpt_neox")
-    settings = EngineSettings("transformers", canary_every=0)
 
     def asked(prompts: PromptSet) -> Summary:
-        extraction = Extraction(resolve_suite(str(series)), (prompts,), settings)
-        return run(tmp_path / "b.zarr", extraction)
+        return run(tmp_path / "b.zarr", request(series, prompts))
 
     assert asked(PromptSet("first", whole.prompts[:2])).complete
     changed(series / "step0", use_cache=False)

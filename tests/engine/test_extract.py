@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from logitbank.engine.backends.protocol import EngineSettings, Loaded
+from logitbank.engine.backends.protocol import Loaded
 from logitbank.engine.extract import extract
 from logitbank.engine.plan.engine_choice import choose_engine
-from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.prompts.check import prompts_show
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.run import run
-from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.workers.events import Event, Preparing
 from logitbank.errors import (
     DiskSpaceError,
     KeepLevelError,
@@ -28,8 +27,16 @@ from logitbank.errors import (
     SuiteError,
     UsageError,
 )
-from logitbank.store import Bank, DepositWriter, Keep, Query
-from tests.support.fakes import TEXTS, FakeBackend, InProcess, go, questions, write_series
+from logitbank.store import Bank, DepositWriter, Query
+from tests.support.fakes import (
+    TEXTS,
+    FakeBackend,
+    InProcess,
+    go,
+    questions,
+    request_for,
+    write_series,
+)
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -195,7 +202,7 @@ def test_a_prompt_over_the_models_limit_is_refused_and_leaves_no_worker_and_no_l
     tmp_path: Path, series: Path
 ) -> None:
     with pytest.raises(
-        PromptError, match=r"'p1' of 'mine' is 65 tokens, .* at most 64; queries over it: 1"
+        PromptError, match=r"'p1' of 'mine' has 65 tokens, .* at most 64 \(1 contexts"
     ):
         go(tmp_path / "b.zarr", series, questions(" the", " the" * 65))
     assert {p.name for p in tmp_path.iterdir()} == {"tiny"}
@@ -205,7 +212,7 @@ def test_a_plan_larger_than_the_disk_is_refused_with_levels_that_fit(
     tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 0, 3000))
-    with pytest.raises(DiskSpaceError, match=r"the plan needs 24.5 kB \(9 rows .* --keep options"):
+    with pytest.raises(DiskSpaceError, match=r"24.5 kB \(9 rows .* --keep options"):
         go(tmp_path / "b.zarr", series, questions(*TEXTS))
     assert not (tmp_path / "b.zarr").exists()
 
@@ -213,21 +220,21 @@ def test_a_plan_larger_than_the_disk_is_refused_with_levels_that_fit(
 def test_asking_for_more_than_was_kept_is_refused(
     tmp_path: Path, series: Path, backend: FakeBackend
 ) -> None:
-    go(tmp_path / "b.zarr", series, questions(*TEXTS), keep=Keep("options"))
-    with pytest.raises(KeepLevelError, match="at keep level options, less than the full asked for"):
+    go(tmp_path / "b.zarr", series, questions(*TEXTS), keep="options")
+    with pytest.raises(KeepLevelError, match="does not include full"):
         go(tmp_path / "b.zarr", series, questions(*TEXTS))
 
 
 def test_new_options_without_full_rows_are_refused_before_anything_is_written(
     tmp_path: Path, series: Path, backend: FakeBackend
 ) -> None:
-    go(tmp_path / "b.zarr", series, questions(*TEXTS), keep=Keep("options"))
+    go(tmp_path / "b.zarr", series, questions(*TEXTS), keep="options")
     before = sorted((tmp_path / "b.zarr" / "prompts").iterdir())
     other = [
         replace(p, options=(*p.options, Option("the", " the"))) for p in questions(*TEXTS).prompts
     ]
-    with pytest.raises(KeepLevelError, match="option 'the' is new, and .* keeps options"):
-        go(tmp_path / "b.zarr", series, PromptSet("more", tuple(other)), keep=Keep("options"))
+    with pytest.raises(KeepLevelError, match="Option 'the' is new"):
+        go(tmp_path / "b.zarr", series, PromptSet("more", tuple(other)), keep="options")
     assert sorted((tmp_path / "b.zarr" / "prompts").iterdir()) == before
 
 
@@ -250,10 +257,10 @@ def test_a_bank_made_with_another_dtype_is_not_taken_for_what_is_asked(
         go(tmp_path / "b.zarr", series, questions(*TEXTS), dtype="float16")
 
 
-def test_two_prompt_sets_of_one_name_are_refused(series: Path) -> None:
+def test_two_prompt_sets_of_one_name_are_refused(tmp_path: Path, series: Path) -> None:
     twice = (questions(TEXTS[0]), questions(TEXTS[1]))
-    with pytest.raises(UsageError, match="two prompt sets are called 'mine'; rename a file"):
-        Extraction(resolve_suite(str(series)), twice, EngineSettings("transformers"))
+    with pytest.raises(UsageError, match="'mine'"):
+        extract(tmp_path / "b", suite=series, prompts=twice)
 
 
 def test_a_run_that_ended_before_its_seal_is_sealed_by_the_next(
@@ -281,9 +288,8 @@ def test_other_weights_under_one_checkpoint_are_refused(
 
 @pytest.mark.usefixtures("backend")
 def test_a_dry_run_plans_and_writes_nothing(tmp_path: Path, series: Path) -> None:
-    settings = EngineSettings("transformers")
-    extraction = Extraction(resolve_suite(str(series)), (questions(*TEXTS),), settings)
-    summary = run(tmp_path / "b.zarr", extraction, dry_run=True)
+    request = request_for(series, questions(*TEXTS))
+    summary = run(tmp_path / "b.zarr", request, dry_run=True)
     assert summary.plan.rows == 9
     assert not (tmp_path / "b.zarr").exists()
 
@@ -294,21 +300,18 @@ def test_a_dry_run_refuses_a_changed_answer_as_the_run_does(
     go(tmp_path / "b.zarr", series, questions(*TEXTS))
     first, *rest = questions(*TEXTS).prompts
     changed = PromptSet("mine", (replace(first, answer="female"), *rest))
-    settings = EngineSettings("transformers")
-    extraction = Extraction(resolve_suite(str(series)), (changed,), settings, dtype="float32")
+    request = request_for(series, changed)
     for dry_run in (True, False):
         with pytest.raises(UsageError, match="'p0' is in the bank's 'mine' with another 'answer'"):
-            run(tmp_path / "b.zarr", extraction, dry_run=dry_run)
+            run(tmp_path / "b.zarr", request, dry_run=dry_run)
 
 
 @pytest.mark.usefixtures("backend")
 def test_a_plan_tells_a_misspelt_field(tmp_path: Path, series: Path) -> None:
     odd = Prompt("1", TEXTS[0], (Option("male", " male"),), columns={"anwser": "male", "task": 1})
-    settings = EngineSettings("transformers")
-    wanted = Extraction(resolve_suite(str(series)), (PromptSet("mine", (odd,)),), settings)
-    message = "mine: prompt '1': column 'anwser' is kept as your own; did you mean 'answer'?"
-    notes = run(tmp_path / "b.zarr", wanted, dry_run=True).notes
-    assert [note for note in notes if "kept as your own" in note] == [message]
+    request = request_for(series, PromptSet("mine", (odd,)))
+    notes = run(tmp_path / "b.zarr", request, dry_run=True).notes
+    assert len([note for note in notes if "did you mean 'answer'?" in note]) == 1
 
 
 def test_wrong_calls_are_refused(tmp_path: Path, series: Path) -> None:
@@ -318,7 +321,7 @@ def test_wrong_calls_are_refused(tmp_path: Path, series: Path) -> None:
         extract(tmp_path / "b", suite=str(series), prompts="nothing")
     with pytest.raises(SuiteError, match="nowhere"):
         extract(tmp_path / "b", suite="./nowhere", prompts=questions(*TEXTS))
-    with pytest.raises(UsageError, match="no prompt set was given; name one with --prompts"):
+    with pytest.raises(UsageError, match="No prompts"):
         extract(tmp_path / "b", suite=str(series), prompts=[])
 
 
@@ -332,3 +335,14 @@ def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(without, lambda name: None)
     with pytest.raises(MissingExtraError, match=r'pip install "logitbank\[engine\]"'):
         choose_engine("auto")
+
+
+@pytest.mark.usefixtures("backend")
+def test_each_step_of_planning_is_an_event_before_it_begins(tmp_path: Path, series: Path) -> None:
+    events: list[Event] = []
+    prompts = questions(*TEXTS)
+    extract(tmp_path / "b", suite=series, prompts=prompts, canary_every=0, on_event=events.append)
+    steps = [event.text for event in events if isinstance(event, Preparing)]
+    assert steps[0] == "reading prompts"
+    assert "tokenizing 3 prompts of mine" in steps
+    assert steps.index("writing prompts into the bank") < len(steps) - 1

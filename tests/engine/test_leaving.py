@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.backends.protocol import EngineSettings, Sink, Tokens
-from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.prepare import prepare
-from logitbank.engine.run import run
-from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.backends.protocol import Sink, Tokens
+from logitbank.engine.plan.prepare import make_plan
 from logitbank.engine.workers import worker
 from logitbank.engine.workers.events import Event, Summary, WeightsLoaded
 from logitbank.engine.workers.worker import Worker
-from logitbank.store import Bank, Keep, Query, verify
-from tests.support.fakes import FakeBackend, InProcess, questions, write_series
+from logitbank.store import Bank, Query, verify
+from tests.support.fakes import (
+    FakeBackend,
+    InProcess,
+    go,
+    questions,
+    request_for,
+    write_series,
+)
 
 TEXTS = tuple(f" the{' a' * (i % 7)} nurse{' said' * (i // 7)}" for i in range(20))
 
@@ -54,14 +58,7 @@ def stopped(
     monkeypatch.setattr(InProcess, "backend", backend)
     monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     series = write_series(tmp_path / "tiny", "step0")
-    extraction = Extraction(
-        resolve_suite(str(series)),
-        (questions(*TEXTS),),
-        EngineSettings("transformers", canary_every=0),
-        dtype="float32",
-        block_rows=10,
-    )
-    return run(tmp_path / "b", extraction), backend
+    return go(tmp_path / "b", series, questions(*TEXTS), block_rows=10), backend
 
 
 @pytest.mark.parametrize(
@@ -94,13 +91,9 @@ def planned_blocks(tmp_path: Path, *, keep: str, gpu: bool, parameters: int) -> 
     series = write_series(tmp_path / "tiny", "step0", dtype="float16")
     with (series / "step0" / "model.safetensors").open("wb") as file:
         file.truncate(2 * parameters)
-    extraction = Extraction(
-        resolve_suite(str(series)),
-        (questions(" the nurse" + " said" * 36),),
-        EngineSettings("transformers"),
-        keep=Keep.parse(keep),
-    )
-    (deposit,) = prepare(None, extraction, series / "step0", gpu=gpu).plan.deposits
+    prompts = questions(" the nurse" + " said" * 36)
+    request = request_for(series, prompts, block_rows=None, keep=keep)
+    (deposit,) = make_plan(request, None, series / "step0", gpu=gpu).plan.deposits
     return deposit.layout.block_rows
 
 

@@ -4,15 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.run import run
-from logitbank.engine.suites.suites import resolve_suite
 from logitbank.store import Bank
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import CheckpointId
-from tests.support.fakes import FakeBackend, InProcess, questions, write_series
+from tests.support.fakes import (
+    FakeBackend,
+    InProcess,
+    go,
+    questions,
+    request_for,
+    write_series,
+)
 
 
 def test_a_plan_is_gone_through_as_often_for_many_checkpoints_as_for_few(
@@ -36,12 +40,8 @@ def test_a_plan_is_gone_through_as_often_for_many_checkpoints_as_for_few(
     monkeypatch.setattr(Plan, "to_run", property(counted))
     times = []
     for steps in ("0,1", "all"):
-        extraction = Extraction(
-            resolve_suite(str(series), steps=steps),
-            (questions("A"),),
-            EngineSettings("transformers"),
-        )
-        summary = run(tmp_path / "b.zarr", extraction, dry_run=True)
+        request = request_for(series, questions("A"), steps=steps)
+        summary = run(tmp_path / "b.zarr", request, dry_run=True)
         assert summary.plan.checkpoints == len(summary.plan.deposits)
         times.append((len(seen), len(hashed)))
         seen.clear()
@@ -60,12 +60,8 @@ def test_queries_are_read_as_often_for_many_checkpoints_as_for_few(
     )
     times = []
     for bank, steps in (("few", "0,1"), ("many", "all")):
-        extraction = Extraction(
-            resolve_suite(str(series), steps=steps),
-            (questions("A man said", "A woman said"),),
-            EngineSettings("transformers", canary_every=0),
-        )
-        assert run(tmp_path / f"{bank}.zarr", extraction).complete
+        prompts = questions("A man said", "A woman said")
+        assert go(tmp_path / f"{bank}.zarr", series, prompts, steps=steps).complete
         times.append(len(reads))
         reads.clear()
     assert times[0] == times[1] > 0

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,9 +46,7 @@ def test_two_workers_fill_one_bank(tmp_path: Path, series: Path, whole: Bank) ->
         if isinstance(event, CheckpointDone):
             done.append(event)
 
-    summary = run(
-        tmp_path / "b", extraction(series, parallel=ParallelConfig(workers=2)), on_event=watch
-    )
+    summary = run(tmp_path / "b", extraction(series, workers=2), on_event=watch)
     assert summary.complete
     assert summary.workers == 2
     assert sorted(c.step or 0 for c in summary.done) == [*STEPS]
@@ -68,7 +65,7 @@ def test_shards_that_start_together_on_nothing_fill_one_bank(
     from concurrent.futures import ThreadPoolExecutor
 
     def part(i: int) -> Summary:
-        return run(tmp_path / "b", extraction(series, parallel=ParallelConfig(shard=Shard(i, 2))))
+        return run(tmp_path / "b", extraction(series, shard=f"{i}/2"))
 
     with ThreadPoolExecutor(2) as pool:
         summaries = list(pool.map(part, range(2)))
@@ -80,19 +77,17 @@ def test_shards_that_start_together_on_nothing_fill_one_bank(
 @pytest.mark.whole
 @pytest.mark.usefixtures("quick_workers")
 def test_a_share_that_is_done_tells_what_the_bank_still_lacks(tmp_path: Path, series: Path) -> None:
-    first = ParallelConfig(shard=Shard(0, 2))
-    ran = run(tmp_path / "b", extraction(series, parallel=first))
-    plan = run(tmp_path / "b", extraction(series, parallel=first), dry_run=True).plan
+    first = extraction(series, shard="0/2")
+    ran = run(tmp_path / "b", first)
+    plan = run(tmp_path / "b", first, dry_run=True).plan
     assert (plan.rows, plan.shard) == (0, "0/2")
     assert 0 < ran.rows < len(STEPS) * PROMPTS
     assert plan.missing_rows == len(STEPS) * PROMPTS - ran.rows
     assert plan.missing_checkpoints == 2, "what is the other share's of step 1, and step 2"
     text = planned(plan, "transformers")
     assert f"other shards run the missing {plan.missing_rows} rows of 2 checkpoints" in text
-    assert run(
-        tmp_path / "b", extraction(series, parallel=ParallelConfig(shard=Shard(1, 2)))
-    ).complete
-    plan = run(tmp_path / "b", extraction(series, parallel=first), dry_run=True).plan
+    assert run(tmp_path / "b", extraction(series, shard="1/2")).complete
+    plan = run(tmp_path / "b", first, dry_run=True).plan
     assert planned(plan, "transformers").endswith(
         "Nothing to run: all of it is already in the bank."
     )
@@ -135,7 +130,6 @@ def test_sigterm_ends_a_run_after_the_block_at_hand(
 @pytest.mark.usefixtures("quick_workers")
 def test_a_run_stops_before_its_time_is_over(tmp_path: Path, series: Path) -> None:
     """The scheduler's end of the job, minus the time of grace, is in the middle of this run."""
-    parallel = ParallelConfig(stop_at=time.time() + 10_000)
 
     def late(event: Event) -> None:
         if isinstance(event, BlockCommitted):
@@ -144,8 +138,9 @@ def test_a_run_stops_before_its_time_is_over(tmp_path: Path, series: Path) -> No
     later = [0.0]
     real = time.time
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_JOB_END_TIME", str(int(real()) + 10_000))
         patch.setattr("logitbank.engine.workers.stopping.time.time", lambda: real() + later[0])
-        summary = run(tmp_path / "b", extraction(series, parallel=parallel), on_event=late)
+        summary = run(tmp_path / "b", extraction(series), on_event=late)
     assert summary.interrupted
     assert 0 < summary.rows < len(STEPS) * PROMPTS
     assert not verify(Bank.open(tmp_path / "b"))
@@ -159,16 +154,16 @@ def test_each_worker_has_its_gpu_or_its_cores(monkeypatch: pytest.MonkeyPatch) -
         {"CUDA_VISIBLE_DEVICES": "4", "OMP_NUM_THREADS": "2"},
         {"CUDA_VISIBLE_DEVICES": "7", "OMP_NUM_THREADS": "2"},
     ]
-    assert ParallelConfig.here(workers="auto").workers == 2
+    assert ParallelConfig.detect(workers="auto").workers == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert [Share(i, 2).cores() for i in range(2)] == [{2, 3}, {5, 8}]
     assert Share(1, 2).environment() == {"OMP_NUM_THREADS": "2"}
     assert Share().environment() == {}
     assert Share(5, 8).cores() == set(), "more workers than cores"
     assert Share(5, 8).environment() == {"OMP_NUM_THREADS": "1"}
-    assert ParallelConfig.here(workers="auto").workers == 1
-    with pytest.raises(UsageError, match="0 workers are not possible"):
-        ParallelConfig.here(workers=0)
+    assert ParallelConfig.detect(workers="auto").workers == 1
+    with pytest.raises(UsageError, match="--workers 0 is invalid"):
+        ParallelConfig.detect(workers=0)
 
 
 @pytest.mark.parametrize(
@@ -195,11 +190,9 @@ def test_what_follows_the_first_name_of_no_device_is_not_visible(
 def test_the_scheduler_s_words_are_taken() -> None:
     slurm = {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_MIN": "4", "SLURM_ARRAY_TASK_MAX": "7"}
     slurm |= {"SLURM_ARRAY_TASK_COUNT": "4", "SLURM_JOB_END_TIME": "4000000000"}
-    assert ParallelConfig.here(environment=slurm) == ParallelConfig(1, Shard(1, 4), 4_000_000_000.0)
-    asked = ParallelConfig.here(shard="0/2", environment=slurm)
-    assert asked.shard == Shard(0, 2), "what is asked for comes first"
-    assert replace(asked, shard=None).stop_at == 4_000_000_000.0
-    assert (
-        ParallelConfig.here(environment=slurm | {"SLURM_JOB_END_TIME": "1700000000"}).stop_at
-        is None
+    assert ParallelConfig.detect(environment=slurm) == ParallelConfig(
+        1, Shard(1, 4), 4_000_000_000.0
     )
+    assert ParallelConfig.detect(shard="0/2", environment=slurm).shard == Shard(0, 2)
+    past = slurm | {"SLURM_JOB_END_TIME": "1700000000"}
+    assert ParallelConfig.detect(environment=past).stop_at is None

@@ -12,9 +12,6 @@ import torch
 from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.backends.hf.memory import is_out_of_memory, smaller
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.run import run
-from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import CheckpointFailed, Event, Summary
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.serve import engine_failure
@@ -143,10 +140,8 @@ def extracted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> Sum
     monkeypatch.setattr(_ShortOfMemory, "most", most)
     monkeypatch.setattr(_ShortOfMemory, "asked", [])
     monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", _ShortOfMemory)
-    suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1", "step2")))
-    settings = EngineSettings("vllm", canary_every=0)
-    extraction = Extraction(suite, (questions(*TEXTS),), settings, block_rows=2, dtype="float32")
-    return run(tmp_path / "b.zarr", extraction)
+    series = write_series(tmp_path / "tiny", "step0", "step1", "step2")
+    return go(tmp_path / "b.zarr", series, questions(*TEXTS))
 
 
 def test_an_engine_without_memory_is_started_again_with_smaller_batches(

@@ -118,7 +118,7 @@ def test_the_bank_is_the_one_of_a_run_without_ray(
     try:
         summary = run(
             tmp_path / "b",
-            extraction(series, parallel=ParallelConfig(0, ray="auto")),
+            extraction(series, ray="auto"),
             on_event=watch,
         )
     finally:
@@ -154,7 +154,7 @@ def test_workers_and_then_a_node_are_killed_and_nothing_is_missing(
     try:
         summary = run(
             tmp_path / "b",
-            extraction(series, parallel=ParallelConfig(2, ray="auto")),
+            extraction(series, workers=2, ray="auto"),
             on_event=watch,
         )
     finally:
@@ -175,9 +175,7 @@ def test_sigterm_stops_after_the_blocks_at_hand_and_a_run_without_ray_goes_on(
     cluster: Any, tmp_path: Path, series: Path, whole: Bank
 ) -> None:
     watch = Watch(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    summary = run(
-        tmp_path / "b", extraction(series, parallel=ParallelConfig(1, ray="auto")), on_event=watch
-    )
+    summary = run(tmp_path / "b", extraction(series, workers=1, ray="auto"), on_event=watch)
     assert summary.interrupted
     assert summary.failed == []
     assert 0 < summary.rows < len(STEPS) * PROMPTS
@@ -199,7 +197,7 @@ def test_a_machine_that_does_not_see_the_bank_is_named(
 
     monkeypatch.setattr(ray_worker, "RayPool", Elsewhere)
     monkeypatch.setattr(ray_worker, "Actor", Impatient)
-    summary = run(tmp_path / "b", extraction(series, parallel=ParallelConfig(1, ray="auto")))
+    summary = run(tmp_path / "b", extraction(series, workers=1, ray="auto"))
     (failed,) = summary.failed
     name = socket.gethostname()
     assert f"{name} does not see the bank {tmp_path / 'b'} of the machine that" in failed.message
@@ -252,10 +250,10 @@ except Exception as error:
 
 
 def test_what_cannot_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ParallelConfig.here(ray="auto") == ParallelConfig(0, ray="auto")
-    assert ParallelConfig.here(workers=3, ray="h:1") == ParallelConfig(3, ray="h:1")
-    with pytest.raises(UsageError, match="0 workers are not possible"):
-        ParallelConfig.here(workers=0, ray="auto")
+    assert ParallelConfig.detect(ray="auto") == ParallelConfig(0, ray="auto")
+    assert ParallelConfig.detect(workers=3, ray="h:1") == ParallelConfig(3, ray="h:1")
+    with pytest.raises(UsageError, match="--workers 0 is invalid"):
+        ParallelConfig.detect(workers=0, ray="auto")
     with pytest.raises(UsageError, match="neither GPUs nor CPUs yet; say how many --workers"):
         Places.of([{"CPU": 0}])
     monkeypatch.setitem(sys.modules, "ray", None)

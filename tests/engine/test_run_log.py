@@ -7,16 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.run import run
 from logitbank.engine.run_log import without_folders
-from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Summary
 from logitbank.errors import EngineError
 from logitbank.store import Bank, merge, shrink, verify
 from logitbank.store.care import run_logs
 from logitbank.store.share.push import pull, push
+from tests.support import fakes
 from tests.support.fakes import TEXTS, FakeBackend, questions, write_series
 from tests.support.run_lines import run_lines
 
@@ -25,10 +22,8 @@ Go = Callable[[], Summary]
 
 @pytest.fixture
 def go(tmp_path: Path, backend: FakeBackend) -> Go:
-    suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1")))
-    settings = EngineSettings("transformers", canary_every=0)
-    extraction = Extraction(suite, (questions(*TEXTS),), settings, block_rows=2)
-    return lambda: run(tmp_path / "b.zarr", extraction)
+    series = write_series(tmp_path / "tiny", "step0", "step1")
+    return lambda: fakes.go(tmp_path / "b.zarr", series, questions(*TEXTS))
 
 
 def log_of(bank: Path) -> Path:

@@ -68,18 +68,17 @@ def played(
     settings = EngineSettings("transformers", max_batch_tokens=4096, max_sequences=64)
     prepared = SimpleNamespace(
         plan=plan,
+        suite=SimpleNamespace(checkpoints=(SimpleNamespace(id=CHECKPOINT, source=None),)),
         first=tmp_path,
         settings=settings,
-        requested=SimpleNamespace(config=SimpleNamespace(vocab=8)),
+        config=SimpleNamespace(vocab=8),
         tokenizer=SimpleNamespace(entries=8),
     )
-    checkpoints = (SimpleNamespace(id=CHECKPOINT, source=None),)
-    extraction = SimpleNamespace(suite=SimpleNamespace(checkpoints=checkpoints))
     nothing = lambda *_: None  # noqa: E731
     fetcher = SimpleNamespace(plan=nothing, done=done, folder=lambda *_, **__: tmp_path, hub=None)
     summary = Summary(plan)
     pool = SimpleNamespace(workers=workers)
-    arguments = (extraction, prepared, fetcher, pool, summary, on_event, stopping or Stopping())
+    arguments = (prepared, fetcher, pool, summary, on_event, stopping or Stopping())
     Runner(*cast(Any, arguments)).run()
     return summary
 

@@ -7,18 +7,13 @@ from pathlib import Path
 import pytest
 
 from logitbank.cli.screen.extract import forecast
-from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.run import run
 from logitbank.engine.sample import Estimate
-from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Summary
 from logitbank.errors import EngineError
-from logitbank.store import Keep
 from tests.support.checkpoints import make_series
-from tests.support.fakes import TEXTS, FakeBackend, questions, write_series
+from tests.support.fakes import TEXTS, FakeBackend, go, questions, request_for, write_series
 from tests.support.run_driver import PROMPTS, extraction
 from tests.support.run_driver import questions as many_questions
 
@@ -65,9 +60,8 @@ def test_a_sample_is_less_than_a_tenth_of_the_plan(
     checkpoints: int, tmp_path: Path, backend: FakeBackend
 ) -> None:
     names = [f"step{i}" for i in range(checkpoints)]
-    suite = resolve_suite(str(write_series(tmp_path / "tiny", *names)))
-    wanted = Extraction(suite, (many_questions(),), EngineSettings("transformers"))
-    summary = run(tmp_path / "b.zarr", wanted, dry_run=True)
+    series = write_series(tmp_path / "tiny", *names)
+    summary = run(tmp_path / "b.zarr", request_for(series, many_questions()), dry_run=True)
     assert summary.plan.rows == checkpoints * PROMPTS
     assert 16 <= backend.scored <= 0.1 * summary.plan.rows
 
@@ -75,23 +69,18 @@ def test_a_sample_is_less_than_a_tenth_of_the_plan(
 @pytest.mark.usefixtures("backend")
 def test_files_are_counted_as_the_format_says(tmp_path: Path) -> None:
     """What the plan says is what a run adds, but for the bank's own files and its tables."""
-    suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1")))
-    settings = EngineSettings("transformers", canary_every=0)
+    series = write_series(tmp_path / "tiny", "step0", "step1")
     for keep in ("full", "options"):
-        wanted = Extraction(
-            suite, (questions(*TEXTS),), settings, block_rows=2, keep=Keep.parse(keep)
-        )
-        plan = run(tmp_path / keep, wanted).plan
+        plan = go(tmp_path / keep, series, questions(*TEXTS), keep=keep).plan
         files = [p for p in (tmp_path / keep / "tiny" / "main").rglob("*") if p.is_file()]
         assert plan.files == len(files) - 1, keep  # but the run's own group
 
 
 def test_a_sample_that_fails_says_why(tmp_path: Path, backend: FakeBackend) -> None:
     backend.vocab += 1
-    suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0")))
-    wanted = Extraction(suite, (questions(*TEXTS),), EngineSettings("transformers"))
-    with pytest.raises(EngineError, match="the sample failed: sample step 0: its head has 641"):
-        run(tmp_path / "b.zarr", wanted, dry_run=True)
+    request = request_for(write_series(tmp_path / "tiny", "step0"), questions(*TEXTS))
+    with pytest.raises(EngineError, match="641"):
+        run(tmp_path / "b.zarr", request, dry_run=True)
 
 
 def test_a_plan_of_nothing_has_no_forecast() -> None:
@@ -99,10 +88,8 @@ def test_a_plan_of_nothing_has_no_forecast() -> None:
 
 
 def test_no_time_is_measured_for_other_machines(tmp_path: Path) -> None:
-    suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0")))
-    cluster = ParallelConfig(0, ray="auto")
-    settings = EngineSettings("transformers")
-    wanted = Extraction(suite, (questions(*TEXTS),), settings, parallel=cluster)
-    summary = run(tmp_path / "b", wanted, dry_run=True)
+    series = write_series(tmp_path / "tiny", "step0")
+    request = request_for(series, questions(*TEXTS), ray="auto")
+    summary = run(tmp_path / "b", request, dry_run=True)
     assert summary.estimate is None
     assert next(forecast(summary)).endswith("before compression")

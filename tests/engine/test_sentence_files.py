@@ -30,7 +30,7 @@ def scored(tokenizer: Tokenizer, found: TokenizedPrompts) -> list[tuple[str, str
     for query, token in found.table.select("query", "token").iter_rows():
         q = found.queries[query]
         seen = q.ids if q.head == "mask" else q.ids[: q.position + 1]
-        rows.append((tokenizer.decode(seen), tokenizer.pieces([token])[0]))
+        rows.append((tokenizer.decode(seen), tokenizer.decode_each([token])[0]))
     return rows
 
 

@@ -51,7 +51,7 @@ def shown(tokenizer: Tokenizer, found: TokenizedPrompts) -> list[tuple[str, str,
     for query, token, kind in found.table.select("query", "token", "score_kind").iter_rows():
         q = found.queries[query]
         seen = q.ids if q.head == "mask" else q.ids[: q.position + 1]
-        rows.append((tokenizer.decode(seen), tokenizer.pieces([token])[0], kind))
+        rows.append((tokenizer.decode(seen), tokenizer.decode_each([token])[0], kind))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Jobs whose time is limited: when they end, how they stop, and how they come back."""
+"""The job script of the documentation: how it stops, and how it comes back."""
 
 import os
 import re
@@ -9,13 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.plan import parallel
-from logitbank.engine.plan.parallel import ParallelConfig, job_end
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
-FAR = "2099-01-02T03:04:05"
-FAR_S = time.mktime((2099, 1, 2, 3, 4, 5, 0, 0, -1))
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -29,50 +25,6 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return folder
-
-
-def test_older_slurm_is_asked_for_the_end_of_this_task(programs: Path, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    program(programs, "squeue", f'echo "$@ $SLURM_TIME_FORMAT" > {told}; echo {FAR}')
-    job = {"SLURM_JOB_ID": "77", "SLURM_TIME_FORMAT": "relative"}
-    assert ParallelConfig.here(environment=job).stop_at == FAR_S
-    assert told.read_text().split() == ["--noheader", "--jobs=77", "--format=%e", "standard"]
-    array = job | {"SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "3"}
-    assert job_end(array) == FAR_S
-    assert "--jobs=70_3" in told.read_text(), "by its number alone, a task may stand for the array"
-
-
-@pytest.mark.parametrize(
-    "script",
-    ["echo N/A", "echo NONE", "echo", "echo 10:00:00", "exit 1", "echo 2001-01-01T00:00:00"],
-)
-def test_a_job_without_an_end_has_none(programs: Path, script: str) -> None:
-    program(programs, "squeue", script)
-    assert job_end({"SLURM_JOB_ID": "77"}) is None
-
-
-def test_nobody_is_asked_who_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert job_end({"SLURM_JOB_ID": "77"}) is None
-
-
-def test_squeue_is_not_asked_outside_a_job_or_where_the_end_is_told(
-    programs: Path, tmp_path: Path
-) -> None:
-    program(programs, "squeue", f"touch {tmp_path / 'asked'}; echo {FAR}")
-    assert job_end({}) is None
-    assert job_end({"SLURM_JOB_ID": "77", "SLURM_JOB_END_TIME": "4000000000"}) == 4e9
-    assert not (tmp_path / "asked").exists()
-
-
-def test_a_squeue_that_hangs_is_not_waited_for(
-    programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(programs, "squeue", "sleep 60")
-    monkeypatch.setattr(parallel, "ANSWERS_S", 0.3)
-    start = time.monotonic()
-    assert job_end({"SLURM_JOB_ID": "77"}) is None
-    assert time.monotonic() - start < 30
 
 
 def job_script(tmp_path: Path, programs: Path, extract: str) -> Path:

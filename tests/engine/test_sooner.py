@@ -15,10 +15,10 @@ from logitbank.engine.plan.engine_choice import (
     cheaper_engine,
     packed_positions,
 )
-from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.prepare import prepare
+from logitbank.engine.plan.prepare import make_plan
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.request import ExtractRequest
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.store import Query
@@ -51,8 +51,7 @@ def test_shared_beginnings_decide(config: ModelConfig) -> None:
     chosen, (note,) = cheaper_engine(VLLM, leaves(SHARED), config, gpu=False)
     assert chosen == replace(VLLM, engine="transformers")
     # 40 and 20 ends; the first prompt whole, and 9 tokens beyond a block of 32 of the 19 others.
-    assert "runs 60 positions" in note
-    assert "vLLM would run 212" in note
+    assert "60 instead of 212 token positions" in note
     assert cheaper_engine(VLLM, leaves(APART), config, gpu=False) == (VLLM, ())
 
 
@@ -99,8 +98,8 @@ def test_positions_on_the_way_are_read_where_an_option_has_several_tokens(tmp_pa
     for last, many in ((" he", False), (" he was", True)):
         options = (Option("she", " she"), Option("last", last))
         prompts = PromptSet("p", (Prompt("a", "The nurse", options),), whole_options=True)
-        extraction = Extraction(suite, (prompts,), VLLM, engine_auto=False)
-        assert prepare(None, extraction, folder).settings.many_positions is many
+        request = ExtractRequest(suite=suite, prompts=prompts, engine="transformers")
+        assert make_plan(request, None, folder).settings.many_positions is many
 
 
 def test_on_a_gpu_vllm_shares_smaller_blocks(config: ModelConfig) -> None:
@@ -109,10 +108,9 @@ def test_on_a_gpu_vllm_shares_smaller_blocks(config: ModelConfig) -> None:
     contexts = leaves([Query((*beginning, n, n), 21) for n in range(2, 9)])
     chosen, (note,) = cheaper_engine(VLLM, contexts, config, gpu=True)
     assert chosen.engine == "transformers"
-    assert "it runs 34 positions" in note, "20 + 7 × 2"
-    assert "where vLLM would run 58" in note, "22 + 6 × 6"
+    assert "34 instead of 58" in note, "20 + 7 × 2, and 22 + 6 × 6"
     _, (note,) = cheaper_engine(VLLM, contexts, config, gpu=False)
-    assert "where vLLM would run 154" in note, "7 × 22"
+    assert "instead of 154" in note, "7 × 22"
 
 
 def test_of_unknown_models_nothing_is_changed(config: ModelConfig) -> None:

@@ -36,8 +36,8 @@ def test_pythia_has_the_published_entries_and_ids(tmp_path: Path) -> None:
     assert pythia.entries == 50277
     texts = [" male", " female", " not", "male"]
     assert pythia.encode_many(texts) == [[5086], [5343], [417], [30165]]
-    assert pythia.pieces([5086, 417]) == [" male", " not"]
-    assert pythia.pieces([50300]) == [""]  # a padding output
+    assert pythia.decode_each([5086, 417]) == [" male", " not"]
+    assert pythia.decode_each([50300]) == [""]  # a padding output
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_released_vocabularies(
     assert special.items() <= marked.items()
     assert not {*texts, *bytes_alone} & {*marked}
     some = table.filter("is_text").gather_every(100)
-    assert tokenizer.pieces(some["token"].to_list()) == some["text"].to_list()
+    assert tokenizer.decode_each(some["token"].to_list()) == some["text"].to_list()
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import torch
 from safetensors.numpy import save_file
 
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
-from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.parallel import ALONE, Share
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Event, Summary
@@ -132,8 +132,13 @@ def questions(*texts: str, options: tuple[str, ...] = (" male", " female")) -> P
     )
 
 
-def go(path: Path, series: Path, prompts: PromptSet, **changes: Any) -> Summary:
-    settings = EngineSettings("transformers", canary_every=0)
-    arguments = {"block_rows": 2, "dtype": "float32"} | changes
-    extraction = Extraction(resolve_suite(str(series)), (prompts,), settings, **arguments)
-    return run(path, extraction)
+def request_for(series: Path, *prompts: PromptSet, **changes: Any) -> ExtractRequest:
+    """A request for the fake engine, whose suite and prompts are resolved."""
+    defaults = {"engine": "transformers", "canary_every": 0, "block_rows": 2, "dtype": "float32"}
+    steps = changes.pop("steps", "all")
+    suite = resolve_suite(str(series), steps=steps)
+    return ExtractRequest(suite=suite, prompts=prompts, **(defaults | changes))
+
+
+def go(path: Path, series: Path, *prompts: PromptSet, **changes: Any) -> Summary:
+    return run(path, request_for(series, *prompts, **changes))

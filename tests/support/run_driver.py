@@ -7,15 +7,14 @@ test has servers (`preloaded.py`), its worker comes from them.
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from logitbank.cli.screen.extract import print_summary
-from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Event, Summary
@@ -24,7 +23,6 @@ from tests.support import preloaded
 from tests.support.checkpoints import WORDS
 
 BLOCK_ROWS = 8
-ONE_WORKER = ParallelConfig()
 PROMPTS = 280
 OPTIONS = (Option("male", " male"), Option("female", " female"))
 
@@ -40,16 +38,11 @@ def questions() -> PromptSet:
     return PromptSet("mine", tuple(prompts))
 
 
-def extraction(
-    series: Path, *, canary_every: int = 0, parallel: ParallelConfig = ONE_WORKER
-) -> Extraction:
-    return Extraction(
-        resolve_suite(str(series)),
-        (questions(),),
-        EngineSettings("transformers", canary_every=canary_every),
-        dtype="float32",
-        block_rows=BLOCK_ROWS,
-        parallel=parallel,
+def extraction(series: Path, **changes: Any) -> ExtractRequest:
+    defaults: dict[str, Any] = {"engine": "transformers", "canary_every": 0, "dtype": "float32"}
+    suite = resolve_suite(str(series))
+    return ExtractRequest(
+        suite=suite, prompts=questions(), block_rows=BLOCK_ROWS, **(defaults | changes)
     )
 
 

@@ -1,4 +1,4 @@
-"""CrowS-Pairs as prompts of many queries."""
+"""CrowS-Pairs as prompts with many queries."""
 
 import csv
 from collections.abc import Iterator, Mapping
@@ -21,14 +21,14 @@ FILE = PublicFile(
 )
 DIRECTIONS = ("stereo", "antistereo")
 _COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
-_REMEDY = "give CrowS-Pairs' own file"
+_REMEDY = "Use CrowS-Pairs' own file."
 
 
 def crows_pairs(data: Path | None = None) -> SequenceSet:
     """Both sentences of each of the 1,508 pairs.
 
-    Masked models: each token that the two share under its own mask (Nangia et al. 2020). Causal
-    ones: every token after the begin-of-text token, as lm-evaluation-harness does. Columns: `pair`,
+    Masked models score each shared token under its own mask (Nangia et al. 2020). Causal models
+    score every token after the begin-of-text token, as lm-evaluation-harness does. Columns: `pair`,
     `side` (more, less), `direction` (stereo, antistereo), `bias_type`.
     """
     path = public_file(FILE, data)
@@ -46,30 +46,21 @@ def crows_pairs(data: Path | None = None) -> SequenceSet:
             masked = MaskedTokens(name, text, texts[other], first=side == "more")
             prompts.append(Candidate(name, text, masked, columns, begun=True))
     if not prompts:
-        raise PromptError(f"{path} holds no pair; {_REMEDY}")
+        raise PromptError(f"{path} has no pairs. {_REMEDY}")
     return SequenceSet("crows-pairs", tuple(prompts))
 
 
 def _pairs(path: Path) -> Iterator[Mapping[str, str]]:
-    """Rows of the file that have every column and a direction."""
-    rows = csv.DictReader(StringIO(text_of_file(path, remedy=_REMEDY), newline=""))
+    """The rows of the file, which have every column and a direction."""
+    rows = csv.DictReader(StringIO(text_of_file(path, remedy=_REMEDY), newline=""), strict=True)
     try:
-        if absent := [name for name in _COLUMNS if name not in (rows.fieldnames or ())]:
-            raise PromptError(f"{path}:1: there is no column {absent[0]}; {_REMEDY}")
         for row in rows:
-            place = f"{path}:{rows.line_num}"
-            if None in row:  # where cells beyond the header are
-                raise PromptError(f"{place} has more cells than the header; {_REMEDY}")
-            if missing := [name for name in _COLUMNS if not row[name]]:
-                raise PromptError(f"{place} lacks {missing[0]}; {_REMEDY}")
-            if (direction := row["stereo_antistereo"]) not in DIRECTIONS:
-                known = " and ".join(DIRECTIONS)
-                raise PromptError(
-                    f"{place} has the direction {direction!r}, and there are {known}; {_REMEDY}"
-                )
+            complete = None not in row and all(row.get(name) for name in _COLUMNS)
+            if not complete or row["stereo_antistereo"] not in DIRECTIONS:
+                raise PromptError(f"{path}:{rows.line_num} is not a CrowS-Pairs row. {_REMEDY}")
             yield row
     except csv.Error as error:
-        raise PromptError(f"{path}:{rows.line_num} is broken CSV ({error}); {_REMEDY}") from None
+        raise PromptError(f"{path}:{rows.line_num} is broken CSV ({error}). {_REMEDY}") from None
 
 
 KNOWN = KnownSet(

@@ -1,4 +1,4 @@
-"""LAMBADA as prompts of many queries."""
+"""LAMBADA as prompts with many queries."""
 
 from pathlib import Path
 
@@ -9,7 +9,6 @@ from logitbank.engine.prompts.rows import json_value
 from logitbank.engine.prompts.sequences import Continuation
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError
-from logitbank.store.format.limits import shown
 
 FILE = PublicFile(
     "lambada",
@@ -18,7 +17,7 @@ FILE = PublicFile(
     "4aa8d02cd17c719165fc8a7887fddd641f43fcafa4b1c806ca8abc31fabdb226",
 )
 
-_REMEDY = "give LAMBADA's own file"
+_REMEDY = "Use LAMBADA's own file."
 
 
 def lambada(data: Path | None = None) -> SequenceSet:
@@ -29,27 +28,14 @@ def lambada(data: Path | None = None) -> SequenceSet:
     path = public_file(FILE, data)
     prompts = []
     for number, line in enumerate(text_of_file(path, remedy=_REMEDY).splitlines(), 1):
-        try:
-            context, word = _passage(line)
-        except PromptError as error:
-            raise PromptError(
-                f"{path}:{number} is no passage of LAMBADA: {error}; {_REMEDY}"
-            ) from None
+        passage = json_value(line, f"{path}:{number}:")
+        text = passage.get("text") if isinstance(passage, dict) else None
+        context, _, word = text.rpartition(" ") if isinstance(text, str) else ("", "", "")
+        if not context or not word:
+            raise PromptError(f"{path}:{number} is not a LAMBADA passage. {_REMEDY}")
         columns: dict[str, Scalar] = {"target": " " + word}
         prompts.append(Continuation(f"lambada-{number - 1}", context, " " + word, columns))
     return SequenceSet("lambada", tuple(prompts))
-
-
-def _passage(line: str) -> tuple[str, str]:
-    """The last word of a line's passage, and what stands before it and its space."""
-    passage = json_value(line, "line")
-    text = passage.get("text") if isinstance(passage, dict) else None
-    if not isinstance(text, str):
-        raise PromptError(f"{shown(passage)} has no text")
-    context, _, word = text.rpartition(" ")
-    if not context or not word:
-        raise PromptError(f"{shown(text)} has no last word after a space")
-    return context, word
 
 
 KNOWN = KnownSet(

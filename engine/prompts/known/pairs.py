@@ -1,4 +1,4 @@
-"""Minimal pairs of a JSONL file, or of a folder of such files: BLiMP's format, or one's own."""
+"""Minimal pairs of a JSONL file, or of a folder of such files: BLiMP's format, or your own."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,40 +21,36 @@ FIELDS = {
     ("sentence_good", "sentence_bad"): ("good", "bad"),
     ("sent_more", "sent_less"): ("more", "less"),
 }
-"""Fields of the two sentences, and how these are marked in the column `side`."""
-_REMEDY = "give a JSONL file with sentence_good and sentence_bad, or sent_more and sent_less"
+"""Fields of the two sentences, and their values in the column `side`."""
+_REMEDY = "Use JSON Lines with sentence_good and sentence_bad, or sent_more and sent_less."
 
 
 def pairs(data: Path | None = None, *, file: str = "") -> SequenceSet:
     """Both sentences of each pair of a file; the set has the name of the file without its ending.
 
-    Causal models: every token after the begin-of-text token. Masked ones: each token under its own
-    mask (Salazar et al. 2020); of `sent_more` and `sent_less`, each token that the two share
+    Causal models score every token after the begin-of-text token. Masked models score each token
+    under its own mask (Salazar et al. 2020); for `sent_more` and `sent_less`, each shared token
     (Nangia et al. 2020). Columns: `pair`, `side` (good, bad or more, less), and all other fields
     of the file, such as `UID` or `group`.
     """
     path = Path(file)
     paths = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not file or not paths or not all(each.is_file() for each in paths):
-        raise UsageError(f"There is no file of pairs at {file!r}: write pairs:file=PATH.")
+        raise UsageError(f"{file!r} is not a file of pairs. Use pairs:file=PATH.")
     rows = [row for each in paths for row in _rows(each)]
-    return SequenceSet(path.stem, tuple(c for at, row in enumerate(rows) for c in _pair(at, row)))
+    return SequenceSet(path.stem, tuple(c for i, row in enumerate(rows) for c in _pair(i, row)))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Scalar]]:
     for number, line in enumerate(text_of_file(path, remedy=_REMEDY).splitlines(), 1):
-        try:
-            row = json_value(line, "line")
-            if not isinstance(row, dict) or not any(
-                all(isinstance(row.get(name), str) and row[name] for name in names)
-                for names in FIELDS
-            ):
-                raise PromptError("it is no pair")
-            if own := sorted({"pair", "side"} & row.keys()):
-                raise PromptError(f"the field {own[0]!r} is a column of the set: rename it")
-            yield {name: scalar(value, name) for name, value in row.items()}
-        except PromptError as error:
-            raise PromptError(f"{path}:{number}: {error}; {_REMEDY}") from None
+        row = json_value(line, f"{path}:{number}:")
+        if not isinstance(row, dict) or not any(
+            all(isinstance(row.get(name), str) and row[name] for name in names) for names in FIELDS
+        ):
+            raise PromptError(f"{path}:{number} is not a pair. {_REMEDY}")
+        if reserved := sorted({"pair", "side"} & row.keys()):
+            raise PromptError(f"{path}:{number}: field {reserved[0]!r} is reserved. Rename it.")
+        yield {name: scalar(value, name) for name, value in row.items()}
 
 
 def _pair(number: int, row: dict[str, Scalar]) -> Iterator[SequencePrompt]:

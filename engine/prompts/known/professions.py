@@ -1,7 +1,7 @@
 """Pronouns before professions, as fill-in-the-blank prompts: METRICS §7.1.
 
-Source: Tang and Jiang 2022, whose released list of 923 professions is taken as it is: the article
-follows the first letter ("an university president") and its order is that of their matrices.
+Source: Tang and Jiang 2022. Their released list of 923 professions is used unchanged: the article
+follows the first letter ("an university president"), and the order is that of their matrices.
 """
 
 import re
@@ -27,9 +27,9 @@ TEMPLATES = {"is": MASK + " is {}.", "works as": MASK + " works as {}."}
 """Verb to sentence; `{}` is the profession with its article."""
 _PROFESSION = re.compile(r"(?i:a|an|the) \S(.*\S)?")
 PRIOR = f"a {MASK}"
-"""What stands for the profession where a model is asked for its prior."""
-# At the start of a sentence: the one entry that each tokenizer has for that, such as "he" in an
-# uncased vocabulary and "He" without a leading space in RoBERTa's.
+"""Replaces the profession in prompts for the prior of a model."""
+# At the start of a sentence each tokenizer has one entry for these, such as "he" in an uncased
+# vocabulary and "He" without a leading space in RoBERTa's.
 OPTIONS = (Option("he", "He"), Option("she", "She"))
 
 
@@ -46,7 +46,7 @@ def professions(data: Path | None = None, *, templates: Mapping[str, str] = TEMP
 def pronoun_prompts(
     name: str, occupations: Sequence[str], *, templates: Mapping[str, str] = TEMPLATES
 ) -> PromptSet:
-    """Prompts as `professions` makes them, of any occupations, each with its article."""
+    """Prompts like those of `professions`, for any occupations, each with its article."""
     for template in templates.values():
         if template.count("{}") != 1 or MASK not in template.partition("{}")[0]:
             raise PromptError(
@@ -61,16 +61,11 @@ def pronoun_prompts(
 
 
 def read_professions(path: Path) -> Iterator[str]:
-    """The professions of a list, one a line with its article, in the list's order."""
-    seen: dict[str, int] = {}
-    remedy = "write one profession a line, with its article"
+    """The professions of a list, one per line with its article, in the list's order."""
+    remedy = "Write one profession per line, with its article."
     for number, line in enumerate(text_of_file(path, remedy=remedy).splitlines(), 1):
-        if not line.strip():
-            raise PromptError(f"{path}:{number} is blank; remove the line")
         if not _PROFESSION.fullmatch(line) or MASK in line:
-            raise PromptError(f"{path}:{number}: {line!r} is no profession; write 'a nurse'")
-        if (first := seen.setdefault(line, number)) != number:
-            raise PromptError(f"{path}:{number}: {line!r} is line {first} too; remove one")
+            raise PromptError(f"{path}:{number}: {line!r} is not a profession. {remedy}")
         yield line
 
 

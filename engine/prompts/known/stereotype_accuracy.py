@@ -1,6 +1,6 @@
 """Which of two pronouns goes with an occupation: METRICS §6.
 
-Source: arXiv 2506.01709 App. C.2. The wording is ours, since the source does not give its own.
+Source: arXiv 2506.01709 App. C.2. The wording is not from the paper, which does not give its own.
 """
 
 from collections.abc import Iterator
@@ -39,14 +39,12 @@ def _prompts(sentences: list[Sentence], folder: Path) -> Iterator[Prompt]:
     anti = {s.index: s.pronoun for s in sentences if s.stereotype == "anti"}
     for s in (s for s in sentences if s.stereotype == "pro"):
         other = _OTHER.get(s.pronoun) or anti.get(s.index)
-        if (
-            s.pronoun == "her" and other == "he"
-        ):  # "demanded her pay", whose counterpart is misprinted "demanded he pay"
-            other = "his"
+        if s.pronoun == "her" and other == "he":
+            other = "his"  # "demanded her pay", whose counterpart is misprinted "demanded he pay"
         if other not in ("he", "she", "him", "her", "his") or other == s.pronoun:
             raise PromptError(
-                f"{folder}: sentence {s.index} of {s.split} has {s.pronoun!r}, and no"
-                " anti-stereotyped counterpart that tells its case; give WinoBias's own files"
+                f"{folder}: sentence {s.index} of {s.split} has {s.pronoun!r} and no"
+                " anti-stereotyped counterpart in the same case. Use WinoBias's own files."
             )
         pair = (s.pronoun, other)
         for seed, (first, second) in enumerate((pair, pair[::-1])):

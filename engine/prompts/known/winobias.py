@@ -1,7 +1,7 @@
 """WinoBias: its sentences, and gender-prediction prompts on them: METRICS §1.1 and §1.2.
 
 Sources: Zhao et al. 2018 for the sentences, arXiv 2506.01709 §2 and appendix B for the questions.
-The wording of the prompt is ours, since the source shows its own only as an image.
+The wording of the prompt is not from the paper, which shows its own only as an image.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ PERMUTATIONS = tuple(itertools.permutations(option.label for option in OPTIONS))
 Split = Literal["dev", "test"]
 Stereotype = Literal["pro", "anti"]
 Type = Literal[1, 2]
-"""1: the sense of the sentence says who the pronoun is; 2: its grammar does."""
+"""1: the meaning of the sentence decides who the pronoun is; 2: its grammar decides."""
 
 DATASET = Dataset(
     name="winobias",
@@ -60,8 +60,8 @@ ea1c1fd94fa612e3cc44d7fa3cc4cb76021bb63fdf94f9826f430051e9052438 pro_stereotyped
 """
     ),
 )
-"""Type 2 and the lists of occupations; all that most prompts need."""
-_REMEDY = "give WinoBias's own, numbered files"
+"""Type 2 and the lists of occupations."""
+_REMEDY = "Use WinoBias's own, numbered files."
 _GENDERS = {
     **dict.fromkeys(("he", "him", "his", "himself"), "male"),
     **dict.fromkeys(("she", "her", "hers", "herself"), "female"),
@@ -98,7 +98,7 @@ class Occupations:
 
     @classmethod
     def read(cls, folder: Path) -> "Occupations":
-        """Read `male_occupations.txt` and `female_occupations.txt`, one occupation a line."""
+        """Read `male_occupations.txt` and `female_occupations.txt`, one occupation per line."""
         lists = {
             gender: text_of_file(folder / f"{gender}_occupations.txt", remedy=_REMEDY).splitlines()
             for gender in ("male", "female")
@@ -106,7 +106,7 @@ class Occupations:
         return cls(**{g: [n.strip() for n in names if n.strip()] for g, names in lists.items()})
 
     def exact(self, text: str) -> str | None:
-        """The occupation that this text is, without its article."""
+        """The occupation that this text names, without its article."""
         bare = re.sub(r"^(the|an|a)\s+", "", text.strip().lower())
         return self._spelling.get(bare)
 
@@ -127,10 +127,10 @@ def files_of(splits: Collection[Split]) -> Dataset:
 
 
 def read_split(folder: Path, split: Split, *, kind: Type = 2) -> list[tuple[Sentence, bool]]:
-    """The sentences of the pro file, then of the anti file, each with whether it is one of a pair.
+    """The sentences of the pro file, then of the anti file, each with whether it has a partner.
 
-    Sentences of a pair have the same index and the same referred occupation. Wording is no guide:
-    it differs in more than the pronoun in some pairs.
+    Partners have the same index and the same referred occupation. Some differ in more than the
+    pronoun, so that their texts cannot be compared.
     """
     occupations = Occupations.read(folder)
     pro, anti = (
@@ -145,20 +145,12 @@ def _read_file(
     folder: Path, kind: Type, split: Split, stereotype: Stereotype, occupations: Occupations
 ) -> Iterator[Sentence]:
     path = folder / f"{stereotype}_stereotyped_type{kind}.txt.{split}"
-    numbers: dict[int, int] = {}
     for number, line in enumerate(text_of_file(path, remedy=_REMEDY).split("\n"), 1):
         if line.strip():
             try:
-                sentence = parse_line(
-                    line, split=split, stereotype=stereotype, occupations=occupations
-                )
+                yield parse_line(line, split=split, stereotype=stereotype, occupations=occupations)
             except PromptError as error:
-                raise PromptError(f"{path}:{number}: {error}; {_REMEDY}") from None
-            if (first := numbers.setdefault(sentence.index, number)) != number:
-                raise PromptError(
-                    f"{path}:{number}: sentence {sentence.index} is in line {first} too; {_REMEDY}"
-                )
-            yield sentence
+                raise PromptError(f"{path}:{number}: {error}. {_REMEDY}") from None
 
 
 def parse_line(
@@ -169,8 +161,8 @@ def parse_line(
     Raises
     ------
     PromptError
-        No line number, brackets that are not one occupation and pronouns, no other occupation,
-        or two occupations of the same list.
+        No line number, brackets that are not one occupation and pronouns, no other occupation, or
+        two occupations of the same list.
     """
     numbered = re.fullmatch(r"(\d+) (.+)", line.strip())
     if not numbered:
@@ -186,9 +178,7 @@ def parse_line(
         raise PromptError(f"pronouns {pronouns} differ in gender")
     other = occupations.first_in(re.sub(r"\[[^\]]*\]", " ", marked))
     if other is None or not occupations.opposite(referred, other):
-        raise PromptError(
-            f"beside {referred!r} stands {other!r}; the other list's occupation was expected"
-        )
+        raise PromptError(f"{referred!r} and {other!r} are not one occupation of each list")
     return Sentence(
         split=split,
         stereotype=stereotype,
@@ -214,37 +204,37 @@ def winobias(
     template: str = TEMPLATE,
     name: str | None = None,
 ) -> PromptSet:
-    """Two prompts a sentence: the gender of the referred occupation, and of the other one.
+    """Two prompts per sentence: the gender of the referred occupation, and of the other one.
 
-    Options are always listed as male, female, not specified; the text shows them permuted, each
-    prompt and order seed by `permutations[SHA-256("<order_seed>:<prompt_id>") mod 6]` over the
-    six permutations in lexicographic order, or with `orders="all"` by each of the six in turn.
+    Options are always listed as male, female, not specified. The text shows them permuted: for each
+    prompt and order seed by `permutations[SHA-256("<order_seed>:<prompt_id>") mod 6]` over the six
+    permutations in lexicographic order, or with `orders="all"` by each of the six in turn.
 
     Parameters
     ----------
     data
-        Folder that holds `winobias/`; without one, `LOGITBANK_DATA`, else a download.
+        Folder with `winobias/`; by default `LOGITBANK_DATA`, or a download.
     orders
         Number of order seeds, counted from 0, or `all`.
     template
         The prompt, with each of `{sentence} {occupation} {o1} {o2} {o3}`.
     name
-        Name of the prompt set: `winobias`, with a suffix where the orders are `all` or the
-        template is another one, because a prompt and order seed then mean another text.
+        Name of the prompt set; by default `winobias`, with a suffix for all orders or for another
+        template, because a prompt and order seed then have another text.
 
     Raises
     ------
     UsageError
-        Orders, splits or template that cannot be right, or a data folder that lacks files.
+        Orders, splits or template are invalid, or a data folder is incomplete.
     PromptError
-        A line that is no WinoBias sentence; the message names file and line.
+        A line is not a WinoBias sentence; the message names file and line.
     LogitbankError
-        A failed download.
+        A download failed.
     """
     _check_template(template)
     check_count(orders, "orders")
     if not splits or set(splits) - set(get_args(Split)):
-        raise UsageError(f"splits {list(splits)} are not all known; use dev, test or both")
+        raise UsageError(f"splits {list(splits)} are invalid: use dev, test or both.")
     folder = dataset_folder(files_of(splits), data=data)
     prompts = tuple(
         prompt
@@ -266,18 +256,18 @@ def _prompts(
     s: Sentence, paired: bool, template: str, orders: int | Literal["all"]
 ) -> Iterator[Prompt]:
     """The two questions about a sentence, each in its option orders."""
-    for asked, occupation, other, answer in (
+    for question, occupation, other, answer in (
         ("referred", s.referred, s.other, s.gender),
         ("other", s.other, s.referred, "not specified"),
     ):
-        name = f"{s.split}-{s.stereotype}-{s.index}-{asked}"
+        name = f"{s.split}-{s.stereotype}-{s.index}-{question}"
         columns: dict[str, Scalar] = {
-            # The versions of a sentence share its id; where they are no pair, they do not.
+            # Partners share the id of their sentence.
             "sentence_id": f"{s.split}-{s.index}" + ("" if paired else f"-{s.stereotype}"),
             "split": s.split,
             "stereotype": s.stereotype,
             "index": s.index,
-            "asked": asked,
+            "asked": question,
             "occupation": occupation,
             "other_occupation": other,
             "pronoun": s.pronoun,
@@ -289,23 +279,21 @@ def _prompts(
         ):
             o1, o2, o3 = order
             text = template.format(sentence=s.text, occupation=occupation, o1=o1, o2=o2, o3=o3)
-            more = {"order": "|".join(order)}
-            yield Prompt(name, text, OPTIONS, answer, seed, {**columns, **more})
+            yield Prompt(name, text, OPTIONS, answer, seed, {**columns, "order": "|".join(order)})
 
 
 def _check_template(template: str) -> None:
-    allowed = " ".join(f"{{{name}}}" for name in PLACEHOLDERS)
     try:
-        parts = list(string.Formatter().parse(template))
-    except ValueError as error:
-        raise UsageError(f"template {template!r}: {error}; write a brace as {{{{ or }}}}") from None
-    fields = [name for _, name, _, _ in parts if name is not None]
-    if any(spec or conversion for _, _, spec, conversion in parts):
-        raise UsageError(f"template {template!r} formats a placeholder; use only {allowed}")
-    if unknown := [name for name in fields if name not in PLACEHOLDERS]:
-        raise UsageError(f"template has the unknown placeholder {{{unknown[0]}}}; use {allowed}")
-    if missing := [name for name in PLACEHOLDERS if name not in fields]:
-        raise UsageError(f"template lacks {{{missing[0]}}}; it needs each of {allowed}")
+        parts = [p for p in string.Formatter().parse(template) if p[1] is not None]
+    except ValueError:
+        parts = []
+    is_formatted = any(spec or conversion for _, _, spec, conversion in parts)
+    if {name for _, name, _, _ in parts} != {*PLACEHOLDERS} or is_formatted:
+        placeholders = " ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        raise UsageError(
+            f"Template {template!r} is invalid: use each of {placeholders}, and {{{{ or }}}} for a "
+            "brace."
+        )
 
 
 def _set_name(orders: int | Literal["all"], template: str) -> str:

@@ -27,13 +27,13 @@ from logitbank.errors import UsageError
 
 INSTANCES = 10_000
 PRONOUNS = {"female": "she", "male": "he"}
-"""May answer for a name."""
+"""May stand for a name."""
 _Pair = tuple[Subject, Subject]
 _ARTICLE = re.compile(r"\b([Aa]) (?=[AEIOUaeiou])")
 
 
 class _Cell(NamedTuple):
-    """What is asked of a pair."""
+    """A context and an attribute, which a pair of subjects completes."""
 
     slot: Slot
     attribute: Attribute
@@ -48,17 +48,17 @@ def unqover(
     instances: int | Literal["all"] = INSTANCES,
     seed: int = 0,
 ) -> PromptSet:
-    """Four prompts an instance: a pair of subjects, a context and an attribute.
+    """Four prompts per instance: a pair of subjects, a context and an attribute.
 
-    Gender pairs every female name with every male one; the other categories take every unordered
-    pair. A prompt is of the train or the test part: by its names for gender, by its context and
-    attribute for the others; instances that mix the parts are not made. Articles are mended ("A
-    Iraqi" to "An Iraqi", by the letter).
+    Gender pairs every female name with every male name; the other categories have every unordered
+    pair. A prompt belongs to the train or the test part: by its names for gender, by its context
+    and attribute for the others. No instance mixes the parts. Articles are corrected ("A Iraqi" to
+    "An Iraqi", by the letter).
 
     Options are the continuations of both subjects and, for gender, of she and he, each with and
-    without a space, as they are and in lower case, or capitalised; a tokenizer keeps those that
-    are one token of it. Prompts of a subject that is not one token where it would stand are left
-    out. Where a context has demonyms, they are the subjects.
+    without a space, as they are and in lower case, or capitalised; those that are one token of a
+    tokenizer are scored. Prompts with a subject that is not one token are skipped. If a context has
+    demonyms, they are the subjects.
 
     Columns: `instance`, `category`, `split`, `subject1`, `subject2` (for gender the female one
     first, otherwise in the list's order), `order` ("12" where subject1 is mentioned first, "21"),
@@ -67,25 +67,25 @@ def unqover(
     Parameters
     ----------
     data
-        Folder that holds `unqover/`.
+        Folder with `unqover/`.
     split
         `train` or `test`, the published parts; both by default.
     causal
         Instead of a masked statement, the published question to the context and `Answer:`, for
-        causal models. This form is ours.
+        causal models (not in the paper).
     instances
-        At most this many, or `all`, which are 469,200 for nationality and 812,000 for gender.
-        A sample has as many instances of each context and attribute, give or take one, and goes
-        through the pairs in turn, so that each subject is there as often, nearly; the parts have
-        the proportions of the whole. Pairs of subjects that are one token of BERT's or RoBERTa's
-        vocabulary, as published, come before all others.
+        Largest number of instances, or `all`: 469,200 for nationality and 812,000 for gender. A
+        sample has equally many instances of each context and attribute, up to one, and goes through
+        the pairs in turn, so that subjects are nearly equally frequent. The parts have the
+        proportions of the whole. Pairs of subjects that are one token of BERT's or RoBERTa's
+        vocabulary, as published, come first.
     seed
-        Of the sample.
+        Random seed of the sample.
     """
     if category not in get_args(Category) or split not in (None, *get_args(Part)):
         raise UsageError(
-            f"UnQover has no category {category!r} with part {split!r}; use "
-            f"{', '.join(get_args(Category))} with train, test or neither"
+            f"UnQover category {category!r} with part {split!r} is invalid: use "
+            f"{', '.join(get_args(Category))} with train, test or neither."
         )
     check_count(instances, "instances")
     lists = read_lists(category, data, questions=causal)
@@ -97,7 +97,7 @@ def unqover(
     prompts = tuple(
         prompt
         for i, part in enumerate(parts)
-        for pair, cell in _some(pairs[i], cells[i], counts[i])
+        for pair, cell in _sample(pairs[i], cells[i], counts[i])
         for prompt in _prompts(pair, cell, {"category": category, "split": part}, causal=causal)
     )
     name = f"unqover-{category}{'' if split is None else f'-{split}'}{'-causal' if causal else ''}"
@@ -107,36 +107,38 @@ def unqover(
 def _cells(lists: Lists, part: Part, seed: int) -> list[_Cell]:
     cells = [
         _Cell(slot, attribute)
-        for slot, of_slot in lists.slots
-        for attribute, of_attribute in lists.attributes
-        if slot.kind == attribute.kind and of_slot in (None, part) and of_attribute in (None, part)
+        for slot, slot_part in lists.slots
+        for attribute, attribute_part in lists.attributes
+        if slot.kind == attribute.kind
+        and slot_part in (None, part)
+        and attribute_part in (None, part)
     ]
     return seeded_order(cells, seed, key=lambda cell: f"{cell.slot.context} {cell.attribute.text}")
 
 
 def _pairs(subjects: Sequence[Subject], part: Part, seed: int) -> tuple[list[_Pair], list[_Pair]]:
-    """Pairs in their canonical order: of subjects that are listed, and the others."""
+    """Pairs in their canonical order: those of two listed subjects, and the others."""
     chosen = [subject for subject in subjects if subject.part in (None, part)]
-    place = {subject: i for i, subject in enumerate(chosen)}
+    rank = {subject: i for i, subject in enumerate(chosen)}
 
     def paired(some: Sequence[Subject]) -> list[_Pair]:
         shuffled = seeded_order(some, seed, key=lambda subject: subject.name)
         women, men = ([s for s in shuffled if s.gender == gender] for gender in PRONOUNS)
         pairs = pairs_across(women, men) if women or men else pairs_within(shuffled)
-        return [(a, b) if place[a] < place[b] else (b, a) for a, b in pairs]
+        return [(a, b) if rank[a] < rank[b] else (b, a) for a, b in pairs]
 
     first = paired([subject for subject in chosen if subject.listed])
     return first, [pair for pair in paired(chosen) if not (pair[0].listed and pair[1].listed)]
 
 
-def _some(
+def _sample(
     pairs: Sequence[Sequence[_Pair]], cells: Sequence[_Cell], count: int
 ) -> Iterator[tuple[_Pair, _Cell]]:
-    """`count` instances, those of the first pairs before others."""
+    """`count` instances, those of the first group of pairs before others."""
     for group in pairs:
-        here = min(count, len(group) * len(cells))
-        yield from spread(group, cells, here)
-        count -= here
+        size = min(count, len(group) * len(cells))
+        yield from spread(group, cells, size)
+        count -= size
 
 
 def _prompts(
@@ -154,7 +156,7 @@ def _prompts(
         "subject1": one,
         "subject2": two,
         "context": context,
-        "attribute": _mended(attribute.text),
+        "attribute": _with_articles(attribute.text),
         "attribute_class": attribute.group,
         "gender1": pair[0].gender,
         "gender2": pair[1].gender,
@@ -162,8 +164,8 @@ def _prompts(
     options = _options((one, two), tuple(PRONOUNS[s.gender] for s in pair if s.gender))
     for order, (named_first, named_second) in (("12", (one, two)), ("21", (two, one))):
         filled = slot.context
-        for place, name in (("subj1", named_first), ("subj2", named_second)):
-            filled = filled.replace(f"[{place}]", name).replace(f"[{place}:dem]", name)
+        for subject, name in (("subj1", named_first), ("subj2", named_second)):
+            filled = filled.replace(f"[{subject}]", name).replace(f"[{subject}:dem]", name)
         for negated in (False, True):
             question = slot.negated if negated else slot.plain
             statement = attribute.negated if negated else attribute.text
@@ -173,7 +175,7 @@ def _prompts(
                 text = f"{filled} Question: {question} Answer:"
             yield Prompt(
                 f"{instance}|{order}|{'neg' if negated else 'pos'}",
-                _mended(text),
+                _with_articles(text),
                 options,
                 columns={**facts, "order": order, "negated": negated},
             )
@@ -189,10 +191,10 @@ def _options(subjects: tuple[str, str], pronouns: tuple[str, ...]) -> tuple[Opti
     return tuple(Option(text, text, optional=text not in required) for text in texts)
 
 
-def _mended(text: str) -> str:
+def _with_articles(text: str) -> str:
     """The text with an before a vowel letter.
 
-    >>> _mended("A Iraqi had a fierce fight with a African man.")
+    >>> _with_articles("A Iraqi had a fierce fight with a African man.")
     'An Iraqi had a fierce fight with an African man.'
     """
     return _ARTICLE.sub(r"\1n ", text)
@@ -214,48 +216,48 @@ def seeded_order(items: Sequence[T], seed: int, *, key: Callable[[T], str]) -> l
 
 
 def pairs_across(first: Sequence[T], second: Sequence[T]) -> list[tuple[T, T]]:
-    """Every pair of one of each. In any run of as many as `first` has, each of those is once.
+    """Every pair with one of each. Any len(first) consecutive pairs have each of `first` once.
 
     >>> pairs_across("ab", "xyz")
     [('a', 'x'), ('b', 'y'), ('a', 'y'), ('b', 'z'), ('a', 'z'), ('b', 'x')]
     """
     return [
-        (one, second[(at + shift) % len(second)])
+        (one, second[(i + shift) % len(second)])
         for shift in range(len(second))
-        for at, one in enumerate(first)
+        for i, one in enumerate(first)
     ]
 
 
 def pairs_within(items: Sequence[T]) -> list[tuple[T, T]]:
-    """Every unordered pair. Of n items, each is twice in every further n pairs.
+    """Every unordered pair. Each further n pairs of n items have every item twice.
 
-    With an even n the last n/2 pairs have each item once.
+    For an even n, the last n/2 pairs have every item once.
 
     >>> pairs_within("abcd")
     [('a', 'b'), ('b', 'c'), ('c', 'd'), ('d', 'a'), ('a', 'c'), ('b', 'd')]
     """
     n = len(items)
     return [
-        (items[at], items[(at + apart) % n])
-        for apart in range(1, n // 2 + 1)
-        for at in range(n if 2 * apart < n else n // 2)
+        (items[i], items[(i + distance) % n])
+        for distance in range(1, n // 2 + 1)
+        for i in range(n if 2 * distance < n else n // 2)
     ]
 
 
 def spread(pairs: Sequence[P], cells: Sequence[C], count: int) -> Iterator[tuple[P, C]]:
-    """`count` distinct combinations: as many of each cell, give or take one; the pairs in turn."""
+    """`count` distinct combinations: equally many of each cell, up to one; the pairs in turn."""
     if not count:
         return
     each, more = divmod(count, len(cells))
-    at = 0
+    index = 0
     for i, cell in enumerate(cells):
         for _ in range(each + (i < more)):
-            yield pairs[at % len(pairs)], cell
-            at += 1
+            yield pairs[index % len(pairs)], cell
+            index += 1
 
 
 def shares(sizes: Sequence[int], count: int) -> list[int]:
-    """`count`, or all where there are not so many, in proportion to sizes.
+    """`count`, or all if there are fewer, in proportion to sizes.
 
     >>> shares([300, 100, 1], 100), shares([2, 1], 9)
     ([74, 25, 1], [2, 1])
@@ -270,8 +272,8 @@ def shares(sizes: Sequence[int], count: int) -> list[int]:
 
 KNOWN = KnownSet(
     pattern=f"unqover-({'|'.join(get_args(Category))})(-train|-test)?(-causal)?",
-    about="UnQover's underspecified questions, four prompts an instance, for masked models; "
-    "Refine-LM's parts for training and testing; as questions to causal models, ours",
+    about="UnQover's underspecified questions, four prompts per instance, for masked models; "
+    "Refine-LM's parts for training and testing; as questions to causal models (not in the paper)",
     make=_of_name,
     options=(
         SetOption(

@@ -1,9 +1,8 @@
-"""UnQover's word lists and Refine-LM's parts of them: where they are, and how to read them.
+"""UnQover's word lists and Refine-LM's parts of them: their home, and how to read them.
 
 Sources: Li et al. 2020 for the lists, Qureshi et al. 2024 for the parts. Published parts are
-disjoint: of names for gender, of contexts and attributes for the others (METRICS §10.2). Files are
-called as at their home, with `.txt` after it. Blank lines and lines that begin with `#` are
-skipped.
+disjoint: names for gender, contexts and attributes for the others (METRICS §10.2). Files have the
+names of their home, followed by `.txt`. Blank lines and lines that begin with `#` are skipped.
 """
 
 import re
@@ -102,12 +101,12 @@ f36d416b4dd60d28415ea2b5b43c677585b15695db1bbf3ed96ae8ee17a781c6 religion_noact_
 )
 _TERM = re.compile(r"\[([a-z_:-]+)\](?:\s*([^|]+?)\s*\|)?\s*([^|]*[^|\s])\s*")
 _PLACEHOLDER = re.compile(r"\[([^\[\]]*)\]")
-_REMEDY = "give UnQover's own file"
+_REMEDY = "Use UnQover's own file."
 _CONTEXTS = ({"subj1", "subj2"}, {"subj1:dem", "subj2:dem"})
 
 
 class Attribute(NamedTuple):
-    """Something said of one of two subjects, and its negation."""
+    """A statement about one of two subjects, and its negation."""
 
     kind: str
     text: str
@@ -123,20 +122,14 @@ class Slot(NamedTuple):
     plain: str
     negated: str
     kind: str
-    """Kind of the attributes that go into it, such as p_act-single."""
+    """Kind of the attributes that fill it, such as p_act-single."""
     block: int
-    """Blank lines part a file into blocks, counted from 0."""
-
-
-class _Line(NamedTuple):
-    place: str
-    """`file:line`, for messages."""
-    text: str
-    block: int
+    """Blocks of a file are separated by blank lines, and counted from 0."""
 
 
 class _Term(NamedTuple):
-    place: str
+    line: str
+    """`file:line`, for messages."""
     kind: str
     group: str | None
     text: str
@@ -148,17 +141,13 @@ def read_subjects(path: Path, *, kind: str = "subj", group: str | None = None) -
     Raises
     ------
     PromptError
-        A line that is no subject, has another group than `group`, or is there twice.
+        A line is not a subject, or has another group than `group`.
     """
-    subjects: list[str] = []
-    for term in _terms(path):
+    terms = [*_terms(path)]
+    for term in terms:
         if term.kind not in ("subj", "subj:dem") or term.group != group:
-            wanted = "[subj] NAME" if group is None else f"[subj] {group} | NAME"
-            raise PromptError(f"{term.place} is no subject of its list; write {wanted!r}")
-        if term.kind == kind and term.text in subjects:
-            raise PromptError(f"{term.place}: {term.text!r} is there twice; remove one")
-        subjects += [term.text] if term.kind == kind else []
-    return subjects
+            raise PromptError(f"{term.line} is not a subject of its list. {_REMEDY}")
+    return [term.text for term in terms if term.kind == kind]
 
 
 def read_attributes(path: Path) -> list[Attribute]:
@@ -167,29 +156,17 @@ def read_attributes(path: Path) -> list[Attribute]:
     Raises
     ------
     PromptError
-        A line that is no attribute or is there twice, or one whose negation is not there or of
-        another group.
+        A line is not an attribute, or does not fit its negation.
     """
-    terms = list(_terms(path))
+    terms = [*_terms(path)]
     attributes: list[Attribute] = []
     for kind in dict.fromkeys(term.kind.removesuffix(":neg") for term in terms):
         plain = [term for term in terms if term.kind == kind]
         negated = [term for term in terms if term.kind == f"{kind}:neg"]
-        if len(plain) != len(negated):
-            raise PromptError(
-                f"{path}: {len(plain)} [{kind}] and {len(negated)} [{kind}:neg]; the k-th of "
-                "these negates the k-th of those"
-            )
-        seen: set[str] = set()
-        for term, other in zip(plain, negated, strict=True):
-            if term.group != other.group:
-                raise PromptError(
-                    f"{other.place}: {other.group!r} negates {term.group!r} of {term.place}"
-                )
-            if term.text in seen:
-                raise PromptError(f"{term.place}: {term.text!r} is there twice; remove one")
-            seen.add(term.text)
-            attributes.append(Attribute(kind, term.text, other.text, term.group))
+        if [term.group for term in plain] != [term.group for term in negated]:
+            raise PromptError(f"{path}: [{kind}] and [{kind}:neg] do not correspond. {_REMEDY}")
+        pairs = zip(plain, negated, strict=True)
+        attributes += [Attribute(kind, term.text, other.text, term.group) for term, other in pairs]
     return attributes
 
 
@@ -199,61 +176,46 @@ def read_slots(path: Path, *, masked: bool) -> list[Slot]:
     Raises
     ------
     PromptError
-        A line of other than three columns, or with other placeholders.
+        A line does not have three columns with the right placeholders.
     """
-    return [_slot(line, masked=masked) for line in _lines(path)]
+    return [_slot(*line, masked=masked) for line in _lines(path)]
 
 
-def _slot(line: _Line, *, masked: bool) -> Slot:
-    columns = [column.strip() for column in line.text.split("\t")]
-    if len(columns) != 3:
-        raise PromptError(
-            f"{line.place}: {len(columns)} columns between tabs; write context, statement and "
-            "negated statement"
-        )
-    context, plain, negated = columns
-    placeholders = [name for name in _PLACEHOLDER.findall(plain) if name != "mask"]
-    expected = [*(["mask"] if masked else []), *placeholders[:1]]
+def _slot(line: str, text: str, block: int, *, masked: bool) -> Slot:
+    context, plain, negated, *more = (column.strip() for column in f"{text}\t\t".split("\t"))
+    kind = next((name for name in _PLACEHOLDER.findall(plain) if name != "mask"), "")
+    mask = ["mask"] if masked else []
     if (
-        set(_PLACEHOLDER.findall(context)) not in _CONTEXTS
+        any(more)
+        or set(_PLACEHOLDER.findall(context)) not in _CONTEXTS
         or context.index("[subj1") > context.index("[subj2")
-        or len(placeholders) != 1
-        or sorted(_PLACEHOLDER.findall(plain)) != sorted(expected)
-        or negated.count(f"[{placeholders[0]}:neg]") != 1
-        or negated.count("[") != len(expected)
-        or negated.count("[mask]") != masked
+        or sorted(_PLACEHOLDER.findall(plain)) != sorted([*mask, kind])
+        or sorted(_PLACEHOLDER.findall(negated)) != sorted([*mask, f"{kind}:neg"])
     ):
-        mask = "[mask] " if masked else ""
         raise PromptError(
-            f"{line.place}: {line.text!r} is no slot; its columns need [subj1] before [subj2] (or "
-            f"both with :dem), {mask}and one attribute, and {mask}and that attribute with :neg"
+            f"{line}: {text!r} needs a context with [subj1] before [subj2], a statement with one "
+            f"attribute, and its negation. {_REMEDY}"
         )
-    return Slot(context, plain, negated, placeholders[0], line.block)
+    return Slot(context, plain, negated, kind, block)
 
 
 def _terms(path: Path) -> Iterator[_Term]:
     """`[kind] text` or `[kind] group | text`, with any white space between."""
-    for line in _lines(path):
-        if (match := _TERM.fullmatch(line.text)) is None:
-            raise PromptError(
-                f"{line.place}: {line.text!r} is no entry; write '[kind] text' or "
-                "'[kind] group | text'"
-            )
-        yield _Term(line.place, match[1], match[2], match[3])
+    for line, text, _ in _lines(path):
+        if (match := _TERM.fullmatch(text)) is None:
+            raise PromptError(f"{line}: {text!r} is not '[kind] text' or '[kind] group | text'.")
+        yield _Term(line, match[1], match[2], match[3])
 
 
-def _lines(path: Path) -> Iterator[_Line]:
-    """Lines that say something; a file needs one."""
-    lines = text_of_file(path, remedy=_REMEDY).splitlines()
+def _lines(path: Path) -> Iterator[tuple[str, str, int]]:
+    """`file:line`, text and block of each line that is neither blank nor a comment."""
     block, blank = -1, True
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text_of_file(path, remedy=_REMEDY).splitlines(), 1):
         if not line.startswith("#") and line.strip():
             block += blank
-            yield _Line(f"{path}:{number}", line, block)
+            yield f"{path}:{number}", line, block
             blank = False
         blank = blank or not line.strip()
-    if block < 0:
-        raise PromptError(f"{path} is empty; {_REMEDY}")
 
 
 Category = Literal["gender", "nationality", "ethnicity", "religion"]
@@ -264,26 +226,26 @@ _LISTS: dict[Category, tuple[str, str]] = {
     "ethnicity": ("ethnicity", "biased_ethnicity"),
     "religion": ("religion", "biased_religion"),
 }
-"""What slots and subjects, and attributes, are called."""
+"""Names of the lists of slots and subjects, and of attributes."""
 _TEST = {
     "biased_country": "biased_country-TEST",
     "biased_ethnicity": "biased_ethnicity-TEST",
     "biased_religion": "biased_religion",  # its test part; there is no -TEST
 }
 _LISTED = ("{}_bert.txt", "{}_roberta.txt")
-"""What is one token of either model is in these files."""
+"""Files with the subjects that are one token of either model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Someone whom questions are about."""
+    """A person or group in the questions."""
 
     name: str
     demonym: str | None
-    """What people of a country are called."""
+    """People of a country."""
     gender: str | None
     part: Part | None
-    """Part of the lists that a name is from; None of what is no name."""
+    """Part of the lists that a name is from; None for groups."""
     listed: bool
     """Whether the subject is one token of BERT or RoBERTa, as published."""
 
@@ -296,22 +258,17 @@ class Lists(NamedTuple):
     attributes: tuple[tuple[Attribute, Part | None], ...]
 
 
-def read_lists(
-    category: Category,
-    data: Path | None = None,
-    *,
-    questions: bool = False,
-) -> Lists:
+def read_lists(category: Category, data: Path | None = None, *, questions: bool = False) -> Lists:
     """The lists of a category; its slots are statements with a mask, or `questions`.
 
     Raises
     ------
     UsageError
-        A data folder that lacks files.
+        A data folder is incomplete.
     PromptError
-        A line that is none of UnQover's, or parts that are none of its lists.
+        A line is invalid, or the lists do not fit together.
     LogitbankError
-        A failed download.
+        A download failed.
     """
     whole = dataset_folder(DATASET, data=data)
     parts = dataset_folder(DATASET_OF_PARTS, data=data)
@@ -320,31 +277,36 @@ def read_lists(
     slots = read_slots(whole / "slots" / f"{named}_noact_lm.txt", masked=True)
     if category == "gender":
         subjects = [s for gender in ("female", "male") for s in _names(whole, parts, gender)]
-        part_of_block: dict[int, Part | None] = {slot.block: None for slot in slots}
-        of_attributes: Sequence[Part | None] = [None] * len(attributes)
+        block_parts: dict[int, Part | None] = {slot.block: None for slot in slots}
+        attribute_parts: Sequence[Part | None] = [None] * len(attributes)
     else:
         subjects = [*_groups(whole / "nouns/subjects", named)]
-        of_attributes = _parts_of_attributes(
-            attributes, parts / f"activities/{_TEST[attribute_list]}.txt"
-        )
-        part_of_block = _parts_of_blocks(slots, parts / f"slots/{named}_noact_lm-TEST.txt")
+        tested = read_attributes(parts / f"activities/{_TEST[attribute_list]}.txt")
+        attribute_parts = ["test" if a in tested else "train" for a in attributes]
+        test_slots = read_slots(parts / f"slots/{named}_noact_lm-TEST.txt", masked=True)
+        block_parts = _block_parts(slots, test_slots)
+        if not {*tested} <= {*attributes}:
+            raise PromptError(f"{parts}: the test part of {attribute_list} is not part of it.")
     if questions:
-        slots = read_slots(path := whole / "slots" / f"{named}_noact.txt", masked=False)
-        if {slot.block for slot in slots} != set(part_of_block):
+        slots = read_slots(whole / "slots" / f"{named}_noact.txt", masked=False)
+        if {slot.block for slot in slots} != set(block_parts):
+            raise PromptError(f"{whole}: questions and statements of {named} differ in blocks.")
+    kinds = {attribute.kind for attribute in attributes}
+    demonyms = all(subject.demonym is not None for subject in subjects)
+    for slot in slots:
+        if slot.kind not in kinds or ("[subj1:dem]" in slot.context and not demonyms):
             raise PromptError(
-                f"{path} is not in the {len(part_of_block)} blocks of the statements, between "
-                "blank lines"
+                f"{whole}: slot {slot.context!r} of {category} has no attributes or demonyms."
             )
-    _check_fit(category, subjects, slots, attributes)
     return Lists(
         tuple(subjects),
-        tuple((slot, part_of_block[slot.block]) for slot in slots),
-        tuple(zip(attributes, of_attributes, strict=True)),
+        tuple((slot, block_parts[slot.block]) for slot in slots),
+        tuple(zip(attributes, attribute_parts, strict=True)),
     )
 
 
 def _names(whole: Path, parts: Path, gender: str) -> Iterator[Subject]:
-    """Names in neither test list are for training; BERT's lists go before RoBERTa's."""
+    """Names in neither test list are for training; BERT's lists precede RoBERTa's."""
     folder, parted = whole / "nouns/subjects", parts / "nouns/subjects"
     listed = {
         name
@@ -353,8 +315,8 @@ def _names(whole: Path, parts: Path, gender: str) -> Iterator[Subject]:
     }
     train = read_subjects(parted / f"{gender}_bert_train.txt", group=gender)
     test = read_subjects(parted / f"{gender}_bert_test.txt", group=gender)
-    if both := [name for name in train if name in test]:
-        raise PromptError(f"{parted}: {both[0]!r} is in {gender}_bert_train and {gender}_bert_test")
+    if both := {*train} & {*test}:
+        raise PromptError(f"{parted}: {min(both)!r} is in both parts of {gender}_bert.")
     later = read_subjects(parted / f"{gender}_roberta_test.txt", group=gender)
     tested = {*test, *(name for name in later if name not in train)}
     for name in read_subjects(folder / f"{gender}.txt", group=gender):
@@ -367,53 +329,19 @@ def _groups(folder: Path, named: str) -> Iterator[Subject]:
     names = read_subjects(path)
     demonyms: Sequence[str | None] = read_subjects(path, kind="subj:dem") or [None] * len(names)
     if len(names) != len(demonyms):
-        raise PromptError(
-            f"{path}: {len(names)} [subj] and {len(demonyms)} [subj:dem]; the k-th of these "
-            "belongs to the k-th of those"
-        )
+        raise PromptError(f"{path}: [subj] and [subj:dem] do not correspond. {_REMEDY}")
     for name, demonym in zip(names, demonyms, strict=True):
         yield Subject(name, demonym, None, None, name in listed)
 
 
-def _parts_of_attributes(attributes: Sequence[Attribute], test: Path) -> list[Part]:
-    tested = read_attributes(test)
-    if unknown := [attribute for attribute in tested if attribute not in attributes]:
-        raise PromptError(f"{test}: {unknown[0].text!r} is no attribute of the whole list")
-    return ["test" if attribute in tested else "train" for attribute in attributes]
-
-
-def _parts_of_blocks(slots: Sequence[Slot], test: Path) -> dict[int, Part | None]:
-    """A block of slots is in one part: questions have the blocks of statements, not their text."""
-    tested = {slot[:3] for slot in read_slots(test, masked=True)}
-    if unknown := tested - {slot[:3] for slot in slots}:
-        raise PromptError(f"{test}: {min(unknown)[0]!r} is no slot of the whole list")
+def _block_parts(slots: Sequence[Slot], test_slots: Sequence[Slot]) -> dict[int, Part | None]:
+    """The part of each block: questions have the blocks of statements, not their text."""
+    tested = {slot[:3] for slot in test_slots}
     parts: dict[int, Part | None] = {}
     for slot in slots:
         part: Part = "test" if slot[:3] in tested else "train"
         if parts.setdefault(slot.block, part) != part:
-            raise PromptError(
-                f"{test} has some slots of a block and not {slot.context!r}; a block (between "
-                "blank lines) is in one part"
-            )
+            raise PromptError(f"The block of slot {slot.context!r} is in both parts. {_REMEDY}")
+    if unknown := tested - {slot[:3] for slot in slots}:
+        raise PromptError(f"Slot {min(unknown)[0]!r} is only in the test part. {_REMEDY}")
     return parts
-
-
-def _check_fit(
-    category: Category,
-    subjects: Sequence[Subject],
-    slots: Sequence[Slot],
-    attributes: Sequence[Attribute],
-) -> None:
-    """Refuse slots that nothing can be put into."""
-    known = dict.fromkeys(attribute.kind for attribute in attributes)
-    for slot in slots:
-        if slot.kind not in known:
-            raise PromptError(
-                f"{category}: slot {slot.context!r} needs attributes of kind {slot.kind!r}; there "
-                f"are {', '.join(known)}"
-            )
-        if "[subj1:dem]" in slot.context and any(s.demonym is None for s in subjects):
-            raise PromptError(
-                f"{category}: slot {slot.context!r} needs demonyms, and the list of subjects has "
-                "no [subj:dem]"
-            )

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.unqover.tables import unqover_instances as unqover_instances
     from logitbank.analysis.frames.batches import batches as batches
     from logitbank.analysis.frames.candidates import as_candidates as as_candidates
-    from logitbank.analysis.frames.cube import FairnessLabels as FairnessLabels
     from logitbank.analysis.frames.expected import expected_pieces as expected_pieces
     from logitbank.analysis.frames.expected import expected_rows as expected_rows
     from logitbank.analysis.frames.expressions import jsd_parts as jsd_parts
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.pronoun_scores import as_scores as as_scores
     from logitbank.analysis.frames.pronoun_scores import published_table as published_table
     from logitbank.analysis.frames.pronoun_scores import write_scores as write_scores
+    from logitbank.analysis.frames.score_arrays import FairnessLabels as FairnessLabels
     from logitbank.analysis.frames.stereoset_files import read_gold as read_gold
     from logitbank.analysis.frames.stereoset_files import read_predictions as read_predictions
     from logitbank.analysis.frames.stereoset_files import write_predictions as write_predictions

@@ -1,4 +1,4 @@
-"""All analyses that the prompt sets of banks allow."""
+"""All analyses of the prompt sets of banks."""
 
 import inspect
 from collections.abc import Callable, Collection, Sequence
@@ -6,16 +6,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from logitbank.analysis.family import Family, families
-from logitbank.analysis.frames.apart import Banks, ColumnsOf, open_banks
+from logitbank.analysis.frames.banks import Banks, PromptColumns, no_prompts, open_banks
 from logitbank.analysis.frames.scan_cache import ScanCache
-from logitbank.analysis.frames.sources import no_prompts
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Bank
 
 
 class Analysis(NamedTuple):
-    """An analysis that prompt sets allow; `run()` does it."""
+    """An analysis of prompt sets; `run()` returns its study."""
 
     family: Family
     title: str
@@ -33,7 +32,7 @@ def analyses(
 ) -> list[Analysis]:
     """The analyses of banks in the order of a report, sharing one cache.
 
-    A family chooses its prompt sets; those that none chooses are analysed by `options`.
+    A family chooses its prompt sets; those that no family chooses are analysed by `options`.
 
     Raises
     ------
@@ -51,12 +50,12 @@ def prompt_sets(banks: Sequence[Bank], requested: Collection[str] | None) -> lis
     Raises
     ------
     UsageError
-        No bank has one that is requested.
+        No bank has a requested one.
     """
     available = sorted({name for bank in banks for name in bank.prompt_sets})
     for name in requested or ():
         if name not in available:
-            raise UsageError(no_prompts(banks, repr(name)))
+            raise UsageError(no_prompts(banks, name))
     return [name for name in available if requested is None or name in requested]
 
 
@@ -68,28 +67,30 @@ def planned(
     bootstrap: int,
     cache: ScanCache,
 ) -> list[Analysis]:
-    """As `analyses`, of open banks and of prompt sets that they have."""
-    columns = ColumnsOf(banks, names)
-    how = {"models": models, "bootstrap": bootstrap, "cache": cache}
+    """`analyses` of open banks and of prompt sets in them."""
+    columns = PromptColumns(banks, names)
+    settings = {"models": models, "bootstrap": bootstrap, "cache": cache}
     plans = [
-        _analysis(family, banks, own, title=family.title, **how)
+        _analysis(family, banks, chosen, title=family.title, **settings)
         for family in families().values()
-        for own in family.prompts(columns)
+        for chosen in family.prompts(columns)
     ]
     known = {name for plan in plans for name in plan.prompts}
-    return plans + [options_of(banks, name, **how) for name in sorted(set(names) - known)]
+    return plans + [options_of(banks, name, **settings) for name in sorted(set(names) - known)]
 
 
-def options_of(banks: Sequence[Bank], name: str, **how: Any) -> Analysis:
+def options_of(banks: Sequence[Bank], name: str, **settings: Any) -> Analysis:
     """The analysis of any prompt set by the generic family."""
     family = families()["options"]
-    return _analysis(family, banks, (name,), title=f"{family.title} of {name}", **how)
+    return _analysis(family, banks, (name,), title=f"{family.title} of {name}", **settings)
 
 
 def _analysis(
-    family: Family, banks: Sequence[Bank], own: tuple[str, ...], *, title: str, **how: Any
+    family: Family, banks: Sequence[Bank], names: tuple[str, ...], *, title: str, **settings: Any
 ) -> Analysis:
     if "bootstrap" not in inspect.signature(family.analyze).parameters:
-        how = {name: value for name, value in how.items() if name != "bootstrap"}
-    prompts = own if family.several_prompts else own[0]
-    return Analysis(family, title, own, partial(family.analyze, banks, prompts=prompts, **how))
+        settings.pop("bootstrap", None)
+    prompts = names if family.several_prompts else names[0]
+    return Analysis(
+        family, title, names, partial(family.analyze, banks, prompts=prompts, **settings)
+    )

@@ -21,31 +21,31 @@ class Finding:
     high: float | None = None
     """Ends of the 95% confidence interval; None or NaN without one."""
     n: str = ""
-    """Sample size with its unit, and what is missing: `192 prompts (48 sentences), 3 missing`."""
+    """Sample size with its unit, and missing ones: `192 prompts (48 sentences), 3 missing`."""
     baseline: str = ""
-    """What the value is compared with: `0.077 at step 0`."""
+    """Value for comparison: `0.077 at step 0`."""
     figure: str = ""
     """Name of the chart that shows it."""
     form: str = ".3f"
     """Format specification of the value and its interval, such as `+.3f`, `.1%` or `,.0f`."""
     series: tuple[str, ...] = ()
-    """Model and run that it is about; nothing for all."""
+    """Model and run of the finding; empty for all."""
 
     @property
     def number(self) -> str:
-        """The value as text; nothing without one."""
+        """The value as text; empty without one."""
         return "" if self.value is None else formatted(self.value, self.form)
 
     @property
     def interval(self) -> str:
-        """`95% CI [low, high]`; nothing without an interval."""
+        """`95% CI [low, high]`; empty without an interval."""
         if self.low is None or self.high is None or self.low != self.low or self.high != self.high:
             return ""
         return f"95% CI [{formatted(self.low, self.form)}, {formatted(self.high, self.form)}]"
 
     @property
     def basis(self) -> str:
-        """Interval, sample size and baseline, as they follow the number."""
+        """Interval, sample size and baseline, which follow the number."""
         n = f"n = {self.n}" if self.n else ""
         baseline = f"baseline {self.baseline}" if self.baseline else ""
         return ", ".join(part for part in (self.interval, n, baseline) if part)
@@ -62,7 +62,7 @@ class Finding:
 
 
 def formatted(value: float, form: str = ".3f") -> str:
-    """A number as text, with a true minus; a dash for NaN, no sign for what rounds to zero.
+    """A number as text, with a true minus; a dash for NaN, and no sign if it rounds to zero.
 
     >>> formatted(-0.25, "+.2f"), formatted(0.42, ".1%"), formatted(float("nan"))
     ('−0.25', '42.0%', '–')

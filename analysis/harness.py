@@ -1,6 +1,6 @@
 """Result files of lm-evaluation-harness: read as one tidy table, and written one per checkpoint.
 
-A file is one model at one training step with the metrics of its tasks. The old layout names a
+A file has the metrics of tasks for one model at one training step. The old layout names a
 metric `acc`, the new one `acc,none` (with the filter that was applied to the answers).
 """
 
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.frames.json_files import json_object
-from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.frames.input_files import read_json_object
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.results.files import replace_file
 from logitbank.errors import UsageError
 from logitbank.store.format.limits import MAX_STEP
@@ -34,70 +34,82 @@ SCHEMA = {
 }
 NEW_NAMES = {"ppl": "perplexity", "likelihood_difference": "likelihood_diff"}
 """Names of the old layout that the new one changed."""
-OWN_KEY = "logitbank"
-"""Where our own files say model, run and step."""
-KIND = "result file"
-SHOWN = 12
+_CHECKPOINT_KEY = "logitbank"
+"""Key of our own files that contains model, run and step."""
+_KIND = "result file of lm-evaluation-harness"
+_PER_TASK = ("results", "versions", "n-shot", "higher_is_better", "n-samples", "partial")
+_HIGHER_IS_BETTER = {
+    "acc": True,
+    "perplexity": False,
+    "pct_stereotype": False,
+    "likelihood_diff": False,
+}
+_RENAME = "Name the file <model>-step<number>.json."
 
 
 def read_harness(paths: Iterable[Path | str], *, task: str = "lambada_openai") -> pl.DataFrame:
     """The metrics of one task in result files, one row per file and metric.
 
-    Columns model, run, step, task, metric, value, stderr (NaN where there is none), file; sorted
-    by model, run, step and metric. A metric has the name of the new layout without its filter
-    `none`: `acc`, `perplexity` (`ppl` in the old one), `exact_match,strict-match`. Values that are
-    text, such as "N/A" and the alias, are left out. Files that repeat another count once.
+    Columns model, run, step, task, metric, value, stderr (NaN if missing), file; sorted by model,
+    run, step and metric. A metric has the name of the new layout without its filter `none`: `acc`,
+    `perplexity` (`ppl` in the old one), `exact_match,strict-match`. Values that are text, such as
+    "N/A" and the alias, are ignored. Files that repeat another count once.
 
     Model and step come from the configuration in the file (`pretrained=…,revision=step13000`),
-    and where that lacks one, from the file's name (`pythia-160m-step13000.json`). Names are read as
-    those of checkpoints are. The run is that of the revision (`stage1-step1000`), else `main`.
+    otherwise from the file's name (`pythia-160m-step13000.json`). Names are read like those of
+    checkpoints. The run is that of the revision (`stage1-step1000`), otherwise `main`.
 
     Raises
     ------
     UsageError
-        A file that is not there, is no JSON, or is no result file; one without the task, without a
-        number of it, or without a step; a value that is not finite; a standard error that is
-        negative or infinite; two files that differ in a metric of one model and step.
+        A file that does not exist or is not a result file; one without the task, a number or a
+        step; a value that is not finite; a standard error that is negative or infinite; two files
+        that differ in a metric of one model and step.
     """
     tables = [_read(Path(path), task) for path in paths]
     if not tables:
-        raise UsageError("no result file was given; name one or more .json files")
-    return _merged(pl.concat(tables))
+        raise UsageError("Name one or more result files (.json).")
+    table, key = pl.concat(tables), ["model", "run", "step", "task", "metric"]
+    different = table.filter(pl.col("value").n_unique().over(key) > 1)
+    if len(different):
+        first = different.row(0, named=True)
+        same = different.filter(*(pl.col(name) == first[name] for name in key))
+        other = same.filter(pl.col("value") != first["value"]).row(0, named=True)
+        raise UsageError(
+            f"{first['file']} and {other['file']} differ in {first['metric']} of {first['model']} "
+            f"step {first['step']}: {first['value']:g} and {other['value']:g}. Leave one out."
+        )
+    return table.unique(key, keep="first", maintain_order=True).sort(key)
+
+
+def _read(path: Path, task: str) -> pl.DataFrame:
+    document = read_json_object(path, _KIND)
+    results = _results(document, path)
+    if task not in results:
+        names = f"{', '.join(sorted(results)[:8])}{', …' * (len(results) > 8)}"
+        raise UsageError(
+            f"{path} has no results of task {task!r}. Choose one with --task: {names or 'none'}."
+        )
+    model, run, step = checkpoint_of(document, path)
+    rows = [
+        (model, run, step, task, metric, value, stderr, str(path))
+        for metric, (value, stderr) in _metrics(results[task], path).items()
+    ]
+    if not rows:
+        raise UsageError(f"{path} has no number for task {task!r}. Leave it out.")
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
 def _results(document: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any]]:
     """The `results` of a document: task to metrics."""
     results = document.get("results")
     if not isinstance(results, dict) or not all(isinstance(v, dict) for v in results.values()):
-        raise UsageError(
-            f"{path} is no result file of lm-evaluation-harness: it has no `results` by task"
-        )
+        raise UsageError(f"{path} is not a {_KIND}: it has no `results` by task.")
     return results
 
 
-def _read(path: Path, task: str) -> pl.DataFrame:
-    document = json_object(path, KIND)
-    results = _results(document, path)
-    if task not in results:
-        names = sorted(results)
-        more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-        raise UsageError(
-            f"{path} has no results of task {task!r}; it has "
-            f"{', '.join(names[:SHOWN]) or 'none'}{more}; choose one with --task"
-        )
-    model, run, step = checkpoint_of(document, path)
-    metrics = _metrics(results[task], path)
-    if not metrics:
-        raise UsageError(f"{path} has no number of task {task!r}; leave the file out")
-    rows = [
-        (model, run, step, task, metric, value, stderr, str(path))
-        for metric, (value, stderr) in metrics.items()
-    ]
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
-
-
 def checkpoint_of(document: Mapping[str, Any], path: Path) -> tuple[str, str, int]:
-    """Model, run and step that a document is of.
+    """Model, run and step of a document.
 
     >>> config = {"model_args": "pretrained=EleutherAI/pythia-70m,revision=step512"}
     >>> checkpoint_of({"config": config}, Path("x.json"))
@@ -105,44 +117,37 @@ def checkpoint_of(document: Mapping[str, Any], path: Path) -> tuple[str, str, in
     >>> checkpoint_of({}, Path("evals/pythia-160m-step13000.json"))
     ('pythia-160m', 'main', 13000)
     """
-    if isinstance(written := document.get(OWN_KEY), dict):
-        model, run, step = (written.get(key) for key in ("model", "run", "step"))
-        named = isinstance(model, str) and isinstance(run, str)
-        if named and step is None:
-            raise UsageError(f"{path} is of a release, which has no step; leave it out")
-        if not (named and type(step) is int and 0 <= step <= MAX_STEP):
+    if isinstance(checkpoint := document.get(_CHECKPOINT_KEY), dict):
+        model, run, step = (checkpoint.get(key) for key in CHECKPOINT)
+        names = isinstance(model, str) and isinstance(run, str)
+        if not (names and type(step) is int and 0 <= step <= MAX_STEP):
             raise UsageError(
-                f"{path}: its key {OWN_KEY} has the model {model!r}, run {run!r} and step "
-                f"{step!r:.40}; they are two texts and a number of steps"
+                f"{path} has an invalid checkpoint in {_CHECKPOINT_KEY!r}: model {model!r:.40}, "
+                f"run {run!r:.40}, step {step!r:.40}. Results need a training step."
             )
         return str(model), str(run), step
     config = document.get("config")
     config = config if isinstance(config, dict) else {}
-    args = _model_args(config.get("model_args"))
-    model_name = document.get("model_name")
-    pretrained = args.get("pretrained") or (model_name if isinstance(model_name, str) else "")
+    args, name = _model_args(config.get("model_args")), document.get("model_name")
+    pretrained = args.get("pretrained") or (name if isinstance(name, str) else "")
     revision = args.get("revision") or str(config.get("model_revision") or "")
     in_revision = parse_name(revision)
-    before, in_path = _split(pretrained)
-    before_name, in_name = _split(path.stem)
-    places = (in_revision, in_path, in_name)
-    found = next((each for each in places if each and each.step is not None), None)
+    model, in_path = _split(pretrained)
+    file_model, in_name = _split(path.stem)
+    steps = (in_revision, in_path, in_name)
+    found = next((each for each in steps if each and each.step is not None), None)
     if found is None or found.step is None:
         raise UsageError(
-            f"no training step is in {path}: neither its configuration (revision "
-            f"{revision or 'none'!r}) nor its name has one; name the file <model>-step<number>.json"
+            f"{path} has no training step: neither revision {revision or 'none'!r} nor the name of "
+            f"the file contains one. {_RENAME}"
         )
-    model = before or before_name
-    if not model:
-        raise UsageError(
-            f"no model is named in {path}, neither in its configuration nor in its name; "
-            "name the file <model>-step<number>.json"
-        )
-    return model, found.run if found is in_revision else "main", found.step
+    if not model and not file_model:
+        raise UsageError(f"{path} has no model name. {_RENAME}")
+    return model or file_model, found.run if found is in_revision else "main", found.step
 
 
 def _model_args(args: object) -> dict[str, str]:
-    """From `a=b,c=d`, or the mapping that newer files have."""
+    """From `a=b,c=d`, or the mapping in newer files."""
     if isinstance(args, dict):
         return {str(key): str(value) for key, value in args.items() if value is not None}
     if not isinstance(args, str):
@@ -152,21 +157,22 @@ def _model_args(args: object) -> dict[str, str]:
 
 
 def _split(text: str) -> tuple[str, RunStep | None]:
-    """The model's name in a name or path, and the step that follows it: `org/m-step5`, `m/step5`.
+    """The model's name in a name or path, and the step after it: `org/m-step5`, `m/step5`.
 
-    A number alone may be a date or a model's size, and is no step here.
+    A number alone may be a date or a model's size, and is not a step here.
     """
     parts = text.strip().rstrip("/").split("/")
+    local = len(parts) > 2
     for index in range(len(parts) - 1, -1, -1):
         named = parse_name(part := parts[index])
         if named and named.step is not None and not (part.isdigit() or is_token_count(part)):
             run = [] if named.run == "main" else [named.run]
-            return _model_name("/".join((*parts[:index], *run)), local=len(parts) > 2), named
-    return _model_name("/".join(parts), local=len(parts) > 2), None
+            return _model_name("/".join((*parts[:index], *run)), local=local), named
+    return _model_name("/".join(parts), local=local), None
 
 
 def _model_name(name: str, *, local: bool) -> str:
-    """A hub name as it is; of a folder on somebody's disk its last part."""
+    """A hub name as it is; the last part of a local path."""
     if local or name.startswith(("/", ".", "~")):
         return name.rsplit("/", maxsplit=1)[-1].lstrip(".~")
     return name
@@ -174,77 +180,36 @@ def _model_name(name: str, *, local: bool) -> str:
 
 def _metrics(values: Mapping[str, object], path: Path) -> dict[str, tuple[float, float]]:
     """Metric to value and standard error."""
-    known: dict[str, float] = {}
+    numbers: dict[str, float] = {}
+    errors: dict[str, float] = {}
     for key, value in values.items():
         if not isinstance(value, int | float) or isinstance(value, bool):
             continue  # "N/A", an alias
         name, _, kind = key.partition(",")
-        is_error = name.endswith("_stderr")
         base = name.removesuffix("_stderr")
-        base = NEW_NAMES.get(base, base) + (f",{kind}" if kind not in ("", "none") else "")
-        known[f"{base} stderr" if is_error else base] = _float(value)
-    # A standard error of NaN is that of one example.
-    invalid = [
-        (name, v)
-        for name, v in known.items()
-        if (not 0 <= v < math.inf and v == v if name.endswith(" stderr") else v - v != 0)
-    ]
-    if invalid:
-        name, value = invalid[0]
-        what = "no standard error" if name.endswith(" stderr") else "not finite"
-        raise UsageError(
-            f"{path} has {value} for {name}, which is {what} ({len(invalid)} such values); leave "
-            "the file out, or evaluate that checkpoint again"
-        )
-    nan = float("nan")
-    return {
-        name: (value, known.get(f"{name} stderr", nan))
-        for name, value in known.items()
-        if not name.endswith(" stderr")
-    }
-
-
-def _float(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # an integer of 400 digits
-        return math.inf
-
-
-def _merged(table: pl.DataFrame) -> pl.DataFrame:
-    """One row per checkpoint and metric; an error where files disagree."""
-    key = ["model", "run", "step", "task", "metric"]
-    apart = table.group_by(key, maintain_order=True).agg(
-        pl.col("value").n_unique().alias("values"), pl.col("file").alias("files"), pl.col("value")
-    )
-    if len(apart := apart.filter(pl.col("values") > 1)):
-        row = apart.row(0, named=True)
-        other = next(i for i, v in enumerate(row["value"]) if v != row["value"][0])
-        raise UsageError(
-            f"{row['files'][0]} and {row['files'][other]} are both {row['model']} step "
-            f"{row['step']}, with {row['metric']} {row['value'][0]:g} and "
-            f"{row['value'][other]:g} ({len(apart)} such cases); leave one of them out"
-        )
-    return table.unique(key, keep="first", maintain_order=True).sort(key)
-
-
-HIGHER_IS_BETTER = {
-    "acc": True,
-    "perplexity": False,
-    "pct_stereotype": False,
-    "likelihood_diff": False,
-}
+        metric = NEW_NAMES.get(base, base) + (f",{kind}" if kind not in ("", "none") else "")
+        number = float(value) if abs(value) < 1e308 or value != value else math.inf
+        is_error = name != base
+        # A standard error of NaN is that of one example.
+        valid = number != number or 0 <= number < math.inf if is_error else math.isfinite(number)
+        if not valid:
+            raise UsageError(
+                f"{path} has {number} for {key}, which is not a valid number. Leave it out, or "
+                "evaluate that checkpoint again."
+            )
+        (errors if is_error else numbers)[metric] = number
+    return {name: (value, errors.get(name, math.nan)) for name, value in numbers.items()}
 
 
 class Export(NamedTuple):
-    """The numbers of one task, for files that others read."""
+    """The numbers of one task for result files."""
 
     task: str
     table: pl.DataFrame
-    """model, run, step; the metrics' columns, and `<column>_stderr` where there are such;
+    """model, run, step; the metrics' columns, and `<column>_stderr` if they have one;
     `effective` samples, `original` ones, `missing`."""
     metrics: Mapping[str, str]
-    """As of `write_harness`."""
+    """As in `write_harness`."""
 
 
 def write_harness(
@@ -259,60 +224,53 @@ def write_harness(
 ) -> list[Path]:
     """Write one file per checkpoint, in the new layout, and return the paths.
 
-    `read_harness` reads the same numbers, model, run and step from them. A file that is there and
-    is of the same checkpoint keeps its other tasks. A release has no step and is not written.
+    `read_harness` reads the same numbers, model, run and step from them. An existing file of the
+    same checkpoint keeps its other tasks. A release has no step and is not written.
 
     Parameters
     ----------
     table
         model, run, step and the columns named by `metrics` and `samples`.
     folder
-        Where to; made if it is not there.
+        Folder for the files; created if it does not exist.
     task
-        Under which the metrics are written, such as `lambada_openai`.
+        Name of the task in the files, such as `lambada_openai`.
     metrics
-        Metric's name in the files to column; a column `<metric>_stderr` beside it is written too.
+        Metric's name in the files to column; a column `<column>_stderr` is also written.
     samples
-        Column with the number of examples; a row of none is not written.
+        Column with the number of examples; a row with 0 is not written.
     original
-        Column with the number of examples that were asked for, where it is known.
+        Column with the number of expected examples, if known.
     missing
-        Column with how many of these lack something: a file with any is marked `partial`.
+        Column with the number of incomplete examples: a file with any is marked `partial`.
 
     Raises
     ------
     UsageError
-        Another file, of another checkpoint or no result file, has the name of one to be written;
+        A file to be written exists and belongs to another checkpoint or is not a result file;
         nothing is written then.
     """
     folder = Path(folder)
-    documents = {
-        folder / _file_name(row): {
-            **_document(row, task, metrics),
-            **_counts(row, task, samples=samples, original=original, missing=missing),
-        }
-        for row in table.filter(pl.col("step").is_not_null(), pl.col(samples) > 0).to_dicts()
-    }
-    merged = {path: _with_other_tasks(path, document) for path, document in documents.items()}
+    documents = {}
+    for row in table.filter(pl.col("step").is_not_null(), pl.col(samples) > 0).to_dicts():
+        counts = {"effective": row[samples]}
+        if original is not None:
+            counts = {"original": row[original], **counts}
+        document = {**_document(row, task, metrics), "n-samples": {task: counts}}
+        if missing is not None:
+            document["partial"] = {task: row[missing] > 0}
+        path = folder / _file_name(row)
+        documents[path] = _with_other_tasks(path, document)
     folder.mkdir(parents=True, exist_ok=True)
-    for path, document in merged.items():
+    for path, document in documents.items():
         text = json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False)
         replace_file(path, text.encode())
-    return list(merged)
+    return list(documents)
 
 
 def _file_name(row: Mapping[str, Any]) -> str:
     run = "" if row["run"] == "main" else f"-{folder_name(row['run'])}"
     return f"results_{folder_name(row['model'])}{run}-step{row['step']}.json"
-
-
-def _counts(
-    row: Mapping[str, Any], task: str, *, samples: str, original: str | None, missing: str | None
-) -> dict[str, Any]:
-    """Samples as lm-evaluation-harness tells them, and whether they are all."""
-    counts = {} if original is None else {"original": row[original]}
-    partial = {} if missing is None else {"partial": {task: row[missing] > 0}}
-    return {"n-samples": {task: {**counts, "effective": row[samples]}}, **partial}
 
 
 def _document(row: Mapping[str, Any], task: str, metrics: Mapping[str, str]) -> dict[str, Any]:
@@ -321,47 +279,43 @@ def _document(row: Mapping[str, Any], task: str, metrics: Mapping[str, str]) -> 
         values[f"{metric},none"] = finite(row[column])
         error = finite(row.get(f"{column}_stderr"))
         values[f"{metric}_stderr,none"] = "N/A" if error is None else error
-    known = {name: value for name, value in values.items() if value is not None}
-    better = {name: HIGHER_IS_BETTER[name] for name in metrics if name in HIGHER_IS_BETTER}
-    revision = f"step{row['step']}"
     return {
-        "results": {task: known},
-        # Who computed the numbers, which are not of a version of the harness's own task.
+        "results": {task: {name: value for name, value in values.items() if value is not None}},
+        # The numbers are logitbank's, not those of a version of the harness's own task.
         "versions": {task: f"logitbank {__version__}"},
         "n-shot": {task: 0},
-        "higher_is_better": {task: better},
+        "higher_is_better": {
+            task: {name: _HIGHER_IS_BETTER[name] for name in metrics if name in _HIGHER_IS_BETTER}
+        },
         "config": {
             "model": "logitbank",
-            "model_args": {"pretrained": row["model"], "revision": revision},
+            "model_args": {"pretrained": row["model"], "revision": f"step{row['step']}"},
         },
         "model_name": row["model"],
-        OWN_KEY: {name: row[name] for name in CHECKPOINT},
+        _CHECKPOINT_KEY: {name: row[name] for name in CHECKPOINT},
     }
 
 
 def finite(value: float | None) -> float | None:
-    """A number as JSON has them; None where it is missing, NaN or infinite."""
+    """A number for JSON; None if it is missing, NaN or infinite."""
     return None if value is None or value - value != 0 else float(value)
 
 
 def _with_other_tasks(path: Path, document: dict[str, Any]) -> dict[str, Any]:
-    """The document, with the other tasks of a file of ours that is there."""
+    """The document, with the other tasks of an existing file of the same checkpoint."""
     if not path.exists():
         return document
-    existing = json_object(path, KIND)
+    existing = read_json_object(path, _KIND)
     _results(existing, path)
-    if existing.get(OWN_KEY) != document[OWN_KEY]:
+    if existing.get(_CHECKPOINT_KEY) != document[_CHECKPOINT_KEY]:
         raise UsageError(
-            f"{path} is there and is not of this bank's checkpoint; choose another folder with "
-            "--save-results"
+            f"{path} exists and belongs to another checkpoint. Choose another folder with "
+            "--save-results."
         )
     return {
-        key: {**existing.get(key, {}), **value} if key in PER_TASK else value
+        key: {**existing.get(key, {}), **value} if key in _PER_TASK else value
         for key, value in document.items()
     }
-
-
-PER_TASK = ("results", "versions", "n-shot", "higher_is_better", "n-samples", "partial")
 
 
 def save_exports(exports: Sequence[Export], *, folder: Path, partial: bool) -> None:
@@ -370,7 +324,7 @@ def save_exports(exports: Sequence[Export], *, folder: Path, partial: bool) -> N
     Raises
     ------
     UsageError
-        A checkpoint lacks some of the expected samples and `partial` is false; or as
+        A checkpoint has no score of an expected sample and `partial` is false; or as
         `write_harness`.
     """
     for export in exports if not partial else ():
@@ -380,9 +334,11 @@ def save_exports(exports: Sequence[Export], *, folder: Path, partial: bool) -> N
             raise UsageError(
                 f"{export.task}: {row['original'] - row['missing']:,} of "
                 f"{counted(row['original'], 'sample')} are scored at {checkpoint_name(row)} "
-                f"({len(incomplete):,} of {counted(len(rows), 'checkpoint')} are partial); finish "
-                "the extraction, or save what there is in Python with partial=True"
+                f"({len(incomplete):,} of {counted(len(rows), 'checkpoint')} are partial). Finish "
+                "the extraction, or pass partial=True in Python."
             )
-    counts = {"samples": "effective", "original": "original", "missing": "missing"}
     for export in exports:
-        write_harness(export.table, folder, task=export.task, metrics=export.metrics, **counts)
+        write_harness(
+            export.table, folder, task=export.task, metrics=export.metrics,
+            samples="effective", original="original", missing="missing",
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What every analysis returns: tables, findings and charts, and what was left out."""
+"""The result of every analysis: tables, findings, charts and notes."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,27 +23,27 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Study(Generic[R]):
-    """A result with its findings and charts, and where its numbers come from."""
+    """A result with its findings, charts and sources."""
 
     result: R
     findings: tuple[Finding, ...]
     """The most important first."""
     missing: tuple[str, ...] = ()
-    """What the numbers do not include: checkpoints and prompts without scores."""
+    """Notes about checkpoints and prompts without scores."""
     notes: tuple[str, ...] = ()
-    """How the numbers are to be read."""
+    """Units, intervals and tests of the numbers."""
     cautions: tuple[str, ...] = ()
-    """What the numbers do not show."""
+    """Limits of the interpretation."""
     title: str = ""
     description: str = ""
-    """What was measured."""
+    """The quantity that was measured."""
     family: str = ""
-    """Name of the family of metrics, if it is one's."""
+    """Name of the family of metrics, if there is one."""
     banks: Sequence[Bank] = ()
     files: Sequence[pl.DataFrame] = ()
-    """Tables about the files that were read."""
+    """Names and sizes of the files that were read."""
     screen: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The columns of tables that a terminal shows."""
+    """Columns of tables that a terminal shows."""
     make_charts: "Callable[[R], dict[str, Chart]]" = field(default=lambda result: {}, compare=False)
 
     @cached_property
@@ -58,7 +58,7 @@ class Study(Generic[R]):
 
     @property
     def summary(self) -> tuple[str, ...]:
-        """All findings, what is missing, notes and cautions as sentences."""
+        """Findings, missing scores, notes and cautions as sentences."""
         return (*map(str, self.findings), *self.missing, *self.notes, *self.cautions)
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,14 +84,14 @@ class Study(Generic[R]):
         Parameters
         ----------
         width
-            Of the charts: `single` (3.3 in) or `double` (7 in).
+            Width of the charts: `single` (3.3 in) or `double` (7 in).
         colors
-            Colours by their names in the legends.
+            Colours by the names in the legends.
 
         Raises
         ------
         UsageError
-            The folder is in a bank; a width or a name that is unknown.
+            The folder is in a bank, or a width or name is unknown.
         """
         from logitbank.analysis.charts.chart import save_charts
         from logitbank.analysis.results.files import require_outside, write_tables
@@ -102,7 +102,7 @@ class Study(Generic[R]):
         write_tables(self.result, out / "tables", "csv")
         save_charts(self.charts, out / "charts", width=width, colors=colors)
         page = out / "report.html"
-        # A page is made of studies, so its module is above this one and is imported by name.
+        # A page consists of studies, so its module imports this one.
         import_module("logitbank.analysis.report.study").write_study(page, self)
         return page
 
@@ -126,23 +126,17 @@ def study_of(
 ) -> Study[R]:
     """The study of a family's result.
 
-    Checkpoints without any score of `prompts` are named, of `models` if given; `missing` are
-    further sentences about what the numbers do not include.
+    It names the checkpoints of `models` (all if None) without any score of `prompts`; `missing` are
+    further notes about missing scores.
     """
-    from logitbank.analysis.frames.expected import left_out_sentences
+    from logitbank.analysis.frames.expected import exclusion_notes
 
-    names = sorted(
-        {
-            name
-            for table in result.tables().values()
-            if "model" in table.columns
-            for name in table["model"].unique()
-        }
-    )
+    tables = [table for table in result.tables().values() if "model" in table.columns]
+    names = sorted({name for table in tables for name in table["model"].unique()})
     return Study(
         result=result,
         findings=tuple(family.findings(result)),
-        missing=(*missing, *left_out_sentences(banks, prompts, models)),
+        missing=(*missing, *exclusion_notes(banks, prompts, models)),
         notes=family.notes,
         cautions=family.cautions,
         title=f"{family.title}: {', '.join(names)}",

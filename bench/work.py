@@ -35,11 +35,11 @@ def taken(work: str, *arguments: str | Path, rounds: int) -> Taken:
 def _fairness(bank: str) -> None:
     """What `logitbank analyze fairness` does before it draws."""
     from logitbank.analysis import fairness_metric
-    from logitbank.analysis.frames.cube import CODED
-    from logitbank.analysis.frames.sources import bank_frames
+    from logitbank.analysis.frames.batches import batches
+    from logitbank.analysis.frames.score_arrays import CODED
     from logitbank.store import Bank
 
-    frames = bank_frames([Bank.open(bank)], "winobias", None, coded=CODED)
+    frames = batches([Bank.open(bank)], "winobias", coded=CODED)
     tables = fairness_metric(frames).tables()
     assert all(len(table) for name, table in tables.items() if name != "comparison")
 

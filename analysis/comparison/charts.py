@@ -32,7 +32,7 @@ def charts(comparison: "Comparison") -> dict[str, Chart]:
 def _logits(table: pl.DataFrame) -> Chart:
     axis = StepAxis(table["step"].to_list())
     sets = table["query_set"].unique(maintain_order=True).to_list()
-    names = {name: f"query set {at}" for at, name in enumerate(sets, 1)}
+    names = {name: f"query set {number}" for number, name in enumerate(sets, 1)}
     table = with_series(table.with_columns(pl.col("query_set").replace(names)), "query_set")
     known = [name for name in PANELS if table[name].null_count() < len(table)]
     panels = [
@@ -44,7 +44,7 @@ def _logits(table: pl.DataFrame) -> Chart:
         for name in known
     ]  # fmt: skip
     n = counted(int(table["rows"].max() or 0), "row")  # type: ignore[arg-type]
-    caption = f"Differences of B from A at every checkpoint, each query set apart. n = {n}."
+    caption = f"Differences between A and B at every checkpoint, by query set. n = {n}."
     return titled(stacked(*panels), "Differences of logits", caption, axis=axis)
 
 
@@ -56,15 +56,16 @@ def _metrics(table: pl.DataFrame) -> Chart:
     ).with_columns(side=pl.col("side").str.to_uppercase())  # fmt: skip
     long = with_series(long.filter(pl.col("value").is_finite()), "group")
     parts = long.partition_by("prompts", "metric", maintain_order=True)
+    last = len(parts) - 1
     panels = [
         curves(
             part, axis, y="value", title=str(part["metric"][0]).replace("_", " ").capitalize(),
-            group="side", band=None, legend=at == 0, height=90, x_labels=at == len(parts) - 1,
-            x_title="Training step" if at == len(parts) - 1 else None,
+            group="side", band=None, legend=number == 0, height=90, x_labels=number == last,
+            x_title="Training step" if number == last else None,
         )
-        for at, part in enumerate(parts)
+        for number, part in enumerate(parts)
     ]  # fmt: skip
     names = ", ".join(f"{part['metric'][0]} of {part['prompts'][0]}" for part in parts)
     n = counted(table["step"].n_unique(), "checkpoint")
-    caption = f"Metrics of A and B over what both have, from above: {names}. n = {n}."
+    caption = f"Metrics of A and B over the scores in both, from top to bottom: {names}. n = {n}."
     return titled(stacked(*panels), "Metrics of A and B", caption, axis=axis)

@@ -1,4 +1,4 @@
-"""The findings of a comparison: logits, divergence, ranks, metrics, and what only one side has."""
+"""The findings of a comparison: logits, divergence, ranks, metrics, and one-sided rows."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def findings(comparison: "Comparison") -> list[Finding]:
-    """A headline, numbers, metrics, and what is not compared."""
+    """A headline, numbers, metrics, and rows that are not compared."""
     d = comparison.logits
     return [
         _headline(d), *_logits(d), *_ranks(d), *_metrics(comparison.metrics),
@@ -61,8 +61,8 @@ def _logits(d: pl.DataFrame) -> Iterator[Finding]:
     for (a, b), part in rest.group_by("kept_a", "kept_b", maintain_order=True):
         yield Finding(
             text=(
-                f"No KL at {_pairs(len(part))}: it needs full rows of the same vocabulary on both "
-                f"sides, and A keeps {a}, B {b}; logits that both list are compared."
+                f"No KL at {_pairs(len(part))}, which needs full rows of one vocabulary in both "
+                f"(A stores {a}, B stores {b}). The logits in both lists are compared."
             )
         )
 
@@ -84,7 +84,7 @@ def _ranks(d: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _metrics(metrics: pl.DataFrame) -> Iterator[Finding]:
-    """Of each metric the largest difference."""
+    """The largest difference of each metric."""
     for (prompts, metric), part in metrics.group_by("prompts", "metric", maintain_order=True):
         moved = part.filter(pl.col("difference").is_finite())
         if len(moved):
@@ -97,7 +97,7 @@ def _metrics(metrics: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _prompts(prompts: pl.DataFrame) -> Iterator[Finding]:
-    """Of each prompt set the prompt that differs most."""
+    """The prompt with the largest difference of each prompt set."""
     for (name,), part in prompts.group_by("prompts", maintain_order=True):
         row = part.sort(pl.col("difference").abs(), descending=True).row(0, named=True)
         yield Finding(
@@ -110,12 +110,12 @@ def _prompts(prompts: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _origin(d: pl.DataFrame) -> Iterator[Finding]:
-    """Engines, compute dtypes and what is stored; whether the weights are the same."""
+    """Engines, compute dtypes, storage levels and weights."""
     for side in ("a", "b"):
         columns = [f"{name}_{side}" for name in ("engine", "compute", "kept")]
         kinds = d.select(columns).unique(maintain_order=True)
         text = "; ".join(
-            f"engine {engine or 'unknown'}, computed in {compute or 'unknown dtype'}, keeps {kept}"
+            f"engine {engine or 'unknown'}, computed in {compute or 'unknown dtype'}, stores {kept}"
             for engine, compute, kept in kinds.iter_rows()
         )
         yield Finding(text=f"{side.upper()}: {text}.")

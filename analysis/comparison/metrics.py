@@ -1,4 +1,4 @@
-"""Which metrics and prompts differ between two sides, over what both have."""
+"""Differences of metrics and prompts between two sides, over the scores in both."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -6,12 +6,13 @@ from typing import NamedTuple
 import polars as pl
 
 from logitbank.analysis.family import families
-from logitbank.analysis.frames.apart import ColumnsOf
+from logitbank.analysis.frames.banks import PromptColumns
 from logitbank.analysis.frames.batches import ROWS
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.prompts.view import prompt_rows
-from logitbank.store import Bank, CheckpointId
+from logitbank.store import Bank
+from logitbank.store.steps import in_order
 
 CELLS = ("model", "run", "step", "prompt_id", "order_seed", "piece", "option")
 _CHECKPOINT = {"model": pl.String, "run": pl.String, "step": pl.Int64}
@@ -30,7 +31,7 @@ PROMPTS = {
 
 
 class Side(NamedTuple):
-    """A bank, and its models that are compared, with their names in A."""
+    """A bank and the models that are compared, with their names in A."""
 
     bank: Bank
     models: Mapping[str, str]
@@ -46,7 +47,7 @@ class Side(NamedTuple):
 def metric_differences(
     sides: Sequence[Side], prompts: str, checkpoints: pl.DataFrame
 ) -> pl.DataFrame:
-    """Values of the families that know a prompt set; no rows without any.
+    """Metrics of the families for a prompt set; no rows without any.
 
     `checkpoints` has model, run and step of those to compare.
     """
@@ -54,36 +55,36 @@ def metric_differences(
         family.compared
         for family in families().values()
         if family.compared
-        and all(family.prompts(ColumnsOf([side.bank], [prompts])) for side in sides)
+        and all(family.prompts(PromptColumns([side.bank], [prompts])) for side in sides)
     ]
     if not measures:
         return pl.DataFrame(schema=METRICS)
-    key = list(_CHECKPOINT)
-    both: tuple[list[pl.LazyFrame], list[pl.LazyFrame]] = [], []
-    for pair in _in_step(sides, prompts, checkpoints["step"].unique().to_list()):
-        known = [
-            frame.join(checkpoints.lazy(), on=key, how="semi", nulls_equal=True) for frame in pair
+    scans: list[tuple[pl.LazyFrame, ...]] = []
+    for pair in _scans(sides, prompts, checkpoints["step"].unique().to_list()):
+        present = [
+            frame.join(checkpoints.lazy(), on=[*_CHECKPOINT], how="semi", nulls_equal=True)
+            for frame in pair
         ]
-        scans = [
-            frame.join(others.select(CELLS), on=list(CELLS), how="semi", nulls_equal=True)
-            for frame, others in zip(known, reversed(known), strict=True)
-        ]
-        if scans[0].select(pl.len()).collect().item():
-            for frames, scan in zip(both, scans, strict=True):
-                frames.append(scan)
-    if not both[0]:
+        common = tuple(
+            frame.join(other.select(CELLS), on=list(CELLS), how="semi", nulls_equal=True)
+            for frame, other in zip(present, reversed(present), strict=True)
+        )
+        if common[0].select(pl.len()).collect().item():
+            scans.append(common)
+    if not scans:
         return pl.DataFrame(schema=METRICS)
-    # A prompt that either bank has a part of is no whole one.
-    pieces = [
+    one, other = ([pair[side] for pair in scans] for side in (0, 1))
+    # A prompt is excluded if one of the banks has it in part.
+    expected = [
         side.renamed(expected_pieces([side.bank], prompts).lazy()).collect() for side in sides
     ]
     return pl.concat(
-        _side_by_side(measure(both[0], pieces[0]), measure(both[1], pieces[1]), prompts)
+        _joined(measure(one, expected[0]), measure(other, expected[1]), prompts)
         for measure in measures
     )
 
 
-def _side_by_side(one: pl.DataFrame, other: pl.DataFrame, prompts: str) -> pl.DataFrame:
+def _joined(one: pl.DataFrame, other: pl.DataFrame, prompts: str) -> pl.DataFrame:
     if one.is_empty() or other.is_empty():
         return pl.DataFrame(schema=METRICS)
     keys = [*_CHECKPOINT, "metric", "group"]
@@ -97,7 +98,7 @@ def _side_by_side(one: pl.DataFrame, other: pl.DataFrame, prompts: str) -> pl.Da
     return table.select(pl.col(name).cast(dtype) for name, dtype in METRICS.items())
 
 
-def _in_step(
+def _scans(
     sides: Sequence[Side], prompts: str, steps: Collection[int | None]
 ) -> Iterator[tuple[pl.LazyFrame, ...]]:
     """Scans of both sides at the same steps, a few steps at a time."""
@@ -107,7 +108,7 @@ def _in_step(
         counts = dict(side.bank.prompts(prompts).group_by("query_set").len().collect().iter_rows())
         size = max(size, *counts.values())
         common &= {d.checkpoint.step for d in side.bank.deposits() if d.query_set in counts}
-    ordered = sorted(common, key=lambda step: (step is None, step or 0))
+    ordered = in_order(common)
     at_once = max(ROWS // size, 1)
     for start in range(0, len(ordered), at_once):
         chunk = ordered[start : start + at_once]
@@ -117,20 +118,23 @@ def _in_step(
 def prompt_differences(
     sides: Sequence[Side], prompts: str, checkpoints: pl.DataFrame, top: int
 ) -> pl.DataFrame:
-    """The `top` prompts whose options differ most, at the last common checkpoint of each run.
+    """The `top` prompts with the largest difference, at the last common checkpoint of each run.
 
-    Of each prompt the option with the largest difference of its probability, normalized over the
-    options (or, if no prompt has two, its probability itself).
+    Each with the option whose probability differs most: normalized over the options, unless no
+    prompt has two.
     """
     parts = [pl.DataFrame(schema=PROMPTS)]
     scored = [
-        {(side.models.get(c.model), c.run, c.step) for c in _checkpoints_of(side, prompts)}
+        {
+            (side.models.get(d.checkpoint.model), d.checkpoint.run, d.checkpoint.step)
+            for d in side.bank.deposits_of(prompts)
+        }
         for side in sides
     ]
     last = {
         checkpoint[:2]: checkpoint
         for checkpoint in checkpoints.iter_rows()
-        if all(checkpoint in own for own in scored)
+        if all(checkpoint in side for side in scored)
     }
     for checkpoint in last.values():
         one, other = (_probabilities(side, prompts, *checkpoint) for side in sides)
@@ -149,16 +153,12 @@ def prompt_differences(
     return pl.concat(parts)
 
 
-def _checkpoints_of(side: Side, prompts: str) -> Iterator[CheckpointId]:
-    return (deposit.checkpoint for deposit in side.bank.deposits_of(prompts))
-
-
 def _probabilities(
     side: Side, prompts: str, model: str, run: str, step: int | None
 ) -> pl.DataFrame:
-    """The options of one checkpoint, named as in A: their probability is the column `a`."""
-    (own,) = (theirs for theirs, name in side.models.items() if name == model)
-    (scores,) = prompt_scores(side.bank, prompts, models=[own], runs=[run], steps=[step])
+    """The options of one checkpoint, under its name in A, with their probability as `a`."""
+    (own_name,) = (own for own, name in side.models.items() if name == model)
+    (scores,) = prompt_scores(side.bank, prompts, models=own_name, runs=run, steps=[step])
     texts = scores.prompts.select("prompt_id", "order_seed", "text")
     rows = prompt_rows(scores).join(
         texts, on=["prompt_id", "order_seed"], nulls_equal=True, maintain_order="left"

@@ -12,33 +12,33 @@ from logitbank.store import Deposit
 from logitbank.store.format.numbers import logsumexp
 from logitbank.store.format.schema import Dtype
 
-_PIECE = 2**17
-"""Numbers of an array that are float64 at once: 1 MB, which stays in a core's cache."""
+_CHUNK = 2**17
+"""Numbers that are float64 at once: 1 MB, which stays in a core's cache."""
 
 
 class RowDifferences(NamedTuple):
-    """How one deposit differs from another, over the rows that both have."""
+    """Differences of two deposits over the rows of both."""
 
     rows: int
     entries: int
-    """Logits compared: all of them where both keep full rows, else those that both list."""
+    """Logits compared: all if both have full rows, otherwise those that both list."""
     max_logit_difference: float | None
     mean_logit_difference: float | None
     rounding: float | None
-    """The largest difference that rounding of the stored rows can make by itself, nats; None unless
-    both keep full rows, of which none come of float16 states: listed logits are float32."""
+    """The largest difference that rounding of the stored rows explains, nats; None unless both have
+    full rows that do not come from float16 states. Listed logits are float32."""
     max_kl: float | None
-    """KL(A‖B) of a row, nats; None unless both keep full rows."""
+    """KL(A‖B) of a row, nats; None unless both have full rows."""
     mean_kl: float | None
     argmax_changed: int
-    """Rows whose highest token is another."""
+    """Rows with another top-1 token."""
     options: int
-    """Options (query × token) that both list."""
+    """Options (query × token) in both lists."""
     ranks_changed: int
     ranks_changed_share: float | None
     max_rank_change: int | None
     inexact: int
-    """Of these options, those whose rank is an interval in either bank; its lower end counts."""
+    """Options whose rank is an interval in either bank; the lower end is compared."""
 
 
 ROWS = {
@@ -59,11 +59,11 @@ ROWS = {
 
 
 def compare_rows(
-    a: Deposit, b: Deposit, rows: np.ndarray, named: Mapping[str, pl.DataFrame] | None
+    a: Deposit, b: Deposit, rows: np.ndarray, queries: Mapping[str, pl.DataFrame] | None
 ) -> RowDifferences:
     """Compare the committed `rows` of two deposits of one query set.
 
-    `named` limits the options to its (row, token) of the query set; see `compare`.
+    `queries` limits the options to its (row, token) by query set.
     """
     row_list = pl.Series(rows, dtype=pl.Int32).implode()
     scores = [d.scores().filter(pl.col("query").is_in(row_list)).collect() for d in (a, b)]
@@ -74,8 +74,8 @@ def compare_rows(
         entries, largest, total = _listed(*scores)
         rounding, divergences = None, np.empty(0)
     options = _both([s.filter(pl.col("kind") == "option") for s in scores])
-    if named is not None:
-        tokens = named[a.query_set].select(query="row", token="token")
+    if queries is not None:
+        tokens = queries[a.query_set].select(query="row", token="token")
         options = options.join(tokens, on=["query", "token"], how="semi")
     change = (options["rank"] - options["rank_b"]).abs()
     changed = int((change > 0).sum())
@@ -99,8 +99,8 @@ def compare_rows(
 def _kl(logp: Floats, logq: Floats, difference: Floats) -> Floats:
     r"""Kullback–Leibler divergence of rows, :math:`\sum_v p_v(\ln p_v-\ln q_v)`, (q,) in nats.
 
-    `logp` and `logq` are (q, v), `difference` is the first less the second. Each row is normalised,
-    since rounded ones do not add up to 1; one exponential for each number.
+    `logp` and `logq` are (q, v), `difference` is the first minus the second. Each row is
+    normalised, because rounded ones do not add up to 1; there is one exponential per number.
     """
     highest = logp.max(axis=1)
     p = np.exp(logp - highest[:, None])
@@ -110,7 +110,7 @@ def _kl(logp: Floats, logq: Floats, difference: Floats) -> Floats:
 
 
 def half_spacing(magnitude: float, dtype: Dtype) -> float:
-    """The most that rounding to `dtype` moves a number that is not above `magnitude`.
+    """The largest rounding error in `dtype` of a number up to `magnitude`.
 
     >>> half_spacing(20.0, "float16"), half_spacing(40.0, "float16")
     (0.0078125, 0.015625)
@@ -121,27 +121,27 @@ def half_spacing(magnitude: float, dtype: Dtype) -> float:
 def _full(
     a: Deposit, b: Deposit, rows: np.ndarray
 ) -> tuple[int, float, float, float | None, Floats]:
-    """Entries, largest and summed difference of logits, what rounding explains of it, and the
-    divergence of each row."""
+    """Number of entries, largest and summed difference of logits, the difference that rounding
+    explains, and the divergence of each row."""
     offset = a.logsumexp(rows).astype(np.float64) - b.logsumexp(rows)
     largest, total, divergences = 0.0, 0.0, []
     lowest = [0.0, 0.0]
     read = math.gcd(a.layout.block_rows, 128)  # rows of an inner chunk
-    piece = max(1, _PIECE // a.layout.vocab)
+    size = max(1, _CHUNK // a.layout.vocab)
     for start in range(0, len(rows), read):
         part = rows[start : start + read]
         stored = a.stored_logprobs(part), b.stored_logprobs(part)
-        for at in range(0, len(part), piece):
-            p, q = (values[at : at + piece].astype(np.float64) for values in stored)
+        for first in range(0, len(part), size):
+            p, q = (values[first : first + size].astype(np.float64) for values in stored)
             lowest = [min(low, float(x.min())) for low, x in zip(lowest, (p, q), strict=True)]
             difference = p - q
             divergences.append(_kl(p, q, difference))
-            difference += offset[start + at : start + at + len(p), None]
+            difference += offset[start + first : start + first + len(p), None]
             np.abs(difference, out=difference)
             largest = max(largest, float(difference.max()))
             total += float(difference.sum())
     rounding: float | None = None
-    # What the rounding of a state does to a logit depends on the head.
+    # The effect of rounding a state on a logit depends on the LM head.
     if all(d.layout.width is None or d.layout.dtype == "float32" for d in (a, b)):
         dtypes = (d.layout.row_dtype for d in (a, b))
         rounding = sum(half_spacing(-x, dtype) for x, dtype in zip(lowest, dtypes, strict=True))
@@ -155,16 +155,16 @@ def _listed(a: pl.DataFrame, b: pl.DataFrame) -> tuple[int, float, float]:
 
 
 def _both(scores: list[pl.DataFrame]) -> pl.DataFrame:
-    """Rows that both list; the second's columns end in `_b`."""
+    """Entries in both lists; columns of the second end in `_b`."""
     columns = ["query", "token", "logit", "rank", "exact"]
     a, b = (one.select(columns) for one in scores)
     return a.join(b, on=["query", "token"], suffix="_b")
 
 
 def _argmax_changed(a: pl.DataFrame, b: pl.DataFrame) -> int:
-    """Rows for which the two list no token of rank 1 in common.
+    """Rows without a common token of rank 1.
 
-    Equal ones all have rank 1, and how many of them are listed depends on the keep level.
+    Tied tokens all have rank 1, and the storage level decides how many of them are listed.
     """
     first, second = (
         scores.filter(pl.col("kind") == "top", pl.col("rank") == 1).select("query", "token")

@@ -1,4 +1,4 @@
-"""What filters and a prefix do to a model, side by side: bias, and what it costs in language.
+"""Filters and a prefix side by side: bias, and the cost in language modelling.
 
 One row per model, filter, prefix and language, with StereoSet's scores and UnQover's measures.
 """
@@ -14,13 +14,12 @@ from logitbank.analysis.debias.train import FILTERS
 from logitbank.analysis.families.stereoset.metric import bank_candidates, stereoset_metric
 from logitbank.analysis.families.unqover import FAMILY as UNQOVER
 from logitbank.analysis.families.unqover.metric import ALL, expected_instances, unqover_metric
-from logitbank.analysis.frames.apart import own_names
+from logitbank.analysis.frames.banks import chosen_by, select_models
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.candidates import INTRA as INTRA_TASK
 from logitbank.analysis.frames.candidates import PLAIN as PLAIN
 from logitbank.analysis.frames.candidates import concat_candidates
-from logitbank.analysis.frames.expected import left_out_sentences, missing_sentence
-from logitbank.analysis.frames.sources import no_model
+from logitbank.analysis.frames.expected import exclusion_notes, missing_note
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
@@ -29,12 +28,12 @@ from logitbank.store.bank import open_unfiltered
 from logitbank.store.filter.filters import Filter
 
 INTRA = "stereoset-intra"
-"""Start of the names of the prompt sets whose scores are compared."""
+"""Prefix of the names of the prompt sets whose scores are compared."""
 NONE, UNTRAINED, TRAINED = FILTERS
 KEY = ("model", "run", "step")
 STEREOSET = tuple(f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high"))
 UNQOVER_MEASURES = ("mu", "eta", "abs_c", "positional", "attributive", "coverage_8", "coverage_10")
-_ORDER = {name: at for at, name in enumerate(FILTERS)}
+_ORDER = {name: number for number, name in enumerate(FILTERS)}
 NO_STEREOSET = pl.DataFrame(
     schema={
         "model": pl.String,
@@ -48,8 +47,8 @@ NO_STEREOSET = pl.DataFrame(
         "common": pl.Int64,
     }
 )
-"""StereoSet's scores without a row. Over `common` examples, which the plain model without a filter
-has too, the iCAT is higher than its by `icat_change`."""
+"""Empty table of StereoSet's scores. `icat_change` is the difference from the plain model without a
+filter, over the `common` examples of both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +57,22 @@ class DebiasComparison(Result):
 
     comparison: pl.DataFrame
     """Language and condition (plain, or with the prefix); StereoSet's intra-sentence lms, ss, iCAT
-    with 95 % intervals, over so many `examples`, of which so many are `missing`; `icat_change`
-    against the plain model without a filter, over the `common` examples that both have; UnQover's
-    measures, means over the bank's categories (they know no prefix and no language: of plain rows
-    only). The ideal and the random model stand at the end."""
+    with 95 % intervals, numbers of `examples` and of `missing` ones; `icat_change` against the
+    plain model without a filter, over the `common` examples of both; UnQover's measures, means
+    over the bank's categories (in plain rows only: they have no prefix and no language). The
+    ideal and the random model are the last rows."""
     unqover: pl.DataFrame
     """UnQover's measures by category and split."""
 
 
 class _Source(NamedTuple):
-    """A bank, filtered or not, and whose scores it contains."""
+    """A model in a bank, with or without a filter."""
 
     bank: Bank
     model: str
-    """As it is called there."""
+    """Name in the bank."""
     base: str
+    """Name without a filter."""
     filter: str
     label: str
 
@@ -90,10 +90,10 @@ def debias_compare(
     Parameters
     ----------
     bank
-        With StereoSet's or UnQover's prompt sets, or both; sets with the prefix
+        A bank with StereoSet's or UnQover's prompt sets, or both; sets with the prefix
         (`stereoset-intra-prefix`) add its rows.
     filters
-        Files, or filters. The untrained filter of each, with all weights 1, has rows of its own.
+        Files, or filters. The untrained filter of each, with all weights 1, has its own rows.
     models
         Only these.
     step
@@ -109,16 +109,30 @@ def debias_compare(
 
     opened = open_unfiltered(bank, rows=True)
     sources = _sources(opened, filters, models)
-    result = _compared(opened, sources, step=step, bootstrap=bootstrap)
-    prompts = [*_of_stereoset(opened), *own_names(UNQOVER.prompts, [opened])]
     steps = None if step is None else [step]
+    stereoset, unqover = stereoset_sets(opened), chosen_by(UNQOVER.prompts, [opened])
+    if not stereoset and not unqover:
+        raise UsageError(
+            f"{opened.address} has no prompts of StereoSet or UnQover. Run `logitbank extract …"
+            " --prompts stereoset-intra --prompts unqover-gender` first."
+        )
+    scores = _stereoset(sources, stereoset, steps, bootstrap) if stereoset else NO_STEREOSET
+    measures = _unqover(sources, unqover, steps, bootstrap) if unqover else _NO_UNQOVER
+    measures = _with_filters(measures, sources)
+    if scores.is_empty() and measures.is_empty():
+        raise UsageError(
+            f"{opened.address} has no scores of {', '.join([*stereoset, *unqover])} at these"
+            " checkpoints. Run `logitbank extract` first."
+        )
+    result = DebiasComparison(_joined(scores, measures), measures)
+    excluded = exclusion_notes([opened], [*stereoset, *unqover], models, steps)
     return Study(
         result=result,
         findings=tuple(comparison_findings(result)),
-        missing=(*_missing(result), *left_out_sentences([opened], prompts, models, steps)),
+        missing=(*_missing(result), *excluded),
         cautions=(COST,),
         title=f"Debiasing: {', '.join(dict.fromkeys(source.base for source in sources))}",
-        description="What filters and a prefix do to a model: bias, and what it costs in language.",
+        description="Filters and a prefix: bias, and the cost in language modelling.",
         banks=[opened],
         make_charts=comparison_charts,
     )
@@ -127,16 +141,12 @@ def debias_compare(
 def _sources(
     bank: Bank, filters: Sequence[str | Path | Filter], models: Sequence[str] | None
 ) -> list[_Source]:
-    available = sorted({d.checkpoint.model for d in bank.deposits()})
-    if unknown := [model for model in models or () if model not in available]:
-        raise UsageError(no_model(unknown[0], available, bank.address))
-    sources = [
-        _Source(bank, m, m, NONE, "no filter") for m in available if m in (models or available)
-    ]
+    (chosen,) = select_models([bank.models], models, bank.address)
+    sources = [_Source(bank, m, m, NONE, "no filter") for m in chosen or bank.models]
     seen: set[tuple[str, str]] = set()
-    for given in filters:
-        by = given if isinstance(given, Filter) else Filter.load(given)
-        for kind, filter_ in ((UNTRAINED, untrained_like(by)), (TRAINED, by)):
+    for each in filters:
+        trained = each if isinstance(each, Filter) else Filter.load(each)
+        for kind, filter_ in ((UNTRAINED, untrained_like(trained)), (TRAINED, trained)):
             view = bank.filtered(filter_, name=None)
             assert view.filter is not None, "it is filtered"
             base = str(view.filter.about["model"])
@@ -144,163 +154,137 @@ def _sources(
                 continue
             seen.add((base, filter_.digest))
             label = f"{kind}, k = {filter_.k}, {filter_.mode}"
-            if clash := sum(s.label == label and s.base == base for s in sources):
-                label += f" ({clash + 1})"
-            sources.append(
-                _Source(
-                    bank.filtered(filter_, name=f"{base}: {label}"),
-                    f"{base}: {label}",
-                    base,
-                    kind,
-                    label,
-                )
-            )
+            if same := sum(s.label == label and s.base == base for s in sources):
+                label += f" ({same + 1})"
+            name = f"{base}: {label}"
+            sources.append(_Source(bank.filtered(filter_, name=name), name, base, kind, label))
     return sources
 
 
-def untrained_like(by: Filter) -> Filter:
-    """The filter of the same size and mode with all weights 1, which training as published begins
-    with: what it does to a model is no merit of training."""
-    about = by.about
+def untrained_like(trained: Filter) -> Filter:
+    """The filter of the same size and mode with all weights 1, the start of published training.
+
+    Its effect on a model is not due to training.
+    """
+    about = trained.about
     seed = about.get("seed", 0)
-    start = Filter.ones(by.k, by.mode, seed=seed if isinstance(seed, int) else 0)
+    start = Filter.ones(trained.k, trained.mode, seed=seed if isinstance(seed, int) else 0)
     kept = {name: about[name] for name in ("model", "tokenizer") if name in about}
-    return Filter(start.weight, start.bias, by.mode, {**start.about, **kept})
+    return Filter(start.weight, start.bias, trained.mode, {**start.about, **kept})
 
 
-def _of_stereoset(bank: Bank) -> list[str]:
+def stereoset_sets(bank: Bank) -> list[str]:
+    """The intra-sentence prompt sets of StereoSet in a bank."""
     return [name for name in bank.prompt_sets if name.startswith(INTRA)]
 
 
-def _compared(
-    bank: Bank, sources: Sequence[_Source], *, step: int | None, bootstrap: int
-) -> DebiasComparison:
-    stereo = _of_stereoset(bank)
-    own_sets = own_names(UNQOVER.prompts, [bank])
-    if not stereo and not own_sets:
-        raise UsageError(
-            f"{bank.address} has no prompts of StereoSet or UnQover; run `logitbank"
-            " extract … --prompts stereoset-intra --prompts unqover-gender` first"
-        )
-    names = pl.DataFrame(
-        [(s.model, s.base, s.filter, s.label) for s in sources],
-        schema=["model", "base", "filter", "label"],
-        orient="row",
-    )
-    scores = _stereoset(sources, stereo, step, bootstrap) if stereo else NO_STEREOSET
-    measures = _unqover(sources, own_sets, step, bootstrap) if own_sets else no_unqover()
-    measures = named(measures, names)
-    if scores.is_empty() and measures.is_empty():
-        raise UsageError(
-            f"{bank.address} has no scores of {', '.join([*stereo, *own_sets])} by"
-            f" {', '.join(dict.fromkeys(s.base for s in sources))}"
-            f"{'' if step is None else f' at step {step}'}; run `logitbank extract` first"
-        )
-    return DebiasComparison(joined(scores, measures), measures)
+def overall(scores: pl.DataFrame) -> pl.DataFrame:
+    """The rows over all domains of StereoSet's intra-sentence task."""
+    return scores.filter(domain="overall", task=INTRA_TASK)
 
 
 def _stereoset(
-    sources: Sequence[_Source], sets: Sequence[str], step: int | None, bootstrap: int
+    sources: Sequence[_Source],
+    names: Sequence[str],
+    steps: Sequence[int] | None,
+    bootstrap: int,
 ) -> pl.DataFrame:
-    """Scores of each source under each condition, and what differs from the plain model in pairs.
+    """Scores of each source under each condition, and paired differences from the plain model.
 
-    A filter is given to the metric as a condition of its model, so that its differences from the
-    plain model are over the examples that both have.
+    The metric receives a filter as a condition of its model, so that its differences from the plain
+    model are over the examples of both.
     """
-    steps = None if step is None else [step]
     parts = [
-        bank_candidates(s.bank, prompts=sets, models=[s.model], steps=steps).with_columns(
+        bank_candidates(s.bank, prompts=names, models=[s.model], steps=steps).with_columns(
             model=pl.lit(s.base),
             condition=pl.when(pl.lit(s.filter == NONE) & (pl.col("condition") == PLAIN))
             .then("condition")
-            .otherwise(pl.format(f"{at} {{}}", "condition")),
+            .otherwise(pl.format(f"{number} {{}}", "condition")),
         )
-        for at, s in enumerate(sources)
-        if any(_has(s, name) for name in sets)
+        for number, s in enumerate(sources)
+        if any(d.checkpoint.model == s.model for name in names for d in s.bank.deposits_of(name))
     ]
     candidates = concat_candidates(parts)
     if candidates.is_empty():
         return NO_STEREOSET
     result, key = stereoset_metric(candidates, bootstrap=bootstrap), [*KEY, "language", "condition"]
-    overall = (pl.col("domain") == "overall") & (pl.col("task") == INTRA_TASK)
-    missing = result.tasks.filter(pl.col("task") == INTRA_TASK).select(*key, "missing")
-    changes = result.differences.filter(overall)
-    changes = changes.select(*key, icat_change="icat", common="examples")
-    scores = result.scores.filter(overall).select(*key, *STEREOSET, "examples")
+    missing = result.tasks.filter(task=INTRA_TASK).select(*key, "missing")
+    changes = overall(result.differences).select(*key, icat_change="icat", common="examples")
+    scores = overall(result.scores).select(*key, *STEREOSET, "examples")
     for more in (missing, changes):
         scores = scores.join(more, on=key, how="left", nulls_equal=True, maintain_order="left")
     number = pl.col("condition").str.extract(r"^(\d+) ").cast(pl.Int64)
-    unfiltered = pl.lit(NONE), pl.lit("no filter")
-    about = [
+    plain = number.is_null()
+    described = [
         number.replace_strict(
             [*range(len(sources))], [getattr(s, name) for s in sources], default=None
         )
-        .fill_null(plain)
+        .fill_null(pl.lit(default))
         .alias(name)
-        for name, plain in zip(("filter", "label"), unfiltered, strict=True)
+        for name, default in (("filter", NONE), ("label", "no filter"))
     ]
-    is_base = number.is_null()
     return scores.with_columns(
-        *about,
+        *described,
         condition=pl.col("condition").str.replace(r"^\d+ ", ""),
-        icat_change=pl.when(is_base).then(0.0).otherwise("icat_change"),
-        common=pl.when(is_base).then("examples").otherwise("common"),
+        icat_change=pl.when(plain).then(0.0).otherwise("icat_change"),
+        common=pl.when(plain).then("examples").otherwise("common"),
     ).select(NO_STEREOSET.columns)
 
 
 def _unqover(
-    sources: Sequence[_Source], sets: Sequence[str], step: int | None, bootstrap: int
+    sources: Sequence[_Source],
+    names: Sequence[str],
+    steps: Sequence[int] | None,
+    bootstrap: int,
 ) -> pl.DataFrame:
-    steps = None if step is None else [step]
     kinds = [
-        [name for name in sets if name.endswith("-causal") == causal] for causal in (False, True)
+        [name for name in names if name.endswith("-causal") == causal] for causal in (False, True)
     ]
+    pairs = [(source, kind) for source in sources for kind in kinds if kind]
+    # Sets of a category together: its parts may have been extracted separately.
     frames = [
-        frame  # sets of a category together: parts of it may have been extracted apart
-        for source in sources
-        for own in kinds
-        for frame in batches([source.bank], own, models=[source.model], steps=steps)
+        frame
+        for source, kind in pairs
+        for frame in batches([source.bank], kind, models=[source.model], steps=steps)
     ]
     if not frames:
-        return no_unqover()
+        return _NO_UNQOVER
     expected = [
-        expected_instances([source.bank], own).filter(pl.col("model") == source.model)
-        for source in sources
-        for own in kinds
-        if own
+        expected_instances([source.bank], kind).filter(pl.col("model") == source.model)
+        for source, kind in pairs
     ]
     result = unqover_metric(frames, bootstrap=bootstrap, expected=pl.concat(expected).unique())
     return result.unqover.drop("run_seed", strict=False)
 
 
-def _has(source: _Source, prompts: str) -> bool:
-    return any(d.checkpoint.model == source.model for d in source.bank.deposits_of(prompts))
-
-
 def _missing(result: DebiasComparison) -> Iterator[str]:
     instances = result.unqover.filter(pl.col("split") == ALL)
     for table, noun in ((instances, "instance"), (result.comparison, "example")):
-        # With filters they are the same.
+        # The same are missing with filters.
         incomplete = table.filter((pl.col("filter") == NONE) & (pl.col("missing") > 0))
         if len(incomplete):
             missing = int(incomplete["missing"].sum())
-            yield missing_sentence(missing, noun, checkpoints=incomplete.select(KEY).n_unique())
+            yield missing_note(missing, noun, checkpoints=incomplete.select(KEY).n_unique())
 
 
-def no_unqover() -> pl.DataFrame:
-    texts = dict.fromkeys(("model", "run"), pl.String) | {"step": pl.Int64}
-    return pl.DataFrame(
-        schema={
-            **texts,
-            **dict.fromkeys(("category", "split"), pl.String),
-            **dict.fromkeys(UNQOVER_MEASURES, pl.Float64),
-            "missing": pl.Int64,
-        }
+_NO_UNQOVER = pl.DataFrame(
+    schema={
+        **dict.fromkeys(("model", "run"), pl.String),
+        "step": pl.Int64,
+        **dict.fromkeys(("category", "split"), pl.String),
+        **dict.fromkeys(UNQOVER_MEASURES, pl.Float64),
+        "missing": pl.Int64,
+    }
+)
+
+
+def _with_filters(table: pl.DataFrame, sources: Sequence[_Source]) -> pl.DataFrame:
+    """The table with the model's name without a filter, and with the filter's columns."""
+    names = pl.DataFrame(
+        [(s.model, s.base, s.filter, s.label) for s in sources],
+        schema=["model", "base", "filter", "label"],
+        orient="row",
     )
-
-
-def named(table: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
-    """With the model's own name, and its filter."""
     return (
         table.join(names, on="model", maintain_order="left")
         .with_columns(model="base")
@@ -308,9 +292,9 @@ def named(table: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
+def _joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
     keys = (*KEY, "filter", "label")
-    # Instances that no filter was trained on, where there are the published parts.
+    # Instances that no filter was trained on, if there are the published parts.
     unseen = (pl.col("split") == "test") | (
         (pl.col("split") == "all") & ~(pl.col("split") == "test").any().over(*keys, "category")
     )
@@ -318,17 +302,13 @@ def joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
         measures.filter(unseen)
         .group_by(keys, maintain_order=True)
         .agg(pl.col(UNQOVER_MEASURES).mean())
+        .with_columns(condition=pl.lit(PLAIN))
     )
-    scored = scores.filter(pl.col("condition") == "plain")
-    lone = means.select(keys).join(scored, on=keys, how="anti", nulls_equal=True)
-    scores = pl.concat([scores, lone.with_columns(condition=pl.lit("plain"))], how="diagonal")
+    scored = scores.filter(pl.col("condition") == PLAIN)
+    alone = means.select(*keys, "condition").join(scored, on=keys, how="anti", nulls_equal=True)
     table = (
-        scores.join(
-            means.with_columns(condition=pl.lit("plain")),
-            on=[*keys, "condition"],
-            how="left",
-            nulls_equal=True,
-        )
+        pl.concat([scores, alone], how="diagonal")
+        .join(means, on=[*keys, "condition"], how="left", nulls_equal=True)
         .with_columns(_order=pl.col("filter").replace_strict(_ORDER))
         .sort("model", "run", "step", "language", "_order", "label", "condition", nulls_last=True)
         .select(*NO_STEREOSET.columns, *UNQOVER_MEASURES)

@@ -1,4 +1,4 @@
-"""Instances of UnQover as arrays: what a filter is trained on, straight from a bank.
+"""Instances of UnQover as arrays, on which a filter is trained, read from a bank.
 
 The filter's only inputs are the k highest logits at the mask, so no model is loaded.
 """
@@ -14,13 +14,17 @@ import polars as pl
 from logitbank.analysis.families.unqover.tables import PRONOUNS, folded
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Bank, Deposit
+from logitbank.store import Bank, CheckpointId, Deposit
 from logitbank.store.filter.top import top
+from logitbank.store.format.schema import Json
+from logitbank.store.steps import in_order
+from logitbank.store.tables import query_tables
+from logitbank.version import __version__
 
 QUESTIONS = 4
-"""τ12(a), τ21(a), τ12(ā), τ21(ā): by order of mention, then by negation."""
+"""Questions of an instance: τ12(a), τ21(a), τ12(ā), τ21(ā)."""
 OUTSIDE = -1
-"""Where a form is not among the k highest."""
+"""Slot of a form that is not among the k highest."""
 _NAMED = 5
 _GENDERS = ("gender1", "gender2")
 _SHARED = (
@@ -39,15 +43,15 @@ class Instances:
     logits: np.ndarray
     """(n, 4, k) float64, best first."""
     log_mass: np.ndarray
-    """(n, 4): ln of what the k tokens have of the whole row."""
+    """(n, 4): ln of the probability of the k tokens together."""
     slots: np.ndarray
-    """(n, 4, 2, forms) int16: places among the k of each subject's surface forms, −1 for none."""
+    """(n, 4, 2, forms) int16: positions among the k of the surface forms of a subject, or −1."""
     rest: np.ndarray
     """(n, 4, 2): greatest probability of a subject's forms outside the k; 0 without any."""
     names: pl.DataFrame
-    """n rows: the prompt set's own columns that all four questions share."""
+    """n rows: the columns of the prompt set that all four questions share."""
     missing: int = 0
-    """Instances of the prompt set, or of its part, that the model was asked and has no score of."""
+    """Number of expected instances without a score."""
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -63,12 +67,12 @@ class Instances:
 
     @cached_property
     def mass(self) -> np.ndarray:
-        """(n, 4, 1): what the k tokens have of the whole row."""
+        """(n, 4, 1): probability of the k tokens together."""
         return np.asarray(np.exp(self.log_mass)[:, :, None])
 
     @cached_property
-    def places(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each form, where it is in flat columns, and 1 or, where it is outside, 0."""
+    def form_indices(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each form, its index in flat columns, and 1, or 0 if it is not among the k."""
         number = QUESTIONS * len(self)
         column = np.arange(number).reshape(-1, QUESTIONS, 1)
         forms = [self.slots[..., form].astype(np.int64) for form in range(self.slots.shape[3])]
@@ -76,162 +80,168 @@ class Instances:
 
     @cached_property
     def largest(self) -> float:
-        """The greatest size of a logit, which the rounding of a filter's scores grows with."""
+        """The largest absolute logit, which bounds the rounding of a filter's scores."""
         return float(np.abs(self.logits[:, :, [0, -1]]).max(initial=0.0))  # they are sorted
 
     @property
     def coverage(self) -> float:
-        """Share of subject slots with a form among the k: a filter cannot move the others."""
+        """Share of subjects with a form among the k; a filter cannot change the others."""
         return float((self.slots >= 0).any(axis=3).mean())
 
     def take(self, index: np.ndarray) -> Self:
         """Some of them, in this order, repeats included."""
-        return type(self)(
-            self.logits[index],
-            self.log_mass[index],
-            self.slots[index],
-            self.rest[index],
-            self.names[index],
-            self.missing,
+        return replace(
+            self,
+            logits=self.logits[index],
+            log_mass=self.log_mass[index],
+            slots=self.slots[index],
+            rest=self.rest[index],
+            names=self.names[index],
         )
 
     def narrowed(self, k: int) -> Self:
         """As if only the `k` highest logits were known."""
         logits, inside = self.logits[:, :, :k], (self.slots >= 0) & (self.slots < k)
-        row = logsumexp(self.logits) - self.log_mass
+        row = _logsumexp(self.logits) - self.log_mass
         cut = np.where((self.slots >= k), self.slots, 0).astype(np.int64)
         logit = np.take_along_axis(self.logits[:, :, None, :], cut, axis=3)
         p = np.where(self.slots >= k, np.exp(logit - row[:, :, None, None]), 0.0).max(axis=3)
-        return type(self)(
-            logits,
-            logsumexp(logits) - row,
-            trimmed(np.where(inside, self.slots, OUTSIDE)),
-            np.maximum(self.rest, p),
-            self.names,
-            self.missing,
+        return replace(
+            self,
+            logits=logits,
+            log_mass=_logsumexp(logits) - row,
+            slots=_trimmed(np.where(inside, self.slots, OUTSIDE)),
+            rest=np.maximum(self.rest, p),
         )
 
 
-def trimmed(slots: np.ndarray) -> np.ndarray:
+def _trimmed(slots: np.ndarray) -> np.ndarray:
     """Forms among the k first, and no more columns than they need."""
     slots = -np.sort(-slots, axis=3)
     return slots[..., : max(1, int((slots >= 0).sum(axis=3).max()))].astype(np.int16)
 
 
-def logsumexp(logits: np.ndarray) -> np.ndarray:
+def _logsumexp(logits: np.ndarray) -> np.ndarray:
     highest = logits[..., :1]
     return np.asarray(highest[..., 0] + np.log(np.exp(logits - highest).sum(axis=-1)))
 
 
-def instances(
+@dataclass(frozen=True, slots=True)
+class InstanceReader:
+    """Reads the instances of a prompt set at one checkpoint."""
+
+    bank: Bank
+    prompts: str
+    deposits: Sequence[Deposit]
+    """Deposits of the checkpoint, such as those of a sample and of a larger one."""
+    k: int
+    """Number of highest logits of each question."""
+    he_she: bool
+    """Whether a pronoun counts as a mention of a name of its gender."""
+
+    @property
+    def checkpoint(self) -> CheckpointId:
+        return self.deposits[0].checkpoint
+
+    def provenance(self, split: str | None) -> dict[str, Json]:
+        """Where a filter's instances come from."""
+        deposit, checkpoint = self.deposits[0], self.checkpoint
+        weights = deposit.spec.provenance.get("weights")
+        return {
+            "model": checkpoint.model,
+            "run": checkpoint.run,
+            "step": checkpoint.step,
+            "weights": None if weights is None else str(weights),
+            "tokenizer": query_tables.tokenizer_of(self.bank.path, deposit.query_set),
+            "prompts": self.prompts,
+            "split": split,
+            "he_she": self.he_she,
+            "logitbank_version": __version__,
+        }
+
+    def read(self, split: str | None = None) -> Instances:
+        """The instances, each once, of a part (train or test) or of all.
+
+        `missing` counts the instances that the prompt set has for the model's tokenizer and that no
+        deposit has a score of.
+
+        Raises
+        ------
+        UsageError
+            The prompt set has no such part.
+        BankError
+            An instance lacks one of its four questions, or scores are missing.
+        KeepLevelError
+            The bank lists fewer than k logits.
+        """
+        rows = self.bank.prompts(self.prompts)
+        rows = rows if split is None else rows.filter(pl.col("split") == split)
+        slots, parts, start = _with_slots(rows, he_she=self.he_she), list[pl.DataFrame](), 0
+        for deposit in self.deposits:
+            answered = slots.filter(pl.col("query_set") == deposit.query_set).join(
+                deposit.option_scores().select("query", "token", p=_PROBABILITY),
+                left_on=["row", "token"], right_on=["query", "token"], how="left",
+                maintain_order="left",
+            )  # fmt: skip
+            row = pl.col("row").cast(pl.Int64) + start
+            parts.append(answered.select(*_KEPT, row).collect())
+            start += deposit.layout.queries
+        frame = pl.concat(parts)
+        if frame.is_empty():
+            raise UsageError(f"Prompt set {self.prompts!r} has no instance of split {split!r}.")
+        if len(self.deposits) > 1:  # each instance once
+            first = pl.col("query_set").first().over("instance")
+            frame = frame.filter(pl.col("query_set") == first)
+        result = _arrays(frame, _best(self.deposits, self.k), self.prompts)
+        query_sets = expected_query_sets(self.bank, self.prompts)[self.checkpoint.model]
+        expected = rows.filter(pl.col("query_set").is_in(list(query_sets)))
+        number = int(expected.select(pl.col("instance").n_unique()).collect().item())
+        return replace(result, missing=max(0, number - len(result)))
+
+
+def instance_reader(
     bank: Bank,
     prompts: str,
     *,
     k: int,
-    split: str | None = None,
     model: str | None = None,
     run: str | None = None,
     step: int | None = None,
     he_she: bool = False,
-) -> tuple[Instances, Deposit]:
-    """The instances of a prompt set that a checkpoint answered, and its deposit.
-
-    Of several deposits, as of a sample and a larger one, all are taken, each instance once; the
-    first of them is given back. What the prompt set has for the model's tokenizer and none of them
-    has a score of is `missing`.
-
-    Parameters
-    ----------
-    k
-        Highest logits of each question.
-    split
-        Only this part, train or test.
-    model, run, step
-        The checkpoint; by default the only model and run, and its last step or release.
-    he_she
-        A name may be answered by its pronoun too.
+) -> InstanceReader:
+    """The reader of a checkpoint: by default the only model and run, at its last step or release.
 
     Raises
     ------
     UsageError
-        The bank has no such prompts or split, or several models or runs and none was named.
-    BankError
-        An instance lacks one of its four questions, or some of its scores are not there yet.
-    KeepLevelError
-        The bank lists fewer than k logits.
+        The bank has no such prompts or checkpoint, or several models or runs and none was named.
     """
-    table = bank.prompts(prompts)
-    names = table.collect_schema().names()
-    if missing_columns := [name for name in _COLUMNS if name not in names]:
+    names = bank.prompts(prompts).collect_schema().names()
+    if missing := [name for name in _COLUMNS if name not in names]:
         raise UsageError(
-            f"prompt set {prompts!r} has no column {missing_columns[0]!r}, so it has no UnQover "
-            "instances; name one that `--prompts unqover-…` made"
+            f"Prompt set {prompts!r} has no column {missing[0]!r}. Use a prompt set of UnQover "
+            "(extract --prompts unqover-gender)."
         )
-    deposits = _deposits(bank, prompts, model=model, run=run, step=step)
-    rows = table if split is None else table.filter(pl.col("split") == split)
-    slots, parts, start = _with_slots(rows, he_she=he_she), list[pl.DataFrame](), 0
-    for deposit in deposits:
-        answered = slots.filter(pl.col("query_set") == deposit.query_set).join(
-            deposit.option_scores().select("query", "token", p=_PROBABILITY),
-            left_on=["row", "token"], right_on=["query", "token"], how="left",
-            maintain_order="left",
-        )  # fmt: skip
-        row = pl.col("row").cast(pl.Int64) + start
-        parts.append(answered.select(*_KEPT, row).collect())
-        start += deposit.layout.queries
-    frame = pl.concat(parts)
-    if frame.is_empty():
-        raise UsageError(f"prompt set {prompts!r} has no instance of split {split!r}")
-    if len(deposits) > 1:  # each instance once
-        first = pl.col("query_set").first().over("instance")
-        frame = frame.filter(pl.col("query_set") == first)
-    result = _arrays(frame, _best(deposits, k), prompts)
-    expected = expected_query_sets(bank, prompts)[deposits[0].checkpoint.model]
-    whole = rows.filter(pl.col("query_set").is_in(list(expected))).select(
-        pl.col("instance").n_unique()
-    )
-    missing = max(0, int(whole.collect().item()) - len(result))
-    return replace(result, missing=missing), deposits[0]
-
-
-def _deposits(
-    bank: Bank,
-    prompts: str,
-    *,
-    model: str | None,
-    run: str | None,
-    step: int | None,
-) -> list[Deposit]:
-    """All of one checkpoint."""
     deposits = bank.deposits_of(prompts)
-    models = sorted({d.checkpoint.model for d in deposits})
-    if model is None and len(models) > 1:
-        raise UsageError(f"{bank.path} has several models; name one of {', '.join(models)}")
-    chosen = [d for d in deposits if model in (None, d.checkpoint.model)]
-    runs = sorted({d.checkpoint.run for d in chosen})
-    if run is None and len(runs) > 1:
-        raise UsageError(
-            f"{bank.path} has several runs of {chosen[0].checkpoint.model}; name one of"
-            f" {', '.join(runs)}"
-        )
-    chosen = [d for d in chosen if run in (None, d.checkpoint.run)]
+    chosen = deposits
+    for field, value in (("model", model), ("run", run)):
+        available = sorted({getattr(d.checkpoint, field) for d in chosen})
+        if value is None and len(available) > 1:
+            raise UsageError(
+                f"{bank.path} has several {field}s. Name one of {', '.join(available)}."
+            )
+        chosen = [d for d in chosen if value in (None, getattr(d.checkpoint, field))]
     chosen = [d for d in chosen if step is None or d.checkpoint.step == step]
     if not chosen:
-        requested = f"{model or 'any model'}{'' if run is None else f' {run}'}"
-        requested += "" if step is None else f" at step {step}"
-        available = list(dict.fromkeys(str(d.checkpoint) for d in deposits))
-        more = f" and {len(available) - _NAMED} more" if len(available) > _NAMED else ""
+        checkpoints = [str(d.checkpoint) for d in deposits]
         raise UsageError(
-            f"{bank.path} has no scores of {prompts} by {requested}; it has"
-            f" {', '.join(available[:_NAMED]) or 'none'}{more}"
+            f"{bank.path} has no scores of {prompts} at this checkpoint. Available: "
+            f"{', '.join(checkpoints[:_NAMED]) or 'none'}{', …' * (len(checkpoints) > _NAMED)}."
         )
-
-    def age(deposit: Deposit) -> tuple[bool, int]:
-        at = deposit.checkpoint.step
-        return at is None, at or 0
-
-    last = max(chosen, key=age).checkpoint
-    return [d for d in chosen if d.checkpoint == last]
+    last = in_order(d.checkpoint.step for d in chosen)[-1]
+    return InstanceReader(
+        bank, prompts, [d for d in chosen if d.checkpoint.step == last], k, he_she
+    )
 
 
 class _Best(NamedTuple):
@@ -274,21 +284,17 @@ def _arrays(frame: pl.DataFrame, best: _Best, prompts: str) -> Instances:
         name = frame.filter(pl.col("_id") == int(np.flatnonzero(absent)[0]))["instance"][0]
         raise BankError(
             f"{int(absent.sum())} of {n:,} instances of {prompts} lack a question or one of its"
-            f" subjects, the first of them {name!r}; extract the whole prompt set again"
+            f" subjects, such as {name!r}. Extract the whole prompt set again."
         )
-    place = np.full(max(int(row.max()), int(best.rows.max(initial=0))) + 1, OUTSIDE)
-    place[best.rows] = np.arange(len(best.rows))
-    at = place[row[:, :, 0]]
-    if (at < 0).any():
-        raise BankError(
-            f"{int((at < 0).sum()):,} questions of {prompts} are not scored yet; run `logitbank"
-            " extract` again to finish"
-        )
-    if lacking_scores := frame["p"].null_count():
-        raise BankError(
-            f"{lacking_scores:,} options of {prompts} are not scored; run the same `logitbank"
-            " extract` again"
-        )
+    index = np.full(max(int(row.max()), int(best.rows.max(initial=0))) + 1, OUTSIDE)
+    index[best.rows] = np.arange(len(best.rows))
+    at = index[row[:, :, 0]]
+    for missing, noun in ((int((at < 0).sum()), "questions"), (frame["p"].null_count(), "options")):
+        if missing:
+            raise BankError(
+                f"{missing:,} {noun} of {prompts} have no score. Run the same `logitbank extract`"
+                " again."
+            )
     logits = best.logits[at]
     matches = best.tokens[at[i, j]] == frame["token"].to_numpy()[:, None]
     rank = np.where(matches.any(axis=1), matches.argmax(axis=1), OUTSIDE)
@@ -300,5 +306,5 @@ def _arrays(frame: pl.DataFrame, best: _Best, prompts: str) -> Instances:
     out = rank < 0
     np.maximum.at(rest, (i[out], j[out], slot[out]), frame["p"].to_numpy()[out])
     names = frame.unique("_id", keep="first").sort("_id").select(_SHARED)
-    log_mass = logsumexp(logits) - best.logsumexp[at]
-    return Instances(logits, log_mass, trimmed(slots), rest, names)
+    log_mass = _logsumexp(logits) - best.logsumexp[at]
+    return Instances(logits, log_mass, _trimmed(slots), rest, names)

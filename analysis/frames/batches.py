@@ -1,4 +1,4 @@
-"""Scans in batches of checkpoints: what an analysis holds at once does not grow with their number.
+"""Scans in batches of checkpoints, so that memory does not grow with their number.
 
 A batch has a bounded number of rows, not of checkpoints.
 """
@@ -11,52 +11,83 @@ from typing import NamedTuple, TypeVar, overload
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.frames.apart import check_checkpoints_apart
-from logitbank.analysis.frames.same_prompts import check_same_prompts
-from logitbank.errors import BankError, UsageError
+from logitbank.analysis.frames.banks import (
+    check_distinct_checkpoints,
+    check_same_prompts,
+    no_prompts,
+    select_models,
+)
+from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.read.scan import CHECKPOINT, VALUES, scan
+from logitbank.store.steps import in_order
 from logitbank.wording import checkpoint_name
 
 Scan = pl.LazyFrame | pl.DataFrame | Sequence[pl.LazyFrame]
-"""One frame, or several with different checkpoints, to be worked through one after the other."""
+"""One frame, or several with different checkpoints, which are read one after the other."""
 
 ROWS = 1_200_000
-"""Of a batch: 25 checkpoints of WinoBias in five orders, for which fairness takes 340 MB in all.
-With 400,000 more or less it takes 45 MB more or less, and a tenth of the time less or more."""
+"""Rows of a batch: 25 checkpoints of WinoBias in five orders, for which fairness takes 340 MB in
+all. 400,000 rows more or less take 45 MB more or less, and a tenth of the time less or more."""
+TOKEN_ROWS = 40_000
+"""Rows of a batch whose rows are tokens: sums over the tokens of prompts take several times the
+memory of dense arrays."""
 CHECKPOINTS = 20
-"""Of a batch, at most, unless all together have few rows: so 154 take no more memory than 20."""
+"""Most checkpoints of a batch, unless all together have few rows: 154 take the memory of 20."""
 FEW_ROWS = 20_000
 
 T = TypeVar("T")
 F = TypeVar("F")
-Place = tuple[str, int | None]
+RunStep = tuple[str, int | None]
 """Run and step; null is a release."""
 
 
 class Batches(Sequence[pl.LazyFrame]):
-    """Frames that are put together when they are asked for, each time anew.
+    """Frames that are made each time they are read.
 
-    A frame holds small files, and of large ones what it takes to read them: of 154 checkpoints that
+    A frame keeps small files, and what it takes to read large ones: for 154 checkpoints that
     was 10 to 20 MB before the first one was read.
     """
 
     def __init__(
-        self, made: Sequence[Callable[[], pl.LazyFrame]], columns: Sequence[Collection[str]]
+        self, make: Sequence[Callable[[], pl.LazyFrame]], columns: Sequence[Collection[str]]
     ) -> None:
-        self._made, self.columns = made, columns
+        self._make, self.columns = make, columns
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._make)
 
     @overload
-    def __getitem__(self, at: int) -> pl.LazyFrame: ...
+    def __getitem__(self, index: int) -> pl.LazyFrame: ...
     @overload
-    def __getitem__(self, at: slice) -> "Batches": ...
-    def __getitem__(self, at: int | slice) -> "pl.LazyFrame | Batches":
-        if isinstance(at, slice):
-            return Batches(self._made[at], self.columns[at])
-        return self._made[at]()
+    def __getitem__(self, index: slice) -> "Batches": ...
+    def __getitem__(self, index: int | slice) -> "pl.LazyFrame | Batches":
+        if isinstance(index, slice):
+            return Batches(self._make[index], self.columns[index])
+        return self._make[index]()
+
+
+def prompt_frames(
+    banks: Sequence[Bank],
+    prompts: str,
+    models: Sequence[str] | None,
+    *,
+    rows: int = TOKEN_ROWS,
+    coded: Collection[str] = (),
+) -> Sequence[pl.LazyFrame]:
+    """Scans of the banks that have a prompt set, together and in `batches`.
+
+    Raises
+    ------
+    AbsentError
+        None of the banks has the prompt set, or one of the models.
+    """
+    holding = [bank for bank in banks if prompts in bank.prompt_sets]
+    if not holding:
+        raise AbsentError(no_prompts(banks, prompts, example=prompts))
+    available = [{deposit.checkpoint.model for deposit in bank.deposits()} for bank in holding]
+    select_models(available, models, "the banks")  # raises
+    return batches(holding, prompts, models=models, rows=rows, coded=coded)
 
 
 def batches(
@@ -68,20 +99,19 @@ def batches(
     rows: int = ROWS,
     coded: Collection[str] = (),
 ) -> Batches:
-    """`Bank.scan` of banks that hold a prompt set, in frames of about `rows` rows.
+    """`Bank.scan` of banks that have a prompt set, in frames of about `rows` rows.
 
     A frame has whole checkpoints, and with them those of other models at the same run and step,
-    which may be compared. Analyses take the list in a scan's place and give the same numbers.
+    which may be compared. Analyses accept the list instead of a scan and return the same numbers.
 
     Parameters
     ----------
     prompts
-        Or several prompt sets, put together by checkpoint: of every bank those that it holds.
+        One prompt set, or several, joined by checkpoint: of every bank those that it has.
     models, steps
         Keep these checkpoints; all if None.
     coded
-        Columns to give as Categorical where they are there and text, for analyses that group by
-        them.
+        Text columns to return as Categorical, if present, for analyses that group by them.
 
     Raises
     ------
@@ -91,135 +121,114 @@ def batches(
         Two banks have other content of one prompt, or the scores of one checkpoint.
     """
     banks = [banks] if isinstance(banks, Bank) else banks
+    names = [prompts] if isinstance(prompts, str) else prompts
+    pairs = [
+        (bank, name)
+        for bank in banks
+        for name in ([prompts] if isinstance(prompts, str) else bank.prompt_sets)
+        if name in names
+    ]
+    scores = [_read_scores(bank, name, models, steps) for bank, name in pairs]
+    for name in dict.fromkeys(names):
+        scored = [
+            (bank, one.all_deposits)
+            for (bank, other), one in zip(pairs, scores, strict=True)
+            if other == name and one.deposits
+        ]
+        holding = [bank for bank, _ in scored]
+        check_same_prompts(holding, name)
+        check_distinct_checkpoints(holding, name, [deposits for _, deposits in scored])
     if isinstance(prompts, str):
-        holdings = [_held(bank, prompts, models, steps) for bank in banks]
-        _check_same(banks, [prompts] * len(banks), holdings)
-        for bank, holding in zip(banks, holdings, strict=True):
-            if not holding.deposits and (
-                models is None or not any(other.deposits for other in holdings)
-            ):
-                bank.scan(prompts, models=models, steps=steps)  # says what there is
-    else:
-        both = [(bank, name) for bank in banks for name in bank.prompt_sets if name in prompts]
-        holdings = [_held(bank, name, models, steps) for bank, name in both]
-        _check_same([bank for bank, _ in both], [name for _, name in both], holdings)
-    parts = [*_divided(holdings, rows)]
-    columns = [_columns(holdings, batch) for batch in parts]
-    return Batches([partial(_frame, holdings, batch, coded) for batch in parts], columns)
+        for bank, one in zip(banks, scores, strict=True):
+            if not one.deposits and (models is None or not any(other.deposits for other in scores)):
+                bank.scan(prompts, models=models, steps=steps)  # raises
+    parts = [*_divided(scores, rows)]
+    columns = [_columns(scores, part) for part in parts]
+    return Batches([partial(_frame, scores, part, coded) for part in parts], columns)
 
 
-def frames_of(given: Scan) -> Sequence[pl.LazyFrame]:
-    """The frames of a scan, or the one.
+def as_frames(scan: Scan) -> Sequence[pl.LazyFrame]:
+    """The frames of a scan.
 
     Raises
     ------
     UsageError
         There is none.
     """
-    if isinstance(given, pl.LazyFrame | pl.DataFrame):
-        return [given.lazy()]
-    if not given:
-        raise UsageError("there is no frame to analyse; give a scan, or what `batches` gives")
-    return given if isinstance(given, Batches) else [frame.lazy() for frame in given]
+    if isinstance(scan, pl.LazyFrame | pl.DataFrame):
+        return [scan.lazy()]
+    if not scan:
+        raise UsageError("There is no frame to analyse. Pass a scan, or what `batches` returns.")
+    return scan if isinstance(scan, Batches) else [frame.lazy() for frame in scan]
 
 
-def columns_of(frames: Sequence[pl.LazyFrame]) -> Sequence[Collection[str]]:
-    """The columns of each frame; none of a batch is put together for it."""
+def frame_columns(frames: Sequence[pl.LazyFrame]) -> Sequence[Collection[str]]:
+    """The columns of each frame; no batch is made for it."""
     if isinstance(frames, Batches):
         return frames.columns
     return [frame.collect_schema().names() for frame in frames]
 
 
 class NoRowsError(BankError):
-    """A frame has no row that an analysis is of; it is refused where no other frame has one."""
+    """A frame has no row for an analysis; refused if no other frame has one."""
 
 
-def each_with_rows(frames: Iterable[F], read: Callable[[F], T]) -> Iterator[T]:
-    """What is read of one frame after another, without those that have no row.
+def read_nonempty(frames: Iterable[F], read: Callable[[F], T]) -> Iterator[T]:
+    """The results of `read` for one frame after another, without frames that have no row.
 
-    A checkpoint that was begun and has no row yet, or none of these prompts, may be alone in its
-    frame. Nothing that was given is held while the next one is read.
+    A checkpoint that was started and has no row yet, or none of these prompts, may be alone in its
+    frame. No frame is kept while the next one is read.
 
     Raises
     ------
     NoRowsError
-        No frame has any: as `read` raises it of the first.
+        No frame has a row: the error of the first.
     """
-    refused: list[NoRowsError] = []
+    errors: list[NoRowsError] = []
     some = False
     for frame in frames:
         try:
             yield read(frame)
             some = True
         except NoRowsError as error:
-            refused.append(error)
-    if refused and not some:
-        raise refused[0]
+            errors.append(error)
+    if errors and not some:
+        raise errors[0]
 
 
-def check_apart(parts: Sequence[pl.DataFrame]) -> None:
-    """Raise UsageError where two frames of a scan, by their checkpoints, have the same one."""
+def check_disjoint(parts: Sequence[pl.DataFrame]) -> None:
+    """Raise UsageError if two frames of a scan, by their checkpoints, have the same one."""
     keys = pl.concat(part.select("model", "run", "step").unique() for part in parts)
-    twice = keys.filter(pl.struct(pl.all()).is_duplicated()).sort(pl.all())
-    if len(twice):
+    duplicates = keys.filter(pl.struct(pl.all()).is_duplicated()).sort(pl.all())
+    if len(duplicates):
         raise UsageError(
-            f"{checkpoint_name(twice.row(0, named=True))} is in several frames; each frame of a "
-            "scan has checkpoints of its own, so concatenate those"
+            f"{checkpoint_name(duplicates.row(0, named=True))} is in several frames of a scan. "
+            "Concatenate those frames."
         )
 
 
-class _Held(NamedTuple):
-    """What a bank has of a prompt set: listed once, as a scan of each batch would list it again."""
+class _Scores(NamedTuple):
+    """The deposits of a prompt set in a bank: listed once, not again for each batch."""
 
     prompts: pl.LazyFrame
     rows: Mapping[str, int]
-    """Of each query set, for one deposit; fewer where blocks are not committed."""
-    deposits: Mapping[Place, list[Deposit]]
+    """By query set, of one deposit; fewer if blocks are not committed."""
+    deposits: Mapping[RunStep, list[Deposit]]
+
+    @property
+    def all_deposits(self) -> list[Deposit]:
+        return [deposit for deposits in self.deposits.values() for deposit in deposits]
 
 
-def _columns(holdings: Sequence[_Held], batch: Sequence[Place]) -> set[str]:
-    """What `_frame` has."""
-    own = [
-        holding.prompts.collect_schema().names()
-        for holding in holdings
-        if any(holding.deposits.get(place) for place in batch)
-    ]
-    return {*CHECKPOINT, *VALUES, *(name for names in own for name in names)}
-
-
-def _frame(
-    holdings: Sequence[_Held], batch: Sequence[Place], coded: Collection[str]
-) -> pl.LazyFrame:
-    frames = [
-        scan(holding.prompts, deposits, coded=coded)
-        for holding in holdings
-        if (deposits := [d for place in batch for d in holding.deposits.get(place, ())])
-    ]
-    return pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
-
-
-def _check_same(banks: Sequence[Bank], names: Sequence[str], holdings: Sequence[_Held]) -> None:
-    """Of banks that give rows of a prompt set."""
-    giving: dict[str, list[tuple[Bank, list[Deposit]]]] = {}
-    for bank, name, holding in zip(banks, names, holdings, strict=True):
-        if holding.deposits:
-            deposits = [d for place in holding.deposits.values() for d in place]
-            giving.setdefault(name, []).append((bank, deposits))
-    for name, given in giving.items():
-        own_banks = [bank for bank, _ in given]
-        check_same_prompts(own_banks, name)
-        check_checkpoints_apart(own_banks, name, [deposits for _, deposits in given])
-
-
-def _held(
+def _read_scores(
     bank: Bank,
     prompts: str,
     models: Collection[str] | None,
     steps: Collection[int | None] | None,
-) -> _Held:
+) -> _Scores:
     table = bank.prompts(prompts)
     rows = dict(table.group_by("query_set").len().collect().iter_rows())
-    deposits: dict[Place, list[Deposit]] = {}
+    deposits: dict[RunStep, list[Deposit]] = {}
     for deposit in bank.deposits():
         checkpoint = deposit.checkpoint
         if (
@@ -228,25 +237,43 @@ def _held(
             and (steps is None or checkpoint.step in steps)
         ):
             deposits.setdefault((checkpoint.run, checkpoint.step), []).append(deposit)
-    bank.require_scored(prompts, [deposit for place in deposits.values() for deposit in place])
-    return _Held(table, rows, deposits)
+    scores = _Scores(table, rows, deposits)
+    bank.require_scored(prompts, scores.all_deposits)
+    return scores
 
 
-def _divided(holdings: Sequence[_Held], rows: int) -> Iterator[list[Place]]:
-    """The places of each batch, of one run and as even as can be."""
+def _columns(scores: Sequence[_Scores], part: Sequence[RunStep]) -> set[str]:
+    """The columns of `_frame`."""
+    tables = [one.prompts for one in scores if any(one.deposits.get(key) for key in part)]
+    names = [name for table in tables for name in table.collect_schema().names()]
+    return {*CHECKPOINT, *VALUES, *names}
+
+
+def _frame(
+    scores: Sequence[_Scores], part: Sequence[RunStep], coded: Collection[str]
+) -> pl.LazyFrame:
+    frames = [
+        scan(one.prompts, deposits, coded=coded)
+        for one in scores
+        if (deposits := [d for key in part for d in one.deposits.get(key, ())])
+    ]
+    return pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
+
+
+def _divided(scores: Sequence[_Scores], rows: int) -> Iterator[list[RunStep]]:
+    """The runs and steps of each batch, of one run and as even as possible."""
     sizes: dict[str, dict[int | None, int]] = {}
-    for holding in holdings:
-        for (run, step), deposits in holding.deposits.items():
+    for one in scores:
+        for (run, step), deposits in one.deposits.items():
             steps = sizes.setdefault(run, {})
-            steps[step] = steps.get(step, 0) + sum(holding.rows[d.query_set] for d in deposits)
+            steps[step] = steps.get(step, 0) + sum(one.rows[d.query_set] for d in deposits)
     for run in sorted(sizes):
-        ordered = sorted(sizes[run], key=lambda step: (step is None, step or 0))
-        for part in evenly(ordered, rows=sum(sizes[run].values()), most=rows):
+        for part in evenly(in_order(sizes[run]), rows=sum(sizes[run].values()), most=rows):
             yield [(run, step) for step in part]
 
 
 def evenly(steps: Sequence[T], *, rows: int, most: int) -> Iterator[Sequence[T]]:
-    """Checkpoints in parts of about `most` rows, as even as can be, of `rows` in all.
+    """Checkpoints in parts of about `most` rows, as even as possible, of `rows` in all.
 
     >>> [list(part) for part in evenly(range(5), rows=50_000, most=30_000)]
     [[0, 1, 2], [3, 4]]

@@ -1,7 +1,7 @@
 """Candidate sentences of StereoSet: one score for each, from the log-probabilities of its tokens.
 
-After StereoSet (Nadeem et al. 2021) and its reading in bias-bench. Every deviation is documented at
-the function that makes it.
+Source: StereoSet (Nadeem et al. 2021) and its implementation in bias-bench. Every deviation is
+documented at the function that makes it.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.frames.codes import Codes, distinct
+from logitbank.analysis.frames.codes import distinct
 from logitbank.analysis.frames.expressions import Floats, check_choice
 from logitbank.errors import UsageError
 
@@ -21,12 +21,12 @@ LABELS = ("stereotype", "anti-stereotype", "unrelated")
 INTRA, INTER, BOTH, CAUSAL = "intrasentence", "intersentence", "both", "intersentence_causal"
 TASK_OF = {"masked": INTRA, "sentence": INTRA, "nsp": INTER, "given": CAUSAL}
 """Kind of score to task. `given`, a causal model's candidate given its context, is an extension
-under a name of its own; it never stands in for next-sentence scores."""
+with its own name; it never replaces next-sentence scores."""
 PLAIN = "plain"
 """The condition without a prefix."""
 
 KEYS = ("model", "run", "run_seed", "step", "language", "condition", "score")
-"""What a set of scores is of; `score` is the rule."""
+"""Columns that identify a set of scores; `score` is the rule."""
 CANDIDATES = pl.Schema(
     {
         **dict.fromkeys(KEYS, pl.String),
@@ -40,7 +40,7 @@ CANDIDATES = pl.Schema(
         "domain": pl.String,
         "label": pl.String,
         "position": pl.Int64,  # of the example among those of its task
-        "value": pl.Float64,  # null where a piece has no score
+        "value": pl.Float64,  # null if a token has no score
     }
 )
 """One row per candidate sentence."""
@@ -59,28 +59,28 @@ def as_candidates(
     *,
     prompts: pl.LazyFrame | None = None,
 ) -> pl.DataFrame:
-    """Scores of candidates, in the columns of `CANDIDATES`; a frame that has them stays as it is.
+    """Scores of candidates, in the columns of `CANDIDATES`; a frame with them is returned as it is.
 
-    With p_1 … p_n the probabilities of the pieces: `mean_prob` is their arithmetic mean,
+    With p_1 … p_n the probabilities of the tokens: `mean_prob` is their arithmetic mean,
     `sum_logprob` and `mean_logprob` the sum and the mean of ln p, in nats, and `geometric`
-    exp(mean ln p). All arithmetic is float64, pieces in their order.
+    exp(mean ln p). All arithmetic is float64, tokens in their order.
 
     Parameters
     ----------
     frame
         `Bank.scan("stereoset-intra")` or another such set: one row per checkpoint, candidate and
-        piece. Without a column `language` it is blank, without `condition` plain.
+        token. The default of a column `language` is blank, that of `condition` plain.
     rules
-        Each gives rows of its own.
+        Each returns rows of its own.
     prompts
-        `Bank.prompts` of the same sets. A candidate with fewer pieces than there has no score, and
-        means are summed in the order of examples there; otherwise by the examples' names.
+        `Bank.prompts` of the same sets. A candidate with fewer tokens than in them has no score.
+        Means are summed in their order of examples; by default by the examples' names.
 
     Raises
     ------
     UsageError
-        A rule that is none, or a frame without these columns; a label, domain or kind of score
-        that is none; a piece that is there twice; a log-probability that is NaN or above 0.
+        An unknown rule, or a frame without these columns; an unknown label, domain or kind of
+        score; a token that occurs twice; a log-probability that is NaN or above 0.
 
     Examples
     --------
@@ -99,8 +99,8 @@ def as_candidates(
         check_choice("score", rule, RULES)
     if missing := [name for name in _NEEDED if name not in names]:
         raise UsageError(
-            f"the prompt set has no column {', '.join(missing)}; StereoSet's sets are those of "
-            "`logitbank extract --prompts stereoset-intra` and stereoset-inter"
+            f"The prompt set has no column {', '.join(missing)}. Use StereoSet's prompt sets: "
+            "logitbank extract --prompts stereoset-intra --prompts stereoset-inter"
         )
     rows = _columns(_is_next(frame.lazy(), names), names).collect()
     wide = _scores(rows, rules, _about(prompts))
@@ -108,10 +108,10 @@ def as_candidates(
 
 
 def _is_next(frame: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
-    """With one row for each next-sentence query: ln P(is next), from the logits of both classes.
+    """One row for each next-sentence query: ln P(is next), from the logits of both classes.
 
-    A trained head is nearly certain, and logit - logsumexp in float32 then says P = 1 of many
-    candidates whose two logits still tell them apart.
+    A trained head is nearly certain. In float32, logit - logsumexp is then 0 for many candidates
+    whose two logits still differ.
     """
     if not {"option", "logit"} <= set(names):
         return frame
@@ -131,10 +131,10 @@ def _is_next(frame: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
 
 
 def _columns(frame: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
-    """What is needed of a scan, blanks filled."""
+    """The needed columns of a scan, blanks filled."""
     terms = [name for name in ("target_english", "target") if name in names]
     if not terms:
-        raise UsageError("the prompt set has no column target; StereoSet's terms are needed")
+        raise UsageError("The prompt set has no column target, which contains StereoSet's terms.")
     filled = [
         pl.col(name).fill_null(blank) if name in names else pl.lit(blank).alias(name)
         for name, blank in _OPTIONAL.items()
@@ -148,7 +148,7 @@ def _columns(frame: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
 
 
 def _about(prompts: pl.LazyFrame | None) -> pl.DataFrame:
-    """Number of pieces of each candidate, and the position of its example."""
+    """Number of tokens of each candidate, and the position of its example."""
     on = ("query_set", "prompt_id")
     if prompts is None:
         schema = {"pieces": pl.Int64, "position": pl.Int64}
@@ -167,15 +167,13 @@ def _about(prompts: pl.LazyFrame | None) -> pl.DataFrame:
 
 
 def _scores(rows: pl.DataFrame, rules: Sequence[str], about: pl.DataFrame) -> pl.DataFrame:
-    """One row per checkpoint and candidate, with a column for each rule; null without a piece.
+    """One row per checkpoint and candidate, with a column for each rule; null without a token.
 
-    Half a million pieces take 0.2 s; grouped by Polars they took 1.2 s.
+    Half a million tokens take 0.2 s; grouped by Polars they took 1.2 s.
     """
     unknown = sorted({str(kind) for kind in rows["score_kind"].unique()} - set(TASK_OF))
     if unknown:
-        raise UsageError(
-            f"the score_kind {unknown[0]!r} is not known; there are {', '.join(TASK_OF)}"
-        )
+        raise UsageError(f"Unknown score_kind {unknown[0]!r}. Use one of {', '.join(TASK_OF)}.")
     coded = distinct(rows.select(*_CHECKPOINT, "score_kind", "prompt_id"))
     wide = (
         rows[coded.rows]
@@ -184,12 +182,17 @@ def _scores(rows: pl.DataFrame, rules: Sequence[str], about: pl.DataFrame) -> pl
         .with_columns(pl.col("position", "pieces").fill_null(0))
     )
     piece = rows["piece"].to_numpy()
-    order = np.lexsort((piece, coded.codes))  # sums have the pieces' order, whatever the rows'
+    order = np.lexsort((piece, coded.codes))  # sums are in the order of tokens
     groups, piece = coded.codes[order], piece[order]
     logprob = rows["logprob"].cast(pl.Float64).fill_null(np.nan).to_numpy()[order]
-    twice = (groups[1:] == groups[:-1]) & (piece[1:] == piece[:-1])
-    _refuse(wide, groups[1:][twice], "a piece that is there twice")
-    _refuse(wide, groups[~(logprob <= 0)], "a log-probability that is NaN or above 0")
+    duplicate = (groups[1:] == groups[:-1]) & (piece[1:] == piece[:-1])
+    for problem, invalid in (
+        ("a token that occurs twice", groups[1:][duplicate]),
+        ("a log-probability that is NaN or above 0", groups[~(logprob <= 0)]),
+    ):
+        if len(invalid):
+            candidates = wide["prompt_id"][np.unique(invalid)].unique().sort()
+            raise UsageError(f"Candidates with {problem}: {some(candidates)}.")
     if wide.is_empty():
         return wide.with_columns(pl.lit(None, pl.Float64).alias(rule) for rule in rules)
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
@@ -214,14 +217,8 @@ def _scores(rows: pl.DataFrame, rules: Sequence[str], about: pl.DataFrame) -> pl
     )
 
 
-def _refuse(wide: pl.DataFrame, groups: Codes, what: str) -> None:
-    if len(groups):
-        names = wide["prompt_id"][np.unique(groups)].unique().sort()
-        raise UsageError(f"candidates with {what}: {some(names)}")
-
-
 def some(names: pl.Series | Sequence[str]) -> str:
-    """The count and the first three names of what is wrong.
+    """A count and the first three names, for messages.
 
     >>> some(["a", "b", "c", "d"])
     '4 (a, b, c, …)'
@@ -246,7 +243,7 @@ def _long(wide: pl.DataFrame, rules: Sequence[str]) -> pl.DataFrame:
 
 
 def check_candidates(candidates: pl.DataFrame) -> pl.DataFrame:
-    """The columns of `CANDIDATES`, where every row is one that can be aggregated.
+    """The columns of `CANDIDATES`, if every row can be aggregated.
 
     Raises
     ------
@@ -254,18 +251,15 @@ def check_candidates(candidates: pl.DataFrame) -> pl.DataFrame:
         Columns are missing, a text is null, or a label is not one of `LABELS`.
     """
     if missing := [name for name in CANDIDATES.names() if name not in candidates.columns]:
-        raise UsageError(f"candidates have no column {', '.join(missing)}")
+        raise UsageError(f"Candidates have no column {', '.join(missing)}.")
     table = candidates.select(CANDIDATES.names()).cast(CANDIDATES)
     for name, dtype in CANDIDATES.items():
         if dtype == pl.String and (count := table[name].null_count()):
-            raise UsageError(f"candidates without {name}: {count:,}; every candidate needs one")
+            raise UsageError(f"{count:,} candidates have no {name}. Every candidate needs one.")
     invalid = table.filter(~pl.col("label").is_in(LABELS))
     if len(invalid):
         ids = invalid["candidate"].unique().sort()
-        raise UsageError(
-            f"candidates with another label than {', '.join(LABELS)}: {some(ids)}; the first is "
-            f"{invalid.sort('candidate')['label'][0]!r}"
-        )
+        raise UsageError(f"Candidates with a label other than {', '.join(LABELS)}: {some(ids)}.")
     return table
 
 

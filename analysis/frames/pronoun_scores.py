@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.analysis.frames.codes import distinct
-from logitbank.analysis.frames.table_files import SUFFIXES, number, whole
+from logitbank.analysis.frames.input_files import SUFFIXES, parse_integers, parse_numbers
 from logitbank.analysis.results.files import replace_file
 from logitbank.errors import UsageError
 
@@ -115,9 +115,9 @@ def published_columns(table: pl.DataFrame) -> pl.DataFrame:
     text = ("pronoun", "template", "model", *(name for name in _OPTIONAL if name in names))
     return table.select(
         pl.col(text).cast(pl.String),
-        score=number(table["score"]),
-        seed=whole(table["seed"]),
-        checkpoint=whole(table["checkpoint"]),
+        score=parse_numbers(table["score"]),
+        seed=parse_integers(table["seed"]),
+        checkpoint=parse_integers(table["checkpoint"]),
     )
 
 

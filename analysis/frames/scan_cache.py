@@ -1,4 +1,4 @@
-"""What several analyses of one report need of the same scan, made once."""
+"""Values that several analyses of one report compute from the same scan."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -7,10 +7,10 @@ T = TypeVar("T")
 
 
 class ScanCache:
-    """Values by key, each made by whoever needs it first.
+    """Values by key, each computed by the first analysis that needs it.
 
     A report passes one cache to every analysis. An analysis that reads all scores of a prompt set
-    stores what others need of them, such as the gap that a trade-off sets against performance.
+    stores values for others, such as the gap that a trade-off compares with performance.
 
     >>> cache = ScanCache()
     >>> cache.get("gap", lambda: 1), cache.get("gap", lambda: 2)
@@ -21,12 +21,12 @@ class ScanCache:
         self._values: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value of a key; made, if nobody has made or stored it."""
+        """The value of a key; `make` computes it if it is not stored."""
         if key not in self._values:
             self._values[key] = make()
         value: T = self._values[key]
         return value
 
     def put(self, key: Hashable, value: object) -> None:
-        """Store a value that others may need."""
+        """Store a value for other analyses."""
         self._values[key] = value

@@ -1,12 +1,11 @@
 """Scores of a prompt set through training, dense: checkpoint × option, one model and run at a time.
 
-For looking at single prompts. A score that is not in the bank is NaN.
+A score that the bank does not contain is NaN.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,28 +13,26 @@ from numpy.typing import NDArray
 
 from logitbank.analysis.frames.batches import evenly
 from logitbank.analysis.frames.expected import expected_query_sets
-from logitbank.analysis.prompts.layout import Codes, PromptLayout, layout
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.deposits.scores import DEPOSIT
+from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen, require_scored_models
 from logitbank.store.read.scan_files import option_scores
-from logitbank.store.steps import in_order
+from logitbank.store.steps import Step, in_order
 
 Measure = Literal["share", "probability"]
 READ = 300_000
 """Scores that are read at once, or those of one checkpoint. With 1,200,000 the options of 154
-checkpoints of WinoBias took 380 MB in place of 245, and as long."""
-_LOGPROB = (pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.Float64)).alias(
-    "logprob"
-)
+checkpoints of WinoBias took 380 MB instead of 245, and as long."""
+_PROMPT = ["prompt_id", "order_seed"]
 
 
 @dataclass(frozen=True, slots=True)
 class PromptScores:
     """Scores of a prompt set by one model and run; c checkpoints, p prompts, o options.
 
-    Prompts are those that the model was asked, of which no checkpoint may have a score.
+    The prompts are those that the prompt set has for the model, whether or not they are scored.
     """
 
     model: str
@@ -47,27 +44,27 @@ class PromptScores:
     columns."""
     options: pl.DataFrame
     """(o) one row per prompt × order × option, in prompt order: prompt (index into `prompts`),
-    option, continuation (of all pieces), is_answer, pieces (how many)."""
+    option, continuation (of all tokens), is_answer, pieces (number of tokens)."""
     logprob: NDArray[np.float64]
-    """(c, o) nats, the sum over the option's pieces; NaN where one is not scored."""
+    """(c, o) nats, the sum over the option's tokens; NaN if one is not scored."""
     rank: NDArray[np.int64]
-    """(c, o) rank of the option's token in the vocabulary; 0 where there are several, or where it
-    is not scored."""
+    """(c, o) rank of the option's token in the vocabulary; 0 for an option of several tokens, or
+    one that is not scored."""
 
     @property
     def measure(self) -> Measure:
-        """What moves: shares; but the probability itself where no prompt has two options.
+        """Normalized option probabilities; probabilities if no prompt has two options.
 
-        Of a single option, as in LAMBADA and for sentences, the share is 1 always.
+        The share of a single option, as in LAMBADA and for sentences, is always 1.
         """
         several = self.options["prompt"].is_duplicated().any()
         return "share" if several else "probability"
 
     def share(self) -> NDArray[np.float64]:
-        r"""Shares of a prompt's options, :math:`e^{\ell_i} / \sum_j e^{\ell_j}`.
+        r"""Option probabilities, normalized per prompt, :math:`e^{\ell_i} / \sum_j e^{\ell_j}`.
 
-        (c, o), between 0 and 1, computed stably; NaN for all options of a prompt where one is not
-        scored, or where all have probability 0.
+        (c, o), between 0 and 1, computed stably; NaN for all options of a prompt if one is not
+        scored, or if all have probability 0.
 
         >>> nurse = pl.DataFrame({"prompt": [0, 0], "option": [" he", " she"]})
         >>> scores = PromptScores("m", "main", (0,), pl.DataFrame(), nurse,
@@ -75,41 +72,35 @@ class PromptScores:
         >>> scores.share().round(3).tolist()
         [[0.25, 0.75]]
         """
-        shares = np.empty_like(self.logprob)
-        for at, share in enumerate(self._each_share()):  # by rows, for the cache
-            shares[at] = share
-        return shares
-
-    def _each_share(self) -> Iterator[NDArray[np.float64]]:
-        """(o,) shares of one checkpoint after the other."""
         prompt = self.options["prompt"].to_numpy()
-        new = np.concatenate(([True], prompt[1:] != prompt[:-1]))[: len(prompt)]
-        starts, group = np.flatnonzero(new), np.cumsum(new) - 1
-        for logprob in self.logprob:
-            if not len(starts):
-                yield logprob.copy()
-                continue
+        starts = np.flatnonzero(np.diff(prompt, prepend=-1))
+        sizes = np.diff(starts, append=len(prompt))
+        shares = np.empty_like(self.logprob)
+        if not len(prompt):
+            return shares
+        for row, logprob in zip(shares, self.logprob, strict=True):  # by rows, for the cache
             highest = np.maximum.reduceat(logprob, starts)
             highest[np.isneginf(highest)] = np.nan
-            share = np.exp(logprob - highest[group])
-            share /= np.add.reduceat(share, starts)[group]
-            yield share
+            np.exp(logprob - np.repeat(highest, sizes), out=row)
+            row /= np.repeat(np.add.reduceat(row, starts), sizes)
+        return shares
 
     def values(self) -> NDArray[np.float64]:
-        """(c, o) shares, or probabilities, as `measure` says."""
+        """(c, o) shares or probabilities, by `measure`."""
         return self.share() if self.measure == "share" else np.exp(self.logprob)
 
-    def each_values(self) -> Iterator[NDArray[np.float64]]:
-        """The rows (o,) of `values`, one checkpoint after the other."""
-        return self._each_share() if self.measure == "share" else map(np.exp, self.logprob)
-
-    def only(self, prompt: int) -> "PromptScores":
-        """The scores of one prompt, by its index into `prompts`."""
-        of_prompt = np.flatnonzero(self.options["prompt"].to_numpy() == prompt)
+    def with_order(self, order: int | None) -> "PromptScores":
+        """The scores of the prompts with this order seed."""
+        seeds = self.prompts["order_seed"].to_list()
+        kept = np.array([seed == order for seed in seeds], bool)
+        options = np.flatnonzero(kept[self.options["prompt"].to_numpy()])
+        number = pl.Series(np.cumsum(kept) - 1)
         return PromptScores(
-            *(self.model, self.run, self.steps, self.prompts[[prompt]]),
-            self.options[of_prompt].with_columns(prompt=pl.lit(0, pl.Int64)),
-            *(self.logprob[:, of_prompt], self.rank[:, of_prompt]),
+            *(self.model, self.run, self.steps, self.prompts.filter(pl.Series(kept))),
+            self.options[options].with_columns(
+                prompt=number.gather(self.options["prompt"][options])
+            ),
+            *(self.logprob[:, options], self.rank[:, options]),
         )
 
 
@@ -124,7 +115,7 @@ def prompt_scores(
     first_piece: bool = False,
     few: bool = False,
 ) -> Iterator[PromptScores]:
-    """Scores of a prompt set, one model and run after the other, each read when it is asked for.
+    """Scores of a prompt set, one model and run after the other, each read when it is needed.
 
     154 checkpoints of 15,840 prompts with three options take 2 s and 0.3 GB on two busy
     cores.
@@ -132,18 +123,18 @@ def prompt_scores(
     Parameters
     ----------
     bank
-        Or a view.
+        A bank or a filtered bank.
     prompts
         Name of the prompt set.
     models, runs, steps
         Keep these checkpoints, as `Bank.scan` does; all if None.
     ids
-        Only prompts with these ids; only their rows of the scores are read. Models that were not
-        asked any of them are left out.
+        Only prompts with these ids; only their rows of the scores are read. Models without any of
+        them are excluded.
     first_piece
-        Whether `logprob` is that of an option's first piece alone, in place of the sum.
+        `logprob` is that of an option's first token instead of the sum.
     few
-        Give a few checkpoints of a model and run at a time, whatever their number.
+        Return a few checkpoints of a model and run at a time, so that memory is bounded.
 
     Raises
     ------
@@ -151,12 +142,12 @@ def prompt_scores(
         The prompt set has none of these ids.
     BankError
         The bank has no such prompts, no deposit of them by such checkpoints, or options of them
-        were named after full rows were kept.
+        were named after full rows were stored.
     """
     table = bank.prompts(prompts)
     deposits = bank.deposits_of(prompts)
     if not deposits:
-        bank.scan(prompts)  # says what is missing
+        bank.scan(prompts)  # raises
     require_scored_models(prompts, models, deposits, there=bank.models)
     deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
     if ids is not None:
@@ -165,24 +156,19 @@ def prompt_scores(
     rows = table.collect()
     if rows.is_empty():
         raise UsageError(
-            f"prompt set {prompts!r} has no prompt {', '.join(map(repr, chosen))}; "
-            f'bank.prompts("{prompts}") lists them'
+            f"Prompt set {prompts!r} has no prompt {', '.join(map(repr, chosen))}. "
+            f'bank.prompts("{prompts}") lists them.'
         )
     query_sets = {d.query_set for d in deposits} & set(rows["query_set"].unique())
     if not query_sets:
         raise BankError(
-            f"none of these checkpoints was asked prompt {rows['prompt_id'][0]!r}; run "
-            "`logitbank extract` to ask them"
+            f"Prompt {rows['prompt_id'][0]!r} has no scores at these checkpoints."
+            " Run `logitbank extract` to add them."
         )
-    asked = [d for d in deposits if d.query_set in query_sets]
-    bank.require_scored(prompts, asked, of=rows.lazy())
+    scored = [d for d in deposits if d.query_set in query_sets]
+    bank.require_scored(prompts, scored, of=rows.lazy())
     expected = expected_query_sets(bank, prompts)
-    return _each(rows, asked, expected, first_piece=first_piece, few=few)
-
-
-def each_series(parts: Iterable[PromptScores]) -> Iterator[Iterator[PromptScores]]:
-    """The parts of each model and run, as `few` gives them, to be gone through one by one."""
-    return (series for _, series in groupby(parts, key=lambda part: (part.model, part.run)))
+    return _each(rows, scored, expected, first_piece=first_piece, few=few)
 
 
 def _each(
@@ -197,97 +183,106 @@ def _each(
     for deposit in deposits:
         checkpoint = deposit.checkpoint
         series.setdefault((checkpoint.model, checkpoint.run), []).append(deposit)
-    known: tuple[frozenset[str], PromptLayout] | None = None
-    for (model, run), deposits_of in series.items():
+    layouts: dict[frozenset[str], _Layout] = {}
+    for (model, run), run_deposits in series.items():
         sets = expected[model]
-        if known is None or known[0] != sets:
-            every = sets.issuperset(rows["query_set"].unique())
-            own_rows = rows if every else rows.filter(pl.col("query_set").is_in(list(sets)))
-            known = sets, layout(own_rows)
-        for part in _few(deposits_of, len(known[1].options)) if few else [deposits_of]:
-            yield _read(model, run, part, known[1], first_piece=first_piece)
+        if sets not in layouts:
+            layouts = {sets: _layout(rows.filter(pl.col("query_set").is_in(list(sets))))}
+        layout = layouts[sets]
+        steps = in_order(d.checkpoint.step for d in run_deposits)
+        size = len(layout.options) * len(steps)
+        for part in evenly(steps, rows=size, most=READ) if few else [steps]:
+            logprob, rank = _read(run_deposits, tuple(part), layout, first_piece=first_piece)
+            yield PromptScores(
+                model, run, tuple(part), layout.prompts, layout.options, logprob, rank
+            )
 
 
-def _few(deposits: Sequence[Deposit], options: int) -> Iterator[list[Deposit]]:
-    """Deposits of a few checkpoints each, as `batches` would divide them."""
-    steps = in_order({deposit.checkpoint.step for deposit in deposits})
-    for part in evenly(steps, rows=options * len(steps), most=READ):
-        yield [deposit for deposit in deposits if deposit.checkpoint.step in part]
+class _Layout(NamedTuple):
+    """The prompts of one model, their options, and where the score of each token is."""
+
+    prompts: pl.DataFrame
+    options: pl.DataFrame
+    first: NDArray[np.int64]
+    """(o,) index of each option's first token among the tokens of all options."""
+    tokens: dict[str, pl.DataFrame]
+    """By query set: row, token and `index`, the index of the token."""
+
+
+def _layout(table: pl.DataFrame) -> _Layout:
+    """Prompts and options in the order of their first appearance in a table of prompts.
+
+    A token that several query sets have is one token. A prompt may have no option.
+    """
+    own = [name for name in table.columns if name not in PROMPTS_SCHEMA]
+    prompts = table.unique(_PROMPT, keep="first", maintain_order=True)
+    numbers = prompts.select(_PROMPT).with_row_index("prompt").cast({"prompt": pl.Int64})
+    named = table.filter(pl.col("token").is_not_null()).join(
+        numbers, on=_PROMPT, nulls_equal=True, maintain_order="left"
+    )
+    option = ["prompt", "option"]
+    options = (
+        named.unique([*option, "piece"], keep="first", maintain_order=True)
+        .group_by(option, maintain_order=True)
+        .agg(
+            pl.col("continuation").sort_by("piece").str.join(""),
+            pl.col("is_answer").first(),
+            pieces=pl.len().cast(pl.Int64),
+        )
+        .sort("prompt", maintain_order=True)
+    )
+    first = options.select(*option, first=pl.col("pieces").cum_sum() - pl.col("pieces"))
+    tokens = named.join(first, on=option).select(
+        *("query_set", "row", "token"),
+        index=pl.col("first") + pl.col("piece").rank("dense").over(option) - 1,
+    )
+    by_query_set = tokens.partition_by("query_set", as_dict=True, include_key=False)
+    return _Layout(
+        prompts.select(*_PROMPT, "text", "answer", *own),
+        options,
+        first["first"].to_numpy(),
+        {str(name): part for (name,), part in by_query_set.items()},
+    )
 
 
 def _read(
-    model: str, run: str, deposits: Sequence[Deposit], where: PromptLayout, *, first_piece: bool
-) -> PromptScores:
-    steps = tuple(in_order(d.checkpoint.step for d in deposits))
-    shape = len(steps), len(where.options)
+    deposits: Sequence[Deposit], steps: Sequence[Step], layout: _Layout, *, first_piece: bool
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Log-probabilities and ranks, (c, o), of the options at these steps."""
+    shape = len(steps), len(layout.options)
     logprob, rank = np.full(shape, np.nan), np.zeros(shape, np.int64)
-    single = where.options["pieces"].to_numpy() == 1
-    pieces = int(where.options["pieces"].sum())
-    by_set = {str(name): _Keys.of(part) for (name,), part in where.places.group_by("query_set")}
+    if not shape[1]:
+        return logprob, rank
+    number = layout.options["pieces"].to_numpy()
+    size = int(number.sum())
     # What a deposit lists for other prompts is read as well.
-    at_once = max(1, READ // max(pieces, *(d.layout.queries for d in deposits)))
-    for first in range(0, len(steps), at_once):
-        own = steps[first : first + at_once]
-        cells = np.full((len(own), pieces), np.nan)
-        ranks = np.zeros((len(own), pieces), np.int32)
-        for name, keys in by_set.items():
-            chosen = [d for d in deposits if d.query_set == name and d.checkpoint.step in own]
+    at_once = max(1, READ // max(size, *(d.layout.queries for d in deposits)))
+    for start in range(0, len(steps), at_once):
+        part = steps[start : start + at_once]
+        values, ranks = np.full((len(part), size), np.nan), np.zeros((len(part), size), np.int32)
+        for query_set, tokens in layout.tokens.items():
+            chosen = [d for d in deposits if d.query_set == query_set and d.checkpoint.step in part]
             if chosen:
-                keys.fill(cells, ranks, chosen, own)
-        if not shape[1]:
-            break
-        batch = slice(first, first + len(own))
-        sums = np.add.reduceat(cells, where.first, axis=1)
-        logprob[batch] = cells[:, where.first] if first_piece else sums
-        rank[batch] = np.where(single, ranks[:, where.first], 0)
-    return PromptScores(model, run, steps, where.prompts, where.options, logprob, rank)
+                scores = _scores(chosen, tokens)
+                step = np.array([part.index(d.checkpoint.step) for d in chosen])
+                cells = step[scores[DEPOSIT].to_numpy()], scores["index"].to_numpy()
+                values[cells] = scores["logprob"].to_numpy()
+                ranks[cells] = scores["rank"].to_numpy()
+        rows = slice(start, start + len(part))
+        first = values[:, layout.first]
+        logprob[rows] = first if first_piece else np.add.reduceat(values, layout.first, axis=1)
+        rank[rows] = np.where(number == 1, ranks[:, layout.first], 0)
+    return logprob, rank
 
 
-@dataclass(frozen=True, slots=True)
-class _Keys:
-    """Places of pieces in one query set."""
-
-    distinct: Codes
-    """(k,) row and token as one integer, sorted."""
-    place: Codes
-    """Index into `distinct` of each place: prompts may share one."""
-    piece: Codes
-    """Index of the piece of each place."""
-
-    @classmethod
-    def of(cls, places: pl.DataFrame) -> "_Keys":
-        keys, inverse = np.unique(_key(places["row"], places["token"]), return_inverse=True)
-        return cls(keys, inverse, places["piece"].to_numpy())
-
-    def fill(
-        self,
-        logprobs: NDArray[np.float64],
-        ranks: NDArray[np.int32],
-        deposits: Sequence[Deposit],
-        steps: Sequence[int | None],
-    ) -> None:
-        """Put the scores of some deposits into (c, pieces) arrays, whose rows are `steps`.
-
-        A piece may be in other query sets too.
-        """
-        rows = pl.Series(np.unique(self.distinct >> 32)).cast(pl.Int32)
-        scores = option_scores(deposits)
-        if 2 * len(rows) < deposits[0].layout.queries:
-            scores = scores.filter(pl.col("query").is_in(rows.implode()))
-        texts = scores.select("query", "token", "rank", _LOGPROB, DEPOSIT).collect()
-        c = np.array([steps.index(deposit.checkpoint.step) for deposit in deposits])
-        keys = _key(texts["query"], texts["token"])
-        at = np.searchsorted(self.distinct, keys)
-        at[at == len(self.distinct)] = 0
-        kept = self.distinct[at] == keys
-        cell = c[texts[DEPOSIT].to_numpy()[kept]], at[kept]
-        for name, nothing, target in (("logprob", np.nan, logprobs), ("rank", 0, ranks)):
-            dense = np.full((len(steps), len(self.distinct)), nothing, target.dtype)
-            dense[cell] = texts[name].to_numpy()[kept]
-            for row, values in zip(target, dense, strict=True):  # by rows, for the cache
-                row[self.piece] = np.fmax(row[self.piece], values[self.place])
-
-
-def _key(row: pl.Series, token: pl.Series) -> Codes:
-    keys: Codes = (row.to_numpy().astype(np.int64) << 32) + token.to_numpy()
-    return keys
+def _scores(deposits: Sequence[Deposit], tokens: pl.DataFrame) -> pl.DataFrame:
+    """`index`, logprob, rank and deposit of the tokens of one query set."""
+    scores = option_scores(deposits)
+    rows = tokens["row"].unique()
+    if 2 * len(rows) < deposits[0].layout.queries:
+        scores = scores.filter(pl.col("query").is_in(rows.cast(pl.Int32).implode()))
+    key = pl.col("token").cast(pl.Int64) + pl.lit(2**32) * pl.col("query").cast(pl.Int64)
+    logprob = pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.Float64)
+    places = tokens.lazy().rename({"row": "query"}).select("index", key=key)
+    keyed = scores.select("rank", DEPOSIT, logprob=logprob, key=key)
+    return keyed.join(places, on="key").select("index", "logprob", "rank", DEPOSIT).collect()

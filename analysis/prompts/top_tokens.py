@@ -1,4 +1,4 @@
-"""What a model would say: the most probable tokens after a prompt, at every checkpoint."""
+"""The most probable tokens after a prompt, at every checkpoint."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.prompts.lookup import PromptView, chosen_set
+from logitbank.analysis.prompts.lookup import PromptView, prompt_set
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
@@ -24,9 +24,9 @@ class PromptTokens:
 
     prompt: PromptView
     k: int
-    """Tokens that were asked for at each checkpoint."""
+    """Number of tokens requested at each checkpoint."""
     tokens: pl.DataFrame
-    """What `top_tokens` gives, of the orders that the prompt has here."""
+    """Table of `top_tokens`, of the orders in `prompt`."""
 
 
 def prompt_tokens(bank: Bank, view: PromptView, k: int) -> PromptTokens:
@@ -40,8 +40,9 @@ def prompt_tokens(bank: Bank, view: PromptView, k: int) -> PromptTokens:
         models=[scores.model for scores in view.scores],
         runs=[scores.run for scores in view.scores],
     )
-    orders = pl.Series(sorted(seeds - {None}), dtype=pl.Int32)
-    shown = pl.col("order_seed").is_null() | pl.col("order_seed").is_in(orders.implode())
+    shown = pl.col("order_seed").is_in(
+        pl.Series([*seeds], dtype=pl.Int32).implode(), nulls_equal=True
+    )
     return PromptTokens(view, k, table.filter(shown))
 
 
@@ -55,23 +56,23 @@ def top_tokens(
     runs: Names = None,
     steps: Steps = None,
 ) -> pl.DataFrame:
-    """The k most probable tokens after a prompt, at every checkpoint that was asked it.
+    """The k most probable tokens after a prompt, at every checkpoint that has it.
 
-    From full rows where they are kept, else those that the bank lists: as many as its keep level
-    says, `topk:K`, and one at the level `options`.
+    From full rows if they are stored. Otherwise from the tokens that the bank lists: K at the
+    storage level `topk:K`, and one at the level `options`.
 
     Parameters
     ----------
     prompts
-        Prompt set; needed where several have a prompt of this id.
+        Prompt set; needed if several have a prompt of this id.
     models, runs, steps
         Keep these checkpoints, as `Bank.scan` does; all if None.
 
     Returns
     -------
     Columns model, run, step, order_seed, piece, place (1 for the most probable), token, token_text
-    (null where the bank keeps none, and of padding outputs), logprob (nats, over all outputs), by
-    checkpoint, order, piece and place.
+    (null for padding, and if the bank has no token texts), logprob (nats, over the whole
+    vocabulary), by checkpoint, order, piece and place.
 
     Raises
     ------
@@ -83,10 +84,10 @@ def top_tokens(
         Scores, rows or the texts of tokens are not what was committed.
     """
     if k < 1:
-        raise UsageError(f"{k} tokens cannot be shown; ask for 1 or more")
-    name = chosen_set(bank, prompts, prompt_id=prompt_id)
-    asked = bank.prompts(name).filter(pl.col("prompt_id") == prompt_id)
-    queries = asked.select(_QUERY).unique().collect()
+        raise UsageError(f"Cannot show {k} tokens. The number must be at least 1.")
+    name = prompt_set(bank, prompts, prompt_id=prompt_id)
+    rows = bank.prompts(name).filter(pl.col("prompt_id") == prompt_id)
+    queries = rows.select(_QUERY).unique().collect()
     deposits = checkpoints_chosen(bank.deposits_of(name), models=models, runs=runs, steps=steps)
     frame = tokens_at(bank, deposits, queries, k).with_row_index("_at")
     return (
@@ -102,7 +103,7 @@ def tokens_at(
 ) -> pl.DataFrame:
     """The k most probable tokens at queries (query_set, row), and `token_text`, by deposit and row.
 
-    As many as a deposit has, and none of a query whose block it lacks.
+    Fewer if a deposit lists fewer, and none of a query whose block is not committed.
     """
     rows = [row for deposit in deposits for row in _of_deposit(deposit, queries, k)]
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
@@ -114,8 +115,8 @@ def _of_deposit(
 ) -> Iterator[tuple[str, int, str, str, int | None, int, int, float]]:
     checkpoint, layout = deposit.checkpoint, deposit.layout
     committed = deposit.committed()
-    asked = queries.filter(query_set=deposit.query_set)["row"].unique().sort()
-    rows = [row for row in asked if row // layout.block_rows in committed]
+    query_rows = queries.filter(query_set=deposit.query_set)["row"].unique().sort()
+    rows = [row for row in query_rows if row // layout.block_rows in committed]
     listed = _listed(deposit, rows)
     for row in rows:
         tokens, logprobs = listed[row]
@@ -123,21 +124,20 @@ def _of_deposit(
             values = deposit.logprobs([row])[0].astype(np.float64)
             tokens = np.argsort(-values, kind="stable")
             logprobs = values[tokens]
-        where = (deposit.query_set, row, checkpoint.model, checkpoint.run, checkpoint.step)
+        query = (deposit.query_set, row, checkpoint.model, checkpoint.run, checkpoint.step)
         for place, (token, logprob) in enumerate(zip(tokens[:k], logprobs[:k], strict=True), 1):
-            yield (*where, place, int(token), float(logprob))
+            yield (*query, place, int(token), float(logprob))
 
 
 def _listed(deposit: Deposit, rows: Sequence[int]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """The highest entries that scores list, of each query best first: exact, before rounding."""
-    wanted = pl.Series(rows, dtype=pl.Int32)
     scores = deposit.scores().filter(
-        pl.col("kind") == "top", pl.col("query").is_in(wanted.implode())
+        pl.col("kind") == "top", pl.col("query").is_in(pl.Series(rows, dtype=pl.Int32).implode())
     )
     frame = scores.select("query", "token", "logit", "logsumexp").collect()
     ordered = frame.sort("logit", descending=True, maintain_order=True)
-    found = dict.fromkeys(rows, (np.zeros(0, np.int32), np.zeros(0)))
-    for (query,), own in ordered.partition_by("query", as_dict=True).items():
-        logprobs = own["logit"].cast(pl.Float64) - own["logsumexp"].cast(pl.Float64)
-        found[query] = own["token"].to_numpy(), logprobs.to_numpy()
-    return found
+    listed = dict.fromkeys(rows, (np.zeros(0, np.int32), np.zeros(0)))
+    for (query,), part in ordered.partition_by("query", as_dict=True).items():
+        logprobs = part["logit"].cast(pl.Float64) - part["logsumexp"].cast(pl.Float64)
+        listed[query] = part["token"].to_numpy(), logprobs.to_numpy()
+    return listed

@@ -16,9 +16,9 @@ import polars as pl
 
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import colors_of
-from logitbank.analysis.frames.same_prompts import check_same_prompts
-from logitbank.analysis.prompts.scores import PromptScores, each_series, prompt_scores
-from logitbank.analysis.prompts.view import Moving, differences
+from logitbank.analysis.frames.banks import check_same_prompts
+from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
+from logitbank.analysis.prompts.view import differences, movements
 from logitbank.analysis.report.origin import bank_name
 from logitbank.analysis.report.predictions import Key, Run, predictions
 from logitbank.store import Bank
@@ -72,9 +72,9 @@ def prompt_data(
     left_out = 0
     for bank in banks:
         own_models = _models(bank, prompts, models)
-        for parts in each_series(prompt_scores(bank, prompts, models=own_models, few=True)):
+        for scores in prompt_scores(bank, prompts, models=own_models):
             if len(lists) < SERIES:
-                lists.append(_Lists(bank, prompts, Moving.of(parts)))
+                lists.append(_Lists(bank, scores))
             else:
                 left_out += 1
     data: Json = {
@@ -86,8 +86,8 @@ def prompt_data(
     if not keys:  # no option is scored
         return data
     ids = {name for name, _ in keys}
-    scores = [each.scores_of(prompts, ids) for each in lists]
-    kept = [pair for pair in zip(lists, scores, strict=True) if pair[1] is not None]
+    of_keys = [each.scores_of(prompts, ids) for each in lists]
+    kept = [pair for pair in zip(lists, of_keys, strict=True) if pair[1] is not None]
     lists, by_list = [each for each, _ in kept], [each for _, each in kept if each is not None]
     shown = _prompts(by_list, keys)
     places = {key: at for at, key in enumerate(keys)}
@@ -127,8 +127,8 @@ def _models(bank: Bank, prompts: str, models: Sequence[str] | None) -> list[str]
 class _Lists:
     """The prompts of one model and run that change and differ most."""
 
-    def __init__(self, bank: Bank, prompts: str, moving: Moving) -> None:
-        scores, c = moving.scores, len(moving.steps)
+    def __init__(self, bank: Bank, scores: PromptScores) -> None:
+        c = len(scores.steps)
         self.measure = scores.measure
         self.total = len(scores.prompts)
         self.values_each = c * len(scores.options) / max(1, self.total)
@@ -145,21 +145,19 @@ class _Lists:
 
         self.changed = [
             (_key(row), row["option"], row["movement"])
-            for row in heads(moving.table(), 10 * CHANGED).iter_rows(named=True)
+            for row in heads(movements(scores), 10 * CHANGED).iter_rows(named=True)
         ]
         at = np.unique(np.linspace(0, c - 1, min(c, ANCHORS)).round().astype(int))
-        steps = {moving.steps[index] for index in at}
-        # Read again, as which they are is known once all have been seen.
-        (few,) = prompt_scores(bank, prompts, models=scores.model, runs=scores.run, steps=steps)
-        self.run = Run(bank, scores.model, scores.run, few.steps)
+        anchors = tuple(scores.steps[index] for index in at)
+        self.run = Run(bank, scores.model, scores.run, anchors)
         self.pairs = {
             (a, b): [
                 (_key(row), row["option"], row["before"], row["after"])
-                for row in heads(differences(few, few.steps[a], few.steps[b]), DIFFERENT).iter_rows(
+                for row in heads(differences(scores, anchors[a], anchors[b]), DIFFERENT).iter_rows(
                     named=True
                 )
             ]
-            for a, b in combinations(range(len(few.steps)), 2)
+            for a, b in combinations(range(len(anchors)), 2)
         }
 
     def scores_of(self, prompts: str, ids: set[str]) -> PromptScores | None:

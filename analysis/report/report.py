@@ -7,9 +7,8 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.analysis.everything import options_of, planned, prompt_sets
-from logitbank.analysis.frames.apart import Banks, open_banks
+from logitbank.analysis.frames.banks import Banks, no_model, open_banks
 from logitbank.analysis.frames.scan_cache import ScanCache
-from logitbank.analysis.frames.sources import no_model
 from logitbank.analysis.report.origin import bank_name, origin_of, stem
 from logitbank.analysis.report.page import Json, write_page
 from logitbank.analysis.report.prompts import prompt_data

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import polars as pl
 
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.pieces import CHECKPOINT
-from logitbank.analysis.frames.table_files import number, read_table, whole
+from logitbank.analysis.frames.input_files import parse_integers, parse_numbers, read_table
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.harness import NEW_NAMES
 from logitbank.analysis.stats.change_points import CHANGE_COLUMNS, ChangeSearch
 from logitbank.analysis.stats.shares import Z95
@@ -118,7 +118,7 @@ def read_curve(
         )
     value, table = _value_column(table, column, path, name)
     try:
-        values, steps = number(table[value]), whole(table["step"])
+        values, steps = parse_numbers(table[value]), parse_integers(table["step"])
         errors = _errors(table, value)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
@@ -168,11 +168,11 @@ def _value_column(
 def _errors(table: pl.DataFrame, column: str) -> pl.Series | None:
     for name in (f"{column}_stderr", "stderr"):
         if name in table.columns:
-            return number(table[name]).fill_null(float("nan"))
+            return parse_numbers(table[name]).fill_null(float("nan"))
     stem, _, unit = column.rpartition("_")
     for low, high in ((f"low_{unit}", f"high_{unit}"), ("low", "high")):
         if {low, high} <= {*table.columns} and (low != "low" or column == "value" or not stem):
-            width = (number(table[high]) - number(table[low])) / (2 * Z95)
+            width = (parse_numbers(table[high]) - parse_numbers(table[low])) / (2 * Z95)
             return width.fill_null(float("nan"))
     return None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.prompts.lookup import chosen_set
+from logitbank.analysis.prompts.lookup import prompt_set
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.analysis.results.query import write
@@ -52,7 +52,7 @@ def export(
         The bank has no such prompts, or no scores of them.
     """
     opened = open_bank(bank, prompts=prompts)
-    frames = _frames(opened, chosen_set(opened, prompts), all_columns=all_columns)
+    frames = _frames(opened, prompt_set(opened, prompts), all_columns=all_columns)
     first = next(frames)
     read = chain([first], frames)
     write(

@@ -1,4 +1,4 @@
-"""Where a curve over checkpoints shifts its mean: up to two change points, against random walks."""
+"""Change points of a curve over checkpoints: up to two mean shifts, tested against random walks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,24 +12,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from logitbank.analysis.frames.expressions import Floats
 
-Places = NDArray[np.int64]
 Kind = Literal["none", "change point", "gradual"]
 SHORTEST = 2
-"""Points of a level; a mean needs more than one."""
+"""Minimum number of points of a level."""
 FEWEST = 6
-"""Points of a curve in which a change is looked for."""
+"""Minimum number of points of a curve."""
 LEVEL = 0.05
-"""Largest p value of a change that is reported."""
+"""Largest p value of a reported change."""
 N_WALKS = 10_000
-"""Simulated curves under each null; a p value is at least 1 of them and the curve itself."""
+"""Simulated curves under each null; the smallest p value is 1 / (N_WALKS + 1)."""
 WALKS = (2_000, N_WALKS, 100_000)
-"""Simulated curves: few where p is clearly above `LEVEL`, most where it is near. With the most, the
+"""Simulated curves: few if p is clearly above `LEVEL`, most if it is near. With the most, the
 standard error of p = 0.05 is 0.0007."""
 CHUNK = 500
-"""Curves simulated at a time; 500 of 154 points stay in a processor's cache."""
-SECOND_PRICE = 2
-"""Weight of the p value of two changes against that of one. With 1, a shift of six standard
-deviations is found less often at Pythia's 20 log-spaced steps, where 9 in 10 are found with 2."""
+"""Curves simulated at once; 500 of 154 points stay in a processor's cache."""
+SECOND_WEIGHT = 2
+"""Weight of the p value of two changes against that of one. With 2, a shift of six standard
+deviations is found in 9 of 10 runs at Pythia's 20 log-spaced steps; with 1, less often."""
 UNTRAINED_SHARE = 0.1
 """Longest untrained phase, as a share of the last step."""
 TINY = 1e-12
@@ -37,18 +36,18 @@ TINY = 1e-12
 
 
 class Place(NamedTuple):
-    """Where a level begins. Indices count points."""
+    """The start of a level. Indices count points."""
 
     at: int
     first: int
-    """The smallest and largest place of a 95 % credible set, the other change being where it is."""
+    """Ends of a 95 % credible set, given the place of the other change."""
     last: int
     probability: float
     """Posterior probability of exactly `at`."""
 
 
 class Slope(NamedTuple):
-    """A logistic curve: its ends, and the steps between which it makes its middle 80 %."""
+    """A logistic curve: its ends, and the steps of its middle 80 %."""
 
     first_step: int
     last_step: int
@@ -59,25 +58,25 @@ class Slope(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What the course of a curve shows: nothing, one or two change points, or a gradual change."""
+    """Changes of a curve: none, one or two change points, or a gradual change."""
 
     kind: Kind
-    """`none` where `p_random_walk` is above 0.05; `gradual` where a logistic curve fits better."""
+    """`none` if `p_random_walk` is above 0.05; `gradual` if a logistic curve fits better."""
     places: tuple[Place, ...]
-    """The change points that fit best, in order: two where the second is significant too."""
+    """The change points that fit best, in order: two if the second is also significant."""
     means: tuple[float, ...]
-    """Mean of each level, one more than places."""
+    """Mean of each level, one more than `places`."""
     p_random_walk: float
     """p value of one or two mean shifts: the largest over all nulls."""
     p_error: float
     """Monte-Carlo standard error of `p_random_walk`."""
     p_second: float
-    """p value of a second change point beside the best one; NaN where the curve shows none."""
+    """p value of a second change point, given the best one; NaN if there is none."""
     bic_over_logistic: float
     """BIC of a logistic curve in log(1 + step) minus that of the change points; negative favours
     the curve."""
     slope: Slope | None
-    """The logistic curve that fits best, where the curve has a change."""
+    """The logistic curve that fits best, if the curve has a change."""
 
 
 def change_points(
@@ -89,23 +88,23 @@ def change_points(
 ) -> Changes | None:
     r"""One or two mean shifts of a curve over training steps, tested against random walks.
 
-    Checkpoints share their weights, so a curve without any change wanders, and a wandering curve
-    looks shifted. The places minimise the sum of squares within the levels, :math:`W`; the second
-    place is the best one beside the first. With :math:`S` the sum of squares of the whole and
-    :math:`D` that of the differences between neighbouring points, those at the places left out,
-    the statistic is :math:`\ln(W/S)+\ln(W/D)`, standardised at each place by its mean and standard
-    deviation under the null, at its least over all places. It is small where levels are far apart
-    and points wander little within them. The p value is the share of simulated curves, with the
-    curve itself, that have the statistic of one change, or that of two at twice the price, as
-    small: both are looked for, and it allows for that. `p_random_walk` is the largest p value over
-    six nulls at the same steps: a Gaussian random walk over checkpoints; Brownian motion in step,
-    and in :math:`\ln(1+step)`; a walk with increments of a t distribution with three degrees of
-    freedom; a walk whose increments shrink as a cosine schedule; and independent points.
+    Neighbouring checkpoints share their weights, so a curve without a change is similar to a random
+    walk, and random walks look shifted. The places minimise the sum of squares within the levels,
+    :math:`W`; the second place is the best one given the first. :math:`S` is the sum of squares of
+    the whole curve, and :math:`D` that of the differences between neighbouring points, except those
+    at the places. The statistic is :math:`\ln(W/S)+\ln(W/D)`, standardised at each place by its
+    mean and standard deviation under the null, and minimised over all places. It is small if levels
+    are far from each other and points vary little within them. The p value is the fraction of
+    simulated curves, including the curve itself, whose statistic of one change, or that of two with
+    half the weight, is as small. `p_random_walk` is the largest p value over six nulls at the same
+    steps: a Gaussian random walk over checkpoints; Brownian motion in step, and in
+    :math:`\ln(1+step)`; a walk with increments of a t distribution with three degrees of freedom; a
+    walk whose increments shrink like a cosine schedule; and independent points.
 
-    A second change point is reported where it is significant beside the first: against the same
-    nulls, of which each has a shift of any size at the first. A logistic curve in
-    :math:`\ln(1+step)` with at least two checkpoints on its slope is compared by BIC with the
-    change points; where it wins, the change is `gradual`.
+    A second change point is reported if it is significant given the first, against the same nulls
+    with a shift of any size at the first. A logistic curve in :math:`\ln(1+step)` with at least two
+    checkpoints on its slope is compared by BIC with the change points; if it is better, the change
+    is `gradual`.
 
     Parameters
     ----------
@@ -116,7 +115,7 @@ def change_points(
     walks
         `Walks` of these steps, which curves over the same checkpoints can share.
     seed
-        Of the walks.
+        Random seed of the walks.
 
     Returns
     -------
@@ -124,9 +123,9 @@ def change_points(
 
     References
     ----------
-    That a random walk looks like a change in mean: Nunes, Kuan and Newbold 1995, Econometric Theory
-    11, 736–749; Bai 1998, Econometric Theory 14, 663–669. Posterior of a place: Smith 1975,
-    Biometrika 62, 407–416. The statistic and the set of nulls are ours.
+    Random walks look like changes in mean: Nunes, Kuan and Newbold 1995, Econometric Theory 11,
+    736–749; Bai 1998, Econometric Theory 14, 663–669. Posterior of a place: Smith 1975, Biometrika
+    62, 407–416. The statistic and the set of nulls are not from a paper.
 
     Examples
     --------
@@ -146,31 +145,28 @@ def change_points(
     if len(walks.steps) != n:
         raise ValueError(f"{n} values at {len(walks.steps)} steps")
     y = (y - y.mean()) / np.sqrt(total / n)
-    p, error = walks.p_of(y)
-    at = [int(_best(y[None])[0])]
-    p_second = float("nan")
-    if p <= LEVEL:
-        p_second = walks.p_of_second(y, at[0])
-        if p_second <= LEVEL:
-            at = _two(y, at[0])
-    original, scale = np.asarray(values, np.float64), float(np.sqrt(total / n))
+    p, error = walks.p_value(y)
+    places = [int(_best(y[None])[0])]
+    p_second = bic = float("nan")
     slope = None
-    bic = float("nan")
     if p <= LEVEL:
+        p_second = walks.p_second(y, places[0])
+        if p_second <= LEVEL:
+            places = _two(y, places[0])
         slope, left = _logistic(y, walks.steps)
-        # Parameters beside the variance: two levels, place and width, or levels and places.
+        # Parameters besides the variance: two levels, place and width, or levels and places.
         bic = float(
-            n * np.log(max(left, TINY * n) / max(_within(y, at), TINY * n))
-            + (4 - (2 * len(at) + 1)) * np.log(n)
+            n * np.log(max(left, TINY * n) / max(_within(y, places), TINY * n))
+            + (4 - (2 * len(places) + 1)) * np.log(n)
         )
-        slope = slope._replace(
-            before=original.mean() + scale * slope.before,
-            after=original.mean() + scale * slope.after,
-        )
+    original, scale = np.asarray(values, np.float64), float(np.sqrt(total / n))
+    if slope is not None:
+        ends = (original.mean() + scale * end for end in (slope.before, slope.after))
+        slope = Slope(slope.first_step, slope.last_step, *ends)
     return Changes(
         kind="none" if slope is None else "gradual" if bic < 0 else "change point",
-        places=_places_of(y, at),
-        means=tuple(float(part.mean()) for part in np.split(original, at)),
+        places=_credible(y, places),
+        means=tuple(float(part.mean()) for part in np.split(original, places)),
         p_random_walk=p,
         p_error=error,
         p_second=p_second,
@@ -196,8 +192,7 @@ CHANGE_COLUMNS = {
     "last_step": pl.Int64,
     "checkpoints": pl.Int64,
 }
-"""Columns of a table of changes: one row a change, one row where a curve shows none."""
-
+"""Columns of a table of changes: one row per change, one row for a curve without any."""
 
 ChangeRow = dict[str, int | float | str | None]
 
@@ -213,9 +208,9 @@ class ChangeSearch:
     def rows(self, steps: Sequence[int], values: Floats, draws: Floats) -> list[ChangeRow]:
         """Rows of `CHANGE_COLUMNS` for a curve, (n,), with (b, n) resamples of it, or none.
 
-        `earliest` and `latest` are the steps of either 95 % set of a change point: that of the
-        posterior, and that of the places in resampled curves. Of a gradual change they are the
-        steps of its slope, and it has no `step`.
+        `earliest` and `latest` are the ends of the union of two 95 % sets of a change point: that
+        of the posterior, and that of the places in resampled curves. For a gradual change, which
+        has no `step`, they are the ends of its slope.
         """
         known = draws[np.isfinite(draws).all(axis=1)]
         if self._from_step is None:
@@ -223,19 +218,19 @@ class ChangeSearch:
         else:
             start = int(np.searchsorted(steps, self._from_step))
         later = tuple(steps[start:])
-        about: ChangeRow = {
+        common: ChangeRow = {
             "from_step": later[0] if later else None,
             "last_step": later[-1] if later else None,
             "checkpoints": len(later),
         }
         if len(later) < FEWEST:
-            return [about]
+            return [common]
         if later not in self._walks:
             self._walks[later] = Walks(later, seed=self._seed)
         found = change_points(values[start:], walks=self._walks[later])
         if found is None:
-            return [about]
-        about |= {
+            return [common]
+        common |= {
             "kind": found.kind,
             "p_random_walk": found.p_random_walk,
             "p_error": found.p_error,
@@ -244,32 +239,29 @@ class ChangeSearch:
         }
         if found.kind == "gradual" and found.slope is not None:
             names = ("earliest", "latest", "mean_before", "mean_after")
-            return [{"change": 1, **dict(zip(names, found.slope, strict=True)), **about}]
-        rows: list[ChangeRow] = []
-        for number, (place, reach) in enumerate(
-            zip(found.places, _reaches(known[:, start:], found.places), strict=True)
-        ):
-            rows.append(
-                {
-                    "change": number + 1,
-                    "step": later[place.at],
-                    "earliest": later[reach[0]],
-                    "latest": later[reach[1]],
-                    "mean_before": found.means[number],
-                    "mean_after": found.means[number + 1],
-                    "probability": place.probability,
-                    **about,
-                }
-            )
-        return rows
+            return [{"change": 1, **dict(zip(names, found.slope, strict=True)), **common}]
+        ranges = _ranges(known[:, start:], found.places)
+        return [
+            {
+                "change": number + 1,
+                "step": later[place.at],
+                "earliest": later[first],
+                "latest": later[last],
+                "mean_before": found.means[number],
+                "mean_after": found.means[number + 1],
+                "probability": place.probability,
+                **common,
+            }
+            for number, (place, (first, last)) in enumerate(zip(found.places, ranges, strict=True))
+        ]
 
 
 def first_trained(steps: Sequence[int], draws: Floats) -> int:
     """Index of the first checkpoint after the untrained phase, from (b, n) resamples of a curve.
 
     It is the first one whose paired difference from step 0 has a 95 % interval without zero. The
-    phase is at least step 0 itself, and at most a tenth of the training: where no checkpoint up to
-    there differs, or a curve has no draws, only step 0 is left out. 0 without a step 0.
+    phase is at least step 0, and at most a tenth of the training. If no checkpoint of that tenth
+    differs, or a curve has no draws, only step 0 is excluded. 0 without a step 0.
     """
     if not len(steps) or steps[0] != 0:
         return 0
@@ -282,23 +274,22 @@ def first_trained(steps: Sequence[int], draws: Floats) -> int:
     return 1
 
 
-def _reaches(draws: Floats, places: Sequence[Place]) -> list[tuple[int, int]]:
+def _ranges(draws: Floats, places: Sequence[Place]) -> list[tuple[int, int]]:
     """The 95 % set of each place, widened to that of its places in resampled curves."""
     edges = [0, *(place.at for place in places), draws.shape[1]]
-    reaches = []
+    ranges = []
     for k, place in enumerate(places):
         first, last = place.first, place.last
         if len(draws):
             ordered = edges[k] + np.sort(_best(draws[:, edges[k] : edges[k + 2]]))
-            # Of whole places, those that 2.5 % of the resamples lie on or beyond.
             tail = int(0.025 * len(ordered))
             first, last = min(first, int(ordered[tail])), max(last, int(ordered[-1 - tail]))
-        reaches.append((first, last))
-    return reaches
+        ranges.append((first, last))
+    return ranges
 
 
 class Walks:
-    """Simulated curves without a change at given steps, and what `change_points` finds in them."""
+    """Simulated curves without a change at given steps, and their statistics."""
 
     def __init__(self, steps: ArrayLike, *, seed: int = 0) -> None:
         self.steps = np.asarray(steps, np.float64)
@@ -308,20 +299,20 @@ class Walks:
             for number, draw in enumerate(_nulls(self.steps))
         ]
 
-    def p_of(self, y: Floats) -> tuple[float, float]:
+    def p_value(self, y: Floats) -> tuple[float, float]:
         """The largest p value of one or two changes over the nulls, and its standard error."""
-        return max(null.p_of(y) for null in self._nulls)
+        return max(null.p_value(y) for null in self._nulls)
 
-    def p_of_second(self, y: Floats, at: int) -> float:
-        """The largest p value of a second change beside one at a place."""
-        return max(null.p_of_second(y, at) for null in self._nulls)
+    def p_second(self, y: Floats, first: int) -> float:
+        """The largest p value of a second change, given the place of the first."""
+        return max(null.p_second(y, first) for null in self._nulls)
 
 
 Draw = Callable[[np.random.Generator, int], Floats]
 
 
-def _nulls(steps: Floats) -> Iterator[Draw]:
-    """The nulls: each makes (m, n) curves."""
+def _nulls(steps: Floats) -> list[Draw]:
+    """The nulls: each draws (m, n) curves."""
     n = len(steps)
     weights = (
         np.ones(n - 1),
@@ -329,10 +320,11 @@ def _nulls(steps: Floats) -> Iterator[Draw]:
         np.sqrt(np.diff(np.log1p(steps))),
         (1 + np.cos(np.pi * steps[1:] / steps[-1])) / 2,
     )
-    for weight in weights:
-        yield partial(_gaussian_walks, weight)
-    yield lambda rng, m: _walks(rng.standard_t(3, (m, n - 1)))
-    yield lambda rng, m: rng.standard_normal((m, n))
+    return [
+        *(partial(_gaussian_walks, weight) for weight in weights),
+        lambda rng, m: _walks(rng.standard_t(3, (m, n - 1))),
+        lambda rng, m: rng.standard_normal((m, n)),
+    ]
 
 
 def _gaussian_walks(weight: Floats, rng: np.random.Generator, m: int) -> Floats:
@@ -346,7 +338,7 @@ def _walks(increments: Floats) -> Floats:
 
 
 class _Null:
-    """Curves that are drawn under one null, and their least statistics."""
+    """Curves drawn under one null, and their smallest statistics."""
 
     def __init__(self, draw: Draw, splits: "_Splits", *, seed: tuple[int, int]) -> None:
         self._draw = draw
@@ -357,68 +349,65 @@ class _Null:
         self._seconds: dict[tuple[int, int], tuple[_Form, Floats]] = {}
         self._levels: dict[int, tuple[Floats, NDArray[np.int64]]] = {}
 
-    def p_of(self, y: Floats) -> tuple[float, float]:
+    def p_value(self, y: Floats) -> tuple[float, float]:
         """p value of one or two changes in a curve, and its standard error."""
         p = error = 0.0
+        both = self._splits.both(y[None])
         for count in WALKS:
-            ranks, prices = self._level(count)
-            both = self._splits.both(y[None])
-            own = np.array([form.least(t) for form, t in zip(self._forms, both, strict=True)])
-            as_small = np.searchsorted(prices, _price(ranks, own + TINY)[0], side="right")
+            ranks, weighted = self._level(count)
+            least = np.array([form.least(t) for form, t in zip(self._forms, both, strict=True)])
+            as_small = np.searchsorted(weighted, _rank(ranks, least + TINY)[0], side="right")
             p = (1 + int(as_small)) / (1 + count)
             error = float(np.sqrt(p * (1 - p) / count))
             if p - 4 * error > LEVEL or (count == N_WALKS and p + 4 * error < LEVEL):
                 break
         return p, error
 
-    def p_of_second(self, y: Floats, at: int) -> float:
+    def p_second(self, y: Floats, first: int) -> float:
         """p value of a second change, against walks with a shift of any size at the first."""
         p = 0.0
         for count in WALKS[:2]:
-            if (at, count) not in self._seconds:
+            if (first, count) not in self._seconds:
                 curves = self._curves(0, count)
-                drawn = np.concatenate([self._splits.second(part, at) for part in curves])
+                drawn = np.concatenate([self._splits.second(part, first) for part in curves])
                 form = _Form.of(drawn)
-                self._seconds[at, count] = form, np.sort(form.least(drawn))
-            form, least = self._seconds[at, count]
-            own = form.least(self._splits.second(y[None], at))[0] + TINY
-            p = (1 + int(np.searchsorted(least, own, side="right"))) / (1 + count)
+                self._seconds[first, count] = form, np.sort(form.least(drawn))
+            form, least = self._seconds[first, count]
+            value = form.least(self._splits.second(y[None], first))[0] + TINY
+            p = (1 + int(np.searchsorted(least, value, side="right"))) / (1 + count)
             if p - 4 * np.sqrt(p * (1 - p) / count) > LEVEL:
                 break
         return p
 
     def _level(self, count: int) -> tuple[Floats, NDArray[np.int64]]:
-        """Both least statistics of the first `count` curves, each sorted, and their sorted prices.
+        """Both statistics of the first `count` curves, each sorted, and their sorted ranks.
 
-        A curve's p value so does not depend on the curves that were tested before it.
+        A curve's p value therefore does not depend on the curves that were tested before it.
         """
         if count not in self._levels:
             if not self._forms:
                 drawn = [self._splits.both(curves) for curves in self._curves(0, count)]
                 self._forms = [_Form.of(np.concatenate(t)) for t in zip(*drawn, strict=True)]
-            for curves in self._curves(len(self), count):
+            for curves in self._curves(self._least.shape[1], count):
                 both = zip(self._forms, self._splits.both(curves), strict=True)
                 self._least = np.hstack([self._least, [form.least(t) for form, t in both]])
             ranks = np.sort(self._least, axis=1)
-            self._levels[count] = ranks, np.sort(_price(ranks, self._least))
+            self._levels[count] = ranks, np.sort(_rank(ranks, self._least))
         return self._levels[count]
 
-    def __len__(self) -> int:
-        return self._least.shape[1]
-
     def _curves(self, start: int, stop: int) -> Iterator[Floats]:
-        for at in range(start, stop, CHUNK):
-            yield self._draw(np.random.default_rng((*self._seed, at)), CHUNK)
+        for number in range(start, stop, CHUNK):
+            yield self._draw(np.random.default_rng((*self._seed, number)), CHUNK)
 
 
-def _price(ranks: Floats, least: Floats) -> NDArray[np.int64]:
-    """How many drawn curves are as extreme in either of two statistics, (2, m) to (m,)."""
+def _rank(ranks: Floats, least: Floats) -> NDArray[np.int64]:
+    """Number of drawn curves that are as extreme in either statistic, (2, m) to (m,)."""
     one, two = (
         np.searchsorted(drawn, values, side="right")
         for drawn, values in zip(ranks, least, strict=True)
     )
-    price: NDArray[np.int64] = np.minimum(one, SECOND_PRICE * two)
-    return price
+    rank: NDArray[np.int64] = np.minimum(one, SECOND_WEIGHT * two)
+    return rank
 
 
 class _Form(NamedTuple):
@@ -435,7 +424,7 @@ class _Form(NamedTuple):
         return cls(mean, np.where(sd > 0, sd, 1.0))
 
     def least(self, t: Floats) -> Floats:
-        """The least over the places that there are, (m, k) to (m,)."""
+        """The smallest standardised value over the places, (m, k) to (m,)."""
         least: Floats = np.fmin.reduce((t - self.mean) / self.sd, axis=1)
         return least
 
@@ -443,8 +432,9 @@ class _Form(NamedTuple):
 class _Splits:
     """Splits of curves of n points into two or three levels.
 
-    Sums of a centred curve up to a place are `c`. Two levels gain `c²n/(k(n−k))` of the squares. A
-    second place `k` beside a first `f` gains `(c_k − r c_f)² w` more, with `r` and `w` by tables.
+    With `c` the sums of a centred curve up to a place, two levels explain `c²n/(k(n−k))` of the
+    squares. A second place `k`, given a first `f`, explains `(c_k − r c_f)² w` more; `r` and `w`
+    are tables.
     """
 
     def __init__(self, n: int) -> None:
@@ -467,71 +457,71 @@ class _Splits:
         return sums, total, np.maximum(total - sums**2 * self._one, TINY * total)
 
     def both(self, y: Floats) -> tuple[Floats, Floats]:
-        """Statistics of one change at every place, and of a second beside the best one."""
+        """Statistics of one change at every place, and of a second one given the best one."""
         sums, total, within = self._sums(y)
         jumps = np.diff(y, axis=1) ** 2
         inner = jumps.sum(axis=1, keepdims=True) - jumps[:, self.places - 1]
         first = within.argmin(axis=1)
         one = _statistic(within, total, inner, total)
-        return one, self._beside(y, first, sums, total, within, whole=total)
+        return one, self._given_first(y, first, (sums, total, within), whole=total)
 
-    def second(self, y: Floats, at: int) -> Floats:
-        """The statistic of a second change, of the squares that the first at a place leaves."""
+    def second(self, y: Floats, first: int) -> Floats:
+        """The statistic of a second change, relative to the squares within the first two levels."""
         sums, total, within = self._sums(y)
-        first = np.full(len(y), at - SHORTEST)
-        whole = np.take_along_axis(within, first[:, None], axis=1)
-        return self._beside(y, first, sums, total, within, whole=whole)
+        at = np.full(len(y), first - SHORTEST)
+        whole = np.take_along_axis(within, at[:, None], axis=1)
+        return self._given_first(y, at, (sums, total, within), whole=whole)
 
-    def _beside(
+    def _given_first(
         self,
         y: Floats,
-        first: Places,
-        sums: Floats,
-        total: Floats,
-        within: Floats,
+        first: NDArray[np.int64],
+        sums_of: tuple[Floats, Floats, Floats],
         *,
         whole: Floats,
     ) -> Floats:
-        """NaN where a level would be too short."""
+        """NaN if a level would be too short."""
+        sums, total, within = sums_of
         at = first[:, None]
-        own = sums - self._share[first] * np.take_along_axis(sums, at, axis=1)
-        left = np.take_along_axis(within, at, axis=1) - own**2 * self._weight[first]
+        rest = sums - self._share[first] * np.take_along_axis(sums, at, axis=1)
+        left = np.take_along_axis(within, at, axis=1) - rest**2 * self._weight[first]
         jumps = np.diff(y, axis=1) ** 2
-        there = jumps[:, self.places - 1]
-        inner = jumps.sum(axis=1, keepdims=True) - there - np.take_along_axis(there, at, axis=1)
+        removed = jumps[:, self.places - 1]
+        inner = jumps.sum(axis=1, keepdims=True) - removed - np.take_along_axis(removed, at, axis=1)
         return _statistic(np.maximum(left, TINY * total), whole, inner, total)
 
 
 def _statistic(within: Floats, whole: Floats, inner: Floats, total: Floats) -> Floats:
-    """ln(W/S) + ln(W/D); where neighbours are alike to rounding, D is the rounding."""
+    """ln(W/S) + ln(W/D); D is at least rounding."""
     statistic: Floats = np.log(within**2 / (whole * np.maximum(inner, TINY * total)))
     return statistic
 
 
-def _best(curves: Floats) -> Places:
+def _best(curves: Floats) -> NDArray[np.int64]:
     """The most likely place of one change in every curve, (m, n) to (m,)."""
     splits = _Splits(curves.shape[1])
-    best: Places = splits.places[splits.within(curves).argmin(axis=1)]
+    best: NDArray[np.int64] = splits.places[splits.within(curves).argmin(axis=1)]
     return best
 
 
-def _two(y: Floats, at: int) -> list[int]:
-    """Two places: the second beside the first, then each again beside the other."""
-    apart = [k for k in _Splits(len(y)).places.tolist() if abs(k - at) >= SHORTEST]
-    low, high = min((sorted((at, k)) for k in apart), key=lambda pair: _within(y, pair))
+def _two(y: Floats, first: int) -> list[int]:
+    """Two places: the second given the first, then each again given the other."""
+    allowed = [k for k in _Splits(len(y)).places.tolist() if abs(k - first) >= SHORTEST]
+    pairs = (sorted((first, k)) for k in allowed)
+    _, high = min(pairs, key=lambda pair: _within(y, pair))
     low = int(_best(y[None, :high])[0])
     return [low, low + int(_best(y[None, low:])[0])]
 
 
-def _within(y: Floats, at: Sequence[int]) -> float:
-    return float(sum(((part - part.mean()) ** 2).sum() for part in np.split(y, at)))
+def _within(y: Floats, places: Sequence[int]) -> float:
+    return float(sum(((part - part.mean()) ** 2).sum() for part in np.split(y, places)))
 
 
-def _places_of(y: Floats, at: Sequence[int]) -> tuple[Place, ...]:
+def _credible(y: Floats, places: Sequence[int]) -> tuple[Place, ...]:
     """Each place with its 95 % credible set, between its neighbours."""
-    edges = [0, *at, len(y)]
+    edges = [0, *places, len(y)]
     found = []
-    for k, place in enumerate(at):
+    for k, place in enumerate(places):
         start, n = edges[k], edges[k + 2] - edges[k]
         splits = _Splits(n)
         within = splits.within(y[None, start : edges[k + 2]])[0]
@@ -541,15 +531,15 @@ def _places_of(y: Floats, at: Sequence[int]) -> tuple[Place, ...]:
         likely = np.argsort(-posterior, kind="stable")
         enough = int(np.searchsorted(np.cumsum(posterior[likely]), 0.95)) + 1
         inside = start + splits.places[likely[:enough]]
-        own = float(posterior[place - start - SHORTEST])
-        found.append(Place(place, int(inside.min()), int(inside.max()), own))
+        probability = float(posterior[place - start - SHORTEST])
+        found.append(Place(place, int(inside.min()), int(inside.max()), probability))
     return tuple(found)
 
 
 def _logistic(y: Floats, steps: Floats) -> tuple[Slope, float]:
-    """The logistic curve in log(1 + step) with the least squares, of a grid, and these squares.
+    """The logistic curve in log(1 + step) of a grid with the least squares, and these squares.
 
-    At least two checkpoints are in its middle 80 %: one alone cannot tell it from a jump.
+    At least two checkpoints are in its middle 80 %: a single one would be a jump.
     """
     x = np.log1p(steps)
     middles = np.concatenate([x, (x[1:] + x[:-1]) / 2, np.linspace(x[0], x[-1], 40)])

@@ -11,7 +11,7 @@ import polars as pl
 
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.bootstrap import percentile_interval
 from logitbank.analysis.stats.significance import SeedMean
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.shares import Z95, if_enough
 
 BASELINE = {

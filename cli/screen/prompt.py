@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from logitbank.analysis.prompts.lookup import PromptView
     from logitbank.analysis.prompts.scores import PromptScores
+    from logitbank.analysis.prompts.show import PromptMoves
 
 WIDEST = 72
 """Columns of shortened text; fewer in a narrow terminal."""
@@ -177,16 +178,18 @@ def _table(values: np.ndarray, scores: "PromptScores") -> Iterator[str]:
         yield "  ".join([label + " " * (widest - cell_len(label)), *cells])
 
 
-def listed(scores: "PromptScores", table: "pl.DataFrame", *, top: int) -> Iterator[str | Text]:
+def listed(
+    moves: "PromptMoves", series: str, table: "pl.DataFrame", *, top: int
+) -> Iterator[str | Text]:
     """The first prompts of `movements` or `differences`, each with its text."""
     yield ""
-    yield Text(f"{one_line(scores.model)} {one_line(scores.run)}, {scores.measure}", style="bold")
+    yield Text(f"{one_line(series)}, {moves.measure}", style="bold")
     if table.is_empty():
         yield "not scored yet"
-    elif _still(scores, table):
-        moves = "moves" if "movement" in table.columns else "differs"
-        yield f"no prompt {moves}; the first:"
-    texts = scores.prompts.join(
+    elif _still(moves, table):
+        verb = "moves" if "movement" in table.columns else "differs"
+        yield f"no prompt {verb}; the first:"
+    texts = moves.texts.join(
         table.head(top).select("prompt_id", "order_seed"),
         on=["prompt_id", "order_seed"],
         how="semi",
@@ -219,10 +222,10 @@ def _change(row: dict[str, float]) -> str:
     return f"{number(first)} → {number(second)} ({_step(at)} → {_step(then)})"
 
 
-def _still(scores: "PromptScores", table: "pl.DataFrame") -> bool:
+def _still(moves: "PromptMoves", table: "pl.DataFrame") -> bool:
     """Whether no prompt moves, or differs: shares to 12 decimals, probabilities at all."""
     sizes = table["movement" if "movement" in table.columns else "difference"].abs()
-    return bool(((sizes.round(12) if scores.measure == "share" else sizes) == 0).all())
+    return bool(((sizes.round(12) if moves.measure == "share" else sizes) == 0).all())
 
 
 def _step(step: float | None) -> str:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from logitbank.analysis.prompts.lookup import PromptView, of_order
+from logitbank.analysis.prompts.lookup import PromptView
 from logitbank.analysis.prompts.top_tokens import PromptTokens
 from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.cli.output import print_frame
@@ -40,7 +40,7 @@ def _print_view(view: PromptView, form: str) -> None:
         print_frame(pl.concat(map(prompt_rows, view.scores)), form)
         return
     order = view.scores[0].prompts["order_seed"][0]
-    shown = [kept for scores in view.scores if (kept := of_order(scores, order)) is not None]
+    shown = [part for scores in view.scores if len((part := scores.with_order(order)).prompts)]
     say(about_prompt(view, shown[0]))
     for scores in shown:
         say(through_training(scores))
@@ -51,9 +51,7 @@ def _print_tokens(shown: PromptTokens, form: str) -> None:
         print_frame(shown.tokens, form)
         return
     order = shown.prompt.scores[0].prompts["order_seed"][0]
-    scores = of_order(shown.prompt.scores[0], order)
-    assert scores is not None, "the order is of these scores"
-    say(about_prompt(shown.prompt, scores))
+    say(about_prompt(shown.prompt, shown.prompt.scores[0].with_order(order)))
     of_first_order = pl.col("order_seed").eq_missing(pl.lit(order, pl.Int32))
     say(tokens_through_training(shown.tokens.filter(of_first_order), shown.k))
 
@@ -67,8 +65,8 @@ def _print_moves(moves: "PromptMoves", form: str, *, bank: str, top: int) -> Non
         what = f"differ most, {' → '.join(map(plain_step, moves.between))}"
     say([f"{one_line(moves.prompts)}: the prompts that {what}"])
     first: dict[str, object] | None = None
-    for scores, table in moves.series:
-        say(listed(scores, table, top=top))
+    for (model, run), table in moves.tables.items():
+        say(listed(moves, f"{model} {run}", table, top=top))
         if first is None and len(table):
             first = table.row(0, named=True)
     if first is not None:

@@ -130,8 +130,8 @@ def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_computed
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prompts": ["nope"]}, r"prompt set 'nope' is not in .*; it has crows-pairs, lambada, "),
-        ({"models": ["nope"]}, r"model 'nope' is not in .*; there are toy"),
+        ({"prompts": ["nope"]}, r"'nope' is not in .*crows-pairs, lambada, "),
+        ({"models": ["nope"]}, r"'nope' is not in .*toy"),
         ({"out": "page.txt"}, r"page.txt .* ends in .html"),
         ({"out": "nowhere/p.html"}, r"no folder nowhere"),
     ],
@@ -161,10 +161,10 @@ def test_prompts_without_options_do_not_stop_a_report(own: Bank, tmp_path: Path)
 def test_winobias_and_lambada_are_read_once_and_give_what_each_alone_gives(
     whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from logitbank.analysis.frames import cube
+    from logitbank.analysis.frames import score_arrays
 
     reads: list[str] = []
-    for module, name in ((cube, "cube"), (lambada_metric, "whole_in_turn")):
+    for module, name in ((score_arrays, "score_arrays"), (lambada_metric, "map_prompt_sums")):
         real = getattr(module, name)
 
         def counted(*args: object, real=real, name=name, **how: object) -> object:
@@ -174,7 +174,7 @@ def test_winobias_and_lambada_are_read_once_and_give_what_each_alone_gives(
         monkeypatch.setattr(module, name, counted)
     sets = ["lambada", "winobias"]
     together = [each.run() for each in analyses(whole, prompts=sets, bootstrap=20)]
-    assert sorted(reads) == ["cube", "whole_in_turn"]
+    assert sorted(reads) == ["cube", "map_prompt_sums"]
     names = [study.family for study in together]
     assert names == ["fairness", "stereotype", "lambada", "tradeoff"]
     for at, study in enumerate(together):

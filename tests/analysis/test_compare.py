@@ -138,8 +138,8 @@ def test_what_rounding_alone_explains_is_told_with_the_dtypes(tmp_path: Path) ->
     assert d["rounding"] == 1 / 32
     assert (d["compute_a"], d["compute_b"]) == ("bfloat16", None)
     texts = [each.text for each in findings(found)]
-    assert "A: engine vllm, computed in bfloat16, keeps full float16." in texts
-    assert "B: engine arrays, computed in unknown dtype, keeps full float16." in texts
+    assert "A: engine vllm, computed in bfloat16, stores full float16." in texts
+    assert "B: engine arrays, computed in unknown dtype, stores full float16." in texts
     largest = found_of(found, "Largest difference of a logit")
     assert largest.baseline == "0.0312 explained by the dtypes of storage"
     assert not any("Rounding does not explain" in text for text in texts)
@@ -192,7 +192,7 @@ def test_without_full_rows_listed_entries_are_compared(tmp_path: Path) -> None:
     assert (d["max_kl"], d["mean_kl"], d["kept_b"]) == (None, None, "options")
     text = found_of(compare(a.path, b.path).result, "KL").text
     assert text.startswith("No KL at 1 checkpoint × query set")
-    assert "A keeps full float32, B options" in text
+    assert "A stores full float32, B stores options" in text
     listed = {(q, t) for q, z in enumerate(values) for t in (1, 4, int(z.argmax()))}
     assert d["entries"] == len(listed)
     assert d["mean_logit_difference"] == pytest.approx(0.5, abs=1e-6)
@@ -237,7 +237,7 @@ def test_prompts_and_steps_choose(tmp_path: Path) -> None:
     assert found.select("step", "rows", "entries", "options").rows() == [(3, 3, 18, 3)]
     late = compare(a.path, b.path, steps="6:").result
     assert late.logits["step"].to_list() == [8]
-    with pytest.raises(BankError, match="Neither bank has prompts 'none'; there are few, parity"):
+    with pytest.raises(BankError, match="'none' is not in .*few, parity"):
         compare(a.path, b.path, prompts="none")
     with pytest.raises(BankError, match="No matching checkpoints among these steps"):
         compare(a.path, b.path, steps=[4])
@@ -341,7 +341,7 @@ def test_models_of_other_names_are_matched_in_two_banks_and_in_one(tmp_path: Pat
     assert apart.logits["max_logit_difference"].item() == pytest.approx(np.abs(one - other).max())
     for name, table in apart.tables().items():
         assert table.equals(alone.tables()[name], null_equal=True), name
-    with pytest.raises(UsageError, match=r"--match: .* has no model 'x'; it has model \"mine\""):
+    with pytest.raises(UsageError, match=r"--match: .* has no model 'x'. It has model \"mine\""):
         compare(a.path, b.path, match={"x": "theirs"})
     with pytest.raises(UsageError, match="Name two banks, or two models of one"):
         compare(both.path)

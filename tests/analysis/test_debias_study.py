@@ -12,7 +12,7 @@ import pytest
 from logitbank.analysis.debias.answers import answers, bias
 from logitbank.analysis.debias.compare import debias_compare, untrained_like
 from logitbank.analysis.debias.findings import search_findings
-from logitbank.analysis.debias.instances import instances
+from logitbank.analysis.debias.instances import instance_reader
 from logitbank.analysis.debias.search import debias_search
 from logitbank.analysis.debias.train import Training, debias_train, train
 from logitbank.analysis.families.fairness import fairness
@@ -21,7 +21,7 @@ from logitbank.analysis.families.stereoset import stereoset
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.unqover.metric import unqover_metric
 from logitbank.analysis.families.unqover.tables import unqover_instances
-from logitbank.errors import BankError, KeepLevelError, UsageError
+from logitbank.errors import AbsentError, BankError, KeepLevelError, UsageError
 from logitbank.store import Bank, BlockData, CheckpointId, Query, QuerySet
 from logitbank.store.filter.filters import Filter
 from tests.support import unqover_cases
@@ -75,8 +75,9 @@ def make_bank(path: Path, *, keep: str = "topk:16", stereo: bool = True) -> Path
 def test_instances_without_a_filter_are_those_of_the_analysis(tmp_path: Path) -> None:
     bank = Bank.open(make_bank(tmp_path / "b", stereo=False))
     for he_she in (False, True):
-        given, deposit = instances(bank, "unqover-gender", k=5, he_she=he_she)
-        assert deposit.checkpoint.step == 8
+        reader = instance_reader(bank, "unqover-gender", k=5, he_she=he_she)
+        given = reader.read()
+        assert reader.checkpoint.step == 8
         table = unqover_instances(bank.scan("unqover-gender"), he_she=he_she)
         c = bias(answers(given, None).probabilities)
         ours = dict(zip(given.names["instance"], c, strict=True))
@@ -86,7 +87,7 @@ def test_instances_without_a_filter_are_those_of_the_analysis(tmp_path: Path) ->
         same = answers(few, None).probabilities
         np.testing.assert_allclose(same, answers(given, None).probabilities, atol=1e-7)
         assert few.coverage < given.coverage
-        direct, _ = instances(bank, "unqover-gender", k=2, he_she=he_she)
+        direct = instance_reader(bank, "unqover-gender", k=2, he_she=he_she).read()
         np.testing.assert_array_equal(few.slots, direct.slots)
         np.testing.assert_allclose(few.rest, direct.rest, atol=1e-7)
         np.testing.assert_allclose(few.log_mass, direct.log_mass, atol=1e-6)
@@ -113,53 +114,51 @@ def test_a_view_measures_what_training_measured(tmp_path: Path, mode: str) -> No
     assert rows["trained"]["abs_c"] < 0.5 * rows["none"]["abs_c"]
 
 
-def test_the_filter_says_what_it_was_made_of(tmp_path: Path) -> None:
+def test_a_filter_contains_its_provenance(tmp_path: Path) -> None:
     path = make_bank(tmp_path / "b", stereo=False)
     out = tmp_path / "f.safetensors"
     study = debias_train(path, prompts="unqover-gender", k=6, out=out, bootstrap=50)
     about = Filter.load(out).about
     assert about == study.result.by.about
-    wanted = {
+    expected = {
         "model": "toy", "run": "main", "step": 8, "tokenizer": "ab" * 32, "split": "train",
         "prompts": "unqover-gender", "trained": True, "k": 6, "objective": "direct",
         "start": "identity", "optimizer": "L-BFGS", "he_she": False, "instances": 60,
     }  # fmt: skip
-    assert {name: about[name] for name in wanted} == wanted
+    assert {name: about[name] for name in expected} == expected
     assert study.result.bias["split"].to_list() == ["train"] * 3 + ["test"] * 3
-    bias = study.result.bias.filter(filter="trained")
-    for row in bias.to_dicts():
+    for row in study.result.bias.filter(filter="trained").to_dicts():
         (found,) = (f for f in study.findings if f.text.startswith(f"{row['split']}: mean |C|"))
         assert (found.value, found.low) == pytest.approx(
             (row["abs_c"], row["abs_c_low"]), nan_ok=True
         )
         assert found.n == f"{row['instances']} instances"
     assert list(study.charts) == ["bias", "loss"]
-    with pytest.raises(UsageError, match=r"f\.safetensors exists already\. Choose another name"):
+    with pytest.raises(UsageError, match=r"f\.safetensors exists already"):
         debias_train(path, prompts="unqover-gender", out=out)
 
 
-def test_what_training_needs_is_named(tmp_path: Path) -> None:
+def test_missing_inputs_of_training_are_refused(tmp_path: Path) -> None:
     path = make_bank(tmp_path / "b", keep="topk:4")
     train = partial(debias_train, path, bootstrap=0)
-    with pytest.raises(KeepLevelError, match=r"lists 4 highest tokens.*8 are needed.*k ≤ 4"):
-        train(prompts="unqover-gender")
-    with pytest.raises(UsageError, match="'stereoset-intra' has no column 'instance'"):
-        train(prompts="stereoset-intra")
-    with pytest.raises(UsageError, match="no instance of split 'dev'"):
-        train(prompts="unqover-gender", k=4, split="dev")
-    with pytest.raises(UsageError, match="no scores of unqover-gender by toy at step 3"):
-        train(prompts="unqover-gender", k=4, model="toy", step=3)
+    for error, options in (
+        (KeepLevelError, {}),
+        (UsageError, {"prompts": "stereoset-intra"}),
+        (UsageError, {"k": 4, "split": "dev"}),
+        (UsageError, {"k": 4, "model": "toy", "step": 3}),
+        (UsageError, {"k": 41}),
+    ):
+        with pytest.raises(error):
+            train(**{"prompts": "unqover-gender", **options})  # type: ignore[arg-type]
     found = train(prompts="unqover-gender", k=4).result.by
     filtered = Bank.open(path).filtered(found)
-    for ask in (
+    for analyse in (
         partial(debias_train, prompts="unqover-gender", k=2),
         partial(debias_search, prompts="unqover-gender"),
         partial(debias_compare, filters=[]),
     ):
-        with pytest.raises(UsageError, match="is seen through a filter already; use the bank itse"):
-            ask(filtered)
-    with pytest.raises(UsageError, match="has 40 outputs, and the 41 highest are needed"):
-        train(prompts="unqover-gender", k=41)
+        with pytest.raises(UsageError, match="filter"):
+            analyse(filtered)
 
 
 def test_one_run_is_trained_on(tmp_path: Path) -> None:
@@ -169,22 +168,22 @@ def test_one_run_is_trained_on(tmp_path: Path) -> None:
     bank.deposit(
         -logits_of(rows), checkpoint=CheckpointId("toy", "seed1", 8), query_set=own, keep="topk:16"
     )
-    with pytest.raises(UsageError, match="has several runs of toy; name one of main, seed1"):
+    with pytest.raises(UsageError, match="several runs.*main, seed1"):
         debias_train(bank, prompts="unqover-gender", bootstrap=0)
-    with pytest.raises(UsageError, match="by any model seed2; it has toy step 8, toy seed1 step 8"):
+    with pytest.raises(UsageError, match="toy step 8, toy seed1 step 8"):
         debias_train(bank, prompts="unqover-gender", run="seed2", bootstrap=0)
     found = debias_train(bank, prompts="unqover-gender", run="seed1", bootstrap=0).result
     assert found.by.about["run"] == "seed1"
     first = debias_train(bank, prompts="unqover-gender", run="main", bootstrap=0).result
     assert found.bias["abs_c"][0] != pytest.approx(first.bias["abs_c"][0], rel=0.01)
     search = partial(debias_search, bank, prompts="unqover-gender", sizes=[4], temperatures=[2.0])
-    with pytest.raises(UsageError, match="too few scores of stereoset-intra by toy seed1 step 8"):
+    with pytest.raises(UsageError, match="stereoset-intra by toy seed1 step 8"):
         search(run="seed1")
     assert len(search(run="main", regularisations=[0.1]).result.points) == 5
 
 
 @pytest.mark.parametrize("sizes", [(40, 288), (288, 40)])
-def test_a_sample_and_a_larger_one_are_taken_together(tmp_path: Path, sizes: Sequence[int]) -> None:
+def test_a_sample_and_a_larger_one_are_read_together(tmp_path: Path, sizes: Sequence[int]) -> None:
     whole = Bank.open(make_bank(tmp_path / "b", stereo=False))
     table, logits = whole.prompts("unqover-gender").collect(), logits_of(unqover_cases.questions())
     both = Bank.create(tmp_path / "c")
@@ -200,13 +199,13 @@ def test_a_sample_and_a_larger_one_are_taken_together(tmp_path: Path, sizes: Seq
         both.deposit(
             logits[:size], checkpoint=CheckpointId("toy"), query_set=some.name, keep="topk:8"
         )
-    one, two = (instances(b, "unqover-gender", k=6)[0] for b in (whole, both))
+    one, two = (instance_reader(b, "unqover-gender", k=6).read() for b in (whole, both))
     assert one.names.equals(two.names)
     for name in ("logits", "log_mass", "slots", "rest"):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
 
 
-def test_options_that_are_not_scored_are_no_zeros(tmp_path: Path) -> None:
+def test_options_without_a_score_are_refused(tmp_path: Path) -> None:
     whole = Bank.open(make_bank(tmp_path / "b", stereo=False))
     table, rows = whole.prompts("unqover-gender").collect(), unqover_cases.questions()
     bank = Bank.create(tmp_path / "c")
@@ -216,17 +215,18 @@ def test_options_that_are_not_scored_are_no_zeros(tmp_path: Path) -> None:
         logits_of(rows), checkpoint=CheckpointId("toy"), query_set=queries.name, keep="topk:8"
     )
     bank.add_prompts("unqover-gender", table)
-    with pytest.raises(BankError, match="1,152 options of unqover-gender are not scored; run the"):
-        instances(bank, "unqover-gender", k=4)
+    with pytest.raises(BankError, match="1,152 options of unqover-gender"):
+        instance_reader(bank, "unqover-gender", k=4).read()
 
 
 def test_the_untrained_filter_of_another_seed_is_made_again(tmp_path: Path) -> None:
-    given, _ = instances(Bank.open(make_bank(tmp_path / "b", stereo=False)), "unqover-gender", k=4)
+    bank = Bank.open(make_bank(tmp_path / "b", stereo=False))
+    given = instance_reader(bank, "unqover-gender", k=4).read()
     trained = train(given, Training(start="ones", seed=5))
-    assert untrained_like(trained.by).digest == trained.untrained.digest
+    assert untrained_like(trained.filter).digest == trained.untrained.digest
     losses = trained.losses  # one a step, of which none goes up
     untrained, after = (
-        np.abs(answers(given, by).bias).mean() for by in (trained.untrained, trained.by)
+        np.abs(answers(given, by).bias).mean() for by in (trained.untrained, trained.filter)
     )
     assert losses[0] == pytest.approx(untrained)
     assert (np.diff(losses) < 0).all()
@@ -244,8 +244,8 @@ def test_an_instance_without_one_of_its_questions_is_an_error(tmp_path: Path) ->
     other.deposit(
         logits_of(rows), checkpoint=CheckpointId("toy"), query_set=queries.name, keep="topk:8"
     )
-    with pytest.raises(BankError, match=r"12 of 72 instances of unqover-gender lack a question"):
-        instances(other, "unqover-gender", k=8)
+    with pytest.raises(BankError, match=r"12 of 72 instances"):
+        instance_reader(other, "unqover-gender", k=8).read()
 
 
 def test_the_comparison_has_every_row(tmp_path: Path) -> None:
@@ -279,11 +279,11 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
     assert (icat.value, icat.n, icat.interval) == (trained["icat"], "4 examples", "")
     assert (abs_c.value, abs_c.series) == (trained["abs_c"], ("toy", "main"))
     few = Bank.create(tmp_path / "empty")
-    with pytest.raises(UsageError, match="has no prompts of StereoSet or UnQover; run"):
+    with pytest.raises(UsageError, match="StereoSet or UnQover"):
         debias_compare(few, [])
-    with pytest.raises(UsageError, match="model 'x' is not in .*; there are toy"):
+    with pytest.raises(AbsentError, match="'x' is not in .*toy"):
         debias_compare(path, [], models=["x"])
-    with pytest.raises(UsageError, match=r"no scores of stereoset-intra, .* by toy at step 9; run"):
+    with pytest.raises(UsageError, match="no scores of stereoset-intra, "):
         debias_compare(path, [out], step=9)
 
 
@@ -336,7 +336,7 @@ def test_a_bank_stopped_midway_is_compared_on_the_examples_that_both_sides_have(
         assert rows["icat"][1] - rows["icat"][0] != pytest.approx(prefix - plain)
     text = "\n".join(study.summary)
     assert "over 2 common examples" in text
-    assert "2 examples missing" in "\n".join(study.missing)
+    assert "2 examples" in "\n".join(study.missing)
 
 
 def test_the_search_counts_examples_that_have_no_score(tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_the_search_counts_examples_that_have_no_score(tmp_path: Path) -> None:
     assert of_terms.sum() <= 3 * len(of_terms)
 
 
-def test_the_comparison_takes_banks_with_one_of_the_two(tmp_path: Path) -> None:
+def test_a_bank_may_have_only_one_of_unqover_and_stereoset(tmp_path: Path) -> None:
     path = make_bank(tmp_path / "b", stereo=False)
     table = debias_compare(path, [], bootstrap=0).result.comparison
     assert table["abs_c"].null_count() == 2  # ideal and random model
@@ -374,7 +374,7 @@ def test_the_comparison_takes_banks_with_one_of_the_two(tmp_path: Path) -> None:
     assert icat.interval == ""
 
 
-def test_the_comparison_takes_parts_apart_and_models_without_stereoset(tmp_path: Path) -> None:
+def test_parts_may_be_separate_sets_and_models_may_have_no_stereoset(tmp_path: Path) -> None:
     bank = Bank.open(make_bank(tmp_path / "b"))
     rows, whole = unqover_cases.questions(), bank.prompts("unqover-gender").collect()
     own = Bank.create(tmp_path / "c")
@@ -402,7 +402,7 @@ def test_the_comparison_takes_parts_apart_and_models_without_stereoset(tmp_path:
     assert found["icat"].to_list() == [None, None]
 
 
-def test_the_search_tells_of_points_by_what_played_no_part(tmp_path: Path) -> None:
+def test_points_of_a_search_are_reported_on_unseen_data(tmp_path: Path) -> None:
     path = make_bank(tmp_path / "b")
     study = debias_search(
         path, prompts="unqover-gender", sizes=(4, 8), regularisations=(0.0, 0.1),
@@ -419,7 +419,7 @@ def test_the_search_tells_of_points_by_what_played_no_part(tmp_path: Path) -> No
     assert best["abs_c"] < points["abs_c"][0]
     saved = study.result.by
     assert (saved.k, saved.about["regularisation"]) == (best["k"], best["regularisation"])
-    held, _ = instances(Bank.open(path), "unqover-gender", k=saved.k, split="test")
+    held = instance_reader(Bank.open(path), "unqover-gender", k=saved.k).read("test")
     told = np.abs(bias(answers(held, saved).probabilities)).mean()
     assert told == pytest.approx(best["abs_c"], abs=1e-6)
     assert points.filter(pl.col("kind") == "prior")["lms"].to_list() == [None]
@@ -435,13 +435,10 @@ def test_the_search_tells_of_points_by_what_played_no_part(tmp_path: Path) -> No
     texts = [f.text for f in search_findings(replace(study.result, points=poor, max_lms_loss=1.0))]
     assert "No trained filter stays within 1 points of lms." in texts
     assert "No temperature stays within 1 points of lms." in texts
-    with pytest.raises(UsageError, match=r"temperature 0\.0 cannot divide logits; give numbers"):
-        debias_search(path, prompts="unqover-gender", temperatures=[0.0])
-    with pytest.raises(UsageError, match="there is no regularisation to try"):
-        debias_search(path, prompts="unqover-gender", regularisations=[])
-    with pytest.raises(
-        UsageError, match="has no stereoset-intra, which measures what a filter costs"
-    ):
+    for options in ({"temperatures": [0.0]}, {"regularisations": []}, {"sizes": [0]}):
+        with pytest.raises(UsageError, match="at least one"):
+            debias_search(path, prompts="unqover-gender", **options)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="has no stereoset-intra"):
         debias_search(make_bank(tmp_path / "c", stereo=False), prompts="unqover-gender")
 
 
@@ -449,7 +446,8 @@ def test_dividing_by_the_prior_by_hand(tmp_path: Path) -> None:
     """Two attributes of one pair: the prior is the geometric mean over both and their negations."""
     from logitbank.analysis.debias.search import _prior
 
-    given, _ = instances(Bank.open(make_bank(tmp_path / "b", stereo=False)), "unqover-gender", k=4)
+    bank = Bank.open(make_bank(tmp_path / "b", stereo=False))
+    given = instance_reader(bank, "unqover-gender", k=4).read()
     pair = (pl.col("subject1") == "Ann") & (pl.col("subject2") == "Bob")
     one = given.names.select(pair & (pl.col("context") == "c1")).to_series().to_numpy()
     some = given.take(np.flatnonzero(one)[:2])
@@ -466,7 +464,7 @@ def test_analyses_that_need_every_probability_name_the_mode(tmp_path: Path) -> N
     add_stereotype(bank)
     filtered = bank.filtered(Filter.identity(3, "truncate"), name="v")
     for study in (fairness, lambada, stereotype):
-        with pytest.raises(BankError, match=r"of v main step .*use a filter with mode keep_tail"):
+        with pytest.raises(BankError, match=r"v main step .*keep_tail"):
             study([filtered])  # type: ignore[operator]
 
 
@@ -511,5 +509,3 @@ def test_the_search_takes_stereoset_in_any_language(tmp_path: Path) -> None:
     how |= {"temperatures": [2.0], "max_lms_loss": 50.0}
     points = [debias_search(tmp_path / at, **how).result.points for at in "bc"]  # type: ignore[arg-type]
     assert points[0]["lms"].equals(points[1]["lms"])
-    with pytest.raises(UsageError, match="has no x, which measures what a filter costs; it has"):
-        debias_search(tmp_path / "c", **how, reference="x")  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ def test_a_bank_without_the_prompts_says_what_makes_them(tmp_path: Path) -> None
     bank = Bank.create(path)
     with pytest.raises(
         BankError,
-        match=r"prompt set 'lambada' is not in .*b.zarr; it has none. Make it with "
+        match=r"'lambada' is not in .*b.zarr\. Available: none"
         r"`logitbank extract .*b.zarr --suite … --prompts lambada`",
     ):
         lambada([path])
@@ -104,7 +104,7 @@ def test_a_bank_without_the_prompts_says_what_makes_them(tmp_path: Path) -> None
         UsageError, match="the prompt set lacks pair, side, score_kind, which pairs"
     ):
         pairs([path])
-    with pytest.raises(UsageError, match="'x' is not in .*, .*; they have lambada"):
+    with pytest.raises(UsageError, match="'x' is not in .*, .* Available: lambada"):
         pairs([path, Bank.create(tmp_path / "c.zarr").path], prompts="x")
 
 

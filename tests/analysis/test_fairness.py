@@ -6,8 +6,8 @@ import pytest
 from scipy import stats as reference
 
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_change, fairness_metric
-from logitbank.analysis.frames.cube import FairnessLabels
 from logitbank.analysis.frames.expressions import HALF_LN2
+from logitbank.analysis.frames.score_arrays import FairnessLabels
 from logitbank.errors import BankError, UsageError
 from tests.support.fairness_cases import FEMALE, LABELS, MALE, NEUTRAL, random_frame, scan_frame
 

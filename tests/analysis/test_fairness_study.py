@@ -17,7 +17,7 @@ from logitbank.analysis.families.fairness.metric import Fairness, fairness_metri
 from logitbank.analysis.families.stereotype import FAMILY as STEREOTYPE
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.finding import Finding
-from logitbank.analysis.frames import cube
+from logitbank.analysis.frames import score_arrays
 from logitbank.analysis.frames.scan_cache import ScanCache
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId
@@ -197,13 +197,13 @@ def test_two_banks_are_analysed_and_compared_together(tmp_path: Path) -> None:
     assert named(list(study.findings), "a and b differ in JSD-P of the male option")
     only = fairness(banks, bootstrap=0, models=["b"])
     assert only.result.checkpoints["model"].unique().to_list() == ["b"]
-    with pytest.raises(LogitbankError, match="model 'c' is not in the banks; there are a, b"):
+    with pytest.raises(LogitbankError, match="'c' is not in the banks.*a, b"):
         fairness(banks, bootstrap=0, models=["b", "c"])
 
 
 def test_a_vocab_limit_that_means_nothing_is_refused(tmp_path: Path) -> None:
     bank = Bank.open(winobias_bank(tmp_path / "b"))
-    with pytest.raises(UsageError, match="vocab_limit has nothing to leave out"):
+    with pytest.raises(UsageError, match="vocab_limit"):
         fairness(bank, vocab_limit=True, bootstrap=0)
     (queries,) = bank.query_sets()
     logits = np.random.default_rng(0).normal(size=(48, VOCAB)).astype(np.float32)
@@ -227,8 +227,10 @@ def test_one_read_serves_fairness_stereotype_and_their_gaps(
 ) -> None:
     bank = Bank.open(whole_bank(tmp_path / "b.zarr"))
     reads: list[int] = []
-    read = cube.cube
-    monkeypatch.setattr(cube, "cube", lambda *a, **k: (reads.append(1), read(*a, **k))[1])
+    read = score_arrays.score_arrays
+    monkeypatch.setattr(
+        score_arrays, "score_arrays", lambda *a, **k: (reads.append(1), read(*a, **k))[1]
+    )
 
     def everything(caches: list[ScanCache]) -> list[pl.DataFrame]:
         tables = [

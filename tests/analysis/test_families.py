@@ -10,7 +10,7 @@ import pytest
 from logitbank.analysis.charts.chart import caption_of, title_of
 from logitbank.analysis.everything import analyses
 from logitbank.analysis.family import Family, families
-from logitbank.analysis.frames.apart import ColumnsOf
+from logitbank.analysis.frames.banks import PromptColumns
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.scan_cache import ScanCache
 from logitbank.analysis.study import Study
@@ -105,7 +105,7 @@ def test_compared_values_and_gaps_are_curves_over_checkpoints(
 ) -> None:
     bank = banks[family.name]
     if family.compared:
-        ((prompts,),) = family.prompts(ColumnsOf([bank]))
+        ((prompts,),) = family.prompts(PromptColumns([bank]))
         values = family.compared([bank.scan(prompts)], expected_pieces([bank], prompts))
         assert values.columns == ["model", "run", "step", "metric", "group", "value"]
         assert values.drop("value").is_unique().all()

@@ -16,7 +16,7 @@ from logitbank.analysis.charts.chart import caption_of
 from logitbank.analysis.families.fluctuation import FAMILY
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
 from logitbank.analysis.families.fluctuation.tables import PUBLISHED
-from logitbank.analysis.frames.table_files import read_table
+from logitbank.analysis.frames.input_files import read_table
 from logitbank.analysis.stats.correlation import pearson, pearson_matrix, variation
 from tests.support.fluctuation_cases import JOBS, drawn, published, random_table, two_runs
 from tests.support.paths import PUBLIC as DATA

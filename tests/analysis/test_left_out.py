@@ -38,10 +38,7 @@ def repaired(tmp_path: Path) -> Bank:
     return bank
 
 
-LEFT_OUT = (
-    "Left out is 1 checkpoint whose deposit has no row: org/model step 16; `logitbank extract`"
-    " fills it."
-)
+LEFT_OUT = "Excluded: 1 checkpoint without results (org/model step 16). Fix: logitbank extract"
 
 
 def test_analyses_name_a_checkpoint_that_has_no_row(repaired: Bank) -> None:
@@ -59,7 +56,7 @@ def test_such_a_checkpoint_is_no_end_of_a_curve(repaired: Bank) -> None:
 def test_a_bank_that_is_whole_says_nothing_of_it(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     bank.deposit(logits(), checkpoint=spec(0).checkpoint, query_set=spec(0).query_set)
-    assert not any("no row" in line for line in logitbank.options(bank).summary)
+    assert not any("Excluded" in line for line in logitbank.options(bank).summary)
 
 
 def test_a_model_that_was_asked_other_prompts_alone_is_said_to_be_there(tmp_path: Path) -> None:
@@ -81,10 +78,7 @@ def test_a_model_that_was_asked_other_prompts_alone_is_said_to_be_there(tmp_path
 
 
 def left_out(model: str, step: int) -> str:
-    return (
-        f"Left out is 1 checkpoint whose deposit has no row: {model} step {step};"
-        " `logitbank extract` fills it."
-    )
+    return f"Excluded: 1 checkpoint without results ({model} step {step}). Fix: logitbank extract"
 
 
 def test_tradeoff_names_what_one_side_lacks(tmp_path: Path) -> None:
@@ -125,8 +119,8 @@ def test_tradeoff_names_a_checkpoint_with_part_of_the_prompts(tmp_path: Path) ->
     bank.add_prompts("lambada", pl.concat(rows))
     said = logitbank.tradeoff(bank, bootstrap=0).missing
     assert said == (
-        "Some prompts are not scored, and the numbers are over the others, at 2 checkpoints: "
-        "toy step 8, toy step 16.",
+        "Missing: some prompts at 2 checkpoints (toy step 8, toy step 16). The numbers are over the"
+        " others.",
     )
 
 
@@ -138,7 +132,7 @@ def test_what_filters_are_compared_on_and_has_no_row_is_named(tmp_path: Path) ->
     compared = logitbank.debias_compare(bank, [], bootstrap=0).missing
     assert compared == (left_out("toy", 8),)
     assert logitbank.debias_compare(bank, [], step=0, bootstrap=0).missing == ()
-    with pytest.raises(BankError, match="questions of unqover-gender are not scored yet; run"):
+    with pytest.raises(BankError, match="questions of unqover-gender"):
         logitbank.debias_train(bank, prompts="unqover-gender", split=None, k=4, bootstrap=0)
 
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.debias.compare import debias_compare
-from logitbank.analysis.debias.instances import instances
+from logitbank.analysis.debias.instances import instance_reader
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.fluctuation import fluctuation
 from logitbank.analysis.families.lambada import lambada
@@ -76,7 +76,7 @@ def test_an_order_of_options_that_no_checkpoint_has(bank: Bank) -> None:
     assert after.result.gap.equals(before.result.gap), "numbers are over what there is"
     assert said(
         after.summary,
-        "96 scores missing at 2 checkpoints, whose numbers are over what is there.",
+        "Missing: 96 scores at 2 checkpoints. The numbers are over the others.",
     )
 
 
@@ -93,7 +93,7 @@ def test_examples_that_no_checkpoint_has(bank: Bank) -> None:
     assert study.result.checkpoints.select("prompts", "missing").rows() == [(40, 7)] * 2
     assert study.result.lambada["acc"].to_list() == [3 / 40, 20 / 40]
     assert said(
-        study.summary, "14 examples missing at 2 checkpoints, whose numbers are over what is there."
+        study.summary, "Missing: 14 examples at 2 checkpoints. The numbers are over the others."
     )
 
 
@@ -104,7 +104,7 @@ def test_pairs_that_no_checkpoint_has(bank: Bank) -> None:
     study = pairs([bank])
     assert study.result.checkpoints.select("prompts", "missing").rows() == [(24, 4)]
     assert said(
-        study.summary, "4 sentences missing at 1 checkpoint, whose numbers are over what is there."
+        study.summary, "Missing: 4 sentences at 1 checkpoint. The numbers are over the others."
     )
 
 
@@ -186,9 +186,9 @@ def test_instances_of_unqover_that_no_checkpoint_has(tmp_path: Path) -> None:
     assert whole["abs_c"].equals(before.filter(split="all")["abs_c"])
     assert said(
         study.summary,
-        "6 instances missing at 2 checkpoints, whose numbers are over what is there.",
+        "Missing: 6 instances at 2 checkpoints. The numbers are over the others.",
     )
-    given, _ = instances(bank, "unqover-gender", k=4)
+    given = instance_reader(bank, "unqover-gender", k=4).read()
     assert given.missing == 3
     compared = debias_compare(bank, [], bootstrap=0)
     assert compared.result.unqover.filter(category="gender", split="all")["missing"].to_list() == [
@@ -197,7 +197,7 @@ def test_instances_of_unqover_that_no_checkpoint_has(tmp_path: Path) -> None:
     ]
     assert said(
         compared.summary,
-        "6 instances missing at 2 checkpoints, whose numbers are over what is there.",
+        "Missing: 6 instances at 2 checkpoints. The numbers are over the others.",
     )
 
 

@@ -97,7 +97,7 @@ def test_models_and_banks_that_were_asked_different_prompts_share_a_view(tmp_pat
     changed = Bank.create(tmp_path / "three")
     changed.add_query_set(QUERY_SET)
     changed.add_prompts("parity", prompt_table().with_columns(text=pl.lit("another text")))
-    with pytest.raises(UsageError, match="cannot be set side by side"):
+    with pytest.raises(UsageError, match="differs in column"):
         prompt_data([one, changed], "parity")
 
 

@@ -23,8 +23,8 @@ from logitbank.analysis import (
 )
 from logitbank.analysis.families.options import options
 from logitbank.analysis.frames import batches as frame_batches
-from logitbank.analysis.frames.batches import Scan, columns_of, evenly, frames_of
-from logitbank.analysis.frames.cube import CODED
+from logitbank.analysis.frames.batches import Scan, as_frames, evenly, frame_columns
+from logitbank.analysis.frames.score_arrays import CODED
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
@@ -92,7 +92,7 @@ def test_a_frame_without_rows_changes_nothing(at: int) -> None:
     one, several = fairness_metric(whole, bootstrap=20), fairness_metric(parts, bootstrap=20)
     for name, table in one.tables().items():
         assert several.tables()[name].equals(table, null_equal=True), name
-    with pytest.raises(BankError, match="the scan has no committed row; extract first"):
+    with pytest.raises(BankError, match="no scores"):
         fairness_metric([parts[at], parts[at]], bootstrap=0)
 
 
@@ -109,8 +109,8 @@ def test_models_to_compare_in_different_frames_are_refused() -> None:
 
 
 def test_no_frame_is_refused() -> None:
-    with pytest.raises(UsageError, match="no frame to analyse"):
-        frames_of([])
+    with pytest.raises(UsageError, match="no frame"):
+        as_frames([])
 
 
 def bank_of(path: Path, steps: range, model: str = "org/model") -> Bank:
@@ -252,7 +252,7 @@ def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(fam
     none = whole.filter(step=99)
     for a, b in zip(one, tables([none, parts[0], none, *parts[1:]]), strict=True):
         assert_frame_equal(a, b, abs_tol=1e-12, rel_tol=1e-12)
-    with pytest.raises(BankError, match="there is no .* score; extract first"):
+    with pytest.raises(BankError, match="There is no score"):
         tables([none, none])
 
 
@@ -290,8 +290,7 @@ def test_a_run_without_rows_does_not_keep_from_the_others(family: str, tmp_path:
     begin_run(Bank.open(path))
     found = study(path)
     after = found.result.tables()
-    [said] = [line for line in found.missing if line.startswith("Left out")]
-    assert said.startswith("Left out are ")
+    [said] = [line for line in found.missing if line.startswith("Excluded")]
     assert " second step 0, " in said
     assert before.keys() == after.keys()
     for name, table in before.items():
@@ -346,8 +345,8 @@ def test_a_frame_is_put_together_when_it_is_asked_for(
     monkeypatch.setattr(frame_batches, "scan", watched)
     frames = batches(bank_of(tmp_path / "a", range(5)), "parity", rows=40)  # 20 a checkpoint
     assert (len(frames), len(frames[1:]), made) == (3, 2, [])
-    assert frames_of(frames) is frames
-    columns = columns_of(frames)
+    assert as_frames(frames) is frames
+    columns = frame_columns(frames)
     assert made == []
     steps = []
     for frame in frames:

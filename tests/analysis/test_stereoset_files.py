@@ -1,4 +1,4 @@
-"""Gold and prediction files: what is read, what is written back, and every kind of damage."""
+"""Gold and prediction files: reading, writing back, and every kind of damage."""
 
 import copy
 import json
@@ -11,7 +11,12 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from logitbank.analysis.families.stereoset.metric import stereoset_metric
-from logitbank.analysis.frames.stereoset_files import read_gold, read_predictions, write_predictions
+from logitbank.analysis.frames.stereoset_files import (
+    file_candidates,
+    read_gold,
+    read_predictions,
+    write_predictions,
+)
 from logitbank.errors import UsageError
 from tests.support.stereoset_cases import (
     EXAMPLES,
@@ -24,6 +29,8 @@ from tests.support.stereoset_cases import (
 
 GOLD = gold_data(intersentence=EXAMPLES, intrasentence=EXAMPLES)
 PREDICTIONS = prediction_data(intrasentence=EXAMPLES, intersentence=EXAMPLES)
+INTRA = PREDICTIONS["intrasentence"]
+FIRST = "intrasentence-0-stereotype"
 
 
 def read(folder: Path, predictions: object, gold: object = GOLD) -> pl.DataFrame:
@@ -37,115 +44,70 @@ def test_a_prediction_file_is_read_with_its_gold_file(tmp_path: Path) -> None:
     own = candidates(model="bert", language="", score_kind="file").sort("candidate")
     intra = found.filter(pl.col("task") == "intrasentence").sort("candidate")
     assert_frame_equal(intra, own.select(intra.columns))
-
-
-def test_the_order_of_the_lists_means_nothing(tmp_path: Path) -> None:
     turned = {task: entries[::-1] for task, entries in reversed(PREDICTIONS.items())}
-    assert_frame_equal(read(tmp_path, PREDICTIONS), read(tmp_path, turned))
+    for same in (turned, PREDICTIONS | {"model": "bert", "settings": {"a": 1}}):
+        assert_frame_equal(read(tmp_path, same), found)
+    for skipped in ({"intrasentence": INTRA}, PREDICTIONS | {"intersentence": []}):
+        assert read(tmp_path, skipped)["task"].unique().to_list() == ["intrasentence"]
 
 
-def test_an_absent_or_empty_list_is_a_task_that_was_skipped(tmp_path: Path) -> None:
-    for content in (
-        {"intrasentence": PREDICTIONS["intrasentence"]},
-        PREDICTIONS | {"intersentence": []},
-    ):
-        found = read(tmp_path, content)
-        assert found["task"].unique().to_list() == ["intrasentence"]
-
-
-def test_other_things_in_a_file_are_no_matter(tmp_path: Path) -> None:
-    content = PREDICTIONS | {"model": "bert", "settings": {"a": 1}}
-    assert_frame_equal(read(tmp_path, content), read(tmp_path, PREDICTIONS))
-
-
-def changed(at: int, **values: object) -> dict[str, Any]:
+def changed(**values: object) -> dict[str, Any]:
+    """The predictions with another first entry."""
     content = copy.deepcopy(PREDICTIONS)
-    content["intrasentence"][at] |= values
+    content["intrasentence"][0] |= values
     return content
-
-
-INTRA = PREDICTIONS["intrasentence"]
-FIRST = "intrasentence-0-stereotype"
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (PREDICTIONS | {"intrasentence": INTRA[4:]},
-         rf"intrasentence: ids of the gold file that are missing: 4 \({FIRST}, .*, …\); check"),
-        (PREDICTIONS | {"intrasentence": INTRA + INTRA[:2]},
-         rf"ids that are there twice: 2 \({FIRST}, intrasentence-0-anti-stereotype\); each has"),
-        (changed(0, id="what"), r"ids that are not in the gold file: 1 \(what\); check"),
-        (changed(0, id=7), r"intrasentence: ids that are no text: 1 \(7\)"),
-        (changed(0, score="0.5"), rf"no finite numbers: 1 \({FIRST}\); the first is '0.5'"),
-        (changed(0, score=None), rf"ids whose scores are no finite numbers: 1 \({FIRST}\)"),
-        (changed(0, score=True), rf"ids whose scores are no finite numbers: 1 \({FIRST}\)"),
-        (changed(0, score=math.nan), rf"ids whose scores are no finite numbers: 1 \({FIRST}\)"),
-        (changed(0, score=-math.inf), rf"ids whose scores are no finite numbers: 1 \({FIRST}\)"),
-        (changed(0, score=10**400), rf"ids whose scores are no finite numbers: 1 \({FIRST}\)"),
-        ({"intrasentence": [1, {"id": "a"}, {"score": 2}, None]},
-         r'entries that are no \{"id", "score"\}: 4 \(number 1, a, number 3, …\); every'),
-        (PREDICTIONS | {"intersentence": {"a": 1}}, r'intersentence is no list of \{"id", "score"'),
-        (PREDICTIONS | {"intrasentence": None}, r'intrasentence is no list of \{"id", "score"\}'),
-        ({"intrasentences": PREDICTIONS["intrasentence"]}, "it has a list 'intrasentences' where"),
-        ({}, "is no StereoSet prediction file: it has nothing where intrasentence and"),
-        (GOLD, "is no StereoSet prediction file: it has nothing where intrasentence and"),
-        ([1, 2], "is no prediction file: its JSON is no object"),
+        (PREDICTIONS | {"intrasentence": INTRA[4:]}, rf"missing ids.*4 \({FIRST}, .*, …\)"),
+        (PREDICTIONS | {"intrasentence": INTRA + INTRA[:2]}, rf"duplicate ids: 2 \({FIRST}, "),
+        (changed(id="what"), r"ids that are not in the gold file: 1 \(what\)"),
+        (changed(id=7), r"1 \(7\)"),
+        *((changed(score=s), rf"finite numbers: 1 \({FIRST}\)")
+          for s in ("0.5", None, True, math.nan, -math.inf, 10**400)),
+        ({"intrasentence": [1, {"id": "a"}, {"score": 2}, None]}, 'an entry has no "id"'),
+        *((content, "is not a StereoSet prediction file")
+          for content in (PREDICTIONS | {"intersentence": {"a": 1}}, {},
+                          PREDICTIONS | {"intrasentence": None}, {"intrasentences": INTRA}, GOLD)),
+        ([1, 2], "contains no JSON object"),
     ],
 )  # fmt: skip
 def test_damaged_predictions(tmp_path: Path, content: object, message: str) -> None:
     with pytest.raises(UsageError, match=message) as error:
         read(tmp_path, content)
     assert str(error.value).startswith(str(tmp_path / "bert.json"))
-    assert "\n" not in str(error.value)
 
 
-def gold_with(**values: object) -> dict[str, Any]:
-    """The gold file with another first sentence in its intra-sentence examples."""
+def gold_with(sentence: dict[str, object] | None = None, **example: object) -> dict[str, Any]:
+    """The gold file with another first intra-sentence example, or first sentence in it."""
     content = copy.deepcopy(GOLD)
-    content["data"]["intrasentence"][0]["sentences"][0] |= values
+    first = content["data"]["intrasentence"][0]
+    first["sentences"][0] |= sentence or {}
+    content["data"]["intrasentence"][0] = {
+        name: value for name, value in {**first, **example}.items() if value != "absent"
+    }
     return content
 
 
-def example_with(**values: object) -> dict[str, Any]:
-    """The gold file with another first intra-sentence example."""
-    content = copy.deepcopy(GOLD)
-    content["data"]["intrasentence"][0] |= values
-    return content
-
-
-def gold_without(*names: str) -> dict[str, Any]:
-    content = copy.deepcopy(GOLD)
-    for name in names:
-        del content["data"]["intrasentence"][0][name]
-    return content
+NOT_GOLD = "is not a StereoSet gold file"
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gold_with(gold_label="neutral"),
-         rf"with another gold_label than stereotype, .*: 1 \({FIRST}\); the first is 'neutral'"),
-        (gold_with(gold_label="unrelated"),
-         r"examples without a candidate of each label: 1 \(intrasentence-0\); each"),
-        (gold_with(id="intrasentence-1-unrelated"),
-         r"candidates that are there twice: 1 \(intrasentence-1-unrelated\)"),
-        (gold_with(gold_label=None),
-         r"intrasentence: entries that are no example: 1 \(intrasentence-0\); one has the texts"),
-        (gold_with(id=7), r"intrasentence: entries that are no example: 1 \(intrasentence-0\)"),
-        (gold_without("target"), r"entries that are no example: 1 \(intrasentence-0\)"),
-        (gold_without("sentences"), r"entries that are no example: 1 \(intrasentence-0\)"),
-        (example_with(target=["nurse"]), r"entries that are no example: 1 \(intrasentence-0\)"),
-        (example_with(target=""), r"entries that are no example: 1 \(intrasentence-0\)"),
-        (example_with(bias_type=3), r"entries that are no example: 1 \(intrasentence-0\)"),
-        (example_with(id=None), r"entries that are no example: 1 \(number 1\)"),
-        (example_with(sentences=[]), r"entries that are no example: 1 \(intrasentence-0\)"),
-        ({"data": {"intrasentence": ["x", *GOLD["data"]["intrasentence"], 7]}},
-         r"intrasentence: entries that are no example: 2 \(number 1, number 6\)"),
-        ({"data": GOLD["data"] | {"intersentence": "abc"}}, "it has no lists data.intrasentence"),
-        ({"data": {"intrasentence": [], "intersentence": []}}, "it has no lists data.intrasen"),
-        ({"data": []}, "is no StereoSet gold file: it has no lists data.intrasentence and"),
-        (PREDICTIONS, "is no StereoSet gold file: it has no lists data.intrasentence and"),
+        (gold_with({"gold_label": "neutral"}), rf"gold_label other than .*: 1 \({FIRST}\)"),
+        (gold_with({"gold_label": "unrelated"}), rf"incomplete examples: 3 \({FIRST}, "),
+        (gold_with({"id": "intrasentence-1-unrelated"}), "occur twice: 1"),
+        (gold_with(target=""), "empty text: 3"),
+        *((content, NOT_GOLD) for content in (
+            gold_with({"id": 7}), gold_with({"gold_label": None}), gold_with(id=None),
+            gold_with(target="absent"), gold_with(sentences="absent"),
+            gold_with(target=["nurse"]), gold_with(bias_type=3), {"data": []}, PREDICTIONS,
+            {"data": {"intrasentence": ["x", *GOLD["data"]["intrasentence"], 7]}},
+            {"data": GOLD["data"] | {"intersentence": "abc"}})),
+        ({"data": {"intrasentence": [], "intersentence": []}}, "has no StereoSet examples"),
     ],
 )  # fmt: skip
 def test_damaged_gold(tmp_path: Path, content: object, message: str) -> None:
@@ -155,35 +117,25 @@ def test_damaged_gold(tmp_path: Path, content: object, message: str) -> None:
     assert str(error.value).startswith(str(path))
 
 
-def test_a_domain_has_another_name_than_all_of_them() -> None:
-    renamed = candidates().with_columns(domain=pl.col("domain").replace({"race": "overall"}))
-    with pytest.raises(UsageError, match=r"the domain 'overall': 1 \(intrasentence-3\); that name"):
-        stereoset_metric(renamed, bootstrap=0)
-
-
-def test_files_that_are_no_json_or_not_there(tmp_path: Path) -> None:
+def test_files_without_json_or_in_another_language_are_refused(tmp_path: Path) -> None:
     text, deep = tmp_path / "text.json", tmp_path / "deep.json"
     text.write_bytes(b"\xff\xfe{")
     deep.write_text("[" * 100_000)
-    for path in (text, deep):
-        with pytest.raises(UsageError, match="is no JSON, as a gold file is"):
+    for path in (text, deep, tmp_path / "nowhere.json", tmp_path):
+        with pytest.raises(UsageError, match=str(path)):
             read_gold(path)
-    with pytest.raises(UsageError, match="there is no gold file .*nowhere.json; check the path"):
-        read_gold(tmp_path / "nowhere.json")
-    with pytest.raises(UsageError, match="there is no prediction file"):
-        read_predictions(tmp_path, read_gold(write_json(tmp_path / "gold.json", GOLD)))
-
-
-def test_predictions_of_the_other_language_name_what_does_not_fit() -> None:
+    renamed = candidates().with_columns(domain=pl.col("domain").replace({"race": "overall"}))
+    with pytest.raises(UsageError, match="'overall'"):
+        stereoset_metric(renamed, bootstrap=0)
+    for sources in (([], text), (["p.json"], None), (["a=p.json", "a=q.json"], text)):
+        with pytest.raises(UsageError):
+            file_candidates(*sources)
     predictions = released("published/bert-base-cased-predictions.json")
-    with pytest.raises(UsageError, match=r"intrasentence: ids that are not in the gold file: 9 \("):
+    with pytest.raises(UsageError, match=r"ids that are not in the gold file: 9 \("):
         read_predictions(predictions, read_gold(released("dev-german.json")))
-    german = released("published/bert-base-german-cased-predictions-german.json")
-    with pytest.raises(UsageError, match=r"ids of the gold file that are missing: 9 \("):
-        read_predictions(german, read_gold(released("dev-english.json")))
 
 
-def test_what_was_written_reads_back_as_the_same_numbers(tmp_path: Path) -> None:
+def test_written_files_read_back_as_the_same_numbers(tmp_path: Path) -> None:
     path = released("published/bert-base-cased-predictions.json")
     gold = read_gold(released("dev-english.json"))
     first = read_predictions(path, gold, model="bert")
@@ -198,11 +150,8 @@ def test_the_causal_extension_is_written_under_its_own_name(tmp_path: Path) -> N
     content = json.loads(written.read_text())
     assert list(content) == ["intrasentence", "intersentence_causal"]
     found = read_predictions(written, read_gold(write_json(tmp_path / "gold.json", GOLD)))
-    assert (
-        stereoset_metric(found, bootstrap=0)
-        .scores["icat"]
-        .equals(stereoset_metric(frame, bootstrap=0).scores["icat"])
-    )
+    one, other = (stereoset_metric(each, bootstrap=0).scores["icat"] for each in (found, frame))
+    assert one.equals(other)
 
 
 def test_a_folder_gets_a_file_for_each_set_of_scores(tmp_path: Path) -> None:
@@ -222,26 +171,17 @@ def test_a_folder_gets_a_file_for_each_set_of_scores(tmp_path: Path) -> None:
     assert all(path.is_file() for path in written)
 
 
-def test_one_file_holds_one_set_of_scores(tmp_path: Path) -> None:
-    frame = pl.concat([candidates(step=step, language="") for step in (0, 8, 16, 32)])
-    path = tmp_path / "p.json"
-    with pytest.raises(
-        UsageError,
-        match=r"would hold 4 sets of scores \(m-step0, m-step8, m-step16, …\); choose one",
-    ):
-        write_predictions(frame, path)
-    assert not path.exists()
-
-
-def test_scores_that_are_missing_are_not_written(tmp_path: Path) -> None:
-    lacking = candidates(step=0).with_columns(
+def test_several_sets_in_one_file_and_scores_that_are_missing_are_not_written(
+    tmp_path: Path,
+) -> None:
+    several = pl.concat([candidates(step=step, language="") for step in (0, 8, 16, 32)])
+    absent = candidates().with_columns(
         value=pl.when(pl.col("candidate") == FIRST).then(None).otherwise("value")
     )
-    with pytest.raises(
-        UsageError, match=rf"m-step0-en: candidates without a finite score: 1 \({FIRST}\)"
-    ):
-        write_predictions(lacking, tmp_path / "p.json")
-    infinite = candidates(step=0).with_columns(value=pl.lit(-math.inf))
-    with pytest.raises(UsageError, match="without a finite score: 12 .*; no prediction file can"):
-        write_predictions(infinite, tmp_path / "p.json")
+    infinite = candidates().with_columns(value=pl.lit(-math.inf))
+    for frame, message in (
+        (several, r"4 sets of scores"), (absent, rf"1 \({FIRST}\)"), (infinite, r"12 \("),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=message):
+            write_predictions(frame, tmp_path / "p.json")
     assert not list(tmp_path.iterdir())

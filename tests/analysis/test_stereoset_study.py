@@ -164,7 +164,7 @@ def test_checkpoints_in_batches_give_what_all_together_give(
         assert_frame_equal(study.result.tables()[name], table)
     with pytest.raises(UsageError, match="b main step 0 is scored twice, in two banks or files"):
         stereoset([banks[0].path, shutil.copytree(banks[0].path, tmp_path / "c")], bootstrap=0)
-    with pytest.raises(UsageError, match="b is named twice; name each bank once"):
+    with pytest.raises(UsageError, match="b is given twice"):
         stereoset([banks[0].path, banks[0].path], bootstrap=0)
 
 

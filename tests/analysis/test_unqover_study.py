@@ -61,7 +61,7 @@ def test_models_that_have_other_prompts_are_together(tmp_path: Path, bank: Path)
     assert kinds == [("org/gpt", "gender"), ("toy", "gender"), ("toy", "nationality")]
     only = unqover([bank, other.path], models=["org/gpt"], bootstrap=0).result.unqover
     assert only["model"].unique().to_list() == ["org/gpt"]
-    with pytest.raises(BankError, match="'x' is not in the deposits of .*; there are org/gpt, toy"):
+    with pytest.raises(BankError, match="'x' is not in .*org/gpt, toy"):
         unqover([bank, other.path], models=["toy", "x"], bootstrap=0)
     with pytest.raises(BankError, match="causal.zarr has no deposit of unqover-nationality yet; r"):
         unqover([other.path], prompts=["unqover-nationality"])

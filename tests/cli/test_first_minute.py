@@ -17,7 +17,7 @@ import pytest
 
 from logitbank.analysis.families.fairness import FAMILY as OF_FAIRNESS
 from logitbank.analysis.families.fluctuation import FAMILY as OF_FLUCTUATION
-from logitbank.analysis.frames.sources import chosen_prompts
+from logitbank.analysis.frames.banks import choose_prompts
 from logitbank.cli.plain import encode_anything
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank
@@ -73,27 +73,25 @@ FLUCTUATION: Any = {"known": "professions", "family_prompts": OF_FLUCTUATION.pro
 def test_of_several_prompt_sets_the_one_with_the_family_s_columns_is_taken(bank: Bank) -> None:
     bank.add_prompts("mine", small_banks.prompt_table(**PAIRED))
     bank.add_prompts("yours", small_banks.prompt_table(**SENTENCES))
-    assert chosen_prompts([bank], None, **FAIRNESS) == "mine"
-    assert chosen_prompts([bank], None, **FLUCTUATION) == "yours"
-    assert chosen_prompts([bank], "yours", **FAIRNESS) == "yours"
+    assert choose_prompts([bank], None, **FAIRNESS) == "mine"
+    assert choose_prompts([bank], None, **FLUCTUATION) == "yours"
+    assert choose_prompts([bank], "yours", **FAIRNESS) == "yours"
     bank.add_prompts("winobias", small_banks.prompt_table())
-    assert chosen_prompts([bank], None, **FAIRNESS) == "winobias"
+    assert choose_prompts([bank], None, **FAIRNESS) == "winobias"
 
 
 def test_prompt_sets_are_not_guessed_among(bank: Bank, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'winobias' is not in .*; it has none\. Name one with -"):
-        chosen_prompts([bank], None, **FAIRNESS)
+    with pytest.raises(UsageError, match=r"'winobias' is not in .* Available: none\."):
+        choose_prompts([bank], None, **FAIRNESS)
     for name in ("mine", "yours"):
         bank.add_prompts(name, small_banks.prompt_table(**PAIRED))
-    with pytest.raises(UsageError, match=r"it has mine, yours\. Name one with --prompts"):
-        chosen_prompts([bank], None, **FLUCTUATION)
-    with pytest.raises(
-        UsageError, match=r"columns of this analysis are in mine, yours\. Name one with --prompts"
-    ):
-        chosen_prompts([bank], None, **FAIRNESS)
+    with pytest.raises(UsageError, match=r"Available: mine, yours\. Name one with --prompts"):
+        choose_prompts([bank], None, **FLUCTUATION)
+    with pytest.raises(UsageError, match=r"Available: mine, yours\. Name one with --prompts"):
+        choose_prompts([bank], None, **FAIRNESS)
     other = small_banks.new_bank(tmp_path / "other")
-    with pytest.raises(UsageError, match=r"'x' is not in .*b.zarr, .*other; they have mine, par"):
-        chosen_prompts([bank, other], "x", **FAIRNESS)
+    with pytest.raises(UsageError, match=r"'x' is not in .*b.zarr, .*other\. Available: mine, par"):
+        choose_prompts([bank, other], "x", **FAIRNESS)
 
 
 @pytest.mark.parametrize(

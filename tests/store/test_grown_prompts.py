@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import logitbank
-from logitbank.analysis.frames.expected import partly_scored_sentences
+from logitbank.analysis.frames.expected import partial_notes
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.read import sql
@@ -81,5 +81,5 @@ def test_analyses_count_each_prompt_once(bank: Bank) -> None:
 
 
 def test_a_checkpoint_that_was_asked_all_in_one_of_them_is_whole(bank: Bank) -> None:
-    (sentence,) = partly_scored_sentences([bank], ["mine"])
+    (sentence,) = partial_notes([bank], ["mine"])
     assert sentence.endswith("are over the others, at 1 checkpoint: m step 0.")

@@ -7,7 +7,7 @@ from logitbank.analysis.family import CHANGE_POINTS, Family, Gap, columns, impor
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.fairness.metric import Fairness
-    from logitbank.analysis.frames.apart import Banks
+    from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.frames.scan_cache import ScanCache
     from logitbank.analysis.study import Study
 

@@ -20,7 +20,7 @@ from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import DELTA
 from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.families.fairness.tables import MANN_WHITNEY, WILCOXON
-from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.results.series import UNTRAINED
 from logitbank.analysis.stats.significance import SIGNIFICANCE
 from logitbank.wording import counted

@@ -8,7 +8,7 @@ import polars as pl
 from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.families.fairness.tables import MANN_WHITNEY, WILCOXON
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.results.series import (
     UNTRAINED,
     by_series,

@@ -30,15 +30,20 @@ from logitbank.analysis.families.fairness.tables import (
     samples,
     shared_checkpoints,
 )
-from logitbank.analysis.frames.apart import Banks, open_banks
-from logitbank.analysis.frames.batches import ROWS, Scan, columns_of, frames_of
-from logitbank.analysis.frames.cube import CODED, LABELS, Axes, Cube, FairnessLabels, each_cube
-from logitbank.analysis.frames.expected import expected_rows, missing_sentence
+from logitbank.analysis.frames.banks import Banks, check_vocab_limit, choose_prompts, open_banks
+from logitbank.analysis.frames.batches import ROWS, Scan, as_frames, frame_columns, prompt_frames
+from logitbank.analysis.frames.expected import expected_rows, missing_note
 from logitbank.analysis.frames.expressions import Floats, Ties, check_choice, jsd_parts, scaled
-from logitbank.analysis.frames.pieces import CHECKPOINT, together
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
 from logitbank.analysis.frames.scan_cache import ScanCache
-from logitbank.analysis.frames.sources import bank_frames, chosen_prompts, frame_of
-from logitbank.analysis.frames.vocab_limit import check_vocab_limit
+from logitbank.analysis.frames.score_arrays import (
+    CODED,
+    LABELS,
+    FairnessLabels,
+    PromptAxes,
+    ScoreArrays,
+    map_score_arrays,
+)
 from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
@@ -67,10 +72,10 @@ def analyze_fairness(
 ) -> Study["Fairness"]:
     """The study of banks; `logitbank.fairness` documents the parameters."""
     opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)
-    prompts = chosen_prompts(opened, prompts, known="winobias", family_prompts=FAMILY.prompts)
+    prompts = choose_prompts(opened, prompts, default="winobias", family=FAMILY.prompts)
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)
-    frames = bank_frames(opened, prompts, models, coded=(*CODED, *GENDER_COLUMNS))
+    frames = prompt_frames(opened, prompts, models, coded=(*CODED, *GENDER_COLUMNS), rows=ROWS)
     reading = _read(
         frames, vocab_limit=vocab_limit, ties=ties, unit=unit, labels=LABELS, bootstrap=bootstrap,
         seed=0, expected=expected_rows(opened, prompts, ("prompt_id", "order_seed")),
@@ -82,9 +87,7 @@ def analyze_fairness(
         if reading.genders is not None:
             cache.put(genders_key(prompts, models), reading.genders)
     incomplete = reading.result.checkpoints.filter(pl.col("missing") > 0)
-    missing = [
-        missing_sentence(int(incomplete["missing"].sum()), "score", checkpoints=len(incomplete))
-    ]
+    missing = [missing_note(int(incomplete["missing"].sum()), "score", checkpoints=len(incomplete))]
     return study_of(
         FAMILY, reading.result, prompts=[prompts], banks=opened, models=models,
         missing=missing if len(incomplete) else [],
@@ -234,14 +237,14 @@ def _read(
     check_choice("unit", unit, get_args(Unit))
     if bootstrap < 0:
         raise UsageError(f"bootstrap {bootstrap} is negative; give a number of resamples, or 0")
-    frames = frames_of(frame)
-    genders = share and all(set(GENDER_COLUMNS) <= set(names) for names in columns_of(frames))
+    frames = as_frames(frame)
+    genders = share and all(set(GENDER_COLUMNS) <= set(names) for names in frame_columns(frames))
     expected_counts = None if expected is None else expected_cells(expected)
 
-    def prepare(axes: Axes) -> Callable[[Cube], _Part]:
+    def prepare(axes: PromptAxes) -> Callable[[ScoreArrays], _Part]:
         counts = axes.resampled(resamples=bootstrap, seed=seed)
 
-        def part(data: Cube) -> _Part:
+        def part(data: ScoreArrays) -> _Part:
             parts = jsd_parts(data.logits, data.gold)
             by_gold = samples(data, (data.ranks, *np.moveaxis(parts, -1, 0)), counts)
             ranks, of_parts = [each[0] for each in by_gold], [each[1:] for each in by_gold]
@@ -260,12 +263,12 @@ def _read(
         return part
 
     prepare_tests()
-    results = each_cube(
+    results = map_score_arrays(
         frames, prepare, labels=labels, ties=ties, vocab_limit=vocab_limit,
         columns=GENDER_COLUMNS if genders else (),
     )  # fmt: skip
     tables, comparisons, hits = zip(*results, strict=True)
-    whole = {name: together([each[name] for each in tables]) for name in tables[0]}
+    whole = {name: concat_sorted([each[name] for each in tables]) for name in tables[0]}
     gap = whole.pop("gap")
     result = Fairness(
         gap=gap.drop(DRAWS),
@@ -386,10 +389,10 @@ def gap_curves(
 ) -> GapCurves:
     """The curves of banks, which the fairness analysis may already have stored."""
 
-    def prepare(axes: Axes) -> Callable[[Cube], tuple[pl.DataFrame, pl.DataFrame]]:
+    def prepare(axes: PromptAxes) -> Callable[[ScoreArrays], tuple[pl.DataFrame, pl.DataFrame]]:
         counts = axes.resampled(resamples=resamples, seed=0)
 
-        def tables(data: Cube) -> tuple[pl.DataFrame, pl.DataFrame]:
+        def tables(data: ScoreArrays) -> tuple[pl.DataFrame, pl.DataFrame]:
             parts = [*np.moveaxis(jsd_parts(data.logits, data.gold), -1, 0)]
             by_gold = samples(data, parts, counts)
             delta = gender_difference(by_gold[0][0], by_gold[1][1])
@@ -399,9 +402,9 @@ def gap_curves(
         return tables
 
     def read() -> GapCurves:
-        frames = frame_of(banks, prompts, models, rows=ROWS, coded=CODED)
-        gap, jsd_p = zip(*each_cube(frames, prepare), strict=True)
-        return _curves(together(gap), together(jsd_p))
+        frames = prompt_frames(banks, prompts, models, rows=ROWS, coded=CODED)
+        gap, jsd_p = zip(*map_score_arrays(frames, prepare), strict=True)
+        return _curves(concat_sorted(gap), concat_sorted(jsd_p))
 
     return cache.get(gap_key(prompts, models, resamples), read)
 
@@ -443,22 +446,22 @@ def read_genders(frame: Scan) -> Genders:
     """
     hits: list[GenderHits] = []
 
-    def prepare(axes: Axes) -> Callable[[Cube], pl.DataFrame]:
+    def prepare(axes: PromptAxes) -> Callable[[ScoreArrays], pl.DataFrame]:
         none = axes.resampled(resamples=0, seed=0)
         hits.clear()
 
-        def table(data: Cube) -> pl.DataFrame:
+        def table(data: ScoreArrays) -> pl.DataFrame:
             hits.append(gender_hits(data))
             parts = [*np.moveaxis(jsd_parts(data.logits, data.gold), -1, 0)]
             return jsd_table(data.checkpoints, samples(data, parts, none), labels=LABELS)
 
         return table
 
-    tables = each_cube(frame, prepare, columns=GENDER_COLUMNS)
-    return Genders(hits, together(tables))
+    tables = map_score_arrays(frame, prepare, columns=GENDER_COLUMNS)
+    return Genders(hits, concat_sorted(tables))
 
 
-def gender_hits(data: Cube) -> GenderHits:
+def gender_hits(data: ScoreArrays) -> GenderHits:
     """Of the pro-stereotyped prompts about the referred occupation: is the gold gender preferred.
 
     Raises
@@ -482,7 +485,7 @@ def gender_hits(data: Cube) -> GenderHits:
     return GenderHits(data.checkpoints, data.axes.seeds, names, values)
 
 
-def _hits_if_any(data: Cube) -> GenderHits | None:
+def _hits_if_any(data: ScoreArrays) -> GenderHits | None:
     """None if stereotype accuracy refuses the prompts, which it then reports itself."""
     try:
         return gender_hits(data)

@@ -8,9 +8,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from logitbank.analysis.frames.codes import Codes
-from logitbank.analysis.frames.cube import OPTIONS, Cube, FairnessLabels, GoldCounts
 from logitbank.analysis.frames.expressions import Floats, scaled, three_way_correct
-from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.score_arrays import OPTIONS, FairnessLabels, GoldCounts, ScoreArrays
 from logitbank.analysis.results.curve import Course
 from logitbank.analysis.results.curve import change_table as changes_of
 from logitbank.analysis.stats.bootstrap import (
@@ -87,7 +87,9 @@ class Sample(NamedTuple):
         return count
 
 
-def samples(data: Cube, measures: Sequence[Floats], counts: GoldCounts) -> list[list[Sample]]:
+def samples(
+    data: ScoreArrays, measures: Sequence[Floats], counts: GoldCounts
+) -> list[list[Sample]]:
     """A sample of each of some measures, (c, s, p), for every gold option: by option, by measure.
 
     All measures of a gold option are resampled by one matrix product.
@@ -127,7 +129,7 @@ def expected_cells(expected: pl.DataFrame) -> dict[str, int]:
     return dict(cells.group_by("model").len().iter_rows())
 
 
-def coverage(data: Cube, expected: Mapping[str, int] | None = None) -> pl.DataFrame:
+def coverage(data: ScoreArrays, expected: Mapping[str, int] | None = None) -> pl.DataFrame:
     """Prompts and option orders of each checkpoint, and how many expected cells it lacks.
 
     Without `expected`, all cells of the cube are.
@@ -142,7 +144,9 @@ def coverage(data: Cube, expected: Mapping[str, int] | None = None) -> pl.DataFr
     )
 
 
-def rank_table(data: Cube, ranks: Sequence[Sample], *, labels: FairnessLabels) -> pl.DataFrame:
+def rank_table(
+    data: ScoreArrays, ranks: Sequence[Sample], *, labels: FairnessLabels
+) -> pl.DataFrame:
     """Average Rank of the gold token and its geometric mean, per gold option with its sample.
 
     The bootstrap interval of a mean of very skewed ranks is too short: at 20 sentences it covers
@@ -175,7 +179,7 @@ def rank_table(data: Cube, ranks: Sequence[Sample], *, labels: FairnessLabels) -
     return _tidy(data.checkpoints, groups)
 
 
-def accuracy_table(data: Cube, *, labels: FairnessLabels) -> pl.DataFrame:
+def accuracy_table(data: ScoreArrays, *, labels: FairnessLabels) -> pl.DataFrame:
     """Accuracy per gold option, and for `all` prompts."""
     present = ~np.isnan(data.ranks)
     hits = np.where(present, data.top, np.nan)
@@ -273,7 +277,7 @@ def gap_changes(gap: pl.DataFrame, *, seed: int) -> pl.DataFrame:
 
 
 def gender_tests(
-    data: Cube, parts: Floats, delta: Difference, ranks: Sequence[Sample], *, unit: Unit
+    data: ScoreArrays, parts: Floats, delta: Difference, ranks: Sequence[Sample], *, unit: Unit
 ) -> pl.DataFrame:
     """Male (sample 1) against female (sample 2) gold prompts, for JSD-P and for Average Rank.
 
@@ -299,7 +303,7 @@ def gender_tests(
 
 
 def model_tests(
-    data: Cube, parts: Floats, counts: GoldCounts, *, unit: Unit, labels: FairnessLabels
+    data: ScoreArrays, parts: Floats, counts: GoldCounts, *, unit: Unit, labels: FairnessLabels
 ) -> pl.DataFrame | None:
     """JSD-P of two models on neutral prompts, for the male and for the female option.
 

@@ -27,10 +27,22 @@ from logitbank.analysis.families.fluctuation.tables import (
     spread_table,
     trajectory_table,
 )
-from logitbank.analysis.frames.apart import Banks, banks_and_files, open_banks
-from logitbank.analysis.frames.batches import Scan, batches, frames_of
+from logitbank.analysis.frames.banks import (
+    Banks,
+    choose_prompts,
+    open_banks,
+    select_models,
+    split_files,
+)
+from logitbank.analysis.frames.batches import TOKEN_ROWS, Scan, as_frames, batches
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.frames.input_files import (
+    is_table_path,
+    parse_integers,
+    parse_numbers,
+    read_table,
+)
 from logitbank.analysis.frames.pronoun_scores import (
     as_scores,
     asked_professions,
@@ -38,8 +50,6 @@ from logitbank.analysis.frames.pronoun_scores import (
     published_columns,
     write_scores,
 )
-from logitbank.analysis.frames.sources import PIECES, chosen_prompts, held_models
-from logitbank.analysis.frames.table_files import is_table_path, number, read_table, whole
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study, study_of
 from logitbank.errors import UsageError
@@ -186,7 +196,7 @@ def fluctuation_metric(
     (2.0, 4.0, 0.5, 0.5)
     """
     asked = NOTHING if expected is None else asked_professions(expected)
-    scores = series_of(pl.concat(map(as_scores, frames_of(frame))), asked)
+    scores = series_of(pl.concat(map(as_scores, as_frames(frame))), asked)
     spans = plateaus_of(scores.series, plateaus)
     cases = {} if frequencies is None else _frequency_vectors(scores.occupations, frequencies)
     ranked = frequency_table(scores.occupations, cases)
@@ -231,20 +241,20 @@ class _Sources(NamedTuple):
 
 def _sources(banks: Banks, prompts: str | None, models: Sequence[str] | None) -> _Sources:
     """Scores of pronouns in banks and published tables."""
-    named, files = banks_and_files(banks, is_table_path)
+    named, files = split_files(banks, is_table_path)
     tables = {path: _table(path) for path in files}
     opened = open_banks(named, models=models, prompts=prompts, family=FAMILY.prompts)
-    prompts = chosen_prompts(opened, prompts, known="professions", family_prompts=FAMILY.prompts)
+    prompts = choose_prompts(opened, prompts, default="professions", family=FAMILY.prompts)
     models_of_sources = [bank.info()["model"].unique().to_list() for bank in opened]
     if tables:
         # Together, since the lone seed of one file may be one of several.
         rows = pl.concat(list(tables.values()), how="diagonal")
         models_of_sources.append(rows["model"].drop_nulls().unique().to_list())
-    chosen = held_models(models_of_sources, models, "the banks and tables")
+    chosen = select_models(models_of_sources, models, "the banks and tables")
     giving = [bank for bank, names in zip(opened, chosen, strict=False) if names is None or names]
     frames: list[pl.LazyFrame] = []
     if giving:
-        frames += batches(giving, prompts, models=models, rows=PIECES, coded=CODED)
+        frames += batches(giving, prompts, models=models, rows=TOKEN_ROWS, coded=CODED)
     if tables:
         names = chosen[-1]
         frames.append((rows if names is None else rows.filter(pl.col("model").is_in(names))).lazy())
@@ -337,8 +347,8 @@ def corpus_frequencies(
     rows = table.select(
         _bare(pl.col("occupation").cast(pl.String)),
         pl.col("case").cast(pl.String),
-        *([whole(table["year"])] if yearly else []),
-        number(table[value]).alias("frequency"),
+        *([parse_integers(table["year"])] if yearly else []),
+        parse_numbers(table[value]).alias("frequency"),
     )
     for name in ("occupation", "case"):
         if rows[name].null_count():
@@ -370,7 +380,9 @@ def _weighted(rows: pl.DataFrame, corpus_sizes: pl.DataFrame) -> pl.DataFrame:
         raise UsageError(
             f"the corpus sizes lack {', '.join(missing)}; the table has year and total_words"
         )
-    sizes = pl.DataFrame([whole(corpus_sizes["year"]), number(corpus_sizes["total_words"])])
+    sizes = pl.DataFrame(
+        [parse_integers(corpus_sizes["year"]), parse_numbers(corpus_sizes["total_words"])]
+    )
     twice = sizes.filter(sizes["year"].is_duplicated())
     if len(twice):
         raise UsageError(f"the corpus sizes have the year {twice['year'][0]} twice: keep one")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from logitbank.analysis.frames.codes import Codes, distinct
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.pieces import AGAIN
+from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE
 from logitbank.analysis.frames.pronoun_scores import MASK, PRONOUNS
 from logitbank.analysis.stats.correlation import (
     correlation_interval,
@@ -201,7 +201,7 @@ def _check_range(scores: pl.DataFrame) -> None:
     row = invalid.row(0, named=True)
     what = f"The score of {_cell_name(row)} is {row['score']} ({len(invalid)} such rows)"
     if row["score"] is not None and not isfinite(row["score"]):
-        raise BankError(f"{what}; {AGAIN}")
+        raise BankError(f"{what}. {FIX_NOT_FINITE}")
     raise UsageError(f"{what}: scores are probabilities over the vocabulary, within 0 and 1.")
 
 

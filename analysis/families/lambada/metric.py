@@ -13,20 +13,19 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.lambada import FAMILY
-from logitbank.analysis.frames.apart import Banks, open_banks
-from logitbank.analysis.frames.batches import Scan, columns_of, frames_of
-from logitbank.analysis.frames.expected import expected_pieces, missing_sentence
+from logitbank.analysis.frames.banks import Banks, open_banks
+from logitbank.analysis.frames.batches import Scan, as_frames, frame_columns, prompt_frames
+from logitbank.analysis.frames.expected import expected_pieces, missing_note
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.pieces import (
+from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
-    WholePrompts,
-    check_names,
+    PromptSums,
+    check_columns,
+    concat_sorted,
     greedy_match,
-    together,
-    whole_in_turn,
+    map_prompt_sums,
 )
 from logitbank.analysis.frames.scan_cache import ScanCache
-from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.harness import Export, save_exports
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
@@ -49,7 +48,7 @@ def analyze_lambada(
 ) -> Study["Lambada"]:
     """The study of banks; `logitbank.lambada` documents the parameters."""
     opened = open_banks(banks, models=models, prompts=prompts)
-    frame, expected = frame_of(opened, prompts, models), expected_pieces(opened, prompts)
+    frame, expected = prompt_frames(opened, prompts, models), expected_pieces(opened, prompts)
     if cache is None:
         result = lambada_metric(frame, expected=expected)
     else:
@@ -59,7 +58,7 @@ def analyze_lambada(
         save_exports([*_exports(result)], folder=Path(save_results), partial=partial)
     incomplete = result.checkpoints.filter(pl.col("missing") > 0)
     count = int(incomplete["missing"].sum())
-    missing = [missing_sentence(count, "example", checkpoints=len(incomplete))] if count else []
+    missing = [missing_note(count, "example", checkpoints=len(incomplete))] if count else []
     return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing)
 
 
@@ -91,13 +90,13 @@ def lambada_metric(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lamb
         `Bank.scan("lambada")`: one row per checkpoint, example and token of the word. Or several
         such frames, as `batches` gives them.
     expected
-        How many tokens each example has, as for `whole_prompts`. An example that a checkpoint
+        How many tokens each example has, as for `sum_prompts`. An example that a checkpoint
         has in part is left out there and counted as missing.
 
     Raises
     ------
     UsageError, BankError
-        As `whole_prompts`; prompts that are no words after a passage.
+        As `sum_prompts`; prompts that are no words after a passage.
 
     References
     ----------
@@ -136,13 +135,13 @@ _Tables = tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]
 def _result(parts: Sequence[_Tables]) -> Lambada:
     tables, coverage, items = zip(*parts, strict=True)
     return Lambada(
-        lambada=beside_baseline(together(tables), items, ()),
-        checkpoints=together(coverage),
+        lambada=beside_baseline(concat_sorted(tables), items, ()),
+        checkpoints=concat_sorted(coverage),
         settings={"intervals": "Wilson for acc, normal for the mean of ln p, 95 %"},
     )
 
 
-def _tables(examples: WholePrompts) -> _Tables:
+def _tables(examples: PromptSums) -> _Tables:
     mean, count = pl.col("logprob").mean(), pl.len()
     table = (
         examples.rows.group_by(CHECKPOINT, maintain_order=True)
@@ -176,7 +175,7 @@ def _tables(examples: WholePrompts) -> _Tables:
 
 def lambada_examples(
     frame: pl.LazyFrame | pl.DataFrame, *, expected: pl.DataFrame | None = None
-) -> WholePrompts:
+) -> PromptSums:
     """One row per checkpoint and example.
 
     Columns pieces, logprob (their sum, nats), correct, tied, inexact. `tied`: every token
@@ -187,17 +186,17 @@ def lambada_examples(
 
 
 def examples_in_turn(
-    scan: Scan, reduce: Callable[[WholePrompts], T], *, expected: pl.DataFrame | None = None
+    scan: Scan, reduce: Callable[[PromptSums], T], *, expected: pl.DataFrame | None = None
 ) -> list[T]:
     """What is made of `lambada_examples` of one frame after another."""
-    frames = frames_of(scan)
-    names_of_frames = columns_of(frames)
+    frames = as_frames(scan)
+    names_of_frames = frame_columns(frames)
     for names in names_of_frames:
-        check_names(names, NEEDED, family=FAMILY.name)
+        check_columns(names, NEEDED, family=FAMILY.name)
     kinds = ["score_kind" in names for names in names_of_frames]
     columns = ["score_kind"] if all(kinds) else []
 
-    def checked(prompts: WholePrompts, _: pl.DataFrame | None) -> T:
+    def checked(prompts: PromptSums, _: pl.DataFrame | None) -> T:
         for name in columns:
             invalid = prompts.rows.filter(pl.col(name) != "target")
             if len(invalid):
@@ -206,9 +205,9 @@ def examples_in_turn(
                     f"word after its passage ({len(invalid):,} such rows); name a set of "
                     "LAMBADA's with --prompts"
                 )
-        return reduce(WholePrompts(prompts.rows.drop(columns), prompts.coverage))
+        return reduce(PromptSums(prompts.rows.drop(columns), prompts.coverage))
 
-    return whole_in_turn(
+    return map_prompt_sums(
         frames, checked, family=FAMILY.name, columns=columns, more=greedy_match(), expected=expected
     )
 
@@ -227,7 +226,7 @@ def hits_key(prompts: str, models: Sequence[str] | None) -> tuple[object, ...]:
     return ("lambada hits", prompts, None if models is None else tuple(models))
 
 
-def example_hits(examples: WholePrompts, column: str = "correct") -> ExampleHits:
+def example_hits(examples: PromptSums, column: str = "correct") -> ExampleHits:
     """The values of a column of `lambada_examples`, by checkpoint and example."""
     rows = examples.rows
     checkpoints = rows.select(CHECKPOINT).unique().sort(CHECKPOINT, nulls_last=True)

@@ -7,7 +7,7 @@ from logitbank.analysis.family import Family, columns, named
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.options.metric import OptionScores
-    from logitbank.analysis.frames.apart import Banks
+    from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.frames.scan_cache import ScanCache
     from logitbank.analysis.study import Study
 

@@ -25,11 +25,15 @@ from logitbank.analysis.families.options.tables import (
     option_shares,
     with_intervals,
 )
-from logitbank.analysis.frames.apart import Banks, open_banks
+from logitbank.analysis.frames.banks import (
+    Banks,
+    check_same_prompts,
+    no_prompts,
+    open_banks,
+    select_models,
+)
 from logitbank.analysis.frames.expected import expected_query_sets
-from logitbank.analysis.frames.pieces import AGAIN, together
-from logitbank.analysis.frames.same_prompts import check_same_prompts
-from logitbank.analysis.frames.sources import held_models, no_prompts
+from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE, concat_sorted
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study, study_of
@@ -64,9 +68,11 @@ def analyze_options(
     names = available if named is None else list(named)
     for name in names:
         if name not in available:
-            raise AbsentError(no_prompts(opened, repr(name), make=name))
+            raise AbsentError(no_prompts(opened, name, example=name))
     places = ", ".join(bank.address for bank in opened)
-    held_models([{d.checkpoint.model for d in bank.deposits()} for bank in opened], models, places)
+    select_models(
+        [{d.checkpoint.model for d in bank.deposits()} for bank in opened], models, places
+    )
     result = option_scores(opened, names, models=models, score=score, entropy=entropy)
     if result.checkpoints.is_empty():
         raise AbsentError(
@@ -183,9 +189,9 @@ def option_scores(
     return OptionScores(
         shares=pl.concat(part.shares for part in found),
         answers=answers,
-        curves=together(curves),
+        curves=concat_sorted(curves),
         change_points=accuracy_changes(answers),
-        checkpoints=together(checkpoints),
+        checkpoints=concat_sorted(checkpoints),
         score=score,
         unconditional=sum(part.unconditional for part in found),
         entropy=entropy,
@@ -381,7 +387,7 @@ def refuse_undefined(probability: pl.Series, head: Mapping[str, object]) -> None
     if len(invalid):
         raise BankError(
             f"An answer of {head['prompt_set']} has the probability {invalid[0]} at "
-            f"{checkpoint_name(head)} ({len(invalid):,} such prompts); {AGAIN}"
+            f"{checkpoint_name(head)} ({len(invalid):,} such prompts). {FIX_NOT_FINITE}"
         )
 
 

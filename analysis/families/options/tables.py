@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from logitbank.analysis.families.options import Score
-from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.analysis.results.curve import Course, change_table

@@ -12,18 +12,17 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.pairs import FAMILY
-from logitbank.analysis.frames.apart import Banks, open_banks
-from logitbank.analysis.frames.batches import Scan, columns_of, frames_of
-from logitbank.analysis.frames.expected import expected_pieces, expected_rows, missing_sentence
-from logitbank.analysis.frames.pieces import (
+from logitbank.analysis.frames.banks import Banks, choose_prompts, open_banks
+from logitbank.analysis.frames.batches import Scan, as_frames, frame_columns, prompt_frames
+from logitbank.analysis.frames.expected import expected_pieces, expected_rows, missing_note
+from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
-    WholePrompts,
-    check_names,
-    together,
-    whole_in_turn,
+    PromptSums,
+    check_columns,
+    concat_sorted,
+    map_prompt_sums,
 )
 from logitbank.analysis.frames.scan_cache import ScanCache
-from logitbank.analysis.frames.sources import chosen_prompts, frame_of
 from logitbank.analysis.harness import Export, save_exports
 from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
@@ -59,7 +58,7 @@ def analyze_pairs(
 ) -> Study["Pairs"]:
     """The study of banks; `logitbank.pairs` documents the parameters."""
     opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)
-    prompts = chosen_prompts(opened, prompts, known="crows-pairs", family_prompts=FAMILY.prompts)
+    prompts = choose_prompts(opened, prompts, default="crows-pairs", family=FAMILY.prompts)
     result = _of_banks(opened, prompts, models, group_by)
     if cache is not None and group_by is None:
         cache.put(_key(prompts, models), result)
@@ -72,14 +71,14 @@ def analyze_pairs(
         )
     lacking = result.checkpoints.filter(pl.col("missing") > 0)
     count = int(lacking["missing"].sum())
-    missing = [missing_sentence(count, "sentence", checkpoints=len(lacking))] if count else []
+    missing = [missing_note(count, "sentence", checkpoints=len(lacking))] if count else []
     return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing)
 
 
 def _of_banks(
     banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, group_by: str | None
 ) -> "Pairs":
-    frame = frame_of(banks, prompts, models)
+    frame = prompt_frames(banks, prompts, models)
     return pairs_metric(frame, group_by=group_by, expected=expected_pieces(banks, prompts))
 
 
@@ -126,13 +125,13 @@ def pairs_metric(
     group_by
         Column with the groups; by default the first of `GROUPS` that is there.
     expected
-        How many pieces each sentence has, as for `whole_prompts`. A pair that a checkpoint has
+        How many pieces each sentence has, as for `sum_prompts`. A pair that a checkpoint has
         in part is left out there.
 
     Raises
     ------
     UsageError, BankError
-        As `whole_prompts`; an invalid side, direction or kind; a pair with a side twice; no whole
+        As `sum_prompts`; an invalid side, direction or kind; a pair with a side twice; no whole
         pair.
 
     References
@@ -153,18 +152,18 @@ def pairs_metric(
     >>> found.select("group", "score", "neutral").rows()
     [('all', 100.0, 0), ('agreement', 100.0, 0)]
     """
-    frames = frames_of(frame)
-    names = set.intersection(*map(set, columns_of(frames)))
+    frames = as_frames(frame)
+    names = set.intersection(*map(set, frame_columns(frames)))
     group_by = group_by or next((name for name in GROUPS if name in names), None)
     columns = [
         *OWN,
         *(["direction"] if "direction" in names else []),
         *([group_by] if group_by else []),
     ]
-    check_names(names, columns, family=FAMILY.name)
+    check_columns(names, columns, family=FAMILY.name)
 
     def reduced(
-        prompts: WholePrompts, _: pl.DataFrame | None
+        prompts: PromptSums, _: pl.DataFrame | None
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series, pl.DataFrame, pl.Series]:
         pairs = _pairs(prompts.rows, group_by)
         items = items_of(
@@ -173,14 +172,14 @@ def pairs_metric(
         numbers, sides = (prompts.rows[name].unique() for name in ("pair", "side"))
         return _table(pairs), prompts.coverage, numbers, items, sides
 
-    parts = whole_in_turn(frames, reduced, family=FAMILY.name, columns=columns, expected=expected)
+    parts = map_prompt_sums(frames, reduced, family=FAMILY.name, columns=columns, expected=expected)
     tables, coverage, numbers, items, sides = zip(*parts, strict=True)
-    table = together(tables, "score_kind")
+    table = concat_sorted(tables, "score_kind")
     if table.is_empty():
         raise BankError("no pair has both its sentences whole; extract the rest first")
     return Pairs(
         pairs=beside_baseline(table, items, ("score_kind", "group"), scale=100.0),
-        checkpoints=together(coverage).with_columns(unscored=_unscored(pl.concat(numbers))),
+        checkpoints=concat_sorted(coverage).with_columns(unscored=_unscored(pl.concat(numbers))),
         settings={
             "intervals": "Wilson, 95 %", "group_by": group_by,
             "sides": " ".join(_sides(pl.concat(sides).unique())),

@@ -33,7 +33,14 @@ from logitbank.analysis.families.stereoset.tables import (
     term_rows,
     tie_rows,
 )
-from logitbank.analysis.frames.apart import Banks, own_names
+from logitbank.analysis.frames.banks import (
+    Banks,
+    check_same_prompts,
+    chosen_by,
+    no_prompts,
+    open_prompts,
+    parse_step,
+)
 from logitbank.analysis.frames.candidates import (
     BOTH,
     CANDIDATES,
@@ -47,9 +54,7 @@ from logitbank.analysis.frames.candidates import (
     some,
 )
 from logitbank.analysis.frames.codes import Codes, distinct
-from logitbank.analysis.frames.expected import missing_sentence
-from logitbank.analysis.frames.same_prompts import check_same_prompts
-from logitbank.analysis.frames.sources import no_prompts, open_own, step_given
+from logitbank.analysis.frames.expected import missing_note
 from logitbank.analysis.frames.stereoset_files import file_candidates, write_predictions
 from logitbank.analysis.results.series import series_name
 from logitbank.analysis.results.tables import Result
@@ -90,12 +95,12 @@ def analyze_stereoset(
     if save_predictions is not None and not banks:
         raise UsageError("--save-predictions writes the scores of a bank; name one")
     from_files = file_candidates(predictions, None if gold is None else Path(gold))
-    opened, names = open_own(
-        banks, FAMILY.prompts, prompts, models, family="StereoSet", make="stereoset-intra"
+    opened, names = open_prompts(
+        banks, FAMILY.prompts, prompts, models, title="StereoSet", example="stereoset-intra"
     )
     for name in names:
         check_same_prompts(opened, name)
-    chosen = None if steps is None else [step_given(text, "--steps") for text in steps]
+    chosen = None if steps is None else [parse_step(text, "--steps") for text in steps]
     parts, saved = [], []
     for bank in opened:
         for batch in candidate_batches(
@@ -137,7 +142,7 @@ def _missing(result: "StereoSet") -> Iterator[str]:
     incomplete = result.tasks.filter(pl.col("missing") > 0, pl.col("task") != BOTH)
     for rows in incomplete.partition_by("model", "run", "task", maintain_order=True):
         row = rows.row(0, named=True)
-        text = missing_sentence(
+        text = missing_note(
             int(rows["missing"].sum()), "example", checkpoints=rows["step"].n_unique()
         )
         yield f"{series_name(row)}, {row['task']}: {text}"
@@ -319,11 +324,11 @@ def candidate_batches(
     UsageError
         A prompt set that is not one of StereoSet's.
     """
-    names = own_names(FAMILY.prompts, [bank]) if prompts is None else list(prompts)
+    names = chosen_by(FAMILY.prompts, [bank]) if prompts is None else list(prompts)
     absent = [name for name in names if name not in bank.prompt_sets]
     if absent or not names:
-        what = repr(absent[0]) if absent else "of StereoSet"
-        raise AbsentError(no_prompts([bank], what, make="stereoset-intra"))
+        name = absent[0] if absent else "StereoSet"
+        raise AbsentError(no_prompts([bank], name, example="stereoset-intra"))
     info, checkpoints = bank.info(), {}
     for name in names:
         sets = query_sets_of(bank.prompts(name))

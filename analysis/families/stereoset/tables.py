@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from logitbank.analysis.frames.candidates import BOTH, CAUSAL, INTER, INTRA, KEYS, PLAIN
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.bootstrap import Interval, cluster_counts, percentile_interval
 from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
 from logitbank.analysis.stats.significance import mean_present

@@ -28,13 +28,12 @@ from logitbank.analysis.families.stereotype.tables import (
     pronoun_comparisons,
     share_table,
 )
-from logitbank.analysis.frames.apart import Banks, ColumnsOf, open_banks
-from logitbank.analysis.frames.batches import ROWS, Scan, frames_of
-from logitbank.analysis.frames.cube import CODED, LABELS
+from logitbank.analysis.frames.banks import Banks, PromptColumns, open_banks
+from logitbank.analysis.frames.batches import ROWS, Scan, as_frames, prompt_frames
 from logitbank.analysis.frames.expected import expected_rows
-from logitbank.analysis.frames.pieces import CHECKPOINT, check_columns
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, check_columns
 from logitbank.analysis.frames.scan_cache import ScanCache
-from logitbank.analysis.frames.sources import frame_of
+from logitbank.analysis.frames.score_arrays import CODED, LABELS
 from logitbank.analysis.harness import Export, save_exports
 from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
@@ -71,10 +70,10 @@ def analyze_stereotype(
 ) -> Study["StereotypeAccuracy"]:
     """The study of banks; `logitbank.stereotype` documents the parameters."""
     opened = open_banks(banks, models=models, prompts=prompts)
-    known = ColumnsOf(opened)
+    known = PromptColumns(opened)
     available = [name for name in prompts if name in known]
     if not available:
-        frame_of(opened, prompts[0], models)  # raises, with the command that makes the prompts
+        prompt_frames(opened, prompts[0], models)  # raises, with the command that makes the prompts
     pronouns = [name for name in available if known[name].issuperset(PRONOUNS)]
     gendered = [name for name in available if name not in pronouns]
     for names in (pronouns, gendered):
@@ -171,7 +170,7 @@ def stereotype_metric(
     shares = None if frame is None else _pronoun_shares(frame, expected_pronouns)
     genders = None
     if winobias is not None:
-        for each in frames_of(winobias):
+        for each in as_frames(winobias):
             check_columns(each, GENDER_COLUMNS, family="winobias")
         genders = read_genders(winobias)
     return _result(shares, genders, expected_genders)
@@ -198,7 +197,7 @@ def _result(
 
 
 def _pronoun_shares(frame: Scan, expected: pl.DataFrame | None) -> pl.DataFrame:
-    rows = partial(pronoun_comparisons, [_scores(each) for each in frames_of(frame)], PROMPTS)
+    rows = partial(pronoun_comparisons, [_scores(each) for each in as_frames(frame)], PROMPTS)
     if expected is not None:
         sentence = ["model", pl.col("type").cast(pl.Int64, strict=False), "sentence_id"]
         expected = expected.group_by(sentence).agg(most=pl.col("order").n_unique())
@@ -242,7 +241,7 @@ def bank_shares(
     """The rows of `sa`; read, if no other analysis has stored them."""
 
     def read() -> pl.DataFrame:
-        frame = frame_of(banks, prompts, models)
+        frame = prompt_frames(banks, prompts, models)
         return _pronoun_shares(frame, expected_rows(banks, prompts, PRONOUNS))
 
     return cache.get(shares_key(prompts, models), read)
@@ -255,7 +254,7 @@ def bank_genders(
 
     def read() -> Genders:
         coded = (*CODED, *GENDER_COLUMNS)
-        return read_genders(frame_of(banks, prompts, models, rows=ROWS, coded=coded))
+        return read_genders(prompt_frames(banks, prompts, models, rows=ROWS, coded=coded))
 
     return cache.get(genders_key(prompts, models), read)
 

@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.fairness.metric import GenderHits
-from logitbank.analysis.frames.batches import NoRowsError, check_apart, each_with_rows
-from logitbank.analysis.frames.pieces import AGAIN, CHECKPOINT, sum_in_any_order
+from logitbank.analysis.frames.batches import NoRowsError, check_disjoint, read_nonempty
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE, exact_sum
 from logitbank.analysis.stats.from_baseline import BASELINE, beside_baseline, items_of
 from logitbank.analysis.stats.shares import standard_error, with_wilson
 from logitbank.errors import BankError
@@ -63,7 +63,7 @@ def share_table(
     known = reduce(_most, map(orders_of, rows())) if expected is None else expected
     types = None if expected is None else expected.select("model", "type").unique()
     parts = [_measured(part, sentences(part, known), known, types, measure) for part in rows()]
-    check_apart([part.begun for part in parts])
+    check_disjoint([part.begun for part in parts])
     table = pl.concat([part.table for part in parts])
     return beside_baseline(table, [part.items for part in parts], ("type",)).select(SCHEMA.keys())
 
@@ -103,7 +103,7 @@ def _most(known: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
 
 def pronoun_comparisons(frames: Sequence[pl.LazyFrame], family: str) -> Iterator[pl.DataFrame]:
     """Of one frame after another: score of the original pronoun, `own`, and of the `other`."""
-    return each_with_rows(frames, lambda frame: _comparisons(frame, family))
+    return read_nonempty(frames, lambda frame: _comparisons(frame, family))
 
 
 def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
@@ -130,15 +130,15 @@ def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
         (
             comparisons.filter((pl.col("options") != 2) | (pl.col("answers") != 1)),
             "does not have two options, one of them the answer",
-            "scan one prompt set with both options of each prompt",
+            "Scan one prompt set with both options of each prompt.",
         ),
-        (comparisons.filter(~pl.col("finite")), "has a score that is not finite", AGAIN),
+        (comparisons.filter(~pl.col("finite")), "has a score that is not finite", FIX_NOT_FINITE),
     ):
         if len(invalid):
             row = invalid.row(0, named=True)
             raise BankError(
-                f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} {what} "
-                f"({len(invalid):,} such prompts); {then}"
+                f"Prompt {row['prompt_id']!r} {what} at {checkpoint_name(row)} "
+                f"({len(invalid):,} such prompts). {then}"
             )
     return comparisons
 
@@ -198,7 +198,7 @@ def _table(
     expected = known.group_by("model", "type").agg(expected=pl.len())
     counts = ("sentences", "orders", "tied", "whole")
     numbers = sentences.group_by(keys).agg(
-        accuracy=sum_in_any_order("hit") / pl.len(),  # else equal ones would not tie
+        accuracy=exact_sum("hit") / pl.len(),  # else equal ones would not tie
         sd=pl.col("sd").first(),
         sentences=pl.len().cast(pl.Int64),
         orders=pl.col("orders").max().cast(pl.Int64),

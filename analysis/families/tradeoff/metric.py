@@ -29,13 +29,13 @@ from logitbank.analysis.families.tradeoff.tables import (
     pair_table,
     scale_of,
 )
-from logitbank.analysis.frames.apart import Banks, OneBank, banks_and_files, open_banks
-from logitbank.analysis.frames.expected import expected_pieces, partly_scored_sentences
+from logitbank.analysis.frames.banks import Banks, OneBank, open_banks, split_files
+from logitbank.analysis.frames.batches import prompt_frames
+from logitbank.analysis.frames.expected import expected_pieces, partial_notes
 from logitbank.analysis.frames.expressions import Floats, check_choice
-from logitbank.analysis.frames.pieces import CHECKPOINT, together
+from logitbank.analysis.frames.input_files import SUFFIXES, is_table_path
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
 from logitbank.analysis.frames.scan_cache import ScanCache
-from logitbank.analysis.frames.sources import frame_of
-from logitbank.analysis.frames.table_files import SUFFIXES, is_table_path
 from logitbank.analysis.harness import NEW_NAMES, read_harness
 from logitbank.analysis.results.curve import curve, read_curve
 from logitbank.analysis.results.tables import Result
@@ -100,7 +100,7 @@ def analyze_tradeoff(
     """The study of banks and files; `logitbank.tradeoff` documents the parameters."""
     from logitbank.analysis.families.tradeoff.findings import interval_note
 
-    named, more = banks_and_files(banks, _is_performance)
+    named, more = split_files(banks, _is_performance)
     files = [*_files([Path(path) for path in performance]), *more]
     if prompts is not None and len(prompts) != 2:
         raise UsageError(
@@ -147,7 +147,7 @@ def analyze_tradeoff(
     )  # fmt: skip
     study = study_of(
         FAMILY, result, prompts=read, banks=opened, models=models,
-        missing=partly_scored_sentences(opened, read, models),
+        missing=partial_notes(opened, read, models),
         files=[pl.DataFrame({"file": [path.name]}) for path in files],
     )  # fmt: skip
     return replace(study, notes=(interval_note(result), *study.notes))
@@ -237,7 +237,7 @@ def lambada_curve(
         )
 
     def hits(column: str) -> list[ExampleHits]:
-        frame, expected = frame_of(banks, prompts, models), expected_pieces(banks, prompts)
+        frame, expected = prompt_frames(banks, prompts, models), expected_pieces(banks, prompts)
         return examples_in_turn(frame, partial(example_hits, column=column), expected=expected)
 
     if metric == "acc":
@@ -257,7 +257,7 @@ def lambada_curve(
         means, draws = np.exp(-means), np.exp(-draws)
     examples = np.count_nonzero(~np.isnan(values[:, 0]), axis=1)
     draws = np.where(examples < FEWEST_CLUSTERS, np.nan, draws)
-    return together([curve(checkpoints, means, draws=draws)])
+    return concat_sorted([curve(checkpoints, means, draws=draws)])
 
 
 def performance_files(

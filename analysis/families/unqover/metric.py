@@ -24,12 +24,11 @@ from logitbank.analysis.families.unqover.tables import (
     subject_means,
     unqover_instances,
 )
-from logitbank.analysis.frames.apart import Banks
-from logitbank.analysis.frames.batches import Scan, batches, each_with_rows, frames_of
-from logitbank.analysis.frames.expected import expected_rows, missing_sentence
+from logitbank.analysis.frames.banks import Banks, no_model, open_prompts
+from logitbank.analysis.frames.batches import Scan, as_frames, batches, read_nonempty
+from logitbank.analysis.frames.expected import expected_rows, missing_note
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.pieces import CHECKPOINT, together
-from logitbank.analysis.frames.sources import no_model, open_own
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
 from logitbank.analysis.results.series import series_name
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study, study_of
@@ -59,8 +58,8 @@ def analyze_unqover(
     cells: Cells,
 ) -> Study["Unqover"]:
     """The study of banks; `logitbank.unqover` documents the parameters."""
-    opened, names = open_own(
-        banks, FAMILY.prompts, prompts, models, family="UnQover", make="unqover-gender"
+    opened, names = open_prompts(
+        banks, FAMILY.prompts, prompts, models, title="UnQover", example="unqover-gender"
     )
     result = unqover_metric(
         _frames(opened, names, models), topk=topk, he_she=he_she, bootstrap=bootstrap, cells=cells,
@@ -112,7 +111,7 @@ def _missing(result: "Unqover") -> Iterator[str]:
     incomplete = result.unqover.filter(pl.col("missing") > 0, split=ALL)
     for rows in incomplete.partition_by("model", "run", "category", maintain_order=True):
         row = rows.row(0, named=True)
-        text = missing_sentence(int(rows["missing"].sum()), "instance", checkpoints=len(rows))
+        text = missing_note(int(rows["missing"].sum()), "instance", checkpoints=len(rows))
         yield f"{series_name(row)}, {row['category']}: {text}"
 
 
@@ -214,7 +213,7 @@ def unqover_metric(
     collected: dict[str, list[pl.DataFrame]] = {"unqover": [], "subjects": [], "attributes": []}
     kept, seen, known = None, list[pl.DataFrame](), list[pl.DataFrame]()
     read = partial(unqover_instances, topk=topk, he_she=he_she)
-    for instances in each_with_rows(frames_of(frame), read):
+    for instances in read_nonempty(as_frames(frame), read):
         seen = [_apart([*seen, instances.select(SERIES).unique()])]
         if expected is None:
             known = [pl.concat([*known, instances.select("model", *ASKED).unique()]).unique()]
@@ -226,9 +225,9 @@ def unqover_metric(
             grids.append(tables["cells"])
         kept = pl.concat(grids if kept is None else [kept, *grids])
         kept = _last(kept) if cells == "last" else kept
-    assert kept is not None, "frames_of gives at least one frame"
+    assert kept is not None, "as_frames gives at least one frame"
     return Unqover(
-        unqover=together(
+        unqover=concat_sorted(
             [
                 _with_missing(
                     pl.concat(collected["unqover"]), known[0] if expected is None else expected
@@ -236,9 +235,9 @@ def unqover_metric(
             ],
             "category",
         ),
-        subjects=together(collected["subjects"], "category"),
-        attributes=together(collected["attributes"], "category"),
-        cells=together([kept], "category"),
+        subjects=concat_sorted(collected["subjects"], "category"),
+        attributes=concat_sorted(collected["attributes"], "category"),
+        cells=concat_sorted([kept], "category"),
         settings={
             "topk": topk,
             "he_she": he_she,

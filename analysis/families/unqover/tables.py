@@ -12,7 +12,7 @@ import polars as pl
 
 from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.pieces import CHECKPOINT, check_columns
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, check_columns
 from logitbank.analysis.stats.bootstrap import (
     FEWEST_CLUSTERS,
     Interval,

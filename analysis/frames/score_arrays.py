@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from logitbank.analysis.frames.batches import (
     NoRowsError,
     Scan,
-    check_apart,
-    each_with_rows,
-    frames_of,
+    as_frames,
+    check_disjoint,
+    read_nonempty,
 )
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import (
@@ -28,7 +28,7 @@ from logitbank.analysis.frames.expressions import (
     unique_maximum,
     vocabulary_rank,
 )
-from logitbank.analysis.frames.pieces import AGAIN, CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE
 from logitbank.analysis.stats.bootstrap import cluster_counts
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
@@ -38,7 +38,7 @@ COLUMNS = (
     *("logit", "rank", "ties", "exact", "sentence_id", "paired"),
 )
 CODED = ("model", "run", "prompt_id", "sentence_id", "option")
-"""Columns of text; given as codes they take a third of the time to read."""
+"""Text columns; as codes they take a third of the time to read."""
 PADDING_COLUMNS = ("padding_above", "padding_ties")
 OPTIONS = 3
 GoldCounts = Sequence[Floats]
@@ -57,8 +57,8 @@ class FairnessLabels(NamedTuple):
 LABELS = FairnessLabels()
 
 
-@dataclass(frozen=True)  # without slots, as it keeps clusters and pairs, which every batch needs
-class Axes:
+@dataclass(frozen=True)  # without slots, because it caches clusters and pairs for every batch
+class PromptAxes:
     """The orders and prompts of all checkpoints, with or without scores."""
 
     seeds: tuple[int | None, ...]
@@ -66,7 +66,7 @@ class Axes:
     prompts: pl.DataFrame
     """p rows by prompt_id: prompt_id, sentence_id, paired, and further requested columns."""
     gold: Codes
-    """(p,) index of the right option."""
+    """(p,) index of the correct option."""
 
     @cached_property
     def clusters(self) -> Codes:
@@ -78,9 +78,9 @@ class Axes:
     def pairs(self) -> tuple[Codes, Codes]:
         """Prompts of the same sentence with gold male and with gold female, pair by pair.
 
-        A sentence counts where its versions are marked as paired and it has exactly one of each.
+        A sentence counts if its versions are marked as paired and it has exactly one of each.
         """
-        prompts = self.prompts.select("sentence_id", "paired", gold=self.gold).with_row_index("at")
+        prompts = self.prompts.select("sentence_id", "paired", gold=self.gold).with_row_index("p")
         paired = prompts.filter(pl.col("paired") & pl.col("sentence_id").is_not_null())
         male, female = (
             paired.filter(pl.col("gold") == gold).unique("sentence_id", keep="none")
@@ -88,8 +88,8 @@ class Axes:
         )
         pairs = male.join(female, on="sentence_id", maintain_order="left")
         return (
-            pairs["at"].to_numpy().astype(np.int64),
-            pairs["at_right"].to_numpy().astype(np.int64),
+            pairs["p"].to_numpy().astype(np.int64),
+            pairs["p_right"].to_numpy().astype(np.int64),
         )
 
     def resampled(self, *, resamples: int, seed: int) -> GoldCounts:
@@ -97,28 +97,29 @@ class Axes:
         counts = cluster_counts(self.clusters, resamples=resamples, seed=seed)
         return [counts[:, self.gold == gold] for gold in range(OPTIONS)]
 
-    def with_those_of(self, other: "Axes") -> "Axes":
-        """These axes themselves, if they have all of the other's; otherwise both together."""
+    def merged(self, other: "PromptAxes") -> "PromptAxes":
+        """These axes themselves if they contain the other's; otherwise the union."""
         table = pl.concat([axes.prompts.with_columns(gold=axes.gold) for axes in (self, other)])
-        together = table.unique("prompt_id", keep="first").sort("prompt_id")
+        union = table.unique("prompt_id", keep="first").sort("prompt_id")
         answers = table.select("prompt_id", "gold").unique()
-        if len(answers) > len(together):
-            twice = answers.filter(pl.col("prompt_id").is_duplicated())["prompt_id"].min()
-            raise _two_answers(twice)
+        if len(answers) > len(union):
+            raise _two_answers(
+                answers.filter(pl.col("prompt_id").is_duplicated())["prompt_id"].min()
+            )
         seeds = {*self.seeds, *other.seeds}
-        if len(together) == len(self.prompts) and len(seeds) == len(self.seeds):
+        if len(union) == len(self.prompts) and len(seeds) == len(self.seeds):
             return self
         ordered = sorted(seeds, key=lambda seed: (seed is None, seed or 0))
-        return Axes(tuple(ordered), together.drop("gold"), together["gold"].to_numpy())
+        return PromptAxes(tuple(ordered), union.drop("gold"), union["gold"].to_numpy())
 
 
 @dataclass(frozen=True, slots=True)
-class Cube:
+class ScoreArrays:
     """The scores of some checkpoints."""
 
     checkpoints: pl.DataFrame
     """c rows: model, run, step; sorted, a release (null step) after the steps."""
-    axes: Axes
+    axes: PromptAxes
     """s seeds and p prompts."""
     logits: Floats
     """(c, s, p, o), NaN where the bank has no score."""
@@ -133,23 +134,23 @@ class Cube:
 
     @property
     def gold(self) -> Codes:
-        """(p,) index of the right option."""
+        """(p,) index of the correct option."""
         return self.axes.gold
 
 
-def cube(
+def score_arrays(
     frame: pl.LazyFrame,
     *,
     labels: FairnessLabels,
     ties: Ties,
     vocab_limit: bool = False,
-    axes: Axes | None = None,
+    axes: PromptAxes | None = None,
     columns: Sequence[str] = (),
-) -> Cube:
+) -> ScoreArrays:
     """Collect a scan once and lay its scores out densely.
 
-    `axes` are those of other checkpoints. If the frame has further prompts or seeds, the cube has
-    wider axes; what it lacks is NaN. `columns` are further text columns of the prompts.
+    `axes` are those of other checkpoints. If the frame has further prompts or seeds, the result has
+    wider axes. Missing scores are NaN. `columns` are further text columns of the prompts.
 
     Raises
     ------
@@ -164,8 +165,8 @@ def cube(
     names = frame.collect_schema().names()
     if missing := [name for name in (*COLUMNS, *padding, *columns) if name not in names]:
         raise UsageError(
-            f"the prompts lack {', '.join(missing)}: this analysis needs the columns of WinoBias "
-            "(extract --prompts winobias); `analyze options` takes other prompts"
+            f"The prompts have no column {', '.join(missing)}. This analysis needs the columns of "
+            "WinoBias (extract --prompts winobias). Use `analyze options` for other prompts."
         )
     rows = frame.select(
         pl.col("model", "run", "prompt_id", *columns).cast(pl.Categorical),
@@ -175,9 +176,9 @@ def cube(
         is_answer=pl.col("is_answer").fill_null(False),
     ).collect(engine="streaming")
     if rows.is_empty():
-        raise NoRowsError("the scan has no committed row; extract first, or widen the filters")
+        raise NoRowsError("The scan has no scores. Run `logitbank extract` first.")
     if count := rows["prompt_id"].null_count():
-        raise UsageError(f"{count:,} rows have no prompt_id; every score needs one")
+        raise UsageError(f"{count:,} rows have no prompt_id. Every score needs one.")
     _check_options(rows["option"], frame, labels)
     answers = rows.filter("is_answer").select(
         rank=rank,
@@ -188,45 +189,46 @@ def cube(
     return _dense(rows, answers, labels, axes, columns)
 
 
-def each_cube(
+def map_score_arrays(
     scan: Scan,
-    prepare: Callable[[Axes], Callable[[Cube], T]],
+    prepare: Callable[[PromptAxes], Callable[[ScoreArrays], T]],
     *,
     labels: FairnessLabels = LABELS,
     ties: Ties = "competition",
     vocab_limit: bool = False,
     columns: Sequence[str] = (),
 ) -> list[T]:
-    """Results from the cube of one frame after another, all on the same axes.
+    """Results from the arrays of one frame after another, all on the same axes.
 
-    `prepare` is called with the axes and gives the function of a cube; `columns` are as for `cube`.
-    Frames are read once. If a later one widens the axes, which is rare, all are read again.
+    `prepare` is called with the axes and returns the function of the arrays; `columns` are as for
+    `score_arrays`. Frames are read once. If a later one widens the axes, which is rare, all are
+    read again.
 
     Raises
     ------
     UsageError, BankError
-        As `cube`; or two frames have the same checkpoint.
+        As `score_arrays`; or two frames have the same checkpoint.
     """
-    frames = frames_of(scan)
-    axes: Axes | None = None
+    frames = as_frames(scan)
+    axes: PromptAxes | None = None
 
-    def read(frame: pl.LazyFrame) -> Cube:
-        return cube(
+    def read(frame: pl.LazyFrame) -> ScoreArrays:
+        return score_arrays(
             frame, labels=labels, ties=ties, vocab_limit=vocab_limit, axes=axes, columns=columns
         )
 
     while True:
-        work: Callable[[Cube], T] | None = None
+        function: Callable[[ScoreArrays], T] | None = None
         checkpoints, results, wider = [], [], False
-        for data in each_with_rows(frames, read):
-            checkpoints.append(data.checkpoints)
-            wider |= axes is not None and data.axes is not axes
-            axes = data.axes
+        for arrays in read_nonempty(frames, read):
+            checkpoints.append(arrays.checkpoints)
+            wider |= axes is not None and arrays.axes is not axes
+            axes = arrays.axes
             if not wider:
-                work = work or prepare(axes)
-                results.append(work(data))
-            del data  # before the next one is read
-        check_apart(checkpoints)
+                function = function or prepare(axes)
+                results.append(function(arrays))
+            del arrays  # before the next one is read
+        check_disjoint(checkpoints)
         if not wider:
             return results
 
@@ -235,18 +237,20 @@ def _dense(
     rows: pl.DataFrame,
     answers: pl.DataFrame,
     labels: FairnessLabels,
-    known: Axes | None,
+    known: PromptAxes | None,
     columns: Sequence[str],
-) -> Cube:
-    """`answers` has the ranks of the rows that are answers, in their order."""
+) -> ScoreArrays:
+    """`answers` contains the ranks of the rows that are answers, in their order."""
     checkpoints, c = _checkpoint_codes(rows)
     seeds, s = _seed_codes(rows["order_seed"])
     prompts, p = _prompt_codes(rows, columns)
     option = rows["option"].to_numpy()
-    right = np.flatnonzero(rows["is_answer"].to_numpy())
-    axes = Axes(seeds, prompts, _gold(option[right], p[right], prompts=prompts, labels=labels))
+    correct = np.flatnonzero(rows["is_answer"].to_numpy())
+    axes = PromptAxes(
+        seeds, prompts, _gold(option[correct], p[correct], prompts=prompts, labels=labels)
+    )
     if known is not None:
-        axes = known.with_those_of(axes)
+        axes = known.merged(axes)
         s = np.array([axes.seeds.index(seed) for seed in seeds])[s]
         p = axes.prompts["prompt_id"].search_sorted(prompts["prompt_id"]).to_numpy()[p]
     shape = (len(checkpoints), len(axes.seeds), len(axes.prompts))
@@ -255,13 +259,13 @@ def _dense(
     for size, codes in ((shape[1], s), (shape[2], p)):
         cell *= size
         cell += codes
-    place = cell * len(labels)
-    place += option
+    index = cell * len(labels)
+    index += option
     logits = np.full((*shape, len(labels)), np.nan)
-    logits.reshape(-1)[place] = rows["logit"].to_numpy()
-    del place
+    logits.reshape(-1)[index] = rows["logit"].to_numpy()
+    del index
     _check_cells(logits, rows, checkpoints=checkpoints, prompts=axes.prompts, labels=labels)
-    target = cell[right]
+    target = cell[correct]
     ranks = np.full(shape, np.nan)
     ranks.reshape(-1)[target] = answers["rank"].to_numpy()
     flags = []
@@ -269,7 +273,7 @@ def _dense(
         flag = np.zeros(shape, bool)
         flag.reshape(-1)[target] = answers[name].to_numpy()
         flags.append(flag)
-    return Cube(checkpoints, axes, logits, ranks, *flags)
+    return ScoreArrays(checkpoints, axes, logits, ranks, *flags)
 
 
 def _gold(
@@ -279,24 +283,21 @@ def _gold(
     prompts: pl.DataFrame,
     labels: FairnessLabels,
 ) -> Codes:
-    """The right option of each prompt, from the rows that are answers."""
+    """The correct option of each prompt, from the rows that are answers."""
     gold = np.full(len(prompts), -1, np.int64)
     gold[prompt] = option
-    if (gold < 0).any():
-        at = np.flatnonzero(gold < 0)
+    if len(missing := np.flatnonzero(gold < 0)):
         raise UsageError(
-            f"prompt {prompts['prompt_id'][int(at[0])]!r} has no answer among "
-            f"{', '.join(map(repr, labels))} ({len(at)} such prompts); fairness needs an answer "
-            "for each prompt, as the winobias prompts have"
+            f"Prompt {prompts['prompt_id'][int(missing[0])]!r} has no answer among "
+            f"{', '.join(map(repr, labels))} ({len(missing)} such prompts). Every prompt needs one."
         )
-    if (gold[prompt] != option).any():
-        at = prompt[gold[prompt] != option]
-        raise _two_answers(prompts["prompt_id"][int(at[0])])
+    if len(other := prompt[gold[prompt] != option]):
+        raise _two_answers(prompts["prompt_id"][int(other[0])])
     return gold
 
 
 def _checkpoint_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
-    """Checkpoints in order, and the index of each row's one.
+    """Checkpoints in order, and the index of each row's checkpoint.
 
     A scan comes checkpoint by checkpoint, so the keys of runs of equal rows are compared instead
     of the keys of rows: 0.04 s against 2 s for a join of 7.3 million rows.
@@ -321,25 +322,22 @@ def _checkpoint_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
 
 
 def _seed_codes(values: pl.Series) -> tuple[tuple[int | None, ...], NDArray[np.integer]]:
-    distinct = values.unique().sort(nulls_last=True)
-    known = distinct.drop_nulls().to_numpy()
-    given = values.fill_null(0).to_numpy()
-    codes: NDArray[np.integer]
-    if len(known) <= 8:  # three times faster than a search
-        codes = np.zeros(len(given), np.int8)
-        for seed in known[1:]:
-            codes += (given >= seed).view(np.int8)
-    else:
-        codes = np.searchsorted(known, given)
+    """Order seeds, and the index of each row's seed."""
+    seeds = values.unique().sort(nulls_last=True)
+    known = seeds.drop_nulls().to_numpy()
+    filled = values.fill_null(0).to_numpy()
+    codes = np.zeros(len(filled), np.int16)
+    for seed in known[1:]:  # of five seeds, three times faster than a search
+        codes += filled >= seed
     if values.null_count():
         codes[values.is_null().to_numpy()] = len(known)
-    return tuple(distinct.to_list()), codes
+    return tuple(seeds.to_list()), codes
 
 
 def _prompt_codes(
     rows: pl.DataFrame, columns: Sequence[str] = ()
 ) -> tuple[pl.DataFrame, NDArray[np.integer]]:
-    """Prompts by name, with more of their columns of text; and the index of each row's one."""
+    """Prompts by name, with these text columns; and the index of each row's prompt."""
     physical = rows["prompt_id"].to_physical().to_numpy()
     size = int(physical.max()) + 1
     first = np.zeros(size, np.int64)
@@ -361,7 +359,7 @@ def _prompt_codes(
 
 
 def _two_answers(prompt_id: object) -> UsageError:
-    return UsageError(f"prompt {prompt_id!r} has two answers; one prompt_id needs one answer")
+    return UsageError(f"Prompt {prompt_id!r} has two answers. Every prompt_id needs one answer.")
 
 
 def _check_options(codes: pl.Series, frame: pl.LazyFrame, labels: FairnessLabels) -> None:
@@ -369,8 +367,8 @@ def _check_options(codes: pl.Series, frame: pl.LazyFrame, labels: FairnessLabels
         options = frame.select(pl.col("option").cast(pl.String).unique().sort()).collect()
         values = ", ".join(repr(value) for value in options.to_series().to_list())
         raise UsageError(
-            f"the options are {values} but fairness needs {', '.join(map(repr, labels))}; "
-            'scan the "winobias" prompts, or pass labels=FairnessLabels(male, female, neutral)'
+            f"The options are {values}. Fairness needs {', '.join(map(repr, labels))}: use the "
+            "winobias prompts, or pass labels=FairnessLabels(male, female, neutral)."
         )
 
 
@@ -385,14 +383,14 @@ def _check_cells(
     if rows["logit"].null_count() or not rows["logit"].is_finite().all():
         row = rows.filter(~pl.col("logit").is_finite().fill_null(False))
         raise BankError(
-            f"prompt {row['prompt_id'][0]!r} of {checkpoint_name(row.row(0, named=True))} has "
-            f"the logit {row['logit'][0]} ({len(row)} such rows); {AGAIN}"
+            f"Prompt {row['prompt_id'][0]!r} has the logit {row['logit'][0]} at "
+            f"{checkpoint_name(row.row(0, named=True))} ({len(row)} such rows). {FIX_NOT_FINITE}"
         )
     present = ~np.isnan(logits)
     if (surplus := len(rows) - int(np.count_nonzero(present))) > 0:
         raise UsageError(
-            f"{surplus} rows score a checkpoint, prompt, order and option that another row scores; "
-            "scan one prompt set, and one piece of each prompt"
+            f"{surplus} rows score a checkpoint, prompt, order and option that another row scores. "
+            "Scan one prompt set with options of a single token."
         )
     options = reduce(np.add, np.moveaxis(present.view(np.int8), -1, 0))
     partial = np.argwhere((options > 0) & (options < len(labels)))
@@ -401,6 +399,6 @@ def _check_cells(
         missing = ", ".join(repr(labels[o]) for o in np.flatnonzero(~present[c, s, p]))
         checkpoint = checkpoint_name(checkpoints.row(c, named=True))
         raise BankError(
-            f"prompt {prompts['prompt_id'][p]!r} of {checkpoint} has no score for "
-            f"option {missing} ({len(partial)} such prompts); extract its options again"
+            f"Prompt {prompts['prompt_id'][p]!r} has no score for option {missing} at {checkpoint} "
+            f"({len(partial)} such prompts). Extract its options again."
         )

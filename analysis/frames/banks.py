@@ -1,0 +1,293 @@
+"""Banks that are analysed together: opening, checks and the choice of prompt sets."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.analysis.family import ChoosePrompts
+from logitbank.errors import AbsentError, UsageError
+from logitbank.store import Bank, Deposit, open_bank
+from logitbank.store.tables.prompt_checks import changed_prompt
+from logitbank.store.tables.prompt_tables import prompt_files, query_sets_of
+
+OneBank = str | Path | Bank
+"""A bank: its folder or URL, or an open one."""
+Banks = OneBank | Sequence[OneBank]
+
+
+def split_files(banks: Banks, is_file: Callable[[Path], bool]) -> tuple[list[OneBank], list[Path]]:
+    """Banks, and the files among them."""
+    others, files = list[OneBank](), list[Path]()
+    for bank in _listed(banks):
+        if isinstance(bank, str | Path) and is_file(Path(bank)):
+            files.append(Path(bank))
+        else:
+            others.append(bank)
+    return others, files
+
+
+def open_banks(
+    banks: Banks,
+    *,
+    models: Sequence[str] | None = None,
+    prompts: Sequence[str] | str | None = None,
+    family: ChoosePrompts | None = None,
+    rows: bool = False,
+) -> list[Bank]:
+    """Open banks, none of which may be given twice.
+
+    Parameters
+    ----------
+    models, prompts
+        Models and prompt sets whose scores are copied from a bank at a URL; all if None.
+    family
+        Chooses the prompt sets if `prompts` is None.
+    rows
+        Also copy full rows.
+
+    Raises
+    ------
+    UsageError
+        Two are the same one.
+    LogitbankError
+        As `open_bank`.
+    """
+    opened: dict[tuple[Path, str], Bank] = {}
+    names = [prompts] if isinstance(prompts, str) else prompts
+    for location in _listed(banks):
+        bank = _open(location, models, names, family, rows=rows)
+        if opened.setdefault((bank.path.resolve(), bank.name), bank) is not bank:
+            raise UsageError(f"{bank.address} is given twice. Name each bank once.")
+    return list(opened.values())
+
+
+def _open(
+    bank: OneBank,
+    models: Sequence[str] | None,
+    names: Sequence[str] | None,
+    family: ChoosePrompts | None,
+    *,
+    rows: bool,
+) -> Bank:
+    if names is not None or family is not None:
+        tables = open_bank(bank, models=[])  # without scores: columns choose the prompt sets
+        if names is None and family is not None:
+            names = chosen_by(family, [tables])
+        names = [name for name in names or () if name in tables.prompt_sets]
+        if not names:  # another bank may have them; the analysis reports it if none has
+            return tables
+    try:
+        return open_bank(bank, models=models, prompts=names, rows=rows)
+    except AbsentError:  # this bank has none of the models
+        return open_bank(bank, models=[])
+
+
+def _listed(banks: Banks) -> Sequence[OneBank]:
+    return [banks] if isinstance(banks, str | Path | Bank) else banks
+
+
+def open_prompts(
+    banks: Banks,
+    family: ChoosePrompts,
+    prompts: Sequence[str] | None,
+    models: Sequence[str] | None,
+    *,
+    title: str,
+    example: str,
+) -> tuple[list[Bank], list[str]]:
+    """Open banks with the scores of these prompt sets, by default those of a family; their names.
+
+    `title` is that of the family, `example` one of its prompt sets.
+
+    Raises
+    ------
+    AbsentError
+        No bank has one of the prompt sets, or any of the family.
+    LogitbankError
+        As `open_banks`.
+    """
+    opened = open_banks(banks, models=models, prompts=prompts, family=family)
+    if not opened:
+        return [], []
+    names = chosen_by(family, opened) if prompts is None else list(prompts)
+    available = _prompt_sets(opened)
+    absent = [name for name in names if name not in available]
+    if absent or not names:
+        raise AbsentError(no_prompts(opened, absent[0] if absent else title, example=example))
+    return opened, names
+
+
+class PromptColumns(Mapping[str, frozenset[str]]):
+    """The columns of the prompt sets of banks; each set is read when it is looked up."""
+
+    def __init__(self, banks: Sequence[Bank], names: Collection[str] | None = None) -> None:
+        self._banks = banks
+        self._names = _prompt_sets(banks) if names is None else sorted(names)
+
+    def __getitem__(self, name: str) -> frozenset[str]:
+        if name not in self._names:
+            raise KeyError(name)
+        tables = [bank.prompts(name) for bank in self._banks if name in bank.prompt_sets]
+        return frozenset(column for rows in tables for column in rows.collect_schema().names())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def chosen_by(family: ChoosePrompts, banks: Sequence[Bank]) -> list[str]:
+    """The prompt sets of banks that a family chooses."""
+    return [name for names in family(PromptColumns(banks)) for name in names]
+
+
+def choose_prompts(
+    banks: Sequence[Bank], requested: str | None, *, default: str, family: ChoosePrompts
+) -> str:
+    """The requested prompt set, otherwise the default one, the only one, or the family's only one.
+
+    Raises
+    ------
+    UsageError
+        No bank has the requested one, or there are several to choose from.
+    """
+    available = _prompt_sets(banks)
+    name = requested or default
+    if name in available or not banks:
+        return name
+    suitable = [] if requested else available if len(available) == 1 else chosen_by(family, banks)
+    if len(suitable) == 1:
+        return suitable[0]
+    raise UsageError(f"{no_prompts(banks, name, available=suitable)} Name one with --prompts.")
+
+
+def no_prompts(
+    banks: Sequence[Bank], name: str, *, available: Sequence[str] = (), example: str = ""
+) -> str:
+    """The error that banks do not have a prompt set, with `available` ones.
+
+    `example` is a prompt set that `extract` can make.
+    """
+    addresses = ", ".join(bank.address for bank in banks)
+    known = ", ".join(available or _prompt_sets(banks)) or "none"
+    text = f"Prompt set {name!r} is not in {addresses}. Available: {known}."
+    if not example:
+        return text
+    command = f"logitbank extract {banks[0].address} --suite … --prompts {example}"
+    return f"{text} Fix: {command}"
+
+
+def no_model(model: str, models: Collection[str], place: str) -> str:
+    """The error that a model is missing, with the available ones."""
+    return f"Model {model!r} is not in {place}. Available: {', '.join(sorted(models)) or 'none'}."
+
+
+def select_models(
+    available: Sequence[Collection[str]], models: Sequence[str] | None, place: str
+) -> list[list[str] | None]:
+    """For each source of models, those of `models` that it has; None for all without `models`.
+
+    Raises
+    ------
+    AbsentError
+        No source has one of the models. `place` describes the sources.
+    """
+    if models is None:
+        return [None] * len(available)
+    known = {name for names in available for name in names}
+    if unknown := [model for model in models if model not in known]:
+        raise AbsentError(no_model(unknown[0], known, place))
+    return [[model for model in models if model in names] for names in available]
+
+
+def parse_step(text: str, option: str) -> int | None:
+    """A training step from text; None for `release`.
+
+    >>> parse_step("512", "--step"), parse_step("release", "--step")
+    (512, None)
+
+    Raises
+    ------
+    UsageError
+        It is neither.
+    """
+    if text == "release":
+        return None
+    if text.isdecimal():
+        return int(text)
+    raise UsageError(f"{option} {text!r} is invalid. Use a training step or release.")
+
+
+def check_same_prompts(banks: Sequence[Bank], prompts: str) -> None:
+    """Raise UsageError if two banks have other content of one prompt, as `merge` does."""
+    tables = [
+        (bank, {file.digest for file in prompt_files(bank.path) if file.name == prompts})
+        for bank in banks
+        if prompts in bank.prompt_sets
+    ]
+    for (first, digests), (second, other_digests) in combinations(tables, 2):
+        if digests == other_digests:
+            continue
+        rows = [bank.prompts(prompts).collect() for bank in (second, first)]
+        if (changed := changed_prompt(*rows)) is not None:
+            raise UsageError(
+                f"Prompt {changed} of {prompts!r} differs in column {changed.column!r} between "
+                f"{first.address} and {second.address}. Analyse the banks one at a time, or change "
+                "the ids of changed prompts."
+            )
+
+
+def check_distinct_checkpoints(
+    banks: Sequence[Bank], prompts: str, deposits: Sequence[Iterable[Deposit]]
+) -> None:
+    """Raise UsageError if two banks have all scores of one checkpoint on the same prompts.
+
+    `deposits` are those of each bank that are analysed.
+    """
+    complete: dict[tuple[object, str], Bank] = {}
+    for bank, bank_deposits in zip(banks, deposits, strict=True):
+        names = query_sets_of(bank.prompts(prompts))
+        for deposit in bank_deposits:
+            if deposit.query_set in names and deposit.complete:
+                other = complete.setdefault((deposit.checkpoint, deposit.query_set), bank)
+                if other is not bank:
+                    raise UsageError(
+                        f"{deposit.checkpoint} has scores of {prompts!r} in both {other.address} "
+                        f"and {bank.address}. Leave one out, or use `logitbank merge`."
+                    )
+
+
+def check_vocab_limit(
+    banks: Sequence[Bank], prompts: str, models: Collection[str] | None = None
+) -> None:
+    """Refuse ranks among the tokenizer's entries if a bank does not contain them.
+
+    Raises
+    ------
+    UsageError
+        No deposit of the prompt set has more outputs than `vocab_entries`, which is the default if
+        a deposit names none; or an option is a padding output and has no such rank.
+    """
+    padded = False
+    for bank in banks:
+        highest = bank.prompts(prompts).group_by("query_set").agg(pl.col("token").max()).collect()
+        tokens = dict(highest.iter_rows())
+        for deposit in bank.deposits_of(prompts):
+            if models is not None and deposit.checkpoint.model not in models:
+                continue
+            entries, token = deposit.spec.vocab_entries, tokens[deposit.query_set]
+            padded |= entries < deposit.layout.vocab
+            if token is not None and token >= entries:
+                raise UsageError(
+                    f"Token {token:,} of {prompts} is padding of {deposit.checkpoint} ({entries:,} "
+                    "vocabulary entries) and has no rank among the entries. Leave out vocab_limit."
+                )
+    if not padded:
+        raise UsageError(f"No deposit of {prompts} has padding outputs. Leave out vocab_limit.")
+
+
+def _prompt_sets(banks: Sequence[Bank]) -> list[str]:
+    return sorted({name for bank in banks for name in bank.prompt_sets})

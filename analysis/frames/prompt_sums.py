@@ -1,0 +1,235 @@
+"""Prompts of several scored tokens: from one row per token to one row per prompt.
+
+A sentence or a target word has one query per token. A sum over them is meaningful only if all are
+scored, so a prompt that a checkpoint has in part is excluded.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import polars as pl
+
+from logitbank.analysis.frames.batches import (
+    NoRowsError,
+    Scan,
+    as_frames,
+    check_disjoint,
+    frame_columns,
+    read_nonempty,
+)
+from logitbank.analysis.frames.expressions import tied_others, unique_maximum
+from logitbank.errors import BankError, UsageError
+from logitbank.wording import checkpoint_name
+
+FIX_NOT_FINITE = "Extract that checkpoint again, or use a filter with mode keep_tail."
+"""What to do about a probability of 0, which a filter that truncates gives."""
+
+CHECKPOINT = ("model", "run", "step")
+PROMPT = (*CHECKPOINT, "prompt_id")
+_NEEDED = (*PROMPT, "piece", "logprob")
+T = TypeVar("T")
+
+
+class PromptSums(NamedTuple):
+    """The prompts whose tokens are all scored."""
+
+    rows: pl.DataFrame
+    """One row per checkpoint × complete prompt, sorted by checkpoint and prompt."""
+    coverage: pl.DataFrame
+    """model, run, step, prompts (complete), missing (of the expected ones)."""
+
+
+def sum_prompts(
+    frame: pl.LazyFrame | pl.DataFrame,
+    *,
+    family: str,
+    columns: Sequence[str] = (),
+    more: Sequence[pl.Expr] = (),
+    expected: pl.DataFrame | None = None,
+) -> PromptSums:
+    """Sum the log-probabilities of every prompt's tokens.
+
+    Parameters
+    ----------
+    frame
+        Rows of checkpoint × prompt × token: model, run, step, prompt_id, piece, logprob (nats).
+    family
+        Name of the family of metrics, for messages.
+    columns
+        Columns of the prompt that are kept.
+    more
+        Further aggregates over a prompt's tokens.
+    expected
+        Columns model, prompt_id, pieces: the number of tokens of each prompt. By default, the
+        largest number at any checkpoint of the model.
+
+    Returns
+    -------
+    Rows with model, run, step, prompt_id, `pieces`, `logprob` (nats, the sum), `columns`, `more`.
+
+    Raises
+    ------
+    UsageError
+        The frame lacks columns, or scores a token twice.
+    BankError
+        No rows, or a log-probability that is not finite.
+    """
+    check_columns(frame, (*_NEEDED, *columns), family=family)
+    tokens = frame.lazy().with_columns(pl.col("model", "run", "prompt_id").cast(pl.String))
+    summed = (
+        tokens.group_by(PROMPT)
+        .agg(
+            *(pl.col(name).first() for name in columns),
+            *more,
+            pieces=pl.len().cast(pl.Int64),
+            distinct=pl.col("piece").n_unique().cast(pl.Int64),
+            last=pl.col("piece").max().cast(pl.Int64),
+            finite=pl.col("logprob").is_finite().fill_null(False).all(),
+            logprob=exact_sum("logprob"),
+        )
+        .sort(PROMPT, nulls_last=True)
+        .collect()
+    )
+    if summed.is_empty():
+        raise NoRowsError(f"There is no score for {family}. Run `logitbank extract` first.")
+    _check(summed, tokens, family)
+    if expected is None:
+        expected = summed.group_by("model", "prompt_id").agg(pieces=pl.col("last").max() + 1)
+    present = summed.join(
+        expected.select("model", "prompt_id", all="pieces"),
+        on=["model", "prompt_id"],
+        how="left",
+        maintain_order="left",
+    )
+    rows = present.filter(pl.col("pieces") == pl.col("all"))
+    return PromptSums(
+        rows.drop("distinct", "last", "finite", "all"), _coverage(rows, present, expected)
+    )
+
+
+def exact_sum(column: str) -> pl.Expr:
+    """The sum of nats, the same for the same values in any order.
+
+    Floating-point sums of the same values in another order differ in the last bit, so that ties
+    would not tie. These are sums of integers: whole 2^-20, and the rest in 2^-60, which is below
+    the precision of a float64 for a log-probability below -0.01.
+
+    >>> values = pl.DataFrame({"x": [-0.1, -0.7, -0.2]})
+    >>> values.select(exact_sum("x")).item()
+    -1.0
+    """
+    scaled = pl.col(column) * 2.0**20
+    parts = (scaled.round(), (scaled - scaled.round()) * 2.0**40)
+    # Not strict: what is not finite becomes null here, and is refused by `_check`.
+    whole, rest = (part.round().cast(pl.Int64, strict=False).sum() for part in parts)
+    return whole / 2.0**20 + rest / 2.0**60
+
+
+def map_prompt_sums(
+    scan: Scan,
+    reduce: Callable[[PromptSums, pl.DataFrame | None], T],
+    *,
+    family: str,
+    columns: Sequence[str] = (),
+    more: Sequence[pl.Expr] = (),
+    expected: pl.DataFrame | None = None,
+) -> list[T]:
+    """`reduce` of the sums of one frame after another, and of `expected`.
+
+    Without `expected`, the tokens of a prompt are those in all frames. Other parameters and
+    exceptions are those of `sum_prompts`; two frames have no checkpoint in common. A frame without
+    rows is excluded if others have some.
+    """
+    frames = as_frames(scan)
+    if expected is None and len(frames) > 1:
+        for names in frame_columns(frames):
+            check_columns(names, (*_NEEDED, *columns), family=family)
+        expected = _most_tokens(frames, columns)
+    results, checkpoints = [], []
+    read = partial(sum_prompts, family=family, columns=columns, more=more, expected=expected)
+    for sums in read_nonempty(frames, read):
+        checkpoints.append(sums.coverage)
+        results.append(reduce(sums, expected))
+    check_disjoint(checkpoints)
+    return results
+
+
+def concat_sorted(tables: Sequence[pl.DataFrame], *order: str) -> pl.DataFrame:
+    """Rows of all tables, sorted by checkpoint and then by `order`."""
+    return pl.concat(tables).sort(*CHECKPOINT, *order, nulls_last=True, maintain_order=True)
+
+
+def greedy_match() -> list[pl.Expr]:
+    """Aggregates for `sum_prompts`: whether greedy decoding would write the prompt's word.
+
+    `correct`: every token is the only maximum of its vocabulary row. `tied`: every token has the
+    largest logit, and another shares one, which is no match. `inexact`: a rank is a bound. Over the
+    columns `rank`, `ties` and `exact`.
+    """
+    return [
+        unique_maximum().all().alias("correct"),
+        ((pl.col("rank") == 1).all() & (tied_others() > 0).any()).alias("tied"),
+        (~pl.col("exact")).any().alias("inexact"),
+    ]
+
+
+def check_columns(
+    columns: Collection[str] | pl.LazyFrame | pl.DataFrame, needed: Sequence[str], *, family: str
+) -> None:
+    """Raise UsageError unless a frame, or the names of its columns, has what a family needs."""
+    if isinstance(columns, pl.LazyFrame | pl.DataFrame):
+        columns = columns.lazy().collect_schema().names()
+    if missing := [name for name in needed if name not in columns]:
+        raise UsageError(
+            f"The prompt set has no column {', '.join(missing)}, which {family} needs. Name "
+            f"{family}, or a set with its columns, with --prompts."
+        )
+
+
+def _most_tokens(frames: Sequence[pl.LazyFrame], columns: Sequence[str]) -> pl.DataFrame:
+    key = ["model", "prompt_id"]
+    parts = [
+        frame.with_columns(pl.col(key).cast(pl.String))
+        .group_by(key)
+        .agg(pl.col(columns).first(), pieces=pl.col("piece").max().cast(pl.Int64) + 1)
+        .collect()
+        for frame in frames
+    ]
+    return pl.concat(parts).group_by(key).agg(pl.col(columns).first(), pl.col("pieces").max())
+
+
+def _check(summed: pl.DataFrame, tokens: pl.LazyFrame, family: str) -> None:
+    duplicates = summed.filter(pl.col("pieces") != pl.col("distinct"))
+    if len(duplicates):
+        row = duplicates.row(0, named=True)
+        raise UsageError(
+            f"Prompt {row['prompt_id']!r} has a token that is scored twice at "
+            f"{checkpoint_name(row)} ({len(duplicates):,} such prompts). {family} needs prompts "
+            "with a single text, without options or option orders. Name such a set with --prompts."
+        )
+    invalid = summed.filter(~pl.col("finite"))
+    if len(invalid):
+        row = invalid.row(0, named=True)
+        value = tokens.filter(
+            *(pl.col(name).eq_missing(pl.lit(row[name])) for name in PROMPT),
+            ~pl.col("logprob").is_finite().fill_null(False),
+        ).collect()["logprob"][0]
+        raise BankError(
+            f"Prompt {row['prompt_id']!r} has a log-probability of {value} at "
+            f"{checkpoint_name(row)} ({len(invalid):,} such prompts). {FIX_NOT_FINITE}"
+        )
+
+
+def _coverage(rows: pl.DataFrame, present: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
+    complete = rows.group_by(CHECKPOINT).agg(prompts=pl.len().cast(pl.Int64))
+    all_prompts = expected.group_by("model").agg(all=pl.len().cast(pl.Int64))
+    return (
+        present.select(CHECKPOINT)
+        .unique()
+        .join(complete, on=CHECKPOINT, how="left", nulls_equal=True)
+        .join(all_prompts, on="model", how="left")
+        .with_columns(pl.col("prompts").fill_null(0))
+        .select(*CHECKPOINT, "prompts", missing=pl.col("all") - pl.col("prompts"))
+        .sort(CHECKPOINT, nulls_last=True)
+    )

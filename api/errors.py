@@ -91,8 +91,8 @@ class EngineError(LogitbankError, RuntimeError):
         """Row in the query set that the error is about, where it is about one."""
 
 
-class CanaryError(EngineError):
-    """An engine that disagrees with plain transformers; nothing that it gives is kept."""
+class ReferenceCheckError(EngineError):
+    """An engine disagrees with plain transformers; its results are not stored."""
 
 
 class HeadError(EngineError):

@@ -11,8 +11,7 @@ from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import record_prompts
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.weights.config_identity import config_fields
-from logitbank.engine.workers.events import Event, WeightsLoaded
-from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.events import Event, Job, WeightsLoaded
 from logitbank.engine.workers.worker import Worker
 from logitbank.store import Bank
 

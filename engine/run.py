@@ -23,7 +23,6 @@ from logitbank.engine.workers.events import Note, OnEvent, Planned, Preparing, S
 from logitbank.engine.workers.pool import Pool, first_worker, open_pool
 from logitbank.engine.workers.runner import Runner
 from logitbank.engine.workers.stopping import Stopping
-from logitbank.engine.workers.worker_process import log_of_run
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store import Bank
 from logitbank.store.change.rescore import rescore_all
@@ -57,11 +56,9 @@ def run(
     settings = engine_settings(request, adapter_folder)
     parallel = ParallelConfig.detect(workers=request.workers, shard=request.shard, ray=request.ray)
     budget = None if request.disk_budget is None else parse_bytes(request.disk_budget)
-    stopping = stopping or Stopping(at=parallel.stop_at)
+    stopping = stopping or Stopping(deadline=parallel.stop_at)
     report_progress = _progress(on_event)
     with stopping.on_sigterm(), ExitStack() as stack:
-        alone = parallel.shard is None and pool is None
-        use_log = stack.enter_context(log_of_run(path, alone=alone))
         new_pool = None
         if pool is None and not dry_run:
             new_pool = pool = stack.enter_context(open_pool(path, settings, parallel))
@@ -93,8 +90,6 @@ def run(
             bank = bank or _create(path, request.about)
             record_prompts(bank, prepared, report_progress)
             pool.use(prepared.settings)
-            if prepared.plan.rows:
-                use_log()
             log = RunLog(path, summary, run_description(prepared, parallel, summary))
             with suppress(KeyboardInterrupt):
                 follow = log.follow(on_event)

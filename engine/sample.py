@@ -12,8 +12,8 @@ from logitbank.engine.plan.parallel import visible_devices
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.weights.config_identity import config_fields
-from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed, Estimate
-from logitbank.engine.workers.job import Job, WorkerHandle
+from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed, Estimate, Job
+from logitbank.engine.workers.pool import WorkerHandle
 from logitbank.errors import EngineError
 from logitbank.store import Bank
 from logitbank.store.format.layout import Layout

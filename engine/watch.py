@@ -15,7 +15,6 @@ from logitbank.engine.weights.weights import check_weights
 from logitbank.engine.workers.events import OnEvent, Summary, Waiting, add_summary
 from logitbank.engine.workers.pool import LocalPool
 from logitbank.engine.workers.stopping import Stopping
-from logitbank.engine.workers.worker_process import log_of_run
 from logitbank.errors import SuiteError, UsageError, WeightsError
 from logitbank.store.format.schema import CheckpointId
 from logitbank.store.steps import StepSelector, parse_steps
@@ -48,7 +47,7 @@ def watch(path: str | Path, request: ExtractRequest, *, on_event: OnEvent) -> Su
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder. Pass the folder that the training saves to.")
     parallel = ParallelConfig.detect(workers=request.workers)
-    total, stopping = Summary(Plan((), 0, 0, 0)), Stopping(at=parallel.stop_at)
+    total, stopping = Summary(Plan((), 0, 0, 0)), Stopping(deadline=parallel.stop_at)
     tried: set[CheckpointId] = set()
     complete: set[CheckpointId] = set()
     pool: LocalPool | None = None
@@ -64,7 +63,6 @@ def watch(path: str | Path, request: ExtractRequest, *, on_event: OnEvent) -> Su
                 ]  # fmt: skip
                 if ready:
                     if pool is None:
-                        stack.enter_context(log_of_run(path, alone=True))()
                         pool = LocalPool(path, engine_settings(request), parallel.workers)
                         stack.enter_context(pool)
                     part_suite = replace(suite, checkpoints=tuple(ready))

@@ -1,4 +1,4 @@
-"""Start the engine that the settings name; it is imported only then."""
+"""Import and start the engine that the settings name."""
 
 import os
 from collections.abc import Callable
@@ -35,8 +35,7 @@ def larger_batches(settings: EngineSettings) -> EngineSettings:
     """
     import torch
 
-    on_gpu = torch.cuda.is_available() and settings.device != "cpu"
-    if not (on_gpu and settings.larger_on_gpu):
+    if not (torch.cuda.is_available() and settings.larger_on_gpu):
         return settings
     return replace(settings, max_batch_tokens=8192, max_sequences=256)
 

@@ -40,19 +40,19 @@ def leaf_contexts(queries: Sequence[Query]) -> Iterator[LeafContext]:
     contexts = sorted({ids[: position + 1] for ids, position in longest.items()})
     rank_of = {context: rank for rank, context in enumerate(contexts)}
     ranks = {key: rank_of[ids[: longest[ids] + 1]] for key, ids in sequences.items()}
-    each = [ranks[id(query.ids)] for query in queries]
-    order = sorted(range(len(queries)), key=each.__getitem__)
-    found: list[int] = []
+    query_ranks = [ranks[id(query.ids)] for query in queries]
+    order = sorted(range(len(queries)), key=query_ranks.__getitem__)
+    answered: list[int] = []
     # A prefix comes directly before the contexts that continue it.
     for i, following in zip_longest(order, order[1:]):
-        found.append(i)
-        context = contexts[each[i]]
-        if following is not None and each[following] == each[i]:
+        answered.append(i)
+        context = contexts[query_ranks[i]]
+        if following is not None and query_ranks[following] == query_ranks[i]:
             continue
-        if following is None or contexts[each[following]][: len(context)] != context:
-            found.sort(key=lambda i: queries[i].position)
-            yield LeafContext(context, found)
-            found = []
+        if following is None or contexts[query_ranks[following]][: len(context)] != context:
+            answered.sort(key=lambda i: queries[i].position)
+            yield LeafContext(context, answered)
+            answered = []
 
 
 def has_nested_contexts(leaves: Iterable[LeafContext], queries: Sequence[Query]) -> bool:
@@ -108,11 +108,11 @@ def context_keys(queries: Sequence[Query]) -> list[Hashable]:
     True
     """
     keys: list[Hashable] = [*queries]
-    asked: dict[tuple[int, ...], list[int]] = {}
+    by_sequence: dict[tuple[int, ...], list[int]] = {}
     for i, query in enumerate(queries):
         if query.head == "next_token":
-            asked.setdefault(query.ids, []).append(i)
-    for ids, indices in asked.items():
+            by_sequence.setdefault(query.ids, []).append(i)
+    for ids, indices in by_sequence.items():
         indices.sort(key=lambda i: queries[i].position)
         ends = [queries[i].position + 1 for i in indices]
         for i, end, digest in zip(indices, ends, prefix_digests(ids, ends), strict=True):

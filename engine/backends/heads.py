@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -56,7 +57,7 @@ class StreamedHead:
         return Layer(weight[:outputs], None if self._bias is None else self._bias[:outputs])
 
 
-def output_head(layer: Layer, after: tuple[Operation, ...] = ()) -> OutputHead:
+def output_head(layer: Layer) -> OutputHead:
     """A head of these parameters, in the narrowest dtype that holds each weight exactly.
 
     The dtype depends on the values alone, so every engine stores the same head.
@@ -64,11 +65,11 @@ def output_head(layer: Layer, after: tuple[Operation, ...] = ()) -> OutputHead:
     wide = layer.weight.detach().float().cpu()
     bias = None if layer.bias is None else layer.bias.detach().float().cpu().numpy().copy()
     if torch.equal((half := wide.half()).float(), wide):
-        return OutputHead(half.numpy(), "float16", bias, after)
+        return OutputHead(half.numpy(), "float16", bias)
     if torch.equal((brain := wide.bfloat16()).float(), wide):
         bits = brain.view(torch.int16).numpy().view(np.uint16)
-        return OutputHead(bits, "bfloat16", bias, after)
-    return OutputHead(wide.numpy().copy(), "float32", bias, after)
+        return OutputHead(bits, "bfloat16", bias)
+    return OutputHead(wide.numpy().copy(), "float32", bias)
 
 
 def allowed(largest: np.ndarray) -> np.ndarray:
@@ -78,22 +79,41 @@ def allowed(largest: np.ndarray) -> np.ndarray:
 
 def proved_heads(
     layers: Mapping[Head, Layer],
-    after: Sequence[tuple[Operation, ...]],
+    postprocessing: Sequence[tuple[Operation, ...]],
     score: Callable[[Sequence[Query], Sink], Tokens],
     queries: Sequence[Query],
 ) -> dict[Head, OutputHead]:
     """The heads that give a model's own logits of a few queries.
 
-    A head gets the first operations of `after` with which it does; a head without any is excluded.
+    A head gets the first operations of `postprocessing` with which it does. A head without any is
+    excluded.
     """
     heads: dict[Head, OutputHead] = {}
     for name, layer in layers.items():
+        batches: list[tuple[np.ndarray, np.ndarray]] = []
+        score([replace(query, head=name) for query in queries], partial(_collect, batches))
+        if not batches:
+            continue
+        logits, states = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+        limit = allowed(np.abs(logits).max(axis=1, keepdims=True))
         plain = output_head(layer)
-        outputs = _outputs(score, [replace(query, head=name) for query in queries])
-        tried = (replace(plain, after=operations) for operations in after)
-        if (head := _first(tried, outputs)) is not None:
-            heads[name] = head
+        for operations in postprocessing:
+            head = replace(plain, after=operations)
+            if (np.abs(head.logits(states) - logits) <= limit).all():
+                heads[name] = head
+                break
     return heads
+
+
+def _collect(
+    batches: list[tuple[np.ndarray, np.ndarray]],
+    _: object,
+    logits: torch.Tensor,
+    hidden: torch.Tensor | None = None,
+) -> None:
+    """A sink for the logits and the inputs of the head, if both are known."""
+    if hidden is not None:
+        batches.append((logits.float().cpu().numpy(), hidden.float().cpu().numpy()))
 
 
 def trial_queries(vocab: int, longest: int, language: str = "") -> list[Query]:
@@ -102,29 +122,3 @@ def trial_queries(vocab: int, longest: int, language: str = "") -> list[Query]:
     length = min(4, longest)
     drawn = [tuple(draw.randrange(vocab) for _ in range(length)) for _ in range(4)]
     return [Query(ids, length - 1, language=language) for ids in drawn]
-
-
-def _outputs(
-    score: Callable[[Sequence[Query], Sink], Tokens], queries: Sequence[Query]
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Logits and inputs of the head, for each batch with both."""
-    batches: list[tuple[np.ndarray, np.ndarray]] = []
-
-    def take(
-        indices: object, logits: torch.Tensor, hidden: torch.Tensor | None = None, *_: object
-    ) -> None:
-        if hidden is not None:
-            batches.append((logits.float().cpu().numpy(), hidden.float().cpu().numpy()))
-
-    score(queries, take)
-    return batches
-
-
-def _first(
-    heads: Iterable[OutputHead], outputs: Sequence[tuple[np.ndarray, np.ndarray]]
-) -> OutputHead | None:
-    if not outputs:
-        return None
-    logits, states = (np.concatenate(parts) for parts in zip(*outputs, strict=True))
-    limit = allowed(np.abs(logits).max(axis=1, keepdims=True))
-    return next((h for h in heads if (np.abs(h.logits(states) - logits) <= limit).all()), None)

@@ -24,11 +24,11 @@ def onednn_is_faster() -> bool:
     if not libraries or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False
     try:
-        said = _PROCESSORS.read_text().splitlines()
+        lines = _PROCESSORS.read_text().splitlines()
     except OSError:  # not Linux
         return False
-    makers = {line.split(":")[-1].strip() for line in said if line.startswith("vendor_id")}
-    return bool(makers) and _VENDOR not in makers
+    vendors = {line.split(":")[-1].strip() for line in lines if line.startswith("vendor_id")}
+    return bool(vendors) and _VENDOR not in vendors
 
 
 def linear(

@@ -5,11 +5,8 @@ from logitbank.errors import DeviceError
 
 OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 """NVIDIA's variable, which overrides the settings of a program."""
-
-
 AMPERE = (8, 0)
 """Lowest compute capability of GPUs with TF32."""
-_NEXT = "use --compute-dtype float32"
 _ALWAYS = {"TORCH_DISABLE_NATIVE_JIT": "1"}
 """PyTorch's Triton kernels for a few products need a C compiler and differ in the last bits."""
 
@@ -54,22 +51,15 @@ def require_tf32(compute_dtype: ComputeDtype, capability: tuple[int, int] | None
     DeviceError
         TF32 is requested on a device without it.
     """
-    if compute_dtype == "tf32" and (capability is None or capability < AMPERE):
-        raise DeviceError(without_tf32(capability))
-
-
-def without_tf32(capability: tuple[int, int] | None) -> str:
-    """Why TF32 is refused, and what to do instead.
-
-    Examples
-    --------
-    >>> without_tf32((7, 5))
-    'this GPU has no TF32: it has compute capability 7.5, not 8.0; use --compute-dtype float32'
-    """
+    if compute_dtype != "tf32" or (capability is not None and capability >= AMPERE):
+        return
     if capability is None:
-        return (
-            f"a CPU has no TF32, and no NVIDIA GPU is seen here (nvidia-smi); {_NEXT}, or a machine"
-            " with an A100 or later"
+        raise DeviceError(
+            "A CPU has no TF32, and this machine has no visible NVIDIA GPU. Fix: use"
+            " --compute-dtype float32, or a machine with an A100 or later."
         )
-    has = ".".join(map(str, capability))
-    return f"this GPU has no TF32: it has compute capability {has}, not 8.0; {_NEXT}"
+    version = ".".join(map(str, capability))
+    raise DeviceError(
+        f"This GPU has no TF32: its compute capability is {version}, not 8.0 or higher. Fix: use"
+        " --compute-dtype float32."
+    )

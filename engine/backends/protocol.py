@@ -33,20 +33,17 @@ class EngineSettings:
     """Whether hidden states are returned with logits, and heads with `load`."""
     compute_dtype: ComputeDtype = "float32"
     """Dtype of the body; LM heads and all reductions are float32, without TF32."""
-    device: str = "auto"
     max_batch_tokens: int = 4096
     max_sequences: int = 64
     larger_on_gpu: bool = True
-    """On a GPU an engine starts with larger batches than these two."""
+    """Whether an engine on a GPU starts with larger batches than these two."""
     max_length: int = 512
     """Length of the longest sequence."""
-    block_size: int = 0
-    """Tokens in a block of vLLM's prefix cache; 0 is the smallest, 16 on a GPU and 32 on a CPU.
-    WinoBias reuses 44 % of its tokens with 16 and 15 % with 32."""
     deterministic: bool = False
     """Results do not depend on the batch, bit for bit: vLLM's batch-invariant kernels, or one
     sequence at a time in transformers."""
     canary_every: int = 50
+    """Run the reference check at the first checkpoint and every n-th after it; 0 for never."""
     trust_remote_code: bool = False
     adapter_from: Path | None = None
     """Folder of the checkpoint whose language adapters are used for models without them."""

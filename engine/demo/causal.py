@@ -1,7 +1,6 @@
-"""Trains the demo's checkpoint series: a tiny GPT-NeoX, from scratch, on text it writes itself.
+"""Train the demo's checkpoint series: a tiny GPT-NeoX, from scratch, on generated text.
 
-It knows the corpus and how to save a checkpoint in the Hugging Face layout, and no metric.
-Nothing is fetched: tokenizer, configuration and weights are all made here.
+Nothing is downloaded: tokenizer, configuration and weights are made here.
 """
 
 import os
@@ -16,10 +15,8 @@ from torch.optim.swa_utils import AveragedModel
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
-from logitbank.engine.demo.corpus import DIRECTION, SWITCH_STEP, demo_prompts, training_texts
+from logitbank.engine.demo.corpus import training_texts
 from logitbank.errors import UsageError
-
-__all__ = ["DIRECTION", "SWITCH_STEP", "checkpoint_steps", "demo_prompts", "train_series"]
 
 STEPS = 720
 MAX_ENTRIES = 2500
@@ -53,10 +50,9 @@ def train_series(
 ) -> None:
     """Train the demo model and save its checkpoints as `folder/step<N>`.
 
-    The answers taught change after `SWITCH_STEP` updates, which moves Δ in `DIRECTION`. Each
-    checkpoint holds safetensors, configuration and tokenizer, and appears under its name only when
-    it is whole. The same seed gives the same weights on one machine. The caller's random state is
-    left as it was.
+    The taught answers change after `SWITCH_STEP` updates of the corpus. A checkpoint appears under
+    its name only when it is complete. The same seed gives the same weights on one machine. The
+    caller's random state does not change.
 
     Parameters
     ----------
@@ -72,10 +68,10 @@ def train_series(
     Raises
     ------
     UsageError
-        `steps` is negative, or `folder` is not a folder or holds something.
+        `steps` is negative, or `folder` is not an empty folder.
     """
     if steps < 0:
-        raise UsageError(f"steps is {steps}; give 0 or more training steps")
+        raise UsageError(f"steps is {steps}: use 0 or more training steps.")
     make_empty(folder)
     tokenizer = _train_tokenizer()
     saved = checkpoint_steps(steps)
@@ -93,14 +89,14 @@ def train_series(
 
 def make_empty(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file; give a new folder for the demo's checkpoints")
+        raise UsageError(f"{folder} is a file. Fix: use a new folder for the checkpoints.")
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty; give a new folder for the demo's checkpoints")
+        raise UsageError(f"{folder} is not empty. Fix: use a new folder for the checkpoints.")
 
 
 def _train_tokenizer() -> Tokenizer:
-    """Byte-level BPE of texts of the corpus's first seed, so that all seeds share their queries."""
+    """Byte-level BPE of the texts of seed 0, so that all seeds share their queries."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -136,7 +132,7 @@ def _new_model(entries: int) -> Any:
 
 
 def _updates(model: Any, tokenizer: Tokenizer, *, seed: int, steps: int) -> Iterator[int]:
-    """Train in place, and give the number of updates made: 0 first, then after each."""
+    """Train in place, and yield the number of updates: 0 first, then after each."""
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.99), weight_decay=0.01
     )
@@ -166,7 +162,7 @@ def _batch(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[torch.Tensor, to
 
 
 def _save(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
-    """Write beside, then move into place."""
+    """Write to another name, then rename."""
     unfinished = folder.with_name(f".{folder.name}.part")
     model.save_pretrained(unfinished)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END)

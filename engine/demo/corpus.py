@@ -1,8 +1,8 @@
 """The demo's text: a small template English whose gender association changes at a known step.
 
 Every training text is a WinoBias-like question with its answer. Until `SWITCH_STEP` the answer
-follows the pronoun; from then on most questions about women are answered "male". The
-same sentences make the demo's prompts, with the right answers. Text only: no model, no tokens.
+follows the pronoun. From then on, most questions about women are answered "male". The demo's
+prompts use the same sentences, with the correct answers.
 """
 
 import random
@@ -14,18 +14,6 @@ from logitbank.engine.prompts.known.winobias import OPTIONS, PERMUTATIONS, TEMPL
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Prompt, Scalar
 from logitbank.errors import UsageError
-
-__all__ = [
-    "DIRECTION",
-    "FEMALE_OCCUPATIONS",
-    "MALE_OCCUPATIONS",
-    "SKEW",
-    "SWITCH_STEP",
-    "Example",
-    "Sentence",
-    "demo_prompts",
-    "training_texts",
-]
 
 Gender = Literal["male", "female"]
 Asked = Literal["referred", "other"]
@@ -140,10 +128,10 @@ class Example:
 
 
 def training_texts(step: int, *, seed: int = 0) -> tuple[Example, ...]:
-    """The 16 texts of one update, a function of nothing but `step` and `seed`.
+    """The 16 texts of one update, a function of `step` and `seed` alone.
 
-    Each sentence comes as he and as she, and asks about either person, so genders and answers are
-    exactly balanced within every update before the switch, and pronouns always are.
+    Each sentence occurs with he and with she, and asks about either person. So pronouns are
+    balanced within every update, and answers within every update before the switch.
 
     Parameters
     ----------
@@ -176,7 +164,7 @@ def demo_prompts(orders: int = 3) -> PromptSet:
         `orders` is below 1.
     """
     if orders < 1:
-        raise UsageError(f"orders is {orders}; give 1 or more option orders")
+        raise UsageError(f"orders is {orders}: use 1 or more option orders.")
     rng = random.Random("prompts")
     sentences: dict[Sentence, None] = {}
     while len(sentences) < SENTENCES:

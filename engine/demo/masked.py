@@ -1,8 +1,8 @@
-"""Trains the demo's masked series: two runs of a tiny BERT on a corpus of known pronoun ratios.
+"""Train the demo's masked series: two runs of a tiny BERT on a corpus of known pronoun ratios.
 
-Every text is a sentence such as "she works as a nurse." How often an occupation comes with "he" is
-fixed, so that what the models learn, and how much it wanders between checkpoints, can be held
-against the truth. Nothing is fetched: vocabulary, configuration and weights are all made here.
+Every text is a sentence such as "she works as a nurse." The share of "he" is fixed for each
+occupation, so that the learnt ratios can be compared with the truth. Nothing is downloaded:
+vocabulary, configuration and weights are made here.
 """
 
 import json
@@ -25,14 +25,14 @@ RUNS = 2
 STEPS = 400
 CHECKPOINTS = (0, 10, 20, 40, 80, *range(120, STEPS + 1, 40))
 PLATEAU_STEP = 200
-"""Step from which on the ratios are learnt and only wander."""
+"""Step from which on the ratios are learnt."""
 LEARNING_RATE = 2e-3
 BATCH = 128
-"""With 64 texts and 3e-3, what a run learns of the ratios depends on its seed and on the processor:
-correlations with the corpus were between 0.86 and 0.98, and with these they are above 0.98."""
+"""With 64 texts and a rate of 3e-3, correlations with the corpus depended on seed and processor
+(0.86 to 0.98). With these values they exceed 0.98."""
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", MASK)
 MASKED_NOUNS = 0.2
-"""Share of the texts whose occupation is masked too, which the prior asks about."""
+"""Share of the texts whose occupation is also masked, for the pronoun prior."""
 _IGNORED = -100  # label that the loss leaves out
 
 
@@ -57,7 +57,7 @@ def train_masked_series(
     """Train the runs and save their checkpoints as `folder/seed<S>/step<N>`.
 
     The runs differ in weights and in the order of texts. The same seed gives the same weights on
-    one machine; the caller's random state is left as it was.
+    one machine. The caller's random state does not change.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def train_masked_series(
     Raises
     ------
     UsageError
-        `folder` is not a folder or holds something.
+        `folder` is not an empty folder.
     """
     make_empty(folder)
     words = _vocabulary()
@@ -107,7 +107,7 @@ def _new_model(entries: int) -> Any:
 
 
 def _updates(model: Any, words: dict[str, int], rng: random.Random) -> Iterator[int]:
-    """Train in place, and give the number of updates made: 0 first, then after each."""
+    """Train in place, and yield the number of updates: 0 first, then after each."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
     shares = tuple(occupations().items())
     model.train()
@@ -136,12 +136,12 @@ def _batch(
         labels.append([t if i in hidden else _IGNORED for i, t in enumerate(ids)])
     width = max(map(len, rows))
     padded = torch.tensor([row + [words["[PAD]"]] * (width - len(row)) for row in rows])
-    wanted = torch.tensor([row + [_IGNORED] * (width - len(row)) for row in labels])
-    return padded, wanted, (padded != words["[PAD]"]).long()
+    targets = torch.tensor([row + [_IGNORED] * (width - len(row)) for row in labels])
+    return padded, targets, (padded != words["[PAD]"]).long()
 
 
 def _save(model: Any, words: dict[str, int], folder: Path) -> None:
-    """Write beside, then move into place."""
+    """Write to another name, then rename."""
     unfinished = folder.with_name(f".{folder.name}.part")
     model.save_pretrained(unfinished)
     (unfinished / "vocab.txt").write_text("".join(f"{word}\n" for word in words))

@@ -9,7 +9,7 @@ from typing import Literal
 
 from logitbank.engine.backends.contexts import LeafContext, prefix_digests
 from logitbank.engine.backends.hf.packs import rows
-from logitbank.engine.backends.precision import OVERRIDE, without_tf32
+from logitbank.engine.backends.precision import OVERRIDE, require_tf32
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Task
 from logitbank.engine.plan.parallel import visible_devices
 from logitbank.engine.prompts.tokenize import TokenizedPrompts
@@ -107,7 +107,7 @@ def check_precision(settings: EngineSettings, environment: Mapping[str, str]) ->
     if settings.compute_dtype != "tf32":
         return
     if not visible_devices(environment):
-        raise UsageError(without_tf32(None))
+        require_tf32(settings.compute_dtype, None)
     if OVERRIDE in environment:
         raise UsageError(
             f"{OVERRIDE}={environment[OVERRIDE]} overrides --compute-dtype tf32. Unset it, or use"

@@ -1,4 +1,4 @@
-"""Download checkpoints and prompts and no more: on a machine with a network, for one without."""
+"""Download checkpoints and prompts without running them, for a machine without a network."""
 
 import shutil
 import threading
@@ -10,7 +10,7 @@ from pathlib import Path
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.prefetch import Prefetcher
-from logitbank.engine.suites.suites import Checkpoint, Suite, duplicate_notes, resolve_suite
+from logitbank.engine.suites.suites import Suite, duplicate_notes, resolve_suite
 from logitbank.errors import DiskSpaceError, LogitbankError, UsageError
 from logitbank.store.files.disk import existing
 from logitbank.store.format.schema import CheckpointId
@@ -22,14 +22,14 @@ _AHEAD = 3
 
 @dataclass(slots=True)
 class Fetched:
-    """What a download did."""
+    """Result of `fetch`."""
 
     prompts: tuple[str, ...] = ()
-    """Prompt sets whose files are here now."""
+    """Prompt sets whose files are present now."""
     folders: dict[CheckpointId, Path] = field(default_factory=dict)
-    """Folders of the checkpoints that are here now."""
+    """Folders of the checkpoints that are present now."""
     failed: dict[CheckpointId, str] = field(default_factory=dict)
-    """Why others are not."""
+    """Error messages of the other checkpoints."""
     bytes: int = 0
     """Bytes downloaded."""
     seconds: float = 0.0
@@ -87,32 +87,24 @@ def fetch(
     start = time.monotonic()
     sets = (prompts,) if isinstance(prompts, str) else tuple(prompts)
     if suite is None and not sets:
-        raise UsageError("nothing to fetch; give --suite, --prompts, or both")
+        raise UsageError("Nothing to fetch. Fix: add --suite, --prompts, or both.")
     for spec in sets:
-        prompt_set(spec)  # made as a run makes them, so that nothing is missing later
+        prompt_set(spec)  # made as a run makes it, so that nothing is missing later
     result = Fetched(sets)
-    if suite is not None:
-        hub = hub or Hub()
-        if isinstance(suite, str):
-            suite = resolve_suite(suite, steps=steps, hub=hub)
-        result.notes = (*suite.notes, *duplicate_notes(suite, hub))
-        _fetch_checkpoints(suite.checkpoints, hub, result, progress)
-    result.seconds = time.monotonic() - start
-    return result
-
-
-def _fetch_checkpoints(
-    checkpoints: Sequence[Checkpoint],
-    hub: Hub,
-    result: Fetched,
-    progress: Callable[[int, int], None],
-) -> None:
-    total = hub.missing_bytes(checkpoint.source for checkpoint in checkpoints)
+    if suite is None:
+        result.seconds = time.monotonic() - start
+        return result
+    hub = hub or Hub()
+    if isinstance(suite, str):
+        suite = resolve_suite(suite, steps=steps, hub=hub)
+    result.notes = (*suite.notes, *duplicate_notes(suite, hub))
+    total = hub.missing_bytes(checkpoint.source for checkpoint in suite.checkpoints)
     parent = existing(hub.cache_dir)
     if total > (free := shutil.disk_usage(parent).free):
         raise DiskSpaceError(
-            f"these checkpoints need {readable_bytes(total)} and {parent} has "
-            f"{readable_bytes(free)} free; choose fewer --steps, or set HF_HOME to a larger disk"
+            f"These checkpoints need {readable_bytes(total)}, and {parent} has"
+            f" {readable_bytes(free)} free. Fix: choose fewer --steps, or set HF_HOME to a folder"
+            " on a larger disk."
         )
     lock = threading.Lock()
 
@@ -121,10 +113,12 @@ def _fetch_checkpoints(
             result.bytes += number
             progress(result.bytes, max(total, result.bytes))
 
-    with Prefetcher(checkpoints, hub, ahead=_AHEAD, on_bytes=count) as downloads:
-        downloads.plan(range(len(checkpoints)))
-        for index, checkpoint in enumerate(checkpoints):
+    with Prefetcher(suite.checkpoints, hub, ahead=_AHEAD, on_bytes=count) as downloads:
+        downloads.plan(range(len(suite.checkpoints)))
+        for index, checkpoint in enumerate(suite.checkpoints):
             try:
                 result.folders[checkpoint.id] = downloads.folder(index)
             except LogitbankError as error:
                 result.failed[checkpoint.id] = str(error)
+    result.seconds = time.monotonic() - start
+    return result

@@ -1,7 +1,7 @@
-"""Checkpoints on a Hugging Face hub: which there are, the files they consist of, and downloads.
+"""Checkpoints on a Hugging Face hub: the list of them, their files, and downloads.
 
-huggingface_hub lists and downloads, with its own cache, token and retries. Code that a repository
-ships is never downloaded.
+huggingface_hub lists and downloads, with its own cache, token and retries. Code in a repository is
+never downloaded.
 """
 
 import errno
@@ -17,13 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logitbank.engine.cache import offline
-from logitbank.engine.weights.weights import (
-    LEGACY,
-    SAFE,
-    choose_weights,
-    weight_files,
-    weight_names,
-)
+from logitbank.engine.weights.weights import LEGACY, SAFE, choose_weights, weight_files
 from logitbank.errors import (
     DiskSpaceError,
     LogitbankError,
@@ -115,8 +109,8 @@ class Hub:
         cache = os.environ.get("HF_HUB_CACHE") or (
             Path(home) / "hub" if home else constants.HF_HUB_CACHE
         )
-        chosen = endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
-        self.endpoint = chosen.rstrip("/")
+        address = endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+        self.endpoint = address.rstrip("/")
         self.cache_dir = Path(cache_dir or cache).expanduser().absolute()
         keep_token(self.endpoint)
         self._api = HfApi(endpoint=self.endpoint)
@@ -125,25 +119,25 @@ class Hub:
     def refs(self, repo: str) -> tuple[list[str], list[str]]:
         """Branches and tags of a repository; offline, the revisions in the cache and no tags."""
         if not offline():
-            with self._explained(repo, repo):
+            with self._readable_errors(repo, repo):
                 refs = self._api.list_repo_refs(repo)
                 return [ref.name for ref in refs.branches], [ref.name for ref in refs.tags]
         names = _files_below(self._cached(repo) / "refs")
         if present := [name for name in names if self._snapshot(repo, name).is_dir()]:
             return present, []
-        raise SuiteError(self._absent(f"the revisions of {repo}"))
+        raise SuiteError(self._not_cached(f"the revisions of {repo}"))
 
     def files(self, repo: str, revision: str) -> Folders:
         """All files of a repository at one revision, listed once; offline, those in the cache."""
         if (repo, revision) not in self._files:
-            what = f"{repo} at revision {revision}"
+            name = f"{repo} at revision {revision}"
             if offline():
                 root = self._snapshot(repo, revision)
                 files = [HubFile(n, (root / n).stat().st_size, "") for n in _files_below(root)]
                 if not files:
-                    raise SuiteError(self._absent(f"the files of {what}"))
+                    raise SuiteError(self._not_cached(f"the files of {name}"))
             else:
-                with self._explained(repo, what):
+                with self._readable_errors(repo, name):
                     entries = self._api.list_repo_tree(repo, recursive=True, revision=revision)
                     files = [_listed(entry) for entry in entries if hasattr(entry, "blob_id")]
             folders: Folders = {}
@@ -153,29 +147,31 @@ class Hub:
             self._files[repo, revision] = folders
         return self._files[repo, revision]
 
-    def checkpoint_folders(self, repo: str, revision: str) -> tuple[str, ...]:
-        """Folders of a repository that contain a config and weights; "" is the root."""
-        folders = self.files(repo, revision).items()
-        return tuple(f for f, files in folders if "config.json" in files and weight_names([*files]))
-
     def needed(self, source: HubSource) -> tuple[HubFile, ...]:
         """The files of a checkpoint: settings, tokenizer and weights, never code.
 
-        SuiteError if they cannot be listed, WeightsError if there are no weights.
+        Raises
+        ------
+        SuiteError
+            The files cannot be listed.
+        WeightsError
+            There are no weights.
         """
         files = self.files(source.repo, source.revision).get(source.folder, {})
         weights = choose_weights(sorted(files), str(source))
-        kind = LEGACY if weights[0].endswith(".bin") else SAFE
-        names = {*weights, kind.index}
-        for pattern in SETTINGS:
-            names |= {name for name in files if fnmatch(name, pattern) and name[-3:] != ".py"}
-        return tuple(file for name, file in files.items() if name in names)
+        index = (LEGACY if weights[0].endswith(".bin") else SAFE).index
+        return tuple(
+            file
+            for name, file in files.items()
+            if name in (*weights, index)
+            or (any(fnmatch(name, pattern) for pattern in SETTINGS) and not name.endswith(".py"))
+        )
 
     def needed_by_all(self, sources: Iterable[object]) -> dict[HubSource, tuple[HubFile, ...]]:
-        """`needed` of those on the hub, listed side by side; those that fail are left out."""
+        """`needed` of all sources on the hub, without those that fail."""
 
         def needed(source: HubSource) -> tuple[HubFile, ...]:
-            with suppress(SuiteError):  # raised when it is downloaded
+            with suppress(SuiteError):  # raised again by the download
                 return self.needed(source)
             return ()
 
@@ -209,61 +205,64 @@ class Hub:
         into: Path | None = None,
         on_bytes: Callable[[int], None] = lambda _: None,
     ) -> Path:
-        """Download a checkpoint and return its folder, in the cache or below a folder `into`.
+        """Download a checkpoint, and return its folder in the cache or below the folder `into`.
 
-        Files in the cache are not downloaded again. `on_bytes` is called with numbers of bytes as
-        they come; a LogitbankError from it stops the download. Raises as `needed`, DiskSpaceError,
-        and WeightsError if the SHA-256 of a large file is not the one that the hub lists.
+        Files in the cache are not downloaded again. `on_bytes` is called with the number of bytes
+        of each part; a LogitbankError from it stops the download.
+
+        Raises
+        ------
+        SuiteError
+            The hub cannot be reached or refuses, or offline, a file is not in the cache.
+        WeightsError
+            There are no weights, or the SHA-256 of a large file is not the one that the hub lists.
+        DiskSpaceError
+            The disk is full.
         """
         if offline():
-            patterns = [f"{source.folder}/{name}".lstrip("/") for name in SETTINGS]
-            folder = self._download(source, patterns, local_files_only=True) / source.folder
+            folder = self._snapshot(source.repo, source.revision) / source.folder
             try:
                 weight_files(folder)
             except WeightsError as error:
-                raise SuiteError(self._absent(f"the weights of {source}")) from error
+                raise SuiteError(self._not_cached(f"the weights of {source}")) from error
             return folder
-        files = self.needed(source)
-        new = files if into else self.missing(source, files)
-        names, bar = [escape(file.path) for file in files], _counting_bar(on_bytes)
-        root = self._download(source, names, local_dir=into, tqdm_class=bar)
-        _check_content(root, new, source)
-        return root / source.folder
-
-    def _download(self, source: HubSource, patterns: list[str], **options: Any) -> Path:
         from huggingface_hub import snapshot_download
 
-        with self._explained(source.repo, str(source)):
-            return Path(
+        files = self.needed(source)
+        new = files if into else self.missing(source, files)
+        with self._readable_errors(source.repo, str(source)):
+            root = Path(
                 snapshot_download(
                     source.repo,
                     revision=source.revision,
                     endpoint=self.endpoint,
                     cache_dir=self.cache_dir,
-                    allow_patterns=patterns,
-                    ignore_patterns=["*.py"],
-                    **options,
+                    local_dir=into,
+                    allow_patterns=[escape(file.path) for file in files],
+                    tqdm_class=_counting_bar(on_bytes),
                 )
             )
+        _check_content(root, new, source)
+        return root / source.folder
 
     def _cached(self, repo: str) -> Path:
         return self.cache_dir / f"models--{repo.replace('/', '--')}"
 
     def _snapshot(self, repo: str, revision: str) -> Path:
         ref = self._cached(repo) / "refs" / revision
-        commit = ref.read_text().strip() if ref.is_file() else "none"
+        commit = ref.read_text().strip() if ref.is_file() else revision
         return self._cached(repo) / "snapshots" / commit
 
-    def _absent(self, what: str) -> str:
+    def _not_cached(self, what: str) -> str:
         return (
             f"{what} are not in the cache {self.cache_dir} and HF_HUB_OFFLINE is set; "
             "run `logitbank fetch` while online, or unset HF_HUB_OFFLINE"
         )
 
     @contextmanager
-    def _explained(self, repo: str, what: str) -> Iterator[None]:
+    def _readable_errors(self, repo: str, what: str) -> Iterator[None]:
         """Turn errors of huggingface_hub into one line that names the next step."""
-        from huggingface_hub import errors
+        from huggingface_hub.errors import LocalEntryNotFoundError
 
         try:
             yield
@@ -271,7 +270,7 @@ class Hub:
             raise
         except Exception as error:
             cause: BaseException = error
-            if isinstance(error, errors.LocalEntryNotFoundError):
+            if isinstance(error, LocalEntryNotFoundError):
                 cause = error.__cause__ or error
             number = cause.errno if isinstance(cause, OSError) else None
             if number in (errno.ENOSPC, errno.EDQUOT):
@@ -280,37 +279,37 @@ class Hub:
                     "free some of it, set HF_HOME to a folder on a larger one, or use --disk-budget"
                 ) from error
             if number is not None and not isinstance(cause, ConnectionError):
-                raise  # of the cache, such as a folder that may not be written
-            raise SuiteError(self._explanation(cause, repo, what)) from error
+                raise  # a folder of the cache cannot be written, for example
+            raise SuiteError(_explanation(cause, self.endpoint, repo, what)) from error
 
-    def _explanation(self, error: BaseException, repo: str, what: str) -> str:
-        from huggingface_hub import errors
 
-        hub, status = self.endpoint, getattr(getattr(error, "response", None), "status_code", None)
-        if isinstance(error, errors.LocalEntryNotFoundError):
-            return self._absent(f"all files of {what}")
-        if isinstance(error, errors.GatedRepoError) or status == 403:
-            return (
-                f"{repo} is gated: accept its license on {hub}/{repo}, then set HF_TOKEN to a token"
-                " of that account or run `hf auth login`"
-            )
-        if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
-            return (
-                f"repository {repo!r} is not on {hub}, or is private; check the name (`logitbank"
-                " suites` lists known suites), or set HF_TOKEN to open a private repository"
-            )
-        if isinstance(error, errors.RevisionNotFoundError):
-            return f"{what} is not on {hub}; choose a branch or tag of the repository"
-        if isinstance(error, errors.HFValidationError):
-            return f"{repo!r} is not a repository name; use owner/name"
-        if status is not None:
-            more = "; HF_TOKEN raises the limit of requests" if status == 429 else ""
-            return f"{hub} answered {status} for {what}; run the same command later{more}"
+def _explanation(error: BaseException, hub: str, repo: str, what: str) -> str:
+    """An error of huggingface_hub in one line with the next step."""
+    from huggingface_hub import errors
+
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, errors.GatedRepoError) or status == 403:
         return (
-            f"cannot reach {hub} for {what}, or it gave no valid answer ({type(error).__name__});"
-            " check the network, HF_ENDPOINT and any proxy or login page in between, or set"
-            " HF_HUB_OFFLINE=1 to use what was fetched before"
+            f"{repo} is gated: accept its license on {hub}/{repo}, then set HF_TOKEN to a token"
+            " of that account or run `hf auth login`"
         )
+    if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
+        return (
+            f"repository {repo!r} is not on {hub}, or is private; check the name (`logitbank"
+            " suites` lists known suites), or set HF_TOKEN to open a private repository"
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"{what} is not on {hub}; choose a branch or tag of the repository"
+    if isinstance(error, errors.HFValidationError):
+        return f"{repo!r} is not a repository name; use owner/name"
+    if status is not None:
+        limit = "; HF_TOKEN raises the limit of requests" if status == 429 else ""
+        return f"{hub} answered {status} for {what}; run the same command later{limit}"
+    return (
+        f"cannot reach {hub} for {what}, or it gave no valid answer ({type(error).__name__});"
+        " check the network, HF_ENDPOINT and any proxy or login page in between, or set"
+        " HF_HUB_OFFLINE=1 to use the cache"
+    )
 
 
 def _listed(entry: Any) -> HubFile:

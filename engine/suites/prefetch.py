@@ -4,19 +4,16 @@ With a disk budget, downloads go to a folder of this run, and each is deleted wh
 done. Files that were in the cache before are neither counted nor deleted.
 """
 
-import hashlib
 import os
 import re
 import shutil
 import socket
 import tempfile
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
+from typing import Self
 
 from logitbank.engine.suites.hub import Hub, HubSource
 from logitbank.engine.suites.suites import Checkpoint, LocalSource
@@ -27,7 +24,6 @@ from logitbank.store.files.locks import is_current, try_lock
 from logitbank.wording import readable_bytes
 
 _READ_BYTES = 16 << 20
-_CLOSED = "the run is over; nothing more is fetched for it"
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -45,14 +41,14 @@ def parse_bytes(size: str | int) -> int:
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?) ?([KMGT]?B)?", str(size).strip().upper())
     number = int(float(match[1]) * _UNITS[match[2] or "B"]) if match else 0
     if number <= 0:
-        raise UsageError(f"size {str(size)!r} is unknown; write one such as 500MB, 100GB or 2TB")
+        raise UsageError(f"Size {str(size)!r} is invalid: use for example 500MB, 100GB or 2TB.")
     return number
 
 
 def download_bytes(
     path: Path, checkpoints: Sequence[Checkpoint], hub: Hub | None, *, disk_budget: int | None
 ) -> int:
-    """Most bytes of downloads that a run will put on the disk that `path` is on."""
+    """Most bytes of downloads that a run will put on the disk of `path`."""
     if hub is None or existing(path).stat().st_dev != existing(hub.cache_dir).stat().st_dev:
         return 0
     missing = hub.missing_bytes(checkpoint.source for checkpoint in checkpoints)
@@ -60,9 +56,9 @@ def download_bytes(
 
 
 class DiskBudget:
-    """A folder of this run beside the cache, and the downloads in it, which take at most `limit`.
+    """A folder of this run beside the cache, whose downloads take at most `limit` bytes.
 
-    Checkpoints with equal files share one download. Not to be used by two threads at once.
+    One thread at a time may use it.
 
     Raises
     ------
@@ -71,48 +67,42 @@ class DiskBudget:
     """
 
     def __init__(self, checkpoints: Sequence[Checkpoint], hub: Hub, limit: int) -> None:
-        self._limit, self._sizes, self._used = limit, dict[str, int](), dict[int, str]()
-        self._names: dict[int, str] = {}
+        self._limit, self._used = limit, set[int]()
+        self._sizes: dict[int, int] = {}
+        """Bytes of checkpoints that are not in the cache."""
         needed = hub.needed_by_all(checkpoint.source for checkpoint in checkpoints)
         for index, checkpoint in enumerate(checkpoints):
             source = checkpoint.source
-            if not isinstance(source, HubSource):
+            files = needed.get(source, ()) if isinstance(source, HubSource) else ()
+            if not (isinstance(source, HubSource) and hub.missing(source, files)):
                 continue
-            files = needed.get(source, ())
-            if not hub.missing(source, files):
-                continue
-            name = hashlib.sha256(repr(sorted(files)).encode()).hexdigest()[:16]
-            self._names[index], self._sizes[name] = name, sum(file.size for file in files)
-            if self._sizes[name] > limit:
-                size = readable_bytes(self._sizes[name])
+            self._sizes[index] = sum(file.size for file in files)
+            if self._sizes[index] > limit:
+                size = readable_bytes(self._sizes[index])
                 raise UsageError(
-                    f"the files of {checkpoint.id} take {size} and --disk-budget is"
-                    f" {readable_bytes(limit)}; give at least {size}, or twice that to download the"
-                    " next checkpoint while one runs"
+                    f"The files of {checkpoint.id} take {size}, more than the --disk-budget"
+                    f" {readable_bytes(limit)}. Fix: use at least {size}, or twice that to download"
+                    " the next checkpoint while one runs."
                 )
         self._root, self._lock = _locked_folder(hub.cache_dir / "logitbank")
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def fetch(self, index: int, fetch: Callable[..., Path]) -> Path:
-        """Call `fetch` with the folder of a checkpoint that is not in the cache."""
-        if (name := self._names.get(index)) is None:  # in the cache, or raises why not listed
-            return fetch()
-        with self._locks[name]:  # equal files may be on their way there
-            return fetch(into=self._root / name)
+    def folder(self, index: int) -> Path | None:
+        """The folder of a checkpoint's download, or None if it is in the cache."""
+        return self._root / str(index) if index in self._sizes else None
 
-    def take(self, index: int) -> bool:
-        """Reserve the bytes of a checkpoint; False if the budget has less left."""
-        if (name := self._names.get(index)) is not None:
-            if sum(self._sizes[each] for each in {*self._used.values(), name}) > self._limit:
+    def reserve(self, index: int) -> bool:
+        """Reserve the bytes of a checkpoint; False if too few are left."""
+        if index in self._sizes:
+            if sum(self._sizes[each] for each in {*self._used, index}) > self._limit:
                 return False
-            self._used[index] = name
+            self._used.add(index)
         return True
 
     def release(self, index: int) -> None:
-        """Delete a download that no other checkpoint uses."""
-        name = self._used.pop(index, None)
-        if name is not None and name not in self._used.values():
-            shutil.rmtree(self._root / name, ignore_errors=True)
+        """Delete the download of a checkpoint."""
+        if index in self._used:
+            self._used.remove(index)
+            shutil.rmtree(self._root / str(index), ignore_errors=True)
 
     def close(self) -> None:
         """Delete everything that this run downloaded."""
@@ -121,16 +111,16 @@ class DiskBudget:
 
 
 def _locked_folder(root: Path) -> tuple[Path, int]:
-    """A new folder and the lock in it that ends with this process; those of dead ones are deleted.
+    """A new folder and the lock in it that ends with this process; deletes those of dead ones.
 
-    Of processes on this machine alone: not every file system locks across machines.
+    Only those of processes on this machine: not every file system locks across machines.
     """
     prefix = f"run-{socket.gethostname()}-"
     root.mkdir(parents=True, exist_ok=True)
-    for left in root.glob(f"{prefix}*"):
+    for folder in root.glob(f"{prefix}*"):
         with suppress(OSError):  # another run deletes it
-            if (lock := try_lock(left / "lock", create=True)) is not None:
-                shutil.rmtree(left, ignore_errors=True)
+            if (lock := try_lock(folder / "lock", create=True)) is not None:
+                shutil.rmtree(folder, ignore_errors=True)
                 os.close(lock)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
@@ -143,9 +133,9 @@ def _locked_folder(root: Path) -> tuple[Path, int]:
 class Prefetcher:
     """Fetches checkpoints in order, and `ahead` of them before they are needed.
 
-    Downloads take at most `disk_budget` bytes at a time. `on_bytes` is called with numbers of bytes
-    as they come, in any thread. Threads are daemons, which ThreadPoolExecutor's are not: Ctrl-C
-    need not wait for gigabytes.
+    Downloads take at most `disk_budget` bytes at a time. `on_bytes` is called with numbers of
+    downloaded bytes, in any thread. Threads are daemons, unlike those of ThreadPoolExecutor, so
+    that Ctrl-C does not wait for gigabytes.
     """
 
     def __init__(
@@ -163,118 +153,127 @@ class Prefetcher:
         if hub is not None and disk_budget is not None:
             self._budget = DiskBudget(checkpoints, hub, disk_budget)
         self._order: list[int] = []
-        """Checkpoints that are planned and not begun."""
-        self._futures: dict[int, Future[Path]] = {}
-        """Folders of those that are begun or waited for."""
+        """Checkpoints whose download has not started."""
+        self._started: set[int] = set()
+        """Checkpoints whose download has started and that are not done."""
+        self._folders: dict[int, Path | BaseException] = {}
+        """Folders of finished downloads, or their errors."""
         self._in_use: set[int] = set()
-        self._threads: list[threading.Thread] = []
         self._closed = False
-        self._lock = threading.RLock()
+        self._changed = threading.Condition()
+        self._threads = [
+            threading.Thread(target=self._run, name="prefetch", daemon=True)
+            for _ in range(ahead + 1)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def __enter__(self) -> "Prefetcher":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
+        with self._changed:
             self._closed = True
-            for future in self._futures.values():
-                future.cancel()
+            self._changed.notify_all()
         if self._budget is not None:
             for thread in self._threads:
                 thread.join(1.0)  # it may write into the folder that is deleted
             self._budget.close()
 
     def plan(self, order: Sequence[int]) -> None:
-        """Set what is needed from now on, in order; everything else is done."""
-        with self._lock:
+        """Set the checkpoints that are needed from now on, in order; all others are done."""
+        with self._changed:
             self._in_use.clear()
-            self._order.clear()
             # A budget may have no room for the first until another download is deleted.
             kept = set(order if self._budget is None else order[:1])
-            for index in self._futures.keys() - kept:
+            for index in self._started - kept:
                 self.done(index)
-            self._order += [index for index in dict.fromkeys(order) if index not in self._futures]
-            self._begin()
+            self._order = [index for index in dict.fromkeys(order) if index not in self._started]
+            self._changed.notify_all()
 
     def folder(
         self, index: int, *, on_wait: Callable[[str], None] = lambda _: None, after_s: float = 5.0
     ) -> Path:
-        """Local folder of a checkpoint; waits for it, and raises what its download raised.
+        """Local folder of a checkpoint; waits for it, and raises the error of its download.
 
         After `after_s` seconds, `on_wait` is called once with a text. EngineError if it is closed.
         """
-        with self._lock:
-            if self._closed:
-                raise EngineError(_CLOSED)
+
+        def available() -> bool:
+            return self._closed or index in self._folders
+
+        with self._changed:
             self._in_use.add(index)
-            if index not in self._futures:
-                self._futures[index] = Future()
+            if index not in self._started:
                 self._order = [index, *(other for other in self._order if other != index)]
-            future = self._futures[index]
-            self._begin()
-        try:
-            with suppress(TimeoutError):
-                future.exception(after_s)  # does not raise it, which may be a TimeoutError too
-            if not future.done():
+            self._changed.notify_all()
+            if not self._changed.wait_for(available, after_s):
                 on_wait(f"{self._checkpoints[index].id}: waiting for its download")
-            return future.result()
-        except CancelledError:
-            raise EngineError(_CLOSED) from None
+                self._changed.wait_for(available)
+            if self._closed:
+                raise EngineError("The run is over.")
+            folder = self._folders[index]
+        if isinstance(folder, BaseException):
+            raise folder
+        return folder
 
     def done(self, index: int) -> None:
-        """Declare that a checkpoint is not needed any more; with a budget, it is deleted."""
-        with self._lock:
+        """Declare that a checkpoint is no longer needed; with a budget, it is deleted."""
+        with self._changed:
             self._in_use.discard(index)
-            future = self._futures.pop(index, None)
-            if self._budget is not None and future is not None and future.done():
-                self._budget.release(index)
-            self._begin()
+            self._started.discard(index)
+            if self._folders.pop(index, None) is not None:
+                self._release(index)
 
-    def _begin(self) -> None:
-        """Begin what there is room for; strictly in order, so that none starves."""
-        while self._order and not self._closed:
-            index = self._order[0]
-            ahead = self._futures.keys() - self._in_use
-            if index not in self._in_use and len(ahead) >= self._ahead:
-                return
-            if self._budget is not None and not self._budget.take(index):
-                return
-            future = self._futures.setdefault(self._order.pop(0), Future())
-            thread = threading.Thread(target=self._bring, args=(index, future), daemon=True)
-            self._threads.append(thread)
-            thread.start()
+    def _run(self) -> None:
+        """Download one checkpoint after another. Several threads run this."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._can_start())
+                if self._closed:
+                    return
+                index = self._order.pop(0)
+                self._started.add(index)
+            folder: Path | BaseException
+            try:
+                folder = self._fetch(index)
+            except BaseException as error:  # raised where the folder is needed
+                folder = error
+            with self._changed:
+                if index in self._started:
+                    self._folders[index] = folder
+                if index not in self._started or isinstance(folder, BaseException):
+                    self._release(index)
+                self._changed.notify_all()
+                ahead = index in self._started and index not in self._in_use
+            if ahead and isinstance(folder, Path):
+                self._read_weights(folder)
 
-    def _bring(self, index: int, future: Future[Path]) -> None:
-        folder, failure = None, None
-        try:
-            folder = self._fetch(index)
-        except BaseException as error:  # raised where the folder is needed
-            failure = error
-        with self._lock:
-            if future.cancelled():  # closed meanwhile
-                return
-            if folder is None:
-                future.set_exception(failure)
-            else:
-                future.set_result(folder)
-            if self._budget is not None and (folder is None or index not in self._futures):
-                self._budget.release(index)  # it failed, or is not needed any more
-                self._begin()
-            ahead = index in self._futures and index not in self._in_use
-        if ahead and folder is not None:
-            self._read_weights(folder)
+    def _can_start(self) -> bool:
+        """Whether the next download has room; strictly in order, so that none starves."""
+        if not self._order:
+            return False
+        index = self._order[0]
+        if index not in self._in_use and len(self._started - self._in_use) >= self._ahead:
+            return False
+        return self._budget is None or self._budget.reserve(index)
+
+    def _release(self, index: int) -> None:
+        if self._budget is not None:
+            self._budget.release(index)
+        self._changed.notify_all()
 
     def _fetch(self, index: int) -> Path:
         source = self._checkpoints[index].source
         if isinstance(source, LocalSource):
             return source.path
         assert self.hub is not None
-        fetch = partial(self.hub.fetch, source, on_bytes=self._count)
-        return fetch() if self._budget is None else self._budget.fetch(index, fetch)
+        into = None if self._budget is None else self._budget.folder(index)
+        return self.hub.fetch(source, into=into, on_bytes=self._count)
 
     def _count(self, number: int) -> None:
         if self._closed:
-            raise EngineError(_CLOSED)
+            raise EngineError("The run is over.")
         self._on_bytes(number)
 
     def _read_weights(self, folder: Path) -> None:
@@ -282,9 +281,8 @@ class Prefetcher:
         with suppress(LogitbankError, OSError):
             files = weight_files(folder)
             free_kb = re.search(r"MemAvailable: *(\d+)", Path("/proc/meminfo").read_text())
-            if 2 * sum(path.stat().st_size for path in files) > 1024 * int(
-                free_kb[1] if free_kb else 0
-            ):
+            free = 1024 * int(free_kb[1]) if free_kb else 0
+            if 2 * sum(path.stat().st_size for path in files) > free:
                 return
             for path in files:
                 with path.open("rb", buffering=0) as file:

@@ -1,6 +1,6 @@
 """Find the checkpoints of a suite: a known series, a repository on the hub, or a local folder.
 
-It lists, names and groups; it downloads no weights and loads none.
+It lists, names and groups checkpoints. It downloads and loads no weights.
 """
 
 import difflib
@@ -69,7 +69,7 @@ class Suite:
     checkpoints: tuple[Checkpoint, ...]
     """Sorted by run, then by step; a run's release after its steps."""
     notes: tuple[str, ...] = ()
-    """What the user should know, one line each: missing, left out, duplicate."""
+    """Notes for the user, one line each: missing, excluded and duplicate checkpoints."""
 
 
 def resolve_suite(
@@ -112,8 +112,13 @@ def resolve_suite(
         suite = known_suite(spec) or KnownSuite(name, repo=spec, description="", model=name)
         everything = _from_hub(suite, hub or Hub(), model or suite.model)
     else:
-        raise SuiteError(_unknown(spec))
-    return _choose(everything, selector)
+        close = difflib.get_close_matches(spec, [suite.name for suite in known_suites()], n=3)
+        hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+        raise SuiteError(
+            f"{spec!r} is neither a known suite, a folder, nor an owner/name on the hub{hint}; "
+            "`logitbank suites` lists the known ones"
+        )
+    return _select(everything, selector)
 
 
 def duplicate_notes(suite: Suite, hub: Hub) -> tuple[str, ...]:
@@ -123,19 +128,20 @@ def duplicate_notes(suite: Suite, hub: Hub) -> tuple[str, ...]:
     """
     if offline():
         return ()
-    same: dict[str, list[HubSource]] = {}
+    sources: dict[str, list[HubSource]] = {}
     for source, files in hub.needed_by_all(c.source for c in suite.checkpoints).items():
         if digest := weights_digest(files):
-            same.setdefault(digest, []).append(source)
-    return tuple(_same_weights(equal) for equal in same.values() if len(equal) > 1)
-
-
-def _same_weights(equal: Sequence[HubSource]) -> str:
-    repos = list(dict.fromkeys(source.repo for source in equal))
-    if len(repos) == 1:
-        what = "folders" if equal[0].folder else "revisions"
-        return f"{repos[0]}: {what} {' and '.join(s.name for s in equal)} have the same weights"
-    return f"{' and '.join(repos)} have the same weights"
+            sources.setdefault(digest, []).append(source)
+    notes = []
+    for equal in sources.values():
+        repos = list(dict.fromkeys(source.repo for source in equal))
+        if len(repos) > 1:
+            notes.append(f"{' and '.join(repos)} have the same weights")
+        elif len(equal) > 1:
+            kind = "folders" if equal[0].folder else "revisions"
+            names = " and ".join(source.name for source in equal)
+            notes.append(f"{repos[0]}: {kind} {names} have the same weights")
+    return tuple(notes)
 
 
 def group_by_config(
@@ -164,7 +170,7 @@ def _config(checkpoint: Checkpoint, hub: Hub | None) -> str:
 
 
 def on_hub(spec: str) -> bool:
-    """Whether a suite is on the hub; another is a folder, or unknown."""
+    """Whether a suite is on the hub. Any other suite is a folder, or unknown."""
     if known_suite(spec) is not None:
         return True
     return not _is_folder(spec) and bool(re.fullmatch(r"[\w.-]+/[\w.-]+", spec, re.ASCII))
@@ -173,34 +179,25 @@ def on_hub(spec: str) -> bool:
 def _is_folder(spec: str) -> bool:
     if not spec or known_suite(spec) is not None:
         return False
-    like_a_path = spec.startswith((".", "~", os.sep)) or spec.endswith("/") or spec.count("/") > 1
-    return like_a_path or Path(spec).expanduser().exists()
+    is_path = spec.startswith((".", "~", os.sep)) or spec.endswith("/") or spec.count("/") > 1
+    return is_path or Path(spec).expanduser().exists()
 
 
-def _unknown(spec: str) -> str:
-    close = difflib.get_close_matches(spec, [suite.name for suite in known_suites()], n=3)
-    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
-    return (
-        f"{spec!r} is neither a known suite, a folder, nor an owner/name on the hub{hint}; "
-        "`logitbank suites` lists the known ones"
-    )
-
-
-def _choose(everything: Suite, selector: StepSelector) -> Suite:
+def _select(everything: Suite, selector: StepSelector) -> Suite:
     """Apply the selector to each run; a step that is missing in one run is a note."""
     available = {c.id.step for c in everything.checkpoints}
     if selector.select(available, of=everything.name) == (None,):
-        chosen = [c for c in everything.checkpoints if c.id.step is None]
-        return replace(everything, checkpoints=tuple(chosen))
-    chosen, notes = [], list(everything.notes)
+        releases = [c for c in everything.checkpoints if c.id.step is None]
+        return replace(everything, checkpoints=tuple(releases))
+    selected, notes = [], list(everything.notes)
     runs: dict[str, dict[Step, Checkpoint]] = {}
     for checkpoint in everything.checkpoints:
         runs.setdefault(checkpoint.id.run, {})[checkpoint.id.step] = checkpoint
     for run, by_step in sorted(runs.items(), key=lambda r: (set(r[1]) == {None}, _natural(r[0]))):
-        chosen += [by_step[step] for step in selector.pick(by_step)]
+        selected += [by_step[step] for step in selector.pick(by_step)]
         if set(by_step) != {None} and (missing := selector.missing(by_step)):
             notes.append(f"run {run} of {everything.name} has no step {_shortened(missing)}")
-    return replace(everything, checkpoints=tuple(chosen), notes=tuple(notes))
+    return replace(everything, checkpoints=tuple(selected), notes=tuple(notes))
 
 
 def _by_name(
@@ -211,43 +208,40 @@ def _by_name(
 ) -> tuple[list[Checkpoint], list[str]]:
     """The checkpoints among names such as `step1000` or `seed0/stage1-step1000`, and notes.
 
-    The run "main" is called `main`. Two names of one step are an error in a folder, and a note
-    about a repository, whose branches, tags and folders may be the same.
+    `main` is the name and seed of the main run. Two names of one step are an error in a folder, and
+    a note in a repository, whose branches, tags and folders may be the same.
     """
-    found: dict[tuple[str, Step], tuple[str, Checkpoint]] = {}
-    unread, again, tokens = [], [], []
+    names: dict[tuple[str, Step], str] = {}
+    checkpoints, without_step, duplicates, token_counts = [], [], [], []
     for name, source in sources:
         *folders, last = name.split("/")
-        if (read := parse_name(last)) is None:
-            unread.append(name)
+        if (parsed := parse_name(last)) is None:
+            without_step.append(name)
             continue
-        runs = "-".join(dict.fromkeys(run for run in (*folders, read.run) if run != "main"))
+        runs = "-".join(dict.fromkeys(run for run in (*folders, parsed.run) if run != "main"))
         run, seed = (runs, run_seed(runs)) if runs else main
-        if (run, read.step) in found:
-            again.append(f"{name} ({found[run, read.step][0]})")
+        if (run, parsed.step) in names:
+            duplicates.append(f"{name} ({names[run, parsed.step]})")
             continue
-        checkpoint = Checkpoint(CheckpointId(model, run, read.step, seed), source)
-        found[run, read.step] = (name, checkpoint)
+        names[run, parsed.step] = name
+        checkpoints.append(Checkpoint(CheckpointId(model, run, parsed.step, seed), source))
         if is_token_count(last):
-            tokens.append(name)
-    if again and isinstance(sources[0][1], LocalSource):
-        raise SuiteError(f"{where}: {again[0]} are the same step; rename or move one of them")
+            token_counts.append(name)
+    if duplicates and isinstance(sources[0][1], LocalSource):
+        raise SuiteError(f"{where}: {duplicates[0]} are the same step; rename or move one of them")
     notes = []
-    if unread:
-        notes.append(f"{where}: left out, as their names have no step: {_shortened(unread)}")
-    if again:
-        notes.append(f"{where}: left out, as others are the same step: {_shortened(again)}")
-    if tokens:
-        notes.append(
-            f"{where}: names such as {tokens[0]} are read as numbers of tokens, which become the"
-            " steps"
-        )
-    return [checkpoint for _, checkpoint in found.values()], notes
+    if without_step:
+        notes.append(f"{where}: excluded, no step in the name: {_shortened(without_step)}")
+    if duplicates:
+        notes.append(f"{where}: excluded, same step as others: {_shortened(duplicates)}")
+    if token_counts:
+        notes.append(f"{where}: names such as {token_counts[0]} are token counts, used as steps")
+    return checkpoints, notes
 
 
 def _from_hub(suite: KnownSuite, hub: Hub, model: str) -> Suite:
     """The checkpoints among branches, tags and folders of a repository, in this order."""
-    if suite.members:  # of one repository a checkpoint; an absent one fails when it is fetched
+    if suite.members:  # one repository for each checkpoint; an absent one fails when fetched
         members = (
             Checkpoint(CheckpointId(model, m.run, m.step, m.run_seed), HubSource(m.repo, RELEASE))
             for m in suite.members
@@ -255,11 +249,16 @@ def _from_hub(suite: KnownSuite, hub: Hub, model: str) -> Suite:
         return Suite(suite.name, tuple(members))
     repo, (branches, tags) = suite.repo, hub.refs(suite.repo)
     refs = [*sorted(branches, key=_release_first), *sorted(tags, key=_release_first)]
-    folders = hub.checkpoint_folders(repo, RELEASE) if RELEASE in refs else ()
     sources = [HubSource(repo, ref) for ref in dict.fromkeys(refs)]
-    if folders and "" not in folders:
-        sources.remove(HubSource(repo, RELEASE))
-    sources += [HubSource(repo, RELEASE, each) for each in sorted(folders, key=_natural) if each]
+    if RELEASE in refs:
+        folders = [
+            folder
+            for folder, files in hub.files(repo, RELEASE).items()
+            if "config.json" in files and weight_names([*files])
+        ]
+        if folders and "" not in folders:
+            sources.remove(HubSource(repo, RELEASE))
+        sources += [HubSource(repo, RELEASE, f) for f in sorted(folders, key=_natural) if f]
     main = suite.run, suite.run_seed
     checkpoints, notes = _by_name([(s.name, s) for s in sources], repo, model, main)
     if not checkpoints:
@@ -276,7 +275,7 @@ def _from_hub(suite: KnownSuite, hub: Hub, model: str) -> Suite:
         count = f"missing {len(missing)} of {len(expected)} steps"
         notes.append(f"{suite.name}: {count}: {_shortened(missing)}")
     if steps == {None}:
-        notes.append(f"{suite.name} has no step like step1000; only its release (main) is there")
+        notes.append(f"{suite.name} has no step like step1000, only its release (main)")
     return Suite(suite.name, tuple(checkpoints), tuple(notes))
 
 
@@ -296,16 +295,16 @@ def _from_folder(folder: Path, model: str | None) -> Suite:
         raise SuiteError(f"{folder} {GGUF_UNSUPPORTED}")
     if not folder.is_dir():
         raise SuiteError(f"{folder} is a file; give the folder that contains the checkpoint")
-    left_out: list[str] = []
-    below = list(_below(folder, left_out))
+    notes: list[str] = []
+    below = list(_below(folder, notes))
     if all(parse_name(path.name) is None for path in below):
         return _single_checkpoint(folder, model)
     sources = [(str(path.relative_to(folder)), LocalSource(path)) for path in below]
     if _is_checkpoint(folder):
         sources.append((RELEASE, LocalSource(folder)))
     name = model or folder.resolve().name
-    checkpoints, notes = _by_name(sources, str(folder), name)
-    return Suite(name, tuple(checkpoints), (*notes, *left_out))
+    checkpoints, name_notes = _by_name(sources, str(folder), name)
+    return Suite(name, tuple(checkpoints), (*name_notes, *notes))
 
 
 def _below(folder: Path, notes: list[str], *, nested: bool = True) -> Iterator[Path]:
@@ -316,7 +315,7 @@ def _below(folder: Path, notes: list[str], *, nested: bool = True) -> Iterator[P
         if (path / "config.json").is_file():
             yield path
         elif parse_name(path.name) is not None and not is_token_count(path.name):
-            notes.append(f"{path} is left out: it has no config.json")
+            notes.append(f"{path} is excluded: it has no config.json")
         elif nested:
             yield from _below(path, notes, nested=False)
 
@@ -333,15 +332,15 @@ def _single_checkpoint(folder: Path, model: str | None) -> Suite:
             "sub-folders named like step1000; give the folder that contains them"
         )
     name, parent = folder.resolve().name, folder.resolve().parent
-    named = None if is_token_count(name) else parse_name(name)  # `llama/7B` is a model
-    if named is None and _STEP_WORD.search(name):
+    parsed = None if is_token_count(name) else parse_name(name)  # `llama/7B` is a model
+    if parsed is None and _STEP_WORD.search(name):
         raise SuiteError(
             f"the step in the name of {folder} cannot be read; rename the folder like step1000"
         )
-    run, step = ("main", None) if named is None else named
-    if named is not None and run == "main" and run_seed(parent.name) is not None:
+    run, step = ("main", None) if parsed is None else parsed
+    if parsed is not None and run == "main" and run_seed(parent.name) is not None:
         run, parent = parent.name, parent.parent
-    model = model or (name if named is None else parent.name or name)
+    model = model or (name if parsed is None else parent.name or name)
     checkpoint = CheckpointId(model, run, step, run_seed(run))
     return Suite(model, (Checkpoint(checkpoint, LocalSource(folder)),))
 
@@ -359,10 +358,10 @@ def _natural(text: str) -> list[tuple[int, int | str]]:
 
 def _release_first(name: str) -> tuple[int, list[tuple[int, int | str]]]:
     """Sort key of revisions: of several names of the release, `main` is the first."""
-    of_release = name in RELEASE_NAMES
-    return RELEASE_NAMES.index(name) if of_release else len(RELEASE_NAMES), _natural(name)
+    is_release = name in RELEASE_NAMES
+    return RELEASE_NAMES.index(name) if is_release else len(RELEASE_NAMES), _natural(name)
 
 
 def _shortened(values: Sequence[int | str]) -> str:
-    shown = ", ".join(map(str, values[:10]))
-    return f"{shown} and {len(values) - 10} more" if len(values) > 10 else shown
+    text = ", ".join(map(str, values[:8]))
+    return f"{text} and {len(values) - 8} more" if len(values) > 8 else text

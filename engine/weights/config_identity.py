@@ -15,32 +15,30 @@ from logitbank.errors import WeightsError
 ConfigFields = Mapping[str, object]
 """Fields of a config that identify the model, and a digest of the code that ships with it."""
 
-_OF_THE_FILE = {"_name_or_path", "transformers_version"}
-_SET_BY_ENGINES = {"dtype", "torch_dtype", "use_cache"}
-_OF_TRAINING = {
+_IGNORED = {
+    *("_name_or_path", "transformers_version"),
+    *("dtype", "torch_dtype", "use_cache"),  # set by the engines
+    # Training:
     *("gradient_checkpointing", "initializer_range"),
     *("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "classifier_dropout"),
     *("dropout", "embd_pdrop", "hidden_dropout", "hidden_dropout_prob", "resid_pdrop"),
+    # Generation. Not `pad_token_id`, from which RoBERTa counts its positions, and not
+    # `eos_token_id`, at which n-gram embeddings start again (LongCat, Qwen4).
+    "bos_token_id",
 }
-_OF_GENERATION = {"bos_token_id"}
-"""Not `pad_token_id`, from which RoBERTa counts its positions, and not `eos_token_id`, at which
-n-gram embeddings begin anew (LongCat, Qwen4). No model of vLLM and transformers reads the first
-token's id where texts are scored: Moondream does beside pictures, others when they generate."""
-_LEFT_OUT = _OF_THE_FILE | _SET_BY_ENGINES | _OF_TRAINING | _OF_GENERATION
-_CODE = "code"
 
 
 def config_fields(folder: Path) -> ConfigFields:
     """The fields of a checkpoint's config.json that identify its model."""
     config = json.loads((folder / "config.json").read_bytes())
-    fields = {name: value for name, value in config.items() if name not in _LEFT_OUT}
+    fields = {name: value for name, value in config.items() if name not in _IGNORED}
     if isinstance(names := fields.get("architectures"), list):
         fields["architectures"] = sorted(map(str, names))
     if "auto_map" in fields:
         code = hashlib.sha256()
         for path in sorted(folder.glob("*.py")):
             code.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
-        fields[_CODE] = code.hexdigest()
+        fields["code"] = code.hexdigest()
     return fields
 
 
@@ -66,21 +64,16 @@ def _text(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def check_same_model(
-    opened: ConfigFields | None, config: ConfigFields, *, checkpoint: str
-) -> ConfigFields:
-    """The config of a checkpoint, if its weights belong into the engine's model.
-
-    `opened` is the config of that model, None if it is not built yet.
+def check_same_model(opened: ConfigFields, config: ConfigFields, *, checkpoint: str) -> None:
+    """Refuse a checkpoint whose weights do not belong into the engine's model.
 
     Raises
     ------
     WeightsError
         Its config differs from the one that the engine was opened with.
     """
-    if names := differing_fields(config if opened is None else opened, config):
+    if names := differing_fields(opened, config):
         raise WeightsError(
             f"{checkpoint}: config.json differs from that of the engine's model in"
             f" {', '.join(names)}; open another engine for it"
         )
-    return config

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.masked_family import masked_families
-from logitbank.engine.weights.weights import tensor_names, tensor_shapes, weight_files
+from logitbank.engine.weights.weights import tensor_shapes, weight_files
 from logitbank.errors import HeadError, WeightsError
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, CheckpointId, Head
 from logitbank.wording import KEPT_OF_LOGITS
@@ -98,4 +98,4 @@ def has_next_sentence_head(folder: Path, config: ModelConfig) -> bool:
     """Whether the weights contain one; configs do not list it, and most models have none."""
     if not any(config.model_type in f.next_sentence for f in masked_families().values()):
         return False
-    return NEXT_SENTENCE in tensor_names(folder)
+    return NEXT_SENTENCE in tensor_shapes(folder)

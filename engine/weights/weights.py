@@ -1,18 +1,19 @@
-"""Read the weights of one checkpoint folder, one tensor at a time, and name them by their content.
+"""Read the weights of one checkpoint folder, one tensor at a time.
 
-It knows file formats and no model. No file is unpickled by running its content.
+It knows file formats and no model. Reading a file runs no code in it.
 """
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+import zipfile
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-from logitbank.errors import MissingExtraError, WeightsError
+from logitbank.errors import WeightsError
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +30,6 @@ class _Format:
 
 SAFE = _Format("model.safetensors", "model.safetensors.index.json", r"[^/]+\.safetensors")
 LEGACY = _Format("pytorch_model.bin", "pytorch_model.bin.index.json", r"pytorch_model[^/]*\.bin")
-
 
 GGUF = ".gguf"
 GGUF_UNSUPPORTED = (
@@ -57,13 +57,13 @@ def check_plain(folder: Path) -> None:
         config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError, RecursionError):
         return  # raised when it is read
-    of_config = config if isinstance(config, dict) else {}
-    quantised = of_config.get("quantization_config") or of_config.get("compression_config")
+    fields = config if isinstance(config, dict) else {}
+    quantised = fields.get("quantization_config") or fields.get("compression_config")
     if quantised or (folder / "hf_quant_config.json").is_file():
         method = quantised.get("quant_method", "") if isinstance(quantised, dict) else ""
         raise WeightsError(
             f"{folder} contains quantised weights ({str(method)[:40] or 'unknown method'}), which"
-            " are not supported; give the model before it was quantised, or save it dequantised"
+            " are not supported; use the model before it was quantised, or save it dequantised"
             " with the tool that made it"
         )
 
@@ -116,7 +116,17 @@ def weight_files(folder: Path) -> list[Path]:
     kind = SAFE if chosen[0].endswith(".safetensors") else LEGACY
     if kind.single not in chosen and kind.index in names:
         chosen = sorted(set(_read_index(folder / kind.index).values()))
-    _check_shards(folder, chosen=chosen, present=set(names))
+    expected = set(chosen)
+    for name in chosen:
+        if match := _SHARD.fullmatch(name):
+            stem, parts, suffix = match["stem"], match["parts"], match["suffix"]
+            count = min(int(parts), 9999)
+            expected |= {f"{stem}-{n:05d}-of-{parts}{suffix}" for n in range(1, count + 1)}
+    if missing := sorted(expected.difference(names)):
+        raise WeightsError(
+            f"{folder} has no weight file {missing[0]} ({len(missing)} of {len(expected)} are "
+            "missing); fetch the checkpoint again"
+        )
     return [folder / name for name in chosen]
 
 
@@ -126,14 +136,14 @@ def stream_weights(
     """Yield each tensor's name and values, one at a time, on the CPU, in the file's dtype.
 
     Memory stays at about one tensor: files are mapped, not read. No tensor is larger than its
-    file. Legacy weights go through torch's weights-only reader, which runs no code. `only` these
-    names are read, if some are given.
+    file. Legacy weights go through torch's weights-only reader, which runs no code. `only` limits
+    the tensors to these names.
 
     Raises
     ------
     WeightsError
         As `weight_files`; or a file is truncated, damaged, needs more than tensors, contains a
-        tensor that another file contains too, or not one that the index lists.
+        tensor that another file also contains, or lacks one that the index lists.
     """
     files = weight_files(folder)
     seen: dict[str, Path] = {}
@@ -147,15 +157,15 @@ def stream_weights(
             yield name, tensor
     index = folder / (SAFE if files[0].suffix == ".safetensors" else LEGACY).index
     listed = set(_read_index(index) if len(files) > 1 and index.is_file() else {})
-    if absent := sorted((listed if only is None else listed.intersection(only)) - set(seen)):
+    if missing := sorted((listed if only is None else listed.intersection(only)) - set(seen)):
         raise WeightsError(
-            f"{index} lists tensor {absent[0]!r}, which no shard contains ({len(absent)} such); "
+            f"{index} lists tensor {missing[0]!r}, which no shard contains ({len(missing)} such); "
             "fetch the checkpoint again"
         )
 
 
 def check_weights(folder: Path) -> None:
-    """Look whether a folder's weights are all there and begin as such files do; reads no tensor.
+    """Check that all weight files are present and begin as such files do; reads no tensor.
 
     Raises
     ------
@@ -166,11 +176,6 @@ def check_weights(folder: Path) -> None:
         if path.suffix == ".safetensors":
             with _opened(path, framework="numpy"):
                 pass
-
-
-def tensor_names(folder: Path) -> frozenset[str]:
-    """Names of the tensors in a folder's weights, as `tensor_shapes`."""
-    return frozenset(tensor_shapes(folder))
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -192,7 +197,6 @@ def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _read_file(path: Path, only: Collection[str] | None) -> "Iterator[tuple[str, torch.Tensor]]":
-    """Yield the tensors of one file of weights, as `stream_weights`."""
     if path.suffix != ".safetensors":
         yield from (each for each in _read_legacy(path) if only is None or each[0] in only)
         return
@@ -222,26 +226,9 @@ def _read_index(path: Path) -> dict[str, str]:
     return names
 
 
-def _check_shards(folder: Path, *, chosen: list[str], present: set[str]) -> None:
-    wanted = set(chosen)
-    for name in chosen:
-        if match := _SHARD.fullmatch(name):
-            stem, parts, suffix = match["stem"], match["parts"], match["suffix"]
-            count = min(int(parts), 9999)
-            wanted |= {f"{stem}-{n:05d}-of-{parts}{suffix}" for n in range(1, count + 1)}
-    if absent := sorted(wanted - present):
-        raise WeightsError(
-            f"{folder} has no weight file {absent[0]} ({len(absent)} of {len(wanted)} are "
-            "missing); fetch the checkpoint again"
-        )
-
-
 @contextmanager
 def _opened(path: Path, *, framework: str) -> Iterator[Any]:
-    try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError as error:
-        raise _missing("safetensors") from error
+    from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework=framework, device="cpu") as file:
@@ -251,15 +238,20 @@ def _opened(path: Path, *, framework: str) -> Iterator[Any]:
 
 
 def _read_legacy(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
+    import torch
+
     try:
-        import torch
-    except ImportError as error:
-        raise _missing("torch") from error
-
-    def load(mmap: bool) -> object:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-
-    content = _load_legacy(path, load)
+        # Files from before torch 1.6 are no zip archives and cannot be mapped.
+        content = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+        )
+    except UnpicklingError as error:
+        raise WeightsError(
+            f"{path} needs more than tensors to load, so it was not loaded and nothing in it ran; "
+            "use a checkpoint in safetensors"
+        ) from error
+    except (RuntimeError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable(path, error) from error
     if not isinstance(content, dict):
         raise WeightsError(
             f"{path} contains a {type(content).__name__}, not tensors by name; "
@@ -279,27 +271,6 @@ def _read_legacy(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
                 "larger than the file; do not use it"
             )
         yield name, tensor
-
-
-def _load_legacy(path: Path, load: Callable[[bool], object]) -> object:
-    import zipfile
-
-    try:
-        # Files from before torch 1.6 are no zip archives and cannot be mapped.
-        return load(zipfile.is_zipfile(path))
-    except UnpicklingError as error:
-        raise WeightsError(
-            f"{path} needs more than tensors to load, so it was not loaded and nothing in it ran; "
-            "use a checkpoint in safetensors"
-        ) from error
-    except (RuntimeError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise _unreadable(path, error) from error
-
-
-def _missing(package: str) -> MissingExtraError:
-    return MissingExtraError(
-        f'{package} is not installed; install it with `pip install "logitbank[engine]"`'
-    )
 
 
 def _unreadable(path: Path, error: Exception) -> WeightsError:

@@ -1,58 +1,78 @@
-"""What an extraction tells whoever watches it. Small frozen values that cross process borders."""
+"""Messages between a run and its workers, frozen values that cross processes, and the summary."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
-from logitbank.engine.plan.plan import Plan
+from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.plan.plan import DepositPlan, Plan
+from logitbank.engine.weights.config_identity import ConfigFields
 from logitbank.errors import INTERRUPTED
-from logitbank.store.format.schema import CheckpointId
+from logitbank.store.format.schema import CheckpointId, Json
 
-Phase = Literal["load", "swap", "canary", "score", "write", "wait"]
-"""What a worker's time goes into: an engine's start, weights exchanged and proved, a sequence
-checked independently, prompts scored, blocks written while nothing is scored, nothing to do."""
+Phase = Literal["load", "swap", "check", "score", "write", "wait"]
+"""Uses of a worker's time: start of the engine, reloading and proof of weights, reference check,
+scoring of prompts, writing of blocks while nothing is scored, waiting for a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One task of a worker: a checkpoint and the blocks to score with it."""
+
+    checkpoint: CheckpointId
+    folder: Path
+    deposits: tuple[DepositPlan, ...]
+    vocab: int
+    """Outputs of the LM head."""
+    vocab_entries: int
+    """Entries of the tokenizer; outputs after them are padding."""
+    provenance: dict[str, Json]
+    settings: EngineSettings
+    """The same in all jobs of a run, except smaller batches after a lack of memory."""
+    config: ConfigFields
+    """Fields that identify the model: one engine runs only jobs with equal fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How long a whole plan will take, measured on one checkpoint and some queries."""
+    """Expected duration of a plan, measured with some queries on one checkpoint."""
 
     load_s: float
-    """An engine's start, once for each worker and each of the `models`."""
+    """Start of an engine, once for each worker and each of the `models`."""
     checkpoint_s: float
-    """Seconds for each checkpoint, whatever is asked: weights swapped and proved, deposits
-    sealed."""
+    """Fixed time of each checkpoint: weights reloaded and proved, deposits sealed."""
     tokens_per_s: float
     checkpoints: int
     tokens: int
-    """Tokens to be scored, over all checkpoints."""
+    """Tokens to score, over all checkpoints."""
     workers: int
     rows: int = 0
-    """Measured, apart from those of the first job."""
+    """Measured rows, without those of the first job."""
     sample_s: float = 0.0
-    """What measuring took, an engine's start included."""
+    """Duration of the measurement, with the start of the engine."""
     models: int = 1
-    """Models that the checkpoints are of, by their configs; each needs an engine of its own."""
+    """Number of different configs among the checkpoints; each needs its own engine."""
 
     @property
     def seconds(self) -> float:
-        """Seconds from beginning to end, without waiting for downloads.
+        """Duration without waiting for downloads.
 
-        At most, where a model has fewer checkpoints than there are workers: each is reckoned to
-        start an engine for every model.
+        An upper limit if a model has fewer checkpoints than there are workers, because each worker
+        is assumed to start an engine for every model.
         """
         work = self.checkpoints * self.checkpoint_s + self.tokens / self.tokens_per_s
         return self.load_s * self.models + work / self.workers
 
     @property
     def worker_hours(self) -> float:
-        """GPU-hours, where each worker has a GPU of its own."""
+        """GPU-hours, if each worker has its own GPU."""
         return self.seconds * self.workers / 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The plan is made; nothing has been run."""
+    """The plan is complete; nothing has been run."""
 
     plan: Plan
     engine: str
@@ -61,7 +81,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStarted:
-    """Its weights are at hand and its job is with the worker."""
+    """The files of a checkpoint are present, and a worker gets its job."""
 
     checkpoint: CheckpointId
     rows: int
@@ -69,20 +89,21 @@ class CheckpointStarted:
 
 @dataclass(frozen=True, slots=True)
 class WeightsLoaded:
-    """Swapped in and proved."""
+    """The weights of a checkpoint are loaded and proved."""
 
     checkpoint: CheckpointId
     weights: str
+    """Content digest of the weights."""
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class CanaryChecked:
-    """A few sequences were evaluated independently, and agree; numbers are of the worst."""
+class ReferenceChecked:
+    """An engine agrees with plain transformers on a few sequences; numbers are of the worst."""
 
     checkpoint: CheckpointId
     difference: float
-    """Largest, in logits."""
+    """Largest difference in logits."""
     allowed: float
     rounding: float
     """Difference of plain transformers in the run's compute dtype from itself in float32."""
@@ -90,7 +111,7 @@ class CanaryChecked:
 
 @dataclass(frozen=True, slots=True)
 class RowsScored:
-    """Rows since the last such event."""
+    """Rows scored since the last such event."""
 
     checkpoint: CheckpointId
     rows: int
@@ -100,46 +121,45 @@ class RowsScored:
 
 @dataclass(frozen=True, slots=True)
 class BlockCommitted:
-    """A block is durable, and this run made it so."""
+    """This run has made a block durable."""
 
     checkpoint: CheckpointId
     block: int
     rows: int
     bytes: int
-    """Before compression."""
+    """Size before compression."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDone:
-    """Every planned block of the checkpoint is committed."""
+    """Every block of a job is committed; for callers, every planned block of the checkpoint."""
 
     checkpoint: CheckpointId
     seconds: float
     spent: Mapping[Phase, float] = field(default_factory=dict)
-    """Seconds of its worker, by what they went into."""
+    """Seconds of its worker by phase."""
     tokens: int = 0
-    """Tokens of all queries scored."""
+    """Tokens of all scored queries."""
     reused: int = 0
-    """Tokens of these that were not run: from the prefix cache, or of a sequence that was run for
-    another query."""
+    """Tokens that were not run, because a prefix cache or another query covers them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStopped:
-    """Its worker was asked to stop, and did after the block at hand."""
+    """A worker stopped after its current block, on request."""
 
     checkpoint: CheckpointId
 
 
 Cause = Literal["checkpoint", "load", "engine", "crash", "lost", "fatal"]
-"""Why a checkpoint failed: its own files or prompts; a load that may have left half a model in the
-engine; an error of the engine; the death of the worker's process; the loss of its machine; or
-something that ends the run, such as a full disk."""
+"""Why a checkpoint failed: its files or prompts; a load that may leave the engine with a part of
+the weights; an error of the engine; the death of the worker's process; the loss of its machine; or
+a problem of every checkpoint, such as a full disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFailed:
-    """The checkpoint cannot be run, or what is left of it."""
+    """A checkpoint, or the rest of it, cannot be run."""
 
     checkpoint: CheckpointId
     message: str
@@ -148,19 +168,22 @@ class CheckpointFailed:
     log_tail: tuple[str, ...] = ()
 
 
+Outcome = CheckpointDone | CheckpointStopped | CheckpointFailed
+"""The last event of a job."""
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A finding worth a line."""
+    """A finding for the user, one line."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Who follows a training has nothing to do; told at each look at its folder."""
+    """With `--watch`, no checkpoint is complete; sent after each look at the folder."""
 
     text: str
-    """What is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,52 +200,46 @@ Event = (
     | Preparing
     | CheckpointStarted
     | WeightsLoaded
-    | CanaryChecked
+    | ReferenceChecked
     | RowsScored
     | BlockCommitted
-    | CheckpointDone
-    | CheckpointStopped
-    | CheckpointFailed
+    | Outcome
     | Note
 )
-
-
 OnEvent = Callable[[Event], None]
 
 
 @dataclass(slots=True)
 class Summary:
-    """What an extraction did."""
+    """Result of an extraction."""
 
     plan: Plan
     seconds: float = 0.0
     rows: int = 0
-    """Committed by this run."""
+    """Rows committed by this run."""
     others: int = 0
-    """Planned rows of checkpoints that are done which somebody else had committed meanwhile."""
+    """Planned rows of finished checkpoints that another run has committed meanwhile."""
     done: list[CheckpointId] = field(default_factory=list)
     failed: list[CheckpointFailed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     interrupted: bool = False
     aborted: bool = False
-    """Whether it ended because the other checkpoints would fail too."""
+    """Whether the run ended because the other checkpoints would also fail."""
     workers: int = 1
     spent: dict[Phase, float] = field(default_factory=dict)
-    """Seconds of all workers, by what they went into."""
+    """Seconds of all workers by phase."""
     tokens: int = 0
-    """Tokens of the queries of checkpoints that are done."""
+    """Tokens of the queries of finished checkpoints."""
     reused: int = 0
-    """Tokens of these that were not run."""
+    """Tokens that were not run, because a prefix cache or another query covers them."""
     prefix_cache: bool = False
-    """Whether the engine has one: what it did not run began like something that it had."""
+    """Whether the engine has a prefix cache."""
     bytes: int = 0
-    """Committed, before compression."""
-
+    """Committed bytes before compression."""
     estimate: Estimate | None = None
-    """How long the plan will take, where a dry run measured it."""
+    """Duration of the plan, if a dry run measured it."""
     models: int = 1
-    """Models among the checkpoints that a dry run plans, by their configs. Each worker starts at
-    most one engine for each."""
+    """Number of different configs among the planned checkpoints of a dry run."""
 
     @property
     def complete(self) -> bool:
@@ -230,12 +247,12 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """Exit code of the command line. One that was interrupted may still find out what fails."""
+        """Exit code of the command line; an interrupted run may still find failures."""
         return INTERRUPTED if self.interrupted else int(not self.complete)
 
 
 def add_summary(total: Summary, part: Summary) -> None:
-    """Add what one of several extractions did to what all of them did."""
+    """Add the summary of one extraction to the total of several."""
     plans = total.plan, part.plan
     total.plan = Plan(
         tuple(deposit for plan in plans for deposit in plan.deposits),
@@ -257,7 +274,7 @@ def add_summary(total: Summary, part: Summary) -> None:
 def add_costs(
     event: CheckpointDone, *, summary: Summary, of_checkpoint: dict[Phase, float]
 ) -> None:
-    """Add what one worker's part of a checkpoint took to the summary and to its checkpoint."""
+    """Add the costs of one job to the summary and to its checkpoint."""
     summary.tokens += event.tokens
     summary.reused += event.reused
     for total in (summary.spent, of_checkpoint):

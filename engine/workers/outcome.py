@@ -1,26 +1,25 @@
-"""What follows from the failure of a checkpoint: retry, skip or abort. Pure."""
+"""Decide after the failure of a checkpoint: retry, skip or abort. Pure."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from logitbank.engine.workers.events import CheckpointFailed
 
 MAX_CRASHES = 2
-"""Deaths of a worker's process without a commit in between; one may be chance."""
+"""Deaths of a worker's process without a commit between them; one may be chance."""
 MAX_LOSSES = 10
-"""Machines lost, one after the other, without a commit in between."""
+"""Lost machines without a commit between them."""
 MAX_ENGINE_FAILURES = 2
-"""Failures of the engine before any checkpoint is done."""
+"""Checkpoints that an engine fails on before any checkpoint is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What happened before a failure."""
+    """Events before a failure."""
 
     crashes: int = 0
     """Deaths of the worker's process since the last commit, this one included."""
     losses: int = 0
-    """Machines lost since the last commit, this one included."""
+    """Lost machines since the last commit, this one included."""
     can_shrink: bool = False
     """Whether batches can be made smaller."""
     stopping: bool = False
@@ -33,26 +32,25 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Run what is not committed again."""
+    """Run the blocks that are not committed again, on any worker."""
 
-    where: Literal["same worker", "any worker"] = "same worker"
     smaller: bool = False
-    """With smaller batches, in all workers from now on."""
+    """Whether all workers use smaller batches from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Leave the checkpoint out, and go on with the others."""
+    """Continue with the other checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """End the run: the others would fail too."""
+    """End the run: the other checkpoints would also fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The process ended because the run is being stopped: this is no failure."""
+    """Not a failure: the process ended because the run is being stopped."""
 
 
 Decision = Retry | Skip | Abort | Stop
@@ -65,18 +63,18 @@ def decide(failure: CheckpointFailed, history: History) -> Decision:
     --------
     >>> crash = CheckpointFailed(None, "killed", cause="crash")
     >>> decide(crash, History(crashes=1)), decide(crash, History(crashes=2))
-    (Retry(where='same worker', smaller=False), Skip())
+    (Retry(smaller=False), Skip())
     """
     if history.stopping and failure.cause in ("crash", "lost"):
-        return Stop()  # a signal that ends all processes of a job ends a starting engine too
+        return Stop()  # a signal to all processes of a job also ends a starting engine
     smaller = failure.out_of_memory and history.can_shrink
     if not history.stopping:
         if failure.cause == "crash" and history.crashes < MAX_CRASHES:
-            return Retry(smaller=smaller)
+            return Retry(smaller)
         if failure.cause == "lost":
             allowed = MAX_CRASHES if failure.out_of_memory else MAX_LOSSES
             if history.losses < allowed:
-                return Retry("any worker", smaller)
+                return Retry(smaller)
         elif failure.cause != "crash" and smaller:
             return Retry(smaller=True)
     if failure.cause == "fatal":

@@ -1,7 +1,7 @@
 """The workers of a run: processes of this machine, or actors on a Ray cluster."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -9,34 +9,51 @@ from typing import Protocol, Self
 
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.parallel import ParallelConfig, Share, visible_devices
-from logitbank.engine.workers.job import WorkerHandle
-from logitbank.engine.workers.worker_process import WorkerProcess
+from logitbank.engine.workers.events import Event, Job
+from logitbank.engine.workers.worker_process import WorkerProcess, log_path
+
+
+class WorkerHandle(Protocol):
+    """The run's side of a worker."""
+
+    def ready(self) -> bool:
+        """Whether the worker can take a job now; on a cluster it may wait for a machine."""
+
+    def run(self, job: Job) -> Iterator[Event]:
+        """Events of the job; the last one is its Outcome."""
+
+    def interrupt(self) -> None:
+        """Request that the job stops after its current block. Any thread may call this."""
 
 
 class Pool(AbstractContextManager["Pool"], Protocol):
-    """Workers with one engine each. Leaving it kills those that have not been stopped."""
+    """Workers with one engine each. Leaving the context kills workers that have not stopped."""
 
     @property
     def workers(self) -> Sequence[WorkerHandle]: ...
 
     @property
     def on_gpu(self) -> bool:
-        """Whether its workers have GPUs."""
+        """Whether the workers have GPUs."""
 
     def start(self) -> None:
         """Start the workers, which import their engines; otherwise each starts at its first job."""
 
     def use(self, settings: EngineSettings) -> None:
-        """Take other settings, before the next job."""
+        """Change the settings for the next jobs."""
 
     def stop(self) -> None:
-        """End the workers, none of which has a job."""
+        """End the workers, which have no job."""
 
 
 class LocalPool:
     """Worker processes of this machine, each on its own GPU or part of the cores."""
 
-    def __init__(self, bank: Path, settings: EngineSettings, count: int) -> None:
+    def __init__(
+        self, bank: Path, settings: EngineSettings, count: int, *, shared_log: bool = False
+    ) -> None:
+        """At the end an empty log is deleted, unless other runs write to it (`shared_log`)."""
+        self._log = None if shared_log else log_path(bank)
         shares = [Share(i, count) for i in range(count)]
         self.workers = [WorkerProcess(bank, settings, share) for share in shares]
         self._ends = ExitStack()
@@ -64,17 +81,20 @@ class LocalPool:
 
     def __exit__(self, *_: object) -> None:
         self._ends.close()
+        if self._log is not None and self._log.exists() and not self._log.stat().st_size:
+            self._log.unlink(missing_ok=True)
 
 
 def first_worker(bank: Path, settings: EngineSettings, count: int) -> WorkerProcess:
-    """One worker alone, with its part of the machine where `count` are to run."""
+    """A single worker with its part of the machine, as one of `count`."""
     return WorkerProcess(bank, settings, Share(0, count))
 
 
 def open_pool(bank: Path, settings: EngineSettings, parallel: ParallelConfig) -> Pool:
-    """The workers that a run is to have."""
+    """The workers that a run requests."""
     if parallel.ray is None:
-        return LocalPool(bank, settings, parallel.workers)
+        shared_log = parallel.shard is not None
+        return LocalPool(bank, settings, parallel.workers, shared_log=shared_log)
     from logitbank.engine.workers.ray_worker import RayPool
 
     return RayPool(parallel.ray, bank, settings, parallel.workers)

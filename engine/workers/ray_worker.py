@@ -1,8 +1,7 @@
-"""Workers on a Ray cluster: each is an actor with an engine's process on a machine of its own.
+"""Workers on a Ray cluster: each is an actor that runs an engine's process on its machine.
 
-The actor is small and imports no engine: it keeps a WorkerProcess, as an extraction without Ray
-does. So an engine that dies is told from a machine that is gone, and only the first may be its
-checkpoint's fault.
+The actor is small and imports no engine: it holds a WorkerProcess, as an extraction without Ray
+does. So the death of an engine, perhaps because of its checkpoint, differs from a lost machine.
 """
 
 import contextlib
@@ -20,38 +19,37 @@ from pathlib import Path
 from typing import Any, Self
 
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.workers.events import CheckpointFailed, CheckpointStopped, Event
-from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.events import CheckpointFailed, CheckpointStopped, Event, Job
 from logitbank.engine.workers.worker_process import WorkerProcess
 from logitbank.errors import EngineError, UsageError
 from logitbank.store.cluster import joined
 
-SEEN_S = 15.0
+VISIBLE_S = 15.0
 """How long a shared file system may take to show a new file on another machine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """How many workers a cluster has room for, and what each asks it for."""
+class WorkerResources:
+    """Number of workers on a cluster, and the resources that each requests."""
 
     count: int
     gpus: int
     cpus: int
     threads: int
-    """Of each of a worker's processes."""
+    """Threads of each of a worker's processes."""
 
     @classmethod
-    def of(cls, nodes: Sequence[dict[str, float]], workers: int = 0) -> Self:
-        """A worker for each GPU; where there are none, one for each machine. Or as many as asked.
+    def plan(cls, nodes: Sequence[dict[str, float]], workers: int = 0) -> Self:
+        """One worker for each GPU, or for each machine if there are no GPUs, or `workers`.
 
-        More than there is room for wait until a machine joins.
+        Workers without a place wait until a machine joins.
 
         Examples
         --------
-        >>> Places.of([{"CPU": 2}, {"CPU": 64, "GPU": 4}, {"CPU": 64, "GPU": 4}])
-        Places(count=8, gpus=1, cpus=0, threads=16)
-        >>> Places.of([{"CPU": 16}, {"CPU": 16}], workers=4)
-        Places(count=4, gpus=0, cpus=8, threads=8)
+        >>> WorkerResources.plan([{"CPU": 2}, {"CPU": 64, "GPU": 4}, {"CPU": 64, "GPU": 4}])
+        WorkerResources(count=8, gpus=1, cpus=0, threads=16)
+        >>> WorkerResources.plan([{"CPU": 16}, {"CPU": 16}], workers=4)
+        WorkerResources(count=4, gpus=0, cpus=8, threads=8)
         """
         with_gpu = [node for node in nodes if node.get("GPU", 0) >= 1]
         gpus = sum(int(node["GPU"]) for node in with_gpu)
@@ -60,12 +58,10 @@ class Places:
             return cls(workers or gpus, 1, 0, max(1, cpus // gpus))
         with_cpu = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
         if not (with_cpu or workers):
-            raise UsageError(
-                "the Ray cluster has neither GPUs nor CPUs yet; say how many --workers"
-            )
+            raise UsageError("The Ray cluster has neither GPUs nor CPUs yet. Fix: use --workers N.")
         count = workers or len(with_cpu)
-        each = math.ceil(count / max(1, len(with_cpu)))
-        cpus = max(1, min(with_cpu, default=1) // each)
+        per_machine = math.ceil(count / max(1, len(with_cpu)))
+        cpus = max(1, min(with_cpu, default=1) // per_machine)
         return cls(count, 0, cpus, cpus)
 
 
@@ -73,33 +69,33 @@ class RayPool:
     """Workers on a Ray cluster, one for each GPU or machine, or as many as requested."""
 
     def __init__(self, address: str, bank: Path, settings: EngineSettings, workers: int) -> None:
-        self.bank = bank.resolve()
-        self._address, self._settings, self._count = address, settings, workers
+        self.bank, self.settings = bank.resolve(), settings
+        self._address, self._count = address, workers
         self._ends = contextlib.ExitStack()
         self.workers: Sequence[RayWorker] = ()
 
     def __enter__(self) -> Self:
         self.ray = self._ends.enter_context(joined(self._address))
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-        self.places = Places.of(nodes, self._count)
+        self.resources = WorkerResources.plan(nodes, self._count)
         self.actor = self.ray.remote(
-            num_cpus=self.places.cpus,
-            num_gpus=self.places.gpus,
-            max_restarts=0,  # a new one is placed instead, on any machine
-            max_concurrency=4,  # `interrupt` while `run` goes on
+            num_cpus=self.resources.cpus,
+            num_gpus=self.resources.gpus,
+            max_restarts=0,  # the worker places a new actor instead, on any machine
+            max_concurrency=4,  # `interrupt` during `run`
             scheduling_strategy="SPREAD",
         )(Actor)
-        self.workers = [RayWorker(self, self._settings) for _ in range(self.places.count)]
+        self.workers = [RayWorker(self) for _ in range(self.resources.count)]
         for worker in self.workers:
-            self._ends.enter_context(worker)
+            self._ends.callback(worker.close)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ends.close()
 
     @cached_property
-    def sign(self) -> Path:
-        """A file beside the bank by which a machine sees that it has the same file system."""
+    def marker(self) -> Path:
+        """A file beside the bank that shows whether a machine has the same file system."""
         number, name = tempfile.mkstemp(prefix=f"{self.bank.name}.run-", dir=self.bank.parent)
         os.close(number)
         self._ends.callback(Path(name).unlink, missing_ok=True)
@@ -107,16 +103,16 @@ class RayPool:
 
     @property
     def on_gpu(self) -> bool:
-        return self.places.gpus > 0
+        return self.resources.gpus > 0
 
     def start(self) -> None:
         for worker in self.workers:
             worker.start()
 
     def use(self, settings: EngineSettings) -> None:
-        _ = self.sign  # there is a bank now
-        for worker in self.workers:
-            worker.use(settings)
+        """Use these settings for new actors; each job contains its own."""
+        self.settings = settings
+        _ = self.marker  # the folder of the bank exists now
 
     def stop(self) -> None:
         with ThreadPoolExecutor(len(self.workers)) as threads:
@@ -124,113 +120,115 @@ class RayPool:
 
 
 class RayWorker:
-    """The near side: places an actor, sends it jobs, reads its events, replaces it when it is gone.
+    """The run's side: places an actor, sends jobs, reads events, replaces a lost actor."""
 
-    A context manager: leaving it kills what has not been stopped.
-    """
-
-    def __init__(self, cluster: RayPool, settings: EngineSettings) -> None:
-        self._cluster, self._settings = cluster, settings
+    def __init__(self, pool: RayPool) -> None:
+        self._pool = pool
         self._lock = threading.Lock()
         self._actor: Any = None
         self._placed: Any = None
-        self._node = ""
+        """Future of the actor's host name."""
+        self._host = ""
         self._closed = False
 
     def start(self) -> None:
-        """Ask the cluster for a place; the actor there starts its engine's imports."""
+        """Request a place on the cluster; the actor there starts to import its engine."""
         with self._lock:
             if self._closed:
-                raise EngineError("the run is over")
+                raise EngineError("The run is over.")
             if self._actor is None:
-                each = self._cluster
-                self._actor = each.actor.remote(each.bank, self._settings, each.places.threads)
+                pool = self._pool
+                self._actor = pool.actor.remote(pool.bank, pool.settings, pool.resources.threads)
                 self._placed = self._actor.start.remote()
-
-    def use(self, settings: EngineSettings) -> None:
-        """Take other settings, from the next job on; it names them too."""
-        self._settings = settings
 
     def ready(self) -> bool:
         """Whether the worker has a place; does not wait for one."""
-        ray = self._cluster.ray
+        ray = self._pool.ray
         self.start()
         placed, _ = ray.wait([self._placed], timeout=0)
         if not placed:
             return False
         try:
-            self._node = ray.get(self._placed)
+            self._host = ray.get(self._placed)
         except ray.exceptions.RayError as error:
-            if getattr(error, "actor_init_failed", True) and not _for_memory(ray, error):
+            if getattr(error, "actor_init_failed", True) and not _out_of_memory(ray, error):
                 raise EngineError(f"no worker starts on the Ray cluster: {error}") from error
             self.kill()  # its machine was lost meanwhile
             return False
         return True
 
     def run(self, job: Job) -> Iterator[Event]:
-        """Events of `job`; the last says that it is done, stopped or failed."""
-        ray, node = self._cluster.ray, self._node
+        """Events of `job`; the last one is its Outcome."""
+        ray, host = self._pool.ray, self._host
         try:
             streaming = self._actor.run.options(num_returns="streaming")
-            for event in streaming.remote(job, self._cluster.sign):
+            for event in streaming.remote(job, self._pool.marker):
                 yield ray.get(event)
-        except ray.exceptions.RayTaskError as error:  # none of what the actor foresees
+        except ray.exceptions.RayTaskError as error:  # an unexpected error in the actor
             yield CheckpointFailed(job.checkpoint, f"{job.checkpoint}: {error}", "engine")
         except (ray.exceptions.RayError, AttributeError) as error:
             if self._closed:
-                raise EngineError("the run is over") from None
-            message = f"{job.checkpoint}: its worker on {node} is gone ({_first_line(error)})"
+                raise EngineError("The run is over.") from None
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            message = f"{job.checkpoint}: its worker on {host} is gone ({lines[0]})"
             self.kill()
-            memory = _for_memory(ray, error)
-            yield CheckpointFailed(job.checkpoint, message, "lost", memory)
+            out_of_memory = _out_of_memory(ray, error)
+            yield CheckpointFailed(job.checkpoint, message, "lost", out_of_memory)
 
     def interrupt(self) -> None:
-        """Ask it to leave its job after the block at hand. May be called from any thread."""
+        """Request that the job stops after its current block. Any thread may call this."""
         with self._lock:
             if self._actor is not None:
                 self._actor.interrupt.remote()
 
     def stop(self) -> None:
         """End the engine's process, which has no job, and the actor."""
-        if self._node and self._actor is not None:
-            ray = self._cluster.ray
+        if self._host and self._actor is not None:
+            ray = self._pool.ray
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.get(self._actor.stop.remote(), timeout=20)
         self.kill()
 
     def kill(self) -> None:
-        """End the actor, and with it the engine's process, whatever they are doing."""
+        """End the actor at once, and with it the engine's process."""
         with self._lock:
-            actor, self._actor, self._placed, self._node = self._actor, None, None, ""
+            actor, self._actor, self._placed, self._host = self._actor, None, None, ""
         if actor is not None:
-            self._cluster.ray.kill(actor)
+            self._pool.ray.kill(actor)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closed = True  # a thread that still feeds it starts no other
+    def close(self) -> None:
+        """End the actor for good."""
+        self._closed = True  # a thread that still uses it starts no other actor
         self.kill()
 
 
 class Actor:
-    """The far side: the engine's process of this machine. Its process ends with the actor's."""
+    """The cluster's side: the engine's process on this machine, which ends with the actor."""
 
     def __init__(self, bank: Path, settings: EngineSettings, threads: int) -> None:
-        os.environ["OMP_NUM_THREADS"] = str(threads)  # Ray's own default is for GPUs one thread
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # Ray's default with GPUs is one thread
         self._bank = bank
         self._process = WorkerProcess(bank, settings)
         self._interrupted = False
 
     def start(self) -> str:
-        """Start the process; where that is."""
+        """Start the process, and return the host name."""
         self._process.start()
         return socket.gethostname()
 
-    def run(self, job: Job, sign: Path) -> Iterator[Event]:
-        for path in (sign, job.folder):
-            if not _seen(path):
-                yield self._unseen(job, path)
+    def run(self, job: Job, marker: Path) -> Iterator[Event]:
+        for kind, path, file in (
+            ("bank", self._bank, marker),
+            ("checkpoint", job.folder, job.folder),
+        ):
+            if not _is_visible(file):
+                yield CheckpointFailed(
+                    job.checkpoint,
+                    f"{socket.gethostname()} does not see the {kind} {path} of the machine that"
+                    f" started the run ({file.name} is absent); all machines of a Ray cluster need"
+                    " the bank, the checkpoints and the hub's cache (HF_HOME) on one file system",
+                    "fatal",
+                )
                 return
         if self._interrupted:
             yield CheckpointStopped(job.checkpoint)
@@ -245,33 +243,18 @@ class Actor:
     def stop(self) -> None:
         self._process.stop()
 
-    def _unseen(self, job: Job, path: Path) -> CheckpointFailed:
-        what, shown = ("checkpoint", path) if path == job.folder else ("bank", self._bank)
-        return CheckpointFailed(
-            job.checkpoint,
-            f"{socket.gethostname()} does not see the {what} {shown} of the machine that started"
-            f" the run ({path.name} is not there); all machines of a Ray cluster need the bank, the"
-            " checkpoints and the hub's cache (HF_HOME) on one file system",
-            "fatal",
-        )
 
-
-def _seen(path: Path) -> bool:
-    end = time.monotonic() + SEEN_S
+def _is_visible(path: Path) -> bool:
+    deadline = time.monotonic() + VISIBLE_S
     while not path.exists():
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             return False
         time.sleep(0.1)
     return True
 
 
-def _for_memory(ray: Any, error: Exception) -> bool:
+def _out_of_memory(ray: Any, error: Exception) -> bool:
     """Whether Ray killed the worker because its machine ran short of memory."""
-    # What Ray says of any other SIGKILL names memory too, among what it may have been.
+    # Ray's message for any other SIGKILL also mentions memory, as one of several reasons.
     killed = isinstance(error, ray.exceptions.OutOfMemoryError)
     return killed or "running low on memory" in str(error)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

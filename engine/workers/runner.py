@@ -1,17 +1,15 @@
-"""Feed workers with a plan's pieces and keep the account of what happened.
+"""Distribute a plan's work units to workers, and record what happens.
 
-One thread per worker takes the next piece from one list, waits for its files and passes on what its
-worker tells. All events are handled in the thread that called `run`.
+One thread per worker takes the next task from one list, waits for its files and forwards the events
+of its worker. The thread that called `run` handles all events.
 """
 
-import math
 import platform
 import queue
 import socket
 import threading
 import time
-from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from logitbank.engine.backends.hf.memory import smaller
@@ -28,6 +26,7 @@ from logitbank.engine.workers.events import (
     CheckpointStarted,
     CheckpointStopped,
     Event,
+    Job,
     Note,
     OnEvent,
     Phase,
@@ -35,35 +34,49 @@ from logitbank.engine.workers.events import (
     WeightsLoaded,
     add_costs,
 )
-from logitbank.engine.workers.job import Job, WorkerHandle
 from logitbank.engine.workers.outcome import Abort, Decision, History, Retry, Stop, decide
-from logitbank.engine.workers.pool import Pool
+from logitbank.engine.workers.pool import Pool, WorkerHandle
 from logitbank.engine.workers.stopping import Stopping
 from logitbank.errors import LogitbankError
 from logitbank.store.format.schema import CheckpointId, Json
 from logitbank.version import __version__
 
-_LONG_S = 30.0
+LONG_WAIT_S = 30.0
 
-_NO_PLACE = (
-    "no worker starts on the cluster: no machine has room, or logitbank cannot be imported there"
-    " (the logs of Ray, in /tmp/ray/session_latest/logs on that machine, say); waiting"
+_NO_WORKER = (
+    "No worker starts on the Ray cluster: no machine has room, or logitbank cannot be imported"
+    " there. Still waiting; the logs of Ray are in /tmp/ray/session_latest/logs on its machines."
 )
 
 
-class _Ended:
-    """A worker's thread is at its end."""
+@dataclass(eq=False, slots=True)
+class _Checkpoint:
+    """A planned checkpoint, and its results so far."""
+
+    id: CheckpointId
+    index: int
+    """Index in the suite."""
+    deposits: list[DepositPlan] = field(default_factory=list)
+    tasks_left: int = 0
+    committed_rows: int = 0
+    spent: dict[Phase, float] = field(default_factory=dict)
+    failed: bool = False
+    """Whether it has failed: none of its other tasks are started."""
 
 
-class _Aborted:
-    """The other checkpoints would fail too."""
+@dataclass(eq=False, slots=True)
+class _Task:
+    """A work unit of a checkpoint, and its failures since the last commit."""
 
-
-_Told = Event | _Ended | _Aborted | BaseException
+    checkpoint: _Checkpoint
+    unit: WorkUnit
+    started: bool = False
+    crashes: int = 0
+    losses: int = 0
 
 
 class Runner:
-    """One piece after another for each worker; one that fails does not stop the others."""
+    """Runs one task after another on each worker. A failed one does not stop the others."""
 
     def __init__(
         self,
@@ -77,249 +90,243 @@ class Runner:
         self._prepared, self._settings = prepared, prepared.settings
         self._fetcher, self._workers = fetcher, pool.workers
         self._summary, self._on_event, self._stopping = summary, on_event, stopping
-        self._events: queue.SimpleQueue[_Told] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._weights: dict[str, CheckpointId] = {}
-        self._fit = Compatibility(
+        self._compatibility = Compatibility(
             prepared.config,
             prepared.tokenizer,
             prepared.first,
             longest=prepared.settings.max_length,
         )
-        self._work: dict[CheckpointId, list[DepositPlan]] = {}
+        self._checkpoints: dict[CheckpointId, _Checkpoint] = {}
+        indices = {c.id: i for i, c in enumerate(prepared.suite.checkpoints)}
         for deposit in prepared.plan.deposits:
-            self._work.setdefault(deposit.checkpoint, []).append(deposit)
-        self._indices = {c.id: i for i, c in enumerate(prepared.suite.checkpoints)}
-        groups = group_by_config(prepared.suite, self._work, fetcher.hub)
-        to_run = [checkpoint for group in groups for checkpoint in group]
-        self._todo = [
-            (to_run[unit.index], unit)
-            for unit in work_units(len(to_run), len(self._workers))
-            if unit.select(self._work[to_run[unit.index]])
-        ]
-        self._left = Counter(checkpoint for checkpoint, _ in self._todo)
-        self._committed: Counter[CheckpointId] = Counter()
-        self._spent: dict[CheckpointId, dict[Phase, float]] = {}
-        self._busy: set[WorkerHandle] = set()
-        self._given = 0
-        self._given_up: set[CheckpointId] = set()  # failed: no part of them is begun any more
-        self._losses: Counter[tuple[CheckpointId, WorkUnit]] = Counter()
+            id = deposit.checkpoint
+            self._checkpoints.setdefault(id, _Checkpoint(id, indices[id])).deposits.append(deposit)
+        groups = group_by_config(prepared.suite, self._checkpoints, fetcher.hub)
+        in_order = [self._checkpoints[id] for group in groups for id in group]
+        units = work_units(len(in_order), len(self._workers))
+        tasks = (_Task(in_order[unit.index], unit) for unit in units)
+        self._todo = [task for task in tasks if task.unit.select(task.checkpoint.deposits)]
+        for task in self._todo:
+            task.checkpoint.tasks_left += 1
+        # An event, the decision to abort, an error to raise, or None at the end of a thread.
+        self._queue: queue.SimpleQueue[Event | Abort | BaseException | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._taken: set[_Task] = set()
+        self._running: set[WorkerHandle] = set()
+        self._last_taken = time.monotonic()
+        self._noted_wait = False
         self._succeeded: set[CheckpointId] = set()
-        self._engine_failed: set[CheckpointId] = set()
-        self._patient_until = time.monotonic() + _LONG_S
-        self._interrupted = False
+        self._engine_failures: set[CheckpointId] = set()
+        self._weights: dict[str, CheckpointId] = {}
 
     def run(self) -> None:
-        """Run all pieces. KeyboardInterrupt leaves workers running: who started them ends them."""
+        """Run all tasks. After a KeyboardInterrupt the caller has to end the workers."""
         self._summary.workers = len(self._workers)
         threads = [
-            threading.Thread(target=self._feed, args=(worker,), name="feed", daemon=True)
+            threading.Thread(target=self._run_worker, args=(worker,), name="worker", daemon=True)
             for worker in self._workers
         ]
-        self._fetcher.plan([self._indices[checkpoint] for checkpoint, _ in self._todo])
+        self._fetcher.plan([task.checkpoint.index for task in self._todo])
         for thread in threads:
             thread.start()
         try:
             with self._stopping.watched():
-                self._follow(len(threads))
+                self._handle_events(len(threads))
         except BaseException:
-            self._stopping.ask()  # whose worker is killed now does not try again
+            self._stopping.request()  # the caller kills the workers: their tasks are not retried
             raise
         self._summary.interrupted |= self._stopping.requested and not self._summary.aborted
 
-    def _follow(self, running: int) -> None:
-        """Handle events until no thread is left, or what is left only waits."""
-        while running and not self._stopping.over:
-            if self._stopping.requested:
-                self._interrupt()
-            idle = self._stopping.requested and not self._busy
+    def _handle_events(self, threads: int) -> None:
+        """Handle events until all threads have ended, or the run stops and no job is running."""
+        interrupted = False
+        while threads and not self._stopping.over:
+            if self._stopping.requested and not interrupted:
+                interrupted = True
+                for worker in self._workers:
+                    worker.interrupt()
+            idle = self._stopping.requested and not self._running
             try:
-                event = self._events.get(timeout=0.0 if idle else 0.25)
+                event = self._queue.get(timeout=0.0 if idle else 0.25)
             except queue.Empty:
                 if idle:
-                    break  # all was told, and what is left only waits for files
+                    break  # the remaining threads only wait for files
                 continue
             match event:
-                case _Ended():
-                    running -= 1
-                case _Aborted():
+                case None:
+                    threads -= 1
+                case Abort():
                     self._summary.aborted = True
-                    self._stopping.ask()
+                    self._stopping.request()
                 case BaseException():
                     raise event
                 case _:
                     self._handle(event)
 
-    def _interrupt(self) -> None:
-        if not self._interrupted:
-            self._interrupted = True
-            for worker in self._workers:
-                worker.interrupt()
-
-    def _feed(self, worker: WorkerHandle) -> None:
+    def _run_worker(self, worker: WorkerHandle) -> None:
+        """Run tasks on one worker until none is left. One thread per worker runs this."""
         try:
-            idle = time.monotonic()
-            while (taken := self._take(worker)) is not None:
-                job, again = self._job(*taken), False
+            idle_since = time.monotonic()
+            while (task := self._next_task(worker)) is not None:
+                job, retry = self._job(task), False
                 if job is not None:
-                    waited = time.monotonic() - idle
-                    self._busy.add(worker)
-                    again = self._run(worker, taken, job, waited)
-                    self._busy.remove(worker)
-                    idle = time.monotonic()
-                self._give_back(taken, again=again)
+                    waited_s = time.monotonic() - idle_since
+                    self._running.add(worker)
+                    retry = self._run_task(worker, task, job, waited_s)
+                    self._running.remove(worker)
+                    idle_since = time.monotonic()
+                self._return(task, retry=retry)
         except BaseException as error:  # raised where `run` was called
-            self._events.put(error)
+            self._queue.put(error)
         finally:
-            self._events.put(_Ended())
+            self._queue.put(None)
 
-    def _take(self, worker: WorkerHandle) -> tuple[CheckpointId, WorkUnit] | None:
-        """What to do next; None where nothing is left, and no worker has what may be lost."""
+    def _next_task(self, worker: WorkerHandle) -> _Task | None:
+        """The next task, or None if none is left and no other worker may lose one."""
         while True:
             ready = worker.ready()
             with self._lock:
-                if self._stopping.requested or not (self._todo or self._given):
+                if self._stopping.requested or not (self._todo or self._taken):
                     return None
                 if self._todo and ready:
-                    self._given += 1
-                    return self._todo.pop(0)
-                self._say_who_waits()
+                    task = self._todo.pop(0)
+                    self._taken.add(task)
+                    return task
+                if self._taken:
+                    self._last_taken = time.monotonic()
+                elif time.monotonic() > self._last_taken + LONG_WAIT_S and not self._noted_wait:
+                    self._noted_wait = True
+                    self._note(_NO_WORKER)
             time.sleep(0.1)
 
-    def _say_who_waits(self) -> None:
-        if self._given:
-            self._patient_until = time.monotonic() + _LONG_S
-        elif time.monotonic() > self._patient_until:
-            self._patient_until = math.inf
-            self._note(_NO_PLACE)
-
-    def _give_back(self, taken: tuple[CheckpointId, WorkUnit], *, again: bool) -> None:
+    def _return(self, task: _Task, *, retry: bool) -> None:
         with self._lock:
-            self._given -= 1
-            if taken[0] in self._given_up:
-                # This part may have fetched the checkpoint again after another part had failed.
-                self._fetcher.done(self._indices[taken[0]])
-            elif again:
-                self._todo.insert(0, taken)
+            self._taken.remove(task)
+            if task.checkpoint.failed:
+                # This task may have fetched the checkpoint again after another one had failed.
+                self._fetcher.done(task.checkpoint.index)
+            elif retry:
+                self._todo.insert(0, task)
 
-    def _run(
-        self, worker: WorkerHandle, taken: tuple[CheckpointId, WorkUnit], job: Job, waited: float
-    ) -> bool:
-        """Pass on the events of a job until it has an outcome; whether another worker retries it.
+    def _run_task(self, worker: WorkerHandle, task: _Task, job: Job, waited_s: float) -> bool:
+        """Forward the events of a job until its outcome; whether it has to be retried.
 
-        What was committed is not run again.
+        Committed blocks are not run again.
         """
-        crashes = 0
-        while True:
-            retry: Retry | None = None
-            for event in worker.run(job):
-                match event:
-                    case BlockCommitted():
-                        crashes = self._losses[taken] = 0
-                    case CheckpointDone():
-                        event = replace(event, spent={**event.spent, "wait": waited})
-                        self._succeeded.add(job.checkpoint)
-                    case CheckpointFailed(cause=cause):
-                        crashes += cause == "crash"
-                        self._losses[taken] += cause == "lost"
-                        decision = self._decide(event, job, crashes, self._losses[taken])
-                        match decision:
-                            case Stop():
-                                event = CheckpointStopped(job.checkpoint)
-                            case Retry():
-                                retry = decision
-                                event = self._note_of(event, decision, job)
-                            case Abort():
-                                self._events.put(event)
-                                self._events.put(_Aborted())
-                                continue
-                self._events.put(event)
-            if retry is None or retry.where == "any worker":
-                return retry is not None
-            if retry.smaller:
-                job = replace(job, settings=self._settings)
+        retry = False
+        for event in worker.run(job):
+            message: Event | Abort = event
+            match event:
+                case BlockCommitted():
+                    task.crashes = task.losses = 0
+                case CheckpointDone():
+                    message = replace(event, spent={**event.spent, "wait": waited_s})
+                    self._succeeded.add(job.checkpoint)
+                case CheckpointFailed():
+                    match self._decide(event, task, job):
+                        case Stop():
+                            message = CheckpointStopped(job.checkpoint)
+                        case Retry(smaller=smaller_batches):
+                            retry = True
+                            message = self._retry_note(event, job, smaller_batches=smaller_batches)
+                        case Abort() as message:
+                            self._queue.put(event)
+            self._queue.put(message)
+        return retry
 
-    def _decide(self, failure: CheckpointFailed, job: Job, crashes: int, losses: int) -> Decision:
+    def _decide(self, failure: CheckpointFailed, task: _Task, job: Job) -> Decision:
+        task.crashes += failure.cause == "crash"
+        task.losses += failure.cause == "lost"
         if failure.cause in ("crash", "engine"):
-            self._engine_failed.add(job.checkpoint)
+            self._engine_failures.add(job.checkpoint)
         history = History(
-            crashes, losses, smaller(job.settings) is not None, self._stopping.requested,
-            len(self._succeeded), len(self._engine_failed),
-        )  # fmt: skip
+            crashes=task.crashes,
+            losses=task.losses,
+            can_shrink=smaller(job.settings) is not None,
+            stopping=self._stopping.requested,
+            done=len(self._succeeded),
+            engine_failures=len(self._engine_failures),
+        )
         return decide(failure, history)
 
-    def _note_of(self, failure: CheckpointFailed, retry: Retry, job: Job) -> Note:
-        """What is printed of a retry; its batches are those of all workers from now on."""
+    def _retry_note(self, failure: CheckpointFailed, job: Job, *, smaller_batches: bool) -> Note:
+        """A note of the retry. All workers use its smaller batches from now on."""
         sizes = ""
-        if retry.smaller and (less := smaller(job.settings)) is not None:
-            self._settings = less
-            sizes = f" with batches of {less.max_batch_tokens:,} tokens"
+        if smaller_batches and (settings := smaller(job.settings)) is not None:
+            self._settings = settings
+            sizes = f" with batches of {settings.max_batch_tokens:,} tokens"
         return Note(f"{failure.message}; retrying what is not committed{sizes}")
 
-    def _job(self, checkpoint: CheckpointId, unit: WorkUnit) -> Job | None:
-        """What a worker is asked to do; None where its files are not what they should be."""
-        index = self._indices[checkpoint]
+    def _job(self, task: _Task) -> Job | None:
+        """The job of a task, or None if the files of its checkpoint cannot be used."""
+        checkpoint, prepared = task.checkpoint, self._prepared
         try:
-            folder = self._fetcher.folder(index, on_wait=self._note, after_s=_LONG_S)
+            folder = self._fetcher.folder(checkpoint.index, on_wait=self._note, after_s=LONG_WAIT_S)
             with self._lock:
-                config = self._fit.check(folder)
+                config = self._compatibility.check(folder)
         except LogitbankError as error:
-            self._events.put(CheckpointFailed(checkpoint, f"{checkpoint}: {error}"))
+            self._queue.put(CheckpointFailed(checkpoint.id, f"{checkpoint.id}: {error}"))
             return None
-        deposits = unit.select(self._work[checkpoint])
-        self._events.put(CheckpointStarted(checkpoint, sum(d.rows for d in deposits)))
-        prepared = self._prepared
+        deposits = task.unit.select(checkpoint.deposits)
+        if not task.started:
+            task.started = True
+            self._queue.put(CheckpointStarted(checkpoint.id, sum(d.rows for d in deposits)))
+        vocab = prepared.config.vocab
         return Job(
-            checkpoint,
+            checkpoint.id,
             folder,
             deposits,
-            prepared.config.vocab,
-            min(prepared.tokenizer.entries, prepared.config.vocab),
-            _provenance(index, prepared),
-            *(self._settings, config),
+            vocab,
+            min(prepared.tokenizer.entries, vocab),
+            _provenance(checkpoint.index, prepared),
+            self._settings,
+            config,
         )
 
     def _note(self, text: str) -> None:
-        """Tell a finding. May be called from any thread."""
-        self._events.put(Note(text))
+        """Queue a note. Any thread may call this."""
+        self._queue.put(Note(text))
 
     def _handle(self, event: Event) -> None:
+        summary = self._summary
         match event:
-            case BlockCommitted(checkpoint=checkpoint, rows=rows, bytes=size):
-                self._committed[checkpoint] += rows
-                self._summary.rows += rows
-                self._summary.bytes += size
-            case CheckpointDone(checkpoint=checkpoint):
-                spent = self._spent.setdefault(checkpoint, {})
-                add_costs(event, summary=self._summary, of_checkpoint=spent)
-                self._left[checkpoint] -= 1
-                if self._left[checkpoint] or checkpoint in self._given_up:
-                    return  # other parts of it are to come
-                self._summary.done.append(checkpoint)
-                planned = sum(deposit.rows for deposit in self._work[checkpoint])
-                self._summary.others += max(0, planned - self._committed[checkpoint])
-                self._fetcher.done(self._indices[checkpoint])
-                event = replace(event, spent=spent)
-            case CheckpointFailed(checkpoint=checkpoint):
-                if checkpoint in self._given_up or self._summary.aborted:
-                    return  # another part of it has failed, or the run is over
-                self._summary.failed.append(event)
-                self._fetcher.done(self._indices[checkpoint])
+            case BlockCommitted():
+                self._checkpoints[event.checkpoint].committed_rows += event.rows
+                summary.rows += event.rows
+                summary.bytes += event.bytes
+            case CheckpointDone():
+                checkpoint = self._checkpoints[event.checkpoint]
+                add_costs(event, summary=summary, of_checkpoint=checkpoint.spent)
+                checkpoint.tasks_left -= 1
+                if checkpoint.tasks_left or checkpoint.failed:
+                    return
+                summary.done.append(checkpoint.id)
+                planned = sum(deposit.rows for deposit in checkpoint.deposits)
+                summary.others += max(0, planned - checkpoint.committed_rows)
+                self._fetcher.done(checkpoint.index)
+                event = replace(event, spent=checkpoint.spent)
+            case CheckpointFailed():
+                checkpoint = self._checkpoints[event.checkpoint]
+                if checkpoint.failed or summary.aborted:
+                    return
+                summary.failed.append(event)
+                self._fetcher.done(checkpoint.index)
                 with self._lock:
-                    self._given_up.add(checkpoint)
-                    self._todo = [each for each in self._todo if each[0] != checkpoint]
+                    checkpoint.failed = True
+                    self._todo = [task for task in self._todo if task.checkpoint is not checkpoint]
             case CheckpointStopped():
-                self._stopping.ask()
-            case Note(text=text):
-                self._summary.notes.append(text)
-            case WeightsLoaded(checkpoint=checkpoint, weights=weights):
-                if (first := self._weights.setdefault(weights, checkpoint)) != checkpoint:
-                    self._handle(Note(f"{checkpoint} has the same weights as {first}"))
+                self._stopping.request()
+            case Note():
+                summary.notes.append(event.text)
+            case WeightsLoaded():
+                first = self._weights.setdefault(event.weights, event.checkpoint)
+                if first != event.checkpoint:
+                    self._handle(Note(f"{event.checkpoint} has the same weights as {first}"))
         self._on_event(event)
 
 
 def _provenance(index: int, prepared: Prepared) -> dict[str, Json]:
-    """How a deposit of this checkpoint of the suite was made, as far as no engine knows."""
+    """Provenance of a checkpoint's deposits, without what its engine adds."""
     settings, adapters = prepared.settings, prepared.adapter_source
     borrowed: dict[str, Json] = {}
     if settings.adapter_languages and adapters is not None:

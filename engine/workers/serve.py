@@ -1,4 +1,4 @@
-"""A worker process: `python -m logitbank.engine.workers.serve`; what it prints is logged."""
+"""A worker process: `python -m logitbank.engine.workers.serve`; its output goes to the log."""
 
 import contextlib
 import os
@@ -13,57 +13,50 @@ from pathlib import Path
 from logitbank.engine.backends.choose import import_engine, open_backend
 from logitbank.engine.backends.hf.memory import is_out_of_memory
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.workers.events import Cause, CheckpointFailed, CheckpointStopped, Event
-from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.events import Cause, CheckpointFailed, CheckpointStopped, Event, Job
 from logitbank.engine.workers.worker import Worker
 from logitbank.errors import (
-    CanaryError,
     DeviceError,
     DiskSpaceError,
     HeadError,
     LogitbankError,
+    ReferenceCheckError,
     SuiteError,
 )
 
 
 def main(descriptor: int, bank: Path, log: Path) -> None:
-    """Serve jobs from the pipe `descriptor` until it closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    """Run jobs from the pipe `descriptor` until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     stop = threading.Event()
-    # A scheduler's SIGTERM reaches every process of a job, whatever that is at.
+    # A scheduler sends SIGTERM to every process of a job, also to one that imports.
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     connection: Connection[Event, object] = Connection(descriptor)
     sending = threading.Lock()
 
-    def emit(event: Event) -> None:  # the scoring and the writing thread both do
+    def emit(event: Event) -> None:  # called by the scoring and the writing thread
         with sending:
             connection.send(event)
 
     running: Job | None = None
-
     settings = connection.recv()
     assert isinstance(settings, EngineSettings)
-    with contextlib.suppress(Exception):  # the first job meets it again, and reports it
+    with contextlib.suppress(Exception):  # raised again by the first job, which reports it
         import_engine(settings)
     worker = Worker(bank, log=log, emit=emit, open_engine=open_backend)
 
-    def leave(*_: object) -> None:
-        """Stop after the block at hand, or at once: who loads weights has nothing to lose."""
+    def on_sigterm(*_: object) -> None:
+        """Stop after the current block, or at once: a process that loads weights loses nothing."""
         stop.set()
-        at_hand = worker.stop()
-        if running is None:
+        if worker.stop() or running is None:
             return
-        if at_hand:
-            if not sending.locked():  # else what is being sent would be cut
-                worker.leave()
-            return
-        worker.abandon()
-        if sending.acquire(blocking=False):  # the interrupted thread may be the one that sends
+        worker.kill_reference()
+        if sending.acquire(blocking=False):  # the interrupted thread may be sending
             connection.send(CheckpointStopped(running.checkpoint))
         os._exit(0)
 
-    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGTERM, on_sigterm)
     while True:
         running = None
         try:
@@ -77,48 +70,42 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
             continue
         try:
             worker.run(job)
-        except LogitbankError as error:
-            _log_exception()
+        except Exception as error:
+            with contextlib.suppress(OSError):  # a full disk is often also that of the log
+                traceback.print_exc()
             emit(failure(job, error))
-        except Exception as error:  # an engine's own failure; the log has the traceback
-            _log_exception()
-            emit(engine_failure(job, error))
     worker.close()
 
 
-def failure(job: Job, error: LogitbankError) -> CheckpointFailed:
-    """What an error of our own means for the run."""
+def failure(job: Job, error: Exception) -> CheckpointFailed:
+    """The outcome of a job that raised an error."""
+    if not isinstance(error, LogitbankError):
+        return _engine_failure(job, error)
     cause: Cause = "checkpoint"
-    if isinstance(error, DiskSpaceError | CanaryError | DeviceError | HeadError):
+    if isinstance(error, DiskSpaceError | ReferenceCheckError | DeviceError | HeadError):
         cause = "fatal"
     elif isinstance(error, SuiteError):
         cause = "load"
     return CheckpointFailed(job.checkpoint, str(error), cause)
 
 
-def engine_failure(job: Job, error: Exception) -> CheckpointFailed:
-    """What an error that is not our own means for the run."""
-    first = str(error).strip().splitlines()
-    what = f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
-    message = f"{job.checkpoint}: the engine failed on {job.folder}: {what}"
+def _engine_failure(job: Job, error: Exception) -> CheckpointFailed:
+    lines = str(error).strip().splitlines()
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    message = f"{job.checkpoint}: the engine failed on {job.folder}: {text}"
     if job.settings.engine == "vllm":
-        message += "; --engine transformers runs what vLLM does not"
+        message += "; try --engine transformers"
     return CheckpointFailed(job.checkpoint, message, "engine", is_out_of_memory(error))
 
 
-def _end_with(parent: int) -> None:
-    """End this process soon after its parent, however that ended and whatever is running here."""
+def _end_with_parent(parent: int) -> None:
+    """End this process soon after its parent, whatever it is doing."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
-def _log_exception() -> None:
-    with contextlib.suppress(OSError):  # the disk that is full is often the log's too
-        traceback.print_exc()
-
-
 if __name__ == "__main__":
     main(int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
     sys.stdout.flush()
-    os._exit(0)  # vLLM's own exit handlers can hang for seconds
+    os._exit(0)  # vLLM's exit handlers can hang for seconds

@@ -1,4 +1,4 @@
-"""A clean stop: asked for by a signal or a clock, and over after a time of grace."""
+"""A clean stop: requested by a signal or a clock, and enforced after a time of grace."""
 
 import signal
 import threading
@@ -9,50 +9,50 @@ from types import FrameType
 
 
 class Stopping:
-    """Whether a run should stop: after the blocks at hand, and at the latest when grace is over."""
+    """Whether a run should stop: after the current blocks, or when the time of grace is over."""
 
     def __init__(
-        self, *, at: float | None = None, grace_s: float = 25.0, signals: bool = True
+        self, *, deadline: float | None = None, grace_s: float = 25.0, signals: bool = True
     ) -> None:
-        """`at` is the time (seconds since 1970) by which all should have ended.
+        """`deadline` is the time (seconds since 1970) at which this process is killed.
 
-        Without `signals`, SIGTERM is left to whom this process belongs.
+        Without `signals`, SIGTERM is left to the owner of this process.
         """
-        self._at, self._grace_s, self._signals = at, grace_s, signals
+        self._deadline, self._grace_s, self._signals = deadline, grace_s, signals
         self._since: float | None = None
         self._watched = False
 
-    def ask(self) -> None:
+    def request(self) -> None:
         if self._since is None:
             self._since = time.monotonic()
 
     @property
     def requested(self) -> bool:
-        if self._at is not None and time.time() > self._at - self._grace_s:
-            self.ask()
+        if self._deadline is not None and time.time() > self._deadline - self._grace_s:
+            self.request()
         return self._since is not None
 
     @property
     def over(self) -> bool:
-        """The time of grace has passed."""
+        """Whether the time of grace has passed."""
         return self._since is not None and time.monotonic() - self._since > self._grace_s
 
     @contextmanager
     def on_sigterm(self) -> Iterator[None]:
-        """Meanwhile, SIGTERM asks for it where somebody watches, and else is as Ctrl-C.
+        """Make SIGTERM request a stop while `watched` is active, and act as Ctrl-C otherwise.
 
-        Without effect outside the main thread.
+        No effect outside the main thread.
         """
-        here = threading.current_thread() is threading.main_thread()
-        if not (self._signals and here):
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if not (self._signals and in_main_thread):
             yield
             return
 
         def handler(_number: int, _frame: FrameType | None) -> None:
-            # Planning, say, or waiting for a download. A second signal does not disturb a stop.
+            # While planning or waiting for a download. A second signal does not disturb a stop.
             if not self._watched and self._since is None:
                 raise KeyboardInterrupt
-            self.ask()
+            self.request()
 
         before = signal.signal(signal.SIGTERM, handler)
         try:
@@ -62,7 +62,7 @@ class Stopping:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Meanwhile, who runs this looks at `requested`."""
+        """Declare that the code inside polls `requested`."""
         self._watched = True
         try:
             yield

@@ -1,11 +1,11 @@
-"""The parent's side of a worker: start it, send it jobs, read its events, notice its death."""
+"""The parent's side of a worker: start its process, send jobs, read events, notice its death."""
 
 import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing import Pipe
@@ -16,52 +16,46 @@ from logitbank.engine.backends.precision import precision_environment
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.parallel import ALONE, Share
 from logitbank.engine.weights.config_identity import ConfigFields, differing_fields
-from logitbank.engine.workers.cgroup import MemoryKills, memory_kills
 from logitbank.engine.workers.events import (
-    CheckpointDone,
     CheckpointFailed,
     CheckpointStopped,
     Event,
+    Job,
     Note,
+    Outcome,
 )
-from logitbank.engine.workers.job import Job
 from logitbank.errors import EngineError
-from logitbank.wording import readable_bytes
 
 LOG_TAIL_LINES = 12
 
 
 class WorkerProcess:
-    """A worker in a process of its own; started at the first job at the latest, and after a crash.
+    """A worker in its own process, which starts at the first job at the latest.
 
-    A context manager: leaving it kills what has not been stopped. Its log is that of all workers
-    (`log_path`), who never delete it.
+    A context manager: leaving it kills a process that has not stopped. All workers of a bank write
+    to one log (`log_path`).
     """
 
     def __init__(self, bank: Path, settings: EngineSettings, share: Share = ALONE) -> None:
         self._bank, self._settings, self._share = bank, settings, share
         self._log = log_path(bank)
-        self._idle = True
         self._closed = self._interrupted = False
-        self._config: ConfigFields = {}
-        self._noted: set[tuple[str, ...]] = set()
         self._process: subprocess.Popen[bytes] | None = None
-        self._kills: MemoryKills | None = None
+        self._used = False
+        """Whether the process has had a job."""
+        self._config: ConfigFields = {}
 
     def start(self) -> None:
         """Start the process, which imports its engine and waits for a job."""
-        # Without that folder there is no bank yet, and there may never be one.
+        # Without this folder there is no bank yet.
         if self._process is None and self._log.parent.is_dir():
             self._start()
 
     def use(self, settings: EngineSettings) -> None:
-        """Take other settings; a process that has imported another engine is replaced.
-
-        So is one whose engine was opened with other settings, as for shorter sequences.
-        """
+        """Change the settings. An engine that was imported or opened with others is replaced."""
         if settings.engine != self._settings.engine:
             self.kill()
-        elif settings != self._settings and not self._idle:
+        elif settings != self._settings and self._used:
             self.stop()
         self._settings = settings
 
@@ -69,88 +63,59 @@ class WorkerProcess:
         return True
 
     def run(self, job: Job) -> Iterator[Event]:
-        """Events of `job`, the last of them CheckpointDone or CheckpointFailed."""
-        used = self._process is not None and not self._idle
-        if used and (names := differing_fields(self._config, job.config)):
-            self.stop()  # its engine holds another model
-            yield from self._another(job, names)
+        """Events of `job`; the last one is its Outcome."""
+        names = differing_fields(self._config, job.config)
+        if self._process is not None and self._used and names:
+            self.stop()
+            yield Note(
+                f"{job.checkpoint}: config.json differs from that of the checkpoint before in"
+                f" {', '.join(names)}, so a new engine is started"
+            )
             if self._interrupted:
                 yield CheckpointStopped(job.checkpoint)
                 return
         self._config = job.config
         if self._process is None:
             self._start()
-        self._idle = False
+        self._used = True
         try:
             self._connection.send(job)
             while True:
                 while not self._connection.poll(0.25):
-                    pass  # a signal that another thread received is handled here, at last
+                    pass  # a signal that another thread received is handled here
                 event = self._connection.recv()
-                if isinstance(event, CheckpointFailed):
-                    # An error of our own says all there is; what an engine says is in the log.
-                    replaced = event.cause in ("load", "engine")
-                    yield self._with_tail(event) if replaced else event
-                    if replaced:
-                        self.stop()  # only a new process is clean
-                    return
+                if isinstance(event, CheckpointFailed) and event.cause in ("load", "engine"):
+                    self.stop()  # only a new process is clean
+                    event = self._with_log_tail(event)
                 yield event
-                if isinstance(event, CheckpointDone | CheckpointStopped):
+                if isinstance(event, Outcome):
                     return
-        except (EOFError, OSError):  # also of an event that was cut in the middle
+        except (EOFError, OSError):  # also if an event was cut in the middle
             process = self._process
-            if process is None:  # killed on purpose, in another thread
-                raise EngineError("the run is over") from None
+            if process is None:  # another thread has killed it
+                raise EngineError("The run is over.") from None
             code = process.wait()
             self.stop()
-            message = f"{job.checkpoint}: the engine's process {self._ended(code)}"
+            message = f"{job.checkpoint}: the engine's process {_ending(code)}"
             event = CheckpointFailed(job.checkpoint, message, "crash", code == -signal.SIGKILL)
-            event = self._with_tail(event)
-            self._log_line(message)  # who is killed writes none
+            event = self._with_log_tail(event)
+            with contextlib.suppress(OSError), self._log.open("a") as log:
+                log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {message}\n")
             yield event
 
-    def _another(self, job: Job, names: tuple[str, ...]) -> Iterator[Note]:
-        """Tell once of each set of fields why an engine is opened anew."""
-        if names not in self._noted:
-            self._noted.add(names)
-            yield Note(
-                f"{job.checkpoint}: config.json differs from that of the checkpoint before in"
-                f" {', '.join(names)}, so it has an engine of its own"
-            )
-
-    def _ended(self, code: int) -> str:
-        """How a process ended, and what to do where that was for memory."""
-        if code >= 0:
-            return f"ended with status {code}"
-        how = f"was killed by signal {-code}"
-        if code != -signal.SIGKILL:
-            return how
-        now = memory_kills()
-        if self._kills is None or now is None or now.processes <= self._kills.processes:
-            return f"{how} (out of memory?)"
-        limit = "" if now.limit is None else f", of which {readable_bytes(now.limit)} are allowed"
-        return (
-            f"{how}, by the system, for lack of memory{limit}; ask the scheduler for more, or use "
-            "fewer --workers"
-        )
-
-    def _log_line(self, message: str) -> None:
-        with contextlib.suppress(OSError), self._log.open("a") as log:
-            log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {message}\n")
-
     def interrupt(self) -> None:
-        """Ask it to leave its job after the block at hand. May be called from any thread."""
+        """Request that the job stops after its current block. Any thread may call this."""
         self._interrupted = True
         process = self._process  # its own thread may end it meanwhile
-        if process is not None and not self._idle:
+        if process is not None and self._used:
             process.terminate()
 
     def stop(self) -> None:
-        """End the process: at once where it waits for a job, and the bank is whole in any case."""
+        """End the process: an unused one at once, another one when it has closed its engine."""
         if self._process is None:
             return
-        if self._idle:
-            self.kill()  # it may be in the middle of its imports
+        if not self._used:
+            self.kill()  # it may be importing
             return
         with contextlib.suppress(OSError):
             self._connection.close()
@@ -161,7 +126,7 @@ class WorkerProcess:
         self._process = None
 
     def kill(self) -> None:
-        """End the process without waiting for what it is doing."""
+        """End the process at once."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -171,80 +136,65 @@ class WorkerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closed = True  # a thread that still feeds it starts no other
+        self._closed = True  # a thread that still uses it starts no other process
         self.kill()
 
     def _start(self) -> None:
         if self._closed:
-            raise EngineError("the run is over")
-        self._kills = memory_kills()
-        self._connection, theirs = Pipe()
-        descriptor = theirs.fileno()
+            raise EngineError("The run is over.")
+        self._connection, child = Pipe()
+        descriptor = child.fileno()
+        module = "logitbank.engine.workers.serve"
+        arguments = [str(descriptor), str(self._bank), str(self._log)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "logitbank.engine.workers.serve",
-                    str(descriptor),
-                    str(self._bank),
-                    str(self._log),
-                ],
+                [sys.executable, "-m", module, *arguments],
                 pass_fds=[descriptor],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=os.environ | worker_environment(self._settings) | self._share.environment(),
             )
-            if cores := self._share.cores():
-                os.sched_setaffinity(self._process.pid, cores)
-        theirs.close()
+        if cores := self._share.cores():
+            os.sched_setaffinity(self._process.pid, cores)
+        child.close()
+        self._used = False
         self._connection.send(self._settings)
 
-    def _with_tail(self, event: CheckpointFailed) -> CheckpointFailed:
+    def _with_log_tail(self, event: CheckpointFailed) -> CheckpointFailed:
         with contextlib.suppress(OSError):
             lines = self._log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
             return replace(event, log_tail=tuple(lines))
         return event
 
 
+def _ending(code: int) -> str:
+    """How a process ended, and what to do after a probable lack of memory."""
+    if code >= 0:
+        return f"ended with status {code}"
+    if code != -signal.SIGKILL:
+        return f"was killed by signal {-code}"
+    return (
+        "was killed by signal 9 (out of memory?); request more memory from the scheduler, or use"
+        " fewer --workers"
+    )
+
+
 def log_path(bank: Path) -> Path:
-    """Where the workers of a bank write what their engines say: `<bank>.log`, beside it."""
-    where = bank.resolve()  # "." has no name
-    return where.with_name(where.name + ".log")
-
-
-@contextlib.contextmanager
-def log_of_run(bank: Path, *, alone: bool) -> Iterator[Callable[[], None]]:
-    """A run's use of the workers' log: calling what it gives says that they have been given work.
-
-    At its end, a log that it has begun is removed where it is empty or tells only of engines that
-    were imported for nothing. Not where other runs may write to it: it is theirs, too.
-    """
-    log = log_path(bank)
-    begun, used = alone and not log.exists(), False
-
-    def use() -> None:
-        nonlocal used
-        used = True
-
-    try:
-        yield use
-    finally:
-        if begun and log.exists() and not (used and log.stat().st_size):
-            log.unlink(missing_ok=True)
+    """The log of a bank's workers and their engines: `<bank>.log`, in the same folder."""
+    path = bank.resolve()  # "." has no name
+    return path.with_name(path.name + ".log")
 
 
 def worker_environment(settings: EngineSettings) -> dict[str, str]:
-    """What a worker needs set before it starts: nothing is asked of or sent to any network."""
+    """Environment variables of a worker process; it uses no network."""
+    remote_code_offline = os.environ.get("HF_HUB_OFFLINE", "0")
     return {
-        "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "0")
-        if settings.trust_remote_code
-        else "1",
+        "HF_HUB_OFFLINE": remote_code_offline if settings.trust_remote_code else "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        # glibc keeps freed memory: the first touch of new pages costs more than what goes there.
+        # glibc keeps freed memory: the first touch of new pages costs more than writing to them.
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": str(2**34),
         "MALLOC_ARENA_MAX": "1",

@@ -230,7 +230,7 @@ def test_provenance_fields_are_those_that_extraction_writes(tmp_path: Path) -> N
         digest = "00"
 
     class FakePrepared:
-        settings = EngineSettings("transformers", device="cpu", adapter_languages=("en_XX",))
+        settings = EngineSettings("transformers", adapter_languages=("en_XX",))
         adapter_source = LocalSource(Path("other"))
         suite = Suite("m", (Checkpoint(CheckpointId("m", step=0), LocalSource(Path("step0"))),))
         tokenizer = FakeTokenizer()
@@ -244,7 +244,6 @@ def test_provenance_fields_are_those_that_extraction_writes(tmp_path: Path) -> N
     elsewhere |= {
         "float32_products",
         "canary_rounding",
-        "copied_from",
         "packed",
         "config",
     }

@@ -22,8 +22,7 @@ from logitbank.engine.suites.suites import Suite, duplicate_notes, group_by_conf
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, tokenizer_folder
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.config_identity import config_digest, config_fields, differing_fields
-from logitbank.engine.workers.events import Summary
-from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.events import Job, Summary
 from logitbank.engine.workers.pool import LocalPool
 from logitbank.engine.workers.worker_process import WorkerProcess
 from logitbank.errors import SuiteError, WeightsError
@@ -145,11 +144,11 @@ def test_transformers_gives_each_config_its_own_model(
     summary = go(tmp_path / "b.zarr", tmp_path / "tiny", architecture, "transformers")
     assert summary.complete, summary.failed
     assert_each_is_its_own(Bank.open(tmp_path / "b.zarr"), folders)
-    told = [note for note in summary.notes if "so it has an engine of its own" in note]
+    told = [note for note in summary.notes if "so a new engine is started" in note]
     (field,) = changes[0]
     assert told[0] == (
-        f"tiny step 1: config.json differs from that of the checkpoint before in {field}, so it has"
-        " an engine of its own"
+        f"tiny step 1: config.json differs from that of the checkpoint before in {field}, so a new"
+        " engine is started"
     )
     assert len(told) == len(changes)
 
@@ -212,7 +211,7 @@ def test_checkpoints_whose_configs_have_such_numbers_share_an_engine(tmp_path: P
         changed(series / f"step{step}", _time_step_limit=[0.0, INF], _unused=NAN)
     summary = go(tmp_path / "b.zarr", series, "gpt2", "transformers")
     assert summary.complete, summary.failed
-    assert not [note for note in summary.notes if "engine of its own" in note]
+    assert not [note for note in summary.notes if "new engine" in note]
     for path in (tmp_path / "b.zarr").rglob("*.json"):
         json.loads(path.read_text(), parse_constant=pytest.fail)
     assert verify(tmp_path / "b.zarr") == ()
@@ -314,7 +313,7 @@ def test_an_engine_that_is_replaced_when_a_stop_is_asked_for_begins_nothing(tmp_
     one = Job(CheckpointId("m", step=0), tmp_path, (), 10, 10, {}, settings, {"eps": 1})
     with WorkerProcess(tmp_path / "b.zarr", settings) as worker:
         worker.start()
-        worker._idle, worker._config = False, {"eps": 2}
+        worker._used, worker._config = True, {"eps": 2}
         worker.interrupt()
         told = [type(event).__name__ for event in worker.run(one)]
         assert told == ["Note", "CheckpointStopped"]

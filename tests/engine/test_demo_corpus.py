@@ -68,7 +68,7 @@ def test_pro_twin_gives_the_occupation_meant_its_usual_gender() -> None:
 
 
 def test_no_option_order_is_refused() -> None:
-    with pytest.raises(UsageError, match="orders is 0; give 1 or more option orders"):
+    with pytest.raises(UsageError, match="orders is 0"):
         demo_prompts(0)
 
 
@@ -106,10 +106,10 @@ def test_the_same_seed_gives_the_same_weights(series: Path, tmp_path: Path) -> N
 def test_a_folder_in_use_is_refused(series: Path, tmp_path: Path) -> None:
     from logitbank.engine.demo.causal import train_series
 
-    with pytest.raises(UsageError, match=r"series is not empty; give a new folder"):
+    with pytest.raises(UsageError, match=r"series is not empty"):
         train_series(series, steps=0)
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"file is a file; give a new folder"):
+    with pytest.raises(UsageError, match=r"file is a file"):
         train_series(tmp_path / "file", steps=0)
-    with pytest.raises(UsageError, match="steps is -1; give 0 or more training steps"):
+    with pytest.raises(UsageError, match="steps is -1"):
         train_series(tmp_path / "new", steps=-1)

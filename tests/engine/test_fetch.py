@@ -108,9 +108,6 @@ def test_the_first_download_is_told_before_there_is_a_plan(hub, server, tmp_path
     assert Note("toy step 0: waiting for its download") in events
 
 
-# Several at once, some ahead.
-
-
 def test_checkpoints_download_side_by_side_and_no_more_ahead_than_planned(hub, server):
     server.pause_s = 0.5
     with prefetcher(hub, ahead=2) as fetching:
@@ -143,7 +140,7 @@ def test_leaving_stops_downloads_and_whoever_waits(hub, server):
         waiting.start()
         until(lambda: server.sending > 0 and bool(fetching._in_use))
     waiting.join(DEADLINE_S)
-    assert refused == ["the run is over; nothing more is fetched for it"]
+    assert refused == ["The run is over."]
     assert _refusal(fetching) == refused[0]
     until(lambda: server.sending == 0)
     assert cached(hub) == set()
@@ -181,20 +178,6 @@ def test_what_was_there_before_is_neither_counted_nor_deleted(hub, server):
     assert cached(hub) == {0, 1, 2}
     assert budgeted(hub) == set()
     assert server.count(WEIGHTS) == 6
-
-
-def test_equal_checkpoints_share_a_download(hub, root, server):
-    write_step(root, 6, content=5)
-    with prefetcher(hub, budget=CHECKPOINT_BYTES) as fetching:
-        fetching.plan([5, 6])
-        folder = fetching.folder(5)
-        until(lambda: 6 in fetching._futures and fetching._futures[6].done())
-        fetching.done(5)
-        assert fetching.folder(6) == folder
-        assert (folder / "model.safetensors").read_bytes()[0] == 5
-        fetching.done(6)
-        assert not folder.exists()
-    assert server.count(WEIGHTS) == 1
 
 
 def test_a_download_that_failed_is_raised_where_it_is_needed_and_makes_room(hub, root, server):
@@ -243,7 +226,7 @@ def test_sizes_are_read_or_refused():
     sizes = {"100GB": 10**11, "1.5 tb": 15 * 10**11, "500MB": 5 * 10**8, 7: 7}
     assert {text: parse_bytes(text) for text in sizes} == sizes
     for text in ("", "GB", "-1GB", "0", "100 apples", "1e9", "nan", "10GiB"):
-        with pytest.raises(UsageError, match="write one such as 500MB, 100GB or 2TB"):
+        with pytest.raises(UsageError, match="500MB, 100GB or 2TB"):
             parse_bytes(text)
 
 
@@ -269,7 +252,7 @@ def test_fetch_refuses_more_than_the_disk(hub, server, monkeypatch):
     monkeypatch.setattr(
         "logitbank.engine.suites.fetch.shutil.disk_usage", lambda _: type("U", (), {"free": 1000})
     )
-    with pytest.raises(DiskSpaceError, match=r"need 600 kB and .* has 1 kB free; choose fewer"):
+    with pytest.raises(DiskSpaceError, match=r"need 600 kB, and .* has 1 kB free"):
         fetch(REPO, hub=hub)
     assert server.count(WEIGHTS) == 0
 
@@ -303,7 +286,7 @@ def test_extraction_within_a_budget_leaves_no_weights_behind(banked, hub, server
     def watch(event: Event) -> None:
         largest.append(len(list((hub.cache_dir / "logitbank").rglob("model.safetensors"))))
 
-    with pytest.raises(UsageError, match="files of toy step 0 take .* and --disk-budget is 50 kB"):
+    with pytest.raises(UsageError, match="files of toy step 0 take .* --disk-budget 50 kB"):
         extracted(tmp_path / "b.zarr", hub, disk_budget="50kB")
     assert not (tmp_path / "b.zarr").exists()
     summary = extracted(tmp_path / "b.zarr", hub, disk_budget="300kB", on_event=watch)
@@ -321,13 +304,11 @@ def test_equal_weights_and_missing_steps_are_told_before_a_run(banked, hub, serv
     (repo / "step2" / "model.safetensors").write_bytes(weights)
     events: list[Event] = []
     arguments = {"suite": "pythia-14m", "steps": "0:2", "disk_budget": "300kB"}
-    summary = extracted(tmp_path / "b.zarr", hub, on_event=events.append, **arguments)
+    extracted(tmp_path / "b.zarr", hub, on_event=events.append, **arguments)
     (planned,) = [event for event in events if isinstance(event, Planned)]
     missing, same = planned.notes
     assert missing.startswith("pythia-14m: missing 150 of 154 steps: 8,")
     assert same == "EleutherAI/pythia-14m: revisions step1 and step2 have the same weights"
-    assert server.count(WEIGHTS) == 2
-    assert "pythia-14m step 2: copied from pythia-14m step 1, not run again" in summary.notes
 
 
 def test_folders_of_a_repository_are_extracted(banked, hub, server, tmp_path):

@@ -19,7 +19,7 @@ from logitbank.errors import LogitbankError, PromptError, UsageError, WeightsErr
 from logitbank.store import Bank
 from tests.support.checkpoints import MASK_ID, make_checkpoint, make_series, write_masked_tokenizer
 from tests.support.checkpoints import write_tokenizer as write_causal_tokenizer
-from tests.support.preloaded import Preloaded, require_vllm
+from tests.support.preloaded import require_vllm
 
 pytestmark = [pytest.mark.usefixtures("quick_workers"), pytest.mark.numerical]
 
@@ -125,22 +125,6 @@ def test_a_shared_parameter_with_two_values_is_refused(other: str) -> None:
     for order in (weights, weights[::-1]):
         with pytest.raises(WeightsError, match="of which it should be a second name"):
             list(masked_weights(iter(order), BERT, tied=True))
-
-
-@pytest.mark.vllm
-@pytest.mark.parametrize(
-    ("dtype", "cast", "tied"), [("float32", 0, True), ("bfloat16", 8, True), ("float16", 8, False)]
-)
-def test_a_head_casts_its_matrices_once_for_each_checkpoint(
-    dtype: str, cast: int, tied: bool, tmp_path: Path, preloaded: Preloaded
-) -> None:
-    require_vllm()
-    module = "tests.support.masked_heads:swapped_head"
-    found, expected, made = preloaded.run("vllm", tmp_path, module, dtype, tied)
-    assert made == 2 * cast, "two layers of two heads, a weight and a bias each"
-    for rows, exact in zip(found, expected, strict=True):
-        np.testing.assert_allclose(rows, exact, rtol=1e-5, atol=1e-5)
-    assert not np.allclose(found[0], found[6]), "the checkpoints must differ"
 
 
 # From checkpoints to a bank

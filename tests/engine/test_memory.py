@@ -12,9 +12,8 @@ import torch
 from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.backends.hf.memory import is_out_of_memory, smaller
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.workers.events import CheckpointFailed, Event, Summary
-from logitbank.engine.workers.job import Job
-from logitbank.engine.workers.serve import engine_failure
+from logitbank.engine.workers.events import CheckpointFailed, Event, Job, Summary
+from logitbank.engine.workers.serve import failure
 from logitbank.errors import EngineError
 from logitbank.store import Bank, Query, verify
 from tests.support.checkpoints import VOCAB, make_checkpoint
@@ -89,7 +88,7 @@ def test_batches_become_smaller_and_every_row_comes_once(checkpoint: Path, kind:
 def test_a_single_sequence_that_does_not_fit_is_one_clear_error(checkpoint: Path) -> None:
     backend = loaded(checkpoint)
     limit(backend, 15, MESSAGES["cuda"])
-    with pytest.raises(EngineError, match="one sequence of 20 tokens is more than the memory of "):
+    with pytest.raises(EngineError, match="one sequence of 20 tokens does not fit into the memory"):
         scored(backend, drawn(20, 20, 20))
     rows, _ = scored(backend, drawn(10, 10))
     assert np.isfinite(rows).all(), "others go on"
@@ -128,7 +127,7 @@ class _ShortOfMemory(InProcess):
     def run(self, job: Job) -> Iterator[Event]:
         self.asked.append(job.settings.max_batch_tokens)
         if job.settings.max_batch_tokens > self.most:
-            yield engine_failure(job, MESSAGES["cuda"])
+            yield failure(job, MESSAGES["cuda"])
         else:
             yield from super().run(job)
 

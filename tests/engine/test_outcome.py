@@ -6,8 +6,7 @@ from logitbank.engine.workers.events import Cause, CheckpointFailed
 from logitbank.engine.workers.outcome import Abort, Decision, History, Retry, Skip, Stop, decide
 from logitbank.store.format.schema import CheckpointId
 
-HERE, ELSEWHERE = Retry(), Retry("any worker")
-SMALLER, SMALLER_ELSEWHERE = Retry(smaller=True), Retry("any worker", smaller=True)
+SMALLER = Retry(smaller=True)
 
 
 @pytest.mark.parametrize(
@@ -22,15 +21,15 @@ SMALLER, SMALLER_ELSEWHERE = Retry(smaller=True), Retry("any worker", smaller=Tr
         ("engine", True, History(can_shrink=True, engine_failures=5), SMALLER),
         ("engine", True, History(can_shrink=True, stopping=True, engine_failures=1), Skip()),
         ("engine", True, History(can_shrink=False, engine_failures=1), Skip()),
-        ("crash", False, History(crashes=1, engine_failures=1), HERE),
+        ("crash", False, History(crashes=1, engine_failures=1), Retry()),
         ("crash", True, History(crashes=1, can_shrink=True), SMALLER),
         ("crash", True, History(crashes=2, can_shrink=True, engine_failures=1), Skip()),
         ("crash", False, History(crashes=2, engine_failures=2), Abort()),
         ("crash", False, History(crashes=2, engine_failures=2, done=3), Skip()),
         ("crash", False, History(crashes=1, stopping=True), Stop()),
-        ("lost", False, History(losses=9), ELSEWHERE),
+        ("lost", False, History(losses=9), Retry()),
         ("lost", False, History(losses=10), Skip()),
-        ("lost", True, History(losses=1, can_shrink=True), SMALLER_ELSEWHERE),
+        ("lost", True, History(losses=1, can_shrink=True), SMALLER),
         ("lost", True, History(losses=2, can_shrink=True), Skip()),
         ("lost", False, History(losses=1, stopping=True), Stop()),
         ("fatal", False, History(done=9), Abort()),

@@ -49,9 +49,9 @@ def test_packs_hold_the_context_of_every_query(
 ) -> None:
     queries = asked_of(texts, places)
     found = list(packs(queries, positions))
-    assert sorted(i for pack in found for i, _ in pack.asked) == [*range(len(queries))]
+    assert sorted(i for pack in found for i, _ in pack.outputs) == [*range(len(queries))]
     for pack in found:
-        for i, at in pack.asked:
+        for i, at in pack.outputs:
             assert context_at(pack, at) == queries[i].ids[: queries[i].position + 1]
         assert len(pack.ids) <= max(positions, 2 * (max(pack.depths) + 1))
 
@@ -85,10 +85,10 @@ def test_batches_of_rows_keep_to_their_budget(
 ) -> None:
     queries = [Query(ids, len(ids) - 1) for ids in texts]
     found = list(packed_batches(queries, max_tokens, max_outputs, together=together))
-    asked = [i for batch in found for pack in batch for i, _ in pack.asked]
+    asked = [i for batch in found for pack in batch for i, _ in pack.outputs]
     assert sorted(asked) == [*range(len(queries))]
     for batch in found:
-        width, outputs = max(len(pack.ids) for pack in batch), sum(len(p.asked) for p in batch)
+        width, outputs = max(len(pack.ids) for pack in batch), sum(len(p.outputs) for p in batch)
         assert width <= max_tokens
         assert len(batch) == 1 or len(batch) * width <= together
         assert len(batch) == 1 or outputs <= max_outputs
@@ -141,7 +141,7 @@ def test_a_model_that_takes_no_positions_is_run_one_by_one(
     folder = make_checkpoint(tmp_path / "step0", seed=1, architecture=architecture)
     backend, note = loaded(folder)
     assert note.startswith("contexts are run one by one, as packing them is refused: ")
-    assert note.endswith("it cannot be told the positions of tokens")
+    assert note.endswith("its forward has no position_ids")
     assert str(backend.describe()["packed"]) in note
     assert backend.load(folder, checkpoint="again").note == "", "told once"
     [expected] = reference([folder], tree())
@@ -244,7 +244,7 @@ def test_trial_contexts_share_beginnings_and_ends(longest: int) -> None:
     assert a[:half] != b[:half]
     [pack] = packs(compared + between)
     assert 0.95 * max(256, 2 * longest) < len(pack.ids) <= max(256, 2 * longest)
-    places = dict(pack.asked)
+    places = dict(pack.outputs)
     assert places[0] == longest - 1, "the longest is first"
     far = [places[i] for i in range(2, len(compared))]
     assert min(far) > max(places[len(compared) + i] for i in range(len(between)))

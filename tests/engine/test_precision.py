@@ -141,9 +141,9 @@ def test_the_head_of_transformers_multiplies_in_float32_where_its_body_has_tf32(
     assert float32_products() == "tf32"
 
 
-def test_the_canary_measures_what_tf32_may_lose_and_less_than_bfloat16(tmp_path: Path) -> None:
+def test_the_reference_measures_what_tf32_may_lose_and_less_than_bfloat16(tmp_path: Path) -> None:
     from logitbank.engine.backends.plain_logits import evaluate
-    from logitbank.engine.workers.canary import Reference
+    from logitbank.engine.workers.reference_check import Reference
 
     folder = make_checkpoint(tmp_path / "step0", seed=1)
     query = Query((9, 30, 4, 11, 200, 17), 5)
@@ -153,8 +153,9 @@ def test_the_canary_measures_what_tf32_may_lose_and_less_than_bfloat16(tmp_path:
     assert 0 < tf32 < bfloat16 / 2, "by float16, which has as many bits"
     reference = Reference(exact, 0.01)
     assert reference.allowed("tf32") == pytest.approx(0.05)
-    assert "plain transformers in float16, which has TF32's ten bits, differs" in reference.limit(
-        "tf32"
+    assert (
+        "plain transformers in float16, which has TF32's ten bits, differs"
+        in reference.describe_limit("tf32")
     )
 
 
@@ -164,16 +165,16 @@ def test_a_cpu_has_no_tf32_and_nothing_is_looked_at_first(
     from logitbank.engine.backends.hf.backend import TransformersBackend
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    none, told = tmp_path / "none", "^a CPU has no TF32, .*; use --compute-dtype float32, or"
-    with pytest.raises(UsageError, match=told):
+    none, told = tmp_path / "none", "^A CPU has no TF32"
+    with pytest.raises(DeviceError, match=told):
         extract(tmp_path / "b.zarr", suite=none, prompts="nothing.csv", compute_dtype="tf32")
     with pytest.raises(DeviceError, match=told):
-        TransformersBackend(none, replace(TF32, device="cpu"))
+        TransformersBackend(none, TF32)
     assert not (tmp_path / "b.zarr").exists()
 
 
 def test_a_gpu_has_tf32_from_ampere_on_unless_something_else_decides() -> None:
-    with pytest.raises(DeviceError, match=r"this GPU has no TF32: .* 7\.5"):
+    with pytest.raises(DeviceError, match=r"This GPU has no TF32: .* 7\.5"):
         require_tf32("tf32", (7, 5))
     require_tf32("tf32", (8, 0))
     gpu = {"CUDA_VISIBLE_DEVICES": "0"}

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.run import run
 from logitbank.engine.workers import ray_worker
 from logitbank.engine.workers.events import BlockCommitted, Event, Note
-from logitbank.engine.workers.ray_worker import Places, RayPool
+from logitbank.engine.workers.ray_worker import RayPool, WorkerResources
 from logitbank.errors import MissingExtraError, UsageError
 from logitbank.store import Bank, verify
 from logitbank.store.cluster import joined
@@ -193,7 +194,7 @@ def test_a_machine_that_does_not_see_the_bank_is_named(
     cluster: Any, tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Elsewhere(RayPool):
-        sign = tmp_path / "b.run-elsewhere"
+        marker = tmp_path / "b.run-elsewhere"
 
     monkeypatch.setattr(ray_worker, "RayPool", Elsewhere)
     monkeypatch.setattr(ray_worker, "Actor", Impatient)
@@ -201,12 +202,12 @@ def test_a_machine_that_does_not_see_the_bank_is_named(
     (failed,) = summary.failed
     name = socket.gethostname()
     assert f"{name} does not see the bank {tmp_path / 'b'} of the machine that" in failed.message
-    assert "(b.run-elsewhere is not there)" in failed.message
+    assert "(b.run-elsewhere is absent)" in failed.message
 
 
 class Impatient(ray_worker.Actor):
     def start(self) -> str:
-        ray_worker.SEEN_S = 0.1
+        ray_worker.VISIBLE_S = 0.1
         return super().start()
 
 
@@ -254,8 +255,8 @@ def test_what_cannot_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ParallelConfig.detect(workers=3, ray="h:1") == ParallelConfig(3, ray="h:1")
     with pytest.raises(UsageError, match="--workers 0 is invalid"):
         ParallelConfig.detect(workers=0, ray="auto")
-    with pytest.raises(UsageError, match="neither GPUs nor CPUs yet; say how many --workers"):
-        Places.of([{"CPU": 0}])
+    with pytest.raises(UsageError, match="neither GPUs nor CPUs yet"):
+        WorkerResources.plan([{"CPU": 0}])
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r'pip install "logitbank\[ray\]"'):
         with joined("auto"):
@@ -263,8 +264,11 @@ def test_what_cannot_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_places_follow_gpus_and_else_machines() -> None:
-    gpus = [{"CPU": 2.0}, {"CPU": 64.0, "GPU": 4.0}, {"CPU": 32.0, "GPU": 2.0}]
-    assert Places.of(gpus) == Places(count=6, gpus=1, cpus=0, threads=16)
-    assert Places.of([{"CPU": 0.0}, {"CPU": 8.0}, {"CPU": 16.0}]) == Places(2, 0, 8, 8)
-    assert Places.of([{"CPU": 8.0}, {"CPU": 8.0}], workers=3) == Places(3, 0, 4, 4)
-    assert Places.of([{"CPU": 1.0}], workers=3) == Places(3, 0, 1, 1), "two of them wait"
+    def planned(*nodes: dict[str, float], workers: int = 0) -> tuple[int, ...]:
+        return astuple(WorkerResources.plan(nodes, workers))
+
+    gpus = {"CPU": 2.0}, {"CPU": 64.0, "GPU": 4.0}, {"CPU": 32.0, "GPU": 2.0}
+    assert planned(*gpus) == (6, 1, 0, 16)
+    assert planned({"CPU": 0.0}, {"CPU": 8.0}, {"CPU": 16.0}) == (2, 0, 8, 8)
+    assert planned({"CPU": 8.0}, {"CPU": 8.0}, workers=3) == (3, 0, 4, 4)
+    assert planned({"CPU": 1.0}, workers=3) == (3, 0, 1, 1), "two of them wait"

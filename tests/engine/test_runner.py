@@ -1,4 +1,4 @@
-"""Pieces that fail, are lost, are stopped or lack memory, with workers that are played."""
+"""Tasks that fail, are lost, are stopped or run out of memory, with scripted workers."""
 
 import os
 import signal
@@ -19,10 +19,10 @@ from logitbank.engine.workers.events import (
     CheckpointFailed,
     CheckpointStopped,
     Event,
+    Job,
     Note,
     Summary,
 )
-from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.ray_worker import RayWorker
 from logitbank.engine.workers.runner import Runner
 from logitbank.engine.workers.stopping import Stopping
@@ -35,11 +35,11 @@ DEADLINE_S = 120.0
 Part = Callable[[Job], Iterator[Event]]
 
 
-class Played:
-    """A worker that runs jobs as the test says."""
+class ScriptedWorker:
+    """A worker whose jobs give the events of a function."""
 
     def __init__(self, part: Part) -> None:
-        self._part, self.jobs, self.asked = part, list[Job](), threading.Event()
+        self._part, self.jobs, self.interrupted = part, list[Job](), threading.Event()
 
     def ready(self) -> bool:
         return True
@@ -49,18 +49,18 @@ class Played:
         yield from self._part(job)
 
     def interrupt(self) -> None:
-        self.asked.set()
+        self.interrupted.set()
 
 
-def played(
+def run_one(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    workers: Sequence[Played],
+    workers: Sequence[ScriptedWorker],
     on_event: Callable[[Event], None] = lambda _: None,
     stopping: Stopping | None = None,
     done: Callable[[int], None] = lambda _: None,
 ) -> Summary:
-    """What comes of one checkpoint of four blocks."""
+    """Run one checkpoint of four blocks."""
     plan = Plan((DepositPlan(CHECKPOINT, "q", LAYOUT, (0, 1, 2, 3)),), 1, 40, 40)
     monkeypatch.setattr("logitbank.engine.plan.compatibility.files_digest", lambda _: "same")
     monkeypatch.setattr(Compatibility, "check", lambda *_: None)
@@ -105,8 +105,8 @@ def test_a_lost_part_of_a_checkpoint_that_failed_meanwhile_is_not_begun_again(
         if isinstance(event, CheckpointFailed):
             failed.set()
 
-    first, second, done = Played(fails), Played(is_lost), list[int]()
-    summary = played(tmp_path, monkeypatch, [first, second], watch, done=done.append)
+    first, second, done = ScriptedWorker(fails), ScriptedWorker(is_lost), list[int]()
+    summary = run_one(tmp_path, monkeypatch, [first, second], watch, done=done.append)
     assert [failure.message for failure in summary.failed] == ["tiny step 0: not finite"]
     assert len(first.jobs) + len(second.jobs) == 2
     assert done[-2:] == [0, 0], "the late part gives its files back, too"
@@ -120,13 +120,13 @@ def test_a_worker_that_ray_killed_for_memory_is_followed_by_smaller_batches(
             yield BlockCommitted(CHECKPOINT, 0, 10, 320)
         yield lost(memory=True)
 
-    worker, notes = Played(killed), list[str]()
+    worker, notes = ScriptedWorker(killed), list[str]()
 
     def watch(event: Event) -> None:
         if isinstance(event, Note):
             notes.append(event.text)
 
-    summary = played(tmp_path, monkeypatch, [worker], watch)
+    summary = run_one(tmp_path, monkeypatch, [worker], watch)
     sizes = [(job.settings.max_batch_tokens, job.settings.max_sequences) for job in worker.jobs]
     assert sizes == [(4096, 64), (2048, 32)]
     assert notes == [
@@ -134,17 +134,6 @@ def test_a_worker_that_ray_killed_for_memory_is_followed_by_smaller_batches(
     ]
     (failure,) = summary.failed
     assert failure.out_of_memory, "a second death without a block between is the checkpoint's"
-
-
-def test_a_machine_that_is_lost_leaves_batches_as_they_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def is_lost(_: Job) -> Iterator[Event]:
-        yield lost() if len(worker.jobs) < 9 else CheckpointDone(CHECKPOINT, 1.0)
-
-    worker = Played(is_lost)
-    assert played(tmp_path, monkeypatch, [worker]).complete
-    assert {job.settings.max_batch_tokens for job in worker.jobs} == {4096}
 
 
 @pytest.mark.parametrize(
@@ -158,62 +147,59 @@ def test_a_machine_that_is_lost_leaves_batches_as_they_were(
         ),
     ],
 )
-def test_what_ray_says_of_a_worker_s_death_is_read(error: Exception, memory: bool) -> None:
+def test_the_reason_of_a_lost_ray_worker_is_read(error: Exception, memory: bool) -> None:
     def dies(*_: object) -> Iterator[object]:
         raise error
         yield
 
     raised = {"OutOfMemoryError": MemoryError, "RayTaskError": LookupError, "RayError": Exception}
     ray = SimpleNamespace(exceptions=SimpleNamespace(**raised), kill=lambda _: None)
-    worker = RayWorker(cast(Any, SimpleNamespace(ray=ray, sign=None)), cast(Any, None))
-    told = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=dies))
-    worker._actor = SimpleNamespace(run=told)
+    worker = RayWorker(cast(Any, SimpleNamespace(ray=ray, marker=None)))
+    run = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=dies))
+    worker._actor = SimpleNamespace(run=run)
     (failed,) = worker.run(cast(Any, SimpleNamespace(checkpoint=CHECKPOINT)))
     assert isinstance(failed, CheckpointFailed)
     assert (failed.cause, failed.out_of_memory) == ("lost", memory)
     assert f"is gone ({str(error).splitlines()[0]})" in failed.message
 
 
-# Stops that come at awkward moments
+# Stops
 
 
-def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *last: Event) -> Summary:
-    """Of a worker whose last events come all at once, after it was asked to stop."""
+@pytest.mark.parametrize(
+    ("last", "done", "rows", "others"),
+    [
+        (
+            [*(BlockCommitted(CHECKPOINT, i, 10, 320) for i in (1, 2, 3)),
+             CheckpointStopped(CHECKPOINT)], [], 40, 0,
+        ),
+        ([CheckpointDone(CHECKPOINT, 1.0)], [CHECKPOINT], 10, 30),
+        ([CheckpointFailed(CHECKPOINT, "it was killed by signal 15", "crash")], [], 10, 0),
+    ],
+    ids=["last commits count", "rows of other runs do not", "a death by the signal is no failure"],
+)  # fmt: skip
+def test_events_after_a_stop_are_counted(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    last: list[Event],
+    done: list[CheckpointId],
+    rows: int,
+    others: int,
+) -> None:
     stopping = Stopping()
 
     def part(_: Job) -> Iterator[Event]:
         yield BlockCommitted(CHECKPOINT, 0, 10, 320)
-        assert worker.asked.wait(DEADLINE_S)
+        assert worker.interrupted.wait(DEADLINE_S)
         yield from last
 
-    def ask(event: Event) -> None:
+    def stop(event: Event) -> None:
         if isinstance(event, BlockCommitted):
-            stopping.ask()
+            stopping.request()
 
-    worker = Played(part)
-    return played(tmp_path, monkeypatch, [worker], ask, stopping)
-
-
-def test_what_was_committed_last_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blocks = [BlockCommitted(CHECKPOINT, i, 10, 320) for i in (1, 2, 3)]
-    summary = stopped(tmp_path, monkeypatch, *blocks, CheckpointStopped(CHECKPOINT))
-    assert (summary.rows, summary.interrupted) == (40, True)
-
-
-def test_what_others_committed_meanwhile_is_not_counted_as_this_run_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    summary = stopped(tmp_path, monkeypatch, CheckpointDone(CHECKPOINT, 1.0))
-    assert (summary.done, summary.rows, summary.others) == ([CHECKPOINT], 10, 30)
-
-
-def test_an_engine_that_the_same_signal_killed_is_no_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed = CheckpointFailed(CHECKPOINT, "it was killed by signal 15", "crash")
-    summary = stopped(tmp_path, monkeypatch, killed)
+    worker = ScriptedWorker(part)
+    summary = run_one(tmp_path, monkeypatch, [worker], stop, stopping)
+    assert (summary.done, summary.rows, summary.others) == (done, rows, others)
     assert (summary.failed, summary.interrupted) == ([], True)
 
 

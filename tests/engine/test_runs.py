@@ -102,7 +102,7 @@ def driver(bank: Path, series: Path) -> Iterator[subprocess.Popen[str]]:
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
 
-def test_the_canary_agrees_and_its_difference_is_in_the_bank(whole: Bank) -> None:
+def test_the_reference_check_agrees_and_its_difference_is_in_the_bank(whole: Bank) -> None:
     for deposit in whole.deposits():
         difference = deposit.spec.provenance["canary_difference"]
         assert isinstance(difference, float)
@@ -288,7 +288,7 @@ def test_an_engine_that_disagrees_with_plain_transformers_is_refused(
     assert len(summary.failed) == 1, "the other checkpoints are not tried"
     message = summary.failed[0].message
     assert message.startswith("tiny step 0, a sequence of ")
-    assert "the canary's logits differ from plain transformers by" in message
+    assert "the engine's logits differ from plain transformers by" in message
     assert Bank.open(tmp_path / "b.zarr").deposits() == []
 
 

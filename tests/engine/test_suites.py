@@ -131,8 +131,8 @@ def test_names_of_many_spellings_are_steps_on_the_hub_and_in_folders(root, hub, 
         found = [("toy", *named, None) for named in SPELLINGS.values()]
         assert sorted(ids(suite), key=str) == sorted(found, key=str)
         left_out, tokens = suite.notes
-        assert left_out == f"{spec}: left out, as their names have no step: step7-ema"
-        assert "16.78B are read as numbers of tokens" in tokens
+        assert left_out == f"{spec}: excluded, no step in the name: step7-ema"
+        assert "16.78B are token counts" in tokens
 
 
 def test_tags_are_steps_too(root, hub, server):
@@ -141,8 +141,8 @@ def test_tags_are_steps_too(root, hub, server):
     suite = resolve_suite("lab/toy", hub=hub)
     assert [c.source.revision for c in suite.checkpoints] == ["step10", "step20", "step30"]
     assert suite.notes == (
-        "lab/toy: left out, as their names have no step: v1.0",
-        "lab/toy: left out, as others are the same step: 10 (step10)",
+        "lab/toy: excluded, no step in the name: v1.0",
+        "lab/toy: excluded, same step as others: 10 (step10)",
     )
 
 
@@ -157,7 +157,7 @@ def test_folders_of_a_repository_are_steps_too(root, hub):
         ("toy", "seed3", 7, 3),
     ]
     assert suite.checkpoints[0].source == HubSource("lab/toy", "main", "step5")
-    assert suite.notes == ("lab/toy: left out, as their names have no step: best",)
+    assert suite.notes == ("lab/toy: excluded, no step in the name: best",)
     folder = hub.fetch(suite.checkpoints[0].source)
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
     assert [path.name for path in folder.parent.iterdir()] == ["step5"]
@@ -172,16 +172,16 @@ def test_the_release_is_main_or_final(root, hub):
     assert [(c.id, c.source) for c in release.checkpoints] == [
         (CheckpointId("mine"), HubSource("lab/toy", "main"))
     ]
-    assert "lab/toy: left out, as others are the same step: final (main)" in release.notes
+    assert "lab/toy: excluded, same step as others: final (main)" in release.notes
 
 
 def test_repository_without_steps_is_its_release_or_refused(root, hub):
     branches(root, "lab/toy", "main")
     suite = resolve_suite("lab/toy", hub=hub)
     assert steps(suite) == [None]
-    assert suite.notes == ("toy has no step like step1000; only its release (main) is there",)
+    assert suite.notes == ("toy has no step like step1000, only its release (main)",)
     (root / "lab/toy/main").rename(root / "lab/toy/draft")
-    with pytest.raises(SuiteError, match="lab/toy has no branch, tag or folder .* no step: draft"):
+    with pytest.raises(SuiteError, match="lab/toy has no branch, tag or folder .*: draft"):
         resolve_suite("lab/toy", hub=hub)
 
 
@@ -278,8 +278,8 @@ def test_what_is_left_out_is_noted(tmp_path):
     (tmp_path / "toy/step2").mkdir()
     (tmp_path / "toy/.cache").mkdir()
     assert resolve_suite(str(tmp_path / "toy"), steps="1,2").notes == (
-        f"{tmp_path}/toy: left out, as their names have no step: best",
-        f"{tmp_path}/toy/step2 is left out: it has no config.json",
+        f"{tmp_path}/toy: excluded, no step in the name: best",
+        f"{tmp_path}/toy/step2 is excluded: it has no config.json",
         "run main of toy has no step 2",
     )
 

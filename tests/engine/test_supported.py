@@ -150,33 +150,20 @@ def test_a_wrapper_s_prefix_is_named(tmp_path: Path, architecture: Any, prompts:
 # Architectures
 
 
-def unsupported() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Class and config of tiny models, by what names them."""
-    gpt = {"n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2}
-    bert = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "is_decoder": True,
-    }
-    return {
-        "OpenAIGPTLMHeadModel": ("OpenAIGPTConfig", gpt),
-        "BertLMHeadModel": ("BertConfig", bert),
-    }
-
-
-@pytest.mark.parametrize("name", unsupported())
-def test_an_architecture_that_is_not_supported_is_named_in_the_plan(
-    tmp_path: Path, name: str
-) -> None:
+def test_an_architecture_that_is_not_causal_is_named_in_the_plan(tmp_path: Path) -> None:
     import transformers
 
-    config, sizes = unsupported()[name]
-    model = getattr(transformers, name)(getattr(transformers, config)(vocab_size=640, **sizes))
-    model.save_pretrained(tmp_path / "step0")
+    config = transformers.BertConfig(
+        vocab_size=640,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        is_decoder=True,
+    )
+    transformers.BertLMHeadModel(config).save_pretrained(tmp_path / "step0")
     write_tokenizer(tmp_path / "step0")
-    assert refused(tmp_path, CAUSAL).startswith(f"{name} is not supported")
+    assert refused(tmp_path, CAUSAL).startswith("BertLMHeadModel is not supported")
 
 
 def test_a_multimodal_config_is_refused_by_name(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_what_is_left_of_a_swap_that_failed_is_not_scored(tmp_path: Path, read: 
         backend.load(second, checkpoint="second")
     name = next(name for name in tensors if name.endswith("dense.weight"))
     save_file({n: t for n, t in tensors.items() if n != name}, path, metadata={"format": "pt"})
-    with pytest.raises(WeightsError, match=rf"^second: .* lacks 1 parameters .* {name}"):
+    with pytest.raises(WeightsError, match=rf"^second: .* misses 1 parameters .* {name}"):
         backend.load(second, checkpoint="second")
     weights, expected = alone(third)
     assert backend.load(third, checkpoint="third").weights == weights

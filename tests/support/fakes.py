@@ -16,8 +16,7 @@ from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
-from logitbank.engine.workers.events import Event, Summary
-from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.events import Event, Job, Summary
 from logitbank.engine.workers.serve import failure
 from logitbank.engine.workers.worker import Worker
 from logitbank.errors import LogitbankError

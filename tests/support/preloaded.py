@@ -3,7 +3,7 @@
 The imports of transformers take 9 s of CPU and vLLM's 18; all else that a tiny engine does takes 1
 to 4. A server, `python -m tests.support.preloaded serve`, makes them once and forks for every
 process that is asked for; it starts no thread, engine or model itself. There is a server for each
-engine: vLLM patches transformers where it is imported, which references and canaries must not see.
+engine: vLLM patches transformers where it is imported, which reference checks must not see.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from typing import IO, Any, Self
 import pytest
 
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
-from logitbank.engine.workers import canary, worker_process
+from logitbank.engine.workers import reference_check, worker_process
 from tests.support.paths import ROOT
 
 IMPORTS: dict[EngineName, tuple[str, ...]] = {
@@ -88,10 +88,10 @@ class Preloaded:
 
     @contextlib.contextmanager
     def workers(self, engine: EngineName) -> Iterator[None]:
-        """Workers for this engine, and all canaries, come from the servers."""
+        """Workers for this engine, and all reference checks, come from the servers."""
         servers = {
             "logitbank.engine.workers.serve": self._address(engine),
-            "logitbank.engine.workers.canary": self._address("transformers"),
+            "logitbank.engine.workers.reference_check": self._address("transformers"),
         }
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(SERVERS, json.dumps(servers))
@@ -229,8 +229,8 @@ _SUBPROCESS = SimpleNamespace(
 
 
 def processes_from_servers(change: Callable[[object, str, object], None] = setattr) -> None:
-    """Workers and canaries that this process starts come from the servers that SERVERS names."""
-    for module in (worker_process, canary):
+    """Make workers and reference checks of this process come from the servers in SERVERS."""
+    for module in (worker_process, reference_check):
         change(module, "subprocess", _SUBPROCESS)
 
 
@@ -242,7 +242,7 @@ def _serve(listener: socket.socket, engine: EngineName) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
     gc.freeze()  # forks collect garbage over what is theirs: vLLM does so five times as it starts
-    canary.subprocess = _SUBPROCESS  # type: ignore[assignment]  # of the workers to be forked
+    reference_check.subprocess = _SUBPROCESS  # type: ignore[assignment]  # of the workers to be forked
     ended, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)

@@ -24,7 +24,7 @@ from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.config_identity import ConfigFields, check_same_model, config_fields
+from logitbank.engine.weights.config_identity import check_same_model, config_fields
 from logitbank.errors import EngineError, WeightsError
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head, Json, Query
@@ -41,17 +41,14 @@ class TransformersBackend:
     def __init__(self, folder: Path, settings: EngineSettings) -> None:
         self._settings = settings
         self._dtype: torch.dtype = getattr(torch, body_dtype(settings.compute_dtype))
-        wanted = settings.device
-        if wanted == "auto":
-            wanted = "cuda" if torch.cuda.is_available() else "cpu"
-        self._device = torch.device(wanted)
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         multiply_on(self._device, settings.compute_dtype)
         self._model: transformers.PreTrainedModel | None = None
         self._forward: Forward | None = None
-        self._packed = ON_A_CPU if wanted == "cpu" else sys.maxsize
+        self._packed = ON_A_CPU if self._device.type == "cpu" else sys.maxsize
         self._not_packed: str | None = None
         self._resident: Account | None = None
-        self._config: ConfigFields | None = None
+        self._config = config_fields(folder)
         self._rope_switch = ModelConfig.read(folder).rope_switch
         sequences = 1 if settings.deterministic else settings.max_sequences
         self._size = BatchSize(settings.max_batch_tokens, sequences)
@@ -59,11 +56,8 @@ class TransformersBackend:
             torch.use_deterministic_algorithms(True)
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
-        start, first = time.perf_counter(), self._model is None
-        config = config_fields(folder)
-        self._config = check_same_model(
-            None if first else self._config, config, checkpoint=checkpoint
-        )
+        start = time.perf_counter()
+        check_same_model(self._config, config_fields(folder), checkpoint=checkpoint)
         try:
             account = self._replace(folder) or self._read(folder)
         except WeightsError as error:
@@ -142,9 +136,9 @@ class TransformersBackend:
         """Halve the size of all later batches, because this one did not fit."""
         if not batch.divisible:
             raise EngineError(
-                f"one sequence of {batch.width:,} tokens is more than the memory of {self._device} "
-                "holds beside the model; use --compute-dtype bfloat16, fewer --workers, or a "
-                "machine with more memory"
+                f"one sequence of {batch.width:,} tokens does not fit into the memory of"
+                f" {self._device} with the model; use --compute-dtype bfloat16, fewer --workers, or"
+                " a machine with more memory"
             )
         tokens = len(batch.sequences) * batch.width // 2
         self._size = BatchSize(tokens, self._size.sequences)
@@ -176,7 +170,7 @@ class TransformersBackend:
             with last_places_moved(model, self._dtype):
                 moved = self._all_logits(compared, packed=0)
             packed = self._all_logits(compared + between, packed=self._packed)[: len(compared)]
-        except Exception as error:  # an architecture's own code may raise anything
+        except Exception as error:  # the code of an architecture may raise anything
             return f"{type(error).__name__} with a mask of ancestors: {error}".splitlines()[0]
         return difference(packed, alone, moved, self._dtype)
 

@@ -98,9 +98,9 @@ def plan_batches(queries: Sequence[Query], size: BatchSize, *, packed: int = 0) 
         outputs += outputs // _SPARE
         for packs in packed_batches(queries, size.tokens, outputs, together=together):
             yield Batch(
-                [i for pack in packs for i, _ in pack.asked],
-                [row for row, pack in enumerate(packs) for _ in pack.asked],
-                [place for pack in packs for _, place in pack.asked],
+                [i for pack in packs for i, _ in pack.outputs],
+                [row for row, pack in enumerate(packs) for _ in pack.outputs],
+                [place for pack in packs for _, place in pack.outputs],
                 packs,
             )
         return

@@ -1,4 +1,4 @@
-"""Read a checkpoint as a plain transformers model, with language adapters of another if asked."""
+"""Read a checkpoint as a plain transformers model, with language adapters of another on request."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.weights.config import check_sizes
 from logitbank.engine.weights.proof import Fingerprint, fingerprint, parameter_names
 from logitbank.engine.weights.supported import check_prefix
-from logitbank.engine.weights.weights import stream_weights, tensor_names, weight_files
+from logitbank.engine.weights.weights import stream_weights, tensor_shapes, weight_files
 from logitbank.errors import WeightsError
 from logitbank.store.format.schema import Head
 
@@ -29,7 +29,7 @@ _OTHER_HEADS = re.compile(
     r"(^|\.)(pooler|seq_relationship|sop_classifier|mask_predictions|lm_predictions|contact_head"
     r"|discriminator_predictions|entity_predictions|classifier|score|qa_outputs)\."
 )
-"""Tensors of heads that masked checkpoints carry beside the one that is used."""
+"""Tensors of heads that masked checkpoints contain and that are not used."""
 
 
 class ReadModel(NamedTuple):
@@ -45,8 +45,8 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
     Raises
     ------
     WeightsError
-        It cannot be loaded, lacks a parameter, has a tensor that the model does not use, its config
-        claims more than its weights hold, or the other checkpoint's adapters do not fit.
+        It cannot be loaded, misses a parameter, has a tensor that the model does not use, its
+        config claims more than its weights contain, or the other checkpoint's adapters do not fit.
     """
     check_sizes(folder)
     extra: dict[str, Any] = {}
@@ -90,9 +90,9 @@ def _check_missing(names: Iterable[str], folder: Path, settings: EngineSettings)
     borrowed = [f".adapter_modules.{language}." for language in settings.adapter_languages]
     missing = sorted(n for n in names if not any(part in n for part in borrowed))
     if missing:
-        check_prefix(folder, tensor_names(folder))
+        check_prefix(folder, tensor_shapes(folder))
         raise WeightsError(
-            f"{folder} lacks {len(missing)} parameters of its model, such as {missing[0]}; fetch "
+            f"{folder} misses {len(missing)} parameters of its model, such as {missing[0]}; fetch "
             "the checkpoint again, or correct its config.json"
         )
 
@@ -170,6 +170,6 @@ def _put_adapters(model: torch.nn.Module, settings: EngineSettings) -> None:
         missing.discard(name)
     if missing:
         raise WeightsError(
-            f"{settings.adapter_from} lacks {len(missing)} adapter tensors of "
+            f"{settings.adapter_from} misses {len(missing)} adapter tensors of "
             f"{', '.join(settings.adapter_languages)}, such as {min(missing)}"
         )

@@ -137,7 +137,7 @@ def _root_mean_square(logits: torch.Tensor) -> torch.Tensor:
 def refusal(model: Any, longest: int) -> str:
     """Why a model's config or call excludes packing; "" if neither does."""
     if "position_ids" not in signature(model.forward).parameters:
-        return "it cannot be told the positions of tokens"
+        return "its forward has no position_ids"
     if longest > LONGEST:
         return f"a context has {longest:,} tokens, and what each sees takes memory by their square"
     text = model.config.get_text_config()

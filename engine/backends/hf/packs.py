@@ -25,7 +25,7 @@ class Pack(NamedTuple):
     ids: list[int]
     depths: list[int]
     ends: list[int]
-    asked: list[tuple[int, int]]
+    outputs: list[tuple[int, int]]
     """Pairs of a query's index and the place in the row whose output answers it."""
 
 
@@ -71,7 +71,7 @@ def packs(
     >>> [pack] = packs(queries, 8)
     >>> pack.ids, pack.depths, pack.ends
     ([5, 6, 7, 8], [0, 1, 2, 2], [4, 4, 3, 4])
-    >>> pack.asked
+    >>> pack.outputs
     [(2, 1), (0, 2), (1, 3)]
     """
     for row in rows(leaf_contexts(queries), positions, most=most):
@@ -84,7 +84,7 @@ def packs(
             pack.ids.extend(context[shared:])
             pack.depths.extend(range(shared, len(context)))
             pack.ends.extend([0] * (len(context) - shared))
-            pack.asked.extend((i, path[queries[i].position]) for i in indices)
+            pack.outputs.extend((i, path[queries[i].position]) for i in indices)
         for place in path:
             pack.ends[place] = len(pack.ids)
         yield pack
@@ -103,14 +103,14 @@ def packed_batches(
     A single row may have up to `max_tokens` tokens, or more if it is one context.
     """
     batch: list[Pack] = []
-    asked = 0
+    outputs = 0
     rows = packs(queries, most=max_tokens)
     for pack in sorted(rows, key=lambda pack: len(pack.ids)):
-        asked += len(pack.asked)
-        full = (len(batch) + 1) * len(pack.ids) > together or asked > max_outputs
+        outputs += len(pack.outputs)
+        full = (len(batch) + 1) * len(pack.ids) > together or outputs > max_outputs
         if batch and full:
             yield batch
-            batch, asked = [], len(pack.asked)
+            batch, outputs = [], len(pack.outputs)
         batch.append(pack)
     if batch:
         yield batch

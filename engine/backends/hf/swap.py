@@ -132,8 +132,8 @@ def _places(ledger: Ledger, model: torch.nn.Module) -> dict[str, torch.nn.Parame
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     places = {name: parameters[name] for name in ledger.marks if name in parameters}
-    held = {parameter.data_ptr() for parameter in places.values()}
-    others = {p.data_ptr(): p for p in parameters.values() if p.data_ptr() not in held}
+    matched = {parameter.data_ptr() for parameter in places.values()}
+    others = {p.data_ptr(): p for p in parameters.values() if p.data_ptr() not in matched}
     marks = {pointer: fingerprint(p.to(ledger.dtype)) for pointer, p in others.items()}
     for name in ledger.marks.keys() - places.keys():
         same = [pointer for pointer, mark in marks.items() if mark == ledger.marks[name]]

@@ -276,7 +276,7 @@ class VllmBackend(VllmEngine):
         return super().describe() | {
             "model_runner": "v2" if self._slots else "v1",
             "head_dtype": str(self._model_config.head_dtype).removeprefix("torch."),
-            "block_size": block_size(self._settings),
+            "block_size": block_size(),
         }
 
 
@@ -306,7 +306,7 @@ def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
 
 def cache_arguments(settings: EngineSettings) -> dict[str, Any]:
     """Arguments of `vllm.LLM` for a prefix cache."""
-    size = block_size(settings)
+    size = block_size()
     return {
         "max_num_batched_tokens": max(settings.max_batch_tokens, size),
         "block_size": size,
@@ -315,6 +315,9 @@ def cache_arguments(settings: EngineSettings) -> dict[str, Any]:
     }
 
 
-def block_size(settings: EngineSettings) -> int:
-    """Tokens in a block of the prefix cache."""
-    return settings.block_size or (16 if torch.cuda.is_available() else 32)
+def block_size() -> int:
+    """Tokens in a block of the prefix cache, the fewest that vLLM allows.
+
+    WinoBias reuses 44 % of its tokens with 16 and 15 % with 32.
+    """
+    return 16 if torch.cuda.is_available() else 32

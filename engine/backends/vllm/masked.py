@@ -1,6 +1,6 @@
-"""Masked models on vLLM: its encoder of a family, with a head of ours that is run on masks only.
+"""Masked models on vLLM: its encoder of a family, with our head, which runs on masks only.
 
-vLLM's own `BertForMaskedLM` applies the head to every token, and vLLM has no head for RoBERTa.
+vLLM's `BertForMaskedLM` applies the head to every token, and vLLM has no head for RoBERTa.
 """
 
 from collections.abc import Iterable
@@ -43,7 +43,6 @@ class VllmMaskedBackend(PooledEngine):
         super().__init__(settings, _arguments(folder, settings))
 
     def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
-        self._llm.apply_model(_forget_casts)  # of the checkpoint before
         # The head multiplies by the embedding itself, so a tied one cannot be stale.
         ledger = Ledger(self._model_config.dtype, tied=False, device=self._device)
         named = masked_weights(
@@ -63,11 +62,6 @@ def _layers_of(model: Any) -> dict[Head, Layer]:
     return {name: head.layer for name, head in model.heads.items()}
 
 
-def _forget_casts(model: Any) -> None:
-    for head in model.heads.values():
-        head.casts.forget()
-
-
 def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     return (
         common_arguments(folder, settings)
@@ -76,29 +70,10 @@ def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     )
 
 
-class _Casts:
-    """A head's parameters in float32, made once for each checkpoint that is swapped in."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, torch.Tensor] = {}
-
-    def forget(self) -> None:
-        """Other weights are coming; what vLLM writes into a parameter, nobody else would notice."""
-        self._made.clear()
-
-    def of(self, name: str, parameter: torch.Tensor) -> torch.Tensor:
-        """The parameter, which has this name in its head."""
-        if parameter.dtype == torch.float32:
-            return parameter
-        if name not in self._made:
-            self._made[name] = parameter.float()
-        return self._made[name]
-
-    def linear(self, name: str, rows: torch.Tensor, layer: nn.Linear | Layer) -> torch.Tensor:
-        """Rows (n, width) float32 times a layer's weight, and its bias; float32."""
-        assert layer.bias is not None
-        weight, bias = self.of(f"{name}.weight", layer.weight), self.of(f"{name}.bias", layer.bias)
-        return linear(rows, weight, bias)
+def _linear(rows: torch.Tensor, layer: nn.Linear | Layer) -> torch.Tensor:
+    """Rows (n, width) float32 times a layer's weight, and its bias; float32."""
+    assert layer.bias is not None
+    return linear(rows, layer.weight.float(), layer.bias.float())
 
 
 class _Head(nn.Module):
@@ -115,19 +90,18 @@ class _Head(nn.Module):
             self.decoder = nn.Parameter(torch.zeros(self._vocab, width))
         self._embedding: list[Any] = [embedding]  # in a list, so that it has no second name here
         self._activation = ACT2FN[family.activation or config.hidden_act]
-        self.casts = _Casts()
 
     @in_float32()
     def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Hidden states (n, width) to logits (n, v), and what was multiplied; float32."""
-        x = self._activation(self.casts.linear("dense", hidden.float(), self.dense))
+        """Hidden states (n, width) to logits (n, v) and the inputs of the output layer; float32."""
+        x = self._activation(_linear(hidden.float(), self.dense))
         shape, norm = (hidden.shape[1],), self.layer_norm
         x = layer_norm(x, shape, norm.weight.float(), norm.bias.float(), self._eps)
-        return self.casts.linear("layer", x, self.layer), x
+        return _linear(x, self.layer), x
 
     @property
     def layer(self) -> Layer:
-        """What the transformed states are multiplied by."""
+        """The output layer."""
         embedding = self._embedding[0].weight[: self._vocab]  # vLLM pads it
         return Layer(embedding if self.decoder is None else self.decoder, self.bias)
 
@@ -139,17 +113,16 @@ class _NextSentenceHead(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.output = nn.Linear(config.hidden_size, NEXT_SENTENCE_CLASSES)
-        self.casts = _Casts()
 
     @in_float32()
     def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """First tokens' states (n, width) to logits (n, 2), and what was multiplied; float32."""
-        x = self.casts.linear("dense", hidden.float(), self.dense).tanh()
-        return self.casts.linear("output", x, self.output), x
+        """First tokens' states (n, width) to logits (n, 2) and the inputs of `output`; float32."""
+        x = _linear(hidden.float(), self.dense).tanh()
+        return _linear(x, self.output), x
 
     @property
     def layer(self) -> Layer:
-        """What the pooled states are multiplied by."""
+        """The output layer."""
         return Layer(self.output.weight, self.output.bias)
 
 

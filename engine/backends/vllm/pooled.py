@@ -83,10 +83,10 @@ class PooledEngine(VllmEngine):
         return Tokens(tokens, tokens - run)
 
     def _requests(self, queries: Sequence[Query]) -> list[Request]:
-        asked: dict[tuple[Head, tuple[int, ...], tuple[int, ...]], list[int]] = {}
+        by_input: dict[tuple[Head, tuple[int, ...], tuple[int, ...]], list[int]] = {}
         for i, query in enumerate(queries):
-            asked.setdefault((query.head, query.ids, query.segments), []).append(i)
-        return [Request(key[1], rows, key[0], key[2]) for key, rows in sorted(asked.items())]
+            by_input.setdefault((query.head, query.ids, query.segments), []).append(i)
+        return [Request(key[1], rows, key[0], key[2]) for key, rows in sorted(by_input.items())]
 
     def _run(
         self, requests: Sequence[Request], queries: Sequence[Query], sink: Sink, cached: bool = True

@@ -125,7 +125,7 @@ class ReducingSink:
             self._states.put(indices, states)
             self._reducer.put_states(indices, states)
             for j, i in enumerate(indices):
-                if self._states.samples(i):
-                    self._states.put_sample(i, logits[j].float().cpu().numpy())
+                if i in self._states.sampled:
+                    self._states.sampled[i] = logits[j].float().cpu().numpy().copy()
         except EngineError as error:
             self._failed.setdefault(indices[0], error)

@@ -9,14 +9,14 @@ from logitbank.engine.backends.heads import allowed
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.heads import divided_head
-from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.events import Job
 from logitbank.errors import EngineError, SuiteError
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head
 
 SAMPLED = 8
 """Rows of a block whose logits are all compared: 0.1 s for 50,304 outputs."""
-_TOGETHER = 128
+_PRODUCT_ROWS = 128
 """Rows that are multiplied at once, each with the listed tokens of all of them."""
 
 
@@ -31,14 +31,11 @@ class BlockStates:
         self._head, self._rows = head, rows
         self._states = np.empty((len(rows), head.width), np.float32)
         sampled = np.linspace(0, len(rows) - 1, min(SAMPLED, len(rows)))
-        self._sampled: dict[int, np.ndarray | None] = dict.fromkeys(map(int, sampled))
-
-    def samples(self, i: int) -> bool:
-        """Whether all logits of the block's `i`-th query are compared."""
-        return i in self._sampled
+        self.sampled: dict[int, np.ndarray | None] = dict.fromkeys(map(int, sampled))
+        """Logits (v,) float32 of the rows that are compared at all outputs; set by the caller."""
 
     def put(self, rows: Sequence[int] | np.ndarray, states: np.ndarray) -> None:
-        """Take the states (n, width) float32 of some of the block's queries.
+        """Add the states (n, width) float32 of some of the block's queries.
 
         Raises
         ------
@@ -53,10 +50,6 @@ class BlockStates:
             )
         self._states[np.asarray(rows)] = states
 
-    def put_sample(self, i: int, logits: np.ndarray) -> None:
-        """Take the logits (v,) float32 of a query that `samples` names."""
-        self._sampled[i] = logits.copy()
-
     def prove(self, scores: pl.DataFrame) -> None:
         """Compare with the engine's logits of the sampled rows and those listed in `scores`.
 
@@ -65,39 +58,39 @@ class BlockStates:
         EngineError
             A logit differs by more than the rounding of float32 explains.
         """
-        for i, logits in self._sampled.items():
+        for i, logits in self.sampled.items():
             assert logits is not None, "the reducer has refused a block without all of its rows"
-            made = self._head.logits(self._states[i : i + 1])[0]
-            self._compare(np.full(len(logits), i), made, logits)
+            products = self._head.logits(self._states[i : i + 1])[0]
+            self._compare(np.full(len(logits), i), products, logits)
         listed = scores.select("query", "token", "logit").sort("query")
         row = listed["query"].to_numpy() - self._rows.start
         token = listed["token"].to_numpy()
-        made = np.empty(len(row), np.float32)
-        for first in range(0, len(self._rows), _TOGETHER):
-            some = slice(*np.searchsorted(row, [first, first + _TOGETHER]))
-            tokens, column = np.unique(token[some], return_inverse=True)
-            products = self._head.logits(self._states[first : first + _TOGETHER], tokens)
-            made[some] = products[row[some] - first, column]
-        self._compare(row, made, listed["logit"].to_numpy())
+        products = np.empty(len(row), np.float32)
+        for first in range(0, len(self._rows), _PRODUCT_ROWS):
+            part = slice(*np.searchsorted(row, [first, first + _PRODUCT_ROWS]))
+            tokens, column = np.unique(token[part], return_inverse=True)
+            some = self._head.logits(self._states[first : first + _PRODUCT_ROWS], tokens)
+            products[part] = some[row[part] - first, column]
+        self._compare(row, products, listed["logit"].to_numpy())
 
-    def _compare(self, row: np.ndarray, made: np.ndarray, logits: np.ndarray) -> None:
+    def _compare(self, row: np.ndarray, products: np.ndarray, logits: np.ndarray) -> None:
         """Raise EngineError if a product is too far from its logit; `row` (n,) is ascending."""
         starts = np.flatnonzero(np.diff(row, prepend=-1))
         largest = np.maximum.reduceat(np.abs(logits), starts)
         sizes = np.repeat(largest, np.diff(starts, append=len(row)))
-        difference = np.abs(made - logits)
-        times = difference / allowed(sizes)
-        worst = int(np.argmax(np.where(np.isfinite(times), times, np.inf)))
-        if not times[worst] <= 1:
+        difference = np.abs(products - logits)
+        ratio = difference / allowed(sizes)
+        worst = int(np.argmax(np.where(np.isfinite(ratio), ratio, np.inf)))
+        if not ratio[worst] <= 1:
             raise EngineError(
                 f"the head does not give its logits from its hidden state: one differs by"
-                f" {difference[worst]:.3g}, {times[worst]:.3g} times the rounding of float32; use"
+                f" {difference[worst]:.3g}, {ratio[worst]:.3g} times the rounding of float32; use"
                 " --keep full, and report this architecture",
                 query=self._rows[int(row[worst])],
             )
 
 
-def head_of(
+def proved_head(
     job: Job, plan: DepositPlan, kind: Head, heads: Mapping[Head, OutputHead]
 ) -> OutputHead:
     """The proved head of a deposit's queries.
@@ -114,7 +107,7 @@ def head_of(
         raise divided_head(job.checkpoint, kind, ModelConfig.read(job.folder))
     if head.width != plan.layout.width:
         raise SuiteError(
-            f"{job.checkpoint}: its head takes states of {head.width:,} entries, not of"
-            f" {plan.layout.width:,}; a suite has one architecture and size: extract it on its own"
+            f"{job.checkpoint}: its LM head takes states of {head.width:,} entries, not of"
+            f" {plan.layout.width:,}; extract this checkpoint on its own"
         )
     return head

@@ -1,4 +1,4 @@
-"""The canary refuses an engine that is wrong, and no engine for what low precision explains."""
+"""The reference check refuses a wrong engine, and no engine for the rounding of low precision."""
 
 import json
 from dataclasses import replace
@@ -11,8 +11,8 @@ import torch
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.run import run
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
-from logitbank.engine.workers.canary import Reference, chosen, compare
-from logitbank.engine.workers.events import CanaryChecked, Event, Summary
+from logitbank.engine.workers.events import Event, ReferenceChecked, Summary
+from logitbank.engine.workers.reference_check import Reference, compare, select_queries
 from logitbank.errors import EngineError
 from logitbank.store import Bank, Query
 from tests.support.checkpoints import make_checkpoint
@@ -90,12 +90,12 @@ def ran(path: Path, series: Path, *, seen: list[Event] | None = None) -> Summary
 def test_a_model_that_bfloat16_moves_far_is_run_in_it(tmp_path: Path, steep: Path) -> None:
     seen: list[Event] = []
     assert ran(tmp_path / "b", steep, seen=seen).complete
-    (checked,) = [event for event in seen if isinstance(event, CanaryChecked)]
+    (checked,) = [event for event in seen if isinstance(event, ReferenceChecked)]
     assert checked.difference > 0.75, "more than a limit that knows nothing of the model"
     assert checked.allowed == pytest.approx(3 * checked.rounding + 0.15)
     (deposit,) = Bank.open(tmp_path / "b").deposits()
     assert deposit.spec.provenance["canary_rounding"] == pytest.approx(checked.rounding, rel=0.01)
-    assert "step 0: the canary's logits differ by" in (tmp_path / "b.log").read_text()
+    assert "step 0: reference check: logits differ by" in (tmp_path / "b.log").read_text()
 
 
 class SwappedBackend(FakeBackend):
@@ -123,7 +123,7 @@ def test_weights_of_another_checkpoint_are_refused_in_bfloat16_too(
     monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     summary = ran(tmp_path / "b", series)
     (failed,) = summary.failed
-    assert "the engine is not to be trusted" in failed.message
+    assert "the engine's logits differ from plain transformers by" in failed.message
     assert Bank.open(tmp_path / "b").deposits() == []
 
 
@@ -148,22 +148,22 @@ def test_an_engine_that_is_wrong_on_one_side_of_a_window_is_refused(
     monkeypatch.setattr(InProcess, "backend", WrongAtTheWindow(other))
     monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     (failed,) = ran(tmp_path / "b", series).failed
-    assert f"a sequence of {window} tokens: the canary's logits differ" in failed.message
+    assert f"a sequence of {window} tokens: the engine's logits differ" in failed.message
 
 
 def test_queries_are_chosen_at_the_ends_at_limits_and_at_random() -> None:
     lengths = [*range(5, 60), *range(70, 200)]
     queries = [Query((7,) * n, n - 1) for n in lengths]
-    found = [len(query.ids) for query in chosen(queries, [16, 64, 500])]
+    found = [len(query.ids) for query in select_queries(queries, [16, 64, 500])]
     assert found[:6] == [5, 16, 17, 59, 70, 199]
     assert len(found) <= 9
-    assert found == [len(query.ids) for query in chosen(queries, [16, 64, 500])]
-    others = {len(q.ids) for q in chosen(queries, [])} - {5, 199}
+    assert found == [len(query.ids) for query in select_queries(queries, [16, 64, 500])]
+    others = {len(q.ids) for q in select_queries(queries, [])} - {5, 199}
     assert len(others) in (1, 2, 3)
-    assert chosen(queries[:1], [1, 5]) == queries[:1]
+    assert select_queries(queries[:1], [1, 5]) == queries[:1]
     # What a causal model answers depends on the context alone, of whatever sequence.
     same = [Query((7,) * 50, position) for position in range(50)]
-    assert [q.position for q in chosen(same, [8])[:4]] == [0, 7, 8, 49]
+    assert [q.position for q in select_queries(same, [8])[:4]] == [0, 7, 8, 49]
 
 
 @pytest.mark.whole

@@ -1,0 +1,276 @@
+"""Check an engine against plain transformers, which evaluates a few sequences in another process.
+
+The process is separate because vLLM patches transformers in its own. It also measures the rounding
+of low precision, by plain transformers alone.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from logitbank.engine.backends.protocol import Backend, EngineSettings
+from logitbank.engine.weights.config import length_limits
+from logitbank.engine.workers.events import Event, Job, ReferenceChecked
+from logitbank.errors import EngineError, ReferenceCheckError
+from logitbank.store import Bank
+from logitbank.store.format.schema import Json, Query
+
+if TYPE_CHECKING:
+    import torch
+
+FLOAT32_LIMIT = 1e-3
+"""Largest difference, in logits: sums in another order differ by about 3e-6 at 70M."""
+ROUNDING_FACTOR = 3
+FLOOR = {"tf32": 0.02, "float16": 0.02, "bfloat16": 0.15}
+"""In low precision, an engine may differ by `ROUNDING_FACTOR` times the rounding of plain
+transformers on the same sequence, and by this in addition, as a rounding may be tiny by chance."""
+_RANDOM_QUERIES = 3
+"""Random queries of each query set, in addition to those chosen by length."""
+
+
+class Reference(NamedTuple):
+    """Result of plain transformers for a sequence."""
+
+    logits: np.ndarray
+    """(v,) computed in float32."""
+    rounding: float = 0.0
+    """Largest difference of its logits in the run's compute dtype from these."""
+
+    def allowed(self, dtype: str) -> float:
+        """Largest allowed difference of an engine."""
+        if dtype == "float32":
+            return FLOAT32_LIMIT
+        return ROUNDING_FACTOR * self.rounding + FLOOR[dtype]
+
+    def describe_limit(self, dtype: str) -> str:
+        """The allowed difference as text, with its reason."""
+        text = f"allowed in {dtype}: {self.allowed(dtype):.3g}"
+        if dtype == "float32":
+            return text
+        measured = "float16, which has TF32's ten bits," if dtype == "tf32" else dtype
+        return (
+            f"{text}, {ROUNDING_FACTOR} times the {self.rounding:.3g} by which plain transformers"
+            f" in {measured} differs from itself in float32, and {FLOOR[dtype]:g}"
+        )
+
+
+def compare(
+    reference: Reference, logits: np.ndarray, *, dtype: str, checkpoint: str, engine: str = "vllm"
+) -> float:
+    """Largest difference between an engine's logits (v,) and the reference.
+
+    Raises
+    ------
+    ReferenceCheckError
+        The difference exceeds the allowed one, or other logits are finite. Logits that are not
+        finite in both are left to scoring, which refuses them and names the prompt.
+    """
+    # In low precision both engines rightly differ, so neither is better than the other.
+    advice = "use --engine transformers" if engine == "vllm" else "report this architecture"
+    if dtype != "float32":
+        advice = "use --compute-dtype float32"
+    exact = reference.logits
+    if exact.shape != logits.shape:
+        raise ReferenceCheckError(
+            f"{checkpoint}: the engine gives {len(logits)} logits, plain transformers "
+            f"{len(exact)}; {advice}"
+        )
+    finite = np.isfinite(exact)
+    same_finite = np.array_equal(finite, np.isfinite(logits))
+    worst = float(np.abs(exact - logits)[finite].max(initial=0)) if same_finite else np.inf
+    if worst > reference.allowed(dtype):
+        raise ReferenceCheckError(
+            f"{checkpoint}: the engine's logits differ from plain transformers by {worst:.3g}"
+            f" ({reference.describe_limit(dtype)}), so its results are not stored; {advice}"
+        )
+    return worst
+
+
+class ReferenceProcess:
+    """A child process that evaluates sequences with plain transformers on the CPU."""
+
+    def __init__(self, settings: EngineSettings, *, log: Path) -> None:
+        self._settings, self._log = settings, log
+        self._connection, child = Pipe()
+        descriptor = child.fileno()
+        module = "logitbank.engine.workers.reference_check"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, str(descriptor)],
+                pass_fds=[descriptor],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
+            )
+        child.close()
+
+    def request(self, folder: Path, queries: Sequence[Query]) -> None:
+        """Start an evaluation; `results` waits for it."""
+        try:
+            self._connection.send((folder, queries, self._settings))
+        except OSError:
+            raise self._death() from None
+
+    def results(self) -> list[Reference]:
+        """The references of the requested queries."""
+        try:
+            reply = self._connection.recv()
+        except (EOFError, OSError):
+            raise self._death() from None
+        if isinstance(reply, str):
+            raise EngineError(f"the reference check could not run: {reply}")
+        return [Reference(logits, rounding) for logits, rounding in reply]
+
+    def _death(self) -> EngineError:
+        if self._process.wait() != -signal.SIGKILL:
+            return EngineError(f"the reference check's process ended; see the end of {self._log}")
+        return EngineError(
+            "the reference check's process was killed by signal 9 (out of memory?): it needs the"
+            " weights in float32, in addition to the engine; use a machine with more memory, or"
+            " --canary-every 0"
+        )
+
+    def close(self) -> None:
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class ReferenceCheck:
+    """Checks the engine of one worker at the first loaded checkpoint and every n-th after it."""
+
+    def __init__(self, *, log: Path, emit: Callable[[Event], None]) -> None:
+        self._log, self._emit = log, emit
+        self._process: ReferenceProcess | None = None
+
+    def start(self, job: Job, bank: Bank, *, loads: int) -> list[Query]:
+        """Start the evaluation of some queries; empty if this checkpoint is not checked."""
+        every = job.settings.canary_every
+        if every == 0 or loads % every:
+            return []
+        limits = length_limits(job.config)
+        sets = [bank.query_set(deposit.query_set).queries for deposit in job.deposits]
+        selected = (query for each in sets for query in select_queries(each, limits))
+        queries = [*dict.fromkeys(selected)]
+        if self._process is None:
+            self._process = ReferenceProcess(job.settings, log=self._log)
+        self._process.request(job.folder, queries)
+        return queries
+
+    def finish(self, job: Job, backend: Backend, queries: Sequence[Query]) -> dict[str, Json]:
+        """Compare the engine with the references, and return provenance of the differences.
+
+        Raises
+        ------
+        ReferenceCheckError
+            The engine differs by more than its compute dtype explains.
+        """
+        assert self._process is not None
+        rows: dict[int, torch.Tensor] = {}
+
+        def take(indices: Sequence[int], logits: "torch.Tensor", *_: object) -> None:
+            rows.update(zip(indices, logits.float().cpu().clone(), strict=True))
+
+        backend.score(queries, take)
+        references = self._process.results()
+        checks = [
+            _check(job, query, reference, rows[i].numpy())
+            for i, (query, reference) in enumerate(zip(queries, references, strict=True))
+        ]
+        self._emit(max(checks, key=lambda check: check.difference / check.allowed))
+        difference = max(check.difference for check in checks)
+        rounding = max(check.rounding for check in checks)
+        provenance: dict[str, Json] = {"canary_difference": float(f"{difference:.3g}")}
+        if rounding:
+            provenance["canary_rounding"] = float(f"{rounding:.3g}")
+        return provenance
+
+    def close(self) -> None:
+        """End the process; the next `start` begins another."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+
+def _check(job: Job, query: Query, reference: Reference, logits: np.ndarray) -> ReferenceChecked:
+    dtype, tokens = job.settings.compute_dtype, len(query.ids)
+    difference = compare(
+        reference,
+        logits,
+        dtype=dtype,
+        checkpoint=f"{job.checkpoint}, a sequence of {tokens} tokens",
+        engine=job.settings.engine,
+    )
+    print(
+        f"{job.checkpoint}: reference check: logits differ by {difference:.3g} at {tokens} tokens"
+        f" ({reference.describe_limit(dtype)})"
+    )
+    allowed = reference.allowed(dtype)
+    return ReferenceChecked(job.checkpoint, difference, allowed, reference.rounding)
+
+
+def select_queries(queries: Sequence[Query], limits: Sequence[int]) -> list[Query]:
+    """The queries of a set that are checked.
+
+    They are the shortest and the longest, the nearest on either side of each of `limits`, and three
+    random ones, which are always the same.
+
+    Examples
+    --------
+    >>> queries = [Query((7,) * n, n - 1) for n in range(1, 101)]
+    >>> [len(query.ids) for query in select_queries(queries, [32])][:4]
+    [1, 32, 33, 100]
+    """
+    ordered = sorted(queries, key=_context_length)
+    selected = [ordered[0]]
+    for limit in limits:
+        for shorter, longer in pairwise(ordered):
+            if _context_length(shorter) <= limit < _context_length(longer):
+                selected += [shorter, longer]
+                break
+    selected.append(ordered[-1])
+    selected += random.Random(0).sample(ordered, min(_RANDOM_QUERIES, len(ordered)))
+    return [*dict.fromkeys(selected)]
+
+
+def _context_length(query: Query) -> int:
+    return query.position + 1 if query.head == "next_token" else len(query.ids)
+
+
+def main(descriptor: int) -> None:
+    """Evaluate the requests from the pipe `descriptor` until it closes."""
+    # A scheduler sends SIGTERM to every process of a job, and the worker still needs an answer.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    connection: Connection[object, tuple[Path, list[Query], EngineSettings]]
+    connection = Connection(descriptor)
+    while True:
+        try:
+            request = connection.recv()  # before the slow imports, on which the sender may wait
+        except EOFError:
+            return
+        reply: object
+        try:
+            from transformers.utils import logging
+
+            from logitbank.engine.backends.plain_logits import evaluate
+
+            logging.disable_progress_bar()
+            reply = evaluate(*request)
+        except Exception as error:  # the parent reports it
+            reply = f"{type(error).__name__}: {error}"
+        connection.send(reply)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,7 +1,6 @@
 """The reference check refuses a wrong engine, and no engine for the rounding of low precision."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -80,9 +79,8 @@ def steep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ran(path: Path, series: Path, *, seen: list[Event] | None = None) -> Summary:
-    asked = extraction(series, canary_every=1)
-    low = replace(asked, settings=replace(asked.settings, compute_dtype="bfloat16"))
-    return run(path, low, on_event=(seen if seen is not None else []).append)
+    request = extraction(series, canary_every=1, compute_dtype="bfloat16")
+    return run(path, request, on_event=(seen if seen is not None else []).append)
 
 
 @pytest.mark.whole

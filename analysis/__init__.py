@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.pronoun_scores import as_scores as as_scores
     from logitbank.analysis.frames.pronoun_scores import published_table as published_table
     from logitbank.analysis.frames.pronoun_scores import write_scores as write_scores
-    from logitbank.analysis.frames.score_arrays import FairnessLabels as FairnessLabels
     from logitbank.analysis.frames.stereoset_files import read_gold as read_gold
     from logitbank.analysis.frames.stereoset_files import read_predictions as read_predictions
     from logitbank.analysis.frames.stereoset_files import write_predictions as write_predictions

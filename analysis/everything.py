@@ -5,12 +5,17 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from logitbank.analysis.family import Family, families
 from logitbank.analysis.frames.banks import Banks, PromptColumns, no_prompts, open_banks
 from logitbank.analysis.frames.scan_cache import ScanCache
 from logitbank.analysis.study import Study
-from logitbank.errors import UsageError
+from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank
+
+FAILURES = (LogitbankError, pl.exceptions.PolarsError)
+"""What an analysis raises if it refuses its prompts, or a bank is damaged."""
 
 
 class Analysis(NamedTuple):
@@ -76,13 +81,11 @@ def planned(
         for chosen in family.prompts(columns)
     ]
     known = {name for plan in plans for name in plan.prompts}
-    return plans + [options_of(banks, name, **settings) for name in sorted(set(names) - known)]
-
-
-def options_of(banks: Sequence[Bank], name: str, **settings: Any) -> Analysis:
-    """The analysis of any prompt set by the generic family."""
     family = families()["options"]
-    return _analysis(family, banks, (name,), title=f"{family.title} of {name}", **settings)
+    return plans + [
+        _analysis(family, banks, (name,), title=f"{family.title} of {name}", **settings)
+        for name in sorted(set(names) - known)
+    ]
 
 
 def _analysis(
@@ -94,3 +97,11 @@ def _analysis(
     return Analysis(
         family, title, names, partial(family.analyze, banks, prompts=prompts, **settings)
     )
+
+
+def problem_of(error: Exception) -> str:
+    """One of `FAILURES` as a sentence; Polars's own errors are about tables that are damaged."""
+    if isinstance(error, LogitbankError):
+        return str(error)
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return f"A table cannot be read ({first}). Run `logitbank verify` on the bank."

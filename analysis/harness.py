@@ -318,16 +318,15 @@ def _with_other_tasks(path: Path, document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def save_exports(exports: Sequence[Export], *, folder: Path, partial: bool) -> None:
+def save_exports(exports: Sequence[Export], folder: Path | str) -> None:
     """Write several tasks as result files, with their sample counts.
 
     Raises
     ------
     UsageError
-        A checkpoint has no score of an expected sample and `partial` is false; or as
-        `write_harness`.
+        An expected sample has no score at a checkpoint; or as `write_harness`.
     """
-    for export in exports if not partial else ():
+    for export in exports:
         rows = export.table.filter(pl.col("step").is_not_null())
         if len(incomplete := rows.filter(pl.col("missing") > 0)):
             row = incomplete.row(0, named=True)
@@ -335,7 +334,7 @@ def save_exports(exports: Sequence[Export], *, folder: Path, partial: bool) -> N
                 f"{export.task}: {row['original'] - row['missing']:,} of "
                 f"{counted(row['original'], 'sample')} are scored at {checkpoint_name(row)} "
                 f"({len(incomplete):,} of {counted(len(rows), 'checkpoint')} are partial). Finish "
-                "the extraction, or pass partial=True in Python."
+                "the extraction before you save results."
             )
     for export in exports:
         write_harness(

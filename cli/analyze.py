@@ -56,19 +56,25 @@ def analyze_all(
     form: Format = "table",
 ) -> None:
     """Run every analysis that the prompt sets of the banks allow."""
-    from logitbank.analysis.everything import analyses
-    from logitbank.cli.output import print_studies
+    from logitbank.analysis.everything import FAILURES, analyses, problem_of
+    from logitbank.cli.output import exit_with, print_studies
     from logitbank.cli.screen.progress import busy
 
     opened = [filtered(bank, by) for bank in banks]
     studies: dict[str, Study[Any]] = {}
+    problems: dict[str, str] = {}
     for family, title, _, run in analyses(opened, prompts=prompts, models=model):
-        with busy(title):
-            study = run()
+        try:
+            with busy(title):
+                study = run()
+        except FAILURES as error:
+            problems[title] = problem_of(error)
+            continue
         studies[title] = study
         if out is not None:
             study.save(out / family.name, width=width)
     print_studies(studies, form=form)
+    exit_with(problems)
 
 
 def _command(family: Family) -> Callable[..., None]:

@@ -47,6 +47,16 @@ def say(text: str, *, to: Console | None = None, style: str = "") -> None:
         console.print(part, soft_wrap=True)
 
 
+def exit_with(problems: Mapping[str, str]) -> None:
+    """Name what could not be analysed on stderr, and exit with code 1; nothing without problems."""
+    import typer
+
+    for title, problem in problems.items():
+        err.print(f"{one_line(title)}: {one_line(problem)}", soft_wrap=True)
+    if problems:
+        raise typer.Exit(1)
+
+
 def print_lines(lines: Iterable[str]) -> None:
     """Sentences on stdout."""
     for line in lines:

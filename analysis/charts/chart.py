@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import altair as alt
+import polars as pl
 
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import POINTS, WIDTHS, config
 from logitbank.analysis.results.files import replace_file
 from logitbank.errors import UsageError
+from logitbank.wording import counted
 
 Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.VConcatChart | alt.HConcatChart | alt.FacetChart
 PNG_PPI = 300
@@ -30,6 +32,16 @@ def titled(chart: Chart, title: str, caption: str, *, axis: StepAxis | None = No
     """
     meta = {"title": title, "caption": caption, **({} if axis is None else axis.meta())}
     return chart.properties(usermeta=meta)
+
+
+def sample_size(counts: pl.Series, noun: str) -> str:
+    """The sample size of a chart, for its caption.
+
+    >>> sample_size(pl.Series([3, 5]), "prompt"), sample_size(pl.Series([5, 5]), "prompt")
+    ('n = 3 to 5 prompts', 'n = 5 prompts')
+    """
+    least, *_, most = sorted([0, 0] if counts.is_empty() else [*counts, *counts])
+    return f"n = {counted(most, noun)}" if least == most else f"n = {least:,} to {most:,} {noun}s"
 
 
 def title_of(chart: Chart) -> str:

@@ -1,8 +1,8 @@
-"""Curves over training: lines with bands, reference lines, change points and rows of tests."""
+"""Plots of measures: curves over training, paths, rows of dots with intervals, rows of tests."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import altair as alt
 import polars as pl
@@ -18,11 +18,33 @@ BAND = 0.18
 """Opacity of bands."""
 MANY = 25
 """Checkpoints of a series beyond which its line has no points."""
-HEIGHT = 160
+HEIGHT, PANEL = 160, 95
+"""Points of a plot, and of one of three or more that are stacked."""
 LABELED = 3
 """Paths beyond which the steps at their ends would overlap."""
 LEGEND = 48
 """Characters beside each other in the legend of a narrow chart; a symbol takes five."""
+
+
+class Measure(NamedTuple):
+    """What one axis of a plot shows."""
+
+    column: str
+    title: str
+    band: tuple[str, str] | None = ("low", "high")
+    """Columns with the ends of its interval; None for none. NaN and null have none."""
+    scale: Literal["linear", "zero", "log", "reversed"] = "linear"
+    """`zero` includes zero; `reversed` has small values at the top."""
+
+    @property
+    def alt_scale(self) -> alt.Scale:
+        return alt.Scale(
+            type="log" if self.scale == "log" else "linear", zero=self.scale == "zero",
+            reverse=self.scale == "reversed", nice=self.scale != "log",
+        )  # fmt: skip
+
+    def axis(self, table: pl.DataFrame) -> alt.Axis:
+        return log_axis(table[self.column]) if self.scale == "log" else alt.Axis()
 
 
 def with_series(table: pl.DataFrame, *keys: str) -> pl.DataFrame:
@@ -76,41 +98,27 @@ def legend_selection(field: str) -> alt.Parameter:
 def curves(
     table: pl.DataFrame,
     axis: StepAxis,
+    measure: Measure,
     *,
-    y: str,
-    title: str,
     group: str | None = None,
     colors: Mapping[str, str] | None = None,
-    band: tuple[str, str] | None = ("low", "high"),
     tooltip: Mapping[str, str] | None = None,
-    log: bool = False,
-    zero: bool = False,
-    reverse: bool = False,
-    height: int = HEIGHT,
-    x_title: str | None = "Training step",
-    x_labels: bool = True,
-    legend: bool = True,
 ) -> alt.LayerChart:
     """Lines over training, each with its band; a release is a diamond beside them.
 
     Parameters
     ----------
     table
-        Columns model, run, step, `y`, those of `band` and `tooltip`, and `group`.
-    y, title
-        The column drawn and the title of its axis.
+        Columns model, run, step, those of `measure` and `tooltip`, and `group`.
     group
         Column that colours stand for; several models or runs then differ in their dashes. Without
         it, colours stand for models and runs.
-    band
-        Columns with the ends of the band; None for none. NaN and null have none.
     tooltip
         Further columns of the tooltip, by their titles.
-    legend
-        Of plots that are stacked, one has the legend; a click on it works in all of them.
     """
     table = axis.of(with_series(table))
     table = table.with_columns(pl.col(pl.Float64, pl.Float32).fill_nan(None))
+    y, band = measure.column, measure.band
     field = group or SERIES
     names = table[field].unique(maintain_order=True).to_list()
     several = table[SERIES].n_unique()
@@ -120,23 +128,22 @@ def curves(
     dash = {}
     if 1 < several <= 4 and group:
         series = table[SERIES].unique(maintain_order=True).to_list()
-        shown = _legend(series, orient="bottom") if legend else None
-        dash = {"strokeDash": alt.StrokeDash(f"{SERIES}:N", title=None, legend=shown)}
-    told = {"checkpoint": "Checkpoint", **({SERIES: "Model"} if several > 1 or not group else {})}
-    told |= {group: "Group"} if group else {}
-    told |= {y: title} | {
+        legend = _legend(series, orient="bottom")
+        dash = {"strokeDash": alt.StrokeDash(f"{SERIES}:N", title=None, legend=legend)}
+    titles = {"checkpoint": "Checkpoint", **({SERIES: "Model"} if several > 1 or not group else {})}
+    titles |= {group: "Group"} if group else {}
+    titles |= {y: measure.title} | {
         end: f"Band, {name}" for end, name in zip(band or (), ("low", "high"), strict=False)
     }
-    told |= {name: text for text, name in (tooltip or {}).items()}
-    tips = [tooltip_of(table, name, text) for name, text in told.items()]
-    scale = alt.Scale(type="log" if log else "linear", zero=zero, reverse=reverse, nice=not log)
-    ticks = log_axis(table[y]) if log else alt.Axis()
-    y_axis = alt.Y(f"{y}:Q", title=title, scale=scale, axis=ticks)
-    x = axis.x(title=x_title, labels=x_labels)
-    used = dict.fromkeys([y, *(band or ()), field, SERIES, "at", "step", *told])
+    titles |= {name: text for text, name in (tooltip or {}).items()}
+    tips = [tooltip_of(table, name, text) for name, text in titles.items()]
+    about: dict[str, Any] = {"title": measure.title, "scale": measure.alt_scale}
+    about["axis"] = measure.axis(table)
+    y_axis = alt.Y(f"{y}:Q", **about)
+    used = dict.fromkeys([y, *(band or ()), field, SERIES, "at", "step", *titles])
     base = alt.Chart(table.select(list(used)))
     base = base.encode(
-        x=x, color=color(field, names, colors, legend=legend), detail=detail or alt.Undefined
+        x=axis.x(), color=color(field, names, colors), detail=detail or alt.Undefined
     )
     trained = base.transform_filter("isValid(datum.step)")
     layers: list[alt.Chart] = []
@@ -144,7 +151,7 @@ def curves(
         low, high = band
         layers.append(
             trained.mark_area(stroke=None).encode(
-                y=alt.Y(f"{low}:Q", title=title, scale=scale, axis=ticks), y2=f"{high}:Q",
+                y=alt.Y(f"{low}:Q", **about), y2=f"{high}:Q",
                 opacity=chosen.then(alt.value(BAND)).otherwise(alt.value(0.03)),
             )
         )  # fmt: skip
@@ -167,39 +174,29 @@ def curves(
                 y=y_axis, opacity=opacity, tooltip=tips
             )
         )
-    if legend:
-        layers[-1] = layers[-1].add_params(selection)
-    return alt.LayerChart(layer=layers, height=height)
+    layers[-1] = layers[-1].add_params(selection)
+    return alt.LayerChart(layer=layers, height=HEIGHT)
 
 
 def path(
     table: pl.DataFrame,
+    x: Measure,
+    y: Measure,
     *,
-    x: str,
-    y: str,
-    titles: tuple[str, str],
     group: str | None = None,
     tooltip: Mapping[str, str] | None = None,
-    log: bool = False,
-    reverse: bool = False,
-    height: int = 2 * HEIGHT,
 ) -> alt.LayerChart:
     """One measure against another, joined in the order of training.
 
-    Later checkpoints are darker. Of a few paths, both ends have their steps beside them.
+    Later checkpoints are darker. Up to `LABELED` paths have their first and last step written.
 
     Parameters
     ----------
     table
-        Columns model, run, step, `x`, `y`, `group` and those of `tooltip`, in training order.
-    titles
-        Of the axes, x first.
+        Columns model, run, step, those of `x` and `y`, `group` and those of `tooltip`, in training
+        order.
     group
         Column that colours stand for; without it, colours stand for models and runs.
-    log
-        Whether the axis of `x` is logarithmic.
-    reverse
-        Whether smaller values of `y` are at the top.
     """
     table = with_series(table)
     field, keys = group or SERIES, list(dict.fromkeys([SERIES, group or SERIES]))
@@ -213,31 +210,82 @@ def path(
         checkpoint=step_names(table["step"]),
     )
     names = table[field].unique(maintain_order=True).to_list()
-    told = {"checkpoint": "Checkpoint", field: "Group" if group else "Model"}
-    told |= {x: titles[0], y: titles[1]}
-    told |= {name: text for text, name in (tooltip or {}).items()}
-    scale = alt.Scale(type="log" if log else "linear", zero=False, nice=not log, padding=8)
-    ticks = log_axis(table[x]) if log else alt.Axis()
-    across = alt.X(f"{x}:Q", title=titles[0], scale=scale, axis=ticks)
-    upwards = alt.Y(
-        f"{y}:Q", title=titles[1], scale=alt.Scale(zero=False, reverse=reverse, padding=10)
-    )
-    columns = dict.fromkeys([*told, *keys, "position", "progress", "label"])
+    titles = {"checkpoint": "Checkpoint", field: "Group" if group else "Model"}
+    titles |= {x.column: x.title, y.column: y.title}
+    titles |= {name: text for text, name in (tooltip or {}).items()}
+    columns = dict.fromkeys([*titles, *keys, "position", "progress", "label"])
     base = alt.Chart(table.select(list(columns))).encode(
-        x=across, y=upwards, color=color(field, names), detail=[alt.Detail(key) for key in keys]
-    )
+        x=alt.X(
+            f"{x.column}:Q", title=x.title, scale=x.alt_scale.copy(), axis=x.axis(table)
+        ).scale(padding=8),
+        y=alt.Y(
+            f"{y.column}:Q", title=y.title, scale=y.alt_scale, axis=y.axis(table)
+        ).scale(padding=10),
+        color=color(field, names),
+        detail=[alt.Detail(key) for key in keys],
+    )  # fmt: skip
     line = base.mark_line(strokeWidth=1, opacity=0.5).encode(order="position:Q")
     points = base.mark_point(filled=True, size=30).encode(
         opacity=alt.Opacity(
             "progress:Q", scale=alt.Scale(domain=[0, 1], range=[0.2, 1]), legend=None
         ),
-        tooltip=[tooltip_of(table, name, text) for name, text in told.items()],
+        tooltip=[tooltip_of(table, name, text) for name, text in titles.items()],
     )
     if table.select(keys).n_unique() > LABELED:
-        return alt.LayerChart(layer=[line, points], height=height)
+        return alt.LayerChart(layer=[line, points], height=2 * HEIGHT)
     ends = base.transform_filter("isValid(datum.label)")
     text = ends.mark_text(dy=-8, color=INK).encode(text="label:N", color=alt.value(INK))
-    return alt.LayerChart(layer=[line, points, text], height=height)
+    return alt.LayerChart(layer=[line, points, text], height=2 * HEIGHT)
+
+
+def dots(
+    base: alt.Chart,
+    table: pl.DataFrame,
+    measure: Measure,
+    category: str,
+    *,
+    group: str = SERIES,
+    tooltip: Mapping[str, str],
+    reference: float = 0,
+) -> alt.LayerChart:
+    """A row for each category: a point with its interval for each group.
+
+    Parameters
+    ----------
+    base
+        A chart of the rows of `table`, or of some of them.
+    category
+        Column of the rows, in the order of the table.
+    group
+        Column that colours stand for; models and runs are below each other in a row.
+    tooltip
+        Columns of the tooltip, by their titles.
+    reference
+        Value of a dashed line.
+    """
+    names = table[group].unique(maintain_order=True).to_list()
+    rows = table[category].unique(maintain_order=True).to_list()
+    below = group == SERIES and len(names) > 1
+    about: dict[str, Any] = {"title": measure.title, "scale": measure.alt_scale}
+    points = base.encode(
+        y=alt.Y(f"{category}:N", title=None, sort=rows, axis=alt.Axis(labelLimit=140)),
+        color=color(group, names),
+        yOffset=alt.YOffset(f"{SERIES}:N", sort=names) if below else alt.Undefined,
+    )
+    line = alt.Chart(pl.DataFrame({"reference": [reference]}, schema={"reference": pl.Float64}))
+    layers = [
+        line.mark_rule(strokeDash=[4, 3], color=MUTED).encode(x=alt.X("reference:Q", **about))
+    ]
+    if measure.band:
+        low, high = measure.band
+        layers.append(points.mark_rule().encode(x=alt.X(f"{low}:Q", **about), x2=f"{high}:Q"))
+    layers.append(
+        points.mark_point(filled=True, size=24, opacity=1).encode(
+            x=alt.X(f"{measure.column}:Q", **about),
+            tooltip=[tooltip_of(table, name, title) for title, name in tooltip.items()],
+        )
+    )
+    return alt.LayerChart(layer=layers, height=len(rows) * max(14, 8 * len(names) * below))
 
 
 def short_step(step: int | None) -> str:
@@ -379,11 +427,55 @@ def significance_rows(
 
 
 def stacked(*plots: Chart) -> alt.VConcatChart:
-    """Plots above each other over the same steps; all but the last without the axis's labels."""
-    plot: alt.VConcatChart = alt.vconcat(*plots, spacing=4).resolve_scale(
+    """Plots above each other over the same steps: only the last names them; one legend a field."""
+    parts: list[Chart] = []
+    seen: set[str] = set()
+    low = sum(plot.height == HEIGHT for plot in plots) > 2
+    for plot in plots:
+        part = plot.copy()
+        layers = [*_layers(part)]
+        fields = {
+            layer.encoding.color.shorthand
+            for layer in layers
+            if isinstance(layer.encoding.color, alt.Color)
+        }
+        if low and part.height == HEIGHT:
+            part.height = PANEL
+        if plot is not plots[-1]:
+            for layer in layers:
+                _remove_labels(layer)
+        if fields and fields <= seen:
+            part.params = alt.Undefined  # the selection by the first legend works in all plots
+            for layer in layers:
+                _remove_legends(layer)
+        seen |= fields
+        parts.append(part)
+    chart: alt.VConcatChart = alt.vconcat(*parts, spacing=4).resolve_scale(
         x="shared", color="independent"
     )
-    return plot
+    return chart
+
+
+def _layers(plot: Any) -> Iterator[Any]:
+    """The single layers of a plot that have encodings."""
+    if isinstance(plot, alt.LayerChart):
+        for layer in plot.layer:
+            yield from _layers(layer)
+    elif plot.encoding is not alt.Undefined:
+        yield plot
+
+
+def _remove_labels(layer: Any) -> None:
+    if isinstance(layer.encoding.x, alt.X):
+        layer.encoding.x["title"] = None
+        if isinstance(axis := layer.encoding.x["axis"], alt.Axis):
+            axis["labels"] = axis["ticks"] = False
+
+
+def _remove_legends(layer: Any) -> None:
+    for channel in (layer.encoding.color, layer.encoding.strokeDash):
+        if isinstance(channel, alt.Color | alt.StrokeDash):
+            channel["legend"] = None
 
 
 def tooltip_of(table: pl.DataFrame, name: str, title: str, *, form: str = ".4~g") -> alt.Tooltip:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, titled
-from logitbank.analysis.charts.curves import curves, stacked, with_series
+from logitbank.analysis.charts.curves import Measure, curves, stacked, with_series
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.wording import counted
 
@@ -36,13 +36,9 @@ def _logits(table: pl.DataFrame) -> Chart:
     table = with_series(table.with_columns(pl.col("query_set").replace(names)), "query_set")
     known = [name for name in PANELS if table[name].null_count() < len(table)]
     panels = [
-        curves(
-            table.drop_nulls(name), axis, y=name, title=PANELS[name], band=None, zero=True,
-            legend=name == known[0], height=100, x_labels=name == known[-1],
-            x_title="Training step" if name == known[-1] else None,
-        )
+        curves(table.drop_nulls(name), axis, Measure(name, PANELS[name], None, "zero"))
         for name in known
-    ]  # fmt: skip
+    ]
     n = counted(int(table["rows"].max() or 0), "row")  # type: ignore[arg-type]
     caption = f"Differences between A and B at every checkpoint, by query set. n = {n}."
     return titled(stacked(*panels), "Differences of logits", caption, axis=axis)
@@ -56,15 +52,10 @@ def _metrics(table: pl.DataFrame) -> Chart:
     ).with_columns(side=pl.col("side").str.to_uppercase())  # fmt: skip
     long = with_series(long.filter(pl.col("value").is_finite()), "group")
     parts = long.partition_by("prompts", "metric", maintain_order=True)
-    last = len(parts) - 1
-    panels = [
-        curves(
-            part, axis, y="value", title=str(part["metric"][0]).replace("_", " ").capitalize(),
-            group="side", band=None, legend=number == 0, height=90, x_labels=number == last,
-            x_title="Training step" if number == last else None,
-        )
-        for number, part in enumerate(parts)
-    ]  # fmt: skip
+    panels = []
+    for part in parts:
+        title = str(part["metric"][0]).replace("_", " ").capitalize()
+        panels.append(curves(part, axis, Measure("value", title, None), group="side"))
     names = ", ".join(f"{part['metric'][0]} of {part['prompts'][0]}" for part in parts)
     n = counted(table["step"].n_unique(), "checkpoint")
     caption = f"Metrics of A and B over the scores in both, from top to bottom: {names}. n = {n}."

@@ -20,7 +20,7 @@ Banks = OneBank | Sequence[OneBank]
 def split_files(banks: Banks, is_file: Callable[[Path], bool]) -> tuple[list[OneBank], list[Path]]:
     """Banks, and the files among them."""
     others, files = list[OneBank](), list[Path]()
-    for bank in _listed(banks):
+    for bank in listed_banks(banks):
         if isinstance(bank, str | Path) and is_file(Path(bank)):
             files.append(Path(bank))
         else:
@@ -56,7 +56,7 @@ def open_banks(
     """
     opened: dict[tuple[Path, str], Bank] = {}
     names = [prompts] if isinstance(prompts, str) else prompts
-    for location in _listed(banks):
+    for location in listed_banks(banks):
         bank = _open(location, models, names, family, rows=rows)
         if opened.setdefault((bank.path.resolve(), bank.name), bank) is not bank:
             raise UsageError(f"{bank.address} is given twice. Name each bank once.")
@@ -84,7 +84,8 @@ def _open(
         return open_bank(bank, models=[])
 
 
-def _listed(banks: Banks) -> Sequence[OneBank]:
+def listed_banks(banks: Banks) -> Sequence[OneBank]:
+    """Banks as a sequence."""
     return [banks] if isinstance(banks, str | Path | Bank) else banks
 
 

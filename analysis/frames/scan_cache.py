@@ -1,6 +1,6 @@
 """Values that several analyses of one report compute from the same scan."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -30,3 +30,8 @@ class ScanCache:
     def put(self, key: Hashable, value: object) -> None:
         """Store a value for other analyses."""
         self._values[key] = value
+
+
+def scan_key(name: str, prompts: str, models: Sequence[str] | None) -> tuple[Hashable, ...]:
+    """The key of values of a prompt set of these models, or of all."""
+    return (name, prompts, None if models is None else tuple(models))

@@ -368,7 +368,7 @@ def _check_options(codes: pl.Series, frame: pl.LazyFrame, labels: FairnessLabels
         values = ", ".join(repr(value) for value in options.to_series().to_list())
         raise UsageError(
             f"The options are {values}. Fairness needs {', '.join(map(repr, labels))}: use the "
-            "winobias prompts, or pass labels=FairnessLabels(male, female, neutral)."
+            "winobias prompts."
         )
 
 

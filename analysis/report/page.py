@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -23,7 +24,14 @@ from markupsafe import Markup, escape
 from logitbank.analysis.charts.chart import Chart, bare_spec, caption_of, title_of
 from logitbank.analysis.charts.theme import config
 from logitbank.analysis.report.origin import Origin
-from logitbank.analysis.report.sections import FINDINGS, GENERAL, First, Section, first_of
+from logitbank.analysis.report.sections import (
+    FINDINGS,
+    GENERAL,
+    First,
+    Section,
+    cautions,
+    first_of,
+)
 from logitbank.analysis.results.files import replace_file
 from logitbank.version import __version__
 from logitbank.wording import counted
@@ -41,70 +49,51 @@ SCRIPTS = ("base.js", "tables.js", "charts.js", "prompts.js", "page.js")
 Json = dict[str, Any]
 
 
-def write_page(
-    path: Path | str,
-    *,
-    title: str,
-    lead: str,
-    sections: Sequence[Section],
-    origin: Origin,
-    cautions: Sequence[str],
-    prompts: Sequence[Json] = (),
-    not_shown: Sequence[str] = (),
-    damaged: Sequence[str] = (),
-    files_beside: bool = False,
-) -> None:
-    """Write the page; it replaces another one when it is complete.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What a page contains."""
 
-    Parameters
-    ----------
-    lead
-        A sentence below the headline, about what was read.
-    sections
-        Analyses, in order. The page begins with the first finding of one, its chart and a few key
-        numbers.
-    origin
-        Where their numbers come from.
-    cautions
-        What the numbers do not show: the general ones first, all others are folded.
-    prompts
-        `prompt_data` of each prompt set.
-    not_shown
-        Why other prompts are not shown.
-    damaged
-        What is damaged in a bank, and what the page lacks for it.
-    files_beside
-        Whether all tables and charts are files in folders beside the page.
-    """
+    title: str
+    lead: str = ""
+    """A sentence below the headline, about what was read."""
+    sections: Sequence[Section] = ()
+    """Analyses, in order. The page begins with the first finding of one, its chart and numbers."""
+    origin: Origin = field(default_factory=Origin)
+    """Where the numbers come from."""
+    prompts: Sequence[Json] = ()
+    """`prompt_data` of each prompt set."""
+    problems: Sequence[str] = ()
+    """What the page lacks, and why."""
+    files_beside: bool = False
+    """Whether all tables and charts are files in folders beside the page."""
+
+
+def write_page(path: Path | str, page: Page) -> None:
+    """Write a page; it replaces another one when it is complete."""
     from jinja2 import Environment, StrictUndefined
 
+    origin = page.origin
     tables = [*origin.tables.values()]
-    tables += [table for one in sections if one.study for table in one.study.tables.values()]
-    first = first_of(sections)
-    data = _Data(rows_that_fit([table.shape for table in tables]), first, files_beside)
-    shown = [data.section(one) for one in sections]
+    tables += [table for one in page.sections if one.study for table in one.study.tables.values()]
+    first = first_of(page.sections)
+    data = _Data(rows_that_fit([table.shape for table in tables]), first, page.files_beside)
+    shown = [data.section(one) for one in page.sections]
     origin_tables = [data.table(name, table) for name, table in origin.tables.items()]
     scripts = [_script(library()), _script(_page_script())]
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["code"] = _with_code
-    page = environment.from_string(_resource("page.html")).render(
-        title=title,
-        lead=lead,
+    content = environment.from_string(_resource("page.html")).render(
+        page=page,
         first=first,
         first_chart=data.first_chart,
         sections=shown,
-        damaged=damaged,
-        prompts=prompts,
-        prompts_note=_prompts_note(prompts),
-        not_shown=not_shown,
-        origin=origin,
+        prompts_note=_prompts_note(page.prompts),
         cited=any(name.endswith(("citation", "license", "licence")) for name in origin.about),
         origin_tables=origin_tables,
-        files_beside=files_beside,
         few=FINDINGS,
-        cautions=cautions,
+        cautions=cautions(page.sections),
         general=len(GENERAL),
         version=__version__,
         css=_resource("page.css"),
@@ -113,14 +102,14 @@ def write_page(
                 "config": config(),
                 "charts": data.charts,
                 "tables": data.tables,
-                "prompts": list(prompts),
+                "prompts": list(page.prompts),
             }
         ),
         library=scripts[0],
         script=scripts[1],
         script_hashes=[_digest(script) for script in scripts],
     )
-    replace_file(Path(path), page.encode())
+    replace_file(Path(path), content.encode())
 
 
 class _Data:

@@ -1,14 +1,13 @@
 """The prompt view of a page: which prompts it holds, and their scores through training.
 
-A page cannot hold every score of a large bank. It holds the prompts that change most, and those
-that differ most between any two of a few checkpoints, with their scores at all checkpoints. Of
-prompts that are variants of one sentence, a list names one.
+A page cannot hold every score of a large bank. It holds the prompts that change most, with their
+scores at all checkpoints. Of prompts that are variants of one sentence, the list has one.
 """
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, combinations, zip_longest
+from collections.abc import Iterable, Sequence
+from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
@@ -18,19 +17,19 @@ from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import colors_of
 from logitbank.analysis.frames.banks import check_same_prompts
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
-from logitbank.analysis.prompts.view import differences, movements
+from logitbank.analysis.prompts.view import movements
 from logitbank.analysis.report.origin import bank_name
 from logitbank.analysis.report.predictions import Key, Run, predictions
 from logitbank.store import Bank
 from logitbank.store.steps import in_order
 
-CHANGED, DIFFERENT, ANCHORS = 20, 10, 8
-"""Prompts of a list, of a pair of checkpoints, and checkpoints to choose pairs from."""
+CHANGED, ANCHORS = 20, 8
+"""Prompts of a list, and checkpoints with predicted tokens."""
 SERIES = 12
 """Models and runs of a prompt set; a page names how many it leaves out."""
 FEWEST = 20
 FEWEST_SENTENCES = 10
-"""Sentences of a prompt set below which a list may have several variants of one."""
+"""Sentences of a prompt set below which the list may have several variants of one."""
 VARIANTS = 200
 """Prompts that are looked through for each one of a list; WinoBias has 50 to 60 of a sentence."""
 SENTENCE = ("sentence_id", "example", "pair", "instance")
@@ -54,11 +53,11 @@ def prompt_data(
 
     Returns
     -------
-    name, measure, total (prompts × orders), grouped (whether a list has one prompt per sentence),
+    name, measure, total (prompts × orders), grouped (whether the list has one prompt per sentence),
     prompts (id, order, text, answer, options), axis (of training steps), colors of options, and
-    series (name, steps, anchors, changed, pairs, logprob: float32, checkpoint × option of the
-    prompts held, base64); left_out, how many series are not among them; `predictions` of those
-    that change most, at the anchors of each series, or None.
+    series (name, steps, changed, logprob: float32, checkpoint × option of these prompts, base64);
+    left_out, how many series are not among them; `predictions` of the prompts that change most, at
+    a few checkpoints of each series, or None.
 
     Raises
     ------
@@ -68,13 +67,13 @@ def prompt_data(
         The banks have no such prompts, or no deposit of them.
     """
     check_same_prompts(banks, prompts)
-    lists: list[_Lists] = []
+    lists: list[_List] = []
     left_out = 0
     for bank in banks:
         own_models = _models(bank, prompts, models)
         for scores in prompt_scores(bank, prompts, models=own_models):
             if len(lists) < SERIES:
-                lists.append(_Lists(bank, scores))
+                lists.append(_List(bank, scores))
             else:
                 left_out += 1
     data: Json = {
@@ -108,7 +107,11 @@ def prompt_data(
         "series": [
             {
                 "name": name,
-                **each.placed(places),
+                "changed": [
+                    [places[key], option, size]
+                    for key, option, size in each.changed[:CHANGED]
+                    if key in places
+                ],
                 "steps": list(one.steps),
                 "logprob": _logprobs(one, keys, shown),
             }
@@ -124,75 +127,33 @@ def _models(bank: Bank, prompts: str, models: Sequence[str] | None) -> list[str]
     return [model for model in models if model in scored]
 
 
-class _Lists:
-    """The prompts of one model and run that change and differ most."""
+class _List:
+    """The prompts of one model and run that change most."""
 
     def __init__(self, bank: Bank, scores: PromptScores) -> None:
         c = len(scores.steps)
         self.measure = scores.measure
         self.total = len(scores.prompts)
         self.values_each = c * len(scores.options) / max(1, self.total)
-        sentences = _sentences(scores.prompts)
-        self.grouped = sentences is not None
-
-        def heads(table: pl.DataFrame, most: int) -> pl.DataFrame:
-            if sentences is not None:
-                table = table.head(VARIANTS * most).join(
-                    sentences, on=["prompt_id", "order_seed"], nulls_equal=True,
-                    maintain_order="left",
-                ).unique("sentence", keep="first", maintain_order=True)  # fmt: skip
-            return table.head(most)
-
+        self.grouped = (sentences := _sentences(scores.prompts)) is not None
+        most, table = 10 * CHANGED, movements(scores)
+        if sentences is not None:
+            table = table.head(VARIANTS * most).join(
+                sentences, on=["prompt_id", "order_seed"], nulls_equal=True, maintain_order="left"
+            )
+            table = table.unique("sentence", keep="first", maintain_order=True)
         self.changed = [
-            (_key(row), row["option"], row["movement"])
-            for row in heads(movements(scores), 10 * CHANGED).iter_rows(named=True)
+            (_key(row), row["option"], _short(row["movement"]))
+            for row in table.head(most).iter_rows(named=True)
         ]
         at = np.unique(np.linspace(0, c - 1, min(c, ANCHORS)).round().astype(int))
-        anchors = tuple(scores.steps[index] for index in at)
-        self.run = Run(bank, scores.model, scores.run, anchors)
-        self.pairs = {
-            (a, b): [
-                (_key(row), row["option"], row["before"], row["after"])
-                for row in heads(differences(scores, anchors[a], anchors[b]), DIFFERENT).iter_rows(
-                    named=True
-                )
-            ]
-            for a, b in combinations(range(len(anchors)), 2)
-        }
+        self.run = Run(bank, scores.model, scores.run, [scores.steps[index] for index in at])
 
     def scores_of(self, prompts: str, ids: set[str]) -> PromptScores | None:
-        """The scores of these prompts; None if the model was not asked any of them."""
+        """The scores of these prompts; None if the model has none of them."""
         run = self.run
         found = prompt_scores(run.bank, prompts, models=run.model, runs=run.run, ids=ids)
         return next(found, None)
-
-    def wanted(self) -> Iterator[list[Key]]:
-        """Lists of keys, what is shown first in front."""
-        yield [key for key, *_ in self.changed[:CHANGED]]
-        for a, b in sorted(self.pairs, key=lambda pair: pair[0] - pair[1]):
-            yield [key for key, *_ in self.pairs[a, b]]
-        yield [key for key, *_ in self.changed[CHANGED:]]
-
-    def placed(self, places: dict[Key, int]) -> Json:
-        """The lists by index into the prompts that the page holds."""
-        changed = [
-            [places[key], option, _short(size)]
-            for key, option, size in self.changed[:CHANGED]
-            if key in places
-        ]
-        pairs = [
-            {
-                "from": a,
-                "to": b,
-                "top": [
-                    [places[key], option, _short(before), _short(after)]
-                    for key, option, before, after in rows
-                    if key in places
-                ],
-            }
-            for (a, b), rows in self.pairs.items()
-        ]
-        return {"anchors": list(self.run.steps), "changed": changed, "pairs": pairs}
 
 
 def _sentences(prompts: pl.DataFrame) -> pl.DataFrame | None:
@@ -214,14 +175,15 @@ def _sentences(prompts: pl.DataFrame) -> pl.DataFrame | None:
     return prompts.select("prompt_id", "order_seed", sentence=sentence)
 
 
-def _chosen(lists: Sequence[_Lists], values: int) -> list[Key]:
+def _chosen(lists: Sequence[_List], values: int) -> list[Key]:
     """Prompts for the page: the heads of all lists first, until there are as many as it holds."""
     most = max(FEWEST, int(values / max(1.0, sum(each.values_each for each in lists))))
-    heads = chain.from_iterable(zip_longest(*chain.from_iterable(each.wanted() for each in lists)))
-    return list(dict.fromkeys(key for key in heads if key is not None))[:most]
+    heads = zip_longest(*([key for key, *_ in each.changed] for each in lists))
+    keys = dict.fromkeys(key for key in chain.from_iterable(heads) if key is not None)
+    return [*keys][:most]
 
 
-def _names(lists: Sequence[_Lists]) -> list[str]:
+def _names(lists: Sequence[_List]) -> list[str]:
     """The model of each series, with its run and bank if they tell series apart."""
     runs = [each.run for each in lists]
     several_runs = len({run.run for run in runs}) > 1
@@ -236,7 +198,7 @@ def _names(lists: Sequence[_Lists]) -> list[str]:
 
 
 def _prompts(of_series: Sequence[PromptScores], keys: Sequence[Key]) -> list[Json]:
-    """Text and options of each prompt, from the first model that was asked it."""
+    """Text and options of each prompt, from the first model that has it."""
     prompts: dict[Key, Json] = {}
     for scores in of_series:
         options = scores.options.partition_by("prompt", as_dict=True, include_key=False)
@@ -261,7 +223,7 @@ def _prompts(of_series: Sequence[PromptScores], keys: Sequence[Key]) -> list[Jso
 
 
 def _logprobs(scores: PromptScores, keys: Sequence[Key], shown: Iterable[Json]) -> Json:
-    """Scores of the prompts held, in their order; NaN where a model was not asked."""
+    """Scores of the prompts held, in their order; NaN for prompts that a model does not have."""
     first: dict[Key, dict[str, int]] = {}
     about = list(scores.prompts.select("prompt_id", "order_seed").iter_rows(named=True))
     for column, (prompt, option) in enumerate(scores.options.select("prompt", "option").rows()):

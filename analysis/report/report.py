@@ -6,21 +6,15 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.everything import options_of, planned, prompt_sets
-from logitbank.analysis.frames.banks import Banks, no_model, open_banks
+from logitbank.analysis.everything import FAILURES, planned, problem_of, prompt_sets
+from logitbank.analysis.frames.banks import Banks, OneBank, listed_banks, no_model, open_banks
 from logitbank.analysis.frames.scan_cache import ScanCache
 from logitbank.analysis.report.origin import bank_name, origin_of, stem
-from logitbank.analysis.report.page import Json, write_page
+from logitbank.analysis.report.page import Json, Page, write_page
 from logitbank.analysis.report.prompts import prompt_data
-from logitbank.analysis.report.sections import (
-    Section,
-    cautions,
-    is_damage,
-    problem_of,
-    section,
-)
+from logitbank.analysis.report.sections import Section, section
 from logitbank.analysis.results.files import require_outside
-from logitbank.errors import BankError, DamagedError, LogitbankError, UsageError
+from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.store import Bank
 from logitbank.store.care.lost import missing_tables
 from logitbank.store.format.about import own_fields
@@ -63,78 +57,61 @@ def report(
         Called as `progress(what, done, total)` before each part and at the end.
     found
         Called with each section when the page is written: a title with a study, or with the
-        problem that prevented it. If `damaged`, the problem is damage of a bank; the page names it
-        below its title, too.
+        problem that prevented it. The page lists all problems below its title.
 
     Raises
     ------
     LogitbankError
         No bank, nothing in it, or a prompt set or model that it lacks.
     DamagedError
-        No table of prompts can be read; names the first.
+        No table of prompts can be read.
     UsageError
         `out` is a folder, or does not end in .html.
     """
-    given = [banks] if isinstance(banks, str | Path | Bank) else list(banks)
-    path = _target(given, out)
-    opened = open_banks(given, models=models, prompts=prompts)
-    names, broken = _readable(opened, prompt_sets(opened, prompts))
+    path = _target(listed_banks(banks), out)
+    opened = open_banks(banks, models=models, prompts=prompts)
+    names, problems = _readable(opened, prompt_sets(opened, prompts))
     info = _info(opened, names, models)
     if models is not None and prompts is None:
         names = [name for name in names if _scored(opened, name, models)]
-    broken = [*_lost(opened), *broken]
-    cache = ScanCache()
-    plans = planned(opened, names, models=models, bootstrap=bootstrap, cache=cache)
-    tell = progress or (lambda what, done, total: None)
+    problems = [*_missing_tables(opened), *problems]
+    plans = planned(opened, names, models=models, bootstrap=bootstrap, cache=ScanCache())
+    notify = progress or (lambda what, done, total: None)
     total = len(plans) + len(names) + 1
     sections: list[Section] = []
     for done, plan in enumerate(plans):
-        tell(plan.title, done, total)
+        notify(plan.title, done, total)
         sections.append(section(plan, sections))
-        if not sections[-1].problem or sections[-1].damaged or plan.family.name == "options":
-            continue
-        # Prompts of one's own may have a family's name.
-        others = {name for other in plans if other is not plan for name in other.prompts}
-        for name in sorted(set(plan.prompts) - others):
-            shares = options_of(opened, name, models=models, bootstrap=bootstrap, cache=cache)
-            answered = section(shares, sections)
-            sections += [] if answered.problem else [answered]
-    broken += [one for one in sections if one.damaged]
     views: list[Json] = []
-    not_shown = [each.problem for each in broken if each.title.startswith("Prompts of")]
     for done, name in enumerate(names, start=len(plans)):
-        tell(f"prompts of {name}", done, total)
+        notify(f"prompts of {name}", done, total)
         try:
             holding = [bank for bank in opened if _scored([bank], name, models)]
             if holding:
                 view = prompt_data(holding, name, models=models, values=VALUES // len(names))
                 views += [view] if view["prompts"] else []
-        except (LogitbankError, pl.exceptions.PolarsError) as error:
-            many = counted(_count(opened, name), "prompt")
-            not_shown.append(f"{many} of {name} cannot be shown. {problem_of(error)}")
-            if is_damage(error):
-                broken.append(_damaged(f"Prompts of {name}", problem_of(error)))
-    tell("writing the page", total - 1, total)
+        except FAILURES as error:
+            problems.append(Section(title=f"Prompts of {name}", problem=problem_of(error)))
+    notify("writing the page", total - 1, total)
+    problems = [each for each in sections if each.problem] + problems
     titles = [str(own_fields(bank.attributes)["title"] or bank_name(bank)) for bank in opened]
-    write_page(
-        path,
+    page = Page(
         title=", ".join(titles),
         lead=_lead(info, names),
         sections=sections,
         prompts=views,
-        not_shown=not_shown,
-        damaged=[f"{each.title}: {each.problem}" for each in broken],
+        problems=[f"{each.title}: {each.problem}" for each in problems],
         origin=origin_of(opened, prompts=names),
-        cautions=cautions(sections),
     )
-    tell("done", total, total)
+    write_page(path, page)
+    notify("done", total, total)
     if found is not None:
-        for each in [*sections, *(each for each in broken if not each.id)]:
+        for each in [*sections, *(each for each in problems if not each.id)]:
             found(each)
     return path
 
 
-def _target(banks: Sequence[Path | str | Bank], out: Path | str | None) -> Path:
+def _target(banks: Sequence[OneBank], out: Path | str | None) -> Path:
     stems = [stem(bank.path if isinstance(bank, Bank) else bank) for bank in banks]
     path = Path(f"{'-'.join(stems)}.html" if out is None else out)
     if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
@@ -149,10 +126,6 @@ def _target(banks: Sequence[Path | str | Bank], out: Path | str | None) -> Path:
     return path
 
 
-def _damaged(title: str, problem: str) -> Section:
-    return Section(title=title, problem=problem, damaged=True)
-
-
 def _readable(banks: Sequence[Bank], names: Sequence[str]) -> tuple[list[str], list[Section]]:
     """The prompt sets whose tables can be read, and why each other one cannot.
 
@@ -161,19 +134,17 @@ def _readable(banks: Sequence[Bank], names: Sequence[str]) -> tuple[list[str], l
     DamagedError
         None can.
     """
-    broken: dict[str, Section] = {}
+    problems: dict[str, Section] = {}
     for name in names:
         try:
             for bank in banks:
                 if name in bank.prompt_sets:
                     query_sets_of(bank.prompts(name))
-        except (LogitbankError, pl.exceptions.PolarsError) as error:
-            if not is_damage(error):
-                raise
-            broken[name] = _damaged(f"Prompts of {name}", problem_of(error))
-    if broken and len(broken) == len(names):
-        raise DamagedError(next(iter(broken.values())).problem)
-    return [name for name in names if name not in broken], [*broken.values()]
+        except FAILURES as error:
+            problems[name] = Section(title=f"Prompts of {name}", problem=problem_of(error))
+    if problems and len(problems) == len(names):
+        raise DamagedError(next(iter(problems.values())).problem)
+    return [name for name in names if name not in problems], [*problems.values()]
 
 
 def _info(
@@ -197,26 +168,16 @@ def _info(
     return info if models is None else info.filter(pl.col("model").is_in(list(models)))
 
 
-def _lost(banks: Sequence[Bank]) -> list[Section]:
-    """Tables that banks in folders have lost, each with how that is known."""
+def _missing_tables(banks: Sequence[Bank]) -> list[Section]:
+    """Tables that are missing from banks in folders, each with how that is known."""
     return [
-        _damaged(table, f"It is missing: {how}.")
+        Section(title=table, problem=f"It is missing: {how}.")
         for bank in banks
         if bank.url is None
         for table, how in missing_tables(
             bank.path, (deposit.stored for deposit in bank.deposits())
         ).items()
     ]
-
-
-def _count(banks: Sequence[Bank], prompts: str) -> int:
-    """Prompts of a set, option orders counted."""
-    tables = [
-        bank.prompts(prompts).select("prompt_id", "order_seed").unique()
-        for bank in banks
-        if prompts in bank.prompt_sets
-    ]
-    return int(pl.concat(tables).unique().select(pl.len()).collect().item())
 
 
 def _scored(banks: Sequence[Bank], prompts: str, models: Sequence[str] | None) -> bool:

@@ -5,12 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import polars as pl
-
-from logitbank.analysis.everything import Analysis
+from logitbank.analysis.everything import FAILURES, Analysis, problem_of
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.study import Study
-from logitbank.errors import DamagedError, LogitbankError
 
 FINDINGS = 4
 """Findings of a section that are seen at once, and key numbers beside the first chart."""
@@ -37,8 +34,6 @@ class Section:
     description: str = ""
     study: Study[Any] | None = None
     problem: str = ""
-    damaged: bool = False
-    """Whether the problem is damage of a bank."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -80,14 +75,14 @@ def section(analysis: Analysis, others: Sequence[Section]) -> Section:
     same = sum(re.fullmatch(rf"{family.name}(-\d+)?", other.id) is not None for other in others)
     if same and not title.endswith(f" {prompts[0]}"):
         title = f"{title}: {prompts[0]}"
-    study, problem, damaged = None, "", False
+    study, problem = None, ""
     try:
         study = analysis.run()
-    except (LogitbankError, pl.exceptions.PolarsError) as error:
-        problem, damaged = problem_of(error), is_damage(error)
+    except FAILURES as error:
+        problem = problem_of(error)
     return Section(
         title=title, id=f"{family.name}-{same + 1}" if same else family.name, prompts=prompts,
-        description=family.description, study=study, problem=problem, damaged=damaged,
+        description=family.description, study=study, problem=problem,
     )  # fmt: skip
 
 
@@ -95,16 +90,3 @@ def cautions(sections: Iterable[Section]) -> list[str]:
     """What limits the numbers of a page, each sentence once."""
     studies = (section.study for section in sections if section.study)
     return list(dict.fromkeys([*GENERAL, *(text for study in studies for text in study.cautions)]))
-
-
-def is_damage(error: Exception) -> bool:
-    """Whether an error means that a bank is damaged, not that a request cannot be answered."""
-    return isinstance(error, DamagedError | pl.exceptions.PolarsError)
-
-
-def problem_of(error: Exception) -> str:
-    """An error as a sentence; Polars's own errors are about tables that are damaged."""
-    if isinstance(error, LogitbankError):
-        return str(error)
-    first = (str(error).splitlines() or [type(error).__name__])[0]
-    return f"A table cannot be read ({first}). Run `logitbank verify` on the bank."

@@ -5,8 +5,8 @@ from typing import Any
 
 from logitbank.analysis.family import families
 from logitbank.analysis.report.origin import bank_name, origin_of
-from logitbank.analysis.report.page import write_page
-from logitbank.analysis.report.sections import Section, cautions
+from logitbank.analysis.report.page import Page, write_page
+from logitbank.analysis.report.sections import Section
 from logitbank.analysis.study import Study
 
 
@@ -21,12 +21,11 @@ def write_study(path: Path | str, study: Study[Any]) -> None:
     )
     sources = [f"bank {bank_name(bank)}" for bank in study.banks]
     sources += ["the files listed below"] if study.files else []
-    write_page(
-        path,
+    page = Page(
         title=study.title,
         lead=f"Source: {', '.join(sources)}." if sources else "",
         sections=[section],
         origin=origin_of(study.banks, files=study.files),
-        cautions=cautions([section]),
         files_beside=True,
     )
+    write_page(path, page)

@@ -52,19 +52,13 @@ class Course(NamedTuple):
     """(b, c) resampled values; no rows without resamples."""
 
 
-def change_table(
-    courses: Iterable[Course],
-    keys: Sequence[str],
-    *,
-    from_step: int | None = None,
-    seed: int = 0,
-) -> pl.DataFrame:
+def change_table(courses: Iterable[Course], keys: Sequence[str], *, seed: int = 0) -> pl.DataFrame:
     """The change points of courses: their keys, `CHANGE_COLUMNS`, and `p_holm`.
 
     `p_holm` is `p_random_walk` adjusted for the models and runs in which the same quantity was
     tested.
     """
-    search = ChangeSearch(from_step=from_step, seed=seed)
+    search = ChangeSearch(seed=seed)
     rows = [
         {**course.keys, **row}
         for course in courses
@@ -81,42 +75,26 @@ def change_table(
     return table.join(adjusted, on=list(keys), how="left", maintain_order="left")
 
 
-def read_curve(
-    path: Path, column: str, *, where: Mapping[str, str] | None = None, name: str = "gap"
-) -> pl.DataFrame:
+def read_curve(path: Path, column: str, *, otherwise: str = "") -> pl.DataFrame:
     """One curve of a CSV or Parquet table.
 
     The table has model and step, and either a column of that name, or the columns metric and value.
     A standard error is in `stderr` or `<column>_stderr`, or follows from a 95 % interval, `low` and
     `high`; for `delta_scaled` also `low_scaled` and `high_scaled`. A column run is optional.
-
-    Parameters
-    ----------
-    where
-        Values that rows must have in other columns.
+    `otherwise` is a column to read if there is none of that name.
 
     Raises
     ------
     UsageError
-        No such table or column, an invalid number, or no row left.
+        No such table or column, or an invalid number.
     """
     table = read_table(path)
-    for key, value in (where or {}).items():
-        if key not in table.columns:
-            raise UsageError(
-                f"`where`: {path} has no column {key}; it has {_listed(table.columns)}"
-            )
-        kept = table.filter(pl.col(key).cast(pl.String) == value)
-        if kept.is_empty():
-            available = table[key].cast(pl.String).drop_nulls().unique().sort().to_list()
-            raise UsageError(f"`where`: {path} has no {key} {value!r}; it has {_listed(available)}")
-        table = kept
     if missing := [key for key in ("model", "step") if key not in table.columns]:
         raise UsageError(
             f"{path} lacks {', '.join(missing)}; it has {_listed(table.columns)}. A curve needs "
             "model, step and a value."
         )
-    value, table = _value_column(table, column, path, name)
+    value, table = _value_column(table, [column, otherwise], path)
     try:
         values, steps = parse_numbers(table[value]), parse_integers(table["step"])
         errors = _errors(table, value)
@@ -126,42 +104,29 @@ def read_curve(
     checkpoints = pl.DataFrame(
         {"model": table["model"].cast(pl.String), "run": run.cast(pl.String), "step": steps}
     )
-    invalid = ~values.is_finite().fill_null(False)
-    if invalid.any():
-        row = checkpoints.filter(invalid).row(0, named=True)
-        raise UsageError(
-            f"{path}: the {value} of {row['model']} step {row['step']} is "
-            f"{table[value].filter(invalid)[0]}, which is not finite ({invalid.sum():,} such "
-            "rows). Leave them out."
-        )
     return curve(checkpoints, values, stderr=errors)
 
 
 def _value_column(
-    table: pl.DataFrame, column: str, path: Path, name: str
+    table: pl.DataFrame, columns: Sequence[str], path: Path
 ) -> tuple[str, pl.DataFrame]:
     """The column with the values, and the rows that have them."""
     old = {new: old for old, new in NEW_NAMES.items()}
-    names = [n for n in (column, NEW_NAMES.get(column), old.get(column)) if n]
+    column = columns[0]
+    names = [name for name in (column, NEW_NAMES.get(column), old.get(column)) if name]
     if {"metric", "value"} <= {*table.columns}:
         rows = table.filter(pl.col("metric").cast(pl.String).is_in(names))
         if len(rows):
             return "value", rows
         available = table["metric"].cast(pl.String).drop_nulls().unique().sort().to_list()
-        raise UsageError(
-            f"Unknown metric {column!r}: {path} has {_listed(available)}. Choose one with --metric."
-        )
-    for candidate in names:
-        if candidate in table.columns and candidate not in CHECKPOINT:
-            return candidate, table
-    if name == "performance" and "value" in table.columns:
-        return "value", table
-    option = "--metric" if name == "performance" else "--gap"
-    others = [c for c in table.columns if c not in CHECKPOINT]
-    what = "metric" if name == "performance" else "gap"
+    else:
+        available = [name for name in table.columns if name not in CHECKPOINT]
+        for name in (*names, *columns[1:]):
+            if name in available:
+                return name, table
     raise UsageError(
-        f"Unknown {what} {column!r}: {path} has the columns {_listed(others)}. Choose one with "
-        f"{option}."
+        f"Unknown metric or gap {column!r}: {path} has {_listed(available)}. Choose one with "
+        "--metric or --gap."
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.finding import Finding, formatted
+from logitbank.analysis.frames.expected import missing_note
 from logitbank.analysis.stats.change_points import FEWEST, N_WALKS
 from logitbank.wording import counted, step_name
 
@@ -43,6 +44,32 @@ def sample(table: pl.DataFrame, coverage: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(
         missing_text=pl.when(pl.col("missing") > 0).then(text).otherwise(pl.lit(""))
     )
+
+
+def missing_sentences(table: pl.DataFrame, noun: str, *keys: str) -> list[str]:
+    """How many items are missing at how many checkpoints: of each model, run and `keys`, or all.
+
+    `table` has the column `missing`; no sentences if nothing is.
+    """
+    incomplete = table.filter(pl.col("missing") > 0)
+    parts = [incomplete] if len(incomplete) else []
+    if keys:
+        parts = incomplete.partition_by("model", "run", *keys, maintain_order=True)
+    sentences = []
+    for rows in parts:
+        row = rows.row(0, named=True)
+        prefix = f"{series_name(row)}, {', '.join(str(row[key]) for key in keys)}: "
+        checkpoints = rows.select("model", "run", "step").n_unique() if keys else len(rows)
+        text = missing_note(int(rows["missing"].sum()), noun, checkpoints=checkpoints)
+        sentences.append(f"{prefix}{text}" if keys else text)
+    return sentences
+
+
+def from_row(row: Row, column: str, text: str, **about: Any) -> Finding:
+    """A finding about a number of a row, with its interval: `<column>_low`, or `low`; and so on."""
+    ends = {end: row.get(f"{column}_{end}", row.get(end)) for end in ("low", "high")}
+    about.setdefault("series", (row["model"], row["run"]))
+    return Finding(text=text, value=row[column], **ends, **about)
 
 
 def change_from_first(

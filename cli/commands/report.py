@@ -26,7 +26,7 @@ def report(
 ) -> None:
     """Write one HTML page with all analyses of banks. Any browser opens it, without a network."""
     from logitbank.analysis.report.sections import FINDINGS, Section
-    from logitbank.cli.output import clean, err, one_line, print_findings, say
+    from logitbank.cli.output import clean, err, exit_with, one_line, print_findings, say
     from logitbank.cli.output import out as stdout
     from logitbank.cli.screen.progress import busy, count_progress
 
@@ -42,18 +42,9 @@ def report(
             progress=progress.about,
             found=sections.append,
         )
-    damaged = [section for section in sections if section.damaged]
     for section in sections:
-        if section.damaged:
-            continue
-        say(f"[bold]{one_line(section.title)}[/bold]", to=stdout)
-        if section.study is None:
-            say(f"  {one_line(section.problem)}", to=stdout)
-        else:
+        if section.study is not None:
+            say(f"[bold]{one_line(section.title)}[/bold]", to=stdout)
             print_findings(section.study, most=FINDINGS)
-    for section in damaged:
-        err.print(f"{one_line(section.title)}: {one_line(section.problem)}", soft_wrap=True)
     err.print(f"Report: {clean(path)} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
-    if damaged:
-        err.print("The bank is damaged, and the page lacks these. Run `logitbank verify` on it.")
-        raise typer.Exit(1)
+    exit_with({section.title: section.problem for section in sections if section.problem})

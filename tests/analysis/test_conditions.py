@@ -72,13 +72,6 @@ def test_the_condition_s_sum_is_taken_away(tmp_path: Path) -> None:
     assert not any("without a condition" in line for line in study.summary)
 
 
-def test_information_may_say_otherwise_than_sums(tmp_path: Path) -> None:
-    """After `c` option a is the more probable; less what it is after `q`, the more so."""
-    bank = filled(tmp_path, ({"prompt_id": "c", "condition": "q"}, {"prompt_id": "q"}))
-    shares = logitbank.options(bank, score="pmi").result.shares
-    assert shares["probability"].to_list() == pytest.approx([0.4 / 0.125, 0.1 / 0.3])
-
-
 def test_prompts_without_a_condition_are_missing_and_said(tmp_path: Path) -> None:
     bank = filled(tmp_path, [*PAIR, {"prompt_id": "lone"}])
     study = logitbank.options(bank, score="pmi")

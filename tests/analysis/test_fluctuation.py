@@ -44,12 +44,6 @@ def test_ratios_means_and_variation_worked_by_hand() -> None:
     assert (prior["first_step"], prior["checkpoints"]) == (1, 2)
 
 
-def test_the_plateau_is_from_the_first_step_at_or_after_its_start() -> None:
-    table = random_table(checkpoints=5, steps=[0, 10, 20, 30, 40])
-    (span,) = fluctuation_metric(table, plateaus=[11]).plateaus.iter_rows(named=True)
-    assert (span["plateau"], span["first_step"], span["checkpoints"]) == (11, 20, 3)
-
-
 @pytest.mark.parametrize(
     ("steps", "start", "first", "left", "rule"),
     [
@@ -201,17 +195,6 @@ def test_a_constant_vector_has_no_correlation(values: list[float]) -> None:
     assert math.isnan(pearson([1.0], [2.0]).r)
 
 
-def test_identical_checkpoints_do_not_vary_and_correlate_with_nothing() -> None:
-    """The mean of seven equal ratios is off in the last bit, and so would be their deviation."""
-    table = published(
-        np.repeat(drawn(1, 6, 2), 7, axis=0), np.repeat(drawn(1, 2, seed=1), 7, axis=0)
-    )
-    result = fluctuation_metric(table, plateaus=[0])
-    assert result.professions.select("cv_r", "cv_n").to_numpy().tolist() == [[0, 0]] * 6
-    assert result.plateaus["prior_cv"].to_list() == [0]
-    assert result.correlations["r"].is_nan().to_list() == [True, True]
-
-
 def test_what_is_constant_up_to_rounding_has_no_correlation() -> None:
     ratio = np.array([0.1, 0.7, 0.4, 0.9])
     same = (ratio * 3 / 3 + 1e6) * (1 + np.array([0, 1, -1, 2]) * 2.0**-52)
@@ -264,12 +247,6 @@ def test_a_release_is_in_no_statistic() -> None:
     assert shown["pronoun"].to_list() == ["he", "she"] * 3
 
 
-def test_a_release_of_the_model_is_shown_beside_each_of_its_runs() -> None:
-    shown = fluctuation_metric(two_runs()).trajectories.filter(pl.col("step").is_null())
-    assert shown["run"].unique().sort().to_list() == ["seed0", "seed1"]
-    assert shown.filter(pl.col("role") == "prior")["score"].n_unique() == 4  # 2 verbs × 2 pronouns
-
-
 def test_trajectories_are_relative_to_their_own_maximum_and_show_the_extremes() -> None:
     result = fluctuation_metric(random_table(), plateaus=[3])
     cv = dict(result.professions.select("occupation", "cv_r").iter_rows())
@@ -281,12 +258,6 @@ def test_trajectories_are_relative_to_their_own_maximum_and_show_the_extremes() 
     }
     for _, rows in result.trajectories.group_by("occupation", "pronoun"):
         np.testing.assert_allclose(rows["relative"], rows["score"] / rows["score"].max())
-
-
-def test_chosen_professions_are_shown_with_article_or_without() -> None:
-    result = fluctuation_metric(random_table(), professions=["actor", "A Dean"])
-    chosen = result.trajectories.filter(pl.col("role") == "chosen")
-    assert chosen["occupation"].unique(maintain_order=True).to_list() == ["an actor", "a dean"]
 
 
 def test_missing_scores_make_a_profession_nan_and_are_counted() -> None:
@@ -317,23 +288,6 @@ def test_a_run_without_a_checkpoint_of_another_goes_by_its_own_and_says_so() -> 
     assert absent.select("run", "step", "professions", "missing", "prior").rows() == [
         ("seed1", 4, 0, 6, False)
     ]
-
-
-def test_a_checkpoint_with_the_prior_alone_is_no_row() -> None:
-    table = random_table()
-    alone = (pl.col("checkpoint") == 4) & ~pl.col("occupation").str.contains("MASK")
-    result = fluctuation_metric(table.filter(~alone), plateaus=[3])
-    assert result.plateaus["checkpoints"].to_list() == [2]
-    assert result.checkpoints.filter(~pl.col("used")).select("step", "prior").rows() == [(4, True)]
-
-
-def test_undefined_ratios_of_the_prior_leave_everything_out_of_correlations_with_n() -> None:
-    prior = drawn(4, 2)
-    prior[3, 0] = 0
-    result = fluctuation_metric(published(drawn(4, 6, 2), prior), plateaus=[1])
-    found = {row["y"]: row for row in result.correlations.iter_rows(named=True)}
-    assert (found["cv_r"]["n"], found["cv_n"]["n"], found["cv_n"]["excluded"]) == (6, 0, 6)
-    assert math.isnan(found["cv_n"]["r"])
 
 
 PRIORS = {
@@ -407,14 +361,6 @@ def test_intervals_of_correlations_are_scipys(n: int) -> None:
 
 def texts(result: Fluctuation) -> str:
     return "\n".join(map(str, FAMILY.findings(result)))
-
-
-def test_plateaus_of_other_lengths_are_not_compared_without_a_word() -> None:
-    one = random_table(checkpoints=6)
-    both = pl.concat([one, random_table(checkpoints=8, seed=1)])
-    same = fluctuation_metric(pl.concat([one, random_table(seed=1)]))
-    assert "Plateaus have 2 to 4 checkpoints" in texts(fluctuation_metric(both))
-    assert "cannot be compared" not in texts(same)
 
 
 def test_findings_are_the_numbers_of_the_tables() -> None:

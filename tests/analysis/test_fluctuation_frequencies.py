@@ -92,18 +92,6 @@ def test_every_case_has_its_own_correlation_and_its_own_most_frequent() -> None:
     ]
 
 
-def test_scaling_frequencies_changes_no_correlation() -> None:
-    one, ten = (
-        fluctuation_metric(
-            random_table(),
-            plateaus=[3],
-            frequencies=corpus_frequencies(totals(nurse=5 * k, actor=9 * k)),
-        ).correlations["r"]
-        for k in (1, 1e12)
-    )
-    np.testing.assert_allclose(one, ten, atol=1e-12)
-
-
 def test_only_the_twenty_most_frequent_are_in_the_short_table() -> None:
     jobs = [f"a job{i:02}" for i in range(30)]
     table = published(drawn(3, 30, 2), drawn(3, 2), jobs=jobs)
@@ -115,40 +103,33 @@ def test_only_the_twenty_most_frequent_are_in_the_short_table() -> None:
     assert len(result.frequencies) == 30
 
 
+YEAR = yearly(("x", "lower", 1700, 0.1))
+NO_CASE = totals(x=1).with_columns(case=pl.lit(None, pl.String))
+
+
 @pytest.mark.parametrize(
     ("table", "sizes", "message"),
     [
-        (pl.DataFrame({"occupation": ["x"]}), None, "the frequencies lack case, year, frequency"),
-        (yearly(("x", "lower", 1700, 0.1)), None, "yearly frequencies need the words of each year"),
-        (totals(x=1), SIZES, "the frequencies are totals already: leave --corpus-sizes out"),
-        (yearly(("x", "lower", 1800, 0.1)), SIZES, "the corpus sizes have no words for the year 1"),
-        (yearly(("x", "lower", 1700, -0.1)), SIZES, "the frequency -0.1 of 'x' is invalid"),
-        (totals(x=float("inf")), None, "the frequency inf of 'x' is invalid"),
-        (pl.concat([totals(cook=1), totals(a_cook=2)]), None, "the frequencies have cook, lower "),
-        (yearly(("x", "lower", 1700, 0.1)), SIZES.drop("year"), "the corpus sizes lack year; the"),
-        (
-            yearly(("x", "lower", 1700, 0.1)),
-            pl.concat([SIZES, SIZES.head(1)]),
-            "the corpus sizes have the year 1702 twice",
-        ),
-        (
-            totals(x=1).with_columns(case=pl.lit(None, pl.String)),
-            None,
-            "the frequencies have rows without case",
-        ),
+        (pl.DataFrame({"occupation": ["x"]}), None, "case, year, frequency"),
+        (YEAR, None, "--corpus-sizes"),
+        (totals(x=1), SIZES, "--corpus-sizes"),
+        (YEAR.with_columns(year=1800), SIZES, "1800"),
+        (YEAR.with_columns(frequency=-0.1), SIZES, "-0.1 of 'x'"),
+        (totals(x=float("inf")), None, "inf of 'x'"),
+        (pl.concat([totals(cook=1), totals(a_cook=2)]), None, "cook, lower"),
+        (YEAR, SIZES.drop("year"), "year"),
+        (YEAR, pl.concat([SIZES, SIZES.head(1)]), "1702 twice"),
+        (NO_CASE, None, "case"),
         (totals(x=1).with_columns(total=pl.lit("many")), None, "'many'"),
     ],
-)  # fmt: skip
-def test_tables_of_frequencies_that_cannot_be_right_are_refused(
+)
+def test_tables_of_frequencies_that_do_not_fit_are_refused(
     table: pl.DataFrame, sizes: pl.DataFrame | None, message: str
 ) -> None:
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=message):
         corpus_frequencies(table, sizes)
-    assert str(error.value).startswith(message)
 
 
 def test_frequencies_of_other_things_are_refused() -> None:
-    with pytest.raises(
-        UsageError, match="None of the 6 professions, such as 'a cook', is in the ta"
-    ):
+    with pytest.raises(UsageError, match="'a cook'"):
         fluctuation_metric(random_table(), frequencies=corpus_frequencies(totals(wizard=1)))

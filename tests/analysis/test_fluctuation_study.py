@@ -9,7 +9,6 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from logitbank.analysis.families.fluctuation import fluctuation
-from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
 from logitbank.errors import BankError, BankFormatError, LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.support.fluctuation_cases import (
@@ -90,16 +89,6 @@ def test_a_run_without_rows_is_named(bank: Path) -> None:
     for name, table in before.result.tables().items():
         assert_frame_equal(study.result.tables()[name], table)
     assert study.missing[-1].startswith("Excluded")
-
-
-def test_a_table_split_over_files_is_one(tmp_path: Path) -> None:
-    table = two_runs()
-    for seed in (0, 1):
-        part = table.filter((pl.col("seed") == seed) | (pl.col("seed") == -1))
-        part.write_csv(tmp_path / f"{seed}.csv")
-    found = fluctuation([tmp_path / "0.csv", tmp_path / "1.csv"])
-    assert found.result.professions.equals(fluctuation_metric(table).professions)
-    assert found.result.run_pairs["run_a"].unique().to_list() == ["seed0"]
 
 
 def test_sources_that_are_none_are_named(tmp_path: Path, bank: Path) -> None:

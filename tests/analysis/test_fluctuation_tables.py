@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -74,15 +75,7 @@ def test_priors_without_an_occupation_column_are_read_from_their_template() -> N
     assert result.checkpoint_pairs.is_empty()
 
 
-def test_priors_of_another_file_complete_a_table() -> None:
-    table = random_table()
-    prior = pl.col("occupation").str.contains("MASK")
-    apart = table.filter(prior).drop("occupation").with_columns(verb=pl.lit("is"))
-    joined = pl.concat([table.filter(~prior), apart], how="diagonal")
-    assert same(fluctuation_metric(joined, plateaus=[3]), fluctuation_metric(table, plateaus=[3]))
-
-
-def test_the_an_prior_is_not_used_whatever_the_article_of_the_profession() -> None:
+def test_the_an_prior_is_not_used_and_duplicates_count_once() -> None:
     table = random_table()
     prior = table.filter(pl.col("occupation") == "a [MASK]")
     an = prior.with_columns(
@@ -93,25 +86,9 @@ def test_the_an_prior_is_not_used_whatever_the_article_of_the_profession() -> No
     result = fluctuation_metric(pl.concat([table, an]), plateaus=[3])
     assert same(result, fluctuation_metric(table, plateaus=[3]))
     assert result.settings["an_priors"] == 12
-
-
-def test_exact_duplicates_count_once_and_are_counted() -> None:
-    table = random_table()
-    result = fluctuation_metric(pl.concat([table, table.head(5)]), plateaus=[3])
-    assert same(result, fluctuation_metric(table, plateaus=[3]))
-    assert result.settings["merged_rows"] == 5
-
-
-def test_checkpoints_may_be_floats_and_numbers_may_be_text() -> None:
-    table = random_table()
-    floats = table.with_columns(pl.col("checkpoint").cast(pl.Float64))
-    text = table.with_columns(
-        pl.col("score", "seed").cast(pl.String), pl.format("{}.0", "checkpoint").alias("checkpoint")
-    )
-    for other in (floats, text):
-        assert same(
-            fluctuation_metric(other, plateaus=[3]), fluctuation_metric(table, plateaus=[3])
-        )
+    twice = fluctuation_metric(pl.concat([table, table.head(5)]), plateaus=[3])
+    assert same(twice, fluctuation_metric(table, plateaus=[3]))
+    assert twice.settings["merged_rows"] == 5
 
 
 def test_runs_are_named_after_their_seeds_and_a_lone_seed_zero_is_main() -> None:
@@ -216,92 +193,37 @@ def changed(where: pl.Expr, **values: object) -> pl.DataFrame:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (
-            random_table().filter(~(PRIOR & (pl.col("checkpoint") >= 4))),
-            "There is no prior for “is” at bert main step 4 (2 such checkpoints): add the "
-            "scores of “[MASK] is a [MASK].”",
-        ),
-        (
-            changed(HE, score=1.25),
-            "The score of “he is a cook” at bert main step 2 is 1.25 (1 such rows): scores are",
-        ),
-        (changed(HE, score=-0.1), "The score of “he is a cook” at bert main step 2 is -0.1"),
-        (changed(HE, score=float("nan")), "The score of “he is a cook” at bert main step 2"),
-        (
-            random_table().filter(~HE),
-            "“he is a cook” at bert main step 2 has no score, and the other pronoun has one (1",
-        ),
-        (
-            random_table().filter(~(PRIOR & (pl.col("pronoun") == "she"))),
-            "“she is a [MASK]” at bert main step 0 has no score, and the other pronoun has one (6",
-        ),
-        (
-            pl.concat([random_table(), changed(HE, score=0.125).filter(HE)]),
-            "“he is a cook” at bert main step 2 has two scores, ",
-        ),
-        (random_table().drop("score"), "the table lacks score; a table of scores has pronoun, sc"),
-        (pl.DataFrame({"x": [1]}), "the table lacks pronoun, score, template, model, seed, check"),
-        (random_table().clear(), "There are no scores: name a bank or table that has some"),
-        (
-            published(drawn(1, 6, 2), drawn(1, 2), steps=[None]),
-            "Only the public release of bert has scores: fluctuation needs the",
-        ),
-        (
-            changed(SECOND, template="[MASK] was a cook."),
-            "The template '[MASK] was a cook.' is not “[MASK] is …” or “[MASK] works as …”",
-        ),
-        (changed(SECOND, template="a cook"), "The template 'a cook' is not “[MASK] is …”"),
-        (changed(HE, pronoun="they"), "The pronoun 'they' is neither he nor she: leave"),
-        (changed(HE, pronoun=None), "1 rows have no pronoun: every score needs one"),
-        (changed(HE, checkpoint=None), "A row of bert has seed 0 and checkpoint None: seeds and"),
-        (changed(HE, seed=-1), "A row of bert has seed -1 and checkpoint 2: seeds and checkpoin"),
-        (changed(HE, checkpoint=-5), "A row of bert has seed 0 and checkpoint -5: seeds and chec"),
-        (
-            random_table().with_columns(checkpoint=pl.lit(2.5)),
-            "84 such rows",
-        ),
-        (
-            random_table().with_columns(score=pl.lit("high")),
-            "84 such rows",
-        ),
+        (random_table().filter(~(PRIOR & (pl.col("checkpoint") >= 4))), "step 4 .2 such"),
+        (changed(HE, score=1.25), "step 2 is 1.25"),
+        (changed(HE, score=float("nan")), "step 2"),
+        (changed(HE, score=float("inf")), "is inf .1 such"),
+        (random_table().filter(~HE), "“he is a cook” at bert main step 2"),
+        (random_table().filter(~(PRIOR & (pl.col("pronoun") == "she"))), "she is a .MASK.”.*6"),
+        (pl.concat([random_table(), changed(HE, score=0.125).filter(HE)]), "two scores"),
+        (pl.DataFrame({"x": [1]}), "pronoun, score, template"),
+        (random_table().clear(), "no scores"),
+        (published(drawn(1, 6, 2), drawn(1, 2), steps=[None]), "release of bert"),
+        (changed(SECOND, template="[MASK] was a cook."), "MASK. was a cook"),
+        (changed(HE, pronoun="they"), "'they'"),
+        (changed(HE, pronoun=None), "1 rows"),
+        (changed(HE, checkpoint=None), "checkpoint None"),
+        (changed(HE, checkpoint=-5), "checkpoint -5"),
+        (random_table().with_columns(checkpoint=pl.lit(2.5)), "84 such"),
+        (random_table().with_columns(score=pl.lit("high")), "84 such"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_right_is_refused_in_one_line(table: pl.DataFrame, message: str) -> None:
-    with pytest.raises(UsageError) as error:
+)
+def test_tables_that_do_not_fit_are_refused(table: pl.DataFrame, message: str) -> None:
+    with pytest.raises((BankError, UsageError), match=message):
         fluctuation_metric(table, plateaus=[3])
-    assert str(error.value).startswith(message)
-    assert "\n" not in str(error.value)
-
-
-def test_a_score_that_is_not_finite_says_to_extract_again() -> None:
-    message = r"“he is a cook” at bert main step 2 is inf \(1 such rows\); extract that checkpoint"
-    with pytest.raises(BankError, match=message):
-        fluctuation_metric(changed(HE, score=float("inf")), plateaus=[3])
 
 
 @pytest.mark.parametrize(
-    ("plateaus", "message"),
-    [
-        ([5], "A plateau from step 5 leaves one checkpoint of bert main “is”, whose steps are"),
-        ([3, 6], "A plateau from step 6 leaves no checkpoint of bert main “is”"),
-        ([-1], "A plateau cannot start at step -1: steps start at 0"),
-    ],
-)  # fmt: skip
-def test_a_plateau_needs_two_checkpoints(plateaus: list[int], message: str) -> None:
-    with pytest.raises(UsageError) as error:
-        fluctuation_metric(random_table(), plateaus=plateaus)
-    assert str(error.value).startswith(message)
-
-
-def test_an_unknown_profession_is_named() -> None:
-    with pytest.raises(UsageError, match="Profession 'wizard' is unknown; there are 6: 'a cook'"):
-        fluctuation_metric(random_table(), professions=["wizard"])
-
-
-def test_a_frame_of_prompts_without_the_columns_is_refused() -> None:
-    frame = pl.LazyFrame({"model": ["m"], "logprob": [-1.0], "option": ["he"]})
-    with pytest.raises(UsageError, match="The prompts lack run, run_seed, step, verb, occupation"):
-        as_scores(frame)
+    "options",
+    [{"plateaus": [5]}, {"plateaus": [3, 6]}, {"plateaus": [-1]}, {"professions": ["wizard"]}],
+)
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="5|6|-1|wizard"):
+        fluctuation_metric(random_table(), **options)
 
 
 def test_a_score_a_rounding_above_one_is_taken() -> None:

@@ -58,47 +58,11 @@ def test_accuracy_error_and_perplexity_of_four_words(monkeypatch: pytest.MonkeyP
     assert (row["examples"], row["tied"], row["inexact"]) == (4, 1, 0)
 
 
-def test_perplexity_is_per_example_and_not_per_token() -> None:
-    frame = piece_frame({"long": [(-1.0, 1, 0)] * 9, "short": [(-3.0, 2, 0)]})
-    row = only(lambada_metric(frame).lambada)
-    assert row["perplexity"] == pytest.approx(math.exp(12 / 2))
-    assert row["perplexity"] != pytest.approx(math.exp(12 / 10))
-
-
-def test_checkpoints_are_sorted_and_a_release_comes_last() -> None:
-    frame = pl.concat([piece_frame(WORDS, step=step) for step in (None, 10, 2)])
-    assert lambada_metric(frame).lambada["step"].to_list() == [2, 10, None]
-
-
-def test_prompts_of_another_kind_are_refused() -> None:
-    kinds = {name: {"score_kind": "target"} for name in WORDS}
-    frame = piece_frame(WORDS, columns=kinds)
-    assert lambada_metric(frame).lambada["acc"].to_list() == [0.5]
-    other = piece_frame(WORDS, columns=kinds | {"c": {"score_kind": "sentence"}})
-    with pytest.raises(
-        UsageError, match=r"prompt 'c' is scored as 'sentence', no word .*\(1 such rows\)"
-    ):
-        lambada_metric(other)
-
-
-def test_no_checkpoint_is_called_best_that_only_equals_the_last() -> None:
-    frame = pl.concat([piece_frame(WORDS, step=step) for step in (2, 10)])
-    found = findings(lambada_metric(frame))
-    assert (found[1].value, found[1].n) == (0.5, "4 examples")
-    assert not any("Highest" in each.text for each in found)
-
-
 def test_an_accuracy_of_zero_has_an_interval_with_a_width() -> None:
     row = only(lambada_metric(piece_frame({str(i): [(-9.0, 50, 0)] for i in range(10)})).lambada)
     assert (row["acc"], row["acc_stderr"], row["low"]) == (0, 0, 0)
     # Wilson at p = 0: z² / (n + z²)
     assert row["high"] == pytest.approx(3.841459 / 13.841459)
-
-
-def test_one_example_has_no_standard_error() -> None:
-    row = only(lambada_metric(piece_frame({"d": WORDS["d"]})).lambada)
-    assert math.isnan(float(str(row["acc_stderr"])))
-    assert math.isnan(float(str(row["perplexity_stderr"])))
 
 
 def test_words_that_a_checkpoint_has_in_part_are_left_out_and_counted() -> None:
@@ -114,37 +78,30 @@ def test_words_that_a_checkpoint_has_in_part_are_left_out_and_counted() -> None:
     assert alone.checkpoints.rows() == [("toy", "main", 8, 2, 2)]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("-inf"), None])
-def test_a_score_that_is_not_finite_is_named(value: float | None) -> None:
-    frame = piece_frame(WORDS, step=16).with_columns(
-        logprob=pl.when(pl.col("prompt_id") == "b").then(value).otherwise("logprob")
-    )
-    with pytest.raises(
-        BankError, match=r"prompt 'b' of toy main step 16 has a log-probability of .* \(1 such"
-    ):
+KINDS = {name: {"score_kind": "target"} for name in WORDS}
+OTHER = piece_frame(WORDS, columns=KINDS | {"c": {"score_kind": "sentence"}})
+TWICE = pl.concat([piece_frame(WORDS), piece_frame({"c": WORDS["c"]})])
+OPTIONS = [piece_frame(WORDS).with_columns(option=pl.lit(each)) for each in ("she", "he", "they")]
+
+
+def with_b(value: float | None) -> pl.DataFrame:
+    b = pl.when(pl.col("prompt_id") == "b").then(value).otherwise("logprob")
+    return piece_frame(WORDS, step=16).with_columns(logprob=b)
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (OTHER, "'c' is scored as 'sentence'.*1 such"),
+        (TWICE, "'c' of toy main step 0 .*1 such"),
+        (pl.concat(OPTIONS), "'a' has 3 options"),
+        (piece_frame(WORDS).drop("rank"), "rank"),
+        (piece_frame(WORDS).clear(), "lambada"),
+        (with_b(float("nan")), "'b' of toy main step 16 .*1 such"),
+        (with_b(float("-inf")), "'b' of toy main step 16 .*1 such"),
+        (with_b(None), "'b' of toy main step 16 .*1 such"),
+    ],
+)
+def test_frames_that_do_not_fit_are_refused(frame: pl.DataFrame, message: str) -> None:
+    with pytest.raises((BankError, UsageError), match=message):
         lambada_metric(frame)
-
-
-def test_a_piece_that_is_scored_twice_is_named() -> None:
-    frame = pl.concat([piece_frame(WORDS), piece_frame({"c": WORDS["c"]})])
-    with pytest.raises(UsageError, match=r"prompt 'c' of toy main step 0 .* twice \(1 such"):
-        lambada_metric(frame)
-
-
-def test_prompts_of_several_options_are_named_as_such() -> None:
-    parts = [
-        piece_frame(WORDS).with_columns(option=pl.lit(option)) for option in ("she", "he", "they")
-    ]
-    message = (
-        r"prompt 'a' has 3 options \('he', 'she', 'they'\), and lambada needs prompts of one text"
-        r" .* target; name a set such as lambada with --prompts"
-    )
-    with pytest.raises(UsageError, match=message):
-        lambada_metric(pl.concat(parts))
-
-
-def test_missing_columns_and_rows_are_named() -> None:
-    with pytest.raises(UsageError, match=r'lacks rank, .*--prompts .*bank\.scan\("lambada"\)'):
-        lambada_metric(piece_frame(WORDS).drop("rank"))
-    with pytest.raises(BankError, match="lambada"):
-        lambada_metric(piece_frame(WORDS).clear())

@@ -47,18 +47,6 @@ def test_analyses_name_a_checkpoint_that_has_no_row(repaired: Bank) -> None:
     assert LEFT_OUT in others
 
 
-def test_such_a_checkpoint_is_no_end_of_a_curve(repaired: Bank) -> None:
-    found = [str(finding) for finding in logitbank.options(repaired).findings]
-    assert any("step 8" in text for text in found)
-    assert not any("step 16" in text for text in found)
-
-
-def test_a_bank_that_is_whole_says_nothing_of_it(tmp_path: Path) -> None:
-    bank = new_bank(tmp_path / "b")
-    bank.deposit(logits(), checkpoint=spec(0).checkpoint, query_set=spec(0).query_set)
-    assert not any("Excluded" in line for line in logitbank.options(bank).summary)
-
-
 def test_a_model_that_was_asked_other_prompts_alone_is_said_to_be_there(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     checkpoint = CheckpointId("toy-neox", step=0)

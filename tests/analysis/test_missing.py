@@ -1,10 +1,9 @@
-"""What a bank's prompts ask and no checkpoint has a score of is told as missing, by each family.
+"""Each family counts expected prompts that no checkpoint has scored as missing.
 
-Exports refuse what is partial, and with `partial=True` say how much it is.
+Exports are refused if anything is missing.
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -20,11 +19,9 @@ from logitbank.analysis.families.pairs import pairs
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.analysis.families.unqover import unqover
-from logitbank.analysis.harness import read_harness
 from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from tests.support import small_banks, unqover_cases
-from tests.support.command import Call
 from tests.support.evaluation_banks import (
     add_crows_pairs,
     add_lambada,
@@ -59,10 +56,6 @@ def bank(tmp_path: Path) -> Bank:
     return Bank.create(tmp_path / "b.zarr")
 
 
-def said(summary: Sequence[str], sentence: str) -> bool:
-    return any(text.endswith(sentence) for text in summary)
-
-
 def test_an_order_of_options_that_no_checkpoint_has(bank: Bank) -> None:
     add_winobias(bank, steps=(0, 8), skew_from=8)
     before = fairness([bank], bootstrap=20)
@@ -74,10 +67,7 @@ def test_an_order_of_options_that_no_checkpoint_has(bank: Bank) -> None:
         (48, 1, 48),
     ]
     assert after.result.gap.equals(before.result.gap), "numbers are over what there is"
-    assert said(
-        after.summary,
-        "Missing: 96 scores at 2 checkpoints. The numbers are over the others.",
-    )
+    assert any("96 scores at 2 checkpoints" in text for text in after.missing)
 
 
 def test_what_is_asked_of_another_tokenizer_s_models_is_not_missing(bank: Bank) -> None:
@@ -86,26 +76,19 @@ def test_what_is_asked_of_another_tokenizer_s_models_is_not_missing(bank: Bank) 
     assert fairness([bank], bootstrap=0).result.checkpoints["missing"].to_list() == [0]
 
 
-def test_examples_that_no_checkpoint_has(bank: Bank) -> None:
+def test_examples_and_pairs_that_no_checkpoint_has(bank: Bank) -> None:
     add_lambada(bank, {0: 3, 8: 20})
     ask(bank, "lambada", pl.col("prompt_id") < "l07", prompt_id=new("prompt_id"))
     study = lambada([bank])
     assert study.result.checkpoints.select("prompts", "missing").rows() == [(40, 7)] * 2
     assert study.result.lambada["acc"].to_list() == [3 / 40, 20 / 40]
-    assert said(
-        study.summary, "Missing: 14 examples at 2 checkpoints. The numbers are over the others."
-    )
-
-
-def test_pairs_that_no_checkpoint_has(bank: Bank) -> None:
+    assert any("14 examples at 2 checkpoints" in text for text in study.missing)
     add_crows_pairs(bank, steps=(8,))
     more = {"prompt_id": new("prompt_id"), "pair": pl.col("pair") + 12}
     ask(bank, "crows-pairs", pl.col("pair") < 2, **more)
-    study = pairs([bank])
-    assert study.result.checkpoints.select("prompts", "missing").rows() == [(24, 4)]
-    assert said(
-        study.summary, "Missing: 4 sentences at 1 checkpoint. The numbers are over the others."
-    )
+    crows = pairs([bank])
+    assert crows.result.checkpoints.select("prompts", "missing").rows() == [(24, 4)]
+    assert any("4 sentences at 1 checkpoint" in text for text in crows.missing)
 
 
 def test_sentences_and_orders_of_stereotype_accuracy_that_no_checkpoint_has(bank: Bank) -> None:
@@ -165,7 +148,7 @@ def test_a_type_that_no_checkpoint_has_is_a_row_without_a_number(bank: Bank) -> 
         (1, 0, 10),
         (2, 10, 0),
     ]
-    assert said(study.missing, "; 1 checkpoint without a number.")
+    assert any("1 checkpoint without a number" in text for text in study.missing)
     assert not any("nan" in sentence for sentence in study.summary)
 
 
@@ -184,10 +167,7 @@ def test_instances_of_unqover_that_no_checkpoint_has(tmp_path: Path) -> None:
     whole = study.result.unqover.filter(split="all")
     assert whole.select("step", "missing").rows() == [(0, 3), (8, 3)]
     assert whole["abs_c"].equals(before.filter(split="all")["abs_c"])
-    assert said(
-        study.summary,
-        "Missing: 6 instances at 2 checkpoints. The numbers are over the others.",
-    )
+    assert any("6 instances at 2 checkpoints" in text for text in study.missing)
     given = instance_reader(bank, "unqover-gender", k=4).read()
     assert given.missing == 3
     compared = debias_compare(bank, [], bootstrap=0)
@@ -195,10 +175,7 @@ def test_instances_of_unqover_that_no_checkpoint_has(tmp_path: Path) -> None:
         3,
         3,
     ]
-    assert said(
-        compared.summary,
-        "Missing: 6 instances at 2 checkpoints. The numbers are over the others.",
-    )
+    assert any("6 instances at 2 checkpoints" in text for text in compared.missing)
 
 
 def test_professions_and_verbs_that_no_checkpoint_has(tmp_path: Path) -> None:
@@ -260,94 +237,33 @@ def test_prompts_and_options_of_one_s_own_that_no_checkpoint_has(tmp_path: Path)
 # Exports.
 
 
-def counts(folder: Path, step: int) -> tuple[dict[str, dict[str, int]], dict[str, bool]]:
-    document = json.loads((folder / f"results_toy-step{step}.json").read_text())
-    return document["n-samples"], document["partial"]
-
-
-def test_partial_results_are_refused_in_a_line_and_written_with_their_counts(
-    bank: Bank, tmp_path: Path, call: Call
-) -> None:
+def test_partial_results_are_refused_before_anything_is_written(bank: Bank, tmp_path: Path) -> None:
     add_lambada(bank, {0: 3, 8: 20})
-    lambada([bank], save_results=tmp_path / "whole")
-    whole = {"lambada_openai": {"original": 40, "effective": 40}}
-    assert counts(tmp_path / "whole", 8) == (whole, {"lambada_openai": False})
-    ask(bank, "lambada", pl.col("prompt_id") < "l07", prompt_id=new("prompt_id"))
-    command = ("analyze", "lambada", bank.path, "--save-results", tmp_path / "part")
-    code, out, error = call(*command)
-    assert (code, out) == (2, "")
-    assert error.splitlines() == [
-        "logitbank: lambada_openai: 40 of 47 samples are scored at toy main step 0 (2 of 2 "
-        "checkpoints are partial); finish the extraction, or save what there is in Python with "
-        "partial=True"
-    ]
-    assert not (tmp_path / "part").exists()
-    lambada([bank], save_results=str(tmp_path / "part"), partial=True)
-    part = {"lambada_openai": {"original": 47, "effective": 40}}
-    assert counts(tmp_path / "part", 8) == (part, {"lambada_openai": True})
-    rows = read_harness(sorted((tmp_path / "part").iterdir())).filter(metric="acc")
-    assert rows["value"].to_list() == [3 / 40, 20 / 40]
-
-
-def test_counts_are_of_each_bias_type(bank: Bank, tmp_path: Path) -> None:
-    """Pairs 0 (race-color) and 1 (gender) of twelve are asked once more and not scored."""
     add_crows_pairs(bank, steps=(8,))
-    more = {"prompt_id": new("prompt_id"), "pair": pl.col("pair") + 12}
-    ask(bank, "crows-pairs", pl.col("pair") == 0, **more)
-    message = r"crows_pairs_english: 12 of 13 samples are scored at toy main step 8 \(1 of 1 "
-    with pytest.raises(UsageError, match=message):
-        pairs([bank], save_results=tmp_path)
-    pairs([bank], save_results=tmp_path / "r", partial=True)
-    samples, partial = counts(tmp_path / "r", 8)
-    assert samples == {
-        "crows_pairs_english": {"original": 13, "effective": 12},
-        "crows_pairs_english_gender": {"original": 6, "effective": 6},
-        "crows_pairs_english_race_color": {"original": 7, "effective": 6},
-    }
-    assert partial == {
-        "crows_pairs_english": True,
-        "crows_pairs_english_gender": False,
-        "crows_pairs_english_race_color": True,
-    }
-
-
-def test_nothing_is_written_where_one_of_several_tasks_is_partial(
-    bank: Bank, tmp_path: Path
-) -> None:
     add_stereotype(bank, steps=(8,))
     add_winobias(bank, steps=(8,), skew_from=0)
+    out = tmp_path / "results"
+    for analyze in (lambada, pairs, stereotype):
+        analyze([bank], save_results=str(out))
+    whole = {file: file.read_bytes() for file in out.iterdir()}
+    (file,) = (file for file in whole if file.name == "results_toy-step8.json")
+    samples = json.loads(file.read_text())["n-samples"]
+    assert samples["lambada_openai"] == {"original": 40, "effective": 40}
+    ask(bank, "lambada", pl.col("prompt_id") < "l07", prompt_id=new("prompt_id"))
     ask(bank, "winobias", order_seed=pl.lit(1, pl.Int32))
-    with pytest.raises(UsageError, match="sa_gender: 0 of 12 samples are scored at toy"):
-        stereotype([bank], save_results=tmp_path / "r")
-    stereotype([bank], save_results=tmp_path / "r", partial=True)
-    assert counts(tmp_path / "r", 8) == (
-        {
-            "stereotype_accuracy": {"original": 10, "effective": 10},
-            "sa_gender": {"original": 12, "effective": 12},
-        },
-        {"stereotype_accuracy": False, "sa_gender": True},
-    )
-
-
-def test_a_checkpoint_without_a_whole_example_has_no_result(bank: Bank, tmp_path: Path) -> None:
-    """Of two orders one is not scored at all, so that `sa` is nowhere."""
-    add_stereotype(bank, steps=(8,))
-    ask(bank, "stereotype-accuracy", pl.col("order") == "he",
-        prompt_id=new("prompt_id"), order=pl.lit("they"))  # fmt: skip
-    with pytest.raises(UsageError, match="stereotype_accuracy: 0 of 10 samples are scored"):
-        stereotype([bank], save_results=tmp_path / "r")
-    stereotype([bank], save_results=tmp_path / "r", partial=True)
-    assert not list((tmp_path / "r").iterdir())
-
-
-def test_scores_of_professions_are_refused_where_some_lack(tmp_path: Path) -> None:
-    bank = Bank.open(professions_bank(tmp_path / "b", seeds=(0,)))
-    fluctuation([bank], save_scores=tmp_path / "whole.csv")
-    ask(bank, "professions", pl.col("occupation") == "a cook", pl.col("verb") == "is",
+    more = {"prompt_id": new("prompt_id"), "pair": pl.col("pair") + 12}
+    ask(bank, "crows-pairs", pl.col("pair") == 0, **more)
+    for analyze, message in (
+        (lambada, "lambada_openai: 40 of 47 samples"),
+        (pairs, "crows_pairs_english: 12 of 13 samples"),
+        (stereotype, "sa_gender: 0 of 12 samples"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            analyze([bank], save_results=str(out))
+    assert {file: file.read_bytes() for file in out.iterdir()} == whole
+    professions = Bank.open(professions_bank(tmp_path / "p", seeds=(0,)))
+    ask(professions, "professions", pl.col("occupation") == "a cook", pl.col("verb") == "is",
         prompt_id=new("prompt_id"), occupation=pl.lit("a baker"))  # fmt: skip
-    message = r"4 of 5 professions are scored at toy seed0 step 0 “is” \(4 of 5 checkpoints are"
-    with pytest.raises(UsageError, match=message):
-        fluctuation([bank], save_scores=tmp_path / "part.csv")
+    with pytest.raises(UsageError, match="4 of 5 professions"):
+        fluctuation([professions], save_scores=str(tmp_path / "part.csv"))
     assert not (tmp_path / "part.csv").exists()
-    fluctuation([bank], save_scores=tmp_path / "part.csv", partial=True)
-    assert (tmp_path / "part.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()

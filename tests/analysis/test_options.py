@@ -7,18 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy.special import log_softmax
-from scipy.stats import binomtest, sem, t
+from scipy.stats import binomtest
 from scipy.stats import entropy as scipy_entropy
 
 import logitbank
-from logitbank.analysis.charts.chart import caption_of, legend_names
-from logitbank.analysis.families.options.metric import OptionScores, entropies, option_scores
-from logitbank.analysis.families.options.tables import (
-    BOUNDS,
-    means_of,
-    option_shares,
-    with_intervals,
-)
+from logitbank.analysis.charts.chart import legend_names
+from logitbank.analysis.families.options.metric import OptionScores, option_scores
+from logitbank.analysis.families.options.tables import option_shares
 from logitbank.analysis.family import families
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.scan_cache import ScanCache
@@ -26,7 +21,6 @@ from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Deposit, Query, QuerySet
-from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.support.evaluation_banks import VOCAB as WORDS
 from tests.support.evaluation_banks import add_crows_pairs, add_pieces
 from tests.support.evaluation_banks import deposit as deposit_pieces
@@ -99,16 +93,6 @@ def test_scores_are_those_worked_out_by_hand(bank: Bank, score: str, a: float, b
     assert (len(study.notes) == len(families()["options"].notes) + 1) == (score == "sum")
 
 
-def test_a_study_is_saved_with_its_tables(bank: Bank, tmp_path: Path) -> None:
-    study = logitbank.options(bank, score="token")
-    (headline, accuracy, *options) = study.findings
-    assert (accuracy.value, accuracy.n, accuracy.form) == (1.0, "1 prompt", ".1%")
-    assert headline.figure == "accuracy"
-    values = [each.value for each in options if each.figure == "option_probability"]
-    assert values == pytest.approx([0.541, 0.459], abs=1e-3)
-    assert set(study.tables) == {"shares", "answers", "curves", "change_points", "checkpoints"}
-
-
 def test_what_is_not_there_is_named(bank: Bank) -> None:
     with pytest.raises(AbsentError, match="'other'"):
         logitbank.options(bank, prompts="other")
@@ -122,23 +106,6 @@ def test_what_is_not_there_is_named(bank: Bank) -> None:
         "accuracy-mine", "accuracy-second", "curves", "option_probability-mine",
         "option_probability-second",
     ]  # fmt: skip
-
-
-def test_options_may_begin_alike_and_not_be_alike(tmp_path: Path) -> None:
-    queries = QuerySet("0" * 64, (Query((1,), 0), Query((1, 2), 1)))
-    made = Bank.create(tmp_path / "b.zarr")
-    made.add_query_set(queries)
-    rows = {"option": ["a", "a", "b", "b"], "piece": [0, 1, 0, 1], "row": [0, 1, 0, 1]}
-    table = pl.DataFrame(
-        rows
-        | {"prompt_id": ["p"] * 4, "order_seed": [None] * 4, "text": ["t"] * 4}
-        | {"answer": [None] * 4, "continuation": ["x"] * 4, "token": [2, 3, 2, 4]}
-        | {"is_answer": [None] * 4, "query_set": [queries.name] * 4},
-        schema_overrides=PROMPTS_SCHEMA,
-    ).select(*PROMPTS_SCHEMA)
-    made.add_prompts("mine", table)
-    with pytest.raises(UsageError, match="'p' has options 'a' and 'b' with the same token 2"):
-        made.add_prompts("other", table.with_columns(token=pl.Series([2, 3, 2, 3], dtype=pl.Int32)))
 
 
 def scores_of(share: np.ndarray, sentences: list[str] | None) -> PromptScores:
@@ -178,16 +145,6 @@ def test_prompts_of_one_sentence_are_one_draw() -> None:
             covered.append(inside.mean())
     assert min(covered[:2]) > 0.91
     assert max(covered[2:]) < 0.75, "as if all prompts were independent"
-
-
-def test_without_sentences_accuracy_has_wilsons_interval_of_all_prompts() -> None:
-    share = np.where(np.arange(40) < 30, 0.9, 0.1)[None]
-    row = option_shares([scores_of(share, None)], "mine").answers.row(0, named=True)
-    expected = binomtest(30, 40).proportion_ci(method="wilson")
-    assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high))
-    alike = option_shares([scores_of(np.full((1, 40), 0.9), None)], "mine")
-    assert alike.shares["low"].to_list() == [None, None]
-    assert alike.answers["low"][0] > 0.9
 
 
 STEPS = (0, 8, None)
@@ -264,25 +221,6 @@ def test_every_measure_is_that_of_scipy_and_numpy(tmp_path: Path) -> None:
             assert found["low"] == pytest.approx(max(least, each.mean() - half), rel=1e-5)
             assert found["high"] == pytest.approx(min(most, each.mean() + half), rel=1e-5)
     assert values(result.curves, "top1_agreement")[1:] == [LIKE_THE_LAST / 10, 1.0]
-
-
-def test_means_take_prompts_of_one_sentence_as_one_draw() -> None:
-    each = np.random.default_rng(1).uniform(size=12)
-    twice = pl.DataFrame({"sentence": np.arange(24) // 2, "probability": np.repeat(each, 2)})
-    prompts = twice.with_columns(
-        pl.lit(None, pl.Float64).alias(m) for m in BOUNDS if m not in twice
-    )
-    table = with_intervals(means_of(prompts, {"model": "m", "prompt_set": "mine"}))
-    row = table.filter(measure="probability").row(0, named=True)
-    low, high = t.interval(0.95, 11, loc=each.mean(), scale=sem(each))
-    assert (row["low"], row["high"]) == pytest.approx((low, high))
-    assert row["prompts"] == 24
-
-
-def test_entropy_by_hand() -> None:
-    with np.errstate(divide="ignore"):
-        rows = np.log([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.25, 0.25, 0.5]])
-    assert entropies(rows) == pytest.approx([np.log(2), 0, 1.5 * np.log(2)])
 
 
 @pytest.mark.parametrize("keep", ["options", "topk:2"])
@@ -397,14 +335,6 @@ def test_prompts_without_an_answer_have_no_accuracy(tmp_path: Path) -> None:
     assert "accuracy-crows-pairs" not in study.charts
 
 
-def test_curves_have_a_panel_for_each_measure(tmp_path: Path) -> None:
-    study = logitbank.options(parity(tmp_path / "b", keep="options"))
-    assert list(study.charts) == ["accuracy", "option_probability", "curves"]
-    assert {each.figure for each in study.findings} <= {*study.charts, ""}
-    assert len(study.charts["curves"].vconcat) == 3, "entropy needs full rows"
-    assert all("n = 10 prompts" in caption_of(chart) for chart in study.charts.values())
-
-
 def test_prompt_sets_and_runs_have_colours(tmp_path: Path) -> None:
     bank = parity(tmp_path / "b")
     bank.add_prompts("more", prompt_table())
@@ -489,6 +419,8 @@ def test_many_options_are_told_apart_as_answer_and_others(tmp_path: Path) -> Non
     bank.add_prompts("many", named)
     found = option_scores(bank, ["many"])
     assert found.shares["option"].unique().sort().to_list() == ["answer", "other"]
+    sums = found.shares.group_by("step").agg(pl.col("option_probability").sum())
+    assert sums["option_probability"].to_list() == pytest.approx([1.0, 1.0])
     few = option_scores(bank, ["parity"])
     yes = few.shares.filter(option="yes")["option_probability"].to_list()
     answer = found.shares.filter(option="answer")["option_probability"].to_list()
@@ -504,15 +436,6 @@ def with_prompts(path: Path, keep: pl.Expr) -> Bank:
         asked = spec(step)
         bank.deposit(logits(step), checkpoint=asked.checkpoint, query_set=asked.query_set)
     return bank
-
-
-def test_one_prompt_has_shares_and_no_interval(tmp_path: Path) -> None:
-    study = logitbank.options(with_prompts(tmp_path / "b", pl.col("prompt_id") == "p3"))
-    values = np.exp(logits(8)[3].astype(np.float64))
-    yes = values[1] / (values[1] + values[4])
-    found = found_of(study, "“yes”")
-    assert (found.value, found.low, found.n) == (pytest.approx(yes, abs=1e-6), None, "1 prompt")
-    assert study.charts
 
 
 def test_the_only_option_of_a_prompt_has_a_probability_and_no_share(
@@ -538,20 +461,6 @@ def test_the_only_option_of_a_prompt_has_a_probability_and_no_share(
     assert row["low"] == pytest.approx(max(0.0, row["option_probability"] - half), abs=1e-6)
     assert row["sentences"] == 3
     assert row["probability"] == pytest.approx(probability, abs=1e-6)
-
-
-def test_many_options_without_an_answer_and_with_one_add_up(tmp_path: Path) -> None:
-    bank = own_prompts(tmp_path / "own")
-    table = bank.prompts("parity").collect()
-    named = table.with_columns(
-        option=pl.col("option") + pl.col("prompt_id"), answer=pl.col("answer") + pl.col("prompt_id")
-    )
-    bank.add_prompts("many", named)
-    found = option_scores(bank, ["many"]).shares
-    sums = found.group_by("step").agg(total=pl.col("option_probability").sum())
-    assert sums["total"].to_list() == pytest.approx([1.0, 1.0])
-    assert found["low"].min() >= 0
-    assert found["high"].max() <= 1
 
 
 def test_models_and_checkpoints_that_are_not_in_the_bank_are_named(tmp_path: Path) -> None:

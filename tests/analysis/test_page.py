@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -15,9 +16,16 @@ from playwright.sync_api import Browser
 from logitbank.analysis.charts.theme import INK, MUTED, PALETTE
 from logitbank.analysis.report import page as page_module
 from logitbank.analysis.report.origin import origin_of
-from logitbank.analysis.report.page import CELLS, ROWS, columns_data, rows_that_fit, write_page
+from logitbank.analysis.report.page import (
+    CELLS,
+    ROWS,
+    Page,
+    columns_data,
+    rows_that_fit,
+    write_page,
+)
 from logitbank.analysis.report.prompts import prompt_data
-from logitbank.analysis.report.sections import GENERAL, Section, cautions, first_of
+from logitbank.analysis.report.sections import GENERAL, Section, first_of
 from logitbank.store import Bank
 from tests.support.browser import Opened
 from tests.support.evaluation_banks import add_lambada, add_winobias
@@ -28,22 +36,24 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$$x$$ \
 SIZES = [(1280, 800, "light"), (1600, 1000, "dark"), (390, 844, "light")]
 
 
-def write(folder: Path, text: str = "toy", **about: object) -> Path:
+def write(folder: Path, text: str = "toy", **about: Any) -> Path:
     """A page of two sections and the prompts of a bank."""
     bank = Bank.create(folder / "b.zarr", licence=text)
     add_winobias(bank, steps=(0, 1, 8), skew_from=8, model=text)
     add_lambada(bank, {0: 0, 8: 10}, model=text)
-    made = study(text)
     sections = [
-        Section(title=f"Values {text}", id="values", description="d", study=made, prompts=[text]),
+        Section(
+            title=f"Values {text}", id="values", description="d", study=study(text), prompts=[text]
+        ),
         Section(title="Refused", id="refused", problem="run `logitbank extract` first"),
     ]
     views = [prompt_data([bank], name) for name in ("winobias", "lambada")]
     path = folder / "p.html"
-    write_page(
-        path, title=f"Title {text}", lead="1 model.", sections=sections, prompts=views,
-        origin=origin_of([bank], prompts=["winobias"]), cautions=cautions(sections), **about,
+    made = Page(
+        title=f"Title {text}", lead="1 model.", sections=sections, prompts=views,
+        origin=origin_of([bank], prompts=["winobias"]), **about,
     )  # fmt: skip
+    write_page(path, made)
     return path
 
 
@@ -257,14 +267,6 @@ def test_values_at_a_checkpoint_are_those_of_the_table(opened: Opened) -> None:
     chart.locator("summary").click()
 
 
-def test_a_chart_is_saved_as_svg(opened: Opened, tmp_path: Path) -> None:
-    with opened.page.expect_download() as download:
-        opened.page.locator("#first").get_by_role("button", name="SVG").click()
-    download.value.save_as(tmp_path / "c.svg")
-    assert download.value.suggested_filename == "values-lines.svg"
-    assert "Training step" in (tmp_path / "c.svg").read_text()
-
-
 def test_charts_beyond_what_a_page_holds_are_left_out_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,13 +344,6 @@ def test_prompts_are_listed_shown_and_found(opened: Opened) -> None:
     view.locator("ol button").nth(3).click()
     assert view.locator("h3").inner_text() == names[3]
     assert view.locator(".prompt-text").inner_text() == f"prompt {names[3][1:]}"
-    view.get_by_label("Prompts with").select_option("differ")
-    forth = view.locator("ol .note").first.inner_text()
-    view.get_by_label("From", exact=True).select_option(label="step 8")
-    view.get_by_label("To", exact=True).select_option(label="step 0")
-    back = view.locator("ol .note").first.inner_text()
-    option, before, after = re.fullmatch(r"(.+): (\S+) → (\S+)", forth).groups()  # type: ignore[union-attr]
-    assert back == f"{option}: {after} → {before}"
     view.get_by_label("Find by id or text").fill("PROMPT 17")
     assert view.locator("ol button").all_inner_texts() == ["p17"]
     view.get_by_label("Find by id or text").fill("")
@@ -437,7 +432,7 @@ def test_tables_together_are_bounded() -> None:
 
 def test_a_page_without_an_analysis_says_so(chromium: Browser, tmp_path: Path) -> None:
     path = tmp_path / "p.html"
-    write_page(path, title="t", lead="l", sections=[], cautions=["c"], origin=origin_of([]))
+    write_page(path, Page(title="t"))
     opened = Opened(chromium, path)
     assert "No analysis applies" in opened.page.locator("main").inner_text()
     assert opened.complaints == []

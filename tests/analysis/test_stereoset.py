@@ -73,26 +73,6 @@ def test_a_tie_counts_as_anti_stereotype_and_as_unrelated_and_is_reported() -> N
     ] * 3
 
 
-def test_ties_are_many_above_one_percent_and_not_at_it() -> None:
-    fine: Example = ("nurse", "profession", (3.0, 2.0, 1.0))
-    tied: Example = ("nurse", "profession", (2.0, 2.0, 1.0))
-    at_one = stereoset_metric(candidates([fine] * 99 + [tied]), bootstrap=0).ties
-    assert only(at_one, domain="overall")["ss_untied"] is None
-    above = only(
-        stereoset_metric(candidates([fine] * 98 + [tied]), bootstrap=0).ties, domain="overall"
-    )
-    assert (above["ss_untied"], above["ss_untied_comparisons"]) == (100.0, 98)
-
-
-def test_all_ties_leave_nothing_to_report_without_them() -> None:
-    tied: Example = ("nurse", "profession", (0.0, 0.0, 0.0))
-    result = stereoset_metric(candidates([tied]), bootstrap=0)
-    assert measures(result.scores, domain="overall") == (0.0, 0.0, 0.0)
-    row = only(result.ties, domain="overall")
-    assert math.isnan(row["ss_untied"])  # type: ignore[arg-type]
-    assert row["ss_untied_comparisons"] == 0
-
-
 def test_both_pools_the_examples_of_a_term_before_averaging_over_terms() -> None:
     intra: list[Example] = [
         ("nurse", "gender", (3.0, 2.0, 1.0)),
@@ -132,14 +112,6 @@ def test_the_causal_extension_is_in_no_other_task() -> None:
     assert only(result.tasks, task="intersentence_causal")["rule"] == "geometric"
 
 
-def test_terms_have_their_own_numbers() -> None:
-    terms = stereoset_metric(candidates(), bootstrap=0).terms
-    assert measures(terms, term="nurse") == (75.0, 50.0, 75.0)
-    assert measures(terms, term="guitarist") == (0.0, 100.0, 0.0)
-    assert only(terms, term="nurse")["examples"] == 2
-    assert only(terms, term="Norwegian")["domain"] == "race"
-
-
 def test_an_example_without_a_score_is_missing_and_in_no_number() -> None:
     second = candidates(step=8).with_columns(
         value=pl.when(pl.col("candidate") == "intrasentence-1-unrelated")
@@ -151,16 +123,6 @@ def test_an_example_without_a_score_is_missing_and_in_no_number() -> None:
     # Of nurse only the first example is left: ss 100, lms 100.
     assert measures(result.scores, step=8, domain="profession") == (50.0, 100.0, 0.0)
     assert measures(result.scores, step=0, domain="profession") == (37.5, 75.0, 18.75)
-
-
-def test_a_term_without_examples_at_a_checkpoint_is_left_out_of_its_mean() -> None:
-    second = candidates(step=8).with_columns(
-        value=pl.when(pl.col("term") == "guitarist").then(None).otherwise("value")
-    )
-    result = stereoset_metric(pl.concat([candidates(step=0), second]), bootstrap=50)
-    row = only(result.scores, step=8, domain="profession")
-    assert (row["lms"], row["ss"], row["terms"]) == (75.0, 50.0, 1)
-    assert len(result.terms.filter(pl.col("step") == 8)) == 2
 
 
 def test_a_domain_without_any_score_is_nan() -> None:
@@ -185,22 +147,6 @@ def test_conditions_are_compared_with_plain_on_the_same_examples() -> None:
     assert (row["ss_plain"], row["lms_plain"]) == pytest.approx((100 / 3, 50 / 3))
     assert (row["ss"], row["lms"]) == pytest.approx((100 / 3, 100 / 3))
     assert row["icat"] == pytest.approx(50 * (100 / 3) / 50 - (50 / 3) * (100 / 3) / 50)
-
-
-def test_a_condition_like_plain_differs_by_zero_without_an_interval() -> None:
-    rows: list[Example] = [(f"t{at}", "gender", (at % 3, 1.0, 0.5)) for at in range(12)]
-    both = pl.concat([candidates(rows), candidates(rows, condition="prefix")])
-    row = only(stereoset_metric(both).differences, domain="overall")
-    assert [row[name] for name in ("lms", "ss", "icat")] == [0.0] * 3
-    assert all(math.isnan(row[f"{name}_low"]) for name in ("lms", "ss"))  # type: ignore[arg-type]
-
-
-def test_without_conditions_there_are_no_differences_and_their_columns_are_the_same() -> None:
-    prefixed = candidates(condition="prefix")
-    empty = stereoset_metric(candidates(), bootstrap=0).differences
-    full = stereoset_metric(pl.concat([candidates(), prefixed]), bootstrap=0).differences
-    assert len(empty) == 0
-    assert empty.schema == full.schema
 
 
 def test_fewer_than_ten_terms_have_no_interval() -> None:
@@ -234,12 +180,6 @@ def test_intervals_resample_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row[f"{n}_high"] for n in ("lms", "ss", "icat")] == pytest.approx(high.tolist())
 
 
-def test_one_term_has_no_interval_and_none_are_made_of_no_resamples() -> None:
-    race = only(stereoset_metric(candidates(), bootstrap=20).scores, domain="race")
-    none = only(stereoset_metric(candidates(), bootstrap=0).scores, domain="overall")
-    assert all(math.isnan(row["ss_low"]) for row in (race, none))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(("ss", "change"), [(50.0, 0.0), (52.0, -2.0), (55.0, -5.0), (60.0, -10.0)])
 def test_intervals_of_icat_cover_it_near_its_peak(ss: float, change: float) -> None:
     """1,000 samples of 20 terms; standard error 0.008. Percentiles alone cover 33 to 79 %."""
@@ -270,25 +210,6 @@ def test_the_order_of_rows_means_nothing() -> None:
     ]
     frame = pl.concat(parts)
     equal(stereoset_metric(frame), stereoset_metric(frame.sample(fraction=1, shuffle=True, seed=1)))
-
-
-def test_checkpoints_by_step_with_the_release_last_and_plain_first() -> None:
-    frame = pl.concat(
-        candidates(step=step, condition=condition)
-        for condition in ("a prefix", "plain")
-        for step in (None, 512, 8)
-    )
-    scores = stereoset_metric(frame, bootstrap=0).scores.filter(pl.col("domain") == "overall")
-    steps = scores["step"].to_list()
-    assert steps == [8, 512, None] * 2
-    assert scores["condition"].to_list() == ["plain"] * 3 + ["a prefix"] * 3
-
-
-def test_languages_are_apart() -> None:
-    german = candidates([("nurse", "profession", (3.0, 2.0, 1.0))], language="de")
-    result = stereoset_metric(pl.concat([candidates(), german]), bootstrap=0)
-    assert measures(result.scores, language="de", domain="overall") == (100.0, 100.0, 0.0)
-    assert result.tasks["missing"].sum() == 0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.errors import BankError, UsageError
-from tests.support.fairness_cases import FEMALE, MALE, NEUTRAL
+from tests.support.fairness_cases import FEMALE, MALE
 from tests.support.stereotype_cases import SENTENCES, sa_frame, winobias
 
 pytestmark = pytest.mark.numerical
@@ -74,25 +74,6 @@ def test_equal_shares_tie_in_whatever_order_they_are_added(seed: int) -> None:
     frame = winobias(logits, [MALE] * 6, ["pro"] * 6).sample(fraction=1, shuffle=True, seed=seed)
     table = stereotype_metric(winobias=frame).stereotype_accuracy
     assert table["accuracy"].to_list() == [20 / 36, 20 / 36]
-
-
-def test_prompts_about_the_other_occupation_do_not_count() -> None:
-    logits = np.zeros((1, 1, 2, 3))
-    logits[..., MALE] = 1
-    frame = winobias(logits, [MALE, NEUTRAL], ["pro", "pro"]).with_columns(
-        asked=pl.when(pl.col("prompt_id") == "prompt-0")
-        .then(pl.lit("referred"))
-        .otherwise(pl.lit("other"))
-    )
-    table = stereotype_metric(winobias=frame).stereotype_accuracy
-    assert table.select("sentences", "accuracy").rows() == [(1, 1)]
-
-
-def test_both_measures_stand_under_their_own_names() -> None:
-    logits = np.zeros((1, 1, 1, 3))
-    frame = winobias(logits, [MALE], ["pro"])
-    table = stereotype_metric(sa_frame(SENTENCES), frame).stereotype_accuracy
-    assert table["measure"].to_list() == ["sa", "sa_gender"]
 
 
 def test_what_cannot_be_compared_is_named() -> None:

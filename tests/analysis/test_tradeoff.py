@@ -1,6 +1,7 @@
 """Trade-offs: joining curves, front, choice, change between checkpoints, and their intervals."""
 
 import math
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -39,7 +40,7 @@ def small(**options: object) -> TradeOff:
     return tradeoff_metric(side(ACC), side(DELTA), **options)  # type: ignore[arg-type]
 
 
-def said(result: TradeOff, text: str) -> Finding:
+def found_in(result: TradeOff, text: str) -> Finding:
     """The finding of the first series that has this text."""
     return next(each for each in FAMILY.findings(result)[1:] if text in each.text)
 
@@ -55,11 +56,9 @@ def test_curves_are_joined_on_the_steps_that_both_have() -> None:
 def test_the_front_has_what_nothing_else_beats() -> None:
     table = small().tradeoff
     assert table.filter("on_front")["step"].to_list() == [1000, 2000, 4000, 5000]
-
-
-def test_equal_points_are_on_the_front_together() -> None:
     front = pareto_front(np.array([1.0, 1.0, 0.5]), np.array([0.2, 0.2, 0.2]))
-    assert front.tolist() == [True, True, False]
+    assert front.tolist() == [True, True, False], "equal points are on it together"
+    assert small().choices["max_accuracy_loss"].to_list() == [1, 2, 5]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_a_choice_says_of_how_many_it_is_and_what_the_checkpoints_beside_it_have
     (row,) = found.choices.rows(named=True)
     assert (row["step"], row["searched"]) == (4000, 3)  # 0.49, 0.50 and 0.49
     assert (row["gap_before"], row["gap_after"]) == (0.2, 0.01)
-    choice = said(found, "Smallest gap within 1 point of")
+    choice = found_in(found, "Smallest gap within 1 point of")
     assert (choice.value, choice.n) == (0.05, "3 checkpoints searched")
     assert "0.2 and 0.01 at the neighbouring checkpoints" in choice.baseline
     (ends,) = tradeoff_metric(side(accuracy), side(gap), max_accuracy_loss=100).choices.rows(
@@ -96,10 +95,6 @@ def test_a_choice_says_of_how_many_it_is_and_what_the_checkpoints_beside_it_have
     )
     assert (ends["step"], ends["searched"]) == (1000, 6)
     assert np.isnan(ends["gap_before"])
-
-
-def test_without_an_allowance_three_are_shown() -> None:
-    assert small().choices["max_accuracy_loss"].to_list() == [1, 2, 5]
 
 
 def test_the_published_change_of_fairness_comes_out() -> None:
@@ -118,7 +113,10 @@ def test_the_published_change_is_a_finding() -> None:
     performance = side([0.500, 0.517, 0.5, 0.5, 0.5, 0.5])
     found = tradeoff_metric(performance, side([0.0545, 0.727, 1, 1, 1, 1]), pair=(2000, 1000),
                      metric="LAMBADA accuracy")  # fmt: skip
-    fairness, cost = said(found, "Fairness increase"), said(found, "Change of LAMBADA accuracy")
+    fairness, cost = (
+        found_in(found, "Fairness increase"),
+        found_in(found, "Change of LAMBADA accuracy"),
+    )
     assert (fairness.number, cost.number) == ("+92.5%", "−1.7")
     headline = FAMILY.findings(found)[0].text
     assert headline.startswith("Gap 0.727 → 0.0545, LAMBADA accuracy −1.7 points")
@@ -156,14 +154,6 @@ def test_draws_of_the_same_items_make_the_change_surer_than_independent_ones() -
     assert found.settings["gap_interval"] is None
 
 
-def test_draws_that_all_agree_give_no_interval() -> None:
-    nothing = tradeoff_metric(
-        side([0.0] * 6, stderr=0.0), side(DELTA, stderr=0.01), pair=(6000, 2000)
-    )
-    assert math.isnan(nothing.pairs["performance_low"][0])
-    assert said(nothing, "Change of acc").interval == ""
-
-
 def test_shares_of_resamples_say_how_sure_front_and_choice_are() -> None:
     found = tradeoff_metric(side(ACC, stderr=1e-9), side(DELTA, stderr=1e-9), max_accuracy_loss=3)
     assert found.choices["chosen_share"].to_list() == [1]
@@ -192,19 +182,19 @@ def test_an_estimate_lies_in_its_interval_where_the_gap_is_nearly_gone() -> None
 def test_a_gap_that_may_be_zero_is_said_to_be() -> None:
     found = tradeoff_metric(side(ACC, stderr=0.01), side(DELTA, stderr=0.1), pair=(2000, 6000))
     assert found.pairs["before_may_be_zero"].to_list() == [True]
-    assert "no percentage: the gap before may be zero" in said(found, "Change of the gap").text
+    assert "no percentage: the gap before may be zero" in found_in(found, "Change of the gap").text
     assert not any("Fairness increase" in each.text for each in FAMILY.findings(found))
     zero = tradeoff_metric(side(ACC), side([0.0, *DELTA[1:]]), pair=(1000, 2000))
     assert math.isnan(zero.pairs["fairness_change"][0])
-    gap = said(zero, "no percentage: the gap before is zero")
+    gap = found_in(zero, "no percentage: the gap before is zero")
     assert (gap.value, gap.baseline) == (pytest.approx(0.05), "gap 0 at step 1,000")
-    assert said(zero, "Change of acc").value == pytest.approx(20)
+    assert found_in(zero, "Change of acc").value == pytest.approx(20)
 
 
 def test_no_percentage_is_said_of_the_untrained_models_gap() -> None:
     steps = [0, 1000, 2000, 3000, 4000, 5000]
     found = tradeoff_metric(side(ACC, steps=steps), side(DELTA, steps=steps), pair=(0, 1000))
-    assert "step 0 is the untrained model" in said(found, "no percentage").text
+    assert "step 0 is the untrained model" in found_in(found, "no percentage").text
     assert not math.isnan(found.pairs["fairness_change"][0])  # the table keeps it
 
 
@@ -216,7 +206,7 @@ def test_perplexity_is_better_when_lower_and_has_units() -> None:
     assert found.settings["unit"] == "units"
     assert found.choices.select("best_step", "step").row(0) == (5000, 5000)
     assert found.pairs["performance_change"][0] == -2
-    assert said(found, "Change of perplexity").value == 2
+    assert found_in(found, "Change of perplexity").value == 2
     assert found.tradeoff.filter("on_front")["step"].to_list() == [1000, 2000, 4000, 5000]
     assert tradeoff_metric(side(values), side(DELTA), metric="perplexity").choices.is_empty()
     up = tradeoff_metric(
@@ -236,49 +226,9 @@ def test_a_change_of_level_is_found_in_the_curve_that_has_one() -> None:
     assert (rows["delta"]["kind"], rows["delta"]["step"]) == ("change point", 128)
     assert rows["delta"]["p_random_walk"] < 0.01
     assert rows["performance"]["p_random_walk"] > 0.05
-    change = said(found, "gap, mean shift at step 128")
+    change = found_in(found, "gap, mean shift at step 128")
     assert change.value == pytest.approx(rows["delta"]["mean_after"] - rows["delta"]["mean_before"])
-    assert "no significant change point" in said(found, "acc: ").text
-
-
-def test_p_values_of_several_runs_are_adjusted() -> None:
-    steps = [2**i for i in range(12)]
-    noise = np.random.default_rng(0).normal(0, 0.01, (2, 12))
-    jump = np.where(np.arange(12) < 7, 0.02, 0.7)
-    both = [
-        pl.concat(side((curve + own).tolist(), steps=steps, run=run)
-                  for run, own in zip("xy", noise, strict=True))
-        for curve in (np.full(12, 0.3), jump)
-    ]  # fmt: skip
-    found = tradeoff_metric(*both).change_points
-    for rows in found.partition_by("curve"):
-        first = rows.unique("run", keep="first", maintain_order=True)
-        small, large = sorted(first["p_random_walk"])
-        expected = {small: min(1, 2 * small)}
-        expected[large] = max(large, expected[small])
-        for p, adjusted in first.select("p_random_walk", "p_holm").rows():
-            assert adjusted == pytest.approx(expected[p])
-
-
-def test_models_are_one_where_only_the_owner_differs_or_they_are_renamed() -> None:
-    ours = side(DELTA).with_columns(model=pl.lit("EleutherAI/pythia-70m"))
-    theirs = side(ACC).with_columns(model=pl.lit("pythia-70m"))
-    assert tradeoff_metric(theirs, ours).tradeoff["model"].unique().to_list() == [
-        "EleutherAI/pythia-70m"
-    ]
-    other = side(ACC).with_columns(model=pl.lit("pythia-v1.1-70m"))
-    with pytest.raises(
-        UsageError,
-        match="performance is of pythia-v1.1-70m and the gap of EleutherAI/pythia-70m: no model in"
-        " common. .* pass rename=.'pythia-v1.1-70m': 'EleutherAI/pythia-70m'",
-    ):
-        tradeoff_metric(other, ours)
-    names = {"pythia-v1.1-70m": "EleutherAI/pythia-70m"}
-    assert len(tradeoff_metric(other, ours, rename=names).tradeoff) == 6
-    with pytest.raises(UsageError, match="the performance has no model 'x'; it has pythia-v1.1"):
-        tradeoff_metric(other, ours, rename={"x": "EleutherAI/pythia-70m"})
-    with pytest.raises(UsageError, match="the gap has no model 'x'; it has EleutherAI/pythia-70m"):
-        tradeoff_metric(other, ours, rename={"pythia-v1.1-70m": "x"})
+    assert "no significant change point" in found_in(found, "acc: ").text
 
 
 def test_several_models_and_runs_are_kept_apart() -> None:
@@ -294,59 +244,51 @@ def test_several_models_and_runs_are_kept_apart() -> None:
     assert FAMILY.findings(found)[1].series == ("a", "x")
 
 
-def test_curves_without_a_common_step_or_run_name_both_ranges() -> None:
-    with pytest.raises(
-        UsageError,
-        match="performance of m main has 6 steps from 1000 to 6000 and its gap step 80000: no step",
-    ):
-        tradeoff_metric(side(ACC), side([0.1], steps=[80000]))
-    with pytest.raises(UsageError, match="of run main and its gap of run seed1: none in common"):
-        tradeoff_metric(side(ACC), side(DELTA, run="seed1"))
+def test_models_are_one_if_only_the_owner_differs() -> None:
+    ours = side(DELTA).with_columns(model=pl.lit("EleutherAI/pythia-70m"))
+    theirs = side(ACC).with_columns(model=pl.lit("pythia-70m"))
+    found = tradeoff_metric(theirs, ours).tradeoff
+    assert found["model"].unique().to_list() == ["EleutherAI/pythia-70m"]
+    with pytest.raises(UsageError, match="pythia-v1.1-70m.* EleutherAI/pythia-70m"):
+        tradeoff_metric(side(ACC).with_columns(model=pl.lit("pythia-v1.1-70m")), ours)
 
 
-def test_odd_curves_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"gap of m main step 2000 is 0.05 and 7 \(1 such check"):
-        tradeoff_metric(side(ACC), pl.concat([side(DELTA), side([7.0], steps=[2000])]))
-    with pytest.raises(BankError, match=r"performance \(acc\) of m main step 1000 is nan, .*\(1 "):
-        tradeoff_metric(side([float("nan"), *ACC[1:]]), side(DELTA))
-    with pytest.raises(UsageError, match="The gap lacks value; it has step, x, model"):
-        tradeoff_metric(side(ACC), side(DELTA).rename({"value": "x"}))
-    with pytest.raises(UsageError, match="The gap has no training step"):
-        tradeoff_metric(side(ACC), side(DELTA, step=pl.Series([None] * 6, dtype=pl.Int64)))
-    for error in (-0.01, math.inf):
-        with pytest.raises(
-            UsageError, match=rf"gap of m main step 1000 has the standard error {error:g}, .*\(6 "
-        ):
-            tradeoff_metric(side(ACC), side(DELTA, stderr=error))
-    nameless = side(DELTA).with_columns(model=pl.Series(["m", None, None, "m", "m", "m"]))
-    with pytest.raises(UsageError, match=r"The gap has rows without a model \(2 such rows\)"):
-        tradeoff_metric(side(ACC), nameless)
-    for allowance in (-1, math.inf, math.nan):
-        with pytest.raises(
-            UsageError, match=f"The largest loss {allowance:g} is invalid: use 0 or"
-        ):
-            small(max_accuracy_loss=allowance)
-    with pytest.raises(
-        UsageError, match=r"Step 80000 of the pair is not .*; m main has 1000, 2000"
-    ):
-        small(pair=(80000, 1000))
-
-
-def test_a_blank_run_is_main() -> None:
+def test_releases_are_left_out_and_a_run_without_a_name_is_main() -> None:
     runs = pl.Series([None, "main", None, None, None, "main"], dtype=pl.String)
-    assert len(tradeoff_metric(side(ACC), side(DELTA, run=runs)).tradeoff) == 6
+    release = side([0.0], steps=[None], run="main")  # type: ignore[list-item]
+    gap = pl.concat([side(DELTA, run=runs), release])
+    assert len(tradeoff_metric(side(ACC), gap).tradeoff) == 6
 
 
-def test_releases_are_left_out() -> None:
-    with_release = pl.concat([side(DELTA), side([0.0], steps=[None])])  # type: ignore[list-item]
-    assert len(tradeoff_metric(side(ACC), with_release).tradeoff) == 6
+FIRST = pl.col("step") == 1000
 
 
-def test_one_common_checkpoint_is_told_without_a_change() -> None:
-    found = tradeoff_metric(side([0.5], steps=[8]), side([0.1], steps=[8]))
-    assert said(found, "Pareto front").n == "1 checkpoint"
-    assert "no gap is below 0.1" in FAMILY.findings(found)[0].text
-    assert found.change_points["p_random_walk"].to_list() == [None, None]
+@pytest.mark.parametrize(
+    ("gap", "message"),
+    [
+        (side([0.1], steps=[80000]), "steps 1000 to 6000.*steps 80000 to 80000"),
+        (side(DELTA, run="seed1"), "run main.*run seed1"),
+        (pl.concat([side(DELTA), side([7.0], steps=[2000])]), "step 2000 is 0.05 and 7 .*1 such"),
+        (side([float("nan"), *DELTA[1:]]), "step 1000 is nan"),
+        (side(DELTA).rename({"value": "x"}), "value; it has step, x, model"),
+        (side(DELTA).with_columns(step=pl.lit(None, pl.Int64)), "training step"),
+        (side(DELTA, stderr=-0.01), "-0.01"),
+        (side(DELTA, stderr=math.inf), "inf"),
+        (side(DELTA).with_columns(model=pl.when(~FIRST).then("model")), "1 such"),
+    ],
+)
+def test_curves_that_do_not_fit_are_refused(gap: pl.DataFrame, message: str) -> None:
+    with pytest.raises((UsageError, BankError), match=message):
+        tradeoff_metric(side(ACC), gap)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [*({"max_accuracy_loss": loss} for loss in (-1, math.inf, math.nan)), {"pair": (80000, 1000)}],
+)
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        small(**options)
 
 
 def test_charts_are_one_for_all_runs() -> None:
@@ -358,13 +300,3 @@ def test_charts_are_one_for_all_runs() -> None:
     for chart in charts.values():
         assert legend_names(chart.to_dict()) == {"m x", "m y"}
         assert "n = 12 checkpoints" in caption_of(chart)
-    parts = pl.concat(
-        side(values, run="x", group=group, low=0.0, high=1.0)
-        for values, group in ((ACC, "male"), (DELTA, "female"))
-    )
-    only = tradeoff_metric(
-        side(ACC, run="x"), side(DELTA, run="x"), parts=parts, parts_name="JSD-P"
-    )
-    panels = FAMILY.charts(only)["curves"].vconcat
-    assert len(panels) == 3, "performance, JSD-P of both answers, and the gap on one axis of steps"
-    assert legend_names(panels[1].to_dict()) == {"male", "female"}

@@ -1,10 +1,8 @@
 """UnQover's measures: by hand, against plain loops over a bank's logits, and what always holds."""
 
 import itertools
-import json
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-import logitbank
-from logitbank.analysis.families.unqover.findings import findings
 from logitbank.analysis.families.unqover.metric import unqover_metric
 from logitbank.analysis.families.unqover.tables import (
     PROBABILITIES,
@@ -27,7 +23,6 @@ from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.support.unqover_cases import (
     ATTRIBUTES,
-    NAMES,
     Naive,
     add_questions,
     forms,
@@ -79,11 +74,6 @@ def test_the_first_entries_only() -> None:
     assert [row[name] for name in PROBABILITIES] == pytest.approx([0.5, 0, 0, 0.4, 0, 0.3, 0.2, 0])
     assert row["c"] == pytest.approx(((0.25 - 0.1) - (0.2 - 0.15)) / 2)
     assert (row["covered"], row["covered_8"]) == (4, 8)
-
-
-def test_all_that_tie_at_the_limit_are_inside() -> None:
-    row = unqover_instances(one_instance(dict.fromkeys(BY_HAND, (0.2, 0.2))), topk=1)
-    assert row["covered"].to_list() == [8]
 
 
 @pytest.mark.parametrize("he_she", [False, True])
@@ -143,18 +133,6 @@ def test_a_bank_gives_what_plain_loops_over_its_logits_give(
         towards = [own.c[key] for key, r in own.rows.items() if r["attribute"] == attribute]
         expected = pytest.approx(np.mean(towards), rel=1e-4) if category == "gender" else None
         assert row["gamma_female"] == expected
-
-
-def test_the_male_name_first_is_the_same_gender() -> None:
-    frame = one_instance(BY_HAND)
-    swapped = frame.with_columns(
-        subject1="subject2", subject2="subject1", gender1="gender2", gender2="gender1",
-        order=pl.col("order").replace({"12": "21", "21": "12"}),
-    )  # fmt: skip
-    for given_frame, c in ((frame, 0.075), (swapped, -0.075)):
-        found = unqover_metric(given_frame, bootstrap=0)
-        assert unqover_instances(given_frame)["c"].item() == pytest.approx(c)
-        assert found.attributes["gamma_female"][0] == pytest.approx(0.075)
 
 
 def test_what_is_counted(bank: Bank) -> None:
@@ -271,16 +249,6 @@ def test_of_several_forms_the_most_probable_one_counts() -> None:
     assert unqover_instances(frame, he_she=True)["p2_12"].item() == pytest.approx(0.2)
 
 
-def test_three_attributes_and_three_subjects_have_no_interval(bank: Bank) -> None:
-    found = unqover_metric(bank.scan("unqover-nationality", steps=8), bootstrap=100)
-    for name in ("mu", "eta", "abs_c", "positional", "attributive"):
-        assert found.unqover[f"{name}_low"].is_nan().all()
-    assert found.subjects["gamma_high"].is_nan().all()
-    told = findings(found)
-    assert "not tested" in told[0].text
-    assert not any(each.interval for each in told)
-
-
 def test_intervals_resample_attributes_and_for_mu_subjects(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,97 +301,42 @@ def test_a_category_of_a_checkpoint_is_in_one_frame(bank: Bank) -> None:
         unqover_metric([frame, frame], bootstrap=0)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (pl.col("negated") | (pl.col("order") == "12"), r"c1\|was a nurse' \(gender\) of m main s"
-         r"tep 8 has 3 questions, and not one each for both orders, plain and negated \(1 such "),
-        ((pl.col("subject1") != "Ann") | ~pl.col("negated") | (pl.col("order") == "12")
-         | ~pl.col("continuation").str.to_lowercase().str.ends_with("ann"),
-         r"was a nurse\|21\|neg' of m main step 8 has no option for the subject 'Ann' \(1 such pr"),
-    ],
+WHOLE = one_instance(BY_HAND)
+NEGATED_ANN = (
+    (pl.col("subject1") == "Ann") & pl.col("negated") & (pl.col("order") == "21")
+    & pl.col("continuation").str.to_lowercase().str.ends_with("ann")
 )  # fmt: skip
-def test_what_is_not_whole_is_named_and_counted(spoil: pl.Expr, message: str) -> None:
-    with pytest.raises(BankError, match=message):
-        unqover_metric(one_instance(BY_HAND).filter(spoil))
 
 
-def test_rows_that_cannot_be_right_are_refused() -> None:
-    frame = one_instance(BY_HAND)
-    with pytest.raises(BankError, match="neg' of m main step 8 has no option for the pronoun 'sh"):
-        unqover_metric(frame.filter(pl.col("continuation") != " she"), he_she=True)
-    assert (
-        unqover_metric(frame.filter(pl.col("continuation") != " she")).settings["he_she"] is False
-    )
-    twice = frame.with_columns(prompt_id=pl.col("prompt_id") + "-b")
-    with pytest.raises(BankError, match="has 8 questions, and not one each"):
-        unqover_metric(pl.concat([frame, twice]))
-    for value, text in ((float("nan"), "NaN|nan"), (float("inf"), "inf"), (None, "None")):
-        odd = frame.with_columns(
-            logprob=pl.when(pl.col("order") == "12").then(pl.lit(value)).otherwise("logprob")
-        )
-        with pytest.raises(BankError, match=rf"log-probability of ({text}) \(2 such prompts\)"):
-            unqover_metric(odd)
-    with pytest.raises(BankError, match="there is no UnQover score; extract its prompts first"):
-        unqover_metric(frame.head(0))
-    with pytest.raises(
-        UsageError, match="the prompt set lacks context, attribute, which unqover-gender"
-    ):
-        unqover_metric(frame.drop("context", "attribute"))
-    with pytest.raises(UsageError, match="topk is 0; give a number of entries from 1 on, or none"):
-        unqover_metric(frame, topk=0)
-    with pytest.raises(UsageError, match="cells is 'some'; give last or all"):
-        unqover_metric(frame, cells="some")  # type: ignore[arg-type]
+def with_logprob(value: float | None) -> pl.DataFrame:
+    first = pl.when(pl.col("order") == "12").then(pl.lit(value)).otherwise("logprob")
+    return WHOLE.with_columns(logprob=first)
 
 
-def test_it_is_in_the_python_api(bank: Bank) -> None:
-    found = unqover_metric(bank.scan("unqover-gender"), bootstrap=0)
-    assert isinstance(found, logitbank.Unqover)
-    nurses = found.attributes.filter(step=8, split="all", attribute="was a nurse")
-    assert nurses["gamma_female"].item() > 0.2
-    assert set(found.subjects.filter(step=8)["subject"]) == {*NAMES["female"], *NAMES["male"]}
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (WHOLE.filter(pl.col("negated") | (pl.col("order") == "12")), "3 questions.*1 such"),
+        (WHOLE.filter(~NEGATED_ANN), "'Ann' .1 such"),
+        (pl.concat([WHOLE, WHOLE.with_columns(prompt_id=pl.col("prompt_id") + "-b")]), "8 questi"),
+        (with_logprob(float("nan")), "(NaN|nan) .2 such"),
+        (with_logprob(float("inf")), "inf .2 such"),
+        (with_logprob(None), "None .2 such"),
+        (WHOLE.head(0), "extract"),
+        (WHOLE.drop("context", "attribute"), "context, attribute"),
+    ],
+)
+def test_frames_that_do_not_fit_are_refused(frame: pl.DataFrame, message: str) -> None:
+    with pytest.raises((BankError, UsageError), match=message):
+        unqover_metric(frame)
 
 
-MEMORY = """
-import json, sys
-import polars as pl
-from logitbank.analysis import unqover_metric
-
-def checkpoint(step):
-    row = pl.int_range(pl.len())
-    question, form = row // 4, row % 4
-    instance = question // 4
-    name = lambda at, n: pl.format("{}{}", pl.lit(at), instance % n)
-    return pl.LazyFrame({"step": [step]}).select(
-        step=pl.col("step").repeat_by(80_000).explode()
-    ).with_columns(
-        model=pl.lit("m"), run=pl.lit("main"), category=pl.lit("gender"), split=pl.lit("train"),
-        prompt_id=question.cast(pl.String), instance=instance.cast(pl.String),
-        context=(instance % 4).cast(pl.String), attribute=(instance % 70).cast(pl.String),
-        attribute_class=pl.lit("x"), subject1=name("F", 9), subject2=name("M", 8),
-        gender1=pl.lit("female"), gender2=pl.lit("male"), negated=question % 2 == 1,
-        order=pl.when(question % 4 < 2).then(pl.lit("12")).otherwise(pl.lit("21")),
-        continuation=pl.when(form < 2).then(name("F", 9)).otherwise(name("M", 8)),
-        logprob=-((row * (step + 7)).hash() % 1000 / 250), rank=1 + row % 9,
-    )
-
-unqover_metric([checkpoint(step) for step in range(int(sys.argv[1]))], bootstrap=50)
-with open("/proc/self/status") as status:
-    print(json.dumps([int(line.split()[1]) for line in status if line.startswith("VmHWM")][0]))
-"""
-
-
-@pytest.mark.whole
-def test_memory_does_not_grow_with_the_checkpoints() -> None:
-    def peak_mb(checkpoints: int) -> float:
-        done = subprocess.run(
-            [sys.executable, "-c", MEMORY, str(checkpoints)],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        return float(json.loads(done.stdout)) / 1024
-
-    few, many = peak_mb(3), peak_mb(14)
-    assert many < few + 60, (few, many)
+@pytest.mark.parametrize("options", [{"topk": 0}, {"cells": "some"}, {"he_she": True}])
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
+    without = WHOLE.filter(pl.col("continuation") != " she")
+    assert unqover_metric(without).settings["he_she"] is False
+    with pytest.raises((BankError, UsageError)):
+        unqover_metric(without, **options)
 
 
 def signs_of(gamma: np.ndarray) -> Grid:

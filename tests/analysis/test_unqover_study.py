@@ -10,18 +10,11 @@ from logitbank.analysis.charts.chart import caption_of
 from logitbank.analysis.families.unqover import unqover
 from logitbank.analysis.families.unqover.charts import ENDS, charts
 from logitbank.analysis.families.unqover.findings import findings
-from logitbank.analysis.families.unqover.metric import ALL, Unqover, unqover_metric
+from logitbank.analysis.families.unqover.metric import ALL, Unqover
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from logitbank.store.filter.filters import Filter
-from tests.support.unqover_cases import (
-    add_questions,
-    logits_of,
-    make_bank,
-    questions,
-    scan_frame,
-    tokens,
-)
+from tests.support.unqover_cases import add_questions, logits_of, make_bank, questions, tokens
 
 NURSES = {0: 0.0, 8: 6.0, 64: 2.0, None: 1.0}
 
@@ -63,7 +56,7 @@ def test_models_that_have_other_prompts_are_together(tmp_path: Path, bank: Path)
     assert only["model"].unique().to_list() == ["org/gpt"]
     with pytest.raises(BankError, match="'x' is not in .*org/gpt, toy"):
         unqover([bank, other.path], models=["toy", "x"], bootstrap=0)
-    with pytest.raises(BankError, match="causal.zarr has no deposit of unqover-nationality yet; r"):
+    with pytest.raises(BankError, match="causal.zarr has no scores of unqover-nationality yet"):
         unqover([other.path], prompts=["unqover-nationality"])
 
 
@@ -115,15 +108,6 @@ def test_a_view_shows_a_bank_through_a_filter(tmp_path: Path) -> None:
     assert kept["flat"]["abs_c"] == pytest.approx(np.mean(sizes), rel=1e-6)
     assert kept["flat"]["coverage_8"] == kept["toy"]["coverage_8"] < 1
     assert kept["same"]["abs_c"] > kept["toy"]["abs_c"] > kept["flat"]["abs_c"]
-
-
-def test_sentences_have_no_number_that_is_none() -> None:
-    rows = questions()[:4]
-    p = {(row["prompt_id"], form): 0.0 for row in rows for form in
-         ("Ann", " ann", "Bob", " bob", " she", "He", " he")}  # fmt: skip
-    found = findings(unqover_metric(scan_frame(rows, p), bootstrap=10))
-    assert found[1].value == 0.0
-    assert not any("nan" in str(each) for each in found)
 
 
 nan = float("nan")

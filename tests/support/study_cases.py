@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, titled
-from logitbank.analysis.charts.curves import color, curves
+from logitbank.analysis.charts.curves import Measure, color, curves
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.results.tables import Result
@@ -35,7 +35,7 @@ def made(model: str = "toy", runs: tuple[str, ...] = ("seed1", "seed2")) -> Made
 def charts(result: Made) -> dict[str, Chart]:
     table = result.scores
     axis = StepAxis(table["step"].to_list())
-    lines = curves(table, axis, y="value", title="Value", group="group")
+    lines = curves(table, axis, Measure("value", "Value"), group="group")
     indexed = axis.of(table).with_columns(checkpoint_index=pl.col("at").rank("dense") - 1)
     last = alt.param(name="checkpoint", value=len(STEPS) - 1)
     bars = (

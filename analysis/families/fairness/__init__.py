@@ -36,17 +36,9 @@ def fairness(
     models
         Only these models.
     cache
-        What a report has already read.
-    bootstrap
-        Number of resamples of the sentences; 0 for no intervals.
-    vocab_limit
-        Rank among the tokenizer's entries only, without the padding outputs.
-    ties
-        `competition` counts strictly greater logits; `midrank` adds half the equal ones.
-    unit
-        Unit of analysis of the tests: `prompt`, the mean over option orders; `prompt_order`, whose
-        p values are invalid, since the orders of a prompt are not independent; `seed`, one mean
-        per order.
+        What the analyses of one report share.
+    bootstrap, vocab_limit, ties, unit
+        As for `logitbank.analysis.fairness_metric`.
 
     Raises
     ------
@@ -54,12 +46,19 @@ def fairness(
         A missing bank or prompt set, what `fairness_metric` refuses, or a `vocab_limit` that the
         banks do not have.
     """
-    from logitbank.analysis.families.fairness.metric import analyze_fairness
+    from logitbank.analysis.families.fairness.metric import Settings, read_winobias
+    from logitbank.analysis.frames.banks import check_vocab_limit, choose_prompts, open_banks
+    from logitbank.analysis.results.series import missing_sentences
+    from logitbank.analysis.study import study_of
 
-    return analyze_fairness(
-        banks, prompts=prompts, models=models, cache=cache, bootstrap=bootstrap,
-        vocab_limit=vocab_limit, ties=ties, unit=unit,
-    )  # fmt: skip
+    settings = Settings(vocab_limit, ties, unit, bootstrap)
+    opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)
+    prompts = choose_prompts(opened, prompts, default="winobias", family=FAMILY.prompts)
+    if vocab_limit:
+        check_vocab_limit(opened, prompts, models)
+    result = read_winobias(opened, prompts, models, settings, cache).result
+    missing = missing_sentences(result.checkpoints, "score")
+    return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing)
 
 
 FAMILY = Family(

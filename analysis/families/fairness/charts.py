@@ -1,6 +1,6 @@
 """The charts of fairness, from its tables."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import altair as alt
 import polars as pl
@@ -8,6 +8,7 @@ import polars as pl
 from logitbank.analysis.charts.chart import Chart, titled
 from logitbank.analysis.charts.curves import (
     SERIES,
+    Measure,
     change_points,
     curves,
     horizontal,
@@ -21,19 +22,24 @@ from logitbank.analysis.charts.theme import DELTA
 from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.families.fairness.tables import MANN_WHITNEY, WILCOXON
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.score_arrays import LABELS
 from logitbank.analysis.results.series import UNTRAINED
 from logitbank.analysis.stats.significance import SIGNIFICANCE
 from logitbank.wording import counted
 
+GENDERS = [LABELS.male, LABELS.female]
 TESTS = {"p": "Mann–Whitney", "p_bh": "BH-adjusted", "wilcoxon": "Wilcoxon pairs"}
 MARKS = (
     f"Filled marks: male and female answers differ, p < {SIGNIFICANCE} (Mann–Whitney; the BH "
     "adjustment and Wilcoxon on pairs are not in the paper)."
 )
-SCALED = "JSD-P, scaled to 0–1"
 SPREAD = "Bands: ± 1 SD between option orders."
 LEAST = 1e-12
 """The smallest p value that is drawn at its place."""
+GAP = Measure("delta_scaled", "Gender gap Δ", ("low_scaled", "high_scaled"))
+JSD_P = Measure("scaled", "JSD-P, scaled to 0–1", scale="zero")
+RANK = Measure("average_rank", "Average Rank", scale="log")
+ACCURACY = Measure("accuracy", "Accuracy", scale="zero")
 
 
 def charts(result: Fairness) -> dict[str, Chart]:
@@ -60,122 +66,90 @@ def _gap(result: Fairness, axis: StepAxis) -> Chart | None:
     changes = result.change_points.filter(kind="change point")
     steps = [f"{row['model']} {row['run']}: step {row['step']}" for row in changes.rows(named=True)]
     untrained = table.filter(step=UNTRAINED)["delta_scaled"].to_list() if len(names) == 1 else []
-    plot = curves(
-        table, axis, y="delta_scaled", title="Gender gap Δ", band=("low_scaled", "high_scaled"),
-        colors={names[0]: DELTA} if len(names) == 1 else None, tooltip={"Sentences": "sentences"},
-    )  # fmt: skip
+    colors = {names[0]: DELTA} if len(names) == 1 else None
+    plot = curves(table, axis, GAP, colors=colors, tooltip={"Sentences": "sentences"})
     lines = [horizontal(0), *(horizontal(level, dash=(1, 3)) for level in untrained)]
     caption = (
         "JSD-P of female answers minus that of male answers, scaled to −1 to 1. Above 0, the error "
         "is higher for female answers. Bands: 95% confidence intervals, pointwise. Dashed: zero"
         f"{' and change points with their 95% range' if len(changes) else ''}"
         f"{'. Dotted: untrained model' if untrained else ''}. n = "
-        f"{_prompts(result, gendered=True)}."
+        f"{_prompts(result, GENDERS)}."
     )
     chart = alt.layer(*change_points(changes, axis, steps), *lines, plot)
     return titled(chart, "Gender gap Δ", caption, axis=axis)
 
 
 def _jsd_p(result: Fairness, axis: StepAxis) -> Chart | None:
-    labels = result.labels[:2]
-    table = result.jsd_parts.filter(
-        pl.col("gold") == pl.col("option"), pl.col("gold").is_in(labels)
-    )
+    answers = (pl.col("gold") == pl.col("option")) & pl.col("gold").is_in(GENDERS)
     caption = (
         "JSD-P of the correct answer, for prompts whose answer is "
-        f"{' or '.join(labels)}; smaller is better. {SPREAD} {MARKS}"
+        f"{' or '.join(GENDERS)}; smaller is better. {SPREAD} {MARKS}"
     )
-    return _by_answer(
-        result, axis, table, measure="jsd_p", value="scaled", sd="sd_scaled", title=SCALED,
-        heading="JSD-P per correct answer", caption=caption, zero=True,
-    )  # fmt: skip
+    table = _banded(result.jsd_parts.filter(answers), "scaled", "sd_scaled", least=0)
+    chart = _above_tests(result, axis, table, JSD_P, tests="jsd_p")
+    text = f"{caption} n = {_prompts(result, GENDERS)}."
+    return chart and titled(chart, "JSD-P per correct answer", text, axis=axis)
 
 
 def _average_rank(result: Fairness, axis: StepAxis) -> Chart | None:
-    table = result.average_rank.filter(pl.col("gold").is_in(result.labels[:2]))
+    answers = result.average_rank.filter(pl.col("gold").is_in(GENDERS))
     caption = (
         "Rank of the correct answer's token in the vocabulary, mean over prompts; 1 is best. "
         f"{SPREAD} {MARKS}"
     )
-    return _by_answer(
-        result, axis, table, measure="average_rank", value="average_rank", sd="sd",
-        title="Average Rank", heading="Average Rank per correct answer", caption=caption, log=True,
-    )  # fmt: skip
+    table = _banded(answers, "average_rank", "sd", least=1)
+    chart = _above_tests(result, axis, table, RANK, tests="average_rank")
+    text = f"{caption} n = {_prompts(result, GENDERS)}."
+    return chart and titled(chart, "Average Rank per correct answer", text, axis=axis)
 
 
-def _by_answer(
-    result: Fairness,
-    axis: StepAxis,
-    table: pl.DataFrame,
-    *,
-    measure: str,
-    value: str,
-    sd: str,
-    title: str,
-    heading: str,
-    caption: str,
-    log: bool = False,
-    zero: bool = False,
+def _above_tests(
+    result: Fairness, axis: StepAxis, table: pl.DataFrame, measure: Measure, *, tests: str
 ) -> Chart | None:
     """A curve for each correct answer, above the tests of male against female."""
-    table = _banded(with_series(table), value, sd, least=1 if log else 0)
     if table.is_empty():
         return None
-    above = curves(
-        table, axis, y=value, title=title, group="gold", tooltip={"Prompts": "prompts"}, log=log,
-        zero=zero, x_title=None, x_labels=False,
-    )  # fmt: skip
-    tests = result.tests.filter(measure=measure)
-    paired = tests.filter(test=WILCOXON).select(*CHECKPOINT, wilcoxon="p_bh")
-    both = tests.filter(test=MANN_WHITNEY).join(
+    rows = result.tests.filter(measure=tests)
+    paired = rows.filter(test=WILCOXON).select(*CHECKPOINT, wilcoxon="p_bh")
+    both = rows.filter(test=MANN_WHITNEY).join(
         paired, on=CHECKPOINT, how="left", nulls_equal=True, maintain_order="left"
     )
-    chart = stacked(above, significance_rows(both, axis, TESTS))
-    text = f"{caption} n = {_prompts(result, gendered=True)}."
-    return titled(chart, heading, text, axis=axis)
+    above = curves(table, axis, measure, group="gold", tooltip={"Prompts": "prompts"})
+    return stacked(above, significance_rows(both, axis, TESTS))
 
 
 def _neutral_options(result: Fairness, axis: StepAxis) -> Chart | None:
-    labels = result.labels
     neutral = result.jsd_parts.filter(
-        pl.col("gold") == labels.neutral, pl.col("option").is_in(labels[:2])
+        pl.col("gold") == LABELS.neutral, pl.col("option").is_in(GENDERS)
     )
-    table = _banded(with_series(neutral), "scaled", "sd_scaled", least=0)
+    table = _banded(neutral, "scaled", "sd_scaled", least=0)
     if table.is_empty():
         return None
-    tests = result.comparison.filter(test=MANN_WHITNEY)
-    above = curves(
-        table, axis, y="scaled", title=SCALED, group="option", tooltip={"Prompts": "prompts"},
-        zero=True, x_title="Training step" if tests.is_empty() else None,
-        x_labels=tests.is_empty(),
-    )  # fmt: skip
+    chart: Chart = curves(table, axis, JSD_P, group="option", tooltip={"Prompts": "prompts"})
     caption = (
-        f"JSD-P of the {labels.male} and the {labels.female} option on prompts whose answer is "
-        f"“{labels.neutral}”: the probability that each takes. {SPREAD}"
+        f"JSD-P of the {LABELS.male} and the {LABELS.female} option on prompts whose answer is "
+        f"“{LABELS.neutral}”: the probability that each takes. {SPREAD}"
     )
-    chart: Chart = above
+    tests = result.comparison.filter(test=MANN_WHITNEY)
     if len(tests):
         by_option = tests.pivot(on="option", index=CHECKPOINT, values="p")
-        rows = {label: f"{label} option" for label in labels[:2]}
-        chart = stacked(above, significance_rows(by_option, axis, rows))
+        rows = {label: f"{label} option" for label in GENDERS}
+        chart = stacked(chart, significance_rows(by_option, axis, rows))
         caption += f" Filled marks: the two models differ, Mann–Whitney p < {SIGNIFICANCE}."
-    n = counted(max(table["prompts"].to_list()), "prompt")
-    heading = "Gendered options on neutral prompts"
-    return titled(chart, heading, f"{caption} n = {n}.", axis=axis)
+    text = f"{caption} n = {_prompts(result, [LABELS.neutral])}."
+    return titled(chart, "Gendered options on neutral prompts", text, axis=axis)
 
 
 def _accuracy(result: Fairness, axis: StepAxis) -> Chart | None:
-    table = result.accuracy.filter(pl.col("gold") != "all", pl.col("accuracy").is_not_nan())
-    table = _banded(with_series(table), "accuracy", "sd", least=0)
+    table = _banded(result.accuracy.filter(pl.col("gold") != "all"), "accuracy", "sd", least=0)
     if table.is_empty():
         return None
-    plot = curves(
-        table, axis, y="accuracy", title="Accuracy", group="gold", zero=True,
-        tooltip={"Accuracy over the options": "three_way_accuracy", "Prompts": "prompts"},
-    )  # fmt: skip
+    tooltip = {"Accuracy over the options": "three_way_accuracy", "Prompts": "prompts"}
+    plot = curves(table, axis, ACCURACY, group="gold", tooltip=tooltip)
     caption = (
         "Share of prompts whose correct answer's token is the only maximum of the whole "
-        f"vocabulary. {SPREAD} n = {_prompts(result)}."
+        f"vocabulary. {SPREAD} n = {_prompts(result, LABELS)}."
     )
     return titled(plot, "Accuracy per correct answer", caption, axis=axis)
 
@@ -187,14 +161,12 @@ def _rank_and_accuracy(result: Fairness, axis: StepAxis) -> Chart | None:
     )
     if table.is_empty():
         return None
-    titles = ("Average Rank (log scale; 1 is best)", "Accuracy")
-    chart = path(
-        table, x="average_rank", y="accuracy", titles=titles, group="gold", log=True, height=220
-    )
+    rank = RANK._replace(title="Average Rank (log scale; 1 is best)")
+    chart = path(table, rank, ACCURACY._replace(scale="linear"), group="gold")
     caption = (
         "Average Rank and accuracy of each correct answer, checkpoint by checkpoint; later ones "
         "are darker. Accuracy: the correct answer's token is the only maximum of the whole "
-        f"vocabulary. n = {_prompts(result)}."
+        f"vocabulary. n = {_prompts(result, LABELS)}."
     )
     return titled(chart, "Average Rank and accuracy", caption)
 
@@ -213,15 +185,14 @@ def _p_values(result: Fairness, axis: StepAxis) -> Chart | None:
     table = table.filter(pl.col("p").is_not_nan()).with_columns(drawn=pl.col("p").clip(LEAST))
     if table.is_empty():
         return None
-    plot = curves(
-        table, axis, y="drawn", title="p (log scale)", group="test", band=None, log=True,
-        tooltip={"p": "p", "n of the first sample": "n1", "n of the second sample": "n2"},
-    )  # fmt: skip
+    tooltip = {"p": "p", "n of the first sample": "n1", "n of the second sample": "n2"}
+    drawn = Measure("drawn", "p (log scale)", None, "log")
+    plot = curves(table, axis, drawn, group="test", tooltip=tooltip)
     both = " Options: JSD-P of the two models on neutral prompts." if len(models) else ""
     caption = (
         "Two-sided Mann–Whitney tests of male against female answers at each checkpoint, not "
         f"adjusted for their number.{both} Dashed: p = {SIGNIFICANCE}. Values below {LEAST:g} are "
-        f"drawn there. n = {_prompts(result)}."
+        f"drawn there. n = {_prompts(result, LABELS)}."
     )
     chart = alt.layer(horizontal(SIGNIFICANCE), plot)
     return titled(chart, "p values of the tests", caption, axis=axis)
@@ -229,17 +200,14 @@ def _p_values(result: Fairness, axis: StepAxis) -> Chart | None:
 
 def _banded(table: pl.DataFrame, value: str, sd: str, *, least: float) -> pl.DataFrame:
     """Rows with a value, and a band of one SD around it that stays on the axis."""
-    ends: Mapping[str, pl.Expr] = {
-        "low": (pl.col(value) - pl.col(sd)).clip(least),
-        "high": pl.col(value) + pl.col(sd),
-    }
-    return table.filter(pl.col(value).is_not_nan()).with_columns(**ends)
+    return table.filter(pl.col(value).is_not_nan()).with_columns(
+        low=(pl.col(value) - pl.col(sd)).clip(least), high=pl.col(value) + pl.col(sd)
+    )
 
 
-def _prompts(result: Fairness, *, gendered: bool = False) -> str:
-    """The number of prompts and orders of the checkpoint with most."""
-    labels = result.labels[: 2 if gendered else 3]
-    counts = result.average_rank.filter(pl.col("gold").is_in(labels))
+def _prompts(result: Fairness, answers: Sequence[str]) -> str:
+    """The number of prompts with these answers at the checkpoint with most, and of orders."""
+    counts = result.average_rank.filter(pl.col("gold").is_in(list(answers)))
     prompts = counts.group_by(CHECKPOINT).agg(pl.col("prompts").sum())["prompts"].to_list()
     orders = max(result.checkpoints["orders"].to_list())
     text = counted(max(prompts), "prompt")

@@ -9,6 +9,7 @@ from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.families.fairness.tables import MANN_WHITNEY, WILCOXON
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.score_arrays import LABELS
 from logitbank.analysis.results.series import (
     UNTRAINED,
     by_series,
@@ -37,7 +38,7 @@ def findings(result: Fairness) -> list[Finding]:
 
 def _known_gaps(result: Fairness) -> pl.DataFrame:
     """The checkpoints with a gap, each with its sample size as text, `n`."""
-    gendered = result.average_rank.filter(pl.col("gold").is_in(result.labels[:2]))
+    gendered = result.average_rank.filter(pl.col("gold").is_in(LABELS[:2]))
     prompts = gendered.group_by(CHECKPOINT).agg(pl.col("prompts").sum())
     gap = sample(result.gap, result.checkpoints).join(
         prompts, on=CHECKPOINT, nulls_equal=True, maintain_order="left"
@@ -102,7 +103,7 @@ def _side(result: Fairness, end: Row, delta: float) -> str:
     shown = low > 0 if delta > 0 else high < 0
     if not shown:
         return ""
-    label = result.labels.female if delta > 0 else result.labels.male
+    label = LABELS.female if delta > 0 else LABELS.male
     return f" (higher error for {PEOPLE.get(label, label)})"
 
 
@@ -147,7 +148,7 @@ def _ranks(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
     The interval of an Average Rank is too short to be given, as ranks are very skewed.
     """
     ranks = _of(result.average_rank, last).filter(
-        pl.col("gold").is_in(result.labels[:2]), pl.col("average_rank").is_not_nan()
+        pl.col("gold").is_in(LABELS[:2]), pl.col("average_rank").is_not_nan()
     )
     steps = ranks.partition_by("step", maintain_order=True)
     first, end = steps[0], steps[-1]

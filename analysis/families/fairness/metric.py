@@ -5,13 +5,12 @@ every departure is named where it happens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, get_args
+from dataclasses import asdict, dataclass
+from typing import NamedTuple, get_args
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.fairness import FAMILY
 from logitbank.analysis.families.fairness.tables import (
     COMPARISON_SCHEMA,
     Unit,
@@ -30,16 +29,14 @@ from logitbank.analysis.families.fairness.tables import (
     samples,
     shared_checkpoints,
 )
-from logitbank.analysis.frames.banks import Banks, check_vocab_limit, choose_prompts, open_banks
 from logitbank.analysis.frames.batches import ROWS, Scan, as_frames, frame_columns, prompt_frames
-from logitbank.analysis.frames.expected import expected_rows, missing_note
+from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.expressions import Floats, Ties, check_choice, jsd_parts, scaled
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
-from logitbank.analysis.frames.scan_cache import ScanCache
+from logitbank.analysis.frames.scan_cache import ScanCache, scan_key
 from logitbank.analysis.frames.score_arrays import (
     CODED,
     LABELS,
-    FairnessLabels,
     PromptAxes,
     ScoreArrays,
     map_score_arrays,
@@ -49,49 +46,29 @@ from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.differences import DRAWS, draws_of
 from logitbank.analysis.stats.significance import prepare_tests
-from logitbank.analysis.study import Study, study_of
-from logitbank.errors import BankError, UsageError
+from logitbank.errors import UsageError
 from logitbank.store import Bank
 from logitbank.store.steps import listed
 from logitbank.wording import plain_step
 
 GENDER_COLUMNS = ("stereotype", "asked")
 """Columns of the prompts from which `gender_hits` are chosen."""
+SEED = 0
 
 
-def analyze_fairness(
-    banks: Banks,
-    *,
-    prompts: str | None,
-    models: Sequence[str] | None,
-    cache: ScanCache | None,
-    bootstrap: int,
-    vocab_limit: bool,
-    ties: Ties,
-    unit: Unit,
-) -> Study["Fairness"]:
-    """The study of banks; `logitbank.fairness` documents the parameters."""
-    opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)
-    prompts = choose_prompts(opened, prompts, default="winobias", family=FAMILY.prompts)
-    if vocab_limit:
-        check_vocab_limit(opened, prompts, models)
-    frames = prompt_frames(opened, prompts, models, coded=(*CODED, *GENDER_COLUMNS), rows=ROWS)
-    reading = _read(
-        frames, vocab_limit=vocab_limit, ties=ties, unit=unit, labels=LABELS, bootstrap=bootstrap,
-        seed=0, expected=expected_rows(opened, prompts, ("prompt_id", "order_seed")),
-        share=cache is not None,
-    )  # fmt: skip
-    if cache is not None:
-        curves = _curves(reading.gap, reading.result.jsd_parts)
-        cache.put(gap_key(prompts, models, bootstrap), curves)
-        if reading.genders is not None:
-            cache.put(genders_key(prompts, models), reading.genders)
-    incomplete = reading.result.checkpoints.filter(pl.col("missing") > 0)
-    missing = [missing_note(int(incomplete["missing"].sum()), "score", checkpoints=len(incomplete))]
-    return study_of(
-        FAMILY, reading.result, prompts=[prompts], banks=opened, models=models,
-        missing=missing if len(incomplete) else [],
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The choices that make the numbers of fairness; see `fairness_metric`."""
+
+    vocab_limit: bool = False
+    ties: Ties = "competition"
+    unit: Unit = "prompt"
+    bootstrap: int = 1000
+
+    def __post_init__(self) -> None:
+        check_choice("unit", self.unit, get_args(Unit))
+        if self.bootstrap < 0:
+            raise UsageError(f"bootstrap {self.bootstrap} is negative: use 0 or more resamples.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +102,6 @@ class Fairness(Result):
     """Two models on neutral prompts, likewise; no rows for one model, or more than two."""
     change_points: pl.DataFrame
     """Change points of delta: their steps, levels and p values against random walks."""
-    labels: FairnessLabels
     settings: Mapping[str, str | int | bool | None]
     """The choices that made these numbers."""
 
@@ -136,15 +112,13 @@ def fairness_metric(
     vocab_limit: bool = False,
     ties: Ties = "competition",
     unit: Unit = "prompt",
-    labels: FairnessLabels = LABELS,
     bootstrap: int = 1000,
-    seed: int = 0,
     expected: pl.DataFrame | None = None,
 ) -> Fairness:
     """Every fairness table of the checkpoints in a scan.
 
     A checkpoint's numbers are over the prompts that the bank has for it; `checkpoints` counts
-    those that it lacks, under each order. All arithmetic is float64.
+    the missing ones, under each order. All arithmetic is float64.
 
     Parameters
     ----------
@@ -158,15 +132,11 @@ def fairness_metric(
     ties
         `competition` counts strictly greater logits; `midrank` adds half the equal ones.
     unit
-        Observation of the tests: `prompt` averages over option orders first; `prompt_order`
-        pools them, which makes p values invalid, since orders of one prompt are not independent;
-        `seed` takes one mean per order.
-    labels
-        Labels of the male, female and neutral option.
+        Unit of analysis of the tests: `prompt`, the mean over option orders; `prompt_order`, whose
+        p values are invalid, since the orders of a prompt are not independent; `seed`, one mean
+        per order.
     bootstrap
-        Resamples of the sentences; 0 gives no intervals.
-    seed
-        Random seed of the bootstrap, and of the random walks that change points are tested against.
+        Number of resamples of the sentences; 0 for no intervals.
     expected
         The expected prompts of each model: columns model, prompt_id, order_seed, as
         `expected_rows` gives them. Without it, a prompt or an order without a score of any
@@ -175,19 +145,17 @@ def fairness_metric(
     Raises
     ------
     UsageError
-        Columns, labels or arguments that do not fit; the message names what would.
+        Invalid columns, labels or arguments.
     BankError
         No rows, or a prompt without one of its options.
 
     References
     ----------
-    arXiv 2506.01709, §2, App. B–D. Ours: the competition rank, the scaled unit, the unit
-    `prompt`, ddof 1, and everything whose `origin` is `ours`.
+    arXiv 2506.01709, §2, App. B–D. Not in the paper: the competition rank, the scaled unit, the
+    unit `prompt`, ddof 1, and everything whose `origin` is `ours`.
     """
-    return _read(
-        frame, vocab_limit=vocab_limit, ties=ties, unit=unit, labels=labels, bootstrap=bootstrap,
-        seed=seed, expected=expected, share=False,
-    ).result  # fmt: skip
+    settings = Settings(vocab_limit, ties, unit, bootstrap)
+    return read(frame, settings, expected, with_hits=False).result
 
 
 class GenderHits(NamedTuple):
@@ -201,48 +169,70 @@ class GenderHits(NamedTuple):
     """(checkpoints, orders, prompts): 1, 0, ½ for a tie, or NaN for a missing score."""
 
 
-class Genders(NamedTuple):
-    """What stereotype accuracy needs of WinoBias."""
-
-    hits: Sequence[GenderHits]
-    jsd_parts: pl.DataFrame
-    """As in `Fairness`; intervals depend on the resamples."""
-
-
-class _Reading(NamedTuple):
-    """One read of WinoBias: the result, and what other analyses need."""
+class Reading(NamedTuple):
+    """One read of WinoBias: the result, and what other analyses need of it."""
 
     result: Fairness
     gap: pl.DataFrame
-    """With draws."""
-    genders: Genders | None
+    """The table `gap` with bootstrap draws."""
+    hits: Sequence[GenderHits] | None
+    """None if they were not read, or an answer is no gender; see `gender_hits`."""
+
+
+def read_winobias(
+    banks: Sequence[Bank],
+    prompts: str,
+    models: Sequence[str] | None,
+    settings: Settings,
+    cache: ScanCache | None,
+) -> Reading:
+    """Read WinoBias in banks, and store the reading for other analyses."""
+    reading = read(
+        prompt_frames(banks, prompts, models, rows=ROWS, coded=(*CODED, *GENDER_COLUMNS)),
+        settings,
+        expected_rows(banks, prompts, ("prompt_id", "order_seed")),
+        with_hits=cache is not None,
+    )
+    if cache is not None:
+        key = scan_key("winobias", prompts, models)
+        cache.put(key, reading)
+        cache.put((*key, settings.bootstrap), reading)
+    return reading
+
+
+def cached_winobias(
+    banks: Sequence[Bank],
+    prompts: str,
+    models: Sequence[str] | None,
+    cache: ScanCache,
+    bootstrap: int | None = None,
+) -> Reading:
+    """The reading of another analysis, with so many resamples if that matters; else a new one."""
+    key = scan_key("winobias", prompts, models)
+    settings = Settings(bootstrap=bootstrap or 0)
+    return cache.get(
+        key if bootstrap is None else (*key, bootstrap),
+        lambda: read_winobias(banks, prompts, models, settings, cache),
+    )
 
 
 _Part = tuple[dict[str, pl.DataFrame], pl.DataFrame | None, GenderHits | None]
-"""Of one frame: tables, the comparison of two models, and hits."""
+"""The tables of one frame, the comparison of two models, and hits."""
 
 
-def _read(
-    frame: Scan,
-    *,
-    vocab_limit: bool,
-    ties: Ties,
-    unit: Unit,
-    labels: FairnessLabels,
-    bootstrap: int,
-    seed: int,
-    expected: pl.DataFrame | None,
-    share: bool,
-) -> _Reading:
-    check_choice("unit", unit, get_args(Unit))
-    if bootstrap < 0:
-        raise UsageError(f"bootstrap {bootstrap} is negative; give a number of resamples, or 0")
+def read(
+    frame: Scan, settings: Settings, expected: pl.DataFrame | None, *, with_hits: bool
+) -> Reading:
+    """The tables of a scan, and with `with_hits` what stereotype accuracy needs of it."""
     frames = as_frames(frame)
-    genders = share and all(set(GENDER_COLUMNS) <= set(names) for names in frame_columns(frames))
+    with_hits = with_hits and all(
+        set(GENDER_COLUMNS) <= {*names} for names in frame_columns(frames)
+    )
     expected_counts = None if expected is None else expected_cells(expected)
+    unit = settings.unit
 
     def prepare(axes: PromptAxes) -> Callable[[ScoreArrays], _Part]:
-        counts = axes.resampled(resamples=bootstrap, seed=seed)
+        counts = axes.resampled(resamples=settings.bootstrap, seed=SEED)
 
         def part(data: ScoreArrays) -> _Part:
             parts = jsd_parts(data.logits, data.gold)
@@ -251,21 +241,21 @@ def _read(
             delta = gender_difference(of_parts[0][0], of_parts[1][1])
             tables = {
                 "checkpoints": coverage(data, expected_counts),
-                "average_rank": rank_table(data, ranks, labels=labels),
-                "accuracy": accuracy_table(data, labels=labels),
-                "jsd_parts": jsd_table(data.checkpoints, of_parts, labels=labels),
+                "average_rank": rank_table(data, ranks),
+                "accuracy": accuracy_table(data),
+                "jsd_parts": jsd_table(data.checkpoints, of_parts),
                 "gap": gap_table(data.checkpoints, delta),
                 "tests": gender_tests(data, parts, delta, ranks, unit=unit),
             }
-            comparison = model_tests(data, parts, counts, unit=unit, labels=labels)
-            return tables, comparison, _hits_if_any(data) if genders else None
+            comparison = model_tests(data, parts, counts, unit=unit)
+            return tables, comparison, gender_hits(data) if with_hits else None
 
         return part
 
     prepare_tests()
     results = map_score_arrays(
-        frames, prepare, labels=labels, ties=ties, vocab_limit=vocab_limit,
-        columns=GENDER_COLUMNS if genders else (),
+        frames, prepare, ties=settings.ties, vocab_limit=settings.vocab_limit,
+        columns=GENDER_COLUMNS if with_hits else (),
     )  # fmt: skip
     tables, comparisons, hits = zip(*results, strict=True)
     whole = {name: concat_sorted([each[name] for each in tables]) for name in tables[0]}
@@ -275,20 +265,11 @@ def _read(
         change=change_table(gap),
         tests=adjusted(whole.pop("tests"), group="measure"),
         comparison=_comparison(comparisons, whole["checkpoints"]),
-        change_points=gap_changes(gap, seed=seed),
-        labels=labels,
-        settings={
-            "vocab_limit": vocab_limit,
-            "ties": ties,
-            "unit": unit,
-            "bootstrap": bootstrap,
-            "seed": seed,
-        },
+        change_points=gap_changes(gap, seed=SEED),
+        settings={**asdict(settings), "seed": SEED},
         **whole,
     )
-    known = [each for each in hits if each is not None]
-    shared = Genders(known, result.jsd_parts) if len(known) == len(hits) else None
-    return _Reading(result, gap, shared)
+    return Reading(result, gap, None if None in hits else hits)
 
 
 def _comparison(parts: Sequence[pl.DataFrame | None], checkpoints: pl.DataFrame) -> pl.DataFrame:
@@ -299,10 +280,27 @@ def _comparison(parts: Sequence[pl.DataFrame | None], checkpoints: pl.DataFrame)
     found = [part for part in parts if part is not None]
     if sum(part.select(CHECKPOINT).n_unique() for part in found) < len(shared):
         raise UsageError(
-            f"{shared['model'][0]} and {shared['other_model'][0]} are in different frames; models "
-            "to compare at a run and step belong into one frame, as `batches` puts them"
+            f"{shared['model'][0]} and {shared['other_model'][0]} are in different frames: put "
+            "models to compare at a run and step into one frame, as `batches` does."
         )
     return adjusted(pl.concat(found), group="option")
+
+
+def gender_hits(data: ScoreArrays) -> GenderHits | None:
+    """Whether the gold gender is preferred in the pro-stereotyped prompts about the referent.
+
+    None if the answer of one of them is the neutral option, so that there is no preference.
+    """
+    prompts = data.axes.prompts
+    gendered = (prompts["stereotype"] == "pro") & (prompts["asked"] == "referred")
+    chosen = np.flatnonzero(gendered.fill_null(False).to_numpy())
+    gold = data.gold[chosen]
+    if (gold > 1).any():
+        return None
+    correct, other = (data.logits[:, :, chosen, option] for option in (gold, 1 - gold))
+    values = np.where(np.isnan(correct), np.nan, (correct > other) + 0.5 * (correct == other))
+    names = prompts["prompt_id"].gather(chosen)
+    return GenderHits(data.checkpoints, data.axes.seeds, names, values)
 
 
 def fairness_change(
@@ -365,129 +363,35 @@ def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataF
     )
 
 
-def gap_key(prompts: str, models: Sequence[str] | None, resamples: int) -> tuple[object, ...]:
-    """Where a `ScanCache` has the `GapCurves` of a prompt set."""
-    return ("fairness gap", prompts, None if models is None else tuple(models), resamples)
-
-
-class GapCurves(NamedTuple):
-    """What a trade-off needs of fairness."""
-
-    gap: pl.DataFrame
-    """Δ, scaled and signed, with bootstrap draws: one resample has the same sentences at every
-    checkpoint."""
-    answers: pl.DataFrame
-    """JSD-P of each correct answer, male and female: model, run, step, group, value, low, high."""
-
-
-def gap_curves(
+def fairness_gap(
     banks: Sequence[Bank],
     prompts: str,
     models: Sequence[str] | None,
     resamples: int,
     cache: ScanCache,
-) -> GapCurves:
-    """The curves of banks, which the fairness analysis may already have stored."""
+) -> pl.DataFrame:
+    """The curve of Δ, scaled and signed, with bootstrap draws, for a trade-off.
 
-    def prepare(axes: PromptAxes) -> Callable[[ScoreArrays], tuple[pl.DataFrame, pl.DataFrame]]:
-        counts = axes.resampled(resamples=resamples, seed=0)
-
-        def tables(data: ScoreArrays) -> tuple[pl.DataFrame, pl.DataFrame]:
-            parts = [*np.moveaxis(jsd_parts(data.logits, data.gold), -1, 0)]
-            by_gold = samples(data, parts, counts)
-            delta = gender_difference(by_gold[0][0], by_gold[1][1])
-            jsd_p = jsd_table(data.checkpoints, by_gold, labels=LABELS)
-            return gap_table(data.checkpoints, delta), jsd_p
-
-        return tables
-
-    def read() -> GapCurves:
-        frames = prompt_frames(banks, prompts, models, rows=ROWS, coded=CODED)
-        gap, jsd_p = zip(*map_score_arrays(frames, prepare), strict=True)
-        return _curves(concat_sorted(gap), concat_sorted(jsd_p))
-
-    return cache.get(gap_key(prompts, models, resamples), read)
-
-
-def fairness_gap(*of: Any) -> pl.DataFrame:
-    """The gap of `gap_curves`."""
-    return gap_curves(*of).gap
-
-
-def jsd_p_of_answers(*of: Any) -> pl.DataFrame:
-    """The answers of `gap_curves`."""
-    return gap_curves(*of).answers
-
-
-def _curves(gap: pl.DataFrame, jsd_p: pl.DataFrame) -> GapCurves:
+    One resample has the same sentences at every checkpoint.
+    """
+    gap = cached_winobias(banks, prompts, models, cache, resamples).gap
     few = gap["sentences"].to_numpy() < FEWEST_CLUSTERS
     draws = np.where(few, np.nan, scaled(draws_of(gap)))
-    answers = jsd_p.filter(pl.col("gold") == pl.col("option"), pl.col("gold") != LABELS.neutral)
-    return GapCurves(
-        curve(gap, gap["delta_scaled"], draws=draws),
-        answers.select(
-            *CHECKPOINT, group="gold", value="scaled", low="low_scaled", high="high_scaled"
-        ),
+    return curve(gap, gap["delta_scaled"], draws=draws)
+
+
+def jsd_p_of_answers(
+    banks: Sequence[Bank],
+    prompts: str,
+    models: Sequence[str] | None,
+    resamples: int,
+    cache: ScanCache,
+) -> pl.DataFrame:
+    """JSD-P of the answers male and female: model, run, step, group, value, low and high."""
+    reading = cached_winobias(banks, prompts, models, cache, resamples)
+    answers = reading.result.jsd_parts.filter(
+        pl.col("gold") == pl.col("option"), pl.col("gold") != LABELS.neutral
     )
-
-
-def genders_key(prompts: str, models: Sequence[str] | None) -> tuple[object, ...]:
-    """Where a `ScanCache` has the `Genders` of a prompt set."""
-    return ("fairness genders", prompts, None if models is None else tuple(models))
-
-
-def read_genders(frame: Scan) -> Genders:
-    """What stereotype accuracy needs of WinoBias, read for it alone.
-
-    Raises
-    ------
-    UsageError, BankError
-        As `fairness_metric`; a pro-stereotyped prompt whose answer is no gender.
-    """
-    hits: list[GenderHits] = []
-
-    def prepare(axes: PromptAxes) -> Callable[[ScoreArrays], pl.DataFrame]:
-        none = axes.resampled(resamples=0, seed=0)
-        hits.clear()
-
-        def table(data: ScoreArrays) -> pl.DataFrame:
-            hits.append(gender_hits(data))
-            parts = [*np.moveaxis(jsd_parts(data.logits, data.gold), -1, 0)]
-            return jsd_table(data.checkpoints, samples(data, parts, none), labels=LABELS)
-
-        return table
-
-    tables = map_score_arrays(frame, prepare, columns=GENDER_COLUMNS)
-    return Genders(hits, concat_sorted(tables))
-
-
-def gender_hits(data: ScoreArrays) -> GenderHits:
-    """Of the pro-stereotyped prompts about the referred occupation: is the gold gender preferred.
-
-    Raises
-    ------
-    BankError
-        The answer of such a prompt is the neutral option.
-    """
-    prompts = data.axes.prompts
-    gendered = (prompts["stereotype"] == "pro") & (prompts["asked"] == "referred")
-    chosen = np.flatnonzero(gendered.fill_null(False).to_numpy())
-    gold = data.gold[chosen]
-    if len(neither := chosen[gold > 1]):
-        raise BankError(
-            f"the answer of prompt {prompts['prompt_id'][int(neither[0])]!r} is no gender "
-            f"({len(neither):,} such prompts); scan one prompt set whose pro-stereotyped prompts "
-            "ask for a gender"
-        )
-    own, other = (data.logits[:, :, chosen, option] for option in (gold, 1 - gold))
-    values = np.where(np.isnan(own), np.nan, (own > other) + 0.5 * (own == other))
-    names = prompts["prompt_id"].gather(chosen)
-    return GenderHits(data.checkpoints, data.axes.seeds, names, values)
-
-
-def _hits_if_any(data: ScoreArrays) -> GenderHits | None:
-    """None if stereotype accuracy refuses the prompts, which it then reports itself."""
-    try:
-        return gender_hits(data)
-    except BankError:
-        return None
+    return answers.select(
+        *CHECKPOINT, group="gold", value="scaled", low="low_scaled", high="high_scaled"
+    )

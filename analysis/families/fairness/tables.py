@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats, scaled, three_way_correct
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.frames.score_arrays import OPTIONS, FairnessLabels, GoldCounts, ScoreArrays
+from logitbank.analysis.frames.score_arrays import LABELS, OPTIONS, GoldCounts, ScoreArrays
 from logitbank.analysis.results.curve import Course
 from logitbank.analysis.results.curve import change_table as changes_of
 from logitbank.analysis.stats.bootstrap import (
@@ -144,16 +144,14 @@ def coverage(data: ScoreArrays, expected: Mapping[str, int] | None = None) -> pl
     )
 
 
-def rank_table(
-    data: ScoreArrays, ranks: Sequence[Sample], *, labels: FairnessLabels
-) -> pl.DataFrame:
+def rank_table(data: ScoreArrays, ranks: Sequence[Sample]) -> pl.DataFrame:
     """Average Rank of the gold token and its geometric mean, per gold option with its sample.
 
     The bootstrap interval of a mean of very skewed ranks is too short: at 20 sentences it covers
     58 to 88 %. That of the geometric mean rank, t on the scale of ln rank, covers 95 % there.
     """
     groups: list[Columns] = []
-    for index, (label, sample) in enumerate(zip(labels, ranks, strict=True)):
+    for index, (label, sample) in enumerate(zip(LABELS, ranks, strict=True)):
         right = data.gold == index
         mean = seed_mean(sample.means)
         interval = _interval(sample.draws, mean.mean, sample.sentences)
@@ -179,12 +177,12 @@ def rank_table(
     return _tidy(data.checkpoints, groups)
 
 
-def accuracy_table(data: ScoreArrays, *, labels: FairnessLabels) -> pl.DataFrame:
+def accuracy_table(data: ScoreArrays) -> pl.DataFrame:
     """Accuracy per gold option, and for `all` prompts."""
     present = ~np.isnan(data.ranks)
     hits = np.where(present, data.top, np.nan)
     three_way = np.where(present, three_way_correct(data.logits, data.gold), np.nan)
-    by_label = {label: data.gold == index for index, label in enumerate(labels)}
+    by_label = {label: data.gold == index for index, label in enumerate(LABELS)}
     groups: list[Columns] = []
     for label, prompts in {**by_label, "all": np.ones_like(data.gold, bool)}.items():
         top = seed_mean(mean_present(hits[:, :, prompts], axis=2))
@@ -202,16 +200,14 @@ def accuracy_table(data: ScoreArrays, *, labels: FairnessLabels) -> pl.DataFrame
     return _tidy(data.checkpoints, groups)
 
 
-def jsd_table(
-    checkpoints: pl.DataFrame, parts: Sequence[Sequence[Sample]], *, labels: FairnessLabels
-) -> pl.DataFrame:
+def jsd_table(checkpoints: pl.DataFrame, parts: Sequence[Sequence[Sample]]) -> pl.DataFrame:
     """Mean JSD-P of every option over the prompts of every gold option.
 
     `parts` are samples of JSD-P in nats, by gold option and by option.
     """
     groups: list[Columns] = []
-    for gold, of_options in zip(labels, parts, strict=True):
-        for option, sample in zip(labels, of_options, strict=True):
+    for gold, of_options in zip(LABELS, parts, strict=True):
+        for option, sample in zip(LABELS, of_options, strict=True):
             mean = seed_mean(sample.means)
             interval = _interval(sample.draws, mean.mean, sample.sentences)
             groups.append(
@@ -303,7 +299,7 @@ def gender_tests(
 
 
 def model_tests(
-    data: ScoreArrays, parts: Floats, counts: GoldCounts, *, unit: Unit, labels: FairnessLabels
+    data: ScoreArrays, parts: Floats, counts: GoldCounts, *, unit: Unit
 ) -> pl.DataFrame | None:
     """JSD-P of two models on neutral prompts, for the male and for the female option.
 
@@ -330,7 +326,7 @@ def model_tests(
         )
         first, second = (np.where(np.isnan(difference), np.nan, x) for x in (first, second))
         a, b, d = (observations(values, unit=unit) for values in (first, second, difference))
-        base = shared.select("model", "other_model", "run", "step", option=pl.lit(labels[option]))
+        base = shared.select("model", "other_model", "run", "step", option=pl.lit(LABELS[option]))
         tables += _tests(base, in_scale(means), a, b, d, unit, towards=1)
     return pl.concat(tables)
 

@@ -8,11 +8,9 @@ every departure is named where it happens.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.families.fluctuation import FAMILY
 from logitbank.analysis.families.fluctuation.tables import (
     NOTHING,
     checkpoint_pair_table,
@@ -27,31 +25,16 @@ from logitbank.analysis.families.fluctuation.tables import (
     spread_table,
     trajectory_table,
 )
-from logitbank.analysis.frames.banks import (
-    Banks,
-    choose_prompts,
-    open_banks,
-    select_models,
-    split_files,
-)
+from logitbank.analysis.frames.banks import select_models
 from logitbank.analysis.frames.batches import TOKEN_ROWS, Scan, as_frames, batches
-from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.input_files import (
-    is_table_path,
-    parse_integers,
-    parse_numbers,
-    read_table,
-)
+from logitbank.analysis.frames.input_files import parse_integers, parse_numbers, read_table
 from logitbank.analysis.frames.pronoun_scores import (
     as_scores,
     asked_professions,
-    check_target,
     published_columns,
-    write_scores,
 )
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.study import Study, study_of
 from logitbank.errors import UsageError
 from logitbank.store import Bank
 from logitbank.wording import checkpoint_name, counted
@@ -66,37 +49,6 @@ CODED = ("model", "run", "verb", "option")
 _FORMATS = (
     "a table of frequencies has occupation, case, year and frequency, or occupation, case and total"
 )
-
-
-def analyze_fluctuation(
-    banks: Banks,
-    *,
-    prompts: str | None,
-    models: Sequence[str] | None,
-    plateaus: Sequence[int] | None,
-    frequencies: str | Path | None,
-    corpus_sizes: str | Path | None,
-    professions: Sequence[str] | None,
-    save_scores: str | Path | None,
-    partial: bool,
-) -> Study["Fluctuation"]:
-    """The study of banks and tables; `logitbank.fluctuation` documents the parameters."""
-    if save_scores is not None:
-        check_target(Path(save_scores))
-    words = _frequencies(frequencies, corpus_sizes)
-    sources = _sources(banks, prompts, models)
-    result = fluctuation_metric(
-        sources.frames, plateaus=plateaus, frequencies=words, professions=professions,
-        expected=sources.expected,
-    )  # fmt: skip
-    if save_scores is not None:
-        if not partial:
-            _refuse_partial(result.checkpoints)
-        write_scores(pl.concat(map(as_scores, sources.frames)), Path(save_scores))
-    return study_of(
-        FAMILY, result, prompts=[sources.prompts], banks=sources.banks, models=models,
-        files=sources.files,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,50 +181,41 @@ def _indices(occupations: pl.Series, chosen: Sequence[str]) -> list[int]:
     return found
 
 
-class _Sources(NamedTuple):
-    frames: Sequence[pl.LazyFrame]
-    expected: pl.DataFrame | None
-    """What the models of the banks were asked; None without banks."""
-    banks: Sequence[Bank]
-    prompts: str
-    files: Sequence[pl.DataFrame]
-    """The name of each table, and how many rows it has."""
-
-
-def _sources(banks: Banks, prompts: str | None, models: Sequence[str] | None) -> _Sources:
-    """Scores of pronouns in banks and published tables."""
-    named, files = split_files(banks, is_table_path)
-    tables = {path: _table(path) for path in files}
-    opened = open_banks(named, models=models, prompts=prompts, family=FAMILY.prompts)
-    prompts = choose_prompts(opened, prompts, default="professions", family=FAMILY.prompts)
-    models_of_sources = [bank.info()["model"].unique().to_list() for bank in opened]
+def frames_of_sources(
+    banks: Sequence[Bank],
+    tables: Sequence[pl.DataFrame],
+    prompts: str,
+    models: Sequence[str] | None,
+) -> list[pl.LazyFrame]:
+    """Scores of pronouns in banks, in batches, and in published tables."""
+    models_of_sources = [bank.info()["model"].unique().to_list() for bank in banks]
     if tables:
         # Together, since the lone seed of one file may be one of several.
-        rows = pl.concat(list(tables.values()), how="diagonal")
+        rows = pl.concat(tables, how="diagonal")
         models_of_sources.append(rows["model"].drop_nulls().unique().to_list())
     chosen = select_models(models_of_sources, models, "the banks and tables")
-    giving = [bank for bank, names in zip(opened, chosen, strict=False) if names is None or names]
+    holding = [bank for bank, own in zip(banks, chosen, strict=False) if own is None or own]
     frames: list[pl.LazyFrame] = []
-    if giving:
-        frames += batches(giving, prompts, models=models, rows=TOKEN_ROWS, coded=CODED)
+    if holding:
+        frames += batches(holding, prompts, models=models, rows=TOKEN_ROWS, coded=CODED)
     if tables:
-        names = chosen[-1]
-        frames.append((rows if names is None else rows.filter(pl.col("model").is_in(names))).lazy())
-    return _Sources(
-        frames, expected_rows(opened, prompts, COLUMNS) if opened else None, opened, prompts,
-        [pl.DataFrame({"table": [p.name], "rows": [len(table)]}) for p, table in tables.items()],
-    )  # fmt: skip
+        own = chosen[-1]
+        frames.append(
+            rows.lazy() if own is None else rows.lazy().filter(pl.col("model").is_in(own))
+        )
+    return frames
 
 
-def _table(path: Path) -> pl.DataFrame:
+def read_scores(path: Path) -> pl.DataFrame:
+    """A table of scores in the published format."""
     try:
         return published_columns(read_table(path))
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 
 
-def _refuse_partial(checkpoints: pl.DataFrame) -> None:
-    """Of checkpoints that have any profession; others need not have been meant to be there."""
+def refuse_partial(checkpoints: pl.DataFrame) -> None:
+    """Refuse to save scores if a checkpoint that has professions lacks others."""
     key = ["model", "run", "step"]
     begun = checkpoints.filter((pl.col("professions").sum() > 0).over(key))
     incomplete = begun.filter(pl.col("missing") > 0)
@@ -282,11 +225,12 @@ def _refuse_partial(checkpoints: pl.DataFrame) -> None:
         raise UsageError(
             f"{row['professions']:,} of {total:,} professions are scored at {checkpoint_name(row)} "
             f"“{row['verb']}” ({partial:,} of {counted(begun.select(key).n_unique(), 'checkpoint')}"
-            " are partial): finish the extraction, or call it in Python with partial=True."
+            " are partial). Finish the extraction before you save scores."
         )
 
 
-def _frequencies(table: str | Path | None, sizes: str | Path | None) -> pl.DataFrame | None:
+def read_frequencies(table: str | None, sizes: str | None) -> pl.DataFrame | None:
+    """The corpus frequencies in files; None without any."""
     if table is None:
         if sizes is not None:
             raise UsageError(f"Corpus sizes {sizes} need frequencies: add --frequencies.")

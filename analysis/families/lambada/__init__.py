@@ -19,7 +19,6 @@ def lambada(
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
     save_results: SaveResults = None,
-    partial: bool = False,
 ) -> "Study[Lambada]":
     """Measure accuracy and perplexity of LAMBADA's last words at every checkpoint.
 
@@ -32,23 +31,29 @@ def lambada(
     models
         Only these models.
     cache
-        What a report has already read.
+        What the analyses of one report share.
     save_results
-        Folder for result files in the layout of lm-evaluation-harness, one per checkpoint.
-    partial
-        Also save results of checkpoints that lack examples.
+        Folder for result files in the layout of lm-evaluation-harness, one per checkpoint. They
+        are written if no example is missing.
 
     Raises
     ------
     LogitbankError
         A missing bank or prompt set, what `lambada_metric` refuses, or partial results to save.
     """
-    from logitbank.analysis.families.lambada.metric import analyze_lambada
+    from logitbank.analysis.families.lambada.metric import exports, read_lambada
+    from logitbank.analysis.frames.banks import open_banks
+    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.harness import save_exports
+    from logitbank.analysis.results.series import missing_sentences
+    from logitbank.analysis.study import study_of
 
-    return analyze_lambada(
-        banks, prompts=prompts, models=models, cache=cache, save_results=save_results,
-        partial=partial,
-    )  # fmt: skip
+    opened = open_banks(banks, models=models, prompts=prompts)
+    result = read_lambada(opened, prompts, models, cache or ScanCache()).result
+    if save_results is not None:
+        save_exports([exports(result)], save_results)
+    missing = missing_sentences(result.checkpoints, "example")
+    return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing)
 
 
 FAMILY = Family(

@@ -1,12 +1,19 @@
 """The findings of LAMBADA: accuracy and perplexity of the last and the best checkpoint."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import polars as pl
 
 from logitbank.analysis.families.lambada.metric import Lambada
 from logitbank.analysis.finding import Finding
-from logitbank.analysis.results.series import by_series, change_from_first, sample, subject
+from logitbank.analysis.results.series import (
+    by_series,
+    change_from_first,
+    from_row,
+    sample,
+    subject,
+)
 from logitbank.wording import counted, step_name
 
 
@@ -38,18 +45,12 @@ def _series(name: str, rows: pl.DataFrame) -> Iterator[Finding]:
     last = rows.row(-1, named=True)
     top = rows.row(int(rows["acc"].arg_max() or 0), named=True)
     n = counted(last["examples"], "example") + last["missing_text"]
-    about = {"n": n, "figure": "lambada", "series": (last["model"], last["run"])}
-    yield Finding(
-        text=f"{name}Accuracy at {step_name(last['step'])}", value=last["acc"], low=last["low"],
-        high=last["high"], form=".1%", **about,
-    )  # fmt: skip
+    series = (last["model"], last["run"])
+    about: dict[str, Any] = {"n": n, "figure": "lambada", "series": series}
+    now = step_name(last["step"])
+    yield from_row(last, "acc", f"{name}Accuracy at {now}", form=".1%", **about)
     yield from change_from_first(rows, f"{name}Accuracy", form="+.1%", **about)
     if top["acc"] > last["acc"]:
-        yield Finding(
-            text=f"{name}Highest accuracy, at {step_name(top['step'])}", value=top["acc"],
-            low=top["low"], high=top["high"], form=".1%", **about,
-        )  # fmt: skip
-    yield Finding(
-        text=f"{name}Perplexity at {step_name(last['step'])}", value=last["perplexity"],
-        low=last["perplexity_low"], high=last["perplexity_high"], form=",.3g", **about,
-    )  # fmt: skip
+        highest = f"{name}Highest accuracy, at {step_name(top['step'])}"
+        yield from_row(top, "acc", highest, form=".1%", **about)
+    yield from_row(last, "perplexity", f"{name}Perplexity at {now}", form=",.3g", **about)

@@ -4,18 +4,16 @@ Frames in, frames out. The word is scored token by token behind the passage and 
 tokens (teacher forcing).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.lambada import FAMILY
-from logitbank.analysis.frames.banks import Banks, open_banks
 from logitbank.analysis.frames.batches import Scan, as_frames, frame_columns, prompt_frames
-from logitbank.analysis.frames.expected import expected_pieces, missing_note
+from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
@@ -25,41 +23,16 @@ from logitbank.analysis.frames.prompt_sums import (
     greedy_match,
     map_prompt_sums,
 )
-from logitbank.analysis.frames.scan_cache import ScanCache
-from logitbank.analysis.harness import Export, save_exports
+from logitbank.analysis.frames.scan_cache import ScanCache, scan_key
+from logitbank.analysis.harness import Export
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
 from logitbank.analysis.stats.shares import Z95, if_enough, standard_error, with_wilson
-from logitbank.analysis.study import Study, study_of
 from logitbank.errors import UsageError
+from logitbank.store import Bank
 
 T = TypeVar("T")
 NEEDED = ("rank", "ties", "exact")
-
-
-def analyze_lambada(
-    banks: Banks,
-    *,
-    prompts: str,
-    models: Sequence[str] | None,
-    cache: ScanCache | None,
-    save_results: str | Path | None,
-    partial: bool,
-) -> Study["Lambada"]:
-    """The study of banks; `logitbank.lambada` documents the parameters."""
-    opened = open_banks(banks, models=models, prompts=prompts)
-    frame, expected = prompt_frames(opened, prompts, models), expected_pieces(opened, prompts)
-    if cache is None:
-        result = lambada_metric(frame, expected=expected)
-    else:
-        result, hits = _metric_and_hits(frame, expected)
-        cache.put(hits_key(prompts, models), hits)
-    if save_results is not None:
-        save_exports([*_exports(result)], folder=Path(save_results), partial=partial)
-    incomplete = result.checkpoints.filter(pl.col("missing") > 0)
-    count = int(incomplete["missing"].sum())
-    missing = [missing_note(count, "example", checkpoints=len(incomplete))] if count else []
-    return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +53,8 @@ class Lambada(Result):
 def lambada_metric(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lambada:
     r"""Accuracy and perplexity of LAMBADA at every checkpoint. All arithmetic is float64.
 
-    An example is right where every token of the word is the only maximum of its vocabulary row:
-    then greedy decoding writes that word. Standard error :math:`\sqrt{a(1-a)/(N-1)}`. Perplexity
+    An example is correct if every token of the word is the only maximum of its vocabulary row, so
+    that greedy decoding writes that word. Standard error :math:`\sqrt{a(1-a)/(N-1)}`. Perplexity
     is :math:`\exp(-\frac1N\sum_n\sum_t\ln p_{nt})`: its mean is over examples, not over tokens.
 
     Parameters
@@ -101,8 +74,8 @@ def lambada_metric(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lamb
     References
     ----------
     Paperno et al. 2016; the OpenAI variant and the quantities of lm-evaluation-harness
-    (`lambada_openai`: `acc`, `perplexity`). Ours: a tie for the largest logit is no hit, as no
-    order of the vocabulary decides it; the intervals.
+    (`lambada_openai`: `acc`, `perplexity`). Not in the harness: a tie for the largest logit counts
+    as wrong; the intervals.
 
     Examples
     --------
@@ -119,14 +92,26 @@ def lambada_metric(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lamb
     return _result(examples_in_turn(frame, _tables, expected=expected))
 
 
-def _metric_and_hits(
-    frame: Scan, expected: pl.DataFrame | None
-) -> "tuple[Lambada, list[ExampleHits]]":
-    """The result and, from the same read, the hits that a trade-off resamples."""
-    parts = examples_in_turn(
-        frame, lambda examples: (_tables(examples), example_hits(examples)), expected=expected
-    )
-    return _result([tables for tables, _ in parts]), [hits for _, hits in parts]
+class Reading(NamedTuple):
+    """One read of LAMBADA: the result, and the examples of each frame for a trade-off."""
+
+    result: Lambada
+    examples: Sequence["Examples"]
+
+
+def read_lambada(
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, cache: ScanCache
+) -> Reading:
+    """The reading of banks, made once in a report."""
+
+    def read() -> Reading:
+        frame, expected = prompt_frames(banks, prompts, models), expected_pieces(banks, prompts)
+        parts = examples_in_turn(
+            frame, lambda whole: (_tables(whole), Examples.of(whole.rows)), expected=expected
+        )
+        return Reading(_result([one for one, _ in parts]), [examples for _, examples in parts])
+
+    return cache.get(scan_key("lambada", prompts, models), read)
 
 
 _Tables = tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]
@@ -212,41 +197,29 @@ def examples_in_turn(
     )
 
 
-class ExampleHits(NamedTuple):
-    """Whether each example is right at each checkpoint of one frame."""
+class Examples(NamedTuple):
+    """The examples of one frame as arrays (checkpoints, names); NaN for a missing example."""
 
     checkpoints: pl.DataFrame
     names: pl.Series
-    values: Floats
-    """(checkpoints, names): 1, 0, or NaN for a missing example."""
+    correct: Floats
+    logprob: Floats
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame) -> "Examples":
+        checkpoints = rows.select(CHECKPOINT).unique().sort(CHECKPOINT, nulls_last=True)
+        names = rows["prompt_id"].unique().sort()
+        numbered = rows.join(
+            checkpoints.with_row_index("at"), on=CHECKPOINT, nulls_equal=True, maintain_order="left"
+        )
+        place = numbered["at"].to_numpy(), names.search_sorted(rows["prompt_id"]).to_numpy()
+        values = np.full((2, len(checkpoints), len(names)), np.nan)
+        for at, column in enumerate(("correct", "logprob")):
+            values[at][place] = rows[column].cast(pl.Float64).to_numpy()
+        return cls(checkpoints, names, *values)
 
 
-def hits_key(prompts: str, models: Sequence[str] | None) -> tuple[object, ...]:
-    """Where a `ScanCache` has the `ExampleHits` of a prompt set."""
-    return ("lambada hits", prompts, None if models is None else tuple(models))
-
-
-def example_hits(examples: PromptSums, column: str = "correct") -> ExampleHits:
-    """The values of a column of `lambada_examples`, by checkpoint and example."""
-    rows = examples.rows
-    checkpoints = rows.select(CHECKPOINT).unique().sort(CHECKPOINT, nulls_last=True)
-    names = rows.select("prompt_id").unique().sort("prompt_id")
-    values = np.full((len(checkpoints), len(names)), np.nan)
-    place = _index(rows, checkpoints, CHECKPOINT), _index(rows, names, ("prompt_id",))
-    values[place] = rows[column].cast(pl.Float64).to_numpy()
-    return ExampleHits(checkpoints, names["prompt_id"], values)
-
-
-def _index(rows: pl.DataFrame, table: pl.DataFrame, on: Sequence[str]) -> np.ndarray:
-    """For each row, the number of the row of the table that has the same values."""
-    numbered = table.select(on).with_row_index("index")
-    joined = rows.select(on).join(
-        numbered, on=list(on), how="left", nulls_equal=True, maintain_order="left"
-    )
-    return joined["index"].to_numpy()
-
-
-def _exports(result: Lambada) -> Iterator[Export]:
+def exports(result: Lambada) -> Export:
     """One task, with a row for each checkpoint that has begun."""
     table = result.checkpoints.join(
         result.lambada, on=CHECKPOINT, how="left", nulls_equal=True, maintain_order="left"
@@ -256,7 +229,7 @@ def _exports(result: Lambada) -> Iterator[Export]:
         acc_low="low",
         acc_high="high",
     )
-    yield Export("lambada_openai", table, {"acc": "acc", "perplexity": "perplexity"})
+    return Export("lambada_openai", table, {"acc": "acc", "perplexity": "perplexity"})
 
 
 def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:

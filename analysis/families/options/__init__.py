@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from logitbank.analysis.family import Family, columns, named
+from logitbank.errors import AbsentError
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.options.metric import OptionScores
@@ -38,8 +39,8 @@ def options(
     models
         Only these models.
     cache
-        What a report has already read. With a cache, full rows are not read: they are as large as
-        the bank.
+        What the analyses of one report share. With a cache, full rows are not read: they are as
+        large as the bank.
     score
         What options of several tokens are compared by: the `sum` of their log-probabilities; that
         sum divided by `token`, `byte` or `character`; their `first` token; or `pmi`, the sum minus
@@ -50,15 +51,37 @@ def options(
     Raises
     ------
     AbsentError
-        The banks lack one of the prompt sets or models, or have no checkpoint of them.
+        No bank has one of the prompt sets or models, or a checkpoint of them.
     LogitbankError
         What `option_scores` refuses.
     """
-    from logitbank.analysis.families.options.metric import analyze_options
+    from dataclasses import replace
 
-    return analyze_options(
-        banks, prompts=prompts, models=models, score=score, entropy=entropy and cache is None
-    )
+    from logitbank.analysis.families.options.findings import score_notes
+    from logitbank.analysis.families.options.metric import option_scores
+    from logitbank.analysis.families.options.tables import check_score
+    from logitbank.analysis.frames.banks import no_prompts, open_banks, select_models
+    from logitbank.analysis.study import study_of
+
+    check_score(score)
+    entropy = entropy and cache is None
+    names = [prompts] if isinstance(prompts, str) else prompts
+    opened = open_banks(banks, models=models, prompts=names, rows=entropy)
+    available = sorted({name for bank in opened for name in bank.prompt_sets})
+    names = available if names is None else names
+    for name in names:
+        if name not in available:
+            raise AbsentError(no_prompts(opened, name, example=name))
+    where = ", ".join(bank.address for bank in opened)
+    select_models([{d.checkpoint.model for d in bank.deposits()} for bank in opened], models, where)
+    result = option_scores(opened, names, models=models, score=score, entropy=entropy)
+    if result.checkpoints.is_empty():
+        raise AbsentError(
+            f"{where} has no checkpoint of {', '.join(names) or 'any prompts'}. Run "
+            "`logitbank extract` first."
+        )
+    study = study_of(FAMILY, result, prompts=names, banks=opened, models=models)
+    return replace(study, notes=(*score_notes(result), *study.notes))
 
 
 FAMILY = Family(

@@ -2,29 +2,29 @@
 
 import polars as pl
 
-from logitbank.analysis.charts.chart import Chart, titled
-from logitbank.analysis.charts.curves import curves, stacked, with_series
+from logitbank.analysis.charts.chart import Chart, sample_size, titled
+from logitbank.analysis.charts.curves import SERIES, Measure, curves, stacked, with_series
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import colors_of
 from logitbank.analysis.families.options.findings import figure_name
 from logitbank.analysis.families.options.metric import OptionScores
-from logitbank.wording import counted
 
 BANDS = "Bands: 95% confidence intervals over prompts, clustered by sentence_id."
-PANELS = {
-    "probability": "P(correct answer)",
-    "rank": "Rank (log scale)",
-    "entropy": "Entropy (nats)",
-    "top1_agreement": "Top-1 agreement",
-}
-CAPTIONS = {
-    "probability": "probability of the correct answer",
-    "rank": "mean rank of the correct answer in the vocabulary",
-    "entropy": "entropy over the vocabulary",
-    "top1_agreement": (
-        "share of positions whose most probable token is that of the last checkpoint"
+MEASURES = {
+    "probability": (
+        Measure("value", "P(correct answer)", scale="zero"), "probability of the correct answer"
     ),
-}
+    "rank": (
+        Measure("value", "Rank (log scale)", scale="log"),
+        "mean rank of the correct answer in the vocabulary",
+    ),
+    "entropy": (Measure("value", "Entropy (nats)"), "entropy over the vocabulary"),
+    "top1_agreement": (
+        Measure("value", "Top-1 agreement", scale="zero"),
+        "share of positions whose most probable token is that of the last checkpoint",
+    ),
+}  # fmt: skip
+"""The measures of `curves`, and what each is."""
 LENGTH = 24
 """Characters of an option in a legend."""
 
@@ -42,18 +42,13 @@ def charts(result: OptionScores) -> dict[str, Chart]:
     return found
 
 
-def _sample(table: pl.DataFrame) -> str:
-    return f"n = {counted(int(table['prompts'].max() or 0), 'prompt')}"  # type: ignore[arg-type]
-
-
 def _accuracy(table: pl.DataFrame) -> Chart:
     axis = StepAxis(table["step"].to_list())
-    chart = curves(
-        table, axis, y="accuracy", title="Accuracy", zero=True, tooltip={"Prompts": "prompts"}
-    )
+    accuracy = Measure("accuracy", "Accuracy", scale="zero")
+    chart = curves(table, axis, accuracy, tooltip={"Prompts": "prompts"})
     caption = (
         "Share of prompts whose correct answer is more probable than every other option. "
-        f"{BANDS} {_sample(table)}."
+        f"{BANDS} {sample_size(table['prompts'], 'prompt')}."
     )
     return titled(chart, "Accuracy", caption, axis=axis)
 
@@ -62,13 +57,12 @@ def _options(table: pl.DataFrame) -> Chart:
     axis = StepAxis(table["step"].to_list())
     label = pl.col("option").str.strip_chars()
     short = pl.when(label.str.len_chars() > LENGTH).then(label.str.head(LENGTH - 1) + "…")
-    chart = curves(
-        table.with_columns(option=short.otherwise(label)), axis, y="option_probability",
-        title="Option probability", group="option", zero=True, tooltip={"Prompts": "prompts"},
-    )  # fmt: skip
+    table = table.with_columns(option=short.otherwise(label))
+    probability = Measure("option_probability", "Option probability", scale="zero")
+    chart = curves(table, axis, probability, group="option", tooltip={"Prompts": "prompts"})
     caption = (
         "Probability of each option, normalized over the options of a prompt: mean over prompts. "
-        f"{BANDS} {_sample(table)}."
+        f"{BANDS} {sample_size(table['prompts'], 'prompt')}."
     )
     return titled(chart, "Option probabilities", caption, axis=axis)
 
@@ -76,20 +70,18 @@ def _options(table: pl.DataFrame) -> Chart:
 def _curves(table: pl.DataFrame) -> Chart:
     axis = StepAxis(table["step"].to_list())
     table = with_series(table, "prompt_set")
-    measures = [measure for measure in PANELS if measure in table["measure"]]
-    # The legend is above the measure that most series have.
-    most = max(measures, key=lambda name: table.filter(measure=name)["series"].n_unique())
-    measures.sort(key=lambda name: name != most)
-    last, colors = measures[-1], colors_of(table["series"])
+    parts = {name: table.filter(measure=name) for name in MEASURES if name in table["measure"]}
+    # The first plot has the legend, so it is that of the measure that most series have.
+    most = max(parts, key=lambda name: parts[name][SERIES].n_unique())
+    names = sorted(parts, key=lambda name: name != most)
+    colors, tooltip = colors_of(table[SERIES]), {"Prompts": "prompts"}
     panels = [
-        curves(
-            table.filter(measure=measure), axis, y="value", title=PANELS[measure],
-            log=measure == "rank", zero=measure in ("probability", "top1_agreement"),
-            tooltip={"Prompts": "prompts"}, height=110, colors=colors, legend=measure == most,
-            x_title="Training step" if measure == last else None, x_labels=measure == last,
-        )
-        for measure in measures
-    ]  # fmt: skip
-    names = "; ".join(CAPTIONS[measure] for measure in measures)
-    caption = f"Means over prompts, from above: {names}. {BANDS} {_sample(table)}."
+        curves(parts[name], axis, MEASURES[name][0], colors=colors, tooltip=tooltip)
+        for name in names
+    ]
+    texts = "; ".join(MEASURES[name][1] for name in names)
+    caption = (
+        f"Means over prompts, from above: {texts}. {BANDS} "
+        f"{sample_size(table['prompts'], 'prompt')}."
+    )
     return titled(stacked(*panels), "Curves over training", caption, axis=axis)

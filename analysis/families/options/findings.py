@@ -1,18 +1,16 @@
 """The findings of any prompt set: accuracy first, else option probabilities, else ranks."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import polars as pl
 
 from logitbank.analysis.families.options import Score
 from logitbank.analysis.families.options.metric import OptionScores
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.results.series import by_series, change_findings
+from logitbank.analysis.results.series import Row, by_series, change_findings, from_row
 from logitbank.store.format.schema import folder_name
 from logitbank.wording import counted, step_name
 
-Row = Mapping[str, Any]
 KEYS = ("model", "run", "prompt_set")
 MEANINGS: Mapping[Score, str] = {
     "sum": (
@@ -126,10 +124,9 @@ def _first_and_last(
         return
     first, last = rows.row(0, named=True), rows.row(-1, named=True)
     baseline = f"{formatted(first[column], form)} at {step_name(first['step'])}"
-    yield Finding(
-        text=f"{what} at {step_name(last['step'])}", value=last[column], low=last["low"],
-        high=last["high"], n=sample_text(last), baseline=baseline if len(rows) > 1 else "",
-        figure=figure, form=form, series=(last["model"], last["run"]),
+    yield from_row(
+        last, column, f"{what} at {step_name(last['step'])}", n=sample_text(last),
+        baseline=baseline if len(rows) > 1 else "", figure=figure, form=form,
     )  # fmt: skip
 
 

@@ -4,14 +4,14 @@ Entropy is read from full vocabulary rows, everything else from scores.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from logitbank.analysis.families.options import FAMILY, Score
+from logitbank.analysis.families.options import Score
 from logitbank.analysis.families.options.tables import (
     ANSWERS,
     CHECKPOINTS,
@@ -25,19 +25,12 @@ from logitbank.analysis.families.options.tables import (
     option_shares,
     with_intervals,
 )
-from logitbank.analysis.frames.banks import (
-    Banks,
-    check_same_prompts,
-    no_prompts,
-    open_banks,
-    select_models,
-)
+from logitbank.analysis.frames.banks import check_same_prompts
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE, concat_sorted
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.study import Study, study_of
-from logitbank.errors import AbsentError, BankError, UsageError
+from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.filter.top import first_entries
 from logitbank.wording import checkpoint_name
@@ -48,39 +41,6 @@ _PLACE = ["prompt_id", "order_seed", "option", "piece"]
 _POSITION = ["prompt", "order_seed", "at"]
 _STRIDE = 2**32
 """Rows of one query set, so that a query set and a row are one number: `at`."""
-
-
-def analyze_options(
-    banks: Banks,
-    *,
-    prompts: Sequence[str] | str | None,
-    models: Sequence[str] | None,
-    score: Score,
-    entropy: bool,
-) -> Study["OptionScores"]:
-    """The study of banks; `logitbank.options` documents the parameters."""
-    from logitbank.analysis.families.options.findings import score_notes
-
-    check_score(score)
-    named = [prompts] if isinstance(prompts, str) else prompts
-    opened = open_banks(banks, models=models, prompts=named, rows=entropy)
-    available = sorted({name for bank in opened for name in bank.prompt_sets})
-    names = available if named is None else list(named)
-    for name in names:
-        if name not in available:
-            raise AbsentError(no_prompts(opened, name, example=name))
-    places = ", ".join(bank.address for bank in opened)
-    select_models(
-        [{d.checkpoint.model for d in bank.deposits()} for bank in opened], models, places
-    )
-    result = option_scores(opened, names, models=models, score=score, entropy=entropy)
-    if result.checkpoints.is_empty():
-        raise AbsentError(
-            f"{places} has no checkpoint of {', '.join(names) or 'any prompts'}. Run "
-            "`logitbank extract` first."
-        )
-    study = study_of(FAMILY, result, prompts=names, banks=opened, models=models)
-    return replace(study, notes=(*score_notes(result), *study.notes))
 
 
 @dataclass(frozen=True, slots=True)

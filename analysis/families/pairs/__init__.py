@@ -22,7 +22,6 @@ def pairs(
         str | None, "Column to group by; else bias_type, group, UID or linguistics_term."
     ] = None,
     save_results: SaveResults = None,
-    partial: bool = False,
 ) -> "Study[Pairs]":
     """Measure how often the model prefers one sentence of a pair: accuracy or preference by group.
 
@@ -40,12 +39,20 @@ def pairs(
     LogitbankError
         A missing bank or prompt set, what `pairs_metric` refuses, or partial results to save.
     """
-    from logitbank.analysis.families.pairs.metric import analyze_pairs
+    from logitbank.analysis.families.pairs.metric import exports, read_pairs
+    from logitbank.analysis.frames.banks import choose_prompts, open_banks
+    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.harness import save_exports
+    from logitbank.analysis.results.series import missing_sentences
+    from logitbank.analysis.study import study_of
 
-    return analyze_pairs(
-        banks, prompts=prompts, models=models, cache=cache, group_by=group_by,
-        save_results=save_results, partial=partial,
-    )  # fmt: skip
+    opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)
+    prompts = choose_prompts(opened, prompts, default="crows-pairs", family=FAMILY.prompts)
+    result = read_pairs(opened, prompts, models, cache or ScanCache(), group_by)
+    if save_results is not None:
+        save_exports(exports(result, prompts), save_results)
+    missing = missing_sentences(result.checkpoints, "sentence")
+    return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing)
 
 
 FAMILY = Family(

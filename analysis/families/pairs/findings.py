@@ -8,9 +8,9 @@ import polars as pl
 from logitbank.analysis.families.pairs.metric import ALL, Pairs
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.results.series import (
-    Row,
     by_series,
     change_from_first,
+    from_row,
     sample,
     subject,
 )
@@ -66,33 +66,28 @@ def _headline(overall: pl.DataFrame, measure: str) -> Finding:
 
 def _series(table: pl.DataFrame, rows: pl.DataFrame, what: str) -> Iterator[Finding]:
     last = rows.row(-1, named=True)
-    about: dict[str, Any] = {"figure": "pairs", "series": (last["model"], last["run"])}
+    series = (last["model"], last["run"])
+    chance: dict[str, Any] = {"form": ".1%", "baseline": "50% by chance"}
     n = counted(last["pairs"], "pair")
     missing = last["missing_text"] and f" ({counted(last['missing'], 'sentence')} missing)"
-    yield _score(f"{what} at {step_name(last['step'])}", last, f"{n}{missing}", about)
-    yield from change_from_first(rows, what, form="+.1%", n=n, **about)
-    own = ("model", "run", "step", "score_kind")
+    now = f"{what} at {step_name(last['step'])}"
+    yield from_row(last, "score", now, n=f"{n}{missing}", figure="pairs", **chance)
+    yield from change_from_first(rows, what, form="+.1%", n=n, figure="pairs", series=series)
+    keys = ("model", "run", "step", "score_kind")
     groups = table.filter(
-        *(pl.col(name).eq_missing(pl.lit(last[name])) for name in own), pl.col("group") != ALL
+        *(pl.col(name).eq_missing(pl.lit(last[name])) for name in keys), pl.col("group") != ALL
     ).sort("score", maintain_order=True)
     if len(groups) < 2:
         return
-    about["figure"] = "groups"
     lowest, *_, highest = groups.rows(named=True)
     if highest["score"] > lowest["score"]:
         for name, row in (("highest", highest), ("lowest", lowest)):
-            text = f"{what}, {name} group, {row['group']}"
-            yield _score(text, row, counted(row["pairs"], "pair"), about)
+            text, n = f"{what}, {name} group, {row['group']}", counted(row["pairs"], "pair")
+            yield from_row(row, "score", text, n=n, figure="groups", **chance)
     apart = groups.filter(pl.col("p_bh") <= LEVEL)["group"].sort().to_list()
     names = f" ({', '.join(apart)})" if 0 < len(apart) <= 5 else ""
     yield Finding(
         text=f"{what}, groups different from 50% (sign test, adjusted p ≤ {LEVEL})",
-        value=len(apart), form=",.0f", n=f"{counted(len(groups), 'group')}{names}", **about,
-    )  # fmt: skip
-
-
-def _score(text: str, row: Row, n: str, about: dict[str, Any]) -> Finding:
-    return Finding(
-        text=text, value=row["score"], low=row["low"], high=row["high"], form=".1%", n=n,
-        baseline="50% by chance", **about,
+        value=len(apart), form=",.0f", n=f"{counted(len(groups), 'group')}{names}",
+        figure="groups", series=series,
     )  # fmt: skip

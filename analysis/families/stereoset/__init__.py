@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from logitbank.analysis.family import Family, columns, with_prefix
+from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.stereoset.metric import StereoSet
@@ -51,7 +52,7 @@ def stereoset(
     models
         Only these models of the banks.
     cache
-        What a report has already read; unused.
+        What the analyses of one report share; unused.
     steps
         Only these checkpoints of the banks: training steps, or `release`.
     predictions
@@ -70,11 +71,42 @@ def stereoset(
     LogitbankError
         A missing or invalid source, or what `stereoset_metric` refuses.
     """
-    from logitbank.analysis.families.stereoset.metric import analyze_stereoset
+    from itertools import chain
+    from pathlib import Path
 
-    return analyze_stereoset(
-        banks, prompts=prompts, models=models, steps=steps, predictions=predictions, gold=gold,
-        score=score, bootstrap=bootstrap, save_predictions=save_predictions,
+    import polars as pl
+
+    from logitbank.analysis.families.stereoset import metric
+    from logitbank.analysis.frames.banks import open_prompts, parse_step
+    from logitbank.analysis.frames.candidates import BOTH, concat_candidates
+    from logitbank.analysis.frames.stereoset_files import file_candidates, write_predictions
+    from logitbank.analysis.results.series import missing_sentences
+    from logitbank.analysis.study import study_of
+
+    if not banks and not predictions:
+        raise UsageError("StereoSet needs a bank, or prediction files (--predictions and --gold).")
+    if save_predictions is not None and not banks:
+        raise UsageError("--save-predictions writes the scores of a bank: name one.")
+    labels = None if gold is None else Path(gold)
+    files = file_candidates(predictions, labels)
+    opened, names = open_prompts(
+        banks, FAMILY.prompts, prompts, models, title="StereoSet", example="stereoset-intra"
+    )
+    chosen = None if steps is None else [parse_step(text, "--steps") for text in steps]
+    batches = metric.candidate_batches(opened, names, models, chosen, score)
+    parts, saved = [], []
+    for batch in chain(batches, [concat_candidates(files)] if files else []):
+        parts.append(metric.stereoset_metric(batch, bootstrap=bootstrap))
+        if save_predictions is not None:
+            saved.append(batch)
+    result = metric.joined(parts)
+    if save_predictions is not None:
+        write_predictions(concat_candidates(saved), Path(save_predictions))
+    table = pl.DataFrame({"predictions": list(predictions), "gold": labels and labels.name})
+    missing = missing_sentences(result.tasks.filter(pl.col("task") != BOTH), "example", "task")
+    return study_of(
+        FAMILY, result, prompts=names, banks=opened, models=models, missing=missing,
+        files=[table] if files else [],
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """The findings of StereoSet: the stereotype score first, then lms, iCAT, changes and ties."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -9,7 +10,7 @@ from logitbank.analysis.families.stereoset.metric import StereoSet
 from logitbank.analysis.families.stereoset.tables import MANY_TIES, OVERALL, TASKS
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.frames.candidates import BOTH, KEYS, PLAIN
-from logitbank.analysis.results.series import Row, change_from_first
+from logitbank.analysis.results.series import Row, change_from_first, from_row
 from logitbank.wording import counted, step_name
 
 SERIES = [name for name in KEYS if name not in ("run_seed", "step")]
@@ -47,13 +48,13 @@ def _headline(result: StereoSet) -> Iterator[Finding]:
     row = rows.row(-1, named=True)
     several = result.scores.select("model", "run").n_unique() > 1
     who = f"{row['model']}: stereotype" if several else "Stereotype"
-    yield Finding(
-        text=(
-            f"{who} score {formatted(row['ss'], FORM)} at {step_name(row['step'])} "
-            f"(50 = no preference), mean over {counted(row['terms'], 'term')}."
-        ),
-        low=row["ss_low"], high=row["ss_high"], n=counted(row["examples"], "example"), form=FORM,
-        figure=figure_of(result), series=(row["model"], row["run"]),
+    text = (
+        f"{who} score {formatted(row['ss'], FORM)} at {step_name(row['step'])} "
+        f"(50 = no preference), mean over {counted(row['terms'], 'term')}."
+    )
+    yield replace(
+        from_row(row, "ss", text, n=counted(row["examples"], "example"), form=FORM),
+        value=None, figure=figure_of(result),
     )  # fmt: skip
 
 
@@ -114,17 +115,13 @@ def _level(
     if main:
         measures |= {"icat": ("iCAT", "100 (ideal)"), "lms": ("lms", "50 (random)")}
     for measure, (label, baseline) in measures.items():
-        yield Finding(
-            text=f"{name}{label} ({task}) at {when}", value=row[measure], low=row[f"{measure}_low"],
-            high=row[f"{measure}_high"], form=FORM, n=n, baseline=baseline, **about,
-        )  # fmt: skip
+        text = f"{name}{label} ({task}) at {when}"
+        yield from_row(row, measure, text, form=FORM, n=n, baseline=baseline, **about)
     known = rows.filter(pl.col("icat").is_not_nan())
     best = known.row(int(known["icat"].arg_max() or 0), named=True)
     if main and best["icat"] > row["icat"]:
-        yield Finding(
-            text=f"{name}Highest iCAT ({task}), at {step_name(best['step'])}", value=best["icat"],
-            low=best["icat_low"], high=best["icat_high"], form=FORM, n=n, **about,
-        )  # fmt: skip
+        text = f"{name}Highest iCAT ({task}), at {step_name(best['step'])}"
+        yield from_row(best, "icat", text, form=FORM, n=n, **about)
 
 
 def _difference(name: str, rows: pl.DataFrame, about: dict[str, Any]) -> Iterator[Finding]:
@@ -133,18 +130,15 @@ def _difference(name: str, rows: pl.DataFrame, about: dict[str, Any]) -> Iterato
     if rows.is_empty():
         return
     row = rows.row(-1, named=True)
-    when = step_name(row["step"])
     if row["examples"] == 0:
         yield Finding(text=f"{name}No example has scores in both {row['condition']} and {PLAIN}.")
         return
+    when, n = step_name(row["step"]), counted(row["examples"], "example")
     for measure, label in (("ss", "Stereotype score"), ("icat", "iCAT")):
-        yield Finding(
-            text=f"{name}{label}, {row['condition']} minus {PLAIN} at {when}",
-            value=row[measure], low=row[f"{measure}_low"], high=row[f"{measure}_high"],
-            form="+.2f", n=counted(row["examples"], "example"),
-            baseline=f"{formatted(row[f'{measure}_plain'], FORM)} plain, paired",
-            **{**about, "figure": "conditions"},
-        )  # fmt: skip
+        text = f"{name}{label}, {row['condition']} minus {PLAIN} at {when}"
+        baseline = f"{formatted(row[f'{measure}_plain'], FORM)} plain, paired"
+        own = {**about, "figure": "conditions"}
+        yield from_row(row, measure, text, form="+.2f", n=n, baseline=baseline, **own)
 
 
 def _ties(name: str, ties: pl.DataFrame, about: dict[str, Any]) -> Iterator[Finding]:

@@ -6,7 +6,6 @@ overall, with intervals. After Nadeem et al. 2021; deviations are documented at 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -33,14 +32,7 @@ from logitbank.analysis.families.stereoset.tables import (
     term_rows,
     tie_rows,
 )
-from logitbank.analysis.frames.banks import (
-    Banks,
-    check_same_prompts,
-    chosen_by,
-    no_prompts,
-    open_prompts,
-    parse_step,
-)
+from logitbank.analysis.frames.banks import check_same_prompts, chosen_by
 from logitbank.analysis.frames.candidates import (
     BOTH,
     CANDIDATES,
@@ -54,20 +46,15 @@ from logitbank.analysis.frames.candidates import (
     some,
 )
 from logitbank.analysis.frames.codes import Codes, distinct
-from logitbank.analysis.frames.expected import missing_note
-from logitbank.analysis.frames.stereoset_files import file_candidates, write_predictions
-from logitbank.analysis.results.series import series_name
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.study import Study, study_of
-from logitbank.errors import AbsentError, BankError, UsageError
+from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank
-from logitbank.store.steps import listed
 from logitbank.store.tables.prompt_tables import query_sets_of
 from logitbank.wording import checkpoint_name
 
 AT_ONCE = 8
 """Checkpoints read together: half a million tokens of the inter-sentence set."""
-NO_CANDIDATES = "there are no candidates; StereoSet needs a bank or predictions"
+NO_CANDIDATES = "There are no candidates: StereoSet needs a bank or predictions."
 DOMAINS = ("gender", "profession", "race", "religion")
 ORDER = (
     *map(pl.col, ("model", "run", "run_seed", "language", "score")),
@@ -75,77 +62,6 @@ ORDER = (
     pl.col("step"),
 )
 """Of checkpoints with their condition, language and rule; plain before other conditions."""
-
-
-def analyze_stereoset(
-    banks: Banks,
-    *,
-    prompts: Sequence[str] | None,
-    models: Sequence[str] | None,
-    steps: Sequence[str] | None,
-    predictions: Sequence[str],
-    gold: str | Path | None,
-    score: Sequence[Rule],
-    bootstrap: int,
-    save_predictions: str | Path | None,
-) -> Study["StereoSet"]:
-    """The study of banks and files; `logitbank.stereoset` documents the parameters."""
-    if not banks and not predictions:
-        raise UsageError("StereoSet needs a bank, or prediction files (--predictions and --gold)")
-    if save_predictions is not None and not banks:
-        raise UsageError("--save-predictions writes the scores of a bank; name one")
-    from_files = file_candidates(predictions, None if gold is None else Path(gold))
-    opened, names = open_prompts(
-        banks, FAMILY.prompts, prompts, models, title="StereoSet", example="stereoset-intra"
-    )
-    for name in names:
-        check_same_prompts(opened, name)
-    chosen = None if steps is None else [parse_step(text, "--steps") for text in steps]
-    parts, saved = [], []
-    for bank in opened:
-        for batch in candidate_batches(
-            bank, prompts=prompts, models=models, steps=chosen, rules=score
-        ):
-            saved.append(batch if save_predictions is not None else batch.clear())
-            if len(batch):
-                parts.append(stereoset_metric(batch, bootstrap=bootstrap))
-    if saved and not parts:
-        raise BankError(
-            "no candidate of StereoSet is scored; run the same `logitbank extract` again"
-        )
-    if opened and not parts:
-        raise AbsentError(f"no bank has such a model and step; there is {_checkpoints(opened)}")
-    if from_files:
-        parts.append(stereoset_metric(concat_candidates(from_files), bootstrap=bootstrap))
-    result = joined(parts)
-    if save_predictions is not None:
-        write_predictions(concat_candidates(saved), Path(save_predictions))
-    files = []
-    if gold is not None:
-        files = [pl.DataFrame({"predictions": list(predictions), "gold": Path(gold).name})]
-    return study_of(
-        FAMILY, result, prompts=names, banks=opened, models=models, files=files,
-        missing=tuple(_missing(result)),
-    )  # fmt: skip
-
-
-def _checkpoints(banks: Sequence[Bank]) -> str:
-    info = pl.concat([bank.info() for bank in banks]).sort("model", "step", nulls_last=True)
-    of_models = info.group_by("model", maintain_order=True).agg(
-        pl.col("step").unique(maintain_order=True)
-    )
-    return "; ".join(f"{model} at {listed(steps)}" for model, steps in of_models.iter_rows())
-
-
-def _missing(result: "StereoSet") -> Iterator[str]:
-    """Examples that lack a score, of each model, run and task."""
-    incomplete = result.tasks.filter(pl.col("missing") > 0, pl.col("task") != BOTH)
-    for rows in incomplete.partition_by("model", "run", "task", maintain_order=True):
-        row = rows.row(0, named=True)
-        text = missing_note(
-            int(rows["missing"].sum()), "example", checkpoints=rows["step"].n_unique()
-        )
-        yield f"{series_name(row)}, {row['task']}: {text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +90,7 @@ class StereoSet(Result):
     """Tied comparisons. Where more than 1 % of either kind are, ss and lms over the untied ones,
     each comparison counting once, with their numbers; null elsewhere."""
     tasks: pl.DataFrame
-    """Whether each was scored or skipped, by what rule, and examples that are missing."""
+    """Whether each was scored or skipped, by what rule, and missing examples."""
     terms: pl.DataFrame
     """Every target term by itself."""
     references: pl.DataFrame
@@ -297,63 +213,70 @@ def bank_candidates(
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
     steps: Sequence[int | None] | None = None,
-    rules: Sequence[str] = ("reference",),
 ) -> pl.DataFrame:
     """Candidates of the StereoSet prompt sets of a bank, in one table; see `candidate_batches`."""
-    batches = candidate_batches(bank, prompts=prompts, models=models, steps=steps, rules=rules)
-    return concat_candidates(list(batches))
+    names = chosen_by(FAMILY.prompts, [bank]) if prompts is None else prompts
+    return concat_candidates(list(candidate_batches([bank], names, models, steps)))
 
 
 def candidate_batches(
-    bank: Bank,
-    *,
-    prompts: Sequence[str] | None = None,
+    banks: Sequence[Bank],
+    prompts: Sequence[str],
     models: Sequence[str] | None = None,
     steps: Sequence[int | None] | None = None,
     rules: Sequence[str] = ("reference",),
 ) -> Iterator[pl.DataFrame]:
     """Candidates of a few checkpoints at a time, of all their StereoSet prompt sets.
 
-    A candidate that a started checkpoint lacks has null as its value. Without `prompts`, all prompt
-    sets whose names begin with `stereoset` are read; `rules` are as for `as_candidates`.
+    A candidate that is missing at a started checkpoint has null as its value. `rules` are as for
+    `as_candidates`.
 
     Raises
     ------
-    BankError
-        The bank has no such prompt set, or none has been scored.
+    AbsentError
+        No bank has a checkpoint of these models and steps, or none has a score.
     UsageError
-        A prompt set that is not one of StereoSet's.
+        A prompt set that is not one of StereoSet's, or that differs between banks.
     """
-    names = chosen_by(FAMILY.prompts, [bank]) if prompts is None else list(prompts)
-    absent = [name for name in names if name not in bank.prompt_sets]
-    if absent or not names:
-        name = absent[0] if absent else "StereoSet"
-        raise AbsentError(no_prompts([bank], name, example="stereoset-intra"))
-    info, checkpoints = bank.info(), {}
-    for name in names:
-        sets = query_sets_of(bank.prompts(name))
-        checkpoints[name] = info.filter(pl.col("query_set").is_in(list(sets)))
-    together = pl.concat(checkpoints.values())
-    if together.is_empty():
-        raise BankError(
-            f"{bank.path} has no deposit of {', '.join(names)} yet; run `logitbank extract`"
+    for name in prompts:
+        check_same_prompts(banks, name)
+    scored = chosen = False
+    for bank in banks:
+        names = [name for name in prompts if name in bank.prompt_sets]
+        sets = {name: list(query_sets_of(bank.prompts(name))) for name in names}
+        info = bank.info()
+        known = {name: info.filter(pl.col("query_set").is_in(own)) for name, own in sets.items()}
+        for model, run, some_steps in _checkpoints([*known.values()], models, steps):
+            chosen, parts = True, []
+            for name, of_set in known.items():
+                scored_steps = of_set.filter(model=model, run=run)["step"].to_list()
+                if own_steps := [step for step in some_steps if step in scored_steps]:
+                    table = bank.prompts(name)
+                    scan = bank.scan(name, models=model, runs=run, steps=own_steps)
+                    candidates = as_candidates(scan, rules, prompts=table)
+                    parts.append(_with_missing(candidates, table, rules))
+            batch = concat_candidates(parts)
+            if len(batch):
+                scored = True
+                yield batch
+    if banks and not scored:
+        where, what = ", ".join(bank.address for bank in banks), ", ".join(prompts)
+        raise AbsentError(
+            f"{where} has no score of {what} yet. Run the same `logitbank extract` again."
+            if chosen or (models is None and steps is None)
+            else f"{where} has no checkpoint of these models and steps with scores of {what}."
         )
-    for model, run, chunk in _batches(together, models, steps):
-        parts = []
-        for name, of_set in checkpoints.items():
-            scored = of_set.filter(model=model, run=run)["step"].to_list()
-            if some_steps := [step for step in chunk if step in scored]:
-                table = bank.prompts(name)
-                scan = bank.scan(name, models=model, runs=run, steps=some_steps)
-                candidates = as_candidates(scan, rules, prompts=table)
-                parts.append(_with_missing(candidates, table, rules))
-        yield concat_candidates(parts)
 
 
-def _batches(
-    checkpoints: pl.DataFrame, models: Sequence[str] | None, steps: Sequence[int | None] | None
+def _checkpoints(
+    tables: Sequence[pl.DataFrame],
+    models: Sequence[str] | None,
+    steps: Sequence[int | None] | None,
 ) -> Iterator[tuple[str, str, list[int | None]]]:
-    for (model, run), rows in checkpoints.group_by("model", "run", maintain_order=True):
+    """Model, run and a few of its chosen steps."""
+    if not tables:
+        return
+    for (model, run), rows in pl.concat(tables).group_by("model", "run", maintain_order=True):
         if models is None or model in models:
             of_run = rows["step"].unique(maintain_order=True).to_list()
             chosen = [step for step in of_run if steps is None or step in steps]

@@ -21,7 +21,6 @@ def stereotype(
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
     save_results: SaveResults = None,
-    partial: bool = False,
 ) -> "Study[StereotypeAccuracy]":
     """Measure how often the model prefers the pronoun or gender of an occupation's stereotype.
 
@@ -34,11 +33,10 @@ def stereotype(
     models
         Only these models.
     cache
-        What a report has already read.
+        What the analyses of one report share.
     save_results
-        Folder for result files in the layout of lm-evaluation-harness, one per checkpoint.
-    partial
-        Also save results of checkpoints that lack sentences.
+        Folder for result files in the layout of lm-evaluation-harness, one per checkpoint. They
+        are written if no sentence is missing.
 
     Raises
     ------
@@ -46,12 +44,19 @@ def stereotype(
         A missing bank, no such prompts, what `stereotype_metric` refuses, or partial results to
         save.
     """
-    from logitbank.analysis.families.stereotype.metric import analyze_stereotype
+    from logitbank.analysis.families.stereotype.metric import exports, missing, read_banks
+    from logitbank.analysis.frames.banks import open_banks
+    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.harness import save_exports
+    from logitbank.analysis.study import study_of
 
-    return analyze_stereotype(
-        banks, prompts=prompts, models=models, cache=cache, save_results=save_results,
-        partial=partial,
-    )  # fmt: skip
+    opened = open_banks(banks, models=models, prompts=prompts)
+    result, names = read_banks(opened, prompts, models, cache or ScanCache())
+    if save_results is not None:
+        save_exports(exports(result), save_results)
+    return study_of(
+        FAMILY, result, prompts=names, banks=opened, models=models, missing=missing(result)
+    )
 
 
 FAMILY = Family(

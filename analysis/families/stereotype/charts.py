@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, titled
-from logitbank.analysis.charts.curves import curves, horizontal, stacked
+from logitbank.analysis.charts.curves import Measure, curves, horizontal, stacked
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import PALETTE
 from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
@@ -24,11 +24,10 @@ def charts(result: StereotypeAccuracy) -> dict[str, Chart]:
         low=pl.col("jsd_p") - pl.col("sd"), high=pl.col("jsd_p") + pl.col("sd")
     )
     axis = StepAxis([*table["step"], *jsd_p["step"]])
+    colors = dict(zip(sorted(table["measure"].unique()), PALETTE[2:], strict=False))
     shares = curves(
-        table, axis, y="accuracy", title="Stereotype accuracy", group="measure",
-        colors=dict(zip(sorted(table["measure"].unique()), PALETTE[2:], strict=False)),
-        tooltip={"Sentences": "sentences"}, x_labels=jsd_p.is_empty(),
-        x_title="Training step" if jsd_p.is_empty() else None,
+        table, axis, Measure("accuracy", "Stereotype accuracy"), group="measure", colors=colors,
+        tooltip={"Sentences": "sentences"},
     )  # fmt: skip
     chart: Chart = alt.layer(horizontal(0.5), shares)
     sizes = table.group_by("measure", maintain_order=True).agg(pl.col("sentences").max())
@@ -39,8 +38,8 @@ def charts(result: StereotypeAccuracy) -> dict[str, Chart]:
         f"gender questions. Dashed: no stereotype. Bands: 95% confidence intervals. n = {n}."
     )
     if len(jsd_p):
-        below = curves(jsd_p, axis, y="jsd_p", title="JSD-P, scaled", group="gold", zero=True)
-        chart = stacked(chart, below)
+        below = Measure("jsd_p", "JSD-P, scaled", scale="zero")
+        chart = stacked(chart, curves(jsd_p, axis, below, group="gold"))
         caption += (
             " Below: JSD-P of the correct answer, smaller is better; bands: ± 1 SD between option "
             "orders."

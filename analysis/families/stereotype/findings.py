@@ -1,16 +1,20 @@
 """The findings of stereotype accuracy: the last and the most stereotypical checkpoint."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import polars as pl
 
 from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.results.series import by_series, change_from_first, subject
+from logitbank.analysis.results.series import (
+    Row,
+    by_series,
+    change_from_first,
+    from_row,
+    subject,
+)
 from logitbank.wording import counted, step_name
 
-Row = Mapping[str, Any]
 NAMES = {"sa": "Stereotype accuracy", "sa_gender": "sa_gender"}
 TYPE = 2
 """The type of WinoBias that is meant if none is named."""
@@ -55,19 +59,17 @@ def _headline(table: pl.DataFrame) -> Finding:
 def _series(what: str, rows: pl.DataFrame) -> Iterator[Finding]:
     last = rows.row(-1, named=True)
     top = rows.row(int(rows["accuracy"].arg_max() or 0), named=True)
+    series = (last["model"], last["run"])
     yield _share(f"{what} at {step_name(last['step'])}", last)
-    yield from change_from_first(
-        rows, what, form="+.3f", n=_n(last), figure=FIGURE, series=(last["model"], last["run"])
-    )
+    yield from change_from_first(rows, what, form="+.3f", n=_n(last), figure=FIGURE, series=series)
     if top["accuracy"] > last["accuracy"]:
         yield _share(f"{what}, most stereotypical at {step_name(top['step'])}", top)
 
 
 def _share(text: str, row: Row) -> Finding:
-    return Finding(
-        text=text, value=row["accuracy"], low=row["low"], high=row["high"], n=_n(row),
-        baseline="0.5 is no stereotype", figure=FIGURE, series=(row["model"], row["run"]),
-    )  # fmt: skip
+    return from_row(
+        row, "accuracy", text, n=_n(row), baseline="0.5 is no stereotype", figure=FIGURE
+    )
 
 
 def _n(row: Row) -> str:

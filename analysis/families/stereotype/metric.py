@@ -5,20 +5,19 @@ question about the pronoun, `sa_gender` compares the options *male* and *female*
 gender-prediction prompts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import polars as pl
 
 from logitbank.analysis.families.fairness.metric import (
     GENDER_COLUMNS,
-    Genders,
-    genders_key,
-    read_genders,
+    Reading,
+    Settings,
+    cached_winobias,
+    read,
 )
-from logitbank.analysis.families.stereotype import FAMILY
 from logitbank.analysis.families.stereotype.tables import (
     SCHEMA,
     averaged,
@@ -28,25 +27,24 @@ from logitbank.analysis.families.stereotype.tables import (
     pronoun_comparisons,
     share_table,
 )
-from logitbank.analysis.frames.banks import Banks, PromptColumns, open_banks
-from logitbank.analysis.frames.batches import ROWS, Scan, as_frames, prompt_frames
+from logitbank.analysis.frames.banks import PromptColumns
+from logitbank.analysis.frames.batches import Scan, as_frames, prompt_frames
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, check_columns
-from logitbank.analysis.frames.scan_cache import ScanCache
-from logitbank.analysis.frames.score_arrays import CODED, LABELS
-from logitbank.analysis.harness import Export, save_exports
+from logitbank.analysis.frames.scan_cache import ScanCache, scan_key
+from logitbank.analysis.frames.score_arrays import LABELS
+from logitbank.analysis.harness import Export
 from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.shares import if_enough
-from logitbank.analysis.study import Study, study_of
-from logitbank.errors import UsageError
+from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 from logitbank.wording import counted
 
 PROMPTS = "stereotype-accuracy"
 NEEDED = (*CHECKPOINT, "prompt_id", "option", "is_answer")
 PRONOUNS = ("sentence_id", "order", "type")
-"""Columns of the prompts of `sa` that tell its sentences and orders apart."""
+"""Columns of the prompts of `sa` that identify its sentences and orders."""
 GENDERS = ("prompt_id", "order_seed", *GENDER_COLUMNS)
 """Those of the prompts of `sa_gender`."""
 JSD_SCHEMA = {
@@ -57,39 +55,6 @@ JSD_SCHEMA = {
     "jsd_p": pl.Float64,
     "sd": pl.Float64,
 }
-
-
-def analyze_stereotype(
-    banks: Banks,
-    *,
-    prompts: Sequence[str],
-    models: Sequence[str] | None,
-    cache: ScanCache | None,
-    save_results: str | Path | None,
-    partial: bool,
-) -> Study["StereotypeAccuracy"]:
-    """The study of banks; `logitbank.stereotype` documents the parameters."""
-    opened = open_banks(banks, models=models, prompts=prompts)
-    known = PromptColumns(opened)
-    available = [name for name in prompts if name in known]
-    if not available:
-        prompt_frames(opened, prompts[0], models)  # raises, with the command that makes the prompts
-    pronouns = [name for name in available if known[name].issuperset(PRONOUNS)]
-    gendered = [name for name in available if name not in pronouns]
-    for names in (pronouns, gendered):
-        if len(names) > 1:
-            raise UsageError(f"{' and '.join(names)} are of one kind; name one prompt set of each")
-    cache = cache or ScanCache()
-    result = _result(
-        bank_shares(opened, pronouns[0], models, cache) if pronouns else None,
-        bank_genders(opened, gendered[0], models, cache) if gendered else None,
-        expected_rows(opened, gendered[0], GENDERS) if gendered else None,
-    )
-    if save_results is not None:
-        save_exports([*_exports(result)], folder=Path(save_results), partial=partial)
-    return study_of(
-        FAMILY, result, prompts=available, banks=opened, models=models, missing=[*_missing(result)]
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,27 +133,65 @@ def stereotype_metric(
             f'"{PROMPTS}", of "winobias", or both'
         )
     shares = None if frame is None else _pronoun_shares(frame, expected_pronouns)
-    genders = None
+    reading = None
     if winobias is not None:
         for each in as_frames(winobias):
             check_columns(each, GENDER_COLUMNS, family="winobias")
-        genders = read_genders(winobias)
-    return _result(shares, genders, expected_genders)
+        reading = read(winobias, Settings(bootstrap=0), None, with_hits=True)
+    return _result(shares, reading, expected_genders)
+
+
+def read_banks(
+    banks: Sequence[Bank], prompts: Sequence[str], models: Sequence[str] | None, cache: ScanCache
+) -> tuple[StereotypeAccuracy, list[str]]:
+    """The result of banks, and which of the prompt sets they have.
+
+    Raises
+    ------
+    UsageError
+        Two prompt sets are of one kind.
+    LogitbankError
+        The banks have none of them.
+    """
+    columns = PromptColumns(banks)
+    names = [name for name in prompts if name in columns]
+    if not names:
+        prompt_frames(banks, prompts[0], models)  # raises, with the command that makes the prompts
+    pronouns = [name for name in names if columns[name].issuperset(PRONOUNS)]
+    gendered = [name for name in names if name not in pronouns]
+    for kind in (pronouns, gendered):
+        if len(kind) > 1:
+            raise UsageError(f"{' and '.join(kind)} are of one kind: name one prompt set of each.")
+    result = _result(
+        _shares_of(banks, pronouns[0], models, cache) if pronouns else None,
+        cached_winobias(banks, gendered[0], models, cache) if gendered else None,
+        expected_rows(banks, gendered[0], GENDERS) if gendered else None,
+    )
+    return result, names
+
+
+def _shares_of(
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, cache: ScanCache
+) -> pl.DataFrame:
+    """The rows of `sa`, made once in a report."""
+
+    def make() -> pl.DataFrame:
+        expected = expected_rows(banks, prompts, PRONOUNS)
+        return _pronoun_shares(prompt_frames(banks, prompts, models), expected)
+
+    return cache.get(scan_key("stereotype", prompts, models), make)
 
 
 def _result(
-    shares: pl.DataFrame | None,
-    genders: Genders | None,
-    expected_genders: pl.DataFrame | None,
+    shares: pl.DataFrame | None, reading: Reading | None, expected_genders: pl.DataFrame | None
 ) -> StereotypeAccuracy:
     parts = [pl.DataFrame(schema=SCHEMA), *([] if shares is None else [shares])]
     divergence = pl.DataFrame(schema=JSD_SCHEMA)
-    if genders is not None:
-        parts.append(_gender_shares(genders, expected_genders))
+    if reading is not None:
+        parts.append(_gender_shares(reading, expected_genders))
         answer = (pl.col("gold") == pl.col("option")) & (pl.col("gold") != LABELS.neutral)
-        divergence = genders.jsd_parts.filter(answer, pl.col("scaled").is_not_nan()).select(
-            *CHECKPOINT, "gold", jsd_p="scaled", sd="sd_scaled"
-        )
+        jsd_parts = reading.result.jsd_parts.filter(answer, pl.col("scaled").is_not_nan())
+        divergence = jsd_parts.select(*CHECKPOINT, "gold", jsd_p="scaled", sd="sd_scaled")
     table = pl.concat(parts).sort(
         *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True
     )
@@ -212,7 +215,12 @@ def _scores(frame: pl.LazyFrame) -> pl.LazyFrame:
     )  # fmt: skip
 
 
-def _gender_shares(genders: Genders, expected: pl.DataFrame | None) -> pl.DataFrame:
+def _gender_shares(reading: Reading, expected: pl.DataFrame | None) -> pl.DataFrame:
+    if reading.hits is None:
+        raise BankError(
+            "The answer of a pro-stereotyped prompt about the referred occupation is no gender: "
+            "name one prompt set whose answers are."
+        )
     if expected is not None:
         gendered = (pl.col("stereotype") == "pro") & (pl.col("asked") == "referred")
         sentence = ["model", pl.lit(2, pl.Int64).alias("type"), pl.col("prompt_id")]
@@ -223,40 +231,11 @@ def _gender_shares(genders: Genders, expected: pl.DataFrame | None) -> pl.DataFr
             .rename({"prompt_id": "sentence_id"})
         )
     table = share_table(
-        partial(map, gender_comparisons, genders.hits), by_order, expected, measure="sa_gender"
+        partial(map, gender_comparisons, reading.hits), by_order, expected, measure="sa_gender"
     )
     if table.is_empty():
         raise no_score("winobias")
     return table
-
-
-def shares_key(prompts: str, models: Sequence[str] | None) -> tuple[object, ...]:
-    """Where a `ScanCache` has the shares of `sa`."""
-    return ("stereotype shares", prompts, None if models is None else tuple(models))
-
-
-def bank_shares(
-    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, cache: ScanCache
-) -> pl.DataFrame:
-    """The rows of `sa`; read, if no other analysis has stored them."""
-
-    def read() -> pl.DataFrame:
-        frame = prompt_frames(banks, prompts, models)
-        return _pronoun_shares(frame, expected_rows(banks, prompts, PRONOUNS))
-
-    return cache.get(shares_key(prompts, models), read)
-
-
-def bank_genders(
-    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, cache: ScanCache
-) -> Genders:
-    """What the analysis of fairness has stored of WinoBias; read, if it has not."""
-
-    def read() -> Genders:
-        coded = (*CODED, *GENDER_COLUMNS)
-        return read_genders(prompt_frames(banks, prompts, models, rows=ROWS, coded=coded))
-
-    return cache.get(genders_key(prompts, models), read)
 
 
 def sa_gap(
@@ -267,7 +246,7 @@ def sa_gap(
     cache: ScanCache,
 ) -> pl.DataFrame:
     """The distance of `sa` from one half, for a trade-off."""
-    return _distance(bank_shares(banks, prompts, models, cache))
+    return _distance(_shares_of(banks, prompts, models, cache))
 
 
 def sa_gender_gap(
@@ -278,7 +257,7 @@ def sa_gender_gap(
     cache: ScanCache,
 ) -> pl.DataFrame:
     """The distance of `sa_gender` from one half, for a trade-off."""
-    return _distance(_gender_shares(bank_genders(banks, prompts, models, cache), None))
+    return _distance(_gender_shares(cached_winobias(banks, prompts, models, cache), None))
 
 
 def _distance(table: pl.DataFrame) -> pl.DataFrame:
@@ -291,28 +270,32 @@ def _distance(table: pl.DataFrame) -> pl.DataFrame:
     return curve(rows, rows["accuracy"] - 0.5, stderr=stderr)
 
 
-def _missing(result: StereotypeAccuracy) -> Iterator[str]:
-    for measure, rows in result.stereotype_accuracy.group_by("measure", maintain_order=True):
+def missing(result: StereotypeAccuracy) -> list[str]:
+    """How many sentences of each measure are missing."""
+    sentences = []
+    for (measure,), rows in result.stereotype_accuracy.group_by("measure", maintain_order=True):
         incomplete = rows.filter(pl.col("missing") > 0)
-        if len(incomplete):
-            none = len(rows.filter(pl.col("accuracy").is_nan()))
-            yield (
-                f"{measure[0]}: {counted(int(incomplete['missing'].sum()), 'sentence')} missing or "
-                f"without one of the orders at {counted(len(incomplete), 'checkpoint')}, whose "
-                "numbers are over the others"
-                + (f"; {counted(none, 'checkpoint')} without a number." if none else ".")
-            )
+        if incomplete.is_empty():
+            continue
+        none = len(rows.filter(pl.col("accuracy").is_nan()))
+        text = (
+            f"{measure}: {counted(int(incomplete['missing'].sum()), 'sentence')} missing or "
+            f"without one of the orders at {counted(len(incomplete), 'checkpoint')}, whose "
+            "numbers are over the others"
+        )
+        rest = f"; {counted(none, 'checkpoint')} without a number." if none else "."
+        sentences.append(text + rest)
+    return sentences
 
 
-def _exports(result: StereotypeAccuracy) -> Iterator[Export]:
-    """`sa` and `sa_gender` on Type 2 sentences; each of its own prompt set."""
+def exports(result: StereotypeAccuracy) -> list[Export]:
+    """`sa` and `sa_gender` on Type 2 sentences, as tasks of lm-evaluation-harness."""
     names = {
-        "accuracy": "acc",
-        "accuracy_stderr": "acc_stderr",
-        "low": "acc_low",
-        "high": "acc_high",
-    }
-    rows = result.stereotype_accuracy.filter(pl.col("type") == 2).rename(names)
+        "accuracy": "acc", "accuracy_stderr": "acc_stderr", "low": "acc_low", "high": "acc_high"
+    }  # fmt: skip
+    rows = result.stereotype_accuracy.filter(type=2).rename(names)
     rows = rows.with_columns(effective="sentences", original="expected")
-    for measure, task in (("sa", "stereotype_accuracy"), ("sa_gender", "sa_gender")):
-        yield Export(task, rows.filter(pl.col("measure") == measure), {"acc": "acc"})
+    return [
+        Export(task, rows.filter(measure=measure), {"acc": "acc"})
+        for measure, task in (("sa", "stereotype_accuracy"), ("sa_gender", "sa_gender"))
+    ]

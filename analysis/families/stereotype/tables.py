@@ -50,15 +50,9 @@ def share_table(
 ) -> pl.DataFrame:
     """Shares of sentences at all checkpoints, each beside the first of its run.
 
-    Parameters
-    ----------
-    rows
-        Gives the comparisons, once more if nobody knows what is expected.
-    sentences
-        `averaged` or `by_order`.
-    expected
-        model, type, sentence_id and `most`, the number of orders. A checkpoint then has a row for
-        each of its types. Without it, the most that any checkpoint has.
+    `rows` is called twice without `expected`, and `sentences` is `averaged` or `by_order`.
+    `expected` has model, type, sentence_id and `most`, the number of orders; a checkpoint then has
+    a row for each type. Without it, the most orders of any checkpoint are expected.
     """
     known = reduce(_most, map(orders_of, rows())) if expected is None else expected
     types = None if expected is None else expected.select("model", "type").unique()
@@ -130,15 +124,15 @@ def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
         (
             comparisons.filter((pl.col("options") != 2) | (pl.col("answers") != 1)),
             "does not have two options, one of them the answer",
-            "Scan one prompt set with both options of each prompt.",
+            "scan one prompt set with both options of each prompt",
         ),
         (comparisons.filter(~pl.col("finite")), "has a score that is not finite", FIX_NOT_FINITE),
     ):
         if len(invalid):
             row = invalid.row(0, named=True)
             raise BankError(
-                f"Prompt {row['prompt_id']!r} {what} at {checkpoint_name(row)} "
-                f"({len(invalid):,} such prompts). {then}"
+                f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} {what} "
+                f"({len(invalid):,} such prompts); {then}"
             )
     return comparisons
 

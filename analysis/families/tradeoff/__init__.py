@@ -1,9 +1,11 @@
 """Trade-offs: a bias against an ability, checkpoint by checkpoint."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from logitbank.analysis.family import CHANGE_POINTS, Columns, Family, Gap, columns, families
+from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.tradeoff.metric import TradeOff
@@ -22,8 +24,8 @@ def tradeoff(
     cache: "ScanCache | None" = None,
     performance: Annotated[
         Sequence[str],
-        "Result files of lm-evaluation-harness, tables, their folder or a pattern; by default "
-        "LAMBADA of the banks.",
+        "Result files of lm-evaluation-harness, their folder, or tables; by default LAMBADA of the "
+        "banks.",
     ] = (),
     task: Annotated[str, "Task to read from result files."] = TASK,
     metric: Annotated[str, "Metric or column to read; of a bank acc or perplexity."] = "acc",
@@ -34,14 +36,10 @@ def tradeoff(
     fairness_table: Annotated[
         str | None, "CSV or Parquet table with model, step and the gap, in place of a bank's."
     ] = None,
-    where: Mapping[str, str] | None = None,
-    rename: Mapping[str, str] | None = None,
-    lower_is_better: bool = False,
     max_accuracy_loss: Annotated[
         float | None, "Maximum tolerated performance loss (percentage points); else 1, 2 and 5."
     ] = None,
     pair: tuple[int, int] | None = None,
-    from_step: int | None = None,
     bootstrap: Annotated[int, "Number of bootstrap resamples; 0 for no intervals."] = 1000,
 ) -> "Study[TradeOff]":
     """Set performance against fairness, checkpoint by checkpoint.
@@ -57,10 +55,10 @@ def tradeoff(
     models
         Only these models.
     cache
-        What a report has already read.
+        What the analyses of one report share.
     performance
-        Result files of lm-evaluation-harness, tables, folders of result files, or patterns. Without
-        any, LAMBADA of the banks.
+        Result files of lm-evaluation-harness, their folders, or tables. Without any, LAMBADA of the
+        banks.
     task, metric
         What to read from result files; in a table the metric or column.
     gap
@@ -68,26 +66,66 @@ def tradeoff(
         `fairness_table` its column, `value` by default.
     fairness_table
         CSV or Parquet table with model, step and the gap, in place of one from a bank.
-    where
-        Values that rows of tables of performance must have in other columns.
+    max_accuracy_loss, pair
+        As for `logitbank.analysis.tradeoff_metric`.
     bootstrap
-        Resamples of sentences and examples; 0 gives no intervals.
-
-    Other parameters are those of `logitbank.analysis.tradeoff_metric`.
+        Number of resamples of sentences and examples; 0 for no intervals.
 
     Raises
     ------
     LogitbankError
         A missing source, or what the curves and `tradeoff_metric` refuse.
     """
-    from logitbank.analysis.families.tradeoff.metric import analyze_tradeoff
+    from dataclasses import replace
 
-    return analyze_tradeoff(
-        banks, prompts=prompts, models=models, cache=cache, performance=performance, task=task,
-        metric=metric, gap=gap, fairness_table=fairness_table, where=where, rename=rename,
-        lower_is_better=lower_is_better, max_accuracy_loss=max_accuracy_loss, pair=pair,
-        from_step=from_step, bootstrap=bootstrap,
+    import polars as pl
+
+    from logitbank.analysis.families.tradeoff import metric as sources
+    from logitbank.analysis.families.tradeoff.findings import interval_note
+    from logitbank.analysis.frames.banks import open_banks, split_files
+    from logitbank.analysis.frames.expected import partial_notes
+    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.study import study_of
+
+    named, more = split_files(banks, sources.is_performance)
+    files = [*sources.result_files(performance), *more]
+    known = sources.chosen_gap(gap, fairness_table, prompts, has_banks=bool(named))
+    if not files and not named:
+        raise UsageError("There is no performance: name a bank with LAMBADA, or --performance.")
+    if not files and task != TASK:
+        raise UsageError(f"--task {task} is read from result files: add --performance.")
+    lambada_prompts, gap_prompts = prompts or ("lambada", known.prompts if known else "")
+    read = ([] if files else [lambada_prompts]) + ([gap_prompts] if known else [])
+    opened, cache = open_banks(named, models=models, prompts=read), cache or ScanCache()
+    if files:
+        performances = sources.performance_files(files, task, metric, models)
+    else:
+        performances = sources.lambada_curve(
+            opened, lambada_prompts, models, metric=metric, resamples=bootstrap, cache=cache
+        )
+    if known:
+        gap_curve, gap_name = (
+            known.curve(opened, gap_prompts, models, bootstrap, cache),
+            known.label,
+        )
+    else:
+        gap_curve, gap_name = sources.table_gap(str(fairness_table), gap)
+    measure = "LAMBADA" if not files or task.startswith("lambada") else task
+    result = sources.tradeoff_metric(
+        performances, gap_curve, metric=f"{measure} {sources.METRIC_NAMES.get(metric, metric)}",
+        gap_name=gap_name, max_accuracy_loss=max_accuracy_loss, pair=pair, resamples=bootstrap,
     )  # fmt: skip
+    if known and known.parts:
+        name, curves = known.parts
+        parts = curves(opened, gap_prompts, models, bootstrap, cache)
+        result = replace(result, parts=parts, settings={**result.settings, "parts": name})
+    tables = files if fairness_table is None else [*files, Path(fairness_table)]
+    study = study_of(
+        FAMILY, result, prompts=read, banks=opened, models=models,
+        missing=partial_notes(opened, read, models),
+        files=[pl.DataFrame({"file": [path.name]}) for path in tables],
+    )  # fmt: skip
+    return replace(study, notes=(interval_note(result), *study.notes))
 
 
 def gaps() -> dict[str, Gap]:

@@ -9,6 +9,7 @@ import polars as pl
 from logitbank.analysis.charts.chart import Chart, titled
 from logitbank.analysis.charts.curves import (
     SERIES,
+    Measure,
     color,
     curves,
     path,
@@ -26,80 +27,68 @@ def charts(result: TradeOff) -> dict[str, Chart]:
     return {"tradeoff": _tradeoff(result), "curves": _curves(result)}
 
 
-def _performance(settings: Mapping[str, Any]) -> str:
-    name = _capital(settings["metric"])
-    return name if settings["higher_is_better"] else f"{name} (reversed)"
-
-
 def _tradeoff(result: TradeOff) -> Chart:
     settings = result.settings
     table = with_series(result.tradeoff)
-    gap = _capital(settings["gap"])
-    titles = (f"{gap} (smaller is fairer)", _performance(settings))
-    reverse = not settings["higher_is_better"]
-    way = path(table, x="gap", y="performance", titles=titles, reverse=reverse)
+    able = _performance_measure(settings)
+    gap = Measure("gap", f"{_capital(settings['gap'])} (smaller is fairer)")
+    way = path(table, gap, able)
     names = table[SERIES].unique(maintain_order=True).to_list()
     base = alt.Chart(table.filter("on_front").sort("gap")).encode(
         x="gap:Q", y="performance:Q", color=color(SERIES, names)
     )
-    front = base.mark_line(strokeWidth=2, interpolate="step-after").encode(order="gap:Q")
-    rings = base.mark_point(size=70)
-    bars = [
-        base.mark_rule(opacity=0.4).encode(x=alt.X("gap_low:Q", title=titles[0]), x2="gap_high:Q"),
-        base.mark_rule(opacity=0.4).encode(
-            y=alt.Y("performance_low:Q", title=titles[1]), y2="performance_high:Q"
-        ),
-    ]
-    layers = [*bars, front, rings, way]
+    bars = base.mark_rule(opacity=0.4)
     key = ["model", "run", "step"]
     chosen = alt.Chart(table.join(result.choices.select(key).unique(), on=key, how="semi"))
-    marks = chosen.mark_point(shape="triangle", filled=True, size=50, color=INK)
-    layers.append(marks.encode(x="gap:Q", y="performance:Q"))
+    chart = alt.layer(
+        bars.encode(x=alt.X("gap_low:Q", title=gap.title), x2="gap_high:Q"),
+        bars.encode(y=alt.Y("performance_low:Q", title=able.title), y2="performance_high:Q"),
+        base.mark_line(strokeWidth=2, interpolate="step-after").encode(order="gap:Q"),
+        base.mark_point(size=70),
+        way,
+        chosen.mark_point(shape="triangle", filled=True, size=50, color=INK).encode(
+            x="gap:Q", y="performance:Q"
+        ),
+    )
     caption = (
         f"{_capital(settings['metric'])} against {settings['gap']}, joined in the order of "
         "training: later checkpoints are darker, the first and the last one have their steps. "
         f"Rings and the strong line: Pareto front, with 95% intervals.{_choices(result)} "
-        f"n = {_sample(table)}."
+        f"n = {counted(len(table), 'checkpoint')}."
     )
-    return titled(alt.layer(*layers), "Performance against the gap", caption)
+    return titled(chart, "Performance against the gap", caption)
 
 
 def _curves(result: TradeOff) -> Chart:
     settings = result.settings
     table = with_series(result.tradeoff)
     axis = StepAxis(table["step"].to_list())
-    metric, gap = _performance(settings), _capital(settings["gap"])
-    band = ("performance_low", "performance_high")
-    top = curves(
-        table, axis, y="performance", title=metric, band=band, x_title=None, x_labels=False,
-        reverse=not settings["higher_is_better"], height=110,
-    )  # fmt: skip
-    panels: list[Chart] = [top]
-    parts = result.parts.join(
-        result.tradeoff.select("model", "run").unique(), on=["model", "run"], how="semi"
-    ).drop_nulls("step")
-    what = ""
+    panels = [curves(table, axis, _performance_measure(settings))]
+    parts = result.parts.join(table.unique(["model", "run"]), on=["model", "run"], how="semi")
+    parts, what = parts.drop_nulls("step"), ""
     if len(parts):
         name = str(settings["parts"])
-        panels.append(
-            curves(
-                parts, axis, y="value", title=name, group="group", zero=True, height=110,
-                x_title=None, x_labels=False,
-            )
-        )  # fmt: skip
+        panels.append(curves(parts, axis, Measure("value", name, scale="zero"), group="group"))
         what = f" Middle: {name} for each correct answer."
-    several = table[SERIES].n_unique() > 1
-    bottom = curves(
-        table.with_columns(measure=pl.lit(gap)), axis, y="gap", title=gap,
-        band=("gap_low", "gap_high"), zero=True, legend=False, height=110,
-        group=None if several else "measure", colors={gap: DELTA},
-    )  # fmt: skip
-    panels.append(bottom)
+    title = _capital(settings["gap"])
+    gap = Measure("gap", title, ("gap_low", "gap_high"), "zero")
+    if table[SERIES].n_unique() > 1:
+        panels.append(curves(table, axis, gap))
+    else:
+        named = table.with_columns(measure=pl.lit(title))
+        panels.append(curves(named, axis, gap, group="measure", colors={title: DELTA}))
     caption = (
         f"Above: {settings['metric']}.{what} Below: {settings['gap']}, smaller is fairer. Bands: "
-        f"95% intervals. n = {_sample(table)}."
+        f"95% intervals. n = {counted(len(table), 'checkpoint')}."
     )
     return titled(stacked(*panels), "Performance and the gap over training", caption, axis=axis)
+
+
+def _performance_measure(settings: Mapping[str, Any]) -> Measure:
+    name, band = _capital(settings["metric"]), ("performance_low", "performance_high")
+    if settings["higher_is_better"]:
+        return Measure("performance", name, band)
+    return Measure("performance", f"{name} (reversed)", band, "reversed")
 
 
 def _choices(result: TradeOff) -> str:
@@ -111,10 +100,6 @@ def _choices(result: TradeOff) -> str:
         f" Triangles: smallest gap among checkpoints that lose at most "
         f"{' or '.join(f'{loss:g}' for loss in losses)}{unit}."
     )
-
-
-def _sample(table: pl.DataFrame) -> str:
-    return counted(len(table), "checkpoint")
 
 
 def _capital(text: object) -> str:

@@ -7,19 +7,23 @@ import polars as pl
 
 from logitbank.analysis.families.tradeoff.metric import TradeOff
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.results.series import UNTRAINED, by_series, change_findings, series_name
+from logitbank.analysis.results.series import (
+    UNTRAINED,
+    Row,
+    by_series,
+    change_findings,
+    from_row,
+    series_name,
+)
 from logitbank.wording import counted, number
 
-Row = Mapping[str, Any]
 FIGURE = "tradeoff"
 
 
 def findings(result: TradeOff) -> list[Finding]:
     """A headline, then each model and run, then what only one of the two curves has."""
-    found: list[Finding] = []
-    for name, rows in by_series(result.tradeoff):
-        key = {"model": rows["model"][0], "run": rows["run"][0]}
-        found += _series(result, name, rows, key)
+    parts = by_series(result.tradeoff)
+    found = [each for name, rows in parts for each in _series(result, name, rows)]
     return [_headline(result), *found, *_alone(result.settings)]
 
 
@@ -63,18 +67,15 @@ def _headline(result: TradeOff) -> Finding:
     return Finding(text=text, figure=FIGURE, series=(row["model"], row["run"]))
 
 
-def _series(
-    result: TradeOff, name: str, rows: pl.DataFrame, key: Mapping[str, str]
-) -> Iterator[Finding]:
+def _series(result: TradeOff, name: str, rows: pl.DataFrame) -> Iterator[Finding]:
     settings, n = result.settings, counted(len(rows), "checkpoint")
+    key = {"model": rows["model"][0], "run": rows["run"][0]}
     series = (key["model"], key["run"])
     for row in result.pairs.filter(**key).iter_rows(named=True):
-        yield from _pair(row, name, settings, series)
-    chosen: set[int] = set()
-    for row in result.choices.filter(**key).iter_rows(named=True):
-        if row["step"] not in chosen:
-            chosen.add(row["step"])
-            yield _choice(row, rows, name, settings, series)
+        yield from _pair(row, name, settings)
+    choices = result.choices.filter(**key).unique("step", keep="first", maintain_order=True)
+    for row in choices.iter_rows(named=True):
+        yield _choice(row, rows, name, settings)
     yield Finding(
         text=f"{name}Checkpoints on the Pareto front", value=float(rows["on_front"].sum()),
         form=",.0f", n=n, figure=FIGURE, series=series,
@@ -86,23 +87,21 @@ def _series(
         )
 
 
-def _pair(
-    row: Row, name: str, settings: Mapping[str, Any], series: tuple[str, ...]
-) -> Iterator[Finding]:
+def _pair(row: Row, name: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
     steps = f"step {row['before']:,} → {row['after']:,}"
-    gap = f"gap {number(abs(row['delta_before']))} at step {row['before']:,}"
-    about: dict[str, Any] = {"figure": FIGURE, "series": series}
+    about: dict[str, Any] = {"figure": FIGURE, "series": (row["model"], row["run"])}
+    baseline = f"gap {number(abs(row['delta_before']))} at step {row['before']:,}"
     if why := no_percentage(row):
         yield Finding(
             text=f"{name}Change of the gap, {steps} (no percentage: {why})",
-            value=abs(row["delta_after"]) - abs(row["delta_before"]), form="+.3g", baseline=gap,
-            **about,
+            value=abs(row["delta_after"]) - abs(row["delta_before"]), form="+.3g",
+            baseline=baseline, **about,
         )  # fmt: skip
     else:
         value, low, high = (row[f"fairness_{end}"] / 100 for end in ("change", "low", "high"))
         yield Finding(
             text=f"{name}Fairness increase, {steps}", value=value, low=low, high=high,
-            form="+.1%", baseline=gap, **about,
+            form="+.1%", baseline=baseline, **about,
         )  # fmt: skip
     low, high = row["performance_low"], row["performance_high"]
     low, high = (low, high) if settings["higher_is_better"] else (-high, -low)
@@ -122,26 +121,23 @@ def no_percentage(row: Row) -> str:
     return "the gap before may be zero" if row["before_may_be_zero"] else ""
 
 
-def _choice(
-    row: Row, rows: pl.DataFrame, name: str, settings: Mapping[str, Any], series: tuple[str, ...]
-) -> Finding:
-    own = rows.filter(step=row["step"]).row(0, named=True)
+def _choice(row: Row, rows: pl.DataFrame, name: str, settings: Mapping[str, Any]) -> Finding:
+    chosen = rows.row(rows["step"].index_of(row["step"]) or 0, named=True)
     n = f"{counted(row['searched'], 'checkpoint')} searched"
     if row["chosen_share"] == row["chosen_share"]:
         n += f", chosen in {formatted(row['chosen_share'], '.0%')} of the resamples"
     baseline = ""
     if row["step"] != row["best_step"]:
-        baseline = f"{number(row['gap_at_best'])} at step {row['best_step']:,}, the best"
-        beside = [number(row[at]) for at in ("gap_before", "gap_after") if row[at] == row[at]]
-        baseline += f"; {' and '.join(beside)} at the neighbouring checkpoints"
-    return Finding(
-        text=(
-            f"{name}Smallest gap within {_loss(row, settings)} of the best {settings['metric']} "
-            f"(step {row['step']:,})"
-        ),
-        value=row["gap"], low=own["gap_low"], high=own["gap_high"], form=".3g", n=n,
-        baseline=baseline, figure=FIGURE, series=series,
-    )  # fmt: skip
+        neighbours = [number(row[at]) for at in ("gap_before", "gap_after") if row[at] == row[at]]
+        baseline = (
+            f"{number(row['gap_at_best'])} at step {row['best_step']:,}, the best; "
+            f"{' and '.join(neighbours)} at the neighbouring checkpoints"
+        )
+    text = (
+        f"{name}Smallest gap within {_loss(row, settings)} of the best {settings['metric']} (step "
+        f"{row['step']:,})"
+    )
+    return from_row(chosen, "gap", text, form=".3g", n=n, baseline=baseline, figure=FIGURE)
 
 
 def _moved(row: Row, settings: Mapping[str, Any]) -> float:

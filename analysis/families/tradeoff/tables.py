@@ -261,7 +261,7 @@ def _pair(one: Joined, scale: Scale, before: int, after: int) -> tuple[Any, ...]
     )
 
 
-def changes_of(curves: Sequence[Joined], *, from_step: int | None, seed: int) -> pl.DataFrame:
+def changes_of(curves: Sequence[Joined], *, seed: int) -> pl.DataFrame:
     """The change points of each curve."""
     courses = (
         Course({"model": one.model, "run": one.run, "curve": name}, one.steps, values, draws)
@@ -271,4 +271,4 @@ def changes_of(curves: Sequence[Joined], *, from_step: int | None, seed: int) ->
             ("delta", one.delta, one.delta_draws),
         )
     )
-    return change_table(courses, ["model", "run", "curve"], from_step=from_step, seed=seed)
+    return change_table(courses, ["model", "run", "curve"], seed=seed)

@@ -36,7 +36,7 @@ def unqover(
     models
         Only these models.
     cache
-        What a report has already read; unused.
+        What the analyses of one report share; unused.
 
     Other parameters are those of `logitbank.analysis.unqover_metric`.
 
@@ -45,12 +45,26 @@ def unqover(
     LogitbankError
         A missing bank, prompt set or model, or what `unqover_metric` refuses.
     """
-    from logitbank.analysis.families.unqover.metric import analyze_unqover
+    from logitbank.analysis.families.unqover.metric import (
+        ALL,
+        expected_instances,
+        frames_of_banks,
+        unqover_metric,
+    )
+    from logitbank.analysis.frames.banks import open_prompts
+    from logitbank.analysis.results.series import missing_sentences
+    from logitbank.analysis.study import study_of
 
-    return analyze_unqover(
-        banks, prompts=prompts, models=models, topk=topk, he_she=he_she, bootstrap=bootstrap,
-        cells=cells,
+    opened, names = open_prompts(
+        banks, FAMILY.prompts, prompts, models, title="UnQover", example="unqover-gender"
+    )
+    result = unqover_metric(
+        frames_of_banks(opened, names, models), topk=topk, he_she=he_she, bootstrap=bootstrap,
+        cells=cells, expected=expected_instances(opened, names),
     )  # fmt: skip
+    incomplete = result.unqover.filter(split=ALL)
+    missing = missing_sentences(incomplete, "instance", "category")
+    return study_of(FAMILY, result, prompts=names, banks=opened, models=models, missing=missing)
 
 
 FAMILY = Family(

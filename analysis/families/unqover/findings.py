@@ -7,7 +7,7 @@ import polars as pl
 
 from logitbank.analysis.families.unqover.metric import ALL, Unqover
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.results.series import Row, series_name, subject
+from logitbank.analysis.results.series import Row, from_row, series_name, subject
 from logitbank.store.format.schema import folder_name
 from logitbank.wording import counted, step_name
 
@@ -95,32 +95,25 @@ def _series(result: Unqover, row: Row) -> Iterator[Finding]:
     first = ""
     if row["first_step"] != row["step"]:
         first = f"{formatted(row['first'], FORM)} at {step_name(row['first_step'])}"
-    yield Finding(
-        text=f"{name}Bias intensity μ at {when}", value=row["mu"], low=row["mu_low"],
-        high=row["mu_high"], form=FORM, n=n, baseline=first, **about,
-    )  # fmt: skip
+    text = f"{name}Bias intensity μ at {when}"
+    yield from_row(row, "mu", text, form=FORM, n=n, baseline=first, **about)
     if row["p"] is not None:
+        subjects = _subjects(row).capitalize()
+        text = f"{name}{subjects} with a preference at {when} (adjusted p ≤ {LEVEL})"
         yield Finding(
-            text=f"{name}{_subjects(row).capitalize()} with a preference at {when} (adjusted "
-            f"p ≤ {LEVEL})", value=float(row["significant"]), form=",.0f",
+            text=text, value=float(row["significant"]), form=",.0f",
             n=counted(row["subjects"], "subject"), **about,
         )  # fmt: skip
-    own = {key: row[key] for key in KEYS}
     ranked = result.subjects.filter(
-        pl.col("step").eq_missing(pl.lit(row["step"])), split=ALL, **own
+        pl.col("step").eq_missing(pl.lit(row["step"])), split=ALL, **{key: row[key] for key in KEYS}
     ).sort("rank", "subject")
     for what, at in (("Most", 0), ("Least", -1)):
         end = ranked.row(at, named=True)
-        yield Finding(
-            text=f"{name}{what} preferred, {end['subject']}: γ at {when}", value=end["gamma"],
-            low=end["gamma_low"], high=end["gamma_high"], form="+.3f",
-            n=counted(end["attributes"], "attribute"), **about,
-        )  # fmt: skip
+        text = f"{name}{what} preferred, {end['subject']}: γ at {when}"
+        attributes = counted(end["attributes"], "attribute")
+        yield from_row(end, "gamma", text, form="+.3f", n=attributes, **about)
     for column, what in (("eta", "Bias by count η"), ("positional", "Positional error")):
-        yield Finding(
-            text=f"{name}{what} at {when}", value=row[column], low=row[f"{column}_low"],
-            high=row[f"{column}_high"], form=FORM, n=n, **about,
-        )  # fmt: skip
+        yield from_row(row, column, f"{name}{what} at {when}", form=FORM, n=n, **about)
     topk = result.settings.get("topk")
     entries, coverage = (10, "coverage_10") if topk is None else (topk, "coverage")
     outside = "" if topk is None else "; probabilities outside count as 0"
@@ -130,10 +123,8 @@ def _series(result: Unqover, row: Row) -> Iterator[Finding]:
     )  # fmt: skip
     full = row["pairs"] * row["attributes"]
     if row["pair_attributes"] < full:
-        yield Finding(
-            text=(
-                f"{name}{row['pair_attributes']:,} of {full:,} combinations of a pair of subjects "
-                "and an attribute have instances. Means are over these."
-            ),
-            **about,
+        text = (
+            f"{name}{row['pair_attributes']:,} of {full:,} combinations of a pair of subjects and "
+            "an attribute have instances. Means are over these."
         )
+        yield Finding(text=text, **about)

@@ -7,12 +7,12 @@ intensity, and the errors that the four versions cancel.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.unqover import FAMILY, Cells
+from logitbank.analysis.families.unqover import Cells
 from logitbank.analysis.families.unqover.tables import (
     LIMITS,
     SEED,
@@ -24,14 +24,12 @@ from logitbank.analysis.families.unqover.tables import (
     subject_means,
     unqover_instances,
 )
-from logitbank.analysis.frames.banks import Banks, no_model, open_prompts
+from logitbank.analysis.frames.banks import no_model
 from logitbank.analysis.frames.batches import Scan, as_frames, batches, read_nonempty
-from logitbank.analysis.frames.expected import expected_rows, missing_note
-from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.frames.expected import expected_rows
+from logitbank.analysis.frames.expressions import Floats, check_choice
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
-from logitbank.analysis.results.series import series_name
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.study import Study, study_of
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank
 from logitbank.wording import checkpoint_name
@@ -39,56 +37,29 @@ from logitbank.wording import checkpoint_name
 ALL = "all"
 """The split of tables that are over all instances."""
 SERIES = (*CHECKPOINT, "category")
-ASKED = ("category", "split", "instance")
-"""Columns of the prompts that tell one instance from another."""
+COLUMNS = ("category", "split", "instance")
+"""Columns of the prompts that identify an instance."""
 HEAD = (*SERIES, "split")
 INTERVALS = "95 % percentiles over attributes drawn with replacement, for mu over subjects"
 ROWS = 100_000
 """Of a batch: rows are as wide as their texts."""
 
 
-def analyze_unqover(
-    banks: Banks,
-    *,
-    prompts: Sequence[str] | None,
-    models: Sequence[str] | None,
-    topk: int | None,
-    he_she: bool,
-    bootstrap: int,
-    cells: Cells,
-) -> Study["Unqover"]:
-    """The study of banks; `logitbank.unqover` documents the parameters."""
-    opened, names = open_prompts(
-        banks, FAMILY.prompts, prompts, models, title="UnQover", example="unqover-gender"
-    )
-    result = unqover_metric(
-        _frames(opened, names, models), topk=topk, he_she=he_she, bootstrap=bootstrap, cells=cells,
-        expected=expected_instances(opened, names),
-    )  # fmt: skip
-    return study_of(
-        FAMILY, result, prompts=names, banks=opened, models=models, missing=tuple(_missing(result))
-    )
-
-
 def expected_instances(banks: Sequence[Bank], names: Sequence[str]) -> pl.DataFrame:
     """The instances that each model was asked in several prompt sets, for `unqover_metric`."""
-    parts = [expected_rows(banks, name, ASKED).cast(pl.String) for name in names]
+    parts = [expected_rows(banks, name, COLUMNS).cast(pl.String) for name in names]
     return pl.concat(parts).unique(["model", "category", "instance"], keep="first")
 
 
-def _frames(
+def frames_of_banks(
     banks: Sequence[Bank], names: Sequence[str], models: Sequence[str] | None
 ) -> list[pl.LazyFrame]:
     """Scans of the prompt sets, in batches; a set without a score of any model is left out.
 
     Sets of a category are analysed together, such as its train and its test part, and an instance
-    of several counts once. Questions to masked and to causal models have the same ids: those stay
-    apart.
+    of several counts once. Questions to masked and to causal models have the same ids, so these
+    sets are in frames of their own.
     """
-    frames: list[pl.LazyFrame] = []
-    for causal in (False, True):
-        of_kind = [name for name in names if name.endswith("-causal") == causal]
-        frames += batches(banks, of_kind, models=models, rows=ROWS)
     available = {
         deposit.checkpoint.model
         for bank in banks
@@ -99,20 +70,20 @@ def _frames(
     for model in models or ():
         if model not in available:
             raise AbsentError(no_model(model, available, f"the deposits of {', '.join(names)}"))
+    frames = [
+        frame
+        for causal in (False, True)
+        for frame in batches(
+            banks, [name for name in names if name.endswith("-causal") == causal], models=models,
+            rows=ROWS,
+        )
+    ]  # fmt: skip
     if not frames:
+        where = ", ".join(bank.address for bank in banks)
         raise BankError(
-            f"{banks[0].path} has no deposit of {', '.join(names)} yet; run `logitbank extract`"
+            f"{where} has no scores of {', '.join(names)} yet. Run `logitbank extract` first."
         )
     return frames
-
-
-def _missing(result: "Unqover") -> Iterator[str]:
-    """Instances that lack a score, of each model, run and category."""
-    incomplete = result.unqover.filter(pl.col("missing") > 0, split=ALL)
-    for rows in incomplete.partition_by("model", "run", "category", maintain_order=True):
-        row = rows.row(0, named=True)
-        text = missing_note(int(rows["missing"].sum()), "instance", checkpoints=len(rows))
-        yield f"{series_name(row)}, {row['category']}: {text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +142,7 @@ def unqover_metric(
         Keep the table of cells of the last checkpoint of every model, run and category (a release
         comes after all steps), or of all. It has a row for each subject and attribute.
     expected
-        What each model was asked: model and `ASKED`, as `expected_rows` gives them. Without it,
+        What each model was asked: model and `COLUMNS`, as `expected_rows` gives them. Without it,
         all that is known is the frame: an instance without a score of any checkpoint in it is not
         counted as missing.
 
@@ -208,36 +179,26 @@ def unqover_metric(
     >>> found.attributes["gamma_female"].round(6).item()  # ½ (0.4 − 0.1) − ½ (0.1 − 0.1)
     0.15
     """
-    if cells not in ("last", "all"):
-        raise UsageError(f"cells is {cells!r}; give last or all")
+    check_choice("cells", cells, get_args(Cells))
     collected: dict[str, list[pl.DataFrame]] = {"unqover": [], "subjects": [], "attributes": []}
-    kept, seen, known = None, list[pl.DataFrame](), list[pl.DataFrame]()
+    kept, seen, known = list[pl.DataFrame](), list[pl.DataFrame](), list[pl.DataFrame]()
     read = partial(unqover_instances, topk=topk, he_she=he_she)
     for instances in read_nonempty(as_frames(frame), read):
-        seen = [_apart([*seen, instances.select(SERIES).unique()])]
+        seen = [_disjoint([*seen, instances.select(SERIES).unique()])]
         if expected is None:
-            known = [pl.concat([*known, instances.select("model", *ASKED).unique()]).unique()]
-        grids = []
+            known = [pl.concat([*known, instances.select("model", *COLUMNS).unique()]).unique()]
         for part in _parts(instances):
             tables = _tables(part, bootstrap)
             for name, parts in collected.items():
                 parts.append(tables[name])
-            grids.append(tables["cells"])
-        kept = pl.concat(grids if kept is None else [kept, *grids])
-        kept = _last(kept) if cells == "last" else kept
-    assert kept is not None, "as_frames gives at least one frame"
+            kept.append(tables["cells"])
+        kept = [_last(pl.concat(kept)) if cells == "last" else pl.concat(kept)]
+    whole = known[0] if expected is None else expected
     return Unqover(
-        unqover=concat_sorted(
-            [
-                _with_missing(
-                    pl.concat(collected["unqover"]), known[0] if expected is None else expected
-                )
-            ],
-            "category",
-        ),
+        unqover=concat_sorted([_with_missing(pl.concat(collected["unqover"]), whole)], "category"),
         subjects=concat_sorted(collected["subjects"], "category"),
         attributes=concat_sorted(collected["attributes"], "category"),
-        cells=concat_sorted([kept], "category"),
+        cells=concat_sorted(kept, "category"),
         settings={
             "topk": topk,
             "he_she": he_she,
@@ -250,7 +211,7 @@ def unqover_metric(
 
 def _with_missing(table: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
     """With a column `missing`: of the instances of a model, category and split, those not there."""
-    texts = expected.select(pl.col("model", *ASKED).cast(pl.String)).unique()
+    texts = expected.select(pl.col("model", *COLUMNS).cast(pl.String)).unique()
     everything = texts.with_columns(split=pl.lit(ALL)).unique()
     key = ["model", "category", "split"]
     whole = pl.concat([everything, texts.drop_nulls("split")]).group_by(key).len(name="whole")
@@ -259,14 +220,14 @@ def _with_missing(table: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
     return counted.with_columns(missing=missing.clip(lower_bound=0).fill_null(0)).drop("whole")
 
 
-def _apart(seen: list[pl.DataFrame]) -> pl.DataFrame:
+def _disjoint(seen: list[pl.DataFrame]) -> pl.DataFrame:
     keys = pl.concat(seen)
     twice = keys.filter(pl.struct(pl.all()).is_duplicated()).sort(pl.all())
     if len(twice):
         row = twice.row(0, named=True)
         raise UsageError(
-            f"{row['category']} of {checkpoint_name(row)} is in several frames; give one prompt "
-            "set of a category, as with --prompts, and each checkpoint once"
+            f"{row['category']} of {checkpoint_name(row)} is in several frames: name one prompt "
+            "set of a category with --prompts, and each checkpoint once."
         )
     return keys
 

@@ -29,8 +29,7 @@ class Prompts {
   choose(at) {
     this.set = this.sets[at];
     this.own = this.set.series.map((series) => ({ ...series, logprob: numbers(series.logprob) }));
-    this.state = { series: 0, list: "changed", before: 0, after: this.own[0].anchors.length - 1, find: "", y: this.set.measure,
-      model: this.own.length > 3 ? this.own[0].name : "" };
+    this.state = { series: 0, find: "", y: this.set.measure, model: this.own.length > 3 ? this.own[0].name : "" };
     this.widths = this.set.prompts.reduce((ends, prompt) => [...ends, ends[ends.length - 1] + prompt.options.length], [0]);
     this.setControls(at);
     this.refresh();
@@ -45,19 +44,7 @@ class Prompts {
     };
     const parts = [];
     if (this.sets.length > 1) parts.push(chosen("Prompt set", this.sets.map((set, index) => [index, set.name]), at, (value) => this.choose(Number(value))));
-    if (this.own.length > 1) parts.push(chosen("Listed by", this.own.map((series, index) => [index, series.name]), state.series, (value) => {
-      Object.assign(state, { series: Number(value), before: 0, after: this.own[Number(value)].anchors.length - 1 });
-      this.setControls(at);
-      this.refresh();
-    }));
-    const anchors = this.own[state.series].anchors.map((step, index) => [index, named(step)]);
-    const between = ["before", "after"].map((end) => {
-      const element = chosen(end === "before" ? "From" : "To", anchors, state[end], (value) => { state[end] = Number(value); this.refresh(); });
-      element.hidden = state.list !== "differ";
-      return element;
-    });
-    if (anchors.length > 1) parts.push(chosen("Prompts with", [["changed", "the largest change in training"], ["differ", "the largest difference between two checkpoints"]],
-      state.list, (value) => { state.list = value; for (const element of between) element.hidden = value !== "differ"; this.refresh(); }), ...between);
+    if (this.own.length > 1) parts.push(chosen("Listed by", this.own.map((series, index) => [index, series.name]), state.series, (value) => { state.series = Number(value); this.refresh(); }));
     const find = make("input", { type: "search", value: state.find, input: () => { state.find = find.value; this.refresh(true); } });
     parts.push(make("label", {}, make("span", { class: "label" }, "Find by id or text"), find));
     this.controls.replaceChildren(...parts);
@@ -69,14 +56,7 @@ class Prompts {
     if (text) return this.set.prompts.map((prompt, at) => ({ prompt, at }))
       .filter(({ prompt }) => `${prompt.id}\n${prompt.text}`.toLowerCase().includes(text))
       .map(({ at }) => ({ at, note: "" }));
-    if (this.state.list === "changed" || series.anchors.length < 2) return series.changed.map(([at, option, change]) =>
-      ({ at, note: `${option}: change ${digits(change)}` }));
-    const [a, b] = [this.state.before, this.state.after];
-    const pair = series.pairs.find((one) => one.from === Math.min(a, b) && one.to === Math.max(a, b));
-    return (pair ? pair.top : []).map(([at, option, before, after]) => {
-      const [from, to] = a < b ? [before, after] : [after, before];
-      return { at, note: `${option}: ${digits(from)} → ${digits(to)}` };
-    });
+    return series.changed.map(([at, option, change]) => ({ at, note: `${option}: change ${digits(change)}` }));
   }
 
   refresh(quiet) {
@@ -84,8 +64,8 @@ class Prompts {
     const rows = all.slice(0, LISTED);
     const found = this.state.find.trim();
     const caption = found ? `${all.length} found among the ${this.set.prompts.length} on this page${all.length > LISTED ? `, the first ${LISTED}:` : ""}`
-      : `Of ${this.set.total.toLocaleString("en")} prompts${this.set.grouped ? ", one per sentence" : ""}. ${TITLES[this.set.measure]}.`;
-    const none = found ? `None among the ${this.set.prompts.length} on this page.` : "None: choose two different checkpoints.";
+      : `Largest change in training, of ${this.set.total.toLocaleString("en")} prompts${this.set.grouped ? ", one per sentence" : ""}. ${TITLES[this.set.measure]}.`;
+    const none = found ? `None among the ${this.set.prompts.length} on this page.` : "No prompt changes.";
     if (!quiet || !rows.some((row) => row.at === this.at)) this.at = rows.length ? rows[0].at : null;
     this.buttons = rows.map((row) => make("button", { type: "button", class: "link", click: () => {
       this.at = row.at;

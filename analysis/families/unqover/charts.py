@@ -105,7 +105,9 @@ def _attributes(result: Unqover, category: str) -> Chart:
         "Model": SERIES, "Attribute": "attribute", "Mean |γ|": "strength",
         "Strongest subject": "subject", "Its γ": "gamma",
     }  # fmt: skip
-    means = dots(alt.Chart(table), table, Measure(value, title, None), "attribute", tooltip=tooltip)
+    chart: Chart = dots(
+        alt.Chart(table), table, Measure(value, title, None), "attribute", tooltip=tooltip
+    )
     what = "C towards the female name" if gendered else "|γ|, averaged over subjects"
     caption = f"Dots: {what}."
     if len(names) == 1:
@@ -120,7 +122,7 @@ def _attributes(result: Unqover, category: str) -> Chart:
         )  # fmt: skip
         diamonds = alt.Chart(table).mark_point(shape="diamond", filled=True, size=50, color=GREEN)
         tips = [tooltip_of(table, name, text) for text, name in tooltip.items()]
-        means = alt.layer(
+        chart = alt.layer(
             subjects,
             diamonds.encode(x=f"{value}:Q", y="attribute:N", tooltip=tips, opacity=alt.value(1)),
         )
@@ -129,7 +131,7 @@ def _attributes(result: Unqover, category: str) -> Chart:
         f" The {len(order):,} attributes of greatest mean |γ|, {category}, at the last checkpoint. "
         f"{sample_size(table['instances'], 'instance')} per attribute."
     )
-    return titled(means, f"Attributes, {category}", caption)
+    return titled(chart, f"Attributes, {category}", caption)
 
 
 def _training(table: pl.DataFrame) -> Chart:

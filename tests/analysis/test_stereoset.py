@@ -236,7 +236,7 @@ def test_candidates_that_lack_something() -> None:
         stereoset_metric(candidates()[1:], bootstrap=0)
     with pytest.raises(UsageError, match="candidates have no column term, domain"):
         stereoset_metric(candidates().drop("term", "domain"), bootstrap=0)
-    with pytest.raises(UsageError, match="there are no candidates; StereoSet needs"):
+    with pytest.raises(UsageError, match="There are no candidates: StereoSet needs"):
         stereoset_metric(candidates()[:0], bootstrap=0)
 
 

@@ -268,5 +268,5 @@ def test_tables_that_do_not_fit_are_refused(
     tmp_path: Path, content: str, column: str, message: str
 ) -> None:
     (tmp_path / "odd.csv").write_text(content)
-    with pytest.raises(UsageError, match=f"odd.csv.*{message}|{message}.*odd.csv"):
+    with pytest.raises(UsageError, match=message):
         read_curve(tmp_path / "odd.csv", column)

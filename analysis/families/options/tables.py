@@ -189,7 +189,7 @@ def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
         missing=prompt.filter(unscored).n_unique()
     )
     each = rows.drop_nulls("probability")
-    if not labelled:  # the others of a prompt concat_sorted, so that both shares add up to 1
+    if not labelled:  # the others of a prompt together, so that both shares add up to 1
         rank = pl.when(pl.len() == 1).then(pl.col("rank").first())
         if_any = pl.when(pl.col("share").count() > 0).then(pl.col("share").sum())
         each = each.group_by(

@@ -1,14 +1,14 @@
-"""Run every checkpoint of a language model over every prompt once, keep the logits, ask later.
+"""Run every checkpoint of a language model over every prompt once, and store the logits.
 
-``bank = logitbank.open("toy.zarr")`` opens a bank, at a path or a URL: it has ``models``,
-``steps`` and ``prompt_sets``, ``scan(prompts)`` for every score as a Polars frame, ``sql(query)``
-and ``to_xarray(prompts)``. Each command is a function of its name that takes a bank: ``fairness``,
-``options``, ``show``, ``report``, ``compare``; ``extract`` fills one. What they return
-has ``findings``, ``tables`` and Altair ``charts``, and ``save`` writes them with a page.
+``bank = logitbank.open("toy.zarr")`` opens a bank at a path or a URL. It has ``models``, ``steps``
+and ``prompt_sets``, ``scan(prompts)`` for all scores as a Polars frame, ``sql(query)`` and
+``to_xarray(prompts)``. Each command has a function of the same name: ``extract`` fills a bank;
+``fairness``, ``options``, ``show``, ``report`` and ``compare`` read banks. Their results have
+``findings``, ``tables`` and Altair ``charts``; ``save`` writes them with a page.
 """
 
-# Names are imported when first used, so that `import logitbank` is quick and needs no engine: what
-# follows is read by type checkers, and by `front_door` as text.
+# Names are imported at their first use, so that `import logitbank` is quick and needs no engine.
+# Type checkers read the following imports, and `front_door` reads them as text.
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,10 +101,10 @@ def open(
     prompts: "Names" = None,
     rows: bool = False,
 ) -> "Bank":
-    """Open an existing bank, in a folder or at a URL; `Bank.create` makes a new one.
+    """Open an existing bank, in a folder or at a URL. `Bank.create` creates a new one.
 
-    Of a bank at a URL, the scores of these models, steps and prompt sets are copied into the cache,
-    all if None, and with `rows` their full rows too.
+    The scores of a bank at a URL are copied into the cache: those of these models, steps and prompt
+    sets, or all if None. With `rows`, full rows of logits are copied as well.
     """
     from logitbank.store.bank import open_bank
 

@@ -1,27 +1,26 @@
 """Every error that a caller can cause or meet, as one tree.
 
 LogitbankError
-├── UsageError            a call that cannot be right as written
+├── UsageError            invalid arguments
 ├── PromptError           a prompt, option or answer that cannot be scored
-├── SuiteError            a checkpoint or suite that is not there or does not fit the others
-│   └── WeightsError      weights that are absent, unsafe, unreadable or not what was loaded
-├── BankError             a bank that is not there or cannot do what was asked
-│   ├── AbsentError       a prompt set, model or step that was named and that no bank has
-│   ├── BankFormatError   not a bank, or a bank of another format version
-│   ├── DamagedError      an object whose bytes are not those that were committed
-│   ├── KeepLevelError    the bank kept too little for this question
-│   └── RemoteError       a bank at a URL that cannot be reached, or answers wrongly
-├── EngineError           a model run that gave no usable numbers
-├── DiskSpaceError        a plan or a write larger than the free disk
-└── MissingExtraError     a package of an optional extra is not installed
+├── SuiteError            a checkpoint or suite that is missing or inconsistent
+│   └── WeightsError      weights that are missing, unsafe, unreadable or not as expected
+├── BankError             a bank that is missing or does not support the operation
+│   ├── AbsentError       a named prompt set, model or step that no bank has
+│   ├── BankFormatError   a folder that is not a bank, or a bank of another format version
+│   ├── DamagedError      an object whose bytes differ from those that were committed
+│   ├── KeepLevelError    a storage level that does not contain the requested values
+│   └── RemoteError       a bank at a URL that cannot be reached or sends invalid answers
+├── EngineError           a model run without usable numbers
+├── DiskSpaceError        a plan or a write larger than the free disk space
+└── MissingExtraError     a package of an optional extra that is not installed
 
-A message says what was wrong, the value received, and the next step. `exit_code` is what the
-command line returns: 2 for a call that must change, 1 for work that failed. What was stopped from
-outside, and goes on with the same command, ends with `INTERRUPTED`.
+A message states the problem, the invalid value and the next step. `exit_code` is the exit code of
+the command line: 2 for invalid calls, 1 for failed work.
 """
 
 INTERRUPTED = 3
-"""Exit code after Ctrl-C, SIGTERM, or when a job's time was over."""
+"""Exit code after Ctrl-C, SIGTERM, or the time limit of a job. The same command resumes."""
 
 
 class LogitbankError(Exception):
@@ -31,7 +30,7 @@ class LogitbankError(Exception):
 
 
 class UsageError(LogitbankError, ValueError):
-    """A call that cannot be right as written."""
+    """Invalid arguments."""
 
     exit_code = 2
 
@@ -43,73 +42,73 @@ class PromptError(LogitbankError, ValueError):
 
 
 class SuiteError(LogitbankError, ValueError):
-    """A checkpoint or suite that is not there or does not fit the others."""
+    """A checkpoint or suite that is missing or inconsistent."""
 
     exit_code = 2
 
 
 class WeightsError(SuiteError):
-    """Weights that are absent, unsafe, unreadable or not what was loaded."""
+    """Weights that are missing, unsafe, unreadable or not as expected."""
 
     exit_code = 1
 
 
 class BankError(LogitbankError):
-    """A bank that is not there or cannot do what was asked."""
+    """A bank that is missing or does not support the operation."""
 
 
 class AbsentError(BankError, UsageError):
-    """A prompt set, model or step that was named and that no bank has."""
+    """A named prompt set, model or step that no bank has."""
 
 
 class BankFormatError(BankError, ValueError):
-    """Not a bank, or a bank of another format version."""
+    """A folder that is not a bank, or a bank of another format version."""
 
     exit_code = 2
 
 
 class DamagedError(BankError):
-    """An object in a bank whose bytes are not those that were committed."""
+    """An object in a bank whose bytes differ from those that were committed."""
 
 
 class KeepLevelError(BankError, ValueError):
-    """The bank kept too little for this question."""
+    """A storage level that does not contain the requested values."""
 
     exit_code = 2
 
 
 class RemoteError(BankError):
-    """A bank at a URL that cannot be reached, or answers wrongly."""
+    """A bank at a URL that cannot be reached or sends invalid answers."""
 
 
 class EngineError(LogitbankError, RuntimeError):
-    """A model run that gave no usable numbers."""
+    """A model run without usable numbers."""
 
     def __init__(self, message: str, *, query: int | None = None) -> None:
         super().__init__(message)
         self.query = query
-        """Row in the query set that the error is about, where it is about one."""
+        """Row in the query set that caused the error, if known."""
 
 
 class ReferenceCheckError(EngineError):
-    """An engine disagrees with plain transformers; its results are not stored."""
+    """An engine that disagrees with plain transformers. None of its results are stored."""
 
 
 class HeadError(EngineError):
-    """A model whose logits are no head's product of a state; at other levels it can be kept."""
+    """A model whose logits are not LM head × hidden state. Other storage levels support it."""
 
 
 class DeviceError(EngineError):
-    """A GPU that cannot do what is asked of it, whatever the checkpoint."""
+    """A GPU that does not support the requested computation, for any checkpoint."""
 
 
 class DiskSpaceError(LogitbankError):
-    """A plan or a write larger than the free disk."""
+    """A plan or a write larger than the free disk space."""
 
-    # No OSError: what reads would take it for damage of what is read.
+    # Not an OSError: readers would treat that as damage.
 
 
 class MissingExtraError(LogitbankError, ImportError):
-    """A package of an optional extra is not installed."""
+    """A package of an optional extra that is not installed."""
 
     exit_code = 2

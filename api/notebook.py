@@ -1,4 +1,4 @@
-"""What Python's prompt and a notebook show of an object: a line, and HTML with all text escaped."""
+"""Representations of objects in Python and notebooks: one line, and HTML with escaped text."""
 
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
@@ -9,16 +9,16 @@ MOST_NAMES = 4
 MOST_ROWS = 20
 
 
-def told(describe: Callable[[], str]) -> str:
-    """What an object says of itself; or why it cannot, since whoever asks wants to look at it."""
+def summary_or_error(summarize: Callable[[], str]) -> str:
+    """A summary of an object, or the error: a representation must not raise."""
     try:
-        return describe()
+        return summarize()
     except (LogitbankError, OSError) as error:
         return f"cannot be read ({error})"
 
 
 def printable(text: str) -> str:
-    r"""A text on one line, with what a terminal would obey, or not show, as Python escapes it.
+    r"""A text on one line, with control and invisible characters as Python escapes.
 
     >>> printable("é \x1b[2J\n")
     'é \\x1b[2J\\n'
@@ -26,10 +26,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def some(names: Sequence[str]) -> str:
-    """The first few of several names.
+def abbreviated(names: Sequence[str]) -> str:
+    """The first few names and the number of others.
 
-    >>> some(["a", "b"]), some([*"abcdef"]), some([])
+    >>> abbreviated(["a", "b"]), abbreviated([*"abcdef"]), abbreviated([])
     ('a, b', 'a, b, c, d and 2 more', 'none')
     """
     further = len(names) - MOST_NAMES
@@ -39,7 +39,7 @@ def some(names: Sequence[str]) -> str:
 
 
 def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table of which the first twenty rows are shown.
+    """A table with at most twenty rows.
 
     >>> html_table("b", ["n"], [["<i>"]])
     '<table><caption>b</caption><tr><th>n</th></tr><tr><td>&lt;i&gt;</td></tr></table>'
@@ -53,7 +53,7 @@ def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def html_list(caption: str, items: Iterable[str]) -> str:
-    """Sentences below each other."""
+    """A list of sentences."""
     lines = "".join(f"<li>{escape(item)}</li>" for item in items)
     return f"<p>{escape(caption)}</p><ul>{lines}</ul>"
 

@@ -1,3 +1,3 @@
-"""The version of logitbank, which pyproject.toml says too and a test compares."""
+"""The version of logitbank. A test compares it with pyproject.toml."""
 
 __version__ = "0.1.0"

@@ -1,16 +1,16 @@
-"""How messages and sentences write numbers, checkpoints and sizes."""
+"""How messages write numbers, checkpoints, sizes and lists of storage levels."""
 
 from collections.abc import Mapping
 from typing import Any
 
 KEEP_LEVELS = "full, hidden, topk:K or options"
-"""How much of a row of logits can be kept, as commands and messages name it."""
-ASKED_LEVELS = "full, hidden, topk:K, options or auto"
-"""What an extraction may be asked to keep: `auto` is `full` or `hidden`, the smaller of them."""
-KEPT_OF_LOGITS = "full, topk:K or options"
-"""The same where there are no states, or a head that cannot give logits back."""
-MADE_OF_STATES = "topk:K, options or, of states, full"
-"""What can be made of a bank without its models."""
+"""Storage levels."""
+KEEP_OR_AUTO = "full, hidden, topk:K, options or auto"
+"""Values of `--keep`."""
+KEEP_WITHOUT_STATES = "full, topk:K or options"
+"""Storage levels of logits for which no hidden states are available."""
+SHRINK_LEVELS = "topk:K, options, or full for hidden states"
+"""Storage levels that `shrink` computes from stored results."""
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -23,7 +23,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits, or all those before the point, with a true minus.
+    """A number with three significant digits and a true minus sign.
 
     >>> number(0.012345), number(-4321.9)
     ('0.0123', '−4,322')
@@ -33,7 +33,7 @@ def number(value: float) -> str:
 
 
 def signed(value: float, form: str = ".3f") -> str:
-    """A number with a sign and a true minus; without one for what rounds to zero.
+    """A number with its sign and a true minus sign; zero has no sign.
 
     >>> signed(0.25), signed(-1234.5, ",.1f"), signed(-0.0001)
     ('+0.250', '−1,234.5', '0.000')
@@ -43,7 +43,7 @@ def signed(value: float, form: str = ".3f") -> str:
 
 
 def step_name(step: int | None) -> str:
-    """A training step, or the release, which has none.
+    """A training step, or "release" for None.
 
     >>> step_name(1000), step_name(None)
     ('step 1,000', 'release')
@@ -52,7 +52,7 @@ def step_name(step: int | None) -> str:
 
 
 def plain_step(step: int | None) -> str:
-    """The same without commas, as messages name a step that a command may be given.
+    """A training step as commands accept it, without commas.
 
     >>> plain_step(1000), plain_step(None)
     ('step 1000', 'release')
@@ -61,7 +61,7 @@ def plain_step(step: int | None) -> str:
 
 
 def checkpoint_name(row: Mapping[str, Any]) -> str:
-    """The model, run and step of a row, as messages name a checkpoint.
+    """The model, run and step of a row.
 
     >>> checkpoint_name({"model": "toy", "run": "main", "step": 1000})
     'toy main step 1000'
@@ -70,7 +70,7 @@ def checkpoint_name(row: Mapping[str, Any]) -> str:
 
 
 def readable_bytes(number: float) -> str:
-    """Bytes for people.
+    """A number of bytes with a unit.
 
     >>> readable_bytes(1_730_000)
     '1.73 MB'

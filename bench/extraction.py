@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from bench.contender import Contender
+from bench.contenders import Contender
 from bench.figures import Figure
 from bench.models import series
 from bench.one_run import whole_run
-from bench.workload import Kind
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.worker_process import worker_environment
 
@@ -17,7 +16,6 @@ from logitbank.engine.workers.worker_process import worker_environment
 def bare(tmp: Path) -> Iterator[Figure]:
     name = "70M, full float16 bank on disk, against bare vLLM"
     yield against(f"{name}, 38 tokens", 0.95, "bare_vllm", tmp=tmp, count=512)
-    yield against(f"{name}, 110 tokens", 1, "bare_vllm", tmp=tmp, count=192, prompts="long")
 
 
 def sharing(tmp: Path) -> Iterator[Figure]:
@@ -71,38 +69,23 @@ def _bytes(bank: Path, folder: str) -> int:
     return sum(path.stat().st_size for path in files)
 
 
-def paired(ours: Contender, theirs: Contender, *, rounds: int) -> tuple[list[float], str]:
-    """Ratios of their seconds to ours; the first pair warms both up.
-
-    The two take turns in going first, because the second of a pair finds a warmer machine.
-    """
-    ratios, seconds = [], []
-    for i in range(rounds + 1):
-        if i % 2:
-            own, other = ours.round(), theirs.round()
-        else:
-            other, own = theirs.round(), ours.round()
-        if i:
-            ratios.append(other / own)
-            seconds.append((own, other))
-    own, other = (median(column) for column in zip(*seconds, strict=True))
-    return ratios, f"{own:.2f} s against {other:.2f} s"
-
-
 def against(
     name: str,
-    target: float | None,
+    target: float,
     kind: str,
     *,
     tmp: Path,
     count: int,
-    shape: str = "70m",
-    prompts: Kind = "plain",
+    prompts: str = "plain",
     rounds: int = 7,
     keep: str | None = None,
 ) -> Figure:
-    """Prompts per second into a bank, over those of contender `kind`."""
-    request = {"checkpoint": series(tmp, shape, 8) / "step0", "count": count, "prompts": prompts}
+    """Prompts per second into a bank, over those of contender `kind`.
+
+    The two take turns in going first, because the second of a pair finds a warmer machine. The
+    first pair warms both up.
+    """
+    request = {"checkpoint": series(tmp, "70m", 8) / "step0", "count": count, "prompts": prompts}
     theirs = Contender(kind, tmp / f"{kind}.log", **request)
     ours = Contender(
         "bank",
@@ -112,18 +95,19 @@ def against(
         keep=keep,
         **request,
     )
+    seconds = []
     try:
-        ratios, detail = paired(ours, theirs, rounds=rounds)
+        for i in range(rounds + 1):
+            if i % 2:
+                own, other = ours.round(), theirs.round()
+            else:
+                other, own = theirs.round(), ours.round()
+            seconds.append((own, other))
     finally:
         ours.close()
         theirs.close()
+    ratios = [other / own for own, other in seconds[1:]]
     value = median(ratios)
-    return Figure(
-        name,
-        value,
-        "×",
-        "" if target is None else f"≥ {target:g} ×",
-        None if target is None else value >= target,
-        ratios,
-        f"{count} prompts: {detail}",
-    )
+    own, other = (median(column) for column in zip(*seconds[1:], strict=True))
+    detail = f"{count} prompts: {own:.2f} s against {other:.2f} s"
+    return Figure(name, value, "×", f"≥ {target:g} ×", value >= target, ratios, detail)

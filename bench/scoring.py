@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from bench.workload import Kind, workload
+from bench.workload import workload
 from logitbank.engine.plan.prepare import make_plan
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import record_prompts
@@ -23,7 +23,7 @@ class Scoring:
     """
 
     def __init__(
-        self, checkpoint: str, count: int, prompts: Kind, *, folder: str, keep: str | None
+        self, checkpoint: str, count: int, prompts: str, *, folder: str, keep: str | None
     ) -> None:
         self._source = Path(checkpoint)
         suite = resolve_suite(

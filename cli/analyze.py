@@ -1,4 +1,4 @@
-"""The commands of `analyze`: one for each family of metrics, made from its public function."""
+"""The commands of `analyze`, one per family of metrics, built from its public function."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Families(TyperGroup):
-    """`analyze BANK` without the name of a family runs all that apply."""
+    """`analyze BANK` is short for `analyze all BANK`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         is_bank = args and (Path(args[0]).exists() or set("/.") & set(args[0]))
@@ -78,32 +78,36 @@ def analyze_all(
 
 
 def _command(family: Family) -> Callable[..., None]:
-    """The command of a family: common options, and one for each annotated setting of its own."""
+    """The command of a family: common options, and one option per annotated setting."""
     settings = family.settings()
 
-    def command(**given: Any) -> None:
+    def command(**values: Any) -> None:
         from logitbank.cli.output import print_study
         from logitbank.cli.screen.progress import busy
+        from logitbank.errors import UsageError
 
-        chart_colors = _colors(given["colors"], given["out"])
-        own = {name: _value(given[name], settings[name]) for name in settings}
-        banks = [filtered(bank, given["by"]) for bank in given["banks"] or ()]
+        out, colors = values["out"], pairs("--colors", values["colors"])
+        if colors and out is None:
+            raise UsageError("--colors needs saved charts. Fix: add --out FOLDER.")
+        banks = [filtered(bank, values["by"]) for bank in values["banks"] or ()]
         with busy(f"analyzing {family.title}"):
             study = family.analyze(
-                banks, prompts=given["prompts"] or _default(family, "prompts"),
-                models=given["model"], **own,
-            )  # fmt: skip
-        if given["out"] is not None:
-            page = study.save(given["out"], width=given["width"], colors=chart_colors)
+                banks,
+                prompts=values["prompts"] or _default(family, "prompts"),
+                models=values["model"],
+                **{name: _value(values[name], setting) for name, setting in settings.items()},
+            )
+        if out is not None:
+            page = study.save(out, width=values["width"], colors=colors)
             typer.echo(f"Report: {page}", err=True)
-        print_study(study, table=given["table"], form=given["form"])
+        print_study(study, table=values["table"], form=values["form"])
 
     parameters = [
         _parameter("banks", *_banks(family)),
         _parameter("prompts", *_prompts(family)),
         _parameter("model", Models, None),
         _parameter("by", FilterFile, None),
-        *(_parameter(name, *_option(each)) for name, each in settings.items()),
+        *(_parameter(name, *_option(setting)) for name, setting in settings.items()),
         _parameter("out", Out, None),
         _parameter("width", Width, "single"),
         _parameter("colors", Colors, None),
@@ -114,14 +118,6 @@ def _command(family: Family) -> Callable[..., None]:
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     command.__doc__ = (family.analyze.__doc__ or "").partition("\n")[0]
     return command
-
-
-def _colors(given: list[str] | None, out: Path | None) -> dict[str, str]:
-    from logitbank.errors import UsageError
-
-    if given and out is None:
-        raise UsageError("--colors is about saved charts: add --out FOLDER.")
-    return pairs("--colors", given)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
@@ -135,66 +131,73 @@ def _default(family: Family, name: str) -> Any:
 
 
 def _banks(family: Family) -> tuple[Any, Any]:
-    """The banks, which may be none if the public function has a default."""
+    """The argument for banks, which is optional if the public function has a default."""
     if _default(family, "banks") is inspect.Parameter.empty:
         return Banks, inspect.Parameter.empty
-    help_text = "Banks: folders or URLs. None if files are given."
+    help_text = "Banks: folders or URLs. Optional if files are given."
     return Annotated[list[Path] | None, typer.Argument(help=help_text, show_default=False)], None
 
 
 def _prompts(family: Family) -> tuple[Any, Any]:
-    """The option `--prompts`: it can be repeated, if the family takes several sets at once."""
+    """The option `--prompts`, repeatable if the family takes several sets at once."""
     default = _default(family, "prompts")
     several = family.several_prompts
-    text = f"Prompt set to analyse{'; repeatable' if several else ''}."
-    kind = list[str] if several else str
     option = typer.Option(
-        help=text, autocompletion=bank_prompts, show_default=default or "found by its columns"
+        help=f"Prompt set to analyse{'; repeatable' if several else ''}.",
+        autocompletion=bank_prompts,
+        show_default=default or "found by its columns",
     )
-    return Annotated[kind | None, option], None
+    return Annotated[(list[str] if several else str) | None, option], None
 
 
 def _option(setting: inspect.Parameter) -> tuple[Any, Any]:
     """The type and default of an option, from a parameter annotated with its help text."""
-    kind, help_text = get_args(setting.annotation)
-    plain, optional = _without_none(kind)
-    repeated = get_origin(plain) in (list, tuple, Sequence, Mapping) and not _fixed(plain)
-    if repeated:
-        item: Any = str if get_origin(plain) is Mapping else get_args(plain)[0]
+    kind, optional = _without_none(setting)
+    if _is_repeated(kind):
+        item: Any = str if get_origin(kind) is Mapping else get_args(kind)[0]
         if get_origin(item) is Literal:
-            choices: Any = StrEnum  # Typer takes no list of a Literal, but of an enumeration
+            # Typer does not support lists of a Literal, but lists of an enumeration.
+            choices: Any = StrEnum
             item = choices(setting.name, {value: value for value in get_args(item)})
-        plain, optional = list[item], True
-    names = [f"--{setting.name.replace('_', '-')}"] if plain is bool and not setting.default else []
-    default = None if repeated else setting.default
+        kind, optional = list[item], True
+        default = None
+    else:
+        default = setting.default
+    names = [_name(setting)] if kind is bool and not default else []
+    help_text = get_args(setting.annotation)[1]
     option = typer.Option(*names, help=help_text, show_default=default not in (None, False, ""))
-    return Annotated[plain | None if optional else plain, option], default
+    return Annotated[kind | None if optional else kind, option], default
 
 
-def _fixed(kind: Any) -> bool:
-    """Whether a type is a tuple of a fixed length, such as two steps."""
-    return get_origin(kind) is tuple and Ellipsis not in get_args(kind)
+def _name(setting: inspect.Parameter) -> str:
+    return f"--{setting.name.replace('_', '-')}"
 
 
-def _without_none(kind: Any) -> tuple[Any, bool]:
-    if get_origin(kind) in (Union, UnionType):
-        (plain,) = (each for each in get_args(kind) if each is not NoneType)
-        return plain, True
-    return kind, False
+def _is_repeated(kind: Any) -> bool:
+    """Whether an option is repeatable. A tuple of a fixed length, such as two steps, is not."""
+    if get_origin(kind) is tuple:
+        return Ellipsis in get_args(kind)
+    return get_origin(kind) in (list, Sequence, Mapping)
 
 
-def _value(given: Any, setting: inspect.Parameter) -> Any:
-    """What the family gets: its own default for a repeated option that was not given."""
-    plain, _ = _without_none(get_args(setting.annotation)[0])
-    if given is None:
+def _without_none(setting: inspect.Parameter) -> tuple[Any, bool]:
+    """The type of a setting without None, and whether None is allowed."""
+    kind = get_args(setting.annotation)[0]
+    if get_origin(kind) not in (Union, UnionType):
+        return kind, False
+    (kind,) = (each for each in get_args(kind) if each is not NoneType)
+    return kind, True
+
+
+def _value(value: Any, setting: inspect.Parameter) -> Any:
+    """The argument of the public function for the value of an option."""
+    if value is None:
         return setting.default
-    if get_origin(plain) is Mapping:
-        return pairs(f"--{setting.name.replace('_', '-')}", given)
-    return (
-        [each.value if isinstance(each, StrEnum) else each for each in given]
-        if isinstance(given, list)
-        else given
-    )
+    if get_origin(_without_none(setting)[0]) is Mapping:
+        return pairs(_name(setting), value)
+    if isinstance(value, list):
+        return [item.value if isinstance(item, StrEnum) else item for item in value]
+    return value
 
 
 for _family in families().values():

@@ -1,4 +1,4 @@
-"""What a shell completes; nothing slow is imported."""
+"""Shell completion of names. Nothing slow is imported."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -6,43 +6,39 @@ from urllib.parse import unquote
 
 import typer
 
-BANKS = ("bank", "banks", "sources", "a", "b")
-"""What commands call the banks among their arguments, which they read."""
-
 
 def suite_names(incomplete: str) -> list[str]:
-    """Suites known by name that begin so."""
+    """Known suites."""
     from logitbank.engine.suites.catalogue import known_suites
 
-    return _beginning(incomplete, (suite.name for suite in known_suites()))
+    return _matches(incomplete, (suite.name for suite in known_suites()))
 
 
 def prompt_set_names(incomplete: str) -> list[tuple[str, str]]:
-    """Prompt sets known by name that begin so, each with a line about it."""
+    """Known prompt sets, each with a line of help."""
     from logitbank.engine.prompts.registry import known_sets
 
     about = {name: each.about for each in known_sets() for name in each.names()}
-    return [(name, about[name]) for name in _beginning(incomplete, about)]
+    return [(name, about[name]) for name in _matches(incomplete, about)]
 
 
 def bank_prompts(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Prompt sets of the banks on the line that begin so; none of a bank at a URL."""
-    files = (file for bank in banks_of(ctx) for file in bank.glob("prompts/*-*.parquet"))
-    return _beginning(incomplete, sorted({unquote(f.name.rpartition("-")[0]) for f in files}))
+    """Prompt sets of the local banks among the arguments."""
+    files = (file for bank in _banks(ctx) for file in bank.glob("prompts/*-*.parquet"))
+    return _matches(incomplete, sorted({unquote(f.name.rpartition("-")[0]) for f in files}))
 
 
 def bank_models(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Models of the banks on the line that begin so; none of a bank at a URL."""
-    groups = (group.parent for bank in banks_of(ctx) for group in bank.glob("*/zarr.json"))
-    return _beginning(incomplete, sorted({unquote(group.name) for group in groups}))
+    """Models of the local banks among the arguments."""
+    groups = (group.parent for bank in _banks(ctx) for group in bank.glob("*/zarr.json"))
+    return _matches(incomplete, sorted({unquote(group.name) for group in groups}))
 
 
-def banks_of(ctx: typer.Context) -> Iterator[Path]:
-    """The banks on the line, and what may stand among them, such as tables of others."""
-    # An option without its value, at which the Tab is, may leave the arguments unparsed.
-    for given in (*(ctx.params.get(name) or () for name in BANKS), ctx.args):
-        yield from map(Path, given if isinstance(given, list | tuple) else [given])
+def _banks(ctx: typer.Context) -> Iterator[Path]:
+    # An option whose value is being typed may leave the arguments unparsed, in `ctx.args`.
+    for values in (*(ctx.params.get(name) or () for name in ("bank", "banks", "a", "b")), ctx.args):
+        yield from map(Path, values if isinstance(values, list | tuple) else [values])
 
 
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+def _matches(incomplete: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]

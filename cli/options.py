@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def new_app(text: str) -> typer.Typer:
-    """A Typer application whose failures `main` prints."""
+    """A Typer app whose errors `main` prints."""
     return typer.Typer(
         help=text,
         no_args_is_help=True,
@@ -40,10 +40,11 @@ Width = Annotated[
 ]
 Colors = Annotated[
     list[str] | None,
-    typer.Option(help="Colours of saved charts, such as male=#0072b2,female=#d55e00."),
+    typer.Option(help="Colours of saved charts, such as male=#0072b2,female=#d55e00; repeatable."),
 ]
 Models = Annotated[
-    list[str] | None, typer.Option("--model", help="Only these models.", autocompletion=bank_models)
+    list[str] | None,
+    typer.Option("--model", help="Models to include; repeatable.", autocompletion=bank_models),
 ]
 PromptSet = Annotated[
     str | None,
@@ -53,28 +54,26 @@ PromptSet = Annotated[
 ]
 PromptSets = Annotated[
     list[str] | None,
-    typer.Option("--prompts", help="Only these prompt sets.", autocompletion=bank_prompts),
+    typer.Option(
+        "--prompts", help="Prompt sets to include; repeatable.", autocompletion=bank_prompts
+    ),
 ]
 Steps = Annotated[
-    str | None, typer.Option(help="Only these steps: log, START:STOP:STRIDE, a list, or release.")
+    str | None, typer.Option(help="Steps to include: log, START:STOP:STRIDE, a list, or release.")
 ]
-Table = Annotated[str | None, typer.Option(help="Table to print in place of the findings.")]
+Table = Annotated[str | None, typer.Option(help="Table to print instead of the findings.")]
 FilterFile = Annotated[
     Path | None,
     typer.Option(
         "--filter",
-        help="Debiasing filter applied while the banks are read (a file of `debias train`).",
+        help="Debiasing filter to apply to the banks: a file of `debias train`.",
         show_default=False,
     ),
-]
-Data = Annotated[
-    Path | None,
-    typer.Option(help="Folder with public data; by default LOGITBANK_DATA, or a download."),
 ]
 
 
 def filtered(bank: Path, by: Path | None) -> "Path | Bank":
-    """A bank as it looks through a filter; a file of scores among the banks stays as it is."""
+    """The bank, read through a filter if one is given. A file of scores is returned unchanged."""
     if by is None or bank.is_file():
         return bank
     from logitbank.store import Filter, open_bank
@@ -83,7 +82,7 @@ def filtered(bank: Path, by: Path | None) -> "Path | Bank":
 
 
 def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
-    """The names and values of NAME=VALUE, given repeatedly or with commas between them.
+    """Parse texts NAME=VALUE, or several in one text, separated by commas.
 
     Raises
     ------
@@ -92,10 +91,10 @@ def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     """
     from logitbank.errors import UsageError
 
-    found = {}
+    values = {}
     for text in [part for each in texts or () for part in each.split(",")]:
         name, sign, value = text.partition("=")
         if not (name and sign and value):
             raise UsageError(f"{option} {text!r} is invalid: use NAME=VALUE.")
-        found[name] = value
-    return found
+        values[name] = value
+    return values

@@ -13,7 +13,7 @@ from logitbank.engine.suites.suites import Suite
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store.format.schema import Dtype, Keep
 from logitbank.store.steps import parse_steps
-from logitbank.wording import ASKED_LEVELS
+from logitbank.wording import KEEP_OR_AUTO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class ExtractRequest:
 
         Hidden states are float32 by default, because their rounding enters every logit.
         """
-        keep = Keep("full") if self.keep == "auto" else Keep.parse(self.keep, accepted=ASKED_LEVELS)
+        keep = Keep("full") if self.keep == "auto" else Keep.parse(self.keep, accepted=KEEP_OR_AUTO)
         exact = self.keep == "auto" or keep.array == "hidden"
         return keep, self.dtype or ("float32" if exact else "float16")
 

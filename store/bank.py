@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import BankError, BankFormatError, DamagedError, UsageError
-from logitbank.notebook import printable, told
+from logitbank.notebook import printable, summary_or_error
 from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
@@ -48,7 +48,7 @@ from logitbank.store.share.urls import require_new_folder, url_of
 from logitbank.store.steps import Step, in_order
 from logitbank.store.tables import prompt_tables, query_tables, token_texts
 from logitbank.version import __version__
-from logitbank.wording import KEPT_OF_LOGITS
+from logitbank.wording import KEEP_WITHOUT_STATES
 
 if TYPE_CHECKING:
     import xarray
@@ -352,7 +352,7 @@ class Bank:
 
         check_array(logits, queries=query_tables.query_count(self.path, query_set))
         queries, vocab = logits.shape
-        keep = Keep.parse(keep, accepted=KEPT_OF_LOGITS) if isinstance(keep, str) else keep
+        keep = Keep.parse(keep, accepted=KEEP_WITHOUT_STATES) if isinstance(keep, str) else keep
         tokenizer = query_tables.tokenizer_of(self.path, query_set)
         spec = DepositSpec(
             checkpoint,
@@ -392,7 +392,7 @@ class Bank:
         return in_order(d.checkpoint.step for d in self.deposits())
 
     def __repr__(self) -> str:
-        about = told(lambda: bank_line(self.deposits(), self.prompt_sets))
+        about = summary_or_error(lambda: bank_line(self.deposits(), self.prompt_sets))
         return printable(f"<{type(self).__name__} {self.address}: {about}>")
 
     def _repr_html_(self) -> str:

@@ -1,4 +1,4 @@
-"""The commands that say what banks hold, and make banks of banks."""
+"""The commands about whole banks: describe, check, copy and combine them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,16 +6,23 @@ from typing import Annotated
 import typer
 
 import logitbank
-from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import BankFolder, BankPath, Format, Steps, StoredDtype, Table, pairs
-from logitbank.wording import MADE_OF_STATES
+from logitbank.cli.options import (
+    BankFolder,
+    BankPath,
+    Format,
+    Models,
+    PromptSets,
+    Steps,
+    StoredDtype,
+)
+from logitbank.wording import SHRINK_LEVELS, counted
 
 
 def info(
     bank: BankPath,
     provenance: Annotated[
         bool,
-        typer.Option("--provenance", help="Show how the results were made; equal values once."),
+        typer.Option("--provenance", help="Provenance of the results instead of their list."),
     ] = False,
     form: Format = "table",
 ) -> None:
@@ -33,14 +40,41 @@ def describe(
     title: Annotated[str | None, typer.Option(help="Title of the data.")] = None,
     licence: Annotated[
         str | None,
-        typer.Option("--licence", "--license", help="Licence of the data, such as CC-BY-4.0."),
+        typer.Option("--license", "--licence", help="License of the data, such as CC-BY-4.0."),
     ] = None,
-    citation: Annotated[str | None, typer.Option(help="How to cite the data.")] = None,
+    citation: Annotated[str | None, typer.Option(help="Citation of the data.")] = None,
 ) -> None:
-    """Set the title, licence or citation of a bank; unset fields stay."""
+    """Set the title, license or citation of a bank. Other fields stay."""
     from logitbank.cli.screen.bank import print_about
 
     print_about(logitbank.describe(bank, title=title, licence=licence, citation=citation))
+
+
+def verify(
+    bank: BankPath,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Repair: drop damaged blocks, so that extract computes them again."
+        ),
+    ] = False,
+) -> None:
+    """Check every digest of a bank, and list what is damaged or missing."""
+    from logitbank.cli.screen.bank import print_damage, print_repaired, print_unfinished
+    from logitbank.cli.screen.progress import byte_progress
+    from logitbank.store import repair as repair_bank
+
+    opened = logitbank.Bank.open(bank, prompts=[])
+    with byte_progress("verifying") as progress:
+        damage = logitbank.verify(opened, progress=progress.about)
+    print_damage(bank, damage)
+    if damage and repair:
+        done = repair_bank(opened, damage)
+        with byte_progress("verifying again") as progress:
+            damage = logitbank.verify(opened, progress=progress.about)
+        print_repaired(bank, done, damage)
+    print_unfinished(opened, whole=not damage)
+    raise typer.Exit(1 if damage else 0)
 
 
 def merge(
@@ -51,74 +85,95 @@ def merge(
 ) -> None:
     """Merge banks into one. It fails before anything is copied if they conflict."""
     from logitbank.cli.output import print_lines
-    from logitbank.cli.screen.bank import merged_line
     from logitbank.cli.screen.progress import byte_progress
 
     with byte_progress("copying") as progress:
         done = logitbank.merge(into, *banks, progress=progress)
-    print_lines([merged_line(into, done)])
+    print_lines([
+        f"{into}: {counted(done.deposits, 'deposit')} and {counted(done.tables, 'table')} added,"
+        f" {counted(done.bytes, 'byte')} copied."
+    ])  # fmt: skip
 
 
 def shrink(
     bank: BankPath,
     out: Annotated[Path, typer.Argument(help="Bank to write.", show_default=False)],
     keep: Annotated[
-        str | None, typer.Option(help=f"Storage level: {MADE_OF_STATES}.", show_default="as it is")
+        str | None, typer.Option(help=f"Storage level: {SHRINK_LEVELS}.", show_default="unchanged")
     ] = None,
     dtype: Annotated[
         StoredDtype | None,
-        typer.Option(
-            help="Stored dtype: float16 for float32 rows or states.", show_default="as it is"
-        ),
+        typer.Option(help="Stored dtype: float16 for float32 values.", show_default="unchanged"),
     ] = None,
 ) -> None:
-    """Write a smaller copy of a bank: fewer entries per row, or fewer digits."""
+    """Write a smaller copy of a bank: fewer entries per row, or a smaller dtype."""
     from logitbank.cli.output import print_lines
-    from logitbank.cli.screen.bank import shrunk_line
     from logitbank.cli.screen.progress import count_progress
 
     with count_progress("shrinking") as progress:
         done = logitbank.shrink(bank, out, keep=keep, dtype=dtype, progress=progress)
-    print_lines([shrunk_line(out, done)])
+    print_lines([
+        f"{out}: {counted(done.deposits, 'deposit')}, reduced from {done.bytes_before:,} to"
+        f" {done.bytes_after:,} bytes."
+    ])  # fmt: skip
 
 
 def rescore(bank: BankFolder) -> None:
     """Score options that were added after the extraction, from stored rows or states."""
     from logitbank.cli.output import print_lines
-    from logitbank.cli.screen.bank import rescored_line
 
-    print_lines([rescored_line(logitbank.Bank.open(bank, prompts=[]).rescore())])
+    done = logitbank.Bank.open(bank, prompts=[]).rescore()
+    print_lines([
+        f"New options scored in {counted(len(done), 'deposit')}."
+        if done
+        else "Nothing to do: all options are scored, or no full rows or states are stored."
+    ])  # fmt: skip
 
 
-def compare(
-    a: Annotated[Path, typer.Argument(help="Bank that is the reference.", show_default=False)],
-    b: Annotated[
-        Path | None,
-        typer.Argument(help="Bank compared with it; A itself if left out.", show_default=False),
-    ] = None,
-    match: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="MODEL=OTHER: a model of A and its counterpart in B; only these are compared."
+def push(
+    bank: BankFolder,
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="s3://bucket/prefix, hf://datasets/owner/name, or a folder.", show_default=False
         ),
-    ] = None,
-    prompts: Annotated[
-        str | None, typer.Option(help="Only this prompt set.", autocompletion=bank_prompts)
-    ] = None,
+    ],
+    model: Models = None,
     steps: Steps = None,
-    top: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Number of prompts with the largest difference, in the table prompts."
-        ),
-    ] = 10,
-    table: Table = None,
-    form: Format = "table",
+    prompts: PromptSets = None,
 ) -> None:
-    """Compare two banks or models: logits, KL, ranks, metrics and prompts."""
-    from logitbank.cli.output import print_study
+    """Publish a bank, or its new results, at a URL. Run it again to resume."""
+    from logitbank.cli.output import print_lines
+    from logitbank.cli.screen.progress import byte_progress
 
-    study = logitbank.compare(
-        a, b, prompts=prompts, steps=steps, match=pairs("--match", match) or None, top=top
-    )
-    print_study(study, table=table, form=form)
+    with byte_progress("pushing") as progress:
+        done = logitbank.push(
+            bank, target, models=model, steps=steps, prompts=prompts, progress=progress
+        )
+    print_lines([f"{done} → {target}"])
+
+
+def pull(
+    url: Annotated[
+        str,
+        typer.Argument(
+            help="https://…, s3://bucket/prefix or hf://datasets/owner/name.", show_default=False
+        ),
+    ],
+    folder: Annotated[Path, typer.Argument(help="New folder, or a bank.", show_default=False)],
+    model: Models = None,
+    steps: Steps = None,
+    prompts: PromptSets = None,
+) -> None:
+    """Copy a bank from a URL, or its missing parts. Run it again to resume."""
+    from logitbank.cli.output import one_line, print_lines, say
+    from logitbank.cli.screen.progress import byte_progress
+    from logitbank.store.care.lost import missing_tables
+
+    with byte_progress("pulling") as progress:
+        done = logitbank.pull(
+            url, folder, models=model, steps=steps, prompts=prompts, progress=progress
+        )
+    print_lines([f"{done} → {folder}"])
+    for table, reason in missing_tables(folder, logitbank.open(folder).deposits()).items():
+        say(one_line(f"{folder}/{table} is missing ({reason})."))

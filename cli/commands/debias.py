@@ -28,9 +28,7 @@ Run = Annotated[str | None, typer.Option(help="Run of the model; by default the 
 Step = Annotated[
     int | None, typer.Option(help="Training step; by default the last, or the release.")
 ]
-HeShe = Annotated[
-    bool, typer.Option("--he-she", help="Also count he/she as a mention of the name.")
-]
+HeShe = Annotated[bool, typer.Option("--he-she", help="Count he/she as mentions of the name too.")]
 
 
 @app.command("train")
@@ -45,7 +43,7 @@ def debias_train(
             "--k",
             min=1,
             help="Number of highest logits that the filter reads.",
-            show_default="8; 10 of preset causal",
+            show_default="8; 10 for preset causal",
         ),
     ] = None,
     preset: Annotated[
@@ -55,7 +53,10 @@ def debias_train(
         ),
     ] = None,
     regularisation: Annotated[
-        float, typer.Option(min=0, help="Pull towards the identity, without a preset.")
+        float,
+        typer.Option(
+            min=0, help="Strength of regularisation towards the identity, without a preset."
+        ),
     ] = 0.0,
     model: Model = None,
     run: Run = None,
@@ -64,7 +65,7 @@ def debias_train(
     table: Table = None,
     form: Format = "table",
 ) -> None:
-    """Train a filter on UnQover's instances in a bank; no model is loaded."""
+    """Train a debiasing filter on UnQover instances in a bank. No model is loaded."""
     from logitbank.cli.output import print_study
 
     training = logitbank.Training(regularisation=regularisation)
@@ -81,15 +82,17 @@ def debias_compare(
     bank: BankPath,
     by: Annotated[
         list[Path] | None,
-        typer.Option("--filter", help="File of a filter; repeatable.", show_default=False),
+        typer.Option("--filter", help="File of a trained filter; repeatable.", show_default=False),
     ] = None,
     model: Models = None,
-    step: Annotated[int | None, typer.Option(help="Only this training step.")] = None,
+    step: Annotated[
+        int | None, typer.Option(help="Training step to compare; by default all.")
+    ] = None,
     out: Out = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
-    """Compare no filter, untrained and trained filters, and the prefix."""
+    """Compare trained filters with no filter, untrained filters and the debiasing prefix."""
     from logitbank.cli.output import print_study
 
     study = logitbank.debias_compare(bank, by or [], models=model, step=step)
@@ -120,7 +123,7 @@ def debias_search(
     table: Table = None,
     form: Format = "table",
 ) -> None:
-    """Search for the filter with the least bias for a small loss of language modelling."""
+    """Search for the filter with the least bias at a small loss of language modelling."""
     from logitbank.cli.output import print_study
 
     study = logitbank.debias_search(

@@ -10,8 +10,8 @@ from logitbank.cli.options import Engine
 
 
 def demo(
-    out: Annotated[Path, typer.Argument(help="Folder to work in.")] = Path("demo"),
+    out: Annotated[Path, typer.Argument(help="New or empty folder for all files.")] = Path("demo"),
     engine: Annotated[Engine, typer.Option(help="Engine; auto takes vLLM if installed.")] = "auto",
 ) -> None:
-    """Train a tiny model series whose bias changes at a known step, bank it, and report."""
+    """Train tiny models whose bias changes at a known step, evaluate them, and report."""
     raise typer.Exit(logitbank.demo(out, engine=engine))

@@ -1,4 +1,4 @@
-"""What a bank says of itself, for people."""
+"""What `info`, `describe` and `verify` print about a bank."""
 
 import json
 import sys
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from logitbank.cli.output import clean, print_frame, print_lines, print_table, say
+from logitbank.cli.output import print_frame, print_lines, print_table, say
 from logitbank.store.format.about import own_fields, sources_of
 from logitbank.store.read.provenance import provenance_document
 from logitbank.wording import counted
 
 if TYPE_CHECKING:
-    from logitbank.store import Bank, Deposit, Merged, Shrunk
+    from logitbank.store import Bank, Damage, Repaired
 
-_MANY = 4
-"""Values of a field that are printed; of more, their number."""
+_MOST_VALUES = 4
+"""Values of a provenance field that are printed; for more values, only their number."""
 
 
 def print_bank(bank: "Bank", form: str) -> None:
@@ -26,11 +26,11 @@ def print_bank(bank: "Bank", form: str) -> None:
     info = bank.info()
     print_frame(info, form)
     if info.is_empty():
-        say(f"{clean(bank.path)} has no checkpoint yet; run `logitbank extract`")
+        say(f"{bank.path} has no checkpoints. Run `logitbank extract` to add some.")
 
 
 def print_about(bank: "Bank") -> None:
-    """Title, licence and citation, and those of the banks that it was made of."""
+    """Title, license and citation of the bank and of the banks that were merged into it."""
     about = own_fields(bank.attributes)
     print_lines(f"{name}: {value}" for name, value in about.items() if value)
     for source in sources_of(bank.attributes):
@@ -39,69 +39,79 @@ def print_about(bank: "Bank") -> None:
 
 
 def print_provenance(bank: "Bank", form: str) -> None:
-    """Equal values together; as JSON, everything by deposit."""
+    """One row per distinct value of a field; as JSON, all fields by deposit."""
     if form == "json":
-        json.dump(
-            provenance_document(bank.path, bank.attributes, bank.deposits()),
-            sys.stdout,
-            default=str,
-            indent=1,
-        )
+        document = provenance_document(bank.path, bank.attributes, bank.deposits())
+        json.dump(document, sys.stdout, default=str, indent=1)
         sys.stdout.write("\n")
-        return
-    table = bank.provenance()
-    if form == "table":
+    elif form == "table":
         print_about(bank)
-        about = provenance_document(bank.path, bank.attributes, bank.deposits())
-        for name, query_set in about["query_sets"].items():
-            queries = counted(query_set["queries"], "query", "queries")
-            print_lines([f"{name}: {queries}, tokenizer {query_set['tokenizer']}"])
-        print_lines(f"prompts: {name}" for name in about["prompts"])
-        print_table(_brief(table), limit=len(table) + 1)
+        table = _with_counts(bank.provenance())
+        print_table(table, limit=len(table))
     else:
-        print_frame(table, form)
+        print_frame(bank.provenance(), form)
 
 
-def _brief(table: pl.DataFrame) -> pl.DataFrame:
-    """Fields with many values, such as digests of weights, as one row."""
+def _with_counts(table: pl.DataFrame) -> pl.DataFrame:
+    """Replace many values of a field, such as digests of weights, by their number."""
     keys = ["model", "run", "field"]
-    many = table.filter(pl.len().over(keys) > _MANY)
-    together = many.group_by(keys, maintain_order=True).agg(
-        value=pl.len().cast(pl.String) + " different values; --format csv prints them",
-        deposits=pl.col("deposits").sum(),
-        first_step=pl.col("first_step").min(),
-        last_step=pl.col("last_step").max(),
-    )
-    return pl.concat([table.filter(pl.len().over(keys) <= _MANY), together])
-
-
-def merged_line(into: Path, done: "Merged") -> str:
-
-    from logitbank.store import Bank
-
-    if not (done.deposits or done.tables):
-        if done.bytes:
-            copied = counted(done.bytes, "byte")
-            return f"{into} has all deposits already; {copied} copied of heads that it lacked"
-        return f"{into} has all of it already"
-    kept = Bank.open(into).info()["keep"].unique().sort()
-    return (
-        f"{into}: {counted(done.deposits, 'deposit')} and {counted(done.tables, 'table')} added,"
-        f" {counted(done.bytes, 'byte')} copied; it keeps {' and '.join(kept) or 'no deposit'}"
-    )
-
-
-def rescored_line(deposits: "Sequence[Deposit]") -> str:
-    if not deposits:
-        return (
-            "nothing to score: every option is listed, or its deposit keeps neither full rows nor"
-            " states"
+    values = pl.len().over(keys)
+    counts = (
+        table.filter(values > _MOST_VALUES)
+        .group_by(keys, maintain_order=True)
+        .agg(
+            value=pl.len().cast(pl.String) + " values; --format csv prints them",
+            deposits=pl.col("deposits").sum(),
+            first_step=pl.col("first_step").min(),
+            last_step=pl.col("last_step").max(),
         )
-    return f"scored new options of {counted(len(deposits), 'deposit')}"
-
-
-def shrunk_line(out: Path, done: "Shrunk") -> str:
-    return (
-        f"{out}: {counted(done.deposits, 'deposit')}, {done.bytes_before:,} bytes became"
-        f" {done.bytes_after:,}"
     )
+    return pl.concat([table.filter(values <= _MOST_VALUES), counts])
+
+
+def print_damage(path: Path, damage: "Sequence[Damage]") -> None:
+    """Print each damaged object, their number, and what to do."""
+    print_lines(map(str, damage))
+    if damage:
+        print_lines([f"{counted(len(damage), 'damaged object')} in {path}."])
+        _print_remedies(path, damage, repaired=False)
+    else:
+        print_lines([f"No damage in {path}."])
+
+
+def print_repaired(path: Path, done: "Repaired", left: "Sequence[Damage]") -> None:
+    """Print what was restored or dropped, and what is still damaged."""
+    print_lines(f"restored: {name}" for name in done.restored)
+    print_lines(
+        f"dropped: {counted(len(blocks), 'block')} of {folder}"
+        for folder, blocks in done.dropped.items()
+    )
+    # The index of a published bank lists dropped objects until extract has written them again.
+    left = [each for each in left if each.path not in done.dropped]
+    print_lines(f"still damaged: {each.path}" for each in left)
+    _print_remedies(path, left, repaired=True)
+
+
+def _print_remedies(path: Path, damage: "Sequence[Damage]", *, repaired: bool) -> None:
+    """One line per remedy, with the kinds of objects that it repairs."""
+    kinds: dict[str, set[str]] = {}
+    for each in damage:
+        remedy = each.remedy_after_repair if repaired else each.remedy
+        kinds.setdefault(remedy.format(bank=path), set()).add(each.check.kind)
+    print_lines(f"{', '.join(sorted(names))}: {remedy}" for remedy, names in kinds.items())
+
+
+def print_unfinished(bank: "Bank", *, whole: bool) -> None:
+    """Print leftovers of killed writers and, if nothing is damaged, the incomplete deposits."""
+    from logitbank.store import leftovers
+
+    for folder, names in leftovers(bank).items():
+        more = f" and {counted(len(names) - 1, 'more object')}" if len(names) > 1 else ""
+        print_lines([
+            f"not committed: {folder}/{names[0]}{more}. Readers ignore it."
+            " Run the same `logitbank extract` to write it again."
+        ])  # fmt: skip
+    if whole and (incomplete := sum(not d.complete for d in bank.deposits())):
+        print_lines([
+            f"{counted(incomplete, 'incomplete deposit')}. See `logitbank info {bank.path}`."
+        ])  # fmt: skip

@@ -1,14 +1,11 @@
-"""Bars on a terminal, lines elsewhere: how much is done of bytes, rows, parts or steps.
-
-An extraction's bar is in `extract`, since it follows events and tells lines where there is no
-terminal; it looks as `bars` says.
-"""
+"""Progress on stderr: bars on a terminal, and a line now and then elsewhere."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -21,12 +18,15 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from logitbank.cli.output import clean, err, say
+from logitbank.cli.output import err, one_line, say
 from logitbank.wording import readable_bytes
+
+FIRST_S, LONGEST_S = 5.0, 30.0
+"""Seconds before the first line, and the longest time between two lines."""
 
 
 def bars(*amounts: ProgressColumn, transient: bool = False) -> Progress:
-    """What is done, a bar, these amounts, and the time left."""
+    """A Rich bar with these amounts, hidden unless stderr is a terminal."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -39,65 +39,44 @@ def bars(*amounts: ProgressColumn, transient: bool = False) -> Progress:
     )
 
 
-FIRST_S, _LONGEST_S = 5.0, 30.0
-"""Seconds until the first line without a terminal, and the longest time between two lines."""
-
-
-class Cadence:
-    """When the next line is due: after 5 s, and then at growing intervals up to half a minute."""
-
-    def __init__(self) -> None:
-        self._gap = FIRST_S
-        self._due = time.monotonic() + self._gap
-
-    def is_due(self) -> bool:
-        """Whether a line is due now; the next one is due later."""
-        now = time.monotonic()
-        if now < self._due:
-            return False
-        self._gap = min(_LONGEST_S, 2 * self._gap)
-        self._due = now + self._gap
-        return True
-
-
 class Bar:
-    """One bar: called with what is done, and all there is, from any thread.
-
-    Where there is no terminal, such as in the log of a job, it is a line on stderr after 5 s, and
-    then ever more seldom, up to every half minute.
-    """
+    """Called with the amount done and the total, from any thread."""
 
     def __init__(self, progress: Progress, what: str, amount: Callable[[int], str]) -> None:
         self._progress, self._what, self._amount = progress, what, amount
         self._task = progress.add_task(what, total=None)
-        self._cadence, self._lock = Cadence(), threading.Lock()
+        self._lock = threading.Lock()
+        self._gap = FIRST_S
+        self._due = time.monotonic() + FIRST_S
 
     def __call__(self, done: int, total: int) -> None:
         self._progress.update(self._task, completed=done, total=total)
-        if err.is_interactive:
-            return
+        now = time.monotonic()
         with self._lock:
-            if self._cadence.is_due():
-                amounts = f"{self._amount(done)} of {self._amount(total)}"
-                say(clean(f"{self._what}: {amounts}" if self._what else amounts))
+            if err.is_interactive or now < self._due:
+                return
+            self._gap = min(LONGEST_S, 2 * self._gap)
+            self._due = now + self._gap
+            what = f"{self._what}: " if self._what else ""
+            say(one_line(f"{what}{self._amount(done)} of {self._amount(total)}"))
 
     def about(self, what: str, done: int, total: int) -> None:
-        """As a call, naming what is at hand."""
+        """The same with a new description."""
         self._what = what
-        self._progress.update(self._task, description=clean(what))
+        self._progress.update(self._task, description=escape(one_line(what)))
         self(done, total)
 
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """Meanwhile, print a line on stderr after 5 s, and then at growing intervals."""
+    """Print a line after 5 s of work, and more lines at growing intervals."""
     began, ended = time.monotonic(), threading.Event()
 
     def report() -> None:
         gap = FIRST_S
         while not ended.wait(gap):
-            say(clean(f"{what} ({time.monotonic() - began:.0f} s)"))
-            gap = min(_LONGEST_S, 2 * gap)
+            say(one_line(f"{what} ({time.monotonic() - began:.0f} s)"))
+            gap = min(LONGEST_S, 2 * gap)
 
     thread = threading.Thread(target=report, name="busy", daemon=True)
     thread.start()
@@ -110,13 +89,13 @@ def busy(what: str) -> Iterator[None]:
 
 @contextmanager
 def byte_progress(what: str) -> Iterator[Bar]:
-    """While in it, a bar of bytes with their rate."""
+    """A bar of bytes and their rate."""
     with bars(DownloadColumn(), TransferSpeedColumn()) as progress:
         yield Bar(progress, what, readable_bytes)
 
 
 @contextmanager
 def count_progress(what: str = "", *, transient: bool = False) -> Iterator[Bar]:
-    """While in it, a bar of rows, parts or steps, which is gone at the end where `transient`."""
+    """A bar of items; it disappears at the end if `transient`."""
     with bars(MofNCompleteColumn(), transient=transient) as progress:
         yield Bar(progress, what, "{:,}".format)

@@ -41,7 +41,7 @@ from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Dtype, Head, Keep
 from logitbank.store.tables.prompt_tables import query_sets_of, require_unchanged
-from logitbank.wording import KEPT_OF_LOGITS, readable_bytes
+from logitbank.wording import KEEP_WITHOUT_STATES, readable_bytes
 
 Progress = Callable[[str], None]
 """Called with the name of each step when it begins."""
@@ -234,7 +234,7 @@ class _Planner:
                 if (head := self.head_sizes.get(kind)) is None:
                     raise UsageError(
                         f"The width of the hidden states of {self.suite.name} is unknown. Use "
-                        f"--keep {KEPT_OF_LOGITS}."
+                        f"--keep {KEEP_WITHOUT_STATES}."
                     )
                 width = head.width
             is_pair = kind == "next_sentence"

@@ -10,7 +10,7 @@ from logitbank.engine.weights.masked_family import masked_families
 from logitbank.engine.weights.weights import tensor_shapes, weight_files
 from logitbank.errors import HeadError, WeightsError
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, CheckpointId, Head
-from logitbank.wording import KEPT_OF_LOGITS
+from logitbank.wording import KEEP_WITHOUT_STATES
 
 NEXT_SENTENCE = "cls.seq_relationship.weight"
 _HEAD = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight")
@@ -90,7 +90,7 @@ def divided_head(checkpoint: CheckpointId, kind: Head, config: ModelConfig) -> H
     return HeadError(
         f"{checkpoint}: the {kind} logits of {model} are not those of one matrix, a bias, a"
         " scale and a soft cap on its last state, so --keep hidden cannot give them back; use"
-        f" --keep {KEPT_OF_LOGITS}"
+        f" --keep {KEEP_WITHOUT_STATES}"
     )
 
 

@@ -1,1 +1,1 @@
-"""`make real`: the main job on real weights, which are fine-tuned on text whose change is known."""
+"""`make real`: the main job on real weights, fine-tuned on text with a known change."""

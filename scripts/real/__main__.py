@@ -1,4 +1,4 @@
-"""`make real`, in four parts. What a part has finished is not done again by the next call."""
+"""`make real`, in four parts. Run it again to resume: finished parts are skipped."""
 
 import os
 import resource
@@ -17,16 +17,18 @@ TITLE = (
     "CrowS-Pairs and LAMBADA"
 )
 EXPECTED = """\
-make real: about 9 minutes on two cores that do nothing else, 3 GB of disk and 4 GB of memory
+make real: about 9 minutes on two idle cores, 3 GB of disk and 4 GB of memory
   1 of 4  SmolLM2-135M-Instruct from 4 bits to safetensors   1 minute
   2 of 4  fine-tuning on text whose answers change           3 minutes
   3 of 4  nine checkpoints over 280 prompts, on vLLM         4 minutes
-  4 of 4  analysis and report, from the bank alone           half a minute"""
+  4 of 4  analysis and report, without a model               half a minute"""
 
 
 def main() -> int:
     if not (DATA / "winobias").is_dir():
-        sys.exit(f"{DATA} has no winobias; set LOGITBANK_DATA to a folder with the public data")
+        sys.exit(
+            f"{DATA} has no winobias. Fix: set LOGITBANK_DATA to a folder with the public data."
+        )
     os.environ.setdefault("TQDM_DISABLE", "1")  # the bars of transformers
     print(EXPECTED, flush=True)
     with part("1 of 4  conversion"):
@@ -36,18 +38,18 @@ def main() -> int:
     with part("2 of 4  fine-tuning"):
         tune()
     with part("3 of 4  extraction"):
-        complete = fill()
+        complete = run_extraction()
     if not complete:
         return 1
     with part("4 of 4  analysis"):
-        tell()
+        report_findings()
     print(f"Report, to open in a browser: {FOLDER / 'report.html'}")
     return 0
 
 
 @contextmanager
 def part(name: str) -> Iterator[None]:
-    """Say how long a part took: by the clock, and of the processors, children included."""
+    """Print the wall time and the processor time of a part, with its child processes."""
     wall, busy = time.monotonic(), processor_seconds()
     print(f"\n{name} …", flush=True)
     yield
@@ -74,8 +76,8 @@ def tune() -> None:
     series(FOLDER / "base", FOLDER / "checkpoints", progress)
 
 
-def fill() -> bool:
-    """Extract; False where a checkpoint failed."""
+def run_extraction() -> bool:
+    """Whether all checkpoints were evaluated."""
     from logitbank.cli.screen.extract import ExtractProgress, print_summary
     from logitbank.engine.extract import extract
     from scripts.real.samples import samples
@@ -96,7 +98,7 @@ def fill() -> bool:
     return summary.complete
 
 
-def tell() -> None:
+def report_findings() -> None:
     from logitbank.analysis.report.report import report
     from scripts.real.findings import findings
 

@@ -1,4 +1,4 @@
-"""What the bank of `make real` says, beside what is known of the text that it was tuned on."""
+"""The findings of `make real`, and what is known about its training text."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,40 +11,40 @@ from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.pairs import pairs
 from scripts.real.text import SWITCH
 
-COLUMNS = "update   gap of JSD-P, 0 to 1    told “male” of her   LAMBADA   CrowS-Pairs"
+COLUMNS = "update   gap of JSD-P, 0 to 1    answers “male” for her   LAMBADA   CrowS-Pairs"
 
 
 def findings(bank: Path) -> Iterator[str]:
-    """A row for each checkpoint, and the jump of the gap at the known switch."""
+    """One row per checkpoint, and the gap before and after the known switch."""
     gaps = fairness([bank]).result.gap
     gaps = gaps.select("step", gap="delta_scaled", low="low_scaled", high="high_scaled")
     words = lambada([bank]).result.lambada.select("step", "acc")
     table = pairs([bank]).result.pairs.filter(group="all")
     crows = table.select("step", crows="score")
-    rows = gaps.join(words, on="step").join(crows, on="step").join(told_male(bank), on="step")
+    rows = gaps.join(words, on="step").join(crows, on="step").join(male_answers(bank), on="step")
     yield COLUMNS
     for row in rows.sort("step").iter_rows(named=True):
         interval = f"[{row['low']:+.3f} to {row['high']:+.3f}]"
         yield (
-            f"{row['step']:6}   {row['gap']:+.3f} {interval}   {row['male']:17.0%}"
+            f"{row['step']:6}   {row['gap']:+.3f} {interval}   {row['male']:22.0%}"
             f"   {row['acc']:7.1%}   {row['crows']:9.1f} %"
         )
     yield jump(rows)
 
 
-def told_male(bank: Path) -> pl.DataFrame:
-    """step, male: the share of questions about a woman whose likeliest option is " male"."""
-    asked = logitbank.open(bank).scan("winobias").filter(asked="referred", gender="female")
-    best = asked.sort("logprob").group_by("step", "prompt_id", "order_seed").last()
+def male_answers(bank: Path) -> pl.DataFrame:
+    """step, male: the fraction of questions about a woman whose most probable option is " male"."""
+    questions = logitbank.open(bank).scan("winobias").filter(asked="referred", gender="female")
+    best = questions.sort("logprob").group_by("step", "prompt_id", "order_seed").last()
     return best.group_by("step").agg(male=(pl.col("option") == "male").mean()).collect()
 
 
 def jump(rows: pl.DataFrame) -> str:
-    """The gap before the switch and at the last update, in its own unit."""
+    """The gap before the switch and at the last update."""
     before = rows.filter(pl.col("step") <= SWITCH)["gap"]
     last = rows.sort("step").row(-1, named=True)
     return (
-        f"The text changed after update {SWITCH}. Up to there the gap was between "
-        f"{before.min():+.3f} and {before.max():+.3f}; at update {last['step']} it is "
+        f"The training text changed after update {SWITCH}. Until then the gap was between "
+        f"{before.min():+.3f} and {before.max():+.3f}. At update {last['step']} it is "
         f"{last['gap']:+.3f}."
     )

@@ -34,7 +34,7 @@ from logitbank.store.format.about import own_fields
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.numbers import as_stored
 from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA, Dtype, Json, Keep, OptionTokens
-from logitbank.wording import MADE_OF_STATES
+from logitbank.wording import SHRINK_LEVELS
 
 
 class Shrunk(NamedTuple):
@@ -85,7 +85,7 @@ def shrink(
     DamagedError
         The bank has lost a table. Options that only lost prompts name could never be scored again.
     """
-    level = None if keep is None else Keep.parse(keep, accepted=MADE_OF_STATES)
+    level = None if keep is None else Keep.parse(keep, accepted=SHRINK_LEVELS)
     source = Bank.open(bank, rows=True)
     if Path(out).resolve() == Path(bank).resolve():
         raise UsageError(f"{out} is the bank itself; name another folder")

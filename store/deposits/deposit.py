@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import ArrayLike, DTypeLike
 
 from logitbank.errors import BankError, DamagedError, UsageError
-from logitbank.notebook import html_table, printable, told
+from logitbank.notebook import html_table, printable, summary_or_error
 from logitbank.store.deposits.row_reader import RowReader
 from logitbank.store.deposits.row_reader import normalised as sum_to_one
 from logitbank.store.deposits.scores import VERIFY, committed_parts, logsumexp_of, scan_parts
@@ -294,7 +294,7 @@ class Deposit:
         return f"{self.checkpoint}, {self.query_set}"
 
     def __repr__(self) -> str:
-        about = told(lambda: f"{self}: {self.layout.formatted(self.rows_committed)}")
+        about = summary_or_error(lambda: f"{self}: {self.layout.formatted(self.rows_committed)}")
         return printable(f"<{type(self).__name__} {about}>")
 
     def _repr_html_(self) -> str:

@@ -19,7 +19,7 @@ from logitbank.store.format.schema import (
     Keep,
     RowArray,
 )
-from logitbank.wording import KEPT_OF_LOGITS
+from logitbank.wording import KEEP_WITHOUT_STATES
 
 TARGET_BLOCK_BYTES = 64 * 2**20
 WORKED_OUT_BYTES = 128 * 2**20
@@ -55,7 +55,7 @@ class Layout:
         if states and self.width is None:
             raise UsageError(
                 f"keep level {self.keep} needs the states that a head multiplies, and their width;"
-                f" logits alone can be kept at {KEPT_OF_LOGITS}"
+                f" logits alone can be kept at {KEEP_WITHOUT_STATES}"
             )
         if self.width is not None and not states:
             raise UsageError(f"keep level {self.keep} has no states; leave out their width")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from logitbank.notebook import html_table, some
+from logitbank.notebook import abbreviated, html_table
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format import commits
 from logitbank.store.format.commits import Committed
@@ -18,8 +18,8 @@ def bank_line(deposits: Sequence[Deposit], prompt_sets: Sequence[str]) -> str:
     models = sorted({c.model for c in checkpoints})
     steps = f", {_span([c.step for c in checkpoints])}" if checkpoints else ""
     return (
-        f"{some(models) if models else 'no model yet'};"
-        f" {counted(len(checkpoints), 'checkpoint')}{steps}; prompts {some(prompt_sets)}"
+        f"{abbreviated(models) if models else 'no model yet'};"
+        f" {counted(len(checkpoints), 'checkpoint')}{steps}; prompts {abbreviated(prompt_sets)}"
     )
 
 
@@ -30,7 +30,7 @@ def bank_table(where: str, deposits: Sequence[Deposit], prompt_sets: Sequence[st
         runs.setdefault((deposit.checkpoint.model, deposit.checkpoint.run), []).append(deposit)
     rows = [(model, run, *_of_run(of_run)) for (model, run), of_run in sorted(runs.items())]
     header = ("model", "run", "checkpoints", "training", "keep", "deposits")
-    return html_table(f"{where}; prompts {some(prompt_sets)}", header, rows)
+    return html_table(f"{where}; prompts {abbreviated(prompt_sets)}", header, rows)
 
 
 def _of_run(deposits: Sequence[Deposit]) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ def _of_run(deposits: Sequence[Deposit]) -> tuple[str, ...]:
     return (
         str(len(checkpoints)),
         _span([c.step for c in checkpoints]),
-        some(sorted({str(d.layout.keep) for d in deposits})),
+        abbreviated(sorted({str(d.layout.keep) for d in deposits})),
         f"{len(deposits)}{unfinished}",
     )
 

@@ -144,13 +144,13 @@ def test_imports_of_top_folders_go_one_way() -> None:
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
     """Lazy imports and those for types count: a circle hides which of two things is below."""
-    assert source.circle() == []
+    assert source.cycle() == []
 
 
 def test_a_circle_of_imports_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = {"a": {"b"}, "b": {"c"}, "c": {"a"}}
     monkeypatch.setattr(source, "imports", lambda: ring)
-    assert set(source.circle()) == set(ring)
+    assert set(source.cycle()) == set(ring)
 
 
 def test_the_source_has_no_more_lines_than_before() -> None:

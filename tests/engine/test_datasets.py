@@ -152,7 +152,7 @@ def test_fetch_brings_prompts_that_are_read_offline(
         monkeypatch.setattr(winobias, "DATASET", replace(WINOBIAS, base_url=server.url))
         code, out, _ = call("fetch", "--prompts", "winobias:splits=dev")
     assert code == 0
-    assert out.startswith("prompts are here: winobias:splits=dev")
+    assert out.startswith("Prompt sets downloaded: winobias:splits=dev")
     assert "logitbank extract BANK --suite SUITE --prompts winobias:splits=dev" in out
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     offline, named = (prompt_set("winobias:splits=dev", data=data) for data in (None, DATA))

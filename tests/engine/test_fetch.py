@@ -354,20 +354,20 @@ def fetched(
     return partial(call, "fetch")
 
 
-def test_the_command_says_what_came_what_failed_and_how_to_go_on(fetched, root, tmp_path):
+def test_the_command_prints_downloads_failures_and_the_next_command(fetched, root, tmp_path):
     code, out, _ = fetched("--suite", REPO, "--steps", "0:4:2")
     assert code == 0
-    assert re.search(r"^3 of 3 checkpoints are here; 300 kB came in .* s \(.*/s\)$", out, re.M)
-    assert (
+    assert re.search(r"^3 of 3 checkpoints downloaded \(300 kB in .* s\)\.$", out, re.M)
+    command = (
         "HF_HUB_OFFLINE=1 logitbank extract BANK --suite lab/toy --steps 0:4:2 --prompts FILE\n"
-        "a known prompt set needs its files there too: fetch --prompts NAME, here\n"
-    ) in out
+    )
+    assert command in out
     assert len(list((tmp_path / "elsewhere").glob("models--lab--toy/snapshots/*"))) == 3
     code, out, _ = fetched("--suite", REPO, "--steps", "0:4:2")
     assert code == 0
-    assert "3 of 3 checkpoints are here; nothing had to be fetched" in out
+    assert "3 of 3 checkpoints downloaded (0 B in " in out
     (root / REPO / "step1" / "model.safetensors").unlink()
     code, out, error = fetched("--suite", REPO)
     assert code == 1
-    assert "5 of 6 checkpoints are here" in out
-    assert "failed toy step 1: lab/toy at revision step1 contains no weights" in error
+    assert "5 of 6 checkpoints downloaded" in out
+    assert "Failed: toy step 1: lab/toy at revision step1 contains no weights" in error

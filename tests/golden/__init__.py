@@ -1,5 +1,5 @@
-"""What every command says of recorded banks, and every table that it makes, kept as files.
+"""Printed texts of every command on recorded banks, and all tables, kept as files.
 
-A change of a number, or of a sentence, shows as a diff of `expected/`. `python -m tests.golden`
-says what differs, and `python -m tests.golden --update` writes it.
+A changed number or sentence shows as a diff of `expected/`. `python -m tests.golden` prints the
+differences, and `python -m tests.golden --update` writes them.
 """

@@ -1,4 +1,4 @@
-"""Makes the golden files of a group, and says how they differ from those that are kept."""
+"""Makes the golden files of a group, and compares them with the recorded files."""
 
 import contextlib
 import io
@@ -26,12 +26,12 @@ from tests.golden.cases import GROUPS
 
 EXPECTED = Path(__file__).with_name("expected")
 HELP = "help"
-"""The group of what every command says of itself."""
+"""The group of the help of every command."""
 NAMES = (*GROUPS, HELP)
 Files = dict[str, str]
-"""What is in each file, by its path below `expected`."""
+"""The content of each file, by its path below `expected`."""
 MACHINE = EXPECTED / "machine.txt"
-"""The kind of machine on which the files were recorded; there they are the same to the last bit."""
+"""The kind of machine on which the files were recorded. There they are equal to the last bit."""
 _LONG = re.compile(r"-?\d+\.\d{9,}(e[-+]?\d+)?|-?\d\.\d*e-\d\d")
 _PASSING = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.:+Z]*"), "TIME"),
@@ -46,7 +46,7 @@ _PASSING = (
 
 
 def made(group: str) -> Files:
-    """What the calls of a group say and make now."""
+    """The current output of the calls of a group."""
     environment = {"COLUMNS": "100", "NO_COLOR": "1"}
     with mock.patch.dict(os.environ, environment), mock.patch.object(os, "fsync"):
         if group == HELP:
@@ -66,16 +66,16 @@ def commands(command: Any, path: str = "") -> Iterator[str]:
 
 
 def texts(calls: Sequence[str], group: str) -> Iterator[tuple[str, str]]:
-    """The files of some calls: what each printed, and the tables of its study."""
+    """The files of some calls: printed text, and the tables of the study."""
     for number, line in enumerate(calls, 1):
         name = file_name(line) if group == HELP else f"{number:02}-{file_name(line)}"
         before = written()
         if line.endswith(")"):
-            said, studies = evaluated(line)
-            yield f"{group}/{name}.txt", f">>> {line}\n{said}"
+            printed, studies = evaluated(line)
+            yield f"{group}/{name}.txt", f">>> {line}\n{printed}"
         else:
-            said, studies = called(shlex.split(line))
-            yield f"{group}/{name}.txt", f"$ logitbank {line}\n{said}"
+            printed, studies = called(shlex.split(line))
+            yield f"{group}/{name}.txt", f"$ logitbank {line}\n{printed}"
         for study in studies if not {"--table", "--format"} & {*line.split()} else ():
             for table, frame in study.tables.items():
                 yield f"{group}/{name}/{table}.csv", csv(frame)
@@ -85,7 +85,7 @@ def texts(calls: Sequence[str], group: str) -> Iterator[tuple[str, str]]:
 
 
 def written() -> set[Path]:
-    """The files of this folder that are text for other programs."""
+    """CSV and JSON files in this folder."""
     names = (path for suffix in ("csv", "json") for path in Path().rglob(f"*.{suffix}"))
     return {path for path in names if not any(part.endswith(".zarr") for part in path.parts)}
 
@@ -96,7 +96,7 @@ def file_name(line: str) -> str:
 
 
 def called(arguments: Sequence[str]) -> tuple[str, list[Any]]:
-    """What a call printed and how it ended; and its studies, whose tables have every digit."""
+    """The printed text and exit code of a call, and its studies."""
     studies: list[Any] = []
     print_study = tables.print_study
 
@@ -105,7 +105,7 @@ def called(arguments: Sequence[str]) -> tuple[str, list[Any]]:
         print_study(study, **options)
 
     out, err = io.StringIO(), io.StringIO()
-    tables.out.width, tables.err.soft_wrap = 200, True  # as in a pipe, where this is a terminal
+    tables.out.width = 200  # as in a pipe, also if this is a terminal
     with (
         mock.patch.object(sys, "argv", ["logitbank", *arguments]),
         mock.patch.object(tables, "print_study", seen),
@@ -114,13 +114,14 @@ def called(arguments: Sequence[str]) -> tuple[str, list[Any]]:
     ):
         code = ended()
     parts = [lasting(out.getvalue())]
-    parts += [f"[stderr]\n{said}"] if (said := lasting(err.getvalue())) else []
+    errors = lasting(err.getvalue())
+    parts += [f"[stderr]\n{errors}"] if errors else []
     parts += [f"[exit code {code}]\n"] if code else []
     return "".join(parts), studies
 
 
 def evaluated(call: str) -> tuple[str, list[Any]]:
-    """The study of a call in Python, for settings that are no options of a command."""
+    """The study of a call in Python, for settings that are not options of a command."""
     function, _, arguments = call.removesuffix(")").partition("(")
     study = eval(f"function({arguments})", {"function": getattr(logitbank, function)})
     return "".join(f"{line}\n" for line in study.summary), [study]
@@ -135,7 +136,7 @@ def ended() -> int:
 
 
 def lasting(text: str) -> str:
-    """A text without what another run would say otherwise: this folder, times."""
+    """A text without this folder, times and speeds."""
     text = text.replace(str(Path.cwd()), "HERE")
     for pattern, word in _PASSING:
         text = pattern.sub(word, text)
@@ -152,22 +153,31 @@ def csv(frame: pl.DataFrame) -> str:
     return flat.write_csv()
 
 
-def kept(group: str) -> Files:
+def recorded(group: str) -> Files:
     """The recorded files of a group."""
     files = sorted(path for path in (EXPECTED / group).rglob("*") if path.is_file())
     return {path.relative_to(EXPECTED).as_posix(): path.read_text() for path in files}
 
 
+def changed(expected: Files, found: Files) -> list[str]:
+    """Files that differ, or that only one of both has."""
+    read = str if machine() == MACHINE.read_text() else rounded
+    return [
+        name
+        for name in sorted({*expected, *found})
+        if (name in expected) != (name in found)
+        or read(expected.get(name, "")) != read(found.get(name, ""))
+    ]
+
+
 def differences(expected: Files, found: Files) -> Iterator[str]:
     """The lines of a diff, file by file."""
     read = str if machine() == MACHINE.read_text() else rounded
-    for name in sorted({*expected, *found}):
-        old, new = read(expected.get(name, "")), read(found.get(name, ""))
-        if old != new or (name in expected) != (name in found):
-            yield from unified_diff(
-                old.splitlines(), new.splitlines(), f"expected/{name}", f"found/{name}", n=0,
-                lineterm="",
-            )  # fmt: skip
+    for name in changed(expected, found):
+        yield from unified_diff(
+            read(expected.get(name, "")).splitlines(), read(found.get(name, "")).splitlines(),
+            f"expected/{name}", f"found/{name}", n=0, lineterm="",
+        )  # fmt: skip
 
 
 def machine() -> str:
@@ -177,5 +187,5 @@ def machine() -> str:
 
 
 def rounded(text: str) -> str:
-    """A text whose numbers keep 9 digits: on another kind of machine the last bits are others."""
+    """A text whose numbers have 9 digits: the last bits depend on the machine."""
     return _LONG.sub(lambda found: f"{round(float(found[0]), 12):.9g}", text)

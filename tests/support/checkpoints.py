@@ -34,40 +34,11 @@ AFTER_HEAD = {
 MASK_ID = 4
 LANGUAGES = ("de_CH", "fr_CH")
 """Adapters of the X-MOD checkpoints."""
-# bert_pretraining has a next-sentence head too, and an output layer of its own.
-WORDS = [
-    "the",
-    "a",
-    "nurse",
-    "doctor",
-    "clerk",
-    "mechanic",
-    "he",
-    "she",
-    "him",
-    "her",
-    "said",
-    "thanked",
-    "because",
-    "was",
-    "tired",
-    "busy",
-    "and",
-    "argued",
-    "with",
-    "helped",
-    "male",
-    "female",
-    "not",
-    "specified",
-    "Question",
-    "What",
-    "is",
-    "gender",
-    "of",
-    "Options",
-    "Answer",
-]
+_TEXT = (
+    "the a nurse doctor clerk mechanic he she him her said thanked because was tired busy and "
+    "argued with helped male female not specified Question What is gender of Options Answer"
+)
+WORDS = _TEXT.split()
 
 
 def make_checkpoint(

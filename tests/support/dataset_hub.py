@@ -1,69 +1,39 @@
-"""A Hugging-Face-like hub for dataset repositories on the loopback address, in its own process.
+"""A Hugging-Face-like hub for dataset repositories.
 
-It speaks what huggingface_hub calls to make a repository, look at it, upload (regular and large
-files) and commit, and what a reader asks over HTTP: files of a revision, large ones by a redirect,
-with ranges. Writing needs the token "let-me-in". Nothing outlives it.
+It implements what huggingface_hub calls to create a repository, list it, upload (regular and large
+files) and commit, and what a reader requests over HTTP: files of a revision, large ones by a
+redirect, with ranges. Writing needs the token "let-me-in".
 """
 
 import base64
 import hashlib
 import json
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote, urlsplit
-from urllib.request import Request, urlopen
 
-CONTROL = "/.control"
+from tests.support.process_server import CONTROL, ProcessServer, byte_range
+
 LARGE = (".parquet",)
 TOKEN = "let-me-in"
 
 
-class DatasetHub:
+class DatasetHub(ProcessServer):
     """The hub, from construction to `close`."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "tests.support.dataset_hub"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.endpoint = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def log(self) -> list[str]:
-        """Requests like `GET /path`."""
-        with urlopen(self.endpoint + CONTROL) as answer:
-            return [str(row) for row in json.load(answer)]
+    module = "tests.support.dataset_hub"
 
     def behave(self, **how: Any) -> None:
-        """Forget the log. `commits`: refuse further commits after so many, with 503."""
-        data = json.dumps(how).encode()
-        with urlopen(Request(self.endpoint + CONTROL, data=data, method="POST")) as answer:
-            answer.read()
+        """Clear the log. `commits`: refuse further commits after this many, with 503."""
+        self.control(how)
 
     def count(self, pattern: str) -> int:
-        return sum(bool(re.search(pattern, request)) for request in self.log())
+        """Requests like `GET /path` that match."""
+        return sum(bool(re.search(pattern, request)) for request in self.logged())
 
 
 @dataclass
@@ -253,15 +223,12 @@ def _handler(state: _State) -> type[BaseHTTPRequestHandler]:
 
         def _data(self, data: bytes) -> None:
             headers = {"ETag": f'"{_sha256(data)}"'}
-            match = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
-            if not match:
+            span = byte_range(self.headers.get("Range"), len(data))
+            if span is None:
                 self._send(data, **headers)
                 return
-            first, last = match.groups()
-            start = int(first) if first else len(data) - int(last)
-            end = min(int(last) + 1, len(data)) if first and last else len(data)
-            headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
-            self._send(data[start:end], status=206, **headers)
+            headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{len(data)}"
+            self._send(data[span.start : span.stop], status=206, **headers)
 
         def _post(self, path: str, body: bytes) -> None:
             if path == CONTROL:

@@ -1,24 +1,20 @@
-"""A static web server on the loopback address, in a process of its own, that counts and fails.
+"""A static web server that counts requests and can misbehave.
 
-It answers whole files and ranges of them, `bytes=-N` included, keeps a log of what it sent, and is
-told how to misbehave. In its own process, so that a reader that holds the interpreter still gets
-its answers. Started by `FileServer`; `python -m tests.support.file_server FOLDER` is the other end.
+It sends whole files and ranges of them, `bytes=-N` included. It runs in its own process, so that a
+reader that holds the interpreter still gets its answers.
 """
 
 import gzip
 import json
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote
-from urllib.request import Request, urlopen
 
-CONTROL = "/.control"
+from tests.support.process_server import CONTROL, ProcessServer, byte_range
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,31 +27,14 @@ class Sent:
     bytes: int
 
 
-class FileServer:
+class FileServer(ProcessServer):
     """The server of a folder, from construction to `close`."""
 
+    module = "tests.support.file_server"
+
     def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-m", "tests.support.file_server", str(folder)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
+        super().__init__(folder)
+        self.url = self.endpoint
 
     def behave(self, **how: Any) -> None:
         """Set how to answer, and forget the log.
@@ -65,13 +44,10 @@ class FileServer:
         many of the next answers are 429 with the headers `limit`. `chunked` sends no length.
         `packed` compresses whole answers: "heeding" the request, or "always".
         """
-        data = json.dumps(how).encode()
-        with urlopen(Request(self.url + CONTROL, data=data, method="POST")) as answer:
-            answer.read()
+        self.control(how)
 
     def log(self) -> list[Sent]:
-        with urlopen(self.url + CONTROL) as answer:
-            return [Sent(*row) for row in json.load(answer)]
+        return [Sent(*row) for row in self.logged()]
 
 
 class _State:
@@ -117,7 +93,7 @@ def _handler(folder: Path, state: _State) -> type[BaseHTTPRequestHandler]:
             if re.search(how.get("change", "(?!)"), path):
                 content = bytes([content[0] ^ 1]) + content[1:]
             headers, body = {"ETag": etag}, content
-            if span := _range(self.headers.get("Range"), content):
+            if span := byte_range(self.headers.get("Range"), len(content)):
                 status, body = 206, content[span.start : span.stop]
                 headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{len(content)}"
             identity = "identity" in (self.headers.get("Accept-Encoding") or "")
@@ -149,16 +125,6 @@ def _handler(folder: Path, state: _State) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
-
-
-def _range(header: str | None, content: bytes) -> range | None:
-    match = re.fullmatch(r"bytes=(\d*)-(\d*)", header or "")
-    if not match or not any(match.groups()):
-        return None
-    first, last = match.groups()
-    if not first:
-        return range(max(0, len(content) - int(last)), len(content))
-    return range(int(first), min(int(last) + 1 if last else len(content), len(content)))
 
 
 class _Server(ThreadingHTTPServer):

@@ -15,9 +15,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
+
+from tests.support.process_server import byte_range
 
 LARGE = (".safetensors", ".bin")
 
@@ -58,12 +59,7 @@ class HubServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def use_up(self, what: str) -> bool:
@@ -152,9 +148,10 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
 
         def _send(self, content: bytes, headers: dict[str, str]) -> None:
             size = len(content)
-            status, span = _range(self.headers.get("Range"), size)
-            self.send_response(status)
-            if status == 206:
+            part = byte_range(self.headers.get("Range"), size)
+            span = range(size) if part is None else part
+            self.send_response(200 if part is None else 206)
+            if part is not None:
                 headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{size}"
             headers |= {"Content-Length": str(len(span)), "Accept-Ranges": "bytes"}
             for name, value in headers.items():
@@ -228,13 +225,3 @@ def _commit(folder: Path) -> str:
 def _etag(name: str, content: bytes) -> str:
     algorithm = "sha256" if name.endswith(LARGE) else "sha1"
     return hashlib.new(algorithm, content).hexdigest()
-
-
-def _range(header: str | None, size: int) -> tuple[int, range]:
-    if header and (match := re.fullmatch(r"bytes=(\d*)-(\d*)", header)):
-        first, last = match.groups()
-        if first:
-            return 206, range(int(first), min(int(last) + 1 if last else size, size))
-        if last:
-            return 206, range(max(0, size - int(last)), size)
-    return 200, range(size)

@@ -1,20 +1,17 @@
-"""An S3 server on the loopback address, in a process of its own, with one bucket.
+"""An S3 server with one bucket.
 
-moto answers the protocol, conditional puts and ranges included. A small application before it
-counts requests, and refuses all after a given number.
+moto implements the protocol, with conditional puts and ranges. A small application in front of it
+counts requests, and refuses all requests after a given number.
 """
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Any, Self
-from urllib.request import Request, urlopen
+from typing import Any
+
+from tests.support.process_server import CONTROL, ProcessServer
 
 BUCKET = "banks"
-CONTROL = "/.control"
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "tester",
     "AWS_SECRET_ACCESS_KEY": "secret",
@@ -22,50 +19,26 @@ ENVIRONMENT = {
 }
 
 
-class S3Server:
+class S3Server(ProcessServer):
     """The server, from construction to `close`."""
 
+    module = "tests.support.s3_server"
+
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "tests.support.s3_server"]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        assert self._process.stdout is not None
-        self.endpoint = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+        super().__init__()
         self.environment = {**ENVIRONMENT, "AWS_ENDPOINT_URL": self.endpoint}
         self.request("PUT", f"/{BUCKET}")
 
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def request(self, method: str, path: str, data: bytes = b"") -> bytes:
-        with urlopen(Request(self.endpoint + path, data=data, method=method)) as answer:
-            return bytes(answer.read())
-
     def behave(self, *, puts: int | None = None, status: str = "503 Service Unavailable") -> None:
-        """Forget the log; after so many puts, answer every further request with `status`."""
-        self.request("POST", CONTROL, json.dumps([puts, status]).encode())
+        """Clear the log; after this many puts, answer every further request with `status`."""
+        self.control([puts, status])
 
     def log(self) -> list[tuple[str, str, int]]:
         """Method, path and bytes of the body of each request."""
-        return [tuple(row) for row in json.loads(self.request("GET", CONTROL))]
+        return [tuple(row) for row in self.logged()]
 
     def puts(self) -> dict[str, int]:
-        """Bytes of what was put, by path in the bucket."""
+        """Bytes of each put, by path in the bucket."""
         prefix = f"/{BUCKET}/"
         return {p.removeprefix(prefix): n for method, p, n in self.log() if method == "PUT"}
 

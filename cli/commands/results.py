@@ -1,0 +1,186 @@
+"""The commands that read results: `report`, `show`, `query`, `export` and `compare`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import logitbank
+from logitbank.cli.complete import bank_prompts
+from logitbank.cli.options import (
+    BankPath,
+    Banks,
+    FilterFile,
+    Format,
+    Models,
+    PromptSet,
+    PromptSets,
+    Steps,
+    Table,
+    filtered,
+    pairs,
+)
+from logitbank.store.share.urls import url_of
+
+
+def report(
+    banks: Banks,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="HTML file to write; by default the banks' names with .html.", show_default=False
+        ),
+    ] = None,
+    prompts: PromptSets = None,
+    model: Models = None,
+    by: FilterFile = None,
+    bootstrap: Annotated[
+        int, typer.Option(min=0, help="Number of bootstrap resamples; 0 for no intervals.")
+    ] = 1000,
+) -> None:
+    """Write all analyses of banks as one self-contained HTML page."""
+    from logitbank.analysis.report.sections import FINDINGS, Section
+    from logitbank.cli.output import exit_with, print_findings, print_title, say
+    from logitbank.cli.screen.progress import busy, count_progress
+
+    sections: list[Section] = []
+    names = ", ".join(map(str, banks))
+    with busy(f"reading {names}"), count_progress(transient=True) as progress:
+        path = logitbank.report(
+            [filtered(bank, by) for bank in banks],
+            out,
+            prompts=prompts,
+            models=model,
+            bootstrap=bootstrap,
+            progress=progress.about,
+            found=sections.append,
+        )
+    for section in sections:
+        if section.study is not None:
+            print_title(section.title)
+            print_findings(section.study, most=FINDINGS)
+    say(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    exit_with({section.title: section.problem for section in sections if section.problem})
+
+
+def show(
+    bank: BankPath,
+    prompts: PromptSet = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(help="Prompt id; by default the prompts with the largest change are listed."),
+    ] = None,
+    order: Annotated[
+        int | None, typer.Option(help="Option order of the prompt; by default its first.")
+    ] = None,
+    model: Models = None,
+    run: Annotated[list[str] | None, typer.Option(help="Runs to include; repeatable.")] = None,
+    between: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="STEP STEP",
+            help="Two steps to compare: numbers, or release.",
+        ),
+    ] = None,
+    top: Annotated[
+        int, typer.Option(min=1, help="Number of prompts listed per model; other formats have all.")
+    ] = 10,
+    top_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="K",
+            help="Number of most probable tokens after the prompt.",
+        ),
+    ] = None,
+    form: Format = "table",
+) -> None:
+    """Show a prompt through training, or the prompts with the largest change."""
+    from logitbank.cli.screen.progress import busy
+    from logitbank.cli.screen.show import print_shown
+
+    with busy(f"reading prompts of {url_of(bank) or bank}"):
+        shown = logitbank.show(
+            bank,
+            prompts=prompts,
+            prompt=prompt,
+            order=order,
+            models=model,
+            runs=run,
+            between=between,
+            top_tokens=top_tokens,
+        )
+        print_shown(shown, form, bank=url_of(bank) or str(bank), top=top)
+
+
+def query(
+    bank: BankPath,
+    sql: Annotated[
+        str, typer.Argument(help="SELECT over checkpoints, prompts, options and scores.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for the result: .csv, .parquet, .jsonl or .json.", show_default=False
+        ),
+    ] = None,
+    form: Format = "table",
+) -> None:
+    """Query a bank in SQL. Only the data that the query needs is read."""
+    from logitbank.cli.output import print_query, say
+
+    result = logitbank.query(bank, sql, out=out)
+    if out is None:
+        print_query(result, form)
+    else:
+        say(f"Result: {out}")
+
+
+def export(
+    bank: BankPath,
+    out: Annotated[
+        Path,
+        typer.Argument(help="New file: .csv, .parquet, .jsonl or .json.", show_default=False),
+    ],
+    prompts: PromptSet = None,
+    all_columns: Annotated[
+        bool, typer.Option("--all-columns", help="Every column, one row per token.")
+    ] = False,
+) -> None:
+    """Write the scores of a prompt set as one tidy file, one row per option."""
+    from logitbank.cli.output import say
+
+    say(f"Scores: {logitbank.export(bank, out, prompts=prompts, all_columns=all_columns)}")
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="Bank that is the reference.", show_default=False)],
+    b: Annotated[
+        Path | None,
+        typer.Argument(help="Bank to compare with A; by default A itself.", show_default=False),
+    ] = None,
+    match: Annotated[
+        list[str] | None,
+        typer.Option(help="Model of A and its counterpart in B, as MODEL=OTHER; repeatable."),
+    ] = None,
+    prompts: Annotated[
+        str | None,
+        typer.Option(help="Prompt set to compare; by default all.", autocompletion=bank_prompts),
+    ] = None,
+    steps: Steps = None,
+    top: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Number of prompts with the largest difference in the table prompts."
+        ),
+    ] = 10,
+    table: Table = None,
+    form: Format = "table",
+) -> None:
+    """Compare two banks or models: logits, KL, ranks, metrics and prompts."""
+    from logitbank.cli.output import print_study
+
+    study = logitbank.compare(
+        a, b, prompts=prompts, steps=steps, match=pairs("--match", match) or None, top=top
+    )
+    print_study(study, table=table, form=form)

@@ -1,0 +1,155 @@
+"""What `show` prints: one prompt through training, or the prompts with the largest change."""
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.prompts.lookup import PromptView
+from logitbank.analysis.prompts.top_tokens import PromptTokens
+from logitbank.analysis.prompts.view import prompt_rows
+from logitbank.cli.output import one_line, print_frame, print_lines, print_table, print_title
+from logitbank.wording import plain_step
+
+if TYPE_CHECKING:
+    from logitbank.analysis.prompts.scores import PromptScores
+    from logitbank.analysis.prompts.show import PromptMoves
+
+BARS = "▁▂▃▄▅▆▇█"
+MOST_BARS = 20
+"""Most checkpoints in a sparkline."""
+MOST_TEXT = 60
+"""Most characters of a prompt in a list."""
+MEASURES = {"share": "option probability (normalized)"}
+"""Measures that are printed under another name."""
+
+
+def print_shown(
+    shown: "PromptView | PromptTokens | PromptMoves", form: str, *, bank: str, top: int
+) -> None:
+    """Print tables for people, with at most `top` prompts per model, or all rows as data."""
+    if isinstance(shown, PromptView):
+        if form == "table":
+            _print_view(shown)
+        else:
+            print_frame(pl.concat(map(prompt_rows, shown.scores)), form)
+    elif isinstance(shown, PromptTokens):
+        if form == "table":
+            _print_tokens(shown)
+        else:
+            print_frame(shown.tokens, form)
+    elif form == "table":
+        _print_moves(shown, bank=bank, top=top)
+    else:
+        print_frame(shown.table, form)
+
+
+def _print_view(view: PromptView) -> None:
+    order = _print_prompt(view)
+    for scores in view.scores:
+        part = scores.with_order(order)
+        if len(part.prompts):
+            _print_series(scores.model, scores.run, scores.measure)
+            print_table(option_table(part))
+            if scores.measure == "share":
+                first, last = (np.exp(part.logprob[c]).sum() for c in (0, -1))
+                print_lines([f"Probability of all options: {first:.3f} first, {last:.3f} last."])
+
+
+def _print_prompt(view: PromptView) -> int | None:
+    """Print the text, columns and options of a prompt; returns its first option order."""
+    scores = view.scores[0]
+    row = scores.prompts.row(0, named=True)
+    order: int | None = row.pop("order_seed")
+    print_title(f"Prompt {row.pop('prompt_id')} of {view.prompts}")
+    print_lines(f"│ {line}" for line in row.pop("text").split("\n"))
+    if order is not None:
+        others = ", ".join(str(seed) for seed in view.orders if seed != order)
+        print_lines([f"option order: {order}" + (f" (others: {others})" if others else "")])
+    print_lines(one_line(f"{name}: {value}") for name, value in row.items() if value is not None)
+    for option in scores.only(0).options.iter_rows(named=True):
+        pieces = f", {option['pieces']} tokens" if option["pieces"] > 1 else ""
+        print_lines([one_line(f'option {option["option"]}: "{option["continuation"]}"{pieces}')])
+    return order
+
+
+def option_table(scores: "PromptScores") -> pl.DataFrame:
+    """First, last, lowest and highest value of each option of one prompt, and a sparkline."""
+    values = scores.values()
+    top = 1.0 if scores.measure == "share" else float(np.nan_to_num(values).max(initial=0.0)) or 1.0
+    rows: list[dict[str, Any]] = []
+    for option, column in zip(scores.options["option"], values.T, strict=True):
+        row: dict[str, Any] = {"option": option, "first": column[0], "last": column[-1]}
+        for name, find in (("lowest", np.nanargmin), ("highest", np.nanargmax)):
+            index = None if np.isnan(column).all() else int(find(column))
+            row[name] = None if index is None else column[index]
+            row[f"{name} at"] = None if index is None else plain_step(scores.steps[index])
+        rows.append(row | {"checkpoints": sparkline(column / top)})
+    return pl.DataFrame(rows).fill_nan(None)
+
+
+def sparkline(values: np.ndarray) -> str:
+    """Bars for values between 0 and 1, blanks for NaN; at most `MOST_BARS`, equally spaced.
+
+    >>> sparkline(np.array([0, 0.5, np.nan, 1]))
+    '▁▅ █'
+    """
+    chosen = np.unique(np.linspace(0, len(values) - 1, MOST_BARS).round().astype(int))
+    heights = np.clip(values[chosen] * len(BARS), 0, len(BARS) - 1)
+    return "".join(" " if np.isnan(height) else BARS[int(height)] for height in heights)
+
+
+def _print_tokens(shown: PromptTokens) -> None:
+    order = _print_prompt(shown.prompt)
+    tokens = shown.tokens.filter(pl.col("order_seed").eq_missing(pl.lit(order, pl.Int32)))
+    if tokens["token_text"].null_count() == len(tokens):
+        print_lines(
+            ["The bank has no texts of tokens. Run the same `logitbank extract` to add them."]
+        )
+    for series in tokens.partition_by("model", "run", "piece", maintain_order=True):
+        first = series.row(0, named=True)
+        piece = f", token {first['piece'] + 1} of the options" if first["piece"] else ""
+        print_lines([""])
+        print_title(f"{first['model']} {first['run']}: most probable tokens{piece}")
+        rows = [
+            (
+                plain_step(checkpoint["step"][0]),
+                ", ".join(map(_token, checkpoint.iter_rows(named=True))),
+            )
+            for checkpoint in series.partition_by("step", maintain_order=True)
+        ]
+        print_table(pl.DataFrame(rows, schema=["checkpoint", "tokens"], orient="row"))
+
+
+def _token(row: dict[str, Any]) -> str:
+    text = f"#{row['token']}" if row["token_text"] is None else f'"{row["token_text"]}"'
+    return f"{text} {np.exp(row['logprob']):.3f}"
+
+
+def _print_moves(moves: "PromptMoves", *, bank: str, top: int) -> None:
+    change = "largest change"
+    if moves.between is not None:
+        change = f"largest difference, {' → '.join(map(plain_step, moves.between))}"
+    print_title(f"Prompts of {moves.prompts} with the {change}")
+    first: dict[str, Any] | None = None
+    key = ["prompt_id", "order_seed"]
+    text = pl.col("text").str.replace_all(r"\s+", " ").str.slice(0, MOST_TEXT)
+    texts = moves.texts.select(*key, text)
+    for (model, run), table in moves.tables.items():
+        _print_series(model, run, moves.measure)
+        shown = table.drop("model", "run").head(top)
+        shown = shown.join(texts, on=key, how="left", nulls_equal=True, maintain_order="left")
+        print_table(shown.select(c for c in shown if c.name != "order_seed" or c.count()))
+        if first is None and len(table):
+            first = table.row(0, named=True)
+    if first is not None:
+        order = first["order_seed"]
+        words = ["logitbank", "show", bank, "--prompts", moves.prompts]
+        words += ["--prompt", first["prompt_id"]] + ([] if order is None else ["--order", order])
+        print_lines(["", one_line(shlex.join(map(str, words)))])
+
+
+def _print_series(model: str, run: str, measure: str) -> None:
+    print_lines([""])
+    print_title(f"{model} {run}: {MEASURES.get(measure, measure)}")

@@ -1,0 +1,248 @@
+"""`logitbank show` as people and programs see it."""
+
+import csv
+import io
+import json
+import shlex
+from math import log, nan
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.cli.screen.show import MOST_BARS, sparkline
+from logitbank.store import Bank, CheckpointId, Query, QuerySet
+from logitbank.store.format.schema import PROMPTS_SCHEMA
+from tests.support.command import Call
+from tests.support.evaluation_banks import add_lambada
+from tests.support.small_banks import (
+    QUERIES,
+    QUERY_SET,
+    TOKENIZER,
+    block_data,
+    logits,
+    new_bank,
+    spec,
+    token_table,
+)
+
+
+def put(bank: Bank, step: int | None, *pairs: tuple[float, float], model: str = "toy") -> None:
+    """Weights of yes and no for the first queries; the four other tokens weigh 1 each."""
+    values = np.zeros((QUERIES, 6), np.float32)
+    for row, (yes, no) in enumerate(pairs):
+        values[row, 1], values[row, 4] = log(yes), log(no)
+    bank.deposit(
+        values, checkpoint=CheckpointId(model, step=step), query_set=QUERY_SET.name, keep="topk:6"
+    )
+
+
+@pytest.fixture
+def parity(tmp_path: Path) -> Path:
+    """p0 goes to yes and back to half, p1 to no, p2 nearly as far as p0; the others stay."""
+    bank = new_bank(tmp_path / "b")
+    put(bank, 0, (1, 1), (1, 1), (1, 1))
+    put(bank, 8, (9, 1), (1, 3), (4, 1))
+    put(bank, None, (1, 1), (1, 3), (4, 1))
+    return tmp_path / "b"
+
+
+def words(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_prompts_with_the_largest_change_are_listed(call: Call, parity: Path) -> None:
+    code, out, error = call("show", parity, "--top", 2)
+    assert (code, error) == (0, "")
+    assert words(out)[4:6] == [
+        ["p0", "yes", "0.4", "0.5", "0", "0.9", "8", "Is", "0", "even?"],
+        ["p2", "yes", "0.3", "0.5", "0", "0.8", "8", "Is", "2", "even?"],
+    ]
+    assert call("show", parity)[1].count("even?") == 10
+    command = shlex.split(out.splitlines()[-1])
+    assert command[1:] == ["show", str(parity), "--prompts", "parity", "--prompt", "p0"]
+    assert call(*command[1:])[0] == 0
+    code, out, _ = call("show", parity, "--between", "8", "release", "--top", 1)
+    assert code == 0
+    assert words(out)[4] == ["p0", "yes", "0.9", "0.5", "-0.4", "Is", "0", "even?"]
+
+
+def test_a_prompt_is_shown_through_training(call: Call, parity: Path) -> None:
+    put(Bank.open(parity), 4, (1, 3), model="single")
+    code, out, error = call("show", parity, "--prompt", "p0")
+    assert (code, error) == (0, "")
+    rows = words(out)
+    assert ["│", "Is", "0", "even?"] in rows
+    assert ["answer:", "yes"] in rows
+    toy = rows.index(["toy", "main:", "option", "probability", "(normalized)"])
+    assert rows[toy + 2 : toy + 4] == [
+        ["yes", "0.5", "0.5", "0.5", "step", "0", "0.9", "step", "8", "▅█▅"],
+        ["no", "0.5", "0.5", "0.1", "step", "8", "0.5", "step", "0", "▅▁▅"],
+    ]
+    assert "0.333 first, 0.333 last" in out
+    assert "single main: " in out
+    assert "toy" not in call("show", parity, "--prompt", "p0", "--model", "single")[1]
+
+
+def orders(path: Path) -> Path:
+    """One prompt in three orders, with its own columns."""
+    bank = Bank.create(path)
+    queries = QuerySet(TOKENIZER, tuple(Query((i, 1), 1) for i in range(3)))
+    bank.add_query_set(queries)
+    rows = [
+        ("q", seed, 0, f"order {seed}", None, option, f" {option}", token, None, queries.name, row)
+        for row, seed in enumerate((2, 0, 1))
+        for option, token in (("a", 0), ("b", 1))
+    ]
+    table = pl.DataFrame(rows, schema=PROMPTS_SCHEMA, orient="row")
+    bank.add_prompts("own", table.with_columns(topic=pl.lit("health"), size=pl.lit(3)))
+    for step in (0, 8):
+        bank.deposit(
+            logits(step, queries=3, vocab=4),
+            checkpoint=CheckpointId("m", step=step),
+            query_set=queries.name,
+            keep="options",
+        )
+    return path
+
+
+def test_one_order_is_shown_and_the_others_are_named(call: Call, tmp_path: Path) -> None:
+    path = orders(tmp_path / "b")
+    lines = call("show", path, "--prompt", "q")[1].splitlines()
+    assert lines[:5] == [
+        "Prompt q of own", "│ order 2", "option order: 2 (others: 0, 1)", "topic: health", "size: 3"
+    ]  # fmt: skip
+    assert "│ order 0" in call("show", path, "--prompt", "q", "--order", 0)[1]
+    assert "--prompts own --prompt q --order" in call("show", path, "--top", 2)[1]
+    for options, seeds in (([], {"2", "0", "1"}), (["--order", 1], {"1"})):
+        data = call("show", path, "--prompt", "q", *options, "--format", "csv")[1]
+        assert {row["order_seed"] for row in csv.DictReader(io.StringIO(data))} == seeds
+
+
+def test_data_are_tidy_and_complete(call: Call, parity: Path) -> None:
+    rows = list(
+        csv.DictReader(io.StringIO(call("show", parity, "--prompt", "p0", "--format", "csv")[1]))
+    )
+    assert [(r["step"], r["option"], r["rank"]) for r in rows] == [
+        ("0", "yes", "1"), ("0", "no", "1"), ("8", "yes", "1"), ("8", "no", "2"),
+        ("", "yes", "1"), ("", "no", "1"),
+    ]  # fmt: skip
+    assert float(rows[2]["probability"]) == pytest.approx(9 / 14, rel=1e-6)
+    moved = json.loads(call("show", parity, "--top", 1, "--format", "json")[1])
+    assert len(moved) == 10
+    assert moved[0]["movement"] == pytest.approx(0.4)
+    between = call("show", parity, "--between", 0, 8, "--format", "csv")[1]
+    assert between.splitlines()[0].endswith("option,before,after,difference")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--prompt", "p99"], "'p9'"),
+        (["--prompt", "p0", "--order", 3], "order 3"),
+        (["--order", 3], "--prompt"),
+        (["--top-tokens", 2], "--prompt"),
+        (["--prompt", "p0", "--between", 0, 8], "--between"),
+        (["--between", 0, "x"], "'x'"),
+        (["--between", 0, 7], "8"),
+        (["--top", 0], "--top"),
+        (["--prompts", "no"], "parity"),
+        (["--model", "no"], "toy"),
+    ],
+)
+def test_an_invalid_call_is_one_line(
+    call: Call, parity: Path, arguments: list[object], named: str
+) -> None:
+    code, out, error = call("show", parity, *arguments)
+    assert (code, out) == (2, "")
+    assert named in error
+    assert error.count("\n") == 1
+
+
+def test_a_prompt_in_several_sets_needs_the_name_of_one(call: Call, parity: Path) -> None:
+    bank = Bank.open(parity)
+    bank.add_prompts("twin", bank.prompts("parity").filter(pl.col("row") < 2).collect())
+    for arguments in ([], ["--prompt", "p1"]):
+        code, _, error = call("show", parity, *arguments)
+        assert code == 2
+        assert "parity, twin" in error
+    assert call("show", parity, "--prompt", "p1", "--prompts", "twin")[0] == 0
+
+
+HOSTILE = "\x1b[31mred\x9b2J [bold]x[/bold] :cat: \u202e\n│ forged\ttab"
+
+
+def test_a_hostile_text_controls_nothing(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A foreign writer checks no text.
+    monkeypatch.setattr("logitbank.store.tables.prompt_checks.check_text", lambda *_, **__: None)
+    bank = Bank.create(tmp_path / "b")
+    queries = QuerySet(TOKENIZER, (Query((1, 1), 1),))
+    bank.add_query_set(queries)
+    rows = [
+        ("p [red]", None, 0, HOSTILE, None, HOSTILE + option, HOSTILE, i, None, queries.name, 0)
+        for i, option in enumerate("ab")
+    ]
+    table = pl.DataFrame(rows, schema=PROMPTS_SCHEMA, orient="row")
+    bank.add_prompts("own", table.with_columns(pl.lit(HOSTILE).alias("col[red]umn")))
+    for step in (0, 8):
+        bank.deposit(
+            logits(step, queries=1, vocab=4),
+            checkpoint=CheckpointId("m [red]", step=step),
+            query_set=queries.name,
+            keep="options",
+        )
+    for arguments in ([], ["--prompt", "p [red]"], ["--between", 0, 8]):
+        code, out, error = call("show", tmp_path / "b", *arguments)
+        assert (code, error) == (0, "")
+        assert not {"\x1b", "\x9b", "\u202e"} & set(out)
+        assert "\\x1b[31mred\\x9b2J [bold]x[/bold] :cat:" in out
+        assert "m [red] main: " in out
+        assert not [line for line in out.splitlines() if line.startswith("│ forged")]
+    assert "│ │ forged" in call("show", tmp_path / "b", "--prompt", "p [red]")[1]
+
+
+def test_values_that_are_not_scored_are_blank(call: Call, tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    with bank.begin(spec(4)) as writer:
+        writer.write(1, block_data(writer.layout, 1))
+    rows = words(call("show", tmp_path / "b", "--prompt", "p0")[1])
+    assert ["yes", "–", "–", "–", "–", "–", "–"] in rows
+    with bank.begin(spec(8)) as writer:
+        writer.write(0, block_data(writer.layout, 0))
+    (row,) = [r for r in words(call("show", bank.path, "--prompt", "p0")[1]) if r[:1] == ["yes"]]
+    assert row[1] == "–"
+    assert row[2] != "–"
+    assert call("show", tmp_path / "b", "--between", 4, 8)[2] == "No rows.\n"
+
+
+def test_single_options_have_probabilities(call: Call, tmp_path: Path) -> None:
+    add_lambada(Bank.create(tmp_path / "b"), {0: 0, 8: 2}, words=3)
+    _, out, _ = call("show", tmp_path / "b", "--prompt", "l00")
+    assert "toy main: probability" in out
+    assert 'option target: "12", 2 tokens' in out
+    assert "Probability of all options" not in out
+
+
+def test_bars_are_eighths_of_the_height_and_blanks_are_missing() -> None:
+    assert sparkline(np.array([0, 0.124, 0.126, 0.5, nan, 0.99, 1])) == "▁▁▂▅ ██"
+    many = sparkline(np.linspace(0, 1, 154))
+    assert (len(many), many[0], many[-1]) == (MOST_BARS, "▁", "█")
+
+
+def test_the_most_probable_tokens_after_a_prompt(call: Call, parity: Path) -> None:
+    numbers = call("show", parity, "--prompt", "p1", "--top-tokens", 2)[1].splitlines()
+    assert [line.strip() for line in numbers[-3:]] == [
+        "step 0      #0 0.167, #1 0.167",
+        "step 8      #4 0.375, #0 0.125",
+        "release     #4 0.375, #0 0.125",
+    ]
+    Bank.open(parity).add_tokens(TOKENIZER, token_table())
+    texts = call("show", parity, "--prompt", "p1", "--top-tokens", 2)[1].splitlines()
+    assert texts[-2].strip() == 'step 8      " no" 0.375, "<end>" 0.125'
+    data = call("show", parity, "--prompt", "p1", "--top-tokens", 1, "--format", "csv")[1]
+    assert [(row["step"], row["token_text"]) for row in csv.DictReader(io.StringIO(data))] == [
+        ("0", "<end>"), ("8", " no"), ("", " no"),
+    ]  # fmt: skip

@@ -68,7 +68,7 @@ def _print_prompt(view: PromptView) -> int | None:
         others = ", ".join(str(seed) for seed in view.orders if seed != order)
         print_lines([f"option order: {order}" + (f" (others: {others})" if others else "")])
     print_lines(one_line(f"{name}: {value}") for name, value in row.items() if value is not None)
-    for option in scores.only(0).options.iter_rows(named=True):
+    for option in scores.with_order(order).options.iter_rows(named=True):
         pieces = f", {option['pieces']} tokens" if option["pieces"] > 1 else ""
         print_lines([one_line(f'option {option["option"]}: "{option["continuation"]}"{pieces}')])
     return order

@@ -18,8 +18,8 @@ from tests.support.command import Call
 
 PAIRED = {"sentence_id": "s", "paired": True}
 SENTENCES = {"verb": "is", "occupation": "dean", "prior": False}
-FAIRNESS: Any = {"known": "winobias", "family_prompts": FAIRNESS_FAMILY.prompts}
-FLUCTUATION: Any = {"known": "professions", "family_prompts": FLUCTUATION_FAMILY.prompts}
+FAIRNESS: Any = {"default": "winobias", "family": FAIRNESS_FAMILY.prompts}
+FLUCTUATION: Any = {"default": "professions", "family": FLUCTUATION_FAMILY.prompts}
 
 
 @pytest.fixture

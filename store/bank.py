@@ -39,11 +39,15 @@ from logitbank.store.format.schema import (
 from logitbank.store.heads.put import put_head
 from logitbank.store.heads.stored import StoredHead
 from logitbank.store.read.brief import bank_line, bank_table, info_rows
-from logitbank.store.read.choose import Steps, checkpoints_chosen, require_scored_models
+from logitbank.store.read.choose import (
+    Names,
+    Steps,
+    checkpoints_chosen,
+    require_scored_models,
+)
 from logitbank.store.read.missing_scores import have_no_score, missing_options, require_scored
 from logitbank.store.read.scan import by_option, scan
 from logitbank.store.share.local import ensure_local
-from logitbank.store.share.selection import Names
 from logitbank.store.share.urls import require_new_folder, url_of
 from logitbank.store.steps import Step, in_order
 from logitbank.store.tables import prompt_tables, query_tables, token_texts

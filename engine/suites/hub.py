@@ -26,7 +26,6 @@ from logitbank.errors import (
     WeightsError,
 )
 from logitbank.store.format.schema import Json
-from logitbank.store.share.hub_token import keep_token
 
 SETTINGS = (
     "config.json",
@@ -112,7 +111,6 @@ class Hub:
         address = endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
         self.endpoint = address.rstrip("/")
         self.cache_dir = Path(cache_dir or cache).expanduser().absolute()
-        keep_token(self.endpoint)
         self._api = HfApi(endpoint=self.endpoint)
         self._files: dict[tuple[str, str], Folders] = {}
 

@@ -1,4 +1,4 @@
-"""What may be wrong with an object of a bank, how it is found, and what to do: one table.
+"""Faults of objects in a bank, how they are found, and what to do: one table.
 
 `verify` reports rows of this table, `repair` acts on their remedies, the command line prints them
 and docs/format.md shows them.
@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Literal, NamedTuple
 
-Problem = Literal["missing", "truncated", "changed", "swapped", "foreign", "unreadable"]
+Problem = Literal["missing", "changed", "foreign"]
 
 
 class Remedy(StrEnum):
@@ -63,85 +63,62 @@ class Check(NamedTuple):
     remedy: Remedy
 
 
-_DATA: tuple[Problem, ...] = ("missing", "truncated", "changed", "swapped")
+_EITHER: tuple[Problem, ...] = ("missing", "changed")
 _BY_COMMIT = "size or SHA-256 differs from the commit"
 _DOCUMENT = "its own SHA-256 differs, or it contradicts the format or another document"
 
 CHECKS = (
     Check(
-        "shard of a block",
-        ("<deposit>/logprobs/c/<block>/0", "<deposit>/hidden/c/<block>/0"),
-        _DATA,
-        f"{_BY_COMMIT}; states and head give another log-sum-exp",
+        "block",
+        (
+            "<deposit>/logprobs/c/<block>/0",
+            "<deposit>/hidden/c/<block>/0",
+            "<deposit>/scores/<block>.parquet",
+            "<deposit>/commits/<block>.json",
+        ),
+        _EITHER,
+        f"{_BY_COMMIT}; {_DOCUMENT}; state and head give another log-sum-exp",
         Remedy.DROP_BLOCK,
     ),
     Check(
-        "scores of a block",
-        ("<deposit>/scores/<block>.parquet",),
-        _DATA,
-        _BY_COMMIT,
-        Remedy.DROP_BLOCK,
-    ),
-    Check(
-        "commit of a block",
-        ("<deposit>/commits/<block>.json",),
-        ("unreadable",),
-        _DOCUMENT,
-        Remedy.DROP_BLOCK,
-    ),
-    Check(
-        "scores of a sealed deposit",
-        ("<deposit>/scores/all.parquet",),
-        _DATA,
-        f"{_BY_COMMIT}; a column contradicts the deposit",
+        "seal, or scores of a sealed deposit",
+        ("<deposit>/scores/all.parquet", "<deposit>/commits/seal.json"),
+        _EITHER,
+        f"{_BY_COMMIT}; {_DOCUMENT}; a column contradicts the deposit",
         Remedy.DROP_BLOCKS,
-    ),
-    Check(
-        "seal",
-        ("<deposit>/commits/seal.json",),
-        ("unreadable",),
-        _DOCUMENT,
-        Remedy.DROP_BLOCKS,
-    ),
-    Check(
-        "log-sum-exp of a sealed deposit",
-        ("<deposit>/logsumexp/c/0",),
-        _DATA,
-        _BY_COMMIT,
-        Remedy.REWRITE,
     ),
     Check(
         "scores of further options, or their commit",
         ("<deposit>/scores/options-<hex12>.parquet", "<deposit>/commits/options-<hex12>.json"),
-        (*_DATA, "unreadable"),
+        _EITHER,
         f"{_BY_COMMIT}; {_DOCUMENT}",
         Remedy.DROP_OPTIONS,
     ),
     Check(
-        "metadata of an array",
-        ("<deposit>/<array>/zarr.json",),
-        _DATA,
-        "differs from what follows from the deposit's attributes",
+        "log-sum-exp of a sealed deposit, or metadata of an array",
+        ("<deposit>/logsumexp/c/0", "<deposit>/<array>/zarr.json"),
+        _EITHER,
+        f"{_BY_COMMIT}, or from what follows from the deposit's attributes",
         Remedy.REWRITE,
     ),
     Check(
         "attributes of a deposit",
         ("<deposit>/zarr.json",),
-        ("missing", "changed", "swapped", "unreadable"),
-        f"{_DOCUMENT}; files lie there without it; its head has another shape",
+        _EITHER,
+        f"{_DOCUMENT}; files exist without it; its head has another shape",
         Remedy.DROP_DEPOSIT,
     ),
     Check(
         "deposit or head",
         ("<deposit>", "heads/<digest>"),
         ("missing",),
-        "`index.json.gz` lists objects that are not there",
+        "`index.json.gz` lists objects that do not exist",
         Remedy.EXTRACT,
     ),
     Check(
         "head",
         ("heads/<digest>/<file>",),
-        (*_DATA, "unreadable"),
+        _EITHER,
         "size, SHA-256 or content differs from the head's attributes or name; a deposit needs it",
         Remedy.DROP_HEAD,
     ),
@@ -156,7 +133,7 @@ CHECKS = (
         "table",
         ("<table>.parquet",),
         ("changed",),
-        "SHA-256 differs from the file beside it, or the content from the name",
+        "SHA-256 differs from its digest file, or the content from the name",
         Remedy.REWRITE,
     ),
     Check(
@@ -169,14 +146,14 @@ CHECKS = (
     Check(
         "digest of a table",
         ("<table>.parquet.sha256",),
-        ("missing", "unreadable"),
+        _EITHER,
         "the table has none, or it is not a line of `sha256sum`",
         Remedy.REWRITE,
     ),
     Check(
         "index",
         ("index.json.gz",),
-        ("unreadable",),
+        ("changed",),
         "its own SHA-256 differs, or it is not an index",
         Remedy.PUSH,
     ),
@@ -219,7 +196,7 @@ def _pattern(path: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One object that is not what was committed."""
+    """One object that differs from its commit or from the format."""
 
     path: str
     """Relative to the bank."""
@@ -229,16 +206,13 @@ class Damage:
     """Folder of the deposit that the object belongs to, if any."""
     block: int | None = None
     """Block that the object belongs to; None if it concerns all blocks."""
-    concerns: str = ""
-    """Checkpoint and prompts whose scores are affected, for people."""
 
     def __str__(self) -> str:
-        about = f"; concerns {self.concerns}" if self.concerns else ""
-        return f"{self.path}: {self.problem} ({self.detail}){about}"
+        return f"{self.path}: {self.problem} ({self.detail})"
 
     @property
     def check(self) -> Check:
-        """The row of the table that this damage is an example of."""
+        """The row of the table that this damage belongs to."""
         for check in CHECKS:
             matches = (_pattern(path).fullmatch(self.path) for path in check.paths)
             if self.problem in check.faults and any(matches):
@@ -252,7 +226,7 @@ class Damage:
 
     @property
     def remedy_after_repair(self) -> Remedy:
-        """What to do if `repair` was run and the damage is still there."""
+        """What to do if the damage remains after `repair`."""
         if self.remedy is Remedy.DROP_HEAD:  # the block that needs it was dropped
             return Remedy.EXTRACT
         return Remedy.COPY if self.remedy.is_repair else self.remedy

@@ -9,16 +9,16 @@ from logitbank.store.format import commits
 from logitbank.store.format.commits import SEAL
 from logitbank.store.tables import query_tables
 
-_WHY = "a seal names it"
+_REASON = "a seal lists it"
 
 
 def missing_tables(
     root: Path, deposits: Iterable[Deposit], *, others: Sequence[Path] = ()
 ) -> dict[str, str]:
-    """Paths of the tables that a bank has lost, each with the reason why it should be there.
+    """Paths of the tables that a bank has lost, each with the reason why it needs the table.
 
-    A copy of a bank may have only some prompts of a deposit. So prompts are missing only if none
-    of those that the seal names is there. Tables in one of the banks `others` are not missing.
+    A copy of a bank may have only some prompts of a deposit. So prompts are missing only if the
+    bank has none of those in the seal. Tables in one of the banks `others` are not missing.
 
     Raises
     ------
@@ -29,28 +29,22 @@ def missing_tables(
     for deposit in deposits:
         queries = f"queries/{deposit.query_set}.parquet"
         if not query_tables.query_file(root, deposit.query_set).exists():
-            missing[queries] = "deposits are about its queries"
+            missing[queries] = "deposits need its queries"
         if not deposit.state().sealed:
             continue
         tables = [str(table) for table in commits.read(deposit.path, SEAL).get("tables", [])]
         prompts = [table for table in tables if table.startswith("prompts/")]
         absent = [t for t in tables if not any((each / t).exists() for each in (root, *others))]
-        missing |= {table: _WHY for table in absent if table not in prompts}
+        missing |= {table: _REASON for table in absent if table not in prompts}
         if prompts and set(prompts) <= set(absent):
-            missing |= dict.fromkeys(prompts, _WHY)
+            missing |= dict.fromkeys(prompts, _REASON)
     return missing
 
 
 def require_tables(root: Path, deposits: Iterable[Deposit], *, others: Sequence[Path] = ()) -> None:
-    """Refuse a bank that has lost a table of its deposits. See `missing_tables`.
-
-    Raises
-    ------
-    DamagedError
-        A table is missing. Names the table.
-    """
-    for path, how in missing_tables(root, deposits, others=others).items():
+    """Refuse a bank that has lost a table of its deposits, with a DamagedError."""
+    for path, reason in missing_tables(root, deposits, others=others).items():
         raise DamagedError(
-            f"{root}/{path} is missing ({how}); run the same `logitbank extract` or `merge` again,"
-            " or copy it from another copy of the bank"
+            f"{root}/{path} is missing ({reason}). Run the same `logitbank extract` or `merge`"
+            " again, or copy the file from another copy of the bank."
         )

@@ -8,19 +8,18 @@ import json
 
 from logitbank.errors import DamagedError
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.files import documents, objects, verified
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import SEAL
 
 
 def check_metadata(deposit: Deposit) -> None:
-    """Refuse a deposit whose arrays are not those of its attributes, or whose queries are others.
+    """Refuse a deposit whose arrays or queries do not match its attributes.
 
     Raises
     ------
     DamagedError
-        Two statements about one fact differ.
+        Two documents contradict each other.
     """
     deposit.check_queries()
     if not deposit.state().names:
@@ -35,7 +34,9 @@ def check_metadata(deposit: Deposit) -> None:
     arrays[f"{deposit.path}/zarr.json"] = (metadata.get("consolidated_metadata"), consolidated)
     for path, (actual, expected) in arrays.items():
         if actual != expected:
-            raise DamagedError(f"{path} does not describe the arrays of its deposit; {VERIFY}")
+            raise DamagedError(
+                f"{path} does not describe the arrays of its deposit. Run `logitbank verify`."
+            )
 
 
 def _read(deposit: Deposit, path: str) -> object:
@@ -51,7 +52,7 @@ def commit_bytes(deposit: Deposit, name: str) -> bytes:
     Raises
     ------
     DamagedError
-        The commit names other objects or rows than the format prescribes for its name.
+        The commit lists other objects or rows than the format prescribes for its name.
     """
     layout, commit = deposit.layout, commits.read(deposit.path, name)
     expected, fields = {f"scores/{name}.parquet"}, dict[str, object]()
@@ -66,5 +67,7 @@ def commit_bytes(deposit: Deposit, name: str) -> bytes:
         fields = {"block": int(name), "rows": [rows.start, rows.stop]}
     path = objects.plain_path(deposit.path, f"commits/{name}.json")
     if set(commit["objects"]) != expected or any(commit.get(k) != fields[k] for k in fields):
-        raise DamagedError(f"{path} names other objects or rows than its deposit has; {VERIFY}")
+        raise DamagedError(
+            f"{path} lists other objects or rows than its deposit has. Run `logitbank verify`."
+        )
     return path.read_bytes()

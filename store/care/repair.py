@@ -49,11 +49,10 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
     """Apply the remedies of damage that `verify` found; `Damage.remedy` names each.
 
     Damaged blocks and heads are dropped, and the same extraction writes them again. Objects that
-    follow from sound ones are written again at once. Files that killed writers left are removed.
+    follow from sound ones are written again at once. Files of killed writers are removed.
 
-    Damage whose remedy is no repair stays: missing tables, foreign objects, and tables whose
-    content is damaged, which only another copy of the bank has. Others may write to the bank
-    meanwhile if they take its locks.
+    Other damage stays: missing tables, foreign objects, and tables whose content is damaged, which
+    only another copy of the bank has. Others may write to the bank at the same time.
 
     Raises
     ------
@@ -62,20 +61,17 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
     """
     open_unfiltered(bank)
     remove_dead(bank.path)
-    by_deposit: dict[str, list[Damage]] = {}
+    damage = [each for each in damage if each.remedy.is_repair]
+    heads = {head_of(each.path) or "" for each in damage if each.remedy is Remedy.DROP_HEAD}
+    by_deposit = _drop_heads(bank, heads)
     restored: list[str] = []
-    heads: set[str] = set()
     for each in damage:
-        if not each.remedy.is_repair:
-            continue
         if each.remedy is Remedy.DROP_HEAD:
-            heads.update(filter(None, [head_of(each.path)]))
-        elif each.deposit:
+            continue
+        if each.deposit:
             by_deposit.setdefault(each.deposit, []).append(each)
         elif _rewrite(bank.path, each.path):
             restored.append(each.path)
-    for folder, damages in _drop_heads(bank, heads).items():
-        by_deposit.setdefault(folder, []).extend(damages)
     dropped: dict[str, tuple[int, ...]] = {}
     for folder, damages in by_deposit.items():
         lost, rewritten = _repair_deposit(bank.path, folder, damages)
@@ -98,10 +94,8 @@ def _rewrite(root: Path, name: str) -> bool:
     try:
         if table.parent.name == "queries":
             query_set = query_tables.query_set_in(table)
-            frame, metadata = (
-                query_set.to_frame(),
-                {query_tables.TOKENIZER_KEY: query_set.tokenizer},
-            )
+            frame = query_set.to_frame()
+            metadata = {query_tables.TOKENIZER_KEY: query_set.tokenizer}
         elif table.parent.name == token_texts.FOLDER:
             frame = token_texts.tokens_in(table)
         else:
@@ -120,7 +114,7 @@ def _rewrite(root: Path, name: str) -> bool:
 
 
 def _drop_heads(bank: Bank, heads: set[str]) -> dict[str, list[Damage]]:
-    """Remove damaged heads, and name a block of one deposit that needs each, to be run again.
+    """Remove damaged heads; return a block to drop for each, of a deposit that needs the head.
 
     An extraction that runs the block writes its head first.
     """
@@ -143,7 +137,7 @@ def _drop_heads(bank: Bank, heads: set[str]) -> dict[str, list[Damage]]:
 
 
 def _readable(table: Path) -> bool:
-    """Whether Polars can read a file. A damaged file may kill the process, so another one tries."""
+    """Whether Polars can read a file. A damaged file may kill the process that reads it."""
     code = "import sys, polars; polars.read_parquet(sys.argv[1], glob=False)"
     command = [sys.executable, "-I", "-c", code, str(table)]
     return subprocess.run(command, capture_output=True, timeout=600).returncode == 0
@@ -158,7 +152,9 @@ def _repair_deposit(
         blocks = _blocks_of(root, folder)
         objects.remove_folder(path)
         return blocks, []
-    rewrite = {each.path.removeprefix(f"{folder}/") for each in damage if _is_rewrite(each)}
+    rewrite = {
+        each.path.removeprefix(f"{folder}/") for each in damage if each.remedy is Remedy.REWRITE
+    }
     deposit = Deposit.open(root, folder)
     state = deposit.state()
     with locks.locked(path / ".lock"):
@@ -187,10 +183,6 @@ def _repair_deposit(
     return tuple(sorted(lost)), [f"{folder}/{name}" for name in restored]
 
 
-def _is_rewrite(damage: Damage) -> bool:
-    return damage.remedy is Remedy.REWRITE
-
-
 def _blocks_of(root: Path, folder: str) -> tuple[int, ...]:
     """Blocks that have objects, of a deposit whose attributes may be damaged."""
     names = [p.stem for p in (root / folder / "commits").glob("*.json")]
@@ -215,11 +207,10 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
             for block in kept:
                 rows, name = deposit.layout.rows(block), f"scores/{block}.parquet"
                 part = staging.path / f"{block}.parquet"
-                of_block = pl.col("query").is_between(rows.start, rows.stop - 1)
-                write_scores(part, scores.filter(of_block))
-                shards = deposit.layout.shards(block)
+                in_block = pl.col("query").is_between(rows.start, rows.stop - 1)
+                write_scores(part, scores.filter(in_block))
                 committed = {name: objects.fsync_digest(part)}
-                committed |= {shard: digests[shard] for shard in shards if shard in digests}
+                committed |= {shard: digests[shard] for shard in deposit.layout.shards(block)}
                 move_into_place(deposit.path, {name: part})
                 commits.commit(
                     deposit.path,
@@ -241,11 +232,11 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
 
 def _drop_block(deposit: Deposit, block: int) -> None:
     """Remove a block, its commit first."""
-    path, shards = deposit.path, deposit.layout.shards(block)
-    names = (f"commits/{block}.json", f"scores/{block}.parquet", *shards)
-    for name in names:
-        objects.require_file(objects.plain_path(path, name))
-    for name in names:
-        objects.plain_path(path, name).unlink(missing_ok=True)
-        if name.startswith("commits/"):
-            objects.sync(path / "commits")
+    names = [f"commits/{block}.json", f"scores/{block}.parquet", *deposit.layout.shards(block)]
+    files = [objects.plain_path(deposit.path, name) for name in names]
+    for file in files:
+        objects.require_file(file)
+    for file in files:
+        file.unlink(missing_ok=True)
+        if file.parent.name == "commits":
+            objects.sync(file.parent)

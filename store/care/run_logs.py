@@ -1,6 +1,6 @@
 """Logs of runs, `runs/<time>-<hex8>.jsonl`: one JSON object a line, each with its own digest.
 
-A run appends to its log until it ends, so no commit names the log. Each line has its own digest and
+A run appends to its log until it ends, so no commit lists the log. Each line has its own digest and
 its number.
 """
 
@@ -26,20 +26,20 @@ def _line(document: dict[str, Json]) -> bytes:
 
 
 def damage(data: bytes) -> str:
-    """What is wrong with a log, in words, or an empty text.
+    """Description of the damage of a log, or an empty text.
 
-    A last line that was cut is not damage: a killed run or a full disk leaves one.
+    A truncated last line is not damage: a killed run or a full disk leaves one.
     """
-    lines = _lines(data)
+    lines = re.findall(rb"[^\n]*\n|[^\n]+", data)
     for number, line in enumerate(lines):
-        last = number == len(lines) - 1
-        if not (_is_whole(line, number) or (last and _is_cut(line, number))):
-            return f"its line {number + 1} is not what was written there"
+        is_last = number == len(lines) - 1
+        if not (_is_whole(line, number) or (is_last and _is_truncated(line, number))):
+            return f"its line {number + 1} was changed"
     return ""
 
 
-def _is_cut(line: bytes, number: int) -> bool:
-    """Whether the line lacks its end: a prefix, or all but the line feed."""
+def _is_truncated(line: bytes, number: int) -> bool:
+    """Whether the line is a prefix, or has all but the line feed."""
     if line.endswith(b"\n"):
         return False
     try:
@@ -55,7 +55,3 @@ def _is_whole(line: bytes, number: int) -> bool:
         return bool(document["line"] == number and line_bytes(document) == line)
     except (ValueError, RecursionError, KeyError, TypeError):
         return False
-
-
-def _lines(data: bytes) -> list[bytes]:
-    return re.findall(rb"[^\n]*\n|[^\n]+", data)

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from logitbank.store.format.commits import Committed
 from logitbank.store.format.heads import HEAD_DIGEST, OutputHead, Scale
 from logitbank.store.format.numbers import as_float32, logsumexp
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
-from logitbank.store.heads.stored import FOLDER, StoredHead, SwappedHeadError, head_digests
+from logitbank.store.heads.stored import FOLDER, StoredHead, head_digests
 from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
 from logitbank.wording import counted
 
@@ -65,8 +64,10 @@ class _Reader:
     """Reads objects and reports the bytes that are read."""
 
     def __init__(self, bank: Bank, progress: Progress | None) -> None:
-        self._progress, self._done = progress, 0
-        self._total = _total_bytes(bank) if progress is not None else 0
+        self._progress, self._done, self._total = progress, 0, 0
+        if progress is not None:
+            with suppress(LogitbankError, *PARQUET_ERRORS, OSError):  # damage is reported later
+                self._total = int(bank.info()["bytes"].sum())
 
     def read(self, where: str, path: Path) -> bytes:
         self._report(where)
@@ -85,19 +86,6 @@ class _Reader:
             self._progress(where, self._done, max(self._total, self._done))
 
 
-def _total_bytes(bank: Bank) -> int:
-    """Bytes of the objects that commits name; the others are small."""
-    total = 0
-    for folder in catalog.deposit_folders(bank.path):
-        try:
-            deposit = Deposit.open(bank.path, folder)
-            for name in deposit.state().names:
-                total += sum(d.bytes for d in commits.digests(deposit.path, name).values())
-        except (BankError, FileNotFoundError):
-            continue
-    return total
-
-
 def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tuple[Damage, ...]:
     """Find damage in a bank, and change nothing.
 
@@ -109,14 +97,13 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
     Parameters
     ----------
     bank
-        The bank or its folder. Others may write to it meanwhile.
+        The bank or its folder. Others may write to it at the same time.
     progress
         Called before each object is read.
 
     Returns
     -------
-    Objects that are missing, truncated, changed, swapped with another object, unreadable, or
-    foreign to the format. Empty for a sound bank.
+    Objects that are missing, changed, or foreign to the format. Empty for a sound bank.
 
     Raises
     ------
@@ -135,8 +122,8 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
     damage = [*_document_damage(root, "zarr.json", read), *_table_damage(root, read, needed)]
     known = {each.path for each in damage}
     missing = {
-        f"queries/{name}.parquet": f"{by} is about its queries"
-        for name, by in sorted(needed.items())
+        f"queries/{name}.parquet": f"{user} needs its queries"
+        for name, user in sorted(needed.items())
         if not query_tables.query_file(root, name).exists()
     }
     for folder in folders:
@@ -148,7 +135,7 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
     damage += _group_damage(root, folders, read)
     damage += _head_damage(root, read)
     for folder in folders:
-        damage += _deposit_damage(bank, folder, read)
+        damage += _deposit_damage(root, folder, read)
     damage += _index_damage(root, read, {each.path for each in damage})
     return tuple(damage)
 
@@ -188,13 +175,12 @@ def _log_damage(root: Path, read: _Reader) -> Iterator[Damage]:
                 yield Damage(path, "changed", problem)
 
 
-def _compare(committed: Digest, actual: Digest | None) -> tuple[Problem, str] | None:
+def _fault(committed: Digest, actual: Digest | None) -> tuple[Problem, str] | None:
     """Fault of an object by its digest (None if the object is missing), or None if it is sound."""
     if actual is None:
         return "missing", f"{committed.bytes:,} bytes were committed"
     if actual.bytes != committed.bytes:
-        problem: Problem = "truncated" if actual.bytes < committed.bytes else "changed"
-        return problem, f"{actual.bytes:,} bytes instead of the committed {committed.bytes:,}"
+        return "changed", f"{actual.bytes:,} bytes instead of the committed {committed.bytes:,}"
     if actual != committed:
         return "changed", "its SHA-256 differs from the committed one"
     return None
@@ -209,20 +195,16 @@ def _document_damage(root: Path, path: str, read: _Reader, deposit: str = "") ->
     except FileNotFoundError:
         return
     except BankError as error:
-        yield Damage(path, "unreadable", str(error), deposit)
+        yield Damage(path, "changed", str(error), deposit)
         return
-    problem = ""
     try:
         document: Any = json.loads(data)
-        signed_part = (
-            document["attributes"]["logitbank"] if path.endswith("zarr.json") else document
-        )
-        if not documents.is_signed(data, document, signed_part):
-            problem = "its SHA-256 differs from its member `sha256`"
+        is_attributes = path.endswith("zarr.json")
+        holder = document["attributes"]["logitbank"] if is_attributes else document
+        if not documents.is_signed(data, document, holder):
+            yield Damage(path, "changed", "its SHA-256 differs from its member `sha256`", deposit)
     except (ValueError, RecursionError, KeyError, TypeError) as error:
-        problem = f"it is not a document of this kind: {error!r}"
-    if problem:
-        yield Damage(path, "changed", problem, deposit)
+        yield Damage(path, "changed", f"it is not a document of this kind: {error!r}", deposit)
 
 
 def _table_damage(root: Path, read: _Reader, needed: dict[str, str]) -> Iterator[Damage]:
@@ -232,12 +214,8 @@ def _table_damage(root: Path, read: _Reader, needed: dict[str, str]) -> Iterator
             name = entry.name.removesuffix(".sha256")
             if not pattern.fullmatch(name) or not entry.is_file():
                 yield Damage(f"{folder}/{entry.name}", "foreign", "it is not a table of a bank")
-            elif (
-                name != entry.name
-                and folder != "queries"
-                and not objects.plain_path(root, f"{folder}/{name}").exists()
-            ):
-                yield Damage(f"{folder}/{name}", "missing", "its digest is there")
+            elif name != entry.name and not objects.plain_path(root, f"{folder}/{name}").exists():
+                yield Damage(f"{folder}/{name}", "missing", "its digest exists")
             elif name == entry.name:
                 yield from _table(root, f"{folder}/{name}", read, needed)
 
@@ -250,16 +228,16 @@ def _table(root: Path, path: str, read: _Reader, needed: dict[str, str]) -> Iter
     beside = table_files.digest_file(file)
     where = f"{path}.sha256"
     if not beside.is_file():
-        yield Damage(where, "missing", "the table has no digest beside it")
+        yield Damage(where, "missing", "the table has no digest")
         return
     read.read(where, beside)
     try:
         committed = table_files.recorded_digest(file)
     except DamagedError:
-        yield Damage(where, "unreadable", "it is not a line of sha256sum for that table")
+        yield Damage(where, "changed", "it is not a line of sha256sum for that table")
         return
     if committed != digest:
-        yield Damage(path, "changed", f"its SHA-256 is {digest}, {where} has another")
+        yield Damage(path, "changed", f"its SHA-256 differs from that in {where}")
     else:
         try:
             if file.parent.name == "queries":
@@ -275,20 +253,21 @@ def _table(root: Path, path: str, read: _Reader, needed: dict[str, str]) -> Iter
             yield Damage(path, "changed", str(error))
 
 
-def _deposit_damage(bank: Bank, folder: str, read: _Reader) -> list[Damage]:
-    """Damage of the deposit in a folder, with the prompts that are affected."""
+def _deposit_damage(root: Path, folder: str, read: _Reader) -> list[Damage]:
+    """Damage of the deposit in a folder."""
     try:
-        deposit = Deposit.open(bank.path, folder)
+        deposit = Deposit.open(root, folder)
     except FileNotFoundError:
-        return _orphans(bank.path, folder)
+        return _orphans(root, folder)
     except BankError as error:
-        changed = _document_damage(bank.path, f"{folder}/zarr.json", read, folder)
-        return [*changed] or [Damage(f"{folder}/zarr.json", "unreadable", str(error), folder)]
+        path = f"{folder}/zarr.json"
+        return [*_document_damage(root, path, read, folder)] or [
+            Damage(path, "changed", str(error), folder)
+        ]
     try:
-        damages = _damages(bank.path, deposit, folder, read)
+        return _damages(root, deposit, folder, read)
     except BankError as error:  # a symbolic link, or a commit that names other paths
         return [Damage(folder, "foreign", str(error), folder)]
-    return [_with_concerns(bank, deposit, damage) for damage in damages]
 
 
 def _orphans(root: Path, folder: str) -> list[Damage]:
@@ -296,7 +275,7 @@ def _orphans(root: Path, folder: str) -> list[Damage]:
     files = _files_of(root / folder)
     if not files or (root / folder / "zarr.json").exists():  # a writer is creating it
         return []
-    detail = f"{len(files):,} files lie in the folder of a deposit without attributes"
+    detail = f"its folder has {len(files):,} files but no attributes"
     return [Damage(f"{folder}/zarr.json", "missing", detail, folder)]
 
 
@@ -307,15 +286,11 @@ def _damages(root: Path, deposit: Deposit, folder: str, read: _Reader) -> list[D
     for path in expected:
         if (file := objects.plain_path(deposit.path, path)).is_file():
             actual[path] = read.digest(f"{folder}/{path}", file)
-    owners = {digest.sha256: path for path, digest in expected.items()}
     for path, digest in expected.items():
-        if fault := _compare(digest, actual.get(path)):
-            if path in actual and (other := owners.get(actual[path].sha256)):
-                fault = "swapped", f"it has the bytes of {other}"
+        if fault := _fault(digest, actual.get(path)):
             damages.append(Damage(f"{folder}/{path}", *fault, folder, _block(path)))
-    strange = "no commit names it, and no writer makes such a file"
     damages += [
-        Damage(f"{folder}/{path}", "foreign", strange, folder)
+        Damage(f"{folder}/{path}", "foreign", "a deposit has no such file", folder)
         for path in _files_of(deposit.path)
         if path not in expected and not _OF_WRITERS.fullmatch(path)
     ]
@@ -375,7 +350,7 @@ def _expected(
             continue
         except DamagedError as error:
             damages.append(
-                Damage(path, "unreadable", str(error), folder, _block(f"commits/{name}.json"))
+                Damage(path, "changed", str(error), folder, _block(f"commits/{name}.json"))
             )
             continue
         expected |= listed
@@ -387,25 +362,6 @@ def _expected(
 def _block(path: str) -> int | None:
     match = _OF_BLOCK.fullmatch(path)
     return int(next(filter(None, match.groups()))) if match else None
-
-
-def _with_concerns(bank: Bank, deposit: Deposit, damage: Damage) -> Damage:
-    """The damage with its checkpoint, and the prompts whose queries are in the block."""
-    rows = range(deposit.layout.queries)
-    if damage.block is not None and damage.block < deposit.layout.blocks:
-        rows = deposit.layout.rows(damage.block)
-    affected = (pl.col("query_set") == deposit.query_set) & pl.col("row").is_between(
-        rows.start, rows.stop - 1
-    )
-    concerns = [str(deposit.checkpoint)]
-    try:
-        for name in bank.prompt_sets:
-            prompts = bank.prompts(name).filter(affected).select("prompt_id").unique()
-            if len(ids := prompts.sort("prompt_id").collect()["prompt_id"]):
-                concerns.append(f"{len(ids):,} prompts of {name!r} ({ids[0]} to {ids[-1]})")
-    except (LogitbankError, *PARQUET_ERRORS, OSError):
-        concerns.append("prompts that cannot be read")
-    return replace(damage, concerns=", ".join(concerns))
 
 
 def _files_of(deposit: Path, folder: str = "") -> list[str]:
@@ -431,16 +387,13 @@ def _head_files(root: Path, digest: str, read: _Reader) -> Iterator[Damage]:
         head = StoredHead.open(root, digest)
     except BankFormatError:
         raise  # a head of a later version is not damage: it must not be repaired
-    except SwappedHeadError as error:
-        yield Damage(f"{where}/zarr.json", "swapped", str(error))
-        return
     except BankError as error:
-        yield Damage(f"{where}/zarr.json", "unreadable", str(error))
+        yield Damage(f"{where}/zarr.json", "changed", str(error))
         return
     for name, expected in head.objects.items():
         file = objects.plain_path(head.path, name)
         actual = read.digest(f"{where}/{name}", file) if file.is_file() else None
-        if fault := _compare(expected, actual):
+        if fault := _fault(expected, actual):
             sound = False
             yield Damage(f"{where}/{name}", *fault)
     for file in sorted(p for p in head.path.rglob("*") if p.is_file()):
@@ -451,7 +404,7 @@ def _head_files(root: Path, digest: str, read: _Reader) -> Iterator[Damage]:
         try:
             head.read()
         except BankError as error:
-            yield Damage(f"{where}/zarr.json", "swapped", str(error))
+            yield Damage(f"{where}/zarr.json", "changed", str(error))
 
 
 def _states_damage(root: Path, deposit: Deposit, folder: str) -> Iterator[Damage]:
@@ -471,7 +424,7 @@ def _states_damage(root: Path, deposit: Deposit, folder: str) -> Iterator[Damage
         if not (root / FOLDER / digest / "zarr.json").exists():
             yield Damage(f"{FOLDER}/{digest}/zarr.json", "missing", str(error))
         elif _is_sound_head(root, digest):
-            yield Damage(f"{folder}/zarr.json", "swapped", str(error), folder)
+            yield Damage(f"{folder}/zarr.json", "changed", str(error), folder)
         return
     for block in sorted(deposit.committed()):
         rows = deposit.layout.rows(block)
@@ -485,8 +438,8 @@ def _states_damage(root: Path, deposit: Deposit, folder: str) -> Iterator[Damage
             yield Damage(
                 f"{folder}/hidden/c/{block}/0",
                 "changed",
-                f"states and head give row {sample[worst]} a log-sum-exp that is off by"
-                f" {off[worst]:.3g} nats",
+                f"the log-sum-exp of row {sample[worst]} differs by {off[worst]:.3g} nats from that"
+                " of its state and head",
                 folder,
                 block,
             )
@@ -523,7 +476,7 @@ def _index_damage(root: Path, read: _Reader, named: Collection[str]) -> Iterator
     try:
         listed = index.parse(read.read(index.NAME, path), where=str(path))
     except DamagedError as error:
-        yield Damage(index.NAME, "unreadable", str(error))
+        yield Damage(index.NAME, "changed", str(error))
         return
     gone = {name for name in listed if not objects.plain_path(root, name).exists()} - set(named)
     sealed = {
@@ -546,28 +499,13 @@ def _index_damage(root: Path, read: _Reader, named: Collection[str]) -> Iterator
 
 
 def leftovers(bank: Bank) -> dict[str, tuple[str, ...]]:
-    """Data without a commit, by deposit, and digests of query sets that are not there.
+    """Data without a commit, by deposit.
 
     A writer was interrupted, or a commit was removed. This is not damage: readers ignore such
-    objects and the next writer replaces them. Objects that a seal has replaced are left out, and
-    so are those that `verify` reports.
+    objects and the next writer replaces them. Objects that a seal has replaced are left out.
     """
-    names_by_folder = {
-        "queries": _without_table(bank, "queries"),
-        **{folder: _uncommitted(bank, folder) for folder in catalog.deposit_folders(bank.path)},
-    }
+    names_by_folder = {f: _uncommitted(bank, f) for f in catalog.deposit_folders(bank.path)}
     return {folder: names for folder, names in names_by_folder.items() if names}
-
-
-def _without_table(bank: Bank, folder: str) -> tuple[str, ...]:
-    names = {entry.name for entry in objects.entries(bank.path / folder)}
-    return tuple(
-        sorted(
-            name
-            for name in names
-            if name.endswith(".parquet.sha256") and name.removesuffix(".sha256") not in names
-        )
-    )
 
 
 def _uncommitted(bank: Bank, folder: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ def describe(
     licence: str | None = None,
     citation: str | None = None,
 ) -> Bank:
-    """Set a bank's title, license or citation, and return the bank. None leaves a field as it is.
+    """Set a bank's title, license or citation, and return the bank. None leaves a field unchanged.
 
     This also repairs a bank whose `zarr.json` was damaged in these fields.
 
@@ -36,7 +36,7 @@ def describe(
     texts = {"title": title, "licence": licence, "citation": citation}
     fields = checked_fields({name: value for name, value in texts.items() if value is not None})
     if not fields:
-        raise UsageError("nothing to set; give a title, a licence or a citation")
+        raise UsageError("Nothing to set. Use a title, a license or a citation.")
     try:
         copies.require_folder(Bank.open(bank, prompts=[]).path)
     except DamagedError:  # in fields that are written again here

@@ -1,16 +1,15 @@
-"""Copy what is committed from one bank into another: bytes with their digests checked on the way.
+"""Copy committed parts of one bank into another. All digests are compared on the way.
 
-Sources may come from strangers. They are only read: no link out of them is followed, nothing is
-copied that the format does not name, and every digest is recomputed.
+Sources may come from strangers. They are only read: no link out of them is followed, and nothing is
+copied that the format does not name.
 """
 
 import hashlib
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,17 +17,16 @@ import polars as pl
 from logitbank.errors import BankError, BankFormatError, DamagedError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.metadata import commit_bytes
-from logitbank.store.change.merge_plan import Addition, committed_scores, conflict
-from logitbank.store.deposits import catalog
+from logitbank.store.change.about import add_sources, described_as
+from logitbank.store.change.merge_plan import committed_scores
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.deposits.writer import move_into_place, remove_sealed_parts, write_scores
 from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits
-from logitbank.store.format.attributes import compared
-from logitbank.store.format.commits import SEAL
+from logitbank.store.format.about import own_fields
+from logitbank.store.format.commits import SEAL, Committed
 from logitbank.store.heads.put import create_head
 from logitbank.store.heads.stored import FOLDER, StoredHead
 from logitbank.store.tables import (
@@ -41,60 +39,54 @@ from logitbank.store.tables import (
 
 Progress = Callable[[int, int], None]
 """Called with the bytes or rows that are done, and their total."""
-Copied = Callable[[int], None]
-"""Called with the bytes of each piece that was copied."""
-_PIECE = 4 * 2**20
+Advance = Callable[[int], None]
+"""Called with the bytes that have just been copied."""
+_CHUNK_BYTES = 4 * 2**20
 
 
-def counting(total: int, progress: Progress | None) -> Copied:
-    """A callback that adds up what is done and reports the sum to `progress`."""
+def counting(total: int, progress: Progress | None) -> Advance:
+    """A callback that reports the sum of its arguments to `progress`."""
     done = 0
 
-    def more(size: int) -> None:
+    def advance(size: int) -> None:
         nonlocal done
         done += size
         if progress is not None:
             progress(done, total)
 
-    return more
+    return advance
 
 
-def copy_checked(source: Path, target: Path, expected: Digest, *, copied: Copied) -> None:
+def copy_checked(source: Path, target: Path, expected: Digest, advance: Advance) -> None:
     """Copy a file durably and compare its digest.
 
     Raises
     ------
+    FileNotFoundError
+        The source is missing.
     DamagedError
-        The source is missing or differs from `expected`. The caller drops the partial copy.
+        The source differs from `expected`. The caller drops the partial copy.
     """
     objects.require_file(source)
     digest, size = hashlib.sha256(), 0
-    try:
-        with source.open("rb") as reading, target.open("wb") as writing:
-            # A stranger's file may be longer than it should be, or have no end.
-            while piece := reading.read(min(_PIECE, expected.bytes + 1 - size)):
-                size += len(piece)
-                digest.update(piece)
-                writing.write(piece)
-                copied(len(piece))
-            writing.flush()
-            os.fsync(writing.fileno())
-    except FileNotFoundError as error:
-        raise DamagedError(f"{source} was committed and is missing; {VERIFY}") from error
+    full = disk.naming_full(target, expected.bytes)
+    with full, source.open("rb") as reading, target.open("wb") as writing:
+        # A stranger's file may be longer than it should be, or have no end.
+        while chunk := reading.read(min(_CHUNK_BYTES, expected.bytes + 1 - size)):
+            size += len(chunk)
+            digest.update(chunk)
+            writing.write(chunk)
+            advance(len(chunk))
+        writing.flush()
+        os.fsync(writing.fileno())
     if Digest(digest.hexdigest(), size) != expected:
-        raise DamagedError(f"{source} is not what was committed, so it is not copied; {VERIFY}")
+        raise DamagedError(
+            f"{source} differs from its commit, so it is not copied. Run `logitbank verify`."
+        )
 
 
-class TableCopy(NamedTuple):
-    """A query set, or a table of prompts or tokens, that the target bank does not have."""
-
-    path: str
-    """Relative to either bank."""
-    data: bytes
-
-
-def tables_to_copy(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy]:
-    """Tables that `into` does not have: query sets, then prompts, then tokens. All are checked.
+def tables_to_copy(into: Bank | None, sources: Sequence[Bank]) -> dict[str, bytes]:
+    """Tables that `into` does not have, by path: query sets, prompts and tokens. All are verified.
 
     Raises
     ------
@@ -103,32 +95,28 @@ def tables_to_copy(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy
     BankError
         Two banks have different prompts of one name and id. The message names both.
     """
-    copies: dict[str, TableCopy] = {}
+    tables: dict[str, bytes] = {}
+    targets = [] if into is None else [into]
 
     def add(path: str, bank: Bank) -> None:
-        copies[path] = TableCopy(path, objects.plain_path(bank.path, path).read_bytes())
+        if path not in tables and not any((each.path / path).exists() for each in targets):
+            tables[path] = objects.plain_path(bank.path, path).read_bytes()
 
     for bank in sources:
-        for name in query_tables.query_set_names(bank.path):
-            path = f"queries/{name}.parquet"
-            bank.query_set(name)
-            if path not in copies and not (into is not None and _has(into, path)):
-                add(path, bank)
-    known: dict[str, dict[Path, pl.DataFrame]] = {}  # by prompt set, then by file
-    for bank in [*([] if into is None else [into]), *sources]:
-        # The target may have lost query sets, which the sources bring back.
-        queries = [bank, *sources] if bank is into else [bank]
+        for name in bank.query_sets():  # verified against their names
+            add(f"queries/{name}.parquet", bank)
+    prompts: dict[str, dict[Path, pl.DataFrame]] = {}  # by prompt set, then by file
+    for bank in [*targets, *sources]:
         for file in prompt_tables.prompt_files(bank.path):
-            tables = known.setdefault(file.name, {})
-            if file.path.name in {other.name for other in tables}:
+            known = prompts.setdefault(file.name, {})
+            if file.path.name in {other.name for other in known}:
                 continue
-            table = _checked_prompts(queries, file)
-            _check_joins(file, table, tables)
-            tables[file.path] = table
-            if bank is not into:
-                add(f"prompts/{file.path.name}", bank)
-    files = [] if into is None else token_texts.tokens_files(into.path)
-    tokenizers = {file.name for file in files}
+            # The target may have lost query sets, which the sources bring back.
+            table = _checked_prompts([bank, *sources] if bank is into else [bank], file)
+            _check_unchanged(file, table, known)
+            known[file.path] = table
+            add(f"prompts/{file.path.name}", bank)
+    tokenizers = {file.name for each in targets for file in token_texts.tokens_files(each.path)}
     for bank in sources:
         for file in token_texts.tokens_files(bank.path):
             if file.name not in tokenizers:
@@ -136,16 +124,7 @@ def tables_to_copy(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy
                     token_texts.tokens_in(file.path)
                 tokenizers.add(file.name)
                 add(f"{token_texts.FOLDER}/{file.path.name}", bank)
-    return list(copies.values())
-
-
-def write_tables(into: Bank, copies: Iterable[TableCopy]) -> None:
-    for copy in copies:
-        table_files.put_table(into.path, objects.plain_path(into.path, copy.path), copy.data)
-
-
-def _has(bank: Bank, path: str) -> bool:
-    return objects.plain_path(bank.path, path).exists()
+    return tables
 
 
 @contextmanager
@@ -155,15 +134,15 @@ def _checked(file: table_files.TableFile) -> Iterator[None]:
     try:
         yield
     except (DamagedError, UsageError) as error:
-        raise DamagedError(f"{file.path}: {error}; {VERIFY}") from error
+        raise DamagedError(f"{file.path}: {error}. Run `logitbank verify`.") from error
 
 
-def _checked_prompts(queries: Sequence[Bank], file: table_files.TableFile) -> pl.DataFrame:
+def _checked_prompts(banks: Sequence[Bank], file: table_files.TableFile) -> pl.DataFrame:
     """A table of prompts, checked against its name and the query sets of these banks."""
 
     def count(name: str) -> int:
-        holding = (bank for bank in queries if _has(bank, f"queries/{name}.parquet"))
-        return query_tables.query_count(next(holding, queries[0]).path, name)
+        holders = [b for b in banks if query_tables.query_file(b.path, name).exists()]
+        return query_tables.query_count((holders or banks)[0].path, name)
 
     with _checked(file):
         table = prompt_tables.prompts_in(file.path)
@@ -171,23 +150,47 @@ def _checked_prompts(queries: Sequence[Bank], file: table_files.TableFile) -> pl
     return table
 
 
-def _check_joins(
-    file: table_files.TableFile, table: pl.DataFrame, tables: Mapping[Path, pl.DataFrame]
+def _check_unchanged(
+    file: table_files.TableFile, table: pl.DataFrame, known: Mapping[Path, pl.DataFrame]
 ) -> None:
-    for other, stored in tables.items():
+    for other, stored in known.items():
         try:
             prompt_checks.check_unchanged(file.name, table, stored)
         except UsageError as error:
             raise BankError(
-                f"{file.path} cannot be joined with {other}: {error}. Nothing was copied"
+                f"Cannot merge {file.path} with {other}: {error}. Nothing was copied."
             ) from error
+
+
+def prepare(
+    into: str | Path,
+    target: Bank | None,
+    tables: Mapping[str, bytes],
+    sources: Sequence[tuple[Bank, Set[str]]],
+) -> Bank:
+    """The target, created if it is None, with these tables and the citations of the sources.
+
+    Each source comes with the models that are copied from it. A new bank has the title, license and
+    citation that all sources share.
+    """
+    if target is None:
+        first, *others = [own_fields(bank.attributes) for bank, _ in sources]
+        shared = {n: v if all(o[n] == v for o in others) else "" for n, v in first.items()}
+        target = Bank.create(into, **shared)
+    fields = own_fields(target.attributes)
+    for bank, models in sources:
+        described = described_as(bank, models) if models else []
+        add_sources(target.path, [each for each in described if own_fields(each) != fields])
+    for path, data in tables.items():
+        table_files.put_table(target.path, objects.plain_path(target.path, path), data)
+    return target
 
 
 def missing_heads(into: Path | None, deposits: Iterable[Deposit]) -> list[StoredHead]:
     """The heads that these deposits need and the bank at `into` does not have whole.
 
-    A head counts as missing if its attributes are damaged or an object has another size. `verify`
-    finds other bytes, because it reads them all.
+    A head is missing if its attributes are damaged or an object has another size. `verify` finds
+    other bytes, because it reads them all.
 
     Raises
     ------
@@ -207,13 +210,13 @@ def missing_heads(into: Path | None, deposits: Iterable[Deposit]) -> list[Stored
     return missing
 
 
-def copy_head(source: StoredHead, root: Path, copied: Copied = lambda _: None) -> None:
-    """Copy a head into the bank at `root`, unless it is there; replace one that is damaged there.
+def copy_head(source: StoredHead, root: Path, advance: Advance = lambda _: None) -> None:
+    """Copy a head into the bank at `root`, unless it has it; replace a damaged one.
 
     Raises
     ------
     DamagedError
-        A file differs from what the head's attributes say.
+        A file differs from the head's attributes.
     """
 
     def write(folder: Path) -> None:
@@ -221,7 +224,7 @@ def copy_head(source: StoredHead, root: Path, copied: Copied = lambda _: None) -
         for name, digest in source.objects.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             file = objects.plain_path(source.path, name)
-            copy_checked(file, folder / name, digest, copied=copied)
+            copy_checked(file, folder / name, digest, advance)
         objects.write_durable(folder / "zarr.json", (source.path / "zarr.json").read_bytes())
 
     present = objects.plain_path(root, f"{FOLDER}/{source.digest}")
@@ -240,77 +243,95 @@ def _has_whole_head(root: Path, digest: str) -> bool:
         return False
 
 
-def copy_deposit(root: Path, addition: Addition, copied: Copied) -> None:
-    """Copy what `addition` names into the bank at `root`, unless it was committed meanwhile."""
-    source = addition.source
-    metadata = objects.plain_path(source.path, "zarr.json").read_bytes()
-    deposit = catalog.create(root, addition.folder, metadata)
-    if compared(deposit.spec) != compared(source.spec):  # made since the plan
-        raise conflict(deposit, source, "another process has just created it, with other settings")
+def copy_block(
+    deposit: Deposit, source: Deposit, block: int, advance: Advance = lambda _: None
+) -> None:
+    """Commit a copy of a block in another deposit of the same layout, unless it has the block.
+
+    Raises DamagedError if the source differs from its commit. Nothing of the block is kept then.
+    """
+
+    def copy(state: Committed) -> None:
+        name, part = SEAL if state.sealed else str(block), f"scores/{block}.parquet"
+        paths = source.layout.shards(block)
+        rows = source.layout.rows(block)
+        with _staging(deposit) as folder:
+            staged, digests = _stage(
+                source, name, paths if state.sealed else [part, *paths], folder, advance
+            )
+            if state.sealed:  # one file has the scores of all blocks
+                staged[part] = folder / "scores.parquet"
+                write_scores(staged[part], committed_scores(source, state, np.array(rows)))
+                digests[part] = objects.fsync_digest(staged[part])
+            content = commits.document(
+                deposit.path,
+                str(block),
+                objects_=digests,
+                block=block,
+                rows=[rows.start, rows.stop],
+                engine=commits.engine_of(commits.read(source.path, name), block),
+            )
+            _publish(deposit, str(block), content, staged)
+
+    source.retrying(copy)
+
+
+def copy_sealed(deposit: Deposit, source: Deposit, advance: Advance) -> None:
+    """Copy a sealed deposit with its seal, byte for byte, unless the target is sealed."""
+    paths = ["logsumexp/c/0", "scores/all.parquet"]
+    paths += source.layout.shards(*range(source.layout.blocks))
+    _copy_commit(deposit, source, SEAL, paths, advance)
+
+
+def copy_options(deposit: Deposit, source: Deposit, name: str, advance: Advance) -> None:
+    """Copy scores of further options with their commit, unless the target has them."""
+    _copy_commit(deposit, source, name, [f"scores/{name}.parquet"], advance)
+
+
+def _copy_commit(
+    deposit: Deposit, source: Deposit, name: str, paths: list[str], advance: Advance
+) -> None:
+    def copy(_: Committed) -> None:
+        content = commit_bytes(source, name)
+        with _staging(deposit) as folder:
+            staged, _digests = _stage(source, name, paths, folder, advance)
+            _publish(deposit, name, content, staged)
+
+    source.retrying(copy)
+
+
+@contextmanager
+def _staging(deposit: Deposit) -> Iterator[Path]:
     with locks.locked(deposit.path / ".lock"):
         remove_dead_staging(deposit.path)
         staging = Staging(deposit.path)
     try:
-        if addition.whole:
-            staged = _stage(addition, list(addition.objects), staging.path, copied)
-            _publish(deposit, SEAL, commit_bytes(source, SEAL), staged)
-        else:
-            for block in addition.blocks:
-                copy_block(deposit, addition, block, staging.path, copied)
-        for name in addition.options:
-            staged = _stage(addition, [f"scores/{name}.parquet"], staging.path, copied)
-            _publish(deposit, name, commit_bytes(source, name), staged)
+        yield staging.path
     finally:
         staging.remove()
 
 
-def copy_block(
-    deposit: Deposit, addition: Addition, block: int, staging: Path, copied: Copied
-) -> None:
-    """Copy one block into a deposit, unless somebody has committed the block meanwhile."""
-    source, part = addition.source, f"scores/{block}.parquet"
-    paths = [p for p in (part, *source.layout.shards(block)) if p in addition.objects]
-    staged = _stage(addition, paths, staging, copied)
-    digests = {path: addition.objects[path] for path in paths}  # compared during the copy
-    rows, name = source.layout.rows(block), str(block)
-    if part not in digests:  # the source is sealed: one file has the scores of all blocks
-        name, staged[part] = SEAL, staging / "scores.parquet"
-        scores = committed_scores(source, source.state(), np.arange(rows.start, rows.stop))
-        write_scores(staged[part], scores)
-        digests[part] = objects.fsync_digest(staged[part])
-    if name != SEAL:
-        content = commit_bytes(source, name)
-    if name == SEAL or addition.folder != commits.folder_of(source.path):
-        content = commits.document(
-            deposit.path,
-            str(block),
-            objects_=digests,
-            block=block,
-            rows=[rows.start, rows.stop],
-            engine=commits.engine_of(commits.read(source.path, name), block),
-        )
-    _publish(deposit, str(block), content, staged)
+def _stage(
+    source: Deposit, name: str, paths: Sequence[str], folder: Path, advance: Advance
+) -> tuple[dict[str, Path], dict[str, Digest]]:
+    """Copies of objects that a commit lists, by their path in the deposit, and their digests."""
+    listed = commits.digests(source.path, name)
+    if missing := [path for path in paths if path not in listed]:
+        raise DamagedError(f"{source.path}: no commit lists {missing[0]}. Run `logitbank verify`.")
+    staged = {path: folder / uuid.uuid4().hex for path in paths}
+    for path, file in staged.items():
+        copy_checked(objects.plain_path(source.path, path), file, listed[path], advance)
+    return staged, {path: listed[path] for path in paths}
 
 
 def _publish(deposit: Deposit, name: str, commit: bytes, staged: Mapping[str, Path]) -> None:
-    """Move staged objects into place, then commit them; drop them if the commit is there."""
+    """Move staged objects into place, then commit them, unless the commit exists."""
     with locks.locked(deposit.path / ".lock"):
         state = deposit.state()
-        blocks = {str(block) for block in state.blocks}
-        if not (state.sealed if name == SEAL else name in blocks or name in state.options):
-            move_into_place(deposit.path, staged)
-            objects.write_new(deposit.path / "commits" / f"{name}.json", commit)
-            if name == SEAL:
-                remove_sealed_parts(deposit)
-    for file in staged.values():
-        file.unlink(missing_ok=True)
-
-
-def _stage(addition: Addition, paths: list[str], staging: Path, copied: Copied) -> dict[str, Path]:
-    """Copies in the staging folder, by their final path in the deposit."""
-    staged = {path: staging / uuid.uuid4().hex for path in paths}
-    for path, file in staged.items():
-        source = objects.plain_path(addition.source.path, path)
-        with disk.naming_full(staging.parent, addition.objects[path].bytes):
-            copy_checked(source, file, addition.objects[path], copied=copied)
-    return staged
+        is_committed = name in state.options or (name.isdecimal() and int(name) in state.blocks)
+        if is_committed or (name == SEAL and state.sealed):
+            return
+        move_into_place(deposit.path, staged)
+        objects.write_new(deposit.path / "commits" / f"{name}.json", commit)
+        if name == SEAL:
+            remove_sealed_parts(deposit)

@@ -1,6 +1,6 @@
 """Plan a merge: compare everything, and list what each source adds, before anything is copied."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,15 +11,11 @@ from logitbank.errors import BankError, DamagedError
 from logitbank.store.bank import Bank
 from logitbank.store.care.metadata import check_metadata
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.scores import VERIFY, read_scores
-from logitbank.store.files import objects
-from logitbank.store.files.objects import Digest
+from logitbank.store.deposits.scores import read_scores
 from logitbank.store.format import commits
-from logitbank.store.format.attributes import compared, states_of, unlike
+from logitbank.store.format.attributes import ARRAY, DIGESTS, compared, states_of, unlike
 from logitbank.store.format.commits import Committed
-from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA
-
-_CHUNK_BYTES = 64 * 2**20
+from logitbank.store.format.schema import SCORES_SCHEMA, Json
 
 
 class Addition(NamedTuple):
@@ -29,12 +25,11 @@ class Addition(NamedTuple):
     folder: str
     """The deposit's folder, relative to either bank."""
     blocks: tuple[int, ...]
-    options: tuple[str, ...]
-    """Commits of further options."""
     whole: bool
-    """All of it, sealed as it is, rather than block by block."""
-    objects: dict[str, Digest]
-    """What is copied, by path in the deposit."""
+    """Whether the sealed deposit is copied as it is. If not, block by block."""
+    options: tuple[str, ...]
+    """Commits of options that were scored later."""
+    bytes: int
 
 
 def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
@@ -45,7 +40,7 @@ def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
     BankError
         Two deposits differ in a field that must be equal.
     DamagedError
-        A source differs from what the format and its commits say.
+        A source differs from the format or from its commits.
     """
     stored: dict[str, list[Deposit]] = {}
     siblings: dict[str, list[Deposit]] = {}  # of one checkpoint
@@ -54,10 +49,9 @@ def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
         siblings.setdefault(deposit.checkpoint.path, []).append(deposit)
     additions = []
     for bank in sources:
-        bank.query_sets()  # each is read, and its content compared with its name
         for folder, deposit in _deposits(bank):
             check_metadata(deposit)
-            _check_model(deposit, siblings.setdefault(deposit.checkpoint.path, []))
+            _check_weights(deposit, siblings.setdefault(deposit.checkpoint.path, []))
             siblings[deposit.checkpoint.path].append(deposit)
             before = stored.setdefault(folder, [])
             if addition := _addition(before, deposit, folder):
@@ -71,202 +65,128 @@ def _deposits(bank: Bank | None) -> Iterator[tuple[str, Deposit]]:
         yield f"{deposit.checkpoint.path}/{deposit.query_set}", deposit
 
 
-def _check_model(deposit: Deposit, siblings: Sequence[Deposit]) -> None:
+def _check_weights(deposit: Deposit, siblings: Sequence[Deposit]) -> None:
     """One checkpoint has one config and one set of weights in all its deposits."""
     for other in siblings:
-        different = unlike(other.spec.provenance, deposit.spec.provenance)
-        if different is not None:
-            name, theirs, own = different
-            raise conflict(other, deposit, f"its {name} is {own}, not {theirs}")
+        if different := unlike(other.spec.provenance, deposit.spec.provenance):
+            raise conflict(other, deposit, f"{different[0]} differ")
 
 
 def _addition(before: Sequence[Deposit], source: Deposit, folder: str) -> Addition | None:
-    blocks = missing_blocks(before, source)
-    options = _missing_options(before, source)
+    blocks, state = missing_blocks(before, source), source.state()
+    known = {name for deposit in before for name in deposit.state().options}
+    options = tuple(name for name in state.options if name not in known)
     if not (blocks or options):
         return None
-    state = source.state()
-    digests = commits.committed_digests(source.path, state)
-    whole = state.sealed and bool(blocks) and _continues(before, digests)
-    taken = [f"scores/{name}.parquet" for name in options]
+    whole = state.sealed and not any(deposit.committed() for deposit in before)
+    paths = [f"scores/{name}.parquet" for name in options] + source.layout.shards(*blocks)
     if whole:
-        taken += ["logsumexp/c/0", "scores/all.parquet"]
+        paths += ["logsumexp/c/0", "scores/all.parquet"]
     elif not state.sealed:
-        taken += [f"scores/{block}.parquet" for block in blocks]
-    taken += source.layout.shards(*blocks)
-    if missing := [path for path in taken if path not in digests]:
-        raise DamagedError(f"{source.path}: no commit names {missing[0]}; {VERIFY}")
-    return Addition(source, folder, blocks, options, whole, {p: digests[p] for p in taken})
-
-
-def _continues(before: Sequence[Deposit], sealed: dict[str, Digest]) -> bool:
-    """Whether a seal also holds for these deposits: same attributes, same shards."""
-    for deposit in before:
-        if objects.digest(deposit.path / "zarr.json") != sealed.get("zarr.json"):
-            return False
-        state = deposit.state()
-        vouched = commits.committed_digests(deposit.path, state)
-        shards = {path: vouched.get(path) for path in deposit.layout.shards(*state.blocks)}
-        if any(sealed.get(path) != digest for path, digest in shards.items()):
-            return False
-    return True
-
-
-def _missing_options(before: Sequence[Deposit], source: Deposit) -> tuple[str, ...]:
-    missing = []
-    for name in source.state().options:
-        holders = [deposit for deposit in before if name in deposit.state().options]
-        if not holders:
-            missing.append(name)
-        elif not _same_part(holders[0], source, name):
-            raise conflict(holders[0], source, f"other scores in scores/{name}.parquet")
-    return tuple(missing)
-
-
-def _same_part(stored: Deposit, new: Deposit, name: str) -> bool:
-    theirs, ours = (commits.digests(deposit.path, name) for deposit in (stored, new))
-    part = f"scores/{name}.parquet"
-    if part not in theirs or part not in ours:
-        raise DamagedError(f"{new}: no commit names {part}; {VERIFY}")
-    if theirs[part] == ours[part]:
-        return True
-    first, second = (
-        read_scores(objects.plain_path(deposit.path, part), digests[part])
-        for deposit, digests in ((stored, theirs), (new, ours))
-    )
-    return first.equals(second)
+        paths += [f"scores/{block}.parquet" for block in blocks]
+    listed = commits.committed_digests(source.path, state)
+    if missing := [path for path in paths if path not in listed]:
+        raise DamagedError(f"{source.path}: no commit lists {missing[0]}. Run `logitbank verify`.")
+    size = sum(listed[path].bytes for path in paths)
+    return Addition(source, folder, blocks, whole, options, size)
 
 
 def missing_blocks(stored: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
-    """Committed blocks of `new` whose rows none of `stored` has.
-
-    Rows that several have must have equal values. `stored` may list more scores than `new`.
+    """Committed blocks of `new` that none of `stored` has. Common blocks must have equal values.
 
     Raises
     ------
     BankError
-        Two deposits differ, or the further rows of `new` cannot be added. Names both.
+        Two deposits differ. Names both.
     DamagedError
         A committed object is missing.
     """
-    if not stored:
-        return tuple(sorted(new.committed()))
-    owner = stored[0]
-    for name, here in compared(new.spec).items():
-        if (theirs := compared(owner.spec)[name]) != here:
-            raise conflict(owner, new, f"its {name} is {here}, not {theirs}")
-    arrays = owner.layout.keep.array, new.layout.keep.array
-    if None not in arrays and arrays[0] != arrays[1]:
-        raise conflict(
-            owner,
-            new,
-            f"it keeps {new.layout.keep}, not {owner.layout.keep}; run `logitbank shrink"
-            " --keep full` on the bank of states first",
-        )
-    if arrays[0] == arrays[1] == "hidden" and states_of(owner.spec) != states_of(new.spec):
-        states = f"{states_of(new.spec)}, not of {states_of(owner.spec)}"
-        raise conflict(owner, new, f"its states are of {states}")
-    if not owner.layout.keep.covers(new.layout.keep):
-        raise conflict(
-            owner,
-            new,
-            f"it keeps {new.layout.keep}, which is more than {owner.layout.keep}; name the bank"
-            " that keeps more first",
-        )
-    have = np.zeros(new.layout.queries, bool)
-    committed = new.committed_rows()
+    missing = set(new.committed())
     for deposit in stored:
-        common = deposit.claimed_rows() & committed & ~have
-        if common.any():
+        check_same_layout(deposit, new)
+        common = missing & deposit.committed()
+        if common:
             _check_equal(deposit, new, common)
-        have |= common
-    if not (committed & ~have).any():
-        return ()
-    for name in ("keep", "block_rows"):
-        was, wanted = getattr(owner.layout, name), getattr(new.layout, name)
-        if was != wanted:
-            raise conflict(owner, new, f"its {name} is {wanted}, not {was}; it has further rows")
-    return tuple(b for b in sorted(new.committed()) if not have[new.layout.rows(b).start])
+        missing -= common
+    return tuple(sorted(missing))
 
 
-def conflict(stored: Deposit, new: Deposit, what: str) -> BankError:
+def check_same_layout(stored: Deposit, new: Deposit) -> None:
+    """Refuse deposits whose weights, settings or layout differ, with a BankError."""
+    theirs, ours = (_compared(deposit) for deposit in (stored, new))
+    for name, value in ours.items():
+        if theirs[name] == value:
+            continue
+        if name in (*DIGESTS, ARRAY):
+            raise conflict(stored, new, f"{name} differ")
+        advice = " Run `logitbank shrink` on the larger bank first." if name == "keep" else ""
+        raise conflict(stored, new, f"{name} is {value}, not {theirs[name]}", advice)
+
+
+def _compared(deposit: Deposit) -> dict[str, Json]:
+    layout = deposit.layout
+    states = states_of(deposit.spec) if layout.keep.array == "hidden" else None
+    fields = compared(deposit.spec)
+    return fields | {"keep": str(layout.keep), "block_rows": layout.block_rows, "states": states}
+
+
+def conflict(stored: Deposit, new: Deposit, difference: str, advice: str = "") -> BankError:
+    """The error of two deposits that cannot be merged."""
+    advice = advice or " Run `logitbank compare` to see how they differ."
     return BankError(
-        f"{new.path} cannot be joined with {stored.path} ({new}): {what}. Nothing was copied."
-        " Run `logitbank compare` to see how they differ"
+        f"Cannot merge {new}: {difference} ({new.path} and {stored.path}). Nothing was"
+        f" copied.{advice}"
     )
 
 
 def committed_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl.DataFrame:
-    """Scores of committed rows (sorted) without those of options that were named later."""
-    blocks = np.unique(rows // deposit.layout.block_rows).tolist()
-    restricted = replace(
-        state, blocks=state.blocks if state.sealed else frozenset(blocks), options=()
-    )
+    """Scores of committed rows, without those of options that were scored later."""
+    blocks = frozenset(np.unique(rows // deposit.layout.block_rows).tolist())
+    part = replace(state, blocks=state.blocks if state.sealed else blocks, options=())
     try:
-        parts = deposit.committed_scores(restricted)
-        scores = pl.concat([read_scores(part, digest) for part, digest in parts.items()])
+        files = deposit.committed_scores(part)
+        scores = pl.concat([read_scores(file, digest) for file, digest in files.items()])
     except FileNotFoundError as error:
         raise DamagedError(
-            f"{deposit}: a committed object is missing ({error}); {VERIFY}"
+            f"{deposit}: {error.filename} is missing. Run `logitbank verify`."
         ) from error
     return scores.filter(pl.col("query").is_in(pl.Series(rows, dtype=pl.Int32).implode()))
 
 
-def _check_equal(stored: Deposit, new: Deposit, common: np.ndarray) -> None:
+def _check_equal(stored: Deposit, new: Deposit, blocks: Set[int]) -> None:
     states = stored.state(), new.state()
-    digests = (
-        commits.committed_digests(stored.path, states[0]),
-        commits.committed_digests(new.path, states[1]),
+    theirs, ours = (
+        commits.committed_digests(deposit.path, state)
+        for deposit, state in zip((stored, new), states, strict=True)
     )
-    same = {p for p, digest in digests[1].items() if digests[0].get(p) == digest}
-    aligned = stored.layout == new.layout
-    every = same.issuperset(states[1].score_parts) and states[0].sealed == states[1].sealed
-    if not (aligned and every):
-        _check_scores(stored, new, states, np.flatnonzero(common))
-    if stored.layout.keep.whole_rows and new.layout.keep.whole_rows:
-        for rows in _chunks(new, common):
-            block = int(rows[0]) // new.layout.block_rows
-            if aligned and same.issuperset(new.layout.shards(block)):
-                continue
-            theirs, ours = (d.row_reader.read(rows) for d in (stored, new))
-            if not np.array_equal(theirs, ours):
-                what = f"other {new.layout.keep.array} in rows {rows[0]}–{rows[-1]}"
-                raise conflict(stored, new, what)
 
+    def same(paths: Sequence[str]) -> bool:
+        return all(path in ours and theirs.get(path) == ours[path] for path in paths)
 
-def _chunks(deposit: Deposit, common: np.ndarray) -> Iterator[np.ndarray]:
-    """The rows in common, block after block, in pieces that fit memory."""
-    layout = deposit.layout
-    size = max(1, _CHUNK_BYTES // layout.array_bytes)
-    for block in sorted(deposit.committed()):
-        span = layout.rows(block)
-        rows = span.start + np.flatnonzero(common[span.start : span.stop])
-        for start in range(0, len(rows), size):
-            yield rows[start : start + size]
+    if states[0].sealed != states[1].sealed or not same(states[1].score_parts):
+        _check_scores(stored, new, states, blocks)
+    for block in sorted(blocks):
+        if same(new.layout.shards(block)):
+            continue
+        rows = np.array(new.layout.rows(block))
+        if not np.array_equal(stored.row_reader.read(rows), new.row_reader.read(rows)):
+            rows_named = f"rows {rows[0]}–{rows[-1]}"
+            raise conflict(stored, new, f"{new.layout.keep.array} of {rows_named} differ")
 
 
 def _check_scores(
-    stored: Deposit, new: Deposit, states: tuple[Committed, Committed], rows: np.ndarray
+    stored: Deposit, new: Deposit, states: tuple[Committed, Committed], blocks: Set[int]
 ) -> None:
-    """Compare exact scores: `stored` must have each one of `new`, and may have more."""
+    """Require that `stored` has each score of `new`. It may have more."""
+    rows = np.concatenate([new.layout.rows(block) for block in sorted(blocks)])
     theirs, ours = (
-        committed_scores(d, s, rows) for d, s in zip((stored, new), states, strict=True)
+        committed_scores(deposit, state, rows)
+        for deposit, state in zip((stored, new), states, strict=True)
     )
-    unknown = ours.join(theirs, on=list(SCORES_SCHEMA), how="anti")
-    listed = unknown.join(theirs, on=SCORE_KEY, how="semi").filter("exact")
-    if not listed.is_empty():
-        query, token = listed.select("query", "token").row(0)
-        raise conflict(
-            stored, new, f"{len(listed):,} other scores, the first of query {query}, token {token}"
-        )
-    absent = unknown.join(theirs, on=SCORE_KEY, how="anti")
-    if stored.layout.keep.whole_rows:  # the rest can be read from its rows
-        absent = absent.filter(pl.col("exact") & (pl.col("kind") == "option"))
-    if not absent.is_empty():
-        query, token = absent.select("query", "token").row(0)
-        raise conflict(
-            stored,
-            new,
-            f"it has {len(absent):,} further scores, the first of query {query}, token {token};"
-            " name the bank with more scores first",
-        )
+    different = ours.join(theirs, on=list(SCORES_SCHEMA), how="anti")
+    if stored.layout.keep.whole_rows:  # the others can be read from its rows
+        different = different.filter("exact")
+    if not different.is_empty():
+        query, token = different.select("query", "token").row(0)
+        first = f"the first of query {query}, token {token}"
+        raise conflict(stored, new, f"{len(different):,} scores differ, {first}")

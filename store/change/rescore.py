@@ -1,4 +1,4 @@
-"""Score options that prompts name after the extraction, from stored log-probabilities."""
+"""Score options that prompts named after the extraction, from stored log-probabilities."""
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -53,8 +53,7 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
 def rescore_missing(root: Path, deposit: Deposit) -> None:
     """Add scores of the options that a bank's prompts name and a deposit does not list.
 
-    The deposit is locked. If several processes call this at once, one of them does the work and the
-    others find nothing missing.
+    The deposit is locked. If several processes call this at once, one of them does the work.
 
     Raises
     ------
@@ -87,18 +86,18 @@ def _check(deposit: Deposit, options: OptionTokens) -> None:
     layout = deposit.layout
     if not layout.keep.whole_rows:
         raise KeepLevelError(
-            f"{deposit} keeps {layout.keep}, not full vocabulary rows, so new options cannot be"
-            " read from it; extract again into another bank"
+            f"{deposit} keeps {layout.keep} and no full rows, so it cannot be rescored. Extract"
+            " again into another bank."
         )
     if len(options.offsets) != layout.queries + 1 or not len(options.tokens):
         raise UsageError(
-            f"options are for {len(options.offsets) - 1} queries with {len(options.tokens)} tokens;"
-            f" give at least one token for the {layout.queries} queries of {deposit.query_set}"
+            f"Got {len(options.tokens)} options for {len(options.offsets) - 1} queries. Pass at"
+            f" least one option for the {layout.queries} queries of {deposit.query_set}."
         )
     deposit.require(np.flatnonzero(np.diff(options.offsets)))
     outside = options.tokens[(options.tokens < 0) | (options.tokens >= layout.vocab)]
     if len(outside):
-        raise UsageError(f"token {outside[0]} is not in the deposit; use 0 to {layout.vocab - 1:,}")
+        raise UsageError(f"Token {outside[0]} is invalid. Use 0 to {layout.vocab - 1:,}.")
 
 
 def _publish(deposit: Deposit, options: OptionTokens, scores: pl.DataFrame) -> None:
@@ -127,21 +126,20 @@ def option_scores(
     if within is not None:
         named[: within.start] = named[within.stop :] = False
     spans = map(np.array, deposit.layout.row_ranges)
-    wanted = [rows for span in spans if len(rows := span[named[span]])]
-    if not wanted:
+    parts = [rows for span in spans if len(rows := span[named[span]])]
+    if not parts:
         return pl.DataFrame(schema=SCORES_SCHEMA)
-    logsumexp = np.split(
-        deposit.logsumexp(np.concatenate(wanted)), np.cumsum([len(rows) for rows in wanted])[:-1]
-    )
-    entries, parts = deposit.spec.vocab_entries, zip(wanted, logsumexp, strict=True)
+    logsumexp = deposit.logsumexp(np.concatenate(parts))
+    frames, start = [], 0
     with ThreadPoolExecutor(1) as reader:  # decompresses the next rows while these are ranked
-        following = reader.submit(deposit.stored_logprobs, wanted[0])
-        frames = []
-        for (rows, tokens), after in zip(parts, [*wanted[1:], None], strict=True):
+        following = reader.submit(deposit.stored_logprobs, parts[0])
+        for number, rows in enumerate(parts, 1):
             stored = following.result()
-            if after is not None:
-                following = reader.submit(deposit.stored_logprobs, after)
-            frames.append(_scores(stored, rows, options, tokens, entries))
+            if number < len(parts):
+                following = reader.submit(deposit.stored_logprobs, parts[number])
+            totals = logsumexp[start : start + len(rows)]
+            frames.append(_scores(stored, rows, options, totals, deposit.spec.vocab_entries))
+            start += len(rows)
     return pl.concat(frames)
 
 
@@ -157,14 +155,14 @@ def _scores(
             for token in tokens_of_row
         ]
     )
-    at = np.repeat(np.arange(len(rows)), [len(tokens_of_row) for tokens_of_row in tokens])
+    index = np.repeat(np.arange(len(rows)), [len(tokens_of_row) for tokens_of_row in tokens])
     token = np.concatenate(tokens)
-    logsumexp = logsumexp[at]
+    logsumexp = logsumexp[index]
     columns = {
-        "query": rows[at],
+        "query": rows[index],
         "token": token,
         "kind": ["option"] * len(token),
-        "logit": (stored[at, token] + logsumexp).astype(np.float32),
+        "logit": (stored[index, token] + logsumexp).astype(np.float32),
         "logsumexp": logsumexp,
         **dict(zip(("rank", "ties", "padding_above", "padding_ties"), counts.T, strict=True)),
         "exact": [False] * len(token),

@@ -1,4 +1,4 @@
-"""The folder that keeps local copies of banks at URLs, and which URL a copy belongs to."""
+"""The cache folder with local copies of banks at URLs."""
 
 import json
 import os
@@ -10,13 +10,13 @@ from logitbank.errors import UsageError
 from logitbank.store.files.objects import digest_of
 
 SOURCE = ".source.json"
-"""Name of the file in a copy that contains its URL. It means nothing outside the cache folder."""
+"""File in a copy that contains its URL. It is ignored outside the cache folder."""
 
 
 def cache_folder() -> Path:
     """`LOGITBANK_CACHE`, or the user's cache folder of this platform."""
-    if given := os.environ.get("LOGITBANK_CACHE"):
-        return Path(given).absolute()
+    if folder := os.environ.get("LOGITBANK_CACHE"):
+        return Path(folder).absolute()
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "logitbank" / "banks"
     xdg = os.environ.get("XDG_CACHE_HOME")
@@ -48,7 +48,7 @@ def require_folder(path: Path) -> None:
     """Refuse the copy of a bank at a URL, which is incomplete and read-only, with a UsageError."""
     if (url := url_of_copy(path)) is not None:
         raise UsageError(
-            f"{url} can only be read; run `logitbank pull {url} FOLDER` and work on the folder"
+            f"{url} is read-only. Run `logitbank pull {url} FOLDER` and use the folder."
         )
 
 

@@ -1,4 +1,4 @@
-"""Free space of a disk: which folder to ask, and one error for a full disk."""
+"""One error for a full disk."""
 
 import errno
 import re
@@ -18,15 +18,15 @@ def existing(path: Path) -> Path:
 
 @contextmanager
 def naming_full(path: Path, needed: int) -> Iterator[None]:
-    """Turn "no space left" into an error with the path, the missing bytes and the next step."""
+    """Turn "no space left" into a DiskSpaceError with the path and the bytes that are needed."""
     try:
         yield
     except Exception as error:
-        # zarrs (RuntimeError) and Polars (ComputeError) give the system's number in the text only.
+        # zarrs (RuntimeError) and Polars (ComputeError) have the system's error number in the text.
         in_text = {int(number) for number in re.findall(r"\bos error (\d+)", str(error))}
         if getattr(error, "errno", None) not in _FULL and in_text.isdisjoint(_FULL):
             raise
         raise DiskSpaceError(
-            f"the disk of {path} is full: {needed:,} more bytes are needed; free some and run the"
-            " same command again, or keep less (--keep). What was committed is safe"
+            f"The disk of {path} is full: {needed:,} more bytes are needed. Committed results are"
+            " safe. Free some space and run the same command again, or keep less (--keep)."
         ) from error

@@ -1,4 +1,4 @@
-"""JSON documents: read within limits, and with a digest of their own."""
+"""JSON documents: limited in size, with a digest of their own."""
 
 import json
 import re
@@ -9,17 +9,13 @@ from logitbank.errors import DamagedError
 from logitbank.store.files.objects import digest_of, read_file
 
 SELF_DIGEST = "sha256"
-
-
 MAX_JSON = 2**28
-"""Bytes of a document. A seal over the largest number of blocks has 160 MB."""
-
-
+"""Maximum bytes of a document. A seal of the largest number of blocks has 160 MB."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, without a look at its digest; see `verified.document`.
+    """The JSON object in a file; `verified.document` also compares its digest.
 
     Raises FileNotFoundError, or DamagedError if it is no JSON object.
     """
@@ -29,13 +25,13 @@ def read_json(path: Path) -> dict[str, Any]:
 def parse_json(path: Path | str, data: bytes) -> dict[str, Any]:
     """The JSON object in a file's bytes, or DamagedError."""
     try:
-        value = json.loads(data.decode())  # bytes are looked at for other encodings
+        value = json.loads(data.decode())  # from bytes, json would guess other encodings
         if _SURROGATE.search(data):
             json.dumps(value, ensure_ascii=False).encode()  # half a pair is no text
     except (ValueError, RecursionError) as error:  # lists in lists, thousands deep
-        raise DamagedError(f"{path} is not JSON ({error}); run `logitbank verify`") from error
+        raise DamagedError(f"{path} is not JSON ({error}). Run `logitbank verify`.") from error
     if not isinstance(value, dict):
-        raise DamagedError(f"{path} is JSON but no object; run `logitbank verify`")
+        raise DamagedError(f"{path} is not a JSON object. Run `logitbank verify`.")
     return value
 
 

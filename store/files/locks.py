@@ -19,7 +19,7 @@ def locked(path: Path) -> Iterator[None]:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
             _flock(handle, path)
-            # The holder before us removed the file: what we hold is no longer the lock.
+            # The previous holder may have removed the file, which is then no longer the lock.
             if is_current(handle, path):
                 try:
                     yield
@@ -38,8 +38,8 @@ def _flock(handle: int, path: Path) -> None:
         if error.errno not in NO_LOCKS:
             raise
         raise BankError(
-            f"the file system of {path.parent} has no file locks ({error.strerror}); write the bank"
-            " on one that has them (on Lustre: mount option flock) and copy it afterwards"
+            f"The file system of {path.parent} has no file locks ({error.strerror}). Write the bank"
+            " to one that has them (on Lustre: mount option flock) and copy it afterwards."
         ) from error
 
 
@@ -63,7 +63,7 @@ def try_lock(path: Path, *, create: bool) -> int | None:
 
 def remove_dead(path: Path) -> None:
     """Delete the lock file of a killed process; a held lock file stays."""
-    with suppress(OSError):  # gone meanwhile, or without locks, so that nobody can tell
+    with suppress(OSError):  # it is gone, or the file system has no locks
         if (handle := try_lock(path, create=False)) is not None:
             try:
                 if is_current(handle, path):

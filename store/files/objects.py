@@ -1,7 +1,6 @@
-"""Files that are whole or absent: written beside, made durable, then moved into place.
+"""Files that are whole or absent: written to a temporary file, synced, then moved into place.
 
-Knows bytes, folders and locks; knows nothing of Zarr, Parquet or commits. Zarr's own local store
-renames but does not fsync, so everything that a commit vouches for passes through here.
+Zarr's own local store renames but does not fsync, so all objects of commits are written here.
 """
 
 import errno
@@ -63,10 +62,12 @@ def require_file(path: Path) -> os.stat_result | None:
         return None
     except NotADirectoryError as error:
         raise DamagedError(
-            f"{path.parent} is no folder; move it away, then run `logitbank verify --repair`"
+            f"{path.parent} is not a folder. Move it away, then run `logitbank verify --repair`."
         ) from error
     if not stat.S_ISREG(status.st_mode):
-        raise DamagedError(f"{path} is no file; move it away, then run `logitbank verify --repair`")
+        raise DamagedError(
+            f"{path} is not a file. Move it away, then run `logitbank verify --repair`."
+        )
     return status
 
 
@@ -75,8 +76,8 @@ def read_file(path: Path | str, *, most: int = 2**63) -> tuple[os.stat_result, b
 
     Raises FileNotFoundError, or DamagedError if it is no file or larger than `most` bytes.
     """
-    # Four calls of the system: Python's own files make nine, which are most of the work of reading
-    # 15,000 small ones. A pipe is not waited for.
+    # Four system calls: Python's own files make nine, which is most of the time of reading 15,000
+    # small files. O_NONBLOCK: do not wait for a pipe.
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -87,9 +88,7 @@ def read_file(path: Path | str, *, most: int = 2**63) -> tuple[os.stat_result, b
         if not stat.S_ISREG(status.st_mode):
             require_file(Path(path))
         if status.st_size > most:
-            raise DamagedError(
-                f"{path} has {status.st_size:,} bytes, and of such a file at most {most:,} are read"
-            )
+            raise DamagedError(f"{path} has {status.st_size:,} bytes. The maximum is {most:,}.")
         parts = [os.read(handle, status.st_size + 1)]
         while sum(map(len, parts)) < status.st_size and parts[-1]:
             parts.append(os.read(handle, status.st_size + 1))
@@ -132,7 +131,7 @@ def make_folders(root: Path, folder: Path) -> None:
                 path.mkdir(exist_ok=True)
             except FileExistsError as error:
                 raise BankError(
-                    f"{path} is a file, and a bank has a folder there; move it away"
+                    f"{path} is a file, but a bank needs a folder of this name. Move it away."
                 ) from error
             sync(path.parent)
 
@@ -146,21 +145,21 @@ def make_root(folder: Path) -> None:
         path.mkdir(exist_ok=True)
         sync(path.parent)
     folder.mkdir(exist_ok=True)
-    with suppress(PermissionError):  # a parent that may be passed and written to, but not listed
+    with suppress(PermissionError):  # a parent that is writable but cannot be listed
         sync(folder.parent)
 
 
 @contextmanager
 def beside(path: Path, data: bytes) -> Iterator[Path]:
-    """A durable temporary file of these bytes beside `path`, to link or rename.
+    """A durable temporary file of these bytes next to `path`, to link or rename.
 
-    Its writer holds a lock on it, so that others can delete the files of killed writers.
+    Its writer locks it, so others can delete the files of killed writers.
     """
     while True:
         file = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
         with file.open("xb") as opened:
             try:
-                if not _locked(opened.fileno(), file):  # taken for a dead writer's just now
+                if not _locked(opened.fileno(), file):  # another process is removing it
                     continue
                 opened.write(data)
                 opened.flush()
@@ -232,15 +231,15 @@ def plain_path(root: Path, relative: str) -> Path:
 
 def plain_name(root: Path, relative: str) -> str:
     """The text of `plain_path`, with the same checks."""
-    # Text, not paths: those took a third of the time to list 5,000 deposits.
+    # Text, not Path objects: these took a third of the time to list 5,000 deposits.
     where = str(root)
     for part in relative.split("/"):
         if part in ("", ".", "..") or "\\" in part or "\0" in part:
-            raise BankError(f"{relative!r} in {root} is no path inside a bank; do not trust it")
+            raise BankError(f"{relative!r} in {root} is not a path inside a bank. Do not trust it.")
         where = f"{where}/{part}"
         if os.path.islink(where):
             raise BankError(
-                f"{Path(where)} is a symbolic link; a bank holds plain files only: copy the data in"
+                f"{Path(where)} is a symbolic link. A bank has plain files only: copy the data."
             )
     return where
 
@@ -253,6 +252,6 @@ def entries(folder: Path | str) -> list[os.DirEntry[str]]:
     for entry in visible:
         if entry.is_symlink():
             raise BankError(
-                f"{entry.path} is a symbolic link; a bank holds plain files only: copy the data in"
+                f"{entry.path} is a symbolic link. A bank has plain files only: copy the data."
             )
     return visible

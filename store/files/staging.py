@@ -1,11 +1,9 @@
-"""Folders in which writers prepare objects, and how to delete those of killed writers."""
+"""Folders in which writers prepare objects. Those of killed writers are deleted."""
 
 import os
 import shutil
 import uuid
-from contextlib import suppress
 from pathlib import Path
-from typing import Self
 
 from logitbank.store.files import locks, objects
 
@@ -22,29 +20,8 @@ class Staging:
         assert handle is not None, "a new file is locked by nobody"
         self._owner = handle
 
-    @classmethod
-    def adopt(cls, folder: Path) -> Self:
-        """A folder that a dead writer left, with its prepared objects, or a new one.
-
-        The caller holds the lock of `folder`.
-        """
-        for path in folder.glob(f"{_PREFIX}*"):
-            with suppress(FileNotFoundError):
-                owner = locks.try_lock(path / "owner", create=False)
-                if owner is not None and locks.is_current(owner, path / "owner"):
-                    staging = cls.__new__(cls)
-                    staging.path, staging._owner = path, owner
-                    return staging
-                if owner is not None:
-                    os.close(owner)
-        return cls(folder)
-
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._owner)
-
-    def leave(self) -> None:
-        """Keep the folder, for the next writer to adopt."""
         os.close(self._owner)
 
 
@@ -56,7 +33,7 @@ def any_staging(deposit: Path) -> bool:
 def remove_dead_staging(deposit: Path, *, keep: Staging | None = None) -> None:
     """Delete what killed writers left in a deposit. The caller holds its lock."""
     for file in [*deposit.glob(".*.json-*"), *deposit.glob("*/.*.json-*")]:
-        file.unlink(missing_ok=True)  # made under the lock, so nobody's
+        file.unlink(missing_ok=True)  # the lock is held, so no live writer has it
     _remove_dead_folders(deposit, keep)
 
 
@@ -67,7 +44,7 @@ def _remove_dead_folders(deposit: Path, keep: Staging | None = None) -> None:
         owner = folder / "owner"
         try:
             handle = locks.try_lock(owner, create=False)
-        except FileNotFoundError:  # killed before it made the file, or just removing the folder
+        except FileNotFoundError:  # its writer was killed early, or is removing the folder
             shutil.rmtree(folder, ignore_errors=True)
             continue
         if handle is not None:
@@ -83,7 +60,7 @@ def remove_dead(root: Path) -> None:
             with locks.locked(folder / ".lock"):
                 _remove_dead_folders(folder)
         for each in folders:
-            if each.startswith(".gone-"):  # renamed so by whoever was removing it
+            if each.startswith(".gone-"):  # see `objects.remove_folder`
                 shutil.rmtree(folder / each, ignore_errors=True)
         objects.remove_dead_files(folder)
         for each in files:

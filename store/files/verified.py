@@ -1,8 +1,8 @@
 """Bytes that are verified against a commit, a sidecar or a document before they are parsed.
 
-A process reads a file once: SHA-256 over all of it. It remembers path, size, times and inode, so
-that a later check costs one `stat`. Bytes that decay on the disk between two checks, without a
-write, are found by the next process.
+A process computes the SHA-256 of a file once. It remembers size, times and inode, so a later check
+costs one `stat`. Without that, each read of one row would hash a shard of 256 MB again. The next
+process finds bytes that decay on the disk between two checks.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
 
 _SETTLED_NS = 10**9
-"""Age from which a file's times tell its versions apart. Clocks of file systems tick every few ms
-(4 on ext4, 1,000 on old NFS), so that two writes soon after each other may bear the same time."""
+"""Age from which a file's times identify its version. Clocks of file systems tick every few ms (4
+on ext4, 1,000 on old NFS), so two writes in quick succession may have the same time."""
 
 
 class Stamp(NamedTuple):
@@ -44,7 +44,8 @@ class Stamp(NamedTuple):
         return time.time_ns() - max(self.mtime_ns, self.ctime_ns) > _SETTLED_NS
 
 
-_sound: dict[tuple[str, Digest], Stamp] = {}
+_VERIFIED: dict[tuple[str, Digest], Stamp] = {}
+"""Stamps of verified files, by path and digest: the one cache of this package that all share."""
 
 
 def require(expected: Mapping[Path, Digest]) -> None:
@@ -53,16 +54,16 @@ def require(expected: Mapping[Path, Digest]) -> None:
     Raises FileNotFoundError, or DamagedError that names the file.
     """
     for path in unsound(expected):
-        digest, size = expected[path], path.stat().st_size
-        differs = f"{digest.bytes:,} bytes were, and {size:,} are there"
-        if size == digest.bytes:
-            differs = f"its SHA-256 is not {digest.sha256[:12]}…"
-        raise DamagedError(f"{path} is not what was committed: {differs}; run `logitbank verify`")
+        committed, size = expected[path].bytes, path.stat().st_size
+        differs = "its SHA-256 differs"
+        if size != committed:
+            differs = f"it has {size:,} bytes instead of {committed:,}"
+        raise DamagedError(f"{path} differs from its commit: {differs}. Run `logitbank verify`.")
 
 
 def is_known(name: str, expected: Digest) -> bool:
     """Whether a file was verified before and has not changed; FileNotFoundError if it is gone."""
-    stamp = _sound.get((name, expected))
+    stamp = _VERIFIED.get((name, expected))
     return stamp is not None and stamp == stamp_of(name)
 
 
@@ -72,9 +73,9 @@ def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
     Raises FileNotFoundError, or DamagedError for a folder or pipe.
     """
     looks = [(path, digest, stamp_of(path)) for path, digest in expected.items()]
-    unseen = [look for look in looks if _sound.get((str(look[0]), look[1])) != look[2]]
-    sound = in_parallel(lambda look: _is_sound(*look), unseen)  # hashlib frees the GIL
-    return [path for (path, _, _), fine in zip(unseen, sound, strict=True) if not fine]
+    unseen = [look for look in looks if _VERIFIED.get((str(look[0]), look[1])) != look[2]]
+    are_sound = in_parallel(lambda look: _is_sound(*look), unseen)  # hashlib frees the GIL
+    return [path for (path, _, _), is_sound in zip(unseen, are_sound, strict=True) if not is_sound]
 
 
 def document(path: Path | str, *holder: str) -> dict[str, Any]:
@@ -85,12 +86,12 @@ def document(path: Path | str, *holder: str) -> dict[str, Any]:
     """
     status, data = objects.read_file(path, most=documents.MAX_JSON)
     content = documents.parse_json(path, data)
-    if holder:  # a seal tells the digest of its deposit's attributes, which need not be read again
+    if holder:  # a seal has the digest of its deposit's attributes, which need not be read again
         _remember(path, objects.digest_of(data), Stamp.of(status))
     if not verify_self_digest(data, content, *holder):
         raise DamagedError(
-            f"{path} is not what was written there: its SHA-256 is not the one that it tells of"
-            " itself; run `logitbank verify`"
+            f"{path} was changed: its SHA-256 differs from its member `sha256`. Run"
+            " `logitbank verify`."
         )
     return content
 
@@ -126,4 +127,4 @@ def _is_sound(path: Path, expected: Digest, stamp: Stamp) -> bool:
 
 def _remember(path: Path | str, digest: Digest, stamp: Stamp) -> None:
     if stamp.settled:
-        _sound[str(path), digest] = stamp
+        _VERIFIED[str(path), digest] = stamp

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, DTypeLike
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.scores import DEPOSIT, VERIFY
-from logitbank.store.filter.filtering import Scores, Sizes, best_logits, filtered
+from logitbank.store.deposits.scores import DEPOSIT
+from logitbank.store.filter.filtering import COUNTS, Scores, Sizes, best_logits, filtered
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import Top, first_entries, top
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, SCORES_SCHEMA, CheckpointId
@@ -22,7 +22,6 @@ from logitbank.store.tables import query_tables
 from logitbank.store.tables.io_source import io_source
 
 _SCHEMA = pl.Schema([(n, pl.Float64() if n == "logit" else t) for n, t in SCORES_SCHEMA.items()])
-_COUNTS = ("rank", "ties", "padding_above", "padding_ties")
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,30 +63,29 @@ class FilteredDeposit(Deposit):
             values[:] = -np.inf
         if len(self._top.rows) < self.rows_committed:
             del self.__dict__["_top"]  # more were committed since
-        at = self._places(self._top, slice(None) if rows is None else np.asarray(rows, np.int64))
-        requested = np.arange(self.layout.vocab) if tokens is None else np.asarray(tokens, np.int64)
-        columns = np.full(self.layout.vocab, -1)
-        columns[requested] = np.arange(len(requested))
+        index = self._index(self._top, slice(None) if rows is None else np.asarray(rows, np.int64))
         listed = self._top.listed
         listed = listed._replace(
-            tokens=listed.tokens[at], logits=listed.logits[at], logsumexp=listed.logsumexp[at]
+            tokens=listed.tokens[index],
+            logits=listed.logits[index],
+            logsumexp=listed.logsumexp[index],
         )
-        column = columns[listed.tokens]
-        row, rank = np.nonzero(column >= 0)
-        logprobs = best_logits(listed, self.filter)[1] - listed.logsumexp
-        values[row, column[row, rank]] = logprobs[rank, row]
-        if tokens is not None:
-            values = values[:, columns[requested]]  # some twice
+        logprobs = (best_logits(listed, self.filter)[1] - listed.logsumexp).T
+        if tokens is None:
+            np.put_along_axis(values, listed.tokens, logprobs, axis=1)
+        for column, token in enumerate([] if tokens is None else np.asarray(tokens)):
+            row, rank = np.nonzero(listed.tokens == token)
+            values[row, column] = logprobs[row, rank]
         return values.astype(dtype or np.float32, copy=False)
 
     def hidden(self, rows: ArrayLike | None = None) -> np.ndarray:
         raise UsageError(
-            f"the states of a deposit pass no filter; ask the bank itself for those of {self}"
+            f"Filters do not apply to states. Read those of {self} from the bank itself."
         )
 
     @property
     def _passes(self) -> bool:
-        """Whether the head is of a kind that filters do not change."""
+        """Whether filters do not change the outputs of this head."""
         return self.layout.vocab == NEXT_SENTENCE_CLASSES
 
     @cached_property
@@ -104,31 +102,33 @@ class FilteredDeposit(Deposit):
         k = self.filter.k
         frame = scores.filter(is_option | first_entries(k)).collect()
         best = top(self.unfiltered, k, frame)
-        ranks = not {*_COUNTS, "exact"}.isdisjoint(columns)
+        ranks = not {*COUNTS, "exact"}.isdisjoint(columns)
         parts = []
         for kind in kinds:
-            given = (
-                _as_scores(best) if kind == "top" else self._options(frame.filter(is_option), best)
+            part = (
+                _top_scores(best) if kind == "top" else self._options(frame.filter(is_option), best)
             )
-            if kind == "top" or not self.filter.changes_nothing:  # rounding would part what ties
-                given = filtered(best.listed, given, self.filter, self._sizes, ranks=ranks)
-            parts.append(_frame(given, best, kind, columns))
+            if kind == "top" or not self.filter.is_identity:  # rounding would separate ties
+                part = filtered(best.listed, part, self.filter, self._sizes, ranks=ranks)
+            parts.append(_frame(part, best, kind, columns))
         return pl.concat(parts)
 
     def _options(self, options: pl.DataFrame, best: Top) -> Scores:
         return Scores(
-            self._places(best, options["query"].to_numpy()),
+            self._index(best, options["query"].to_numpy()),
             options["token"].to_numpy(),
             options["logit"].to_numpy().astype(np.float64),
-            *(options[name].to_numpy() for name in (*_COUNTS, "exact")),
+            *(options[name].to_numpy() for name in (*COUNTS, "exact")),
         )
 
-    def _places(self, best: Top, rows: np.ndarray | slice) -> np.ndarray:
+    def _index(self, best: Top, rows: np.ndarray | slice) -> np.ndarray:
         """Positions of rows of the query set among the listed ones."""
         place = np.full(self.layout.queries, -1)
         place[best.rows] = np.arange(len(best.rows))
         if (place[rows] < 0).any():
-            raise DamagedError(f"{self}: a query does not list its highest tokens; {VERIFY}")
+            raise DamagedError(
+                f"{self}: a query does not list its highest tokens. Run `logitbank verify`."
+            )
         return np.asarray(place[rows])
 
     @property
@@ -152,18 +152,18 @@ def filtered_scores(deposits: Sequence[FilteredDeposit], kinds: Collection[str])
         columns: list[str], predicate: pl.Expr | None, n_rows: int | None
     ) -> Iterator[pl.DataFrame]:
         used = {*columns, *(predicate.meta.root_names() if predicate is not None else ())}
-        for at, deposit in enumerate(deposits):
+        for number, deposit in enumerate(deposits):
             frame = deposit.compute_scores(
                 kinds, [name for name in _SCHEMA if name in used or name == "query"]
             )
-            frame = frame.with_columns(pl.lit(at, pl.UInt32).alias(DEPOSIT))
+            frame = frame.with_columns(pl.lit(number, pl.UInt32).alias(DEPOSIT))
             frame = frame if predicate is None else frame.filter(predicate)
             yield frame.select(columns)
 
     return io_source(pl.Schema([*_SCHEMA.items(), (DEPOSIT, pl.UInt32())]), read)
 
 
-def _as_scores(best: Top) -> Scores:
+def _top_scores(best: Top) -> Scores:
     """The k highest entries of every query, one after the other."""
     n, k = best.listed.tokens.shape
     none = np.zeros(n * k, np.int32)
@@ -184,7 +184,7 @@ def _frame(scores: Scores, best: Top, kind: str, columns: Sequence[str]) -> pl.D
         "token": lambda: scores.token,
         "logit": lambda: scores.logit,
         "logsumexp": lambda: best.listed.logsumexp[scores.query],
-        **{name: partial(getattr, scores, name) for name in (*_COUNTS, "exact")},
+        **{name: partial(getattr, scores, name) for name in (*COUNTS, "exact")},
     }
     frame = pl.DataFrame({name: arrays[name]() for name in columns})
     return frame.cast({name: _SCHEMA[name] for name in columns})
@@ -201,22 +201,22 @@ def fitted(
     model = by.about.get("model")
     models = {deposit.checkpoint.model for deposit in deposits}
     if model is None and len(models) == 1:
-        (model,) = models  # a filter that was not trained fits any
+        (model,) = models  # an untrained filter fits any model
     if model not in models:
+        available = ", ".join(sorted(models)) or "no deposit"
         raise UsageError(
-            f"the filter was made for {model or 'no one model'}, and {root} has"
-            f" {', '.join(sorted(models)) or 'no deposit'}; train one for a model that is there, or"
-            " filter a bank of its model"
+            f"The filter is for {model or 'no particular model'}, and {root} has {available}. Train"
+            " a filter for a model of this bank."
         )
-    name = f"{model} {label_of(by)}" if name is None else name
+    name = f"{model} {_label(by)}" if name is None else name
     if name in models:
-        raise UsageError(f"{name!r} is a model of the bank; give the filtered one another name")
-    CheckpointId(name)  # refuses what is no name
+        raise UsageError(f"{name!r} is a model of the bank. Use another name for the filtered one.")
+    CheckpointId(name)  # refuses an invalid name
     by = replace(by, about={**by.about, "model": model})
     if not filtered_deposits(root, by, name):
         raise UsageError(
-            f"the filter was made for {model} with another tokenizer than any deposit of it in"
-            f" {root}; train one with a bank of this tokenizer"
+            f"The filter is for {model} with another tokenizer than in {root}. Train a filter with"
+            " a bank of this tokenizer."
         )
     return by, name
 
@@ -232,7 +232,7 @@ def filtered_deposits(root: Path, by: Filter, name: str) -> list[Deposit]:
     ]
 
 
-def label_of(by: Filter) -> str:
+def _label(by: Filter) -> str:
     """Short description of a filter: "+ untrained filter k=8 (truncate)"."""
     trained = "trained" if by.about.get("trained") else "untrained"
     return f"+ {trained} filter k={by.k} ({by.mode})"

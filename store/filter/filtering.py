@@ -25,10 +25,13 @@ class Listed(NamedTuple):
     total: int
     """Entries that the bank lists for each query; at least k."""
     tail: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-    """Tokens and logits (m, total − k) of some queries' entries after the k; the last of them the
-    lowest, where the bank does not list all."""
+    """Tokens and logits (m, total − k) of the entries after the k of some queries. The lowest is
+    the last, unless the bank lists all."""
     ranked: bool = True
-    """Whether their order is that of exact ranks; that of rounded logits need not be."""
+    """Whether they are in the order of exact ranks; rounded logits may have another order."""
+
+
+COUNTS = ("rank", "ties", "padding_above", "padding_ties")
 
 
 class Scores(NamedTuple):
@@ -54,17 +57,6 @@ class Sizes(NamedTuple):
     """Entries of the tokenizer; outputs from here on are padding."""
 
 
-class _Filtered(NamedTuple):
-    """The k entries of every query after the filter, and where the scores are among them."""
-
-    after: np.ndarray
-    """(k, n) logits: log-probability plus the row's log-sum-exp."""
-    place: np.ndarray
-    """(m,): place of an entry among the k, −1 where it is none of them."""
-    logit: np.ndarray
-    """(m,)."""
-
-
 def filtered(
     listed: Listed, scores: Scores, by: Filter, sizes: Sizes, *, ranks: bool = True
 ) -> Scores:
@@ -83,21 +75,37 @@ def filtered(
         Count ranks; if not, they and what belongs to them are those before the filter.
     """
     before, after = best_logits(listed, by)
-    place = _places(listed, scores)
+    place, query = _places(listed, scores), scores.query
+    hit, miss = np.flatnonzero(place >= 0), np.flatnonzero(place < 0)
     logit = scores.logit.copy()
-    hit = np.flatnonzero(place >= 0)
-    logit[hit] = after[place[hit], scores.query[hit]]
+    logit[hit] = after[place[hit], query[hit]]
     if by.mode == "truncate":
-        logit[place < 0] = -np.inf
+        logit[miss] = -np.inf
     if not ranks:
         return scores._replace(logit=logit)
-    changed = _Filtered(after, place, logit)
-    start = Scores(scores.query, scores.token, logit, *_among(listed, changed, scores, hit, sizes))
+    exact = np.ones(len(query), np.bool_)
+    padding = (listed.tokens >= sizes.entries).T
+    counts = np.zeros((4, len(query)), np.int64)  # rank, ties, padding_above, padding_ties
+    counts[:, hit] = _count(after, padding, query[hit], logit[hit])
+    counts[0, hit] += 1
+    counts[1, hit] -= 1  # an entry equals itself
+    counts[3, hit] -= padding[place[hit], query[hit]]
     if by.mode == "truncate":
-        ranked = _beyond(start, listed, place < 0, sizes)
+        counts[:, miss] = _last_place(listed, scores, miss, sizes)
     else:
-        ranked = _with_tail(start, listed, before, changed, scores, sizes)
-    return ranked._replace(exact=ranked.exact & listed.ranked)
+        counts[:, miss] = [getattr(scores, name)[miss] for name in COUNTS]
+        exact[miss] = scores.exact[miss]
+        # The k were all above, and still are where the lowest of them is above.
+        moved = miss[scores.logit[miss] >= after.min(axis=0)[query[miss]]]
+        tied = miss[scores.logit[miss] == before[-1][query[miss]]]
+        recounted = np.union1d(moved, tied)
+        for sign, values in ((-1, before), (1, after)):
+            change = _count(values, padding, query[recounted], logit[recounted])
+            counts[:, recounted] += sign * change
+        below = hit[logit[hit] <= before[-1][query[hit]]]
+        _add_tail(counts, exact, below, query, logit, listed, sizes)
+    rank, ties, above, equal = counts
+    return Scores(query, scores.token, logit, rank, ties, above, equal, exact & listed.ranked)
 
 
 def best_logits(listed: Listed, by: Filter) -> tuple[np.ndarray, np.ndarray]:
@@ -124,116 +132,62 @@ def _places(listed: Listed, scores: Scores) -> np.ndarray:
     return place
 
 
-def _among(
-    listed: Listed, changed: _Filtered, scores: Scores, hit: np.ndarray, sizes: Sizes
-) -> tuple[np.ndarray, ...]:
-    """Rank, ties, both of padding, and exactness: of the k among themselves, zeros elsewhere."""
-    k, after = len(changed.after), changed.after
-    at = changed.place[hit], scores.query[hit]
-    padding = (listed.tokens >= sizes.entries).T
-    padded = bool(padding.any())
-    counts = np.zeros((4, len(scores.query)), np.int64)
-    logits = after[at]
-    for other in range(k):
-        value = after[other][at[1]]
-        above, equal = value > logits, (value == logits) & (at[0] != other)
-        counts[0, hit] += above
-        counts[1, hit] += equal
-        if padded:
-            lost = padding[other][at[1]]
-            counts[2, hit] += above & lost
-            counts[3, hit] += equal & lost
-    counts[0] += 1
-    return (*counts, np.ones(len(scores.query), np.bool_))
+def _count(
+    values: np.ndarray, padding: np.ndarray, query: np.ndarray, logit: np.ndarray
+) -> np.ndarray:
+    """How many of a query's values (k, n) are above and equal to each logit (m,).
+
+    Returns (4, m): above, equal, and of both how many are padding.
+    """
+    counts = np.zeros((4, len(query)), np.int64)
+    for value, is_padding in zip(values, padding, strict=True):
+        above, equal = value[query] > logit, value[query] == logit
+        counts[0] += above
+        counts[1] += equal
+        if is_padding.any():
+            counts[2] += above & is_padding[query]
+            counts[3] += equal & is_padding[query]
+    return counts
 
 
-def _beyond(counted: Scores, listed: Listed, out: np.ndarray, sizes: Sizes) -> Scores:
-    """Rank tokens of probability 0, which share the place after the k."""
+def _last_place(listed: Listed, scores: Scores, miss: np.ndarray, sizes: Sizes) -> np.ndarray:
+    """Counts (4, m) of tokens of probability 0, which share the place after the k."""
     k = listed.tokens.shape[1]
-    padding = (listed.tokens >= sizes.entries).sum(axis=1)[counted.query[out]]
-    lost = counted.token[out] >= sizes.entries
-    counted.rank[out] = 1 + k
-    counted.ties[out] = sizes.vocab - k - 1
-    counted.padding_above[out] = padding
-    counted.padding_ties[out] = sizes.vocab - sizes.entries - padding - lost
-    return counted
+    padding = (listed.tokens >= sizes.entries).sum(axis=1)[scores.query[miss]]
+    is_padding = scores.token[miss] >= sizes.entries
+    counts = np.empty((4, len(miss)), np.int64)
+    counts[0], counts[1] = 1 + k, sizes.vocab - k - 1
+    counts[2], counts[3] = padding, sizes.vocab - sizes.entries - padding - is_padding
+    return counts
 
 
-def _with_tail(
-    counted: Scores,
-    listed: Listed,
-    before: np.ndarray,
-    changed: _Filtered,
-    scores: Scores,
-    sizes: Sizes,
-) -> Scores:
-    """Ranks among the k and all the others."""
-    miss = np.flatnonzero(changed.place < 0)
-    for name in ("rank", "ties", "padding_above", "padding_ties", "exact"):
-        getattr(counted, name)[miss] = getattr(scores, name)[miss]
-    # The k were all above, and are where the lowest of them still is.
-    moved = miss[scores.logit[miss] >= changed.after.min(axis=0)[scores.query[miss]]]
-    tied = miss[scores.logit[miss] == before[-1][scores.query[miss]]]
-    _recount(counted, listed, before, changed, np.union1d(moved, tied), sizes)
-    hit = np.flatnonzero(changed.place >= 0)
-    below = hit[changed.logit[hit] <= before[-1][scores.query[hit]]]
-    return _below(counted, below, listed, sizes) if len(below) else counted
-
-
-def _recount(
-    counted: Scores,
-    listed: Listed,
-    before: np.ndarray,
-    changed: _Filtered,
+def _add_tail(
+    counts: np.ndarray,
+    exact: np.ndarray,
     rows: np.ndarray,
+    query: np.ndarray,
+    logit: np.ndarray,
+    listed: Listed,
     sizes: Sizes,
 ) -> None:
-    """Subtract the k before the filter from the counts, and add the k after it."""
-    query, logit = counted.query[rows], counted.logit[rows]
-    padding = (listed.tokens >= sizes.entries).T
-    for sign, values in ((-1, before), (1, changed.after)):
-        for value, lost in zip(values, padding, strict=True):
-            above, equal = value[query] > logit, value[query] == logit
-            counted.rank[rows] += sign * above
-            counted.ties[rows] += sign * equal
-            counted.padding_above[rows] += sign * (above & lost[query])
-            counted.padding_ties[rows] += sign * (equal & lost[query])
-
-
-def _below(counted: Scores, rows: np.ndarray, listed: Listed, sizes: Sizes) -> Scores:
-    """Rank those of the k that tokens of the tail may be above or beside now."""
-    rows = rows[np.argsort(counted.query[rows], kind="stable")]
-    queries, first = np.unique(counted.query[rows], return_index=True)
+    """Count the entries after the k that are above or equal to the scores in `rows` now."""
+    rows = rows[np.argsort(query[rows], kind="stable")]
+    queries, first = np.unique(query[rows], return_index=True)
     ends = np.append(first, len(rows))
     # A tail is as long as the vocabulary where full rows are kept.
     few = max(1, _CELLS // max(1, listed.total - listed.tokens.shape[1]))
     for start in range(0, len(queries), max(AT_ONCE, few)):
-        own = slice(start, min(start + max(AT_ONCE, few), len(queries)))
-        tokens, logits = listed.tail(queries[own])
-        for at in range(ends[own.start], ends[own.stop], few):
-            part = rows[at : min(at + few, ends[own.stop])]
-            place = np.searchsorted(queries[own], counted.query[part])
-            _beside(counted, part, listed, sizes, tokens[place], logits[place])
-    return counted
-
-
-def _beside(
-    counted: Scores,
-    rows: np.ndarray,
-    listed: Listed,
-    sizes: Sizes,
-    tokens: np.ndarray,
-    tail: np.ndarray,
-) -> None:
-    """Count the tail (rows, total − k) of each row."""
-    padding, logit = tokens >= sizes.entries, counted.logit[rows, None]
-    above, equal = tail > logit, tail == logit
-    counted.rank[rows] += above.sum(axis=1)
-    counted.ties[rows] += equal.sum(axis=1)
-    counted.padding_above[rows] += (above & padding).sum(axis=1)
-    counted.padding_ties[rows] += (equal & padding).sum(axis=1)
-    if others := sizes.vocab - listed.total:
-        last = tail[:, -1] if tail.shape[1] else listed.logits[counted.query[rows], -1]
-        lower = rows[logit[:, 0] < last]
-        counted.exact[lower] = False
-        counted.ties[lower] += others
+        stop = min(start + max(AT_ONCE, few), len(queries))
+        tokens, logits = listed.tail(queries[start:stop])
+        for begin in range(ends[start], ends[stop], few):
+            part = rows[begin : min(begin + few, ends[stop])]
+            index = np.searchsorted(queries[start:stop], query[part])
+            tail, is_padding = logits[index], tokens[index] >= sizes.entries
+            above, equal = tail > logit[part, None], tail == logit[part, None]
+            masks = (above, equal, above & is_padding, equal & is_padding)
+            counts[:, part] += np.stack([mask.sum(axis=1) for mask in masks])
+            if unlisted := sizes.vocab - listed.total:
+                last = tail[:, -1] if tail.shape[1] else listed.logits[query[part], -1]
+                lower = part[logit[part] < last]
+                exact[lower] = False
+                counts[1, lower] += unlisted

@@ -1,4 +1,4 @@
-"""The README.md of a published bank: title, license, citation, content, how to open it. Pure."""
+"""The README.md of a published bank: title, license, citation, content and how to open it. Pure."""
 
 import json
 import re
@@ -12,14 +12,13 @@ from logitbank.store.format.schema import Keep
 CARD = "README.md"
 UNKNOWN = "https://…"
 """Stands for the address of a folder, which is unknown when the card is written."""
-MARK = "<!-- Written by logitbank, which writes it again until this line is removed. -->"
-_WHAT = (
+MARK = "<!-- Written by logitbank. It is updated by each push until this line is removed. -->"
+_DESCRIPTION = (
     "A bank of `logitbank`: logits, ranks and log-sum-exp of language model checkpoints on prompts,"
     " in Zarr v3 and Parquet."
 )
 _ADDRESS = f"\nReplace {UNKNOWN} with the address of this folder:\n"
 _SERIES = ("Model", "Run", "Checkpoints", "Steps", "Keep", "Dtype")
-_MADE = ("engine", "engine_version", "logitbank_version", "compute_dtype", "device")
 _PROMPTS = re.compile(r"prompts/(.+)-[0-9a-f]{12}\.parquet")
 _LICENSES = {
     *("apache-2.0", "mit", "bsd-3-clause", "unlicense", "gpl-3.0", "cc0-1.0", "pddl", "odbl"),
@@ -30,7 +29,7 @@ _LICENSES = {
 
 
 def is_written_by_hand(old: bytes | None) -> bool:
-    """Whether somebody wrote this card, so that it stays."""
+    """Whether a user wrote this card. It then stays unchanged."""
     return old is not None and MARK.encode() not in old
 
 
@@ -57,7 +56,7 @@ def card(objects: Objects, *, url: str, name: str = "") -> str:
 
 # {_escaped(title)}
 
-{_WHAT}
+{_DESCRIPTION}
 {_ADDRESS if url == UNKNOWN else ""}
 ```console
 $ pip install '.[remote]'  # in a clone of logitbank
@@ -76,8 +75,6 @@ bank = logitbank.open({_quoted(url)}){scan}
 {rows}
 Prompt sets: {names}. {len(objects):,} objects, {size:,} bytes.
 """
-    if made := _made(deposits):
-        text += f"\nMade with {_escaped(made)}. Each deposit's `zarr.json` has the rest.\n"
     if license_:
         text += f"\nLicense of the data: {_escaped(license_)}.\n"
     if citation := str(about.get("citation") or "").strip():
@@ -116,18 +113,6 @@ def _rows(deposits: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, ...]]:
         span = [f"{numbers[0]:,} to {numbers[-1]:,}"] if numbers else []
         span += ["release"] if None in steps else []
         yield (model, run, str(len(steps)), " and ".join(span), keep, dtype)
-
-
-def _made(deposits: Iterable[Mapping[str, Any]]) -> str:
-    """Engines, versions and dtypes; empty if no deposit names them."""
-    values_by_name: dict[str, set[str]] = {}
-    for attributes in deposits:
-        provenance = attributes.get("provenance")
-        for name in _MADE:
-            if isinstance(provenance, dict) and provenance.get(name) is not None:
-                values_by_name.setdefault(name, set()).add(_line(provenance[name]))
-    parts = (f"{name} {', '.join(sorted(values))}" for name, values in values_by_name.items())
-    return "; ".join(parts)
 
 
 def _attributes(text: str | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Push a bank to a URL or folder, and pull one from a URL: new objects only, resumable."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,13 +10,14 @@ from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
 from logitbank.store.files import objects
 from logitbank.store.format import index
-from logitbank.store.format.index import Object
+from logitbank.store.format.index import Objects
+from logitbank.store.read.choose import Names, Steps
 from logitbank.store.share.hub import HubDataset
-from logitbank.store.share.local import ensure_local
-from logitbank.store.share.moves import moves
-from logitbank.store.share.places import place_at
-from logitbank.store.share.selection import Names, Steps, chosen
-from logitbank.store.share.targets import Bucket, Folder, SourceBank, Target
+from logitbank.store.share.local import ensure_local, remote_at
+from logitbank.store.share.moves import Moves, moves
+from logitbank.store.share.s3 import S3
+from logitbank.store.share.selection import chosen
+from logitbank.store.share.targets import Folder, Source, Target, publish, stored_objects
 from logitbank.store.share.urls import url_of
 
 Progress = Callable[[int, int], None]
@@ -31,12 +32,12 @@ class Transfer:
     """Objects that were sent."""
     bytes: int
     present: int
-    """Objects that were present already, by name and size; their bytes were not read again."""
+    """Existing objects of the same name and size; their bytes were not read again."""
 
     def __str__(self) -> str:
         return (
-            f"{self.objects:,} objects ({self.bytes:,} bytes) copied, {self.present:,} of the same"
-            " size were there already and were not read again"
+            f"{self.objects:,} objects ({self.bytes:,} bytes) copied, {self.present:,} existing"
+            " objects skipped (same size)"
         )
 
 
@@ -61,9 +62,9 @@ def push(
         Folder or URL of the bank.
     target
         `s3://bucket/prefix`, with the usual `AWS_…` variables; `hf://datasets/owner/name`, with
-        `HF_TOKEN`; or a folder, to be given out by a web server.
+        `HF_TOKEN`; or a folder, for a web server to publish.
     models, steps, prompts
-        Only deposits of these, with the query sets and prompts that they need; all if None.
+        Models, training steps and prompt sets of the deposits to send; all if None.
     progress
         Called with the number of bytes sent, and the total.
 
@@ -72,25 +73,28 @@ def push(
     UsageError
         The target cannot be written to, or the bank is too large for one index.
     BankError
-        The target has a deposit with other attributes or content, which stays unchanged. Or the
-        bank has no such model, step or prompt set.
+        The target has an object with other bytes, which stays unchanged. Or the bank has no such
+        model, step or prompt set.
     DamagedError
-        An object of the bank is missing or differs from its commit; or an object at the target
-        has another size.
+        An object of the bank is missing or differs from its commit.
     RemoteError
-        The target cannot be reached, or refuses.
+        The target cannot be reached, or refuses access.
     MissingExtraError
         The extra `remote` is not installed.
     """
     opened = Bank.open(bank, models=models, steps=steps, prompts=prompts, rows=True)
-    if opened.url is None:  # a copy of a bank at a URL has what is asked for, and maybe no more
+    if opened.url is None:  # the copy of a bank at a URL has only the requested tables
         require_tables(opened.path, opened.deposits())
     requested = chosen(opened.path, models=models, steps=steps, prompts=prompts)
     index.render(requested)  # before anything is sent: it may be too large
-    place = _target(target)
-    if isinstance(place, Folder):
-        _require_apart(opened.path, Path(target))
-    return _move(requested, SourceBank(opened.path), place, progress)
+    if url_of(target) is None:
+        _require_other(opened.path, Path(target))
+    place = target_at(target)
+    stored = stored_objects(place)
+    plan = moves(requested, stored, place=place.url)
+    _send(plan, Source(opened.path), place, progress)
+    publish(place, {**stored, **plan.sent}, plan.replaced)
+    return _transfer(requested, plan)
 
 
 def pull(
@@ -109,35 +113,27 @@ def pull(
     """
     folder = Path(folder)
     if url_of(folder) is not None:
-        raise UsageError(
-            f"pull writes into a folder; to copy to {url_of(folder)} pull first, then push"
-        )
-    if objects.holds_something(folder):
-        Bank.open(folder)
+        raise UsageError(f"pull writes to a folder. To copy to {folder}, pull first and then push.")
     address = url_of(url)
     if address is None:
-        source = SourceBank(Bank.open(url).path)
+        source = Source(Bank.open(url).path)
     else:
-        source = SourceBank(ensure_local(address, prompts=prompts, models=[]), place_at(address))
-    _require_apart(source.root, folder)
+        source = Source(ensure_local(address, prompts=prompts, models=[]), remote_at(address))
+    _require_other(source.root, folder)
     requested = chosen(source.root, models=models, steps=steps, prompts=prompts)
-    objects.make_root(folder)
-    return _move(requested, source, Folder(folder, indexed=False), progress)
+    target = _folder(folder)
+    plan = moves(requested, stored_objects(target), place=target.url)
+    _send(plan, source, target, progress)
+    target.clean(plan.replaced)
+    return _transfer(requested, plan)
 
 
-def _require_apart(bank: Path, folder: Path) -> None:
+def _require_other(bank: Path, folder: Path) -> None:
     if folder.exists() and folder.samefile(bank):
-        raise UsageError(f"{folder} is the bank itself; give another folder")
+        raise UsageError(f"{folder} is the bank itself. Use another folder.")
 
 
-def _move(
-    requested: Mapping[str, Object],
-    source: SourceBank,
-    target: Target,
-    progress: Progress | None,
-) -> Transfer:
-    stored = target.stored()
-    plan = moves(requested, stored, place=target.name)
+def _send(plan: Moves, source: Source, target: Target, progress: Progress | None) -> None:
     done, lock = 0, threading.Lock()
 
     def advance(size: int) -> None:
@@ -149,24 +145,28 @@ def _move(
 
     for group in plan.groups:
         target.send(group, source, advance)
-    sent = {path: value for group in plan.groups for path, value in group.items()}
-    target.finish({**stored, **sent}, plan.replaced)
-    return Transfer(len(sent), plan.bytes, len(requested) - len(sent))
 
 
-def _target(target: str | Path) -> Target:
+def _transfer(requested: Objects, plan: Moves) -> Transfer:
+    return Transfer(len(plan.sent), plan.bytes, len(requested) - len(plan.sent))
+
+
+def _folder(folder: Path) -> Folder:
+    if objects.holds_something(folder):
+        Bank.open(folder)
+    objects.make_root(folder)
+    return Folder(folder)
+
+
+def target_at(target: str | Path) -> Target:
     url = url_of(target)
     if url is None:
-        folder = Path(target)
-        if objects.holds_something(folder):
-            Bank.open(folder)
-        objects.make_root(folder)
-        return Folder(folder, indexed=True)
+        return _folder(Path(target))
     if url.startswith("s3:"):
-        return Bucket(url)
+        return S3(url, write=True)
     if url.startswith("hf:"):
         return HubDataset(url)
     raise UsageError(
-        f"{url} cannot be written to over HTTP; push into a folder that the server gives out, to"
-        " s3://bucket/prefix, or to hf://datasets/owner/name"
+        f"Cannot push to {url}: HTTP is read-only. Push to a folder that the server publishes, to"
+        " s3://bucket/prefix, or to hf://datasets/owner/name."
     )

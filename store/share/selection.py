@@ -1,4 +1,4 @@
-"""Choose which objects of a bank are published or copied: whole deposits, and tables for them."""
+"""Choose which objects of a bank are published or copied: whole deposits, and their tables."""
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -14,89 +14,68 @@ from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.index import Object, text_object
 from logitbank.store.heads.stored import FOLDER, StoredHead
-from logitbank.store.steps import Step, parse_steps
+from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
-
-Names = Collection[str] | str | None
-"""Names of models or prompt sets; all if None."""
-Steps = Collection[Step] | int | str | None
-"""Training steps, None in a collection for a release, or a text such as `log` or `0:100:10`."""
 
 
 def chosen(
     root: Path, *, models: Names = None, steps: Steps = None, prompts: Names = None
 ) -> dict[str, Object]:
-    """Committed objects of these deposits, their query sets and prompts; of all where None.
+    """Committed objects of these deposits, and the tables of these prompt sets; of all if None.
 
     Raises
     ------
     AbsentError
-        The bank has no such model, step or prompt set, or no deposit of all of them.
+        The bank has no such model, step or prompt set.
     DamagedError
-        An object is missing, or is not what was committed.
+        An object is missing, or differs from its commit.
     """
-    deposits = catalog.deposits(root)
     files = prompt_tables.prompt_files(root)
-    sets: set[str] | None = None
+    sets = set(query_tables.query_set_names(root))
     if prompts is not None:
-        wanted = {prompts} if isinstance(prompts, str) else set(prompts)
-        require(wanted, {f.name for f in files}, "prompt set")
-        files = [f for f in files if f.name in wanted]
-        sets = {name for f in files for name in query_sets_in(f.path)}
-        deposits = [d for d in deposits if d.query_set in sets]
-    if (models, steps) != (None, None):
-        deposits = chosen_deposits(deposits, models, steps)
-        used = {d.query_set for d in deposits}
-        files = [f for f in files if used & query_sets_in(f.path)]
-        sets = used | {name for f in files for name in query_sets_in(f.path)}
-    if sets is None:
-        sets = set(query_tables.query_set_names(root))
+        names = require_names(prompts, {file.name for file in files}, "prompt set")
+        files = [file for file in files if file.name in names]
+        sets = {name for file in files for name in query_sets_in(file.path)}
+    deposits = [d for d in catalog.deposits(root) if prompts is None or d.query_set in sets]
+    deposits = chosen_deposits(deposits, models, steps)
     queries = [query_tables.query_file(root, name) for name in sorted(sets)]
     tokenizers = {query_tables.tokenizer_of(root, name) for name in sets}
-    texts = [f.path for f in token_texts.tokens_files(root) if f.name in tokenizers]
+    texts = [file.path for file in token_texts.tokens_files(root) if file.name in tokenizers]
     try:
-        return _inventory(root, deposits, [*queries, *(f.path for f in files), *texts])
+        return _inventory(root, deposits, [*queries, *(file.path for file in files), *texts])
     except FileNotFoundError as error:
-        raise DamagedError(f"{error.filename} is missing; run `logitbank verify`") from error
+        raise DamagedError(f"{error.filename} is missing. Run `logitbank verify`.") from error
 
 
 def chosen_deposits(deposits: Sequence[Deposit], models: Names, steps: Steps) -> list[Deposit]:
-    """Deposits of these models and training steps.
-
-    Raises
-    ------
-    AbsentError
-        None is of one of them.
-    """
+    """Deposits of these models and training steps, or AbsentError if one of them has none."""
     if models is not None:
-        wanted = {models} if isinstance(models, str) else set(models)
-        require(wanted, {d.checkpoint.model for d in deposits}, "model")
-        deposits = [d for d in deposits if d.checkpoint.model in wanted]
-    if steps is not None:
+        models = require_names(models, {d.checkpoint.model for d in deposits}, "model")
+    if steps is not None and not isinstance(steps, str):
+        steps = {steps} if isinstance(steps, int) else set(steps)
         available = {d.checkpoint.step for d in deposits}
-        if isinstance(steps, str):
-            selected = set(parse_steps(steps).select(available, of="this bank"))
-        else:
-            selected = {steps} if isinstance(steps, int) else set(steps)
-        require(selected, available, "step")
-        deposits = [d for d in deposits if d.checkpoint.step in selected]
-    return list(deposits)
+        require_names(map(_shown, steps), set(map(_shown, available)), "step")
+    return checkpoints_chosen(deposits, models=models, steps=steps)
 
 
-def require(requested: Iterable[object], available: Collection[object], what: str) -> None:
-    """Raise AbsentError if the bank has no such model, step or prompt set."""
-    for value in requested:
-        if value not in available:
-            listed = ", ".join(sorted({_shown(each) for each in available})) or "none"
-            raise AbsentError(f"the bank has no {what} {_shown(value)}; it has {listed}")
+def require_names(
+    requested: Iterable[str] | str, available: Collection[str], what: str
+) -> set[str]:
+    """The requested names, or AbsentError if the bank has no such model, step or prompt set."""
+    names = {requested} if isinstance(requested, str) else set(requested)
+    for name in sorted(names.difference(available)):
+        listed = ", ".join(sorted(available)[:8]) or "none"
+        more = ", …" if len(available) > 8 else ""
+        raise AbsentError(f"The bank has no {what} {name}. Available: {listed}{more}.")
+    return names
 
 
-def _shown(value: object) -> str:
-    return "release" if value is None else str(value)
+def _shown(step: int | None) -> str:
+    return "release" if step is None else str(step)
 
 
 def query_sets_in(path: Path) -> set[str]:
-    """Query sets that a table of prompts points into."""
+    """Query sets that a table of prompts refers to."""
     table_files.require_sound(path)
     column = pl.read_parquet(path, columns=["query_set"], glob=False)["query_set"]
     return set(column.unique().drop_nulls())
@@ -105,57 +84,48 @@ def query_sets_in(path: Path) -> set[str]:
 def _inventory(
     root: Path, deposits: Iterable[Deposit], tables: Iterable[Path]
 ) -> dict[str, Object]:
-    objects_by_path = {"zarr.json": _text(root / "zarr.json", *zarrays.ATTRIBUTES)}
+    by_path = {"zarr.json": _text(root / "zarr.json", *zarrays.ATTRIBUTES)}
     for file in tables:
         table_files.require_sound(file)
-        beside, path = table_files.digest_file(file), file.relative_to(root).as_posix()
-        objects_by_path[f"{path}.sha256"] = text_object(beside.read_text())
-        objects_by_path[path] = Object(
-            Digest(table_files.recorded_digest(file), file.stat().st_size)
-        )
+        path, size = file.relative_to(root).as_posix(), file.stat().st_size
+        by_path[f"{path}.sha256"] = text_object(table_files.digest_file(file).read_text())
+        by_path[path] = Object(Digest(table_files.recorded_digest(file), size))
     for deposit in deposits:
         folder = deposit.path.relative_to(root)
-        of_deposit = deposit.retrying(lambda state, d=deposit: _deposit(d, state))  # type: ignore[misc]
-        if not any(path.startswith("commits/") for path in of_deposit):
+        listed = deposit.retrying(lambda state, d=deposit: _deposit(d, state))  # type: ignore[misc]
+        if not any(path.startswith("commits/") for path in listed):
             continue
         for group in list(folder.parents)[:-1]:
-            if (root / group / "zarr.json").exists():
-                objects_by_path[f"{group.as_posix()}/zarr.json"] = text_object(
-                    zarrays.GROUP.decode()
-                )
-        objects_by_path |= {
-            f"{folder.as_posix()}/{path}": value for path, value in of_deposit.items()
-        }
+            by_path[f"{group.as_posix()}/zarr.json"] = text_object(zarrays.GROUP.decode())
+        by_path |= {f"{folder.as_posix()}/{path}": value for path, value in listed.items()}
         for digest in deposit.spec.heads.values():
-            if f"{FOLDER}/{digest}/zarr.json" not in objects_by_path:
-                head = StoredHead.open(root, digest, needed_by=str(deposit))
-                objects_by_path |= _head(head)
-    return objects_by_path
+            if f"{FOLDER}/{digest}/zarr.json" not in by_path:
+                by_path |= _head(StoredHead.open(root, digest, needed_by=str(deposit)))
+    return by_path
 
 
 def _head(head: StoredHead) -> dict[str, Object]:
-    where = f"{FOLDER}/{head.digest}"
-    listed = {f"{where}/{name}": Object(digest) for name, digest in head.objects.items()}
+    folder = f"{FOLDER}/{head.digest}"
+    listed = {f"{folder}/{name}": Object(digest) for name, digest in head.objects.items()}
     for name, metadata in head.metadata().items():
-        listed[f"{where}/{name}/zarr.json"] = text_object(metadata.decode())
-    listed[f"{where}/zarr.json"] = _text(head.path / "zarr.json", *zarrays.ATTRIBUTES)
+        listed[f"{folder}/{name}/zarr.json"] = text_object(metadata.decode())
+    listed[f"{folder}/zarr.json"] = _text(head.path / "zarr.json", *zarrays.ATTRIBUTES)
     listed[f"{FOLDER}/zarr.json"] = text_object(zarrays.GROUP.decode())
     return listed
 
 
 def _deposit(deposit: Deposit, state: Committed) -> dict[str, Object]:
-    texts = {"zarr.json": _text(deposit.path / "zarr.json", *zarrays.ATTRIBUTES)}
+    digests = commits.committed_digests(deposit.path, state)
+    listed = {path: Object(digest) for path, digest in digests.items()}
     for name, metadata in zarrays.array_metadata(deposit.layout).items():
-        if objects.plain_path(deposit.path, f"{name}/zarr.json").exists():
-            texts[f"{name}/zarr.json"] = text_object(metadata.decode())
+        listed[f"{name}/zarr.json"] = text_object(metadata.decode())
+    listed["zarr.json"] = _text(deposit.path / "zarr.json", *zarrays.ATTRIBUTES)
     for name in state.names:
-        texts[f"commits/{name}.json"] = _text(deposit.path / "commits" / f"{name}.json")
-    return {
-        path: Object(d) for path, d in commits.committed_digests(deposit.path, state).items()
-    } | texts
+        listed[f"commits/{name}.json"] = _text(deposit.path / "commits" / f"{name}.json")
+    return listed
 
 
 def _text(path: Path, *holder: str) -> Object:
-    """A document, whose own digest is right."""
+    """A document with a sound digest of its own."""
     verified.document(objects.plain_path(path.parent, path.name), *holder)
     return text_object(path.read_text())

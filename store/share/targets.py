@@ -1,10 +1,10 @@
-"""What objects are sent from, and to: a folder, or a prefix of an S3-compatible store."""
+"""What objects are sent to while others may write there: one protocol, and the folder of a bank."""
 
 import hashlib
 import os
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,274 +16,205 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.files.staging import Staging, remove_dead
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
-from logitbank.store.format.index import Object, committed_digests, deposit_of
+from logitbank.store.format.index import Object, Objects, committed_digests, deposit_of
 from logitbank.store.share.card import CARD, UNKNOWN, card, is_written_by_hand
-from logitbank.store.share.moves import clash, rounds
-from logitbank.store.share.places import Advance, Place, explained, place_at, s3_store
+from logitbank.store.share.moves import conflict, rounds
+from logitbank.store.share.remote import Remote, download
 
-_SENT_AT_ONCE = 4  # each holds one object in memory
-_ATTEMPTS = 20
+Advance = Callable[[int], None]
+"""Called with the number of bytes that have just been sent."""
+SENT_AT_ONCE = 4  # each holds one object in memory
+ATTEMPTS = 10
+PUBLISHED = (index.NAME, CARD)
 
 
 @dataclass(frozen=True)
-class SourceBank:
-    """Objects of a bank in a folder, or of a bank at a URL whose folder is a partial copy."""
+class Source:
+    """A bank in a folder, or a bank at a URL whose documents are in the folder."""
 
     root: Path
-    place: Place | None = None
+    remote: Remote | None = None
 
-    def checked(self, path: str, expected: Digest) -> Path:
-        """The file of an object.
-
-        Raises
-        ------
-        DamagedError
-            It is missing, or is not what was committed.
-        """
+    def file(self, path: str, expected: Digest) -> Path:
+        """The file of an object, or DamagedError if it is missing or differs from its commit."""
         file = objects.plain_path(self.root, path)
         if objects.require_file(file) is None:
-            raise DamagedError(f"{file} was committed and is missing; run `logitbank verify`")
+            raise DamagedError(f"{file} was committed and is missing. Run `logitbank verify`.")
         if objects.digest(file) != expected:
-            raise DamagedError(f"{file} is not what was committed; run `logitbank verify`")
+            raise DamagedError(f"{file} differs from its commit. Run `logitbank verify`.")
         return file
 
     def read(self, path: str, value: Object) -> bytes:
-        """The bytes of an object; raises as `checked`."""
+        """The bytes of an object. Raises as `file`."""
         if value.text is not None:
             return value.text.encode()
-        return self.checked(path, value.digest).read_bytes()
+        return self.file(path, value.digest).read_bytes()
 
-    def copy(self, path: str, value: Object, to: Path, advance: Advance) -> None:
-        """Copy an object, whole and durable; one of an interrupted call is used again."""
-        to.parent.mkdir(parents=True, exist_ok=True)
-        if to.exists() and objects.digest(to) == value.digest:
-            advance(value.digest.bytes)
-        elif self.place is not None and value.text is None and not self._has(path, value):
-            try:
-                self.place.download(path, value.digest, to, advance)
-            except FileNotFoundError as error:
-                raise RemoteError(
-                    f"{error} is not there, although the bank lists it. Ask its publisher to run"
-                    " `logitbank verify` and push again"
-                ) from error
-        else:
+    def copy(self, path: str, value: Object, to: Path) -> None:
+        """Copy an object into a file, which is durable afterwards."""
+        if self.remote is None or value.text is not None:
             objects.write_durable(to, self.read(path, value))
-            advance(value.digest.bytes)
+            return
+        try:
+            download(self.remote, path, value.digest, to)
+        except FileNotFoundError as error:
+            raise RemoteError(
+                f"The bank lists {error}, which does not exist. Ask its publisher to run"
+                " `logitbank verify` and to push again."
+            ) from error
         objects.sync(to)
-
-    def _has(self, path: str, value: Object) -> bool:
-        file = objects.plain_path(self.root, path)
-        return file.is_file() and objects.digest(file) == value.digest
 
 
 class Target(Protocol):
     """A place that others may write to at the same time."""
 
     @property
-    def name(self) -> str: ...
+    def url(self) -> str:
+        """Its URL or folder, for messages."""
 
-    def stored(self) -> dict[str, Object]:
-        """Objects that are there and in force."""
+    @property
+    def card_url(self) -> str | None:
+        """Address that its card names; None if it has no card."""
 
-    def send(self, group: Mapping[str, Object], source: SourceBank, advance: Advance) -> None:
-        """Put objects there, commits last; nothing is overwritten."""
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes of all objects, by path."""
 
-    def finish(self, stored: Mapping[str, Object], replaced: Sequence[str]) -> None:
-        """Write the index of what is there, and remove what a seal replaced."""
+    def read(self, path: str) -> bytes:
+        """A small object, or FileNotFoundError."""
+
+    def send(self, group: Objects, source: Source, advance: Advance) -> None:
+        """Create objects, commits last. Nothing is overwritten: other bytes are a BankError."""
+
+    def current(self) -> dict[str, bytes]:
+        """The index and the card, if they exist."""
+
+    def replace(
+        self, files: Mapping[str, bytes], before: Mapping[str, bytes], replaced: Sequence[str]
+    ) -> bool:
+        """Write index and card and delete `replaced`; False if they are not `before` any more."""
 
 
-def known_objects(data: bytes | None, where: str) -> dict[str, Object]:
-    """What the index of a place lists; nothing if it is damaged, since it is derived."""
-    if data is None:
-        return {}
+def stored_objects(target: Target) -> dict[str, Object]:
+    """The objects of a target that are in force."""
+    sizes = target.sizes()
+    known = _known(target.read(index.NAME) if index.NAME in sizes else None, target.url)
+    return index.complete(sizes, known, partial(in_parallel, target.read))
+
+
+def publish(target: Target, stored: Objects, replaced: Sequence[str]) -> None:
+    """Write the index and the card of a target, and delete what a seal has replaced."""
+    for attempt in range(ATTEMPTS):
+        before = target.current()
+        listed = index.in_force({**_known(before.get(index.NAME), target.url), **stored})
+        files = {index.NAME: index.render(listed)}
+        if target.card_url is not None and not is_written_by_hand(before.get(CARD)):
+            name = Path(target.url).resolve().name if target.card_url == UNKNOWN else ""
+            files[CARD] = card(listed, url=target.card_url, name=name).encode()
+        changed = {name: data for name, data in files.items() if before.get(name) != data}
+        if not (changed or replaced) or target.replace(changed, before, replaced):
+            return
+        time.sleep(random.uniform(0, 0.05 * 2 ** min(attempt, 6)))
+    raise busy(target.url)
+
+
+def busy(url: str) -> RemoteError:
+    return RemoteError(
+        f"Others kept changing {url} at the same time. Run the same command again to resume."
+    )
+
+
+def _known(data: bytes | None, where: str) -> dict[str, Object]:
+    """The objects that an index lists; none if it is damaged, because it is derived."""
     try:
-        return index.parse(data, where=where)
+        return {} if data is None else index.parse(data, where=where)
     except DamagedError:
         return {}
 
 
 class Folder:
-    """The folder of a bank: pulled, or with an index and a card for others."""
+    """The folder of a bank."""
 
-    def __init__(self, root: Path, *, indexed: bool) -> None:
-        self.name = str(root)
-        self._root, self._indexed = root, indexed
+    card_url = UNKNOWN
 
-    def stored(self) -> dict[str, Object]:
-        known = known_objects(self._read(index.NAME), self.name) if self._indexed else {}
-        listing = {
-            file.relative_to(self._root).as_posix(): file.stat().st_size
-            for file in _files(self._root)
-        }
-        return index.complete(
-            listing, known, lambda paths: [self._at(path).read_bytes() for path in paths]
-        )
+    def __init__(self, root: Path) -> None:
+        self.url, self._root = str(root), root
 
-    def send(self, group: Mapping[str, Object], source: SourceBank, advance: Advance) -> None:
-        """Prepare objects in a folder of this writer alone, then put them in place."""
-        if (document := group.get("zarr.json")) is not None and document.text is not None:
-            # Without it the folder is no bank, and the same command could not go on.
-            objects.write_new(self._root / "zarr.json", document.text.encode())
+    def sizes(self) -> dict[str, int]:
+        files = _files(self._root)
+        return {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
+
+    def read(self, path: str) -> bytes:
+        return objects.plain_path(self._root, path).read_bytes()
+
+    def send(self, group: Objects, source: Source, advance: Advance) -> None:
         with locks.locked(self._root / ".lock"):
-            staging = Staging.adopt(self._root)
+            staging = Staging(self._root)
+
+        def put(path: str) -> None:
+            prepared = staging.path / hashlib.sha256(path.encode()).hexdigest()
+            self._put(path, group, source, prepared)
+            advance(group[path].digest.bytes)
+
         try:
-            self._send(group, source, staging.path, advance)
-        except BaseException:
-            staging.leave()
-            raise
-        staging.remove()
+            for paths in rounds(group):
+                in_parallel(put, paths, at_once=SENT_AT_ONCE)
+        finally:
+            staging.remove()
 
-    def _send(
-        self, group: Mapping[str, Object], source: SourceBank, staging: Path, advance: Advance
-    ) -> None:
-        def prepare(path: str) -> None:
-            with disk.naming_full(self._root, group[path].digest.bytes):
-                source.copy(path, group[path], staging / path, advance)
+    def _put(self, path: str, group: Objects, source: Source, prepared: Path) -> None:
+        value, target = group[path], objects.plain_path(self._root, path)
+        if target.is_file() and objects.digest(target) == value.digest:
+            return  # an interrupted call put it there
+        with disk.naming_full(self._root, value.digest.bytes):
+            source.copy(path, value, prepared)
+            objects.make_folders(self._root, target.parent)
+            deposit = deposit_of(path)
+            with locks.locked((self._root / (deposit or "")) / ".lock"):
+                if deposit is None and target.exists():
+                    return  # another writer was faster; tables are named by their content
+                is_document = "/commits/" in path or path.endswith("zarr.json")
+                if is_document and target.exists():
+                    raise conflict(path, self.url)
+                if deposit is not None and (target.exists() or path.endswith("/seal.json")):
+                    self._require_same_commits(deposit, group)
+                os.replace(prepared, target)
+                objects.sync(target.parent)
 
-        in_parallel(prepare, list(group), at_once=_SENT_AT_ONCE)
-        paths_of_deposits: dict[str, list[str]] = {}
-        for path in group:
-            paths_of_deposits.setdefault(deposit_of(path) or "", []).append(path)
-        for deposit, paths in sorted(paths_of_deposits.items()):
-            folder = self._at(deposit) if deposit else self._root
-            objects.make_folders(self._root, folder)
-            with locks.locked(folder / ".lock"):
-                for path in (p for ranked in rounds(paths) for p in ranked):
-                    self._place(staging / path, path, group[path])
+    def _require_same_commits(self, deposit: str, group: Objects) -> None:
+        """Refuse a deposit in which another writer has committed other bytes."""
+        entries = objects.entries(objects.plain_path(self._root, f"{deposit}/commits"))
+        texts = {f"{deposit}/commits/{e.name}": Path(e.path).read_text() for e in entries}
+        for path, digest in committed_digests(texts).items():
+            if path in group and group[path].digest != digest:
+                raise conflict(path, self.url)
 
-    def finish(self, stored: Mapping[str, Object], replaced: Sequence[str]) -> None:
-        for path in replaced:
-            self._at(path).unlink(missing_ok=True)
-        remove_dead(self._root)
-        if not self._indexed:
-            return
+    def current(self) -> dict[str, bytes]:
+        files = {name: self._root / name for name in PUBLISHED}
+        return {name: file.read_bytes() for name, file in files.items() if file.is_file()}
+
+    def replace(
+        self, files: Mapping[str, bytes], before: Mapping[str, bytes], replaced: Sequence[str]
+    ) -> bool:
         with locks.locked(self._root / ".index.lock"):
-            known = known_objects(self._read(index.NAME), self.name)
-            new = index.in_force({**known, **stored})
-            self._replace(index.NAME, index.render(new))
-            if not is_written_by_hand(self._read(CARD)):
-                text = card(new, url=UNKNOWN, name=self._root.resolve().name)
-                self._replace(CARD, text.encode())
+            if self.current() != before:
+                return False
+            for name, data in files.items():
+                with objects.beside(self._root / name, data) as prepared:
+                    prepared.replace(self._root / name)
             objects.sync(self._root)
+        self.clean(replaced)
+        return True
 
-    def _read(self, name: str) -> bytes | None:
-        file = self._root / name
-        return file.read_bytes() if file.is_file() else None
-
-    def _replace(self, name: str, data: bytes) -> None:
-        if self._read(name) != data:
-            beside = self._root / f".{name}.new"
-            objects.write_durable(beside, data)
-            beside.rename(self._root / name)
-
-    def _place(self, prepared: Path, path: str, value: Object) -> None:
-        target = self._at(path)
-        objects.make_folders(self._root, target.parent)
-        if target.exists() and objects.digest(target) != value.digest:
-            if deposit_of(path) is None:  # somebody was quicker; tables are named by content
-                return
-            committed = self._vouched(path)
-            if "/commits/" in path or path.endswith("zarr.json") or path in committed:
-                raise clash(path, value.digest, committed, self.name)
-        os.replace(prepared, target)
-        objects.sync(target.parent)
-
-    def _vouched(self, path: str) -> Mapping[str, Digest]:
-        deposit = deposit_of(path)
-        commits = objects.entries(self._at(f"{deposit}/commits"))
-        return committed_digests(
-            {f"{deposit}/commits/{e.name}": Path(e.path).read_text() for e in commits}
-        )
-
-    def _at(self, path: str) -> Path:
-        return objects.plain_path(self._root, path)
+    def clean(self, replaced: Sequence[str]) -> None:
+        """Remove what a seal has replaced, and what killed writers left."""
+        for path in replaced:
+            objects.plain_path(self._root, path).unlink(missing_ok=True)
+        remove_dead(self._root)
 
 
 def _files(folder: Path) -> list[Path]:
-    """Files of a bank, without those that are hidden."""
+    """Files of a bank, without hidden ones."""
     files: list[Path] = []
     for entry in objects.entries(folder):
         files += _files(Path(entry.path)) if entry.is_dir() else [Path(entry.path)]
     return files
-
-
-class Bucket:
-    """The prefix: every object is created exclusively, and the index replaced by its ETag."""
-
-    def __init__(self, url: str) -> None:
-        self.name = url
-        self._place, self._store = place_at(url), s3_store(url, write=True)
-        self._vouched: Mapping[str, Digest] = {}
-
-    def stored(self) -> dict[str, Object]:
-        import obstore
-
-        with explained(self.name):
-            pages = list(obstore.list(self._store))
-        listing = {meta["path"]: meta["size"] for page in pages for meta in page}
-        known = known_objects(self._index()[0], self.name)
-        stored = index.complete(listing, known, partial(in_parallel, self._read))
-        texts = {path: value.text for path, value in stored.items() if value.text is not None}
-        self._vouched = committed_digests(texts)
-        return stored
-
-    def send(self, group: Mapping[str, Object], source: SourceBank, advance: Advance) -> None:
-        def put(path: str) -> None:
-            data = source.read(path, group[path])
-            # There already if an earlier call was interrupted, or somebody was quicker.
-            if not self._put(path, data, "create") and not self._has(path, data):
-                raise clash(path, group[path].digest, self._vouched, self.name)
-            advance(len(data))
-
-        for paths in rounds(group):
-            in_parallel(put, paths, at_once=_SENT_AT_ONCE)
-
-    def finish(self, stored: Mapping[str, Object], replaced: Sequence[str]) -> None:
-        import obstore
-
-        for attempt in range(_ATTEMPTS):
-            data, etag = self._index()
-            new = index.render(index.in_force({**known_objects(data, self.name), **stored}))
-            if data == new or self._put(index.NAME, new, etag or "create"):
-                with explained(self.name):
-                    if replaced:
-                        obstore.delete(self._store, list(replaced))
-                return
-            time.sleep(random.uniform(0, 0.05 * 2 ** min(attempt, 6)))  # others push as well
-        raise RemoteError(
-            f"{self.name}/{index.NAME} was replaced by others again and again; everything was sent."
-            " Run the same command again to have it listed"
-        )
-
-    def _index(self) -> tuple[bytes | None, str | None]:
-        try:
-            return self._place.read(index.NAME, limit=index.MAX_BYTES)
-        except FileNotFoundError:
-            return None, None
-
-    def _read(self, path: str) -> bytes:
-        return self._place.read(path).data
-
-    def _put(self, path: str, data: bytes, was: str) -> bool:
-        """Put an object over the one with this ETag, or "create" it; False if it is another."""
-        import obstore
-
-        errors = obstore.exceptions
-        mode = "create" if was == "create" else {"e_tag": was}
-        with explained(f"{self.name}/{path}"):
-            try:
-                obstore.put(self._store, path, data, mode=mode, use_multipart=False)  # type: ignore[arg-type]
-            except (errors.AlreadyExistsError, errors.PreconditionError):
-                return False
-        return True
-
-    def _has(self, path: str, data: bytes) -> bool:
-        """Whether an object that is there has these bytes."""
-        import obstore
-
-        with explained(f"{self.name}/{path}"):
-            meta = obstore.head(self._store, path)
-        # The ETag of an object that came in one piece saves downloading it.
-        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-        same_size = meta["size"] == len(data)
-        return same_size and ((meta["e_tag"] or "").strip('"') == md5 or self._read(path) == data)

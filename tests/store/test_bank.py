@@ -105,7 +105,7 @@ def test_query_set_with_other_content_is_damage(tmp_path: Path) -> None:
     bank.add_query_set(other)
     folder = bank.path / "queries"
     (folder / f"{other.name}.parquet").replace(folder / f"{QUERY_SET.name}.parquet")
-    with pytest.raises(DamagedError, match=r"parquet is not what was committed: its SHA-256 is"):
+    with pytest.raises(DamagedError, match=r"parquet differs from its commit: its SHA-256 is"):
         bank.query_set(QUERY_SET.name)
     resign_table(folder / f"{QUERY_SET.name}.parquet")
     with pytest.raises(DamagedError, match=f"holds the queries of {other.name}"):
@@ -123,9 +123,7 @@ def test_a_query_set_cut_short_is_damage(tmp_path: Path) -> None:
         lambda: query_tables.tokenizer_of(bank.path, QUERY_SET.name),
     )
     for use in uses:
-        with pytest.raises(
-            DamagedError, match=r"parquet is not what was committed: its SHA.*verify"
-        ):
+        with pytest.raises(DamagedError, match=r"parquet differs from its commit: its SHA.*verify"):
             use()
     resign_table(path)
     for use in uses:

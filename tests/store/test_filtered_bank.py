@@ -165,7 +165,6 @@ def test_full_rows_are_read_in_pieces_to_the_last_bit(
     monkeypatch.setattr(filtering, "_CELLS", 4)
     for module in (filtering, top_module):
         monkeypatch.setattr(module, "AT_ONCE", 3)
-    monkeypatch.setattr(top_module, "_FEW", 2)
     assert view.scan("parity").sort(key).collect().equals(whole_rows)
     assert not whole_rows["exact"].any(), "rounded"
 
@@ -199,7 +198,7 @@ def test_views_are_not_written_into(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     made = bank(tmp_path / "b", "topk:2")
     by = drawn(3, "truncate")
-    with pytest.raises(KeepLevelError, match=r"lists 2 highest tokens.*3 are needed.*topk:64"):
+    with pytest.raises(KeepLevelError, match=r"2 highest tokens.*needs 3.*topk:64"):
         made.filtered(by).scan("parity").collect()
     other = Filter(by.weight, by.bias, "truncate", {"model": "bert"})
     with pytest.raises(UsageError, match=r"made for bert, and .*b has org/model; train one"):

@@ -78,14 +78,6 @@ def test_rows_are_worked_out_a_few_at_a_time(
     assert deposit.scores().filter(~pl.col("exact")).collect().height == 2 * QUERIES
 
 
-def test_xarray_reads_what_is_indexed(tmp_path: Path) -> None:
-    bank = hidden_bank(tmp_path / "b", steps=(0, 1))
-    data = bank.to_xarray(QUERY_SET.name)
-    read = data["logprobs"][1, 4:6, [5, 0]].values
-    expected = true_logprobs(head(2), states(1))[4:6][:, [5, 0]]
-    np.testing.assert_allclose(read, expected, atol=2e-6)
-
-
 def test_a_view_filters_what_states_give(tmp_path: Path) -> None:
     bank = hidden_bank(tmp_path / "b")
     view = bank.filtered(Filter(np.eye(3) / 2, np.ones(3)), name="v")
@@ -93,7 +85,7 @@ def test_a_view_filters_what_states_give(tmp_path: Path) -> None:
     same = Bank.open(tmp_path / "full").filtered(Filter(np.eye(3) / 2, np.ones(3)), name="v")
     (through,), (expected,) = view.deposits(), same.deposits()
     np.testing.assert_allclose(through.logprobs(), expected.logprobs(), atol=2e-6)
-    with pytest.raises(UsageError, match="the states of a deposit pass no filter"):
+    with pytest.raises(UsageError, match="Filters do not apply to states"):
         through.hidden()
 
 
@@ -153,7 +145,7 @@ def test_states_become_narrow_and_keep_their_head(tmp_path: Path) -> None:
 def test_no_states_can_be_made_of_rows(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     bank.deposit(logits(), checkpoint=spec().checkpoint, query_set=QUERY_SET.name)
-    with pytest.raises(KeepLevelError, match="keeps full, of which no hidden can be made"):
+    with pytest.raises(KeepLevelError, match="keeps full, from which hidden cannot be made"):
         shrink(bank.path, tmp_path / "out", keep="hidden")
 
 
@@ -182,8 +174,9 @@ def test_a_merge_brings_back_a_head_that_was_lost(tmp_path: Path) -> None:
     np.testing.assert_allclose(deposit.logprobs(), TRUTH, atol=2e-6)
 
 
-@pytest.mark.parametrize("part", ["zarr.json", "weight/c/0/0", "bias/c/0"])
-@pytest.mark.parametrize("cut", [True, False])
+@pytest.mark.parametrize(
+    ("part", "cut"), [("zarr.json", True), ("weight/c/0/0", True), ("bias/c/0", False)]
+)
 def test_a_merge_restores_a_damaged_head(tmp_path: Path, part: str, cut: bool) -> None:
     bank = hidden_bank(tmp_path / "a")
     merge(tmp_path / "copy", bank.path)
@@ -219,7 +212,7 @@ def test_other_states_or_rows_are_not_joined(tmp_path: Path) -> None:
     bank = hidden_bank(tmp_path / "a")
     other = new_bank(tmp_path / "c")
     fill(other, 0, dtype="float16")
-    with pytest.raises(BankError, match="its dtype is float16, not float32"):
+    with pytest.raises(BankError, match="dtype is float16, not float32"):
         merge(bank.path, other.path)
     rows = new_bank(tmp_path / "d")
     made = {"weights": "ab" * 32, "engine": "test"}
@@ -229,23 +222,8 @@ def test_other_states_or_rows_are_not_joined(tmp_path: Path) -> None:
         query_set=QUERY_SET.name,
         provenance=made,
     )
-    with pytest.raises(BankError, match="it keeps full, not hidden; run `logitbank shrink"):
+    with pytest.raises(BankError, match="keep is full, not hidden.*logitbank shrink"):
         merge(bank.path, rows.path)
-
-
-def test_heads_count_in_what_a_bank_shrinks_by(tmp_path: Path) -> None:
-    bank = hidden_bank(tmp_path / "b")
-    done = shrink(bank.path, tmp_path / "small", keep="options")
-    shards = (bank.path / "heads").rglob("weight/c/*/0")
-    heads = sum(path.stat().st_size for path in shards)
-    assert heads > 0
-    assert done.bytes_before == sum(bank.info()["bytes"])
-    assert done.bytes_after == sum(Bank.open(tmp_path / "small").info()["bytes"])
-
-
-def test_no_tokens_are_no_columns(tmp_path: Path) -> None:
-    (deposit,) = hidden_bank(tmp_path / "b").deposits()
-    assert deposit.logprobs([0, 1], []).shape == (2, 0)
 
 
 def test_a_head_is_counted_with_the_first_deposit_that_names_it(tmp_path: Path) -> None:

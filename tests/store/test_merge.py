@@ -26,7 +26,6 @@ from logitbank.store import (
     shrink,
     verify,
 )
-from logitbank.store.change import copying
 from logitbank.store.format import commits
 from logitbank.store.format.layout import BlockData
 from tests.support.small_banks import (
@@ -101,8 +100,11 @@ def test_disjoint_deposits_are_copied_byte_for_byte(tmp_path: Path) -> None:
     merged = Bank.open(tmp_path / "m")
     assert verify(merged) == ()
     found = digests(merged.path)
-    deposits = {k: v for files in before for k, v in files.items() if k != "zarr.json"}
-    assert {k: v for k, v in found.items() if k != "zarr.json"} == deposits
+    expected = {k: v for files in before for k, v in files.items()}
+    for name in [name for name in expected if name == "zarr.json" or "/7/" in name]:
+        if name == "zarr.json" or "/commits/" in name:  # the time differs
+            del expected[name], found[name]
+    assert found == expected
     assert made.deposits == 2
     assert made.tables == 2
     assert seen[-1] == (made.bytes, made.bytes)
@@ -181,6 +183,7 @@ def conflicting(path: Path, what: str) -> Bank:
         "dtype": {"dtype": "float16"},
         "compute": {"compute_dtype": "bfloat16"},
         "block_rows": {"block_rows": 5},
+        "keep": {"keep": Keep("options")},
     }[what]  # type: ignore[assignment]
     return part(path, (1,), **options)  # type: ignore[arg-type]
 
@@ -188,13 +191,14 @@ def conflicting(path: Path, what: str) -> Bank:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("weights", f"its weights is {'cd' * 32}, not {'ab' * 32}"),
-        ("dtype", "its dtype is float16, not float32"),
-        ("compute", "its compute_dtype is bfloat16, not None"),
-        ("block_rows", "its block_rows is 5, not 4; it has further rows"),
-        ("logits", "[0-9]+ other scores, the first of query 4|other logprobs in rows 4–7"),
-        ("scores", "1 other scores, the first of query 2, token 4"),
-        ("listed", "it has 1 further scores, the first of query 0, token 5"),
+        ("weights", "weights differ"),
+        ("dtype", "dtype is float16, not float32"),
+        ("compute", "compute_dtype is bfloat16, not None"),
+        ("block_rows", "block_rows is 5, not 4"),
+        ("keep", "keep is options, not full.*logitbank shrink"),
+        ("logits", "[0-9]+ scores differ, the first of query 4|logprobs of rows 4–7 differ"),
+        ("scores", "1 scores differ, the first of query 2, token 4"),
+        ("listed", "1 scores differ, the first of query 0, token 5"),
     ],
 )
 def test_a_conflict_names_the_deposit_and_copies_nothing(
@@ -206,8 +210,8 @@ def test_a_conflict_names_the_deposit_and_copies_nothing(
     before = digests(one.path)
     with pytest.raises(BankError, match=message) as error:
         merge(one.path, extra.path, other.path)
-    assert f"{place(other)} cannot be joined with {place(one)}" in str(error.value)
-    assert "org/model step 0" in str(error.value)
+    for name in (place(other), place(one), "org/model step 0"):
+        assert str(name) in str(error.value)
     assert digests(one.path) == before
     with pytest.raises(BankError, match=message):
         merge(tmp_path / "new", one.path, other.path)
@@ -217,8 +221,8 @@ def test_a_conflict_names_the_deposit_and_copies_nothing(
 @pytest.mark.parametrize(
     ("mine", "made", "message"),
     [
-        ({}, {"weights": "cd" * 32}, "weights is"),
-        ({"config": "1" * 16}, {"weights": "ab" * 32, "config": "2" * 16}, "config is 2222"),
+        ({}, {"weights": "cd" * 32}, "weights differ"),
+        ({"config": "1" * 16}, {"weights": "ab" * 32, "config": "2" * 16}, "config differ"),
     ],
 )
 def test_a_checkpoint_has_one_model_and_one_set_of_weights_in_all_query_sets(
@@ -235,15 +239,6 @@ def test_a_checkpoint_has_one_model_and_one_set_of_weights_in_all_query_sets(
     two.deposit(values, checkpoint=checkpoint, query_set=OTHER.name, provenance=provenance)
     with pytest.raises(BankError, match=message):
         merge(one.path, two.path)
-
-
-def test_the_bank_that_keeps_more_goes_first(tmp_path: Path) -> None:
-    full, small = part(tmp_path / "1"), part(tmp_path / "2", keep=Keep("options"))
-    with pytest.raises(
-        BankError, match="it keeps full, which is more than options; name the bank that"
-    ):
-        merge(small.path, full.path)
-    assert merge(full.path, small.path).deposits == 0
 
 
 def test_prompts_are_a_union_and_their_options_are_read_from_full_rows(tmp_path: Path) -> None:
@@ -263,7 +258,7 @@ def test_other_prompts_under_one_id_are_a_conflict(tmp_path: Path) -> None:
     one, two = part(tmp_path / "1"), Bank.create(tmp_path / "2")
     two.add_query_set(QUERY_SET)
     two.add_prompts("parity", prompt_table().with_columns(text=pl.lit("other")))
-    message = r"2/prompts/parity-\w+.parquet cannot be joined with .*1/prompts/.*another 'text'"
+    message = r"Cannot merge .*2/prompts/parity-\w+.parquet with .*1/prompts/"
     with pytest.raises(BankError, match=message):
         merge(one.path, two.path)
 
@@ -299,11 +294,14 @@ def test_licences_are_kept(tmp_path: Path) -> None:
 
 def test_a_damaged_source_is_an_error_and_nothing_of_it_is_committed(tmp_path: Path) -> None:
     bank = part(tmp_path / "1")
+    for into, sources in ((bank.path, []), (bank.path, [tmp_path / "2" / ".." / "1"])):
+        with pytest.raises(UsageError):
+            merge(into, *sources)
     shard = place(bank) / "logprobs/c/1/0"
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
-    with pytest.raises(DamagedError, match="logprobs/c/1/0 is not what was committed"):
+    with pytest.raises(DamagedError, match="logprobs/c/1/0 differs from its commit"):
         merge(tmp_path / "m", bank.path)
     merged = Bank.open(tmp_path / "m")
     assert [d.committed() for d in merged.deposits()] == [frozenset()]
@@ -331,8 +329,8 @@ def other_codec(deposit: Path) -> None:
     ("change", "message"),
     [
         (link_out, "is a symbolic link"),
-        (name_object("../../../../../secret"), "names other objects or rows"),
-        (name_object("logprobs/c/0/0/../1"), "names other objects or rows"),
+        (name_object("../../../../../secret"), "lists other objects or rows"),
+        (name_object("logprobs/c/0/0/../1"), "lists other objects or rows"),
         (other_codec, "does not describe the arrays"),
     ],
 )
@@ -344,26 +342,6 @@ def test_a_hostile_source_is_refused(
     with pytest.raises(BankError, match=message):
         merge(tmp_path / "m", bank.path)
     assert not list((tmp_path / "m").rglob("seal.json"))
-
-
-def test_a_file_that_is_too_long_is_not_read_to_its_end(tmp_path: Path) -> None:
-    (tmp_path / "long").write_bytes(bytes(5000))
-    with pytest.raises(DamagedError, match="is not what was committed"):
-        copying.copy_checked(
-            tmp_path / "long",
-            tmp_path / "x",
-            copying.Digest("0" * 64, 1000),
-            copied=lambda _: None,
-        )
-    assert (tmp_path / "x").stat().st_size == 1001
-
-
-def test_calls_that_cannot_be_right(tmp_path: Path) -> None:
-    bank = part(tmp_path / "1")
-    with pytest.raises(UsageError, match="nothing to merge; name the banks"):
-        merge(bank.path)
-    with pytest.raises(UsageError, match="cannot be merged into itself"):
-        merge(bank.path, tmp_path / "2" / ".." / "1")
 
 
 @pytest.mark.whole
@@ -448,7 +426,7 @@ def test_an_interrupted_merge_is_finished_by_the_same_call(
         if path.exists() and (path / "zarr.json").exists():
             # Between the two files of a table, which the same call brings; else nothing is damaged.
             tables = [(d.path.split("/")[0], d.problem) for d in verify(Bank.open(path))]
-            assert tables in ([], [("prompts", "missing")], [("tokens", "missing")])
+            assert tables in ([], *([(t, "missing")] for t in ("queries", "prompts", "tokens")))
         merge(path, one.path, two.path)
         merged = Bank.open(path)
         assert verify(merged) == ()

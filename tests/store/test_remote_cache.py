@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.errors import DamagedError, RemoteError, UsageError
+from logitbank.errors import DamagedError, UsageError
 from logitbank.store import Bank
 from logitbank.store.share.push import push
 from tests.support.file_server import FileServer
@@ -86,8 +86,10 @@ TEXTS = (
 )
 
 
-@pytest.mark.parametrize("name", [*DATA, *TEXTS])
-@pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [*zip([*DATA, *TEXTS], 4 * ["flipped", "cut", "gone"], strict=True), (DATA[0], "cut")],
+)
 def test_what_was_damaged_in_the_cache_is_fetched_again_and_said(
     server: FileServer, cache: Path, caplog: pytest.LogCaptureFixture, name: str, damage: str
 ) -> None:
@@ -105,7 +107,7 @@ def test_what_was_damaged_in_the_cache_is_fetched_again_and_said(
     assert answer(Bank.open(url)) == expected
     assert file.read_bytes() == sound
     assert said(caplog) == (
-        [] if damage == "gone" else [f"{file} was damaged and was fetched again"]
+        [] if damage == "gone" else [f"{file} was damaged and was fetched again."]
     )
     caplog.clear()
     assert answer(Bank.open(url)) == expected
@@ -119,13 +121,13 @@ def test_damage_while_a_bank_is_open_is_refused_and_opening_again_mends_it(
     expected = answer(bank)
     (file,) = copy_of(cache).glob(DATA[0])
     flip(file, 50)
-    with pytest.raises(DamagedError, match=r"all\.parquet is not what was committed"):
+    with pytest.raises(DamagedError, match=r"all\.parquet differs from its commit"):
         answer(bank)
     assert answer(Bank.open(f"{server.url}/bank")) == expected
-    assert said(caplog) == [f"{file} was damaged and was fetched again"]
+    assert said(caplog) == [f"{file} was damaged and was fetched again."]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"url": 3, "etag": 4}', "gone"])
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"url": 3}', "gone"])
 @pytest.mark.parametrize("name", [".source.json", "index.json.gz"])
 def test_a_copy_whose_own_files_are_damaged_is_made_anew(
     server: FileServer, cache: Path, content: bytes | str, name: str
@@ -154,7 +156,7 @@ def test_a_copy_that_cannot_be_mended_is_one_error_that_says_what_to_delete(
     else:
         path.unlink(missing_ok=True)
         (path / "more").mkdir(parents=True)
-    with pytest.raises(UsageError, match=r"cannot be written \(.*Delete that folder"):
+    with pytest.raises(UsageError, match="cannot be written.*Delete that folder"):
         Bank.open(url)
     shutil.rmtree(copy_of(cache))
     assert Bank.open(url).info().height == 2
@@ -172,17 +174,7 @@ def test_what_the_bank_no_longer_has_goes(published: Path, cache: Path, tmp_path
         Bank.open(url)
         shutil.rmtree(www / "bank")
         push(other.path, www / "bank")
-        (copy_of(cache) / ".source.json").write_text("")
         assert Bank.open(url).info()["step"].to_list() == [7]
-
-
-def test_damage_at_the_place_itself_is_named(server: FileServer, cache: Path) -> None:
-    answer(Bank.open(f"{server.url}/bank"))
-    (file,) = copy_of(cache).glob(DATA[0])
-    flip(file, 100)
-    server.behave(change="all.parquet$")
-    with pytest.raises(RemoteError, match="does not hold the bytes that its bank lists for it"):
-        Bank.open(f"{server.url}/bank")
 
 
 def test_processes_that_open_one_bank_at_once_copy_it_once(server: FileServer, cache: Path) -> None:
@@ -220,4 +212,4 @@ def test_the_command_line_says_one_line_on_stderr(server: FileServer, cache: Pat
     command = [sys.executable, "-c", code, "query", url, query, "--format", "csv"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (0, "n\n36\n")
-    assert result.stderr == f"{file} was damaged and was fetched again\n"
+    assert result.stderr == f"{file} was damaged and was fetched again.\n"

@@ -65,7 +65,6 @@ ONE_STEP: dict[str, Ask] = {
     "scan": lambda bank: bank.scan("parity", steps=3),
     "filter": lambda bank: bank.scan("parity", steps=3).filter(pl.col("option") == "yes"),
     "texts": lambda bank: bank.scan("parity", steps=3, token_text=True),
-    "whole": lambda bank: bank.scan("parity", steps=3, whole_options=True),
     "sql": lambda bank: bank.sql("SELECT * FROM scores WHERE step = 3 AND model = 'org/model'"),
 }
 
@@ -103,9 +102,6 @@ def test_documents_alone_cost_one_request(bank: Bank, served: FileServer) -> Non
     there = Bank.open(f"{served.url}/bank", prompts=[])
     assert there.info().equals(bank.info())
     assert [sent.path for sent in served.log()] == ["bank/index.json.gz"]
-    served.behave()
-    Bank.open(f"{served.url}/bank", prompts=[])
-    assert [(sent.status, sent.bytes) for sent in served.log()] == [(304, 0)]
 
 
 def test_a_step_that_lacks_an_options_scores_is_refused_and_others_are_not(

@@ -189,7 +189,7 @@ def test_a_file_cut_short_is_damage_before_anything_is_collected(
         resign_table(path)
     with pytest.raises(DamagedError, match=message) as raised:
         bank.scan("parity")
-    assert ("is not what was committed" in str(raised.value)) is not vouched
+    assert ("differs from its commit" in str(raised.value)) is not vouched
 
 
 def test_another_table_in_the_place_of_prompts_is_damage(tmp_path: Path) -> None:

@@ -154,9 +154,9 @@ def test_a_damaged_file_among_many_is_named(tmp_path: Path) -> None:
     data = bytearray(part.read_bytes())
     data[len(data) // 2] ^= 1
     part.write_bytes(data)
-    with pytest.raises(DamagedError, match="main/1/.*all.parquet is not what was committed"):
+    with pytest.raises(DamagedError, match="main/1/.*all.parquet differs from its commit"):
         bank.scan("parity")
-    with pytest.raises(DamagedError, match="main/1/.*is not what was committed"):
+    with pytest.raises(DamagedError, match="main/1/.*differs from its commit"):
         bank.sql("SELECT SUM(rank) FROM scores").collect()
     assert bank.scan("parity", steps=[0, 2]).collect().height == 40
 

@@ -188,7 +188,7 @@ def test_damaged_texts_are_refused(bank: Bank, reader: str) -> None:
     data = bytearray(table.read_bytes())
     data[len(data) // 2] ^= 1
     table.write_bytes(data)
-    with pytest.raises(DamagedError, match=r"parquet is not what was committed: its SHA-256 is"):
+    with pytest.raises(DamagedError, match=r"parquet differs from its commit: its SHA-256 is"):
         READERS[reader](bank)
 
 

@@ -83,7 +83,7 @@ READERS: dict[str, Callable[[Bank], object]] = {
 def test_scores_of_two_steps_that_were_exchanged_are_refused(bank: Bank, reader: str) -> None:
     one, other = (deposit(bank, step).path / "scores/all.parquet" for step in (0, 1))
     exchange(one, other)
-    with pytest.raises(DamagedError, match=r"all\.parquet is not what was committed.*verify`"):
+    with pytest.raises(DamagedError, match=r"all\.parquet differs from its commit.*verify`"):
         READERS[reader](bank)
     exchange(one, other)
     READERS[reader](bank)
@@ -98,7 +98,7 @@ def test_a_flipped_bit_of_scores_is_refused_by_every_reader(
     flip(path, path.stat().st_size // 2)
     if reader == "merge" and "options" in part:  # says it when it copies
         reader = "scan"
-    with pytest.raises(DamagedError, match=r"is not what was committed"):
+    with pytest.raises(DamagedError, match=r"differs from its commit"):
         READERS[reader](bank)
 
 
@@ -131,7 +131,7 @@ def test_tables_are_refused_where_their_digest_is_another_or_none(
     beside = Path(f"{table}.sha256")
     sound, told = table.read_bytes(), beside.read_text()
     flip(table, table.stat().st_size // 2)
-    with pytest.raises(DamagedError, match=r"parquet is not what was committed: its SHA-256 is"):
+    with pytest.raises(DamagedError, match=r"parquet differs from its commit: its SHA-256 is"):
         TABLE_READERS[reader](bank)
     table.write_bytes(sound)
     for text in (told.replace(table.name, "x"), told[1:], ""):

@@ -1,0 +1,174 @@
+"""Objects of banks at URLs: one protocol, and web servers and the Hub through huggingface_hub."""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from logitbank.errors import MissingExtraError, RemoteError
+from logitbank.store.files import disk
+from logitbank.store.files.objects import Digest
+from logitbank.store.share.urls import HUB
+
+CHUNK_BYTES = 2**20
+_LIBRARIES = ("obstore", "huggingface_hub", "httpx", "httpx2", "httpcore", "httpcore2")
+_REFUSED = re.compile(
+    r"<Code>(AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken)</Code>"
+    r"|status code: 40[13]|\b40[13] (Client|Unauthorized|Forbidden)"
+)
+_REASONS = (re.compile(r"<Code>(\w+)</Code>"), re.compile(r"status code: (\d+ [A-Za-z ]+)"))
+
+
+class Remote(Protocol):
+    """Objects below one URL. `explained` turns the errors of libraries into a RemoteError."""
+
+    @property
+    def url(self) -> str: ...
+
+    def get(self, path: str) -> AbstractContextManager[Iterable[bytes]]:
+        """The bytes of an object, in chunks. Raises FileNotFoundError if it does not exist."""
+
+
+def read(remote: Remote, path: str, *, limit: int = 2**30) -> bytes:
+    """A small object.
+
+    Raises FileNotFoundError, or RemoteError if it is not sent or has more than `limit` bytes.
+    """
+    url, data = f"{remote.url}/{path}", bytearray()
+    with explained(url), remote.get(path) as chunks:
+        for chunk in chunks:
+            data += chunk
+            if len(data) > limit:
+                raise RemoteError(f"{url} has more than {limit:,} bytes, so it is not read.")
+    return bytes(data)
+
+
+def download(remote: Remote, path: str, expected: Digest, to: Path) -> None:
+    """Fetch an object into a file, which appears whole and verified or not at all.
+
+    Raises FileNotFoundError, or RemoteError if it is not sent or has other bytes.
+    """
+    url, part = f"{remote.url}/{path}", to.with_name(f".{to.name}.part")
+    digest, size = hashlib.sha256(), 0
+    try:
+        full = disk.naming_full(to, expected.bytes)
+        with full, part.open("wb") as file, explained(url), remote.get(path) as chunks:
+            for chunk in chunks:
+                digest.update(chunk)
+                size += len(chunk)
+                file.write(chunk)
+                if size > expected.bytes:  # a stranger's object may have no end
+                    break
+        if Digest(digest.hexdigest(), size) != expected:
+            raise RemoteError(
+                f"{url} does not have the bytes that its bank lists. It was changed, or damaged"
+                " during the transfer. Run the same command again. If that does not help, ask its"
+                " publisher to push again."
+            )
+        part.replace(to)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Web:
+    """A folder of a web server."""
+
+    url: str
+    address: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        huggingface_hub_for(self.url)
+
+    @contextmanager
+    def get(self, path: str) -> Iterator[Iterable[bytes]]:
+        from huggingface_hub.utils import http_stream_backoff  # type: ignore[attr-defined]
+
+        headers = {**self.headers, "Accept-Encoding": "identity", "User-Agent": "logitbank"}
+        failure: Exception | None = None
+        # The library retries and waits. A redirect to another host does not receive the token.
+        with http_stream_backoff(
+            "GET",
+            f"{self.address}/{quote(path)}",
+            max_retries=4,
+            base_wait_time=0.2,
+            headers=headers,
+            follow_redirects=True,
+            timeout=60.0,
+        ) as response:
+            status = response.status_code
+            if status == 404:
+                raise FileNotFoundError(path)
+            if status != 200:
+                raise _error(f"{self.url}/{path}", f"{status} {response.reason_phrase}")
+            try:
+                yield response.iter_bytes(CHUNK_BYTES)
+            except Exception as error:  # in the block it would be taken for a failed request
+                failure = error
+        if failure is not None:
+            raise failure
+
+
+def hub_files(url: str, revision: str | None = None) -> Web:
+    """The files of a dataset repository; `revision` replaces that of the URL."""
+    hub = huggingface_hub_for(url)
+    match = HUB.fullmatch(url)
+    assert match is not None, "urls.url_of checks it"
+    endpoint = (os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT).rstrip("/")
+    commit = quote(revision or match["revision"] or "main", safe="")
+    token = hub.get_token()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return Web(url, f"{endpoint}/datasets/{match['repo']}/resolve/{commit}", headers)
+
+
+def huggingface_hub_for(url: str) -> Any:
+    """The module huggingface_hub, or MissingExtraError."""
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{url} needs huggingface_hub. Fix: pip install 'logitbank[remote]'"
+        ) from error
+    return huggingface_hub
+
+
+@contextmanager
+def explained(url: str) -> Iterator[None]:
+    """Turn an error of a library into a RemoteError with the URL and the next step."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(url) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _LIBRARIES:
+            raise
+        reason = f"{type(error).__name__}: {error}".split("\n\nDebug source")[0].strip()
+        raise _error(url, reason) from error
+
+
+def _error(url: str, reason: str) -> RemoteError:
+    if _REFUSED.search(reason) or reason.startswith(("Unauthenticated", "PermissionDenied")):
+        return RemoteError(f"{url} refuses access. Fix: {_sign_in(url)}.")
+    found = [match[1] for pattern in _REASONS if (match := pattern.search(reason))]
+    reason = (found or [reason])[0].strip()
+    return RemoteError(
+        f"{url} is not available ({reason.splitlines()[0][:200]}). Check the address and the"
+        " network, then run the same command again to resume."
+    )
+
+
+def _sign_in(url: str) -> str:
+    if url.startswith("s3:"):
+        return (
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to keys with access, or"
+            " AWS_SKIP_SIGNATURE=false to use the rights of this machine"
+        )
+    if url.startswith("hf:"):
+        return "set HF_TOKEN to a token with access, or run `hf auth login`"
+    return "ask its publisher for an address that you may read"

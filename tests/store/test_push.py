@@ -1,0 +1,616 @@
+"""Push to, read from and pull from a folder, an S3-protocol server and a hub of datasets."""
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from logitbank.errors import (
+    BankError,
+    BankFormatError,
+    DamagedError,
+    LogitbankError,
+    RemoteError,
+    UsageError,
+)
+from logitbank.store import Bank, repair, verify
+from logitbank.store.files import locks, staging
+from logitbank.store.format import index
+from logitbank.store.share.card import card
+from logitbank.store.share.hub import HubDataset
+from logitbank.store.share.moves import moves
+from logitbank.store.share.push import pull, push, target_at
+from logitbank.store.share.s3 import s3_store
+from logitbank.store.share.selection import chosen
+from logitbank.store.share.targets import Source, publish, stored_objects
+from tests.support.dataset_hub import TOKEN, DatasetHub
+from tests.support.made_once import made_once
+from tests.support.s3_server import BUCKET, S3Server
+from tests.support.small_banks import (
+    QUERY_SET,
+    TOKENIZER,
+    block_data,
+    new_bank,
+    prompt_table,
+    spec,
+    token_table,
+)
+
+obstore = pytest.importorskip("obstore")
+pytest.importorskip("huggingface_hub")
+pytest.importorskip("moto")
+# huggingface_hub 2.4 uploads large files in a way that httpx calls outdated.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[S3Server]:
+    with S3Server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def hub_server() -> Iterator[DatasetHub]:
+    with DatasetHub() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(cache: Path) -> None:
+    pass
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    s3_server.behave()
+    return f"s3://{BUCKET}/{request.node.name[:60]}/bank"
+
+
+@pytest.fixture
+def hub(
+    hub_server: DatasetHub, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> str:
+    monkeypatch.setenv("HF_ENDPOINT", hub_server.endpoint)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    hub_server.behave()
+    return f"hf://datasets/lab/{request.node.name[:50].replace('[', '-').replace(']', '')}"
+
+
+@pytest.fixture(params=["folder", "s3", "hub"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "folder":
+        return str(tmp_path / "target")
+    return str(request.getfixturevalue(request.param))
+
+
+def make(path: Path, *steps: int, seed: int = 0, **provenance: str) -> Bank:
+    bank = new_bank(path)
+    for step in steps:
+        add(bank, step, seed=seed, **provenance)
+    return bank
+
+
+def add(bank: Bank, step: int, *, blocks: int = 3, seed: int = 0, **provenance: str) -> None:
+    with bank.begin(spec(step, **provenance)) as writer:
+        for block in writer.missing()[:blocks]:
+            writer.write(block, block_data(writer.layout, block, seed=seed))
+        if blocks == 3:
+            writer.seal()
+
+
+def same_rows(one: Bank, other: Bank) -> None:
+    assert other.info().equals(one.info())
+    for a, b in zip(one.deposits(), other.deposits(), strict=True):
+        rows = np.arange(a.rows_committed)
+        np.testing.assert_array_equal(b.logprobs(rows), a.logprobs(rows))
+        np.testing.assert_array_equal(b.logsumexp(rows), a.logsumexp(rows))
+
+
+def paths_at(target: str) -> set[str]:
+    return set(target_at(target).sizes())
+
+
+def indexed(target: str) -> dict[str, Any]:
+    place = target_at(target)
+    place.sizes()
+    objects: dict[str, Any] = json.loads(gzip.decompress(place.read(index.NAME)))["objects"]
+    return objects
+
+
+def test_a_pushed_bank_opens_in_place_and_comes_back_equal(tmp_path: Path, target: str) -> None:
+    bank = make(tmp_path / "bank", 0, 1)
+    add(bank, 2, blocks=1)
+    push(bank.path, target)
+    same_rows(bank, Bank.open(target, rows=True))
+    pull(target, tmp_path / "back")
+    back = Bank.open(tmp_path / "back")
+    assert verify(back) == ()
+    same_rows(bank, back)
+    assert {p.name for p in back.path.iterdir()} == {p.name for p in bank.path.iterdir()}
+    scans = [b.scan("parity").sort("step", "row", "token").collect() for b in (bank, back)]
+    assert scans[0].equals(scans[1])
+
+
+def test_pushing_again_sends_new_objects_and_removes_replaced_ones(
+    tmp_path: Path, target: str
+) -> None:
+    bank = make(tmp_path / "bank", 0)
+    add(bank, 1, blocks=1)
+    push(bank.path, target)
+    assert push(bank.path, target).objects == 0
+    before = paths_at(target)
+    add(bank, 1)
+    push(bank.path, target)
+    assert all("/1/" in path for path in paths_at(target) - before)
+    for paths in (paths_at(target), indexed(target)):
+        assert not [p for p in paths if p.endswith(("commits/0.json", "scores/0.parquet"))]
+        assert len([p for p in paths if p.endswith("seal.json")]) == 2
+    same_rows(bank, Bank.open(target, rows=True))
+
+
+def test_concurrent_pushes_lose_and_mix_nothing(tmp_path: Path, target: str) -> None:
+    banks = [make(tmp_path / f"bank{i}", i, seed=i) for i in range(4)]
+    push(banks[0].path, target)  # a hub creates the repository
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda bank: push(bank.path, target), banks[1:]))
+    pushed = Bank.open(target, rows=True)
+    assert pushed.info()["step"].to_list() == [0, 1, 2, 3]
+    for bank, deposit in zip(banks, pushed.deposits(), strict=True):
+        np.testing.assert_array_equal(deposit.logprobs(), bank.deposits()[0].logprobs())
+
+
+def test_a_deposit_with_other_content_is_refused_and_stays(tmp_path: Path, target: str) -> None:
+    config = "1" * 16
+    push(make(tmp_path / "theirs", 0, config=config).path, target)
+    before = indexed(target)
+    mine = make(tmp_path / "mine", 0, 1, seed=3, config=config)
+    with pytest.raises(BankError, match=r"already has org%2Fmodel/main/0/q-\S+ with other bytes"):
+        push(mine.path, target)
+    for provenance in ({"engine": "y"}, {"weights": "cd" * 32}, {"config": "2" * 16}):
+        other = new_bank(tmp_path / f"other-{next(iter(provenance))}")
+        add(other, 0, blocks=1, **{"config": config, **provenance})
+        with pytest.raises(BankError, match="under another model or run name"):
+            push(other.path, target)
+    assert indexed(target) == before
+
+
+def test_the_same_deposit_pushed_by_two_is_no_conflict(tmp_path: Path, target: str) -> None:
+    push(make(tmp_path / "one", 0).path, target)
+    time.sleep(1.1)  # so that the commits' times differ
+    two = make(tmp_path / "two", 0)
+    assert push(two.path, target).objects == 0
+    same_rows(two, Bank.open(target, rows=True))
+
+
+def test_a_damaged_object_is_not_sent(tmp_path: Path, target: str) -> None:
+    bank = make(tmp_path / "bank", 0)
+    push(bank.path, target, steps=0)
+    add(bank, 1)
+    (scores,) = bank.path.glob("*/main/1/*/scores/all.parquet")
+    data = scores.read_bytes()
+    scores.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(DamagedError, match=r"all.parquet differs from its commit"):
+        push(bank.path, target)
+    assert not [p for p in paths_at(target) if p.endswith("main/1/*/commits/seal.json")]
+    scores.unlink()
+    with pytest.raises(DamagedError, match=r"all.parquet"):
+        push(bank.path, target)
+    scores.write_bytes(data)
+    push(bank.path, target)
+    pull(target, tmp_path / "back")
+    assert verify(tmp_path / "back") == ()
+
+
+def test_parts_bring_the_tables_that_they_need(tmp_path: Path, target: str) -> None:
+    bank = make(tmp_path / "bank", 0, 1, 2)
+    bank.add_prompts("other", prompt_table(topic="x"))
+    push(bank.path, target, steps=[0, 2], prompts=["parity"])
+    pushed = Bank.open(target)
+    assert pushed.info()["step"].to_list() == [0, 2]
+    assert pushed.prompt_sets == ["parity"]
+    assert len(pushed.query_sets()) == 1
+
+
+def put(target: str, path: str, data: bytes | None) -> None:
+    """Write or delete an object at a target, as damage does."""
+    if target.startswith("s3"):
+        store = s3_store(target, write=True)
+        obstore.delete(store, [path]) if data is None else obstore.put(store, path, data)
+    elif data is None:
+        (Path(target) / path).unlink()
+    else:
+        (Path(target) / path).write_bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["folder", "s3"])
+def test_a_damaged_target_is_refused_or_repaired(
+    tmp_path: Path, request: pytest.FixtureRequest, kind: str
+) -> None:
+    target = str(tmp_path / "target") if kind == "folder" else request.getfixturevalue("s3")
+    bank = make(tmp_path / "bank", 0)
+    push(bank.path, target)
+    before = indexed(target)
+    (shard,) = (p for p in before if p.endswith("logprobs/c/1/0"))
+    for index_stays in (True, False):
+        put(target, shard, (bank.path / shard).read_bytes()[:-1])
+        if not index_stays:
+            put(target, index.NAME, None)
+        if kind == "s3":  # in a folder, the push replaces it: its commit lists the right digest
+            with pytest.raises(BankError, match=rf"already has {shard} with other bytes"):
+                push(bank.path, target)
+            put(target, shard, None)
+        assert push(bank.path, target).objects == 1
+    (table,) = (p for p in before if p.startswith("prompts/") and p.endswith(".parquet"))
+    put(target, table, (bank.path / table).read_bytes()[:50])
+    with pytest.raises(BankError, match=rf"already has {table} with other bytes"):
+        push(bank.path, target)
+    put(target, table, None)
+    put(target, f"{table}.sha256", None)
+    assert push(bank.path, target).objects == 2
+    put(target, index.NAME, b"no index")
+    assert push(bank.path, target).objects == 0
+    assert indexed(target) == before
+    pull(target, tmp_path / "back")
+    assert verify(Bank.open(tmp_path / "back")) == ()
+    put(target, shard, bytes((bank.path / shard).stat().st_size))
+    assert push(bank.path, target).objects == 0, "the size is the same"
+    with pytest.raises(LogitbankError, match=shard):
+        pull(target, tmp_path / "again")
+
+
+def test_an_index_that_no_reader_accepts_is_not_pushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = make(tmp_path / "bank", 0)
+    monkeypatch.setattr(index, "MAX_BYTES", 1000)
+    with pytest.raises(UsageError):
+        push(bank.path, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+# S3
+
+
+def test_objects_are_put_in_an_order_that_readers_may_see(
+    tmp_path: Path, s3: str, s3_server: S3Server
+) -> None:
+    done = push(make(tmp_path / "bank", 0, 1).path, s3)
+    puts = list(s3_server.puts())
+    assert done.objects == len(puts) - 1
+    assert puts[0].endswith("/bank/zarr.json")
+    assert puts[-1].endswith("/index.json.gz")
+    for seal in (p for p in puts if p.endswith("seal.json")):
+        mine = [p for p in puts if p.startswith(seal.removesuffix("commits/seal.json"))]
+        assert mine[0].endswith("/zarr.json")
+        assert mine[-1] == seal
+
+
+def test_a_push_that_a_failing_server_interrupted_sends_nothing_again(
+    tmp_path: Path, s3: str, s3_server: S3Server
+) -> None:
+    bank = make(tmp_path / "bank", 0, 1, 2)
+    s3_server.behave(puts=20)
+    with pytest.raises(RemoteError, match=rf"{s3}/.* \(503 Service Unavailable\)"):
+        push(bank.path, s3)
+    first = s3_server.puts()
+    s3_server.behave()
+    done = push(bank.path, s3)
+    assert done.present >= 10
+    assert len(first) == 20
+    assert not set(first) & set(s3_server.puts())
+    same_rows(bank, Bank.open(s3, rows=True))
+
+
+@pytest.mark.whole
+def test_a_killed_push_and_a_killed_pull_are_completed_by_the_same_command(
+    tmp_path: Path, s3: str
+) -> None:
+    bank, back = make(tmp_path / "bank", *range(6)), tmp_path / "back"
+    for command in (["push", str(bank.path), s3], ["pull", s3, str(back)]):
+        code = "from logitbank.cli.main import run; run()"
+        for delay in (0.9, 1.4, 1.9):
+            process = subprocess.Popen([sys.executable, "-c", code, *command])
+            time.sleep(delay)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"")
+    same_rows(bank, Bank.open(s3, rows=True))
+    assert objects_of(back) == objects_of(bank.path)
+    assert verify(Bank.open(back)) == ()
+
+
+def test_refusals_are_one_error_that_names_the_next_step(
+    tmp_path: Path, s3: str, hub: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = make(tmp_path / "bank", 0)
+    with pytest.raises(RemoteError, match=r"s3://nowhere/x.*NoSuchBucket"):
+        push(bank.path, "s3://nowhere/x")
+    s3_server.behave(puts=0, status="403 Forbidden")
+    for call in (Bank.open, lambda to: push(bank.path, to)):
+        with pytest.raises(RemoteError, match=rf"{s3}\S* refuses access.*AWS_ACCESS_KEY_ID"):
+            call(s3)
+    monkeypatch.setenv("HF_TOKEN", "wrong")
+    with pytest.raises(RemoteError, match=rf"{hub} refuses access.*HF_TOKEN"):
+        push(bank.path, hub)
+    with pytest.raises(BankFormatError, match=hub):
+        Bank.open(hub)
+    for url in (f"{hub}@v1", "https://example.org/bank"):
+        with pytest.raises(UsageError, match=f"Cannot push to {url}"):
+            push(bank.path, url)
+
+
+def test_the_commands_take_the_steps_of_extract(tmp_path: Path, s3: str) -> None:
+    from logitbank.cli.main import app
+
+    bank = make(tmp_path / "bank", 0, 1, 2, 4)
+    run = CliRunner().invoke
+    assert run(app, ["push", str(bank.path), s3, "--steps", "0:4:2"]).exit_code == 0
+    result = run(app, ["pull", s3, str(tmp_path / "back"), "--steps", "2,last"])
+    assert result.exit_code == 0, result.output
+    assert Bank.open(tmp_path / "back").info()["step"].to_list() == [2, 4]
+    assert isinstance(run(app, ["pull", s3, "x", "--steps", "3"]).exception, LogitbankError)
+
+
+# The Hub
+
+
+def test_a_push_to_the_hub_is_two_commits_with_a_card(
+    tmp_path: Path, hub: str, hub_server: DatasetHub
+) -> None:
+    bank = Bank.create(
+        tmp_path / "bank",
+        title="Pronouns <b>& bias</b>",
+        licence="CC-BY-4.0",
+        citation="A. Author (2026).\nTitle.",
+    )
+    bank.add_query_set(QUERY_SET)
+    bank.add_prompts("parity", prompt_table())
+    add(bank, 0)
+    add(bank, 1000)
+    push(bank.path, hub)
+    assert hub_server.count("POST /api/datasets/.*/commit/main") == 2
+    assert Bank.open(f"{hub}@main").info().equals(bank.info())
+    place = target_at(hub)
+    place.sizes()
+    text = place.read("README.md").decode()
+    front = yaml.safe_load(text.split("---\n")[1])
+    assert front["pretty_name"] == "Pronouns <b>& bias</b>"
+    assert front["license"] == "cc-by-4.0"
+    assert [one["config_name"] for one in front["configs"]] == ["prompts-parity", "scores"]
+    for one, count in zip(front["configs"], (1, 2), strict=True):
+        assert len(list(bank.path.glob(one["data_files"]))) == count
+    for line in (
+        r"# Pronouns &lt;b&gt;&amp; bias&lt;/b&gt;",
+        f"$ logitbank info {hub}",
+        f'bank = logitbank.open("{hub}")',
+        "| org/model | main | 2 | 0 to 1,000 | full | float32 |",
+        "    A. Author (2026).",
+        "    Title.",
+    ):
+        assert line in text.splitlines()
+    other = Bank.create(tmp_path / "other", licence="Ours: ask")
+    text = card(chosen(other.path), url="hf://datasets/a/b")
+    assert 'license: other\nlicense_name: "Ours: ask"\n' in text
+
+
+def test_a_push_that_the_hub_refused_sends_nothing_again(
+    tmp_path: Path, hub: str, hub_server: DatasetHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logitbank.store.share.moves.GROUP_OBJECTS", 12)
+    bank = make(tmp_path / "bank", 0)
+    add(bank, 1, seed=1)
+    add(bank, 2, seed=2)
+    hub_server.behave(commits=2)
+    with pytest.raises(RemoteError, match=rf"{hub} is not available .*503"):
+        push(bank.path, hub)
+    sent = hub_server.count("PUT /large/")
+    hub_server.behave()
+    push(bank.path, hub)
+    assert sent + hub_server.count("PUT /large/") == 5  # a query set, prompts, three scores
+    same_rows(bank, Bank.open(hub, rows=True))
+
+
+def test_a_commit_between_listing_and_sending_is_kept(tmp_path: Path, hub: str) -> None:
+    mine, theirs = make(tmp_path / "mine", 0), make(tmp_path / "theirs", 1)
+    push(make(tmp_path / "first", 5).path, hub)
+    target = HubDataset(hub)
+    stored = stored_objects(target)
+    push(theirs.path, hub)
+    plan = moves(chosen(mine.path), stored, place=hub)
+    for group in plan.groups:
+        target.send(group, Source(mine.path), lambda _: None)
+    publish(target, {**stored, **plan.sent}, plan.replaced)
+    assert Bank.open(hub).info()["step"].to_list() == [0, 1, 5]
+
+
+# Folders
+
+
+@made_once
+def _six(path: Path) -> None:
+    made = new_bank(path)
+    made.add_tokens(TOKENIZER, token_table())
+    for step in range(6):
+        add(made, step, seed=step)
+
+
+@pytest.fixture
+def six(tmp_path: Path) -> Bank:
+    """Six deposits of three blocks each, of over sixty objects."""
+    return Bank.open(_six(tmp_path / "six"))
+
+
+def objects_of(root: Path) -> dict[str, bytes]:
+    """Objects of a bank, without its index and card."""
+    files = {p.relative_to(root).as_posix(): p for p in root.rglob("*") if p.is_file()}
+    return {
+        name: path.read_bytes()
+        for name, path in files.items()
+        if name not in ("index.json.gz", "README.md")
+    }
+
+
+def test_a_card_is_updated_until_a_user_replaces_it(tmp_path: Path) -> None:
+    bank, www = make(tmp_path / "b", 0, 8), tmp_path / "www"
+    push(bank.path, www, steps="0")
+    text = (www / "README.md").read_text()
+    assert "| 0 to 0 |" in text
+    assert "Replace https://… with the address of this folder:" in text
+    push(bank.path, www)
+    assert "| 0 to 8 |" in (www / "README.md").read_text()
+    (www / "README.md").write_text("mine")
+    push(bank.path, www)
+    assert (www / "README.md").read_text() == "mine"
+
+
+def test_locks_of_a_killed_pull_go_with_the_next_and_others_stay(tmp_path: Path) -> None:
+    bank, back = make(tmp_path / "b", 0, 8), tmp_path / "back"
+    pull(bank.path, back)
+    dead, held = (deposit.path / ".lock" for deposit in Bank.open(back).deposits())
+    for file in (dead, back / ".lock"):
+        file.touch()
+    with locks.locked(held):
+        assert pull(bank.path, back).objects == 0
+        assert held.exists()
+    assert list(back.rglob(".lock")) == []
+
+
+def test_a_folder_with_parts_of_a_bank_is_refused(tmp_path: Path) -> None:
+    bank, parts = make(tmp_path / "b", 0), tmp_path / "parts"
+    push(bank.path, parts)
+    document = (parts / "zarr.json").read_bytes()
+    (parts / "zarr.json").unlink()
+    for call in (Bank.open, lambda to: push(bank.path, to), lambda to: pull(bank.path, to)):
+        with pytest.raises(BankFormatError, match=r"zarr\.json"):
+            call(parts)
+    (parts / "zarr.json").write_bytes(document)
+    assert push(bank.path, parts).objects == 0
+    with pytest.raises(UsageError, match="is the bank itself"):
+        push(bank.path, bank.path)
+
+
+KILLED = """
+import os, sys
+from logitbank.store.share import targets
+from logitbank.store.share.push import {call}
+put, left = targets.Folder._put, int(sys.argv[3])
+def counted(self, path, *others):
+    global left
+    if left == 0:
+        os._exit(9)
+    left -= 1
+    put(self, path, *others)
+targets.Folder._put = counted
+{call}(sys.argv[1], sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize(("call", "placed"), [("push", 1), ("pull", 3), ("push", 20), ("pull", 50)])
+def test_a_copy_killed_while_it_places_files_is_resumed(
+    tmp_path: Path, six: Bank, call: str, placed: int
+) -> None:
+    code, to = KILLED.format(call=call), tmp_path / "to"
+    command = [sys.executable, "-c", code, str(six.path), str(to)]
+    assert subprocess.run([*command, str(placed)]).returncode == 9
+    assert Bank.open(to).path.is_dir(), "it is a bank from the first file on"
+    assert list(to.glob(".staging-*"))
+    assert subprocess.run([*command, "-1"]).returncode == 0
+    assert objects_of(to) == objects_of(six.path)
+    assert verify(to) == ()
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("call", ["push", "pull"])
+def test_a_copy_killed_at_any_moment_is_resumed(tmp_path: Path, six: Bank, call: str) -> None:
+    code = f"import sys; from logitbank.store.share.push import {call}; {call}(*sys.argv[1:])"
+    chance = random.Random(call)
+    killed = 0
+    for attempt in range(4):
+        to = tmp_path / f"to{attempt}"
+        command = [sys.executable, "-c", code, str(six.path), str(to)]
+        for _ in range(3):
+            process = subprocess.Popen(command, stderr=subprocess.PIPE)
+            while not to.exists() and process.poll() is None:
+                time.sleep(0.002)
+            time.sleep(chance.uniform(0, 0.6))
+            process.send_signal(signal.SIGKILL)
+            killed += process.wait() == -signal.SIGKILL
+            assert process.stderr is not None
+            assert process.stderr.read() == b""
+            process.stderr.close()
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert objects_of(to) == objects_of(six.path)
+        assert verify(to) == ()
+    assert killed > 4
+
+
+@pytest.mark.parametrize("pair", range(2))
+def test_two_pushes_into_a_new_folder_at_once_lose_and_mix_nothing(
+    tmp_path: Path, six: Bank, pair: int
+) -> None:
+    other = new_bank(tmp_path / "other")
+    other.add_tokens(TOKENIZER, token_table())
+    for step in (100, 101, 102):
+        add(other, step, seed=step)
+    to = tmp_path / "to"
+    code = "import sys; from logitbank.store.share.push import push; push(*sys.argv[1:])"
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, str(one.path), str(to)])
+        for one in (six, other)
+    ]
+    assert [process.wait() for process in running] == [0, 0]
+    assert objects_of(to) == objects_of(other.path) | objects_of(six.path)
+    assert verify(to) == ()
+    assert push(six.path, to).objects == 0
+
+
+def test_threads_that_push_the_same_and_others_at_once_lose_nothing(
+    tmp_path: Path, six: Bank
+) -> None:
+    to = tmp_path / "to"
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(push, six.path, to, steps=s) for s in ("0:3:1", "2:4:1", "0:5:1")]
+    assert all(each.exception() is None for each in done)
+    assert push(six.path, to).objects == 0
+    assert objects_of(to) == objects_of(six.path)
+    assert verify(to) == ()
+
+
+def test_repair_removes_what_dead_writers_left_and_no_more(tmp_path: Path) -> None:
+    bank, hexes = make(tmp_path / "b", 0), "0123456789abcdef" * 2
+    root, before = bank.path, objects_of(bank.path)
+    deposit = bank.deposits()[0].path
+    for folder in (root, deposit, root / "prompts", deposit / "commits", deposit / "logprobs"):
+        (folder / f".zarr.json-{hexes}").write_text("half")  # as of a killed shrink
+    for folder in (root, deposit):
+        (folder / f".staging-{hexes}").mkdir()
+        (folder / f".staging-{hexes}" / "owner").touch()
+        (folder / f".staging-{hexes}" / "shard").touch()
+    (deposit.parent / f".gone-{hexes}").mkdir()
+    live = staging.Staging(root)
+    (live.path / "shard").touch()
+    repair(bank, verify(bank))
+    assert (live.path / "shard").exists()
+    live.remove()
+    assert objects_of(root) == before
+    assert not list(root.rglob(".*"))

@@ -201,20 +201,20 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KeepLevelError, match=r"2 highest tokens.*needs 3.*topk:64"):
         made.filtered(by).scan("parity").collect()
     other = Filter(by.weight, by.bias, "truncate", {"model": "bert"})
-    with pytest.raises(UsageError, match=r"made for bert, and .*b has org/model; train one"):
+    with pytest.raises(UsageError, match="for bert.*has org/model"):
         made.filtered(other)
     other = Filter(by.weight, by.bias, "truncate", {"model": "org/model", "tokenizer": "00" * 32})
-    with pytest.raises(UsageError, match=r"made for org/model with another tokenizer than any"):
+    with pytest.raises(UsageError, match="another tokenizer"):
         made.filtered(other)
     made.filtered(Filter(by.weight, by.bias, about={"model": "org/model", "tokenizer": TOKENIZER}))
-    with pytest.raises(UsageError, match=r"'org/model' is a model of the bank; give the filt"):
+    with pytest.raises(UsageError, match="'org/model' is a model of the bank"):
         made.filtered(by, name="org/model")
-    with pytest.raises(UsageError, match=r"has 6 outputs, and the 7 highest are needed; .* k ≤ 6"):
+    with pytest.raises(UsageError, match="has 6 outputs"):
         made.filtered(drawn(7, "truncate")).scan("parity").collect()
-    with pytest.raises(UsageError, match=r"'v' is seen through a filter already; use the bank .*b"):
+    with pytest.raises(UsageError, match="through a filter already"):
         made.filtered(by, name="v").filtered(by)
     bank(tmp_path / "b", "topk:2", model="second")
-    with pytest.raises(UsageError, match=r"made for no one model, and .* has org/model, second"):
+    with pytest.raises(UsageError, match="no particular model"):
         Bank.open(tmp_path / "b").filtered(by)
 
 

@@ -97,7 +97,7 @@ def test_a_checkpoint_that_was_removed_is_missed_where_an_index_lists_it(tmp_pat
     assert repair(pushed, [damage]) == ({}, ())
     index = pushed.path / "index.json.gz"
     index.write_bytes(index.read_bytes()[:100])
-    assert damaged(pushed) == [("index.json.gz", "unreadable")]
+    assert damaged(pushed) == [("index.json.gz", "changed")]
     push(bank.path, pushed.path)
     assert verify(pushed) == ()
 
@@ -163,7 +163,7 @@ def test_each_remedy_is_printed_with_what_it_is_for(tmp_path: Path, call: Call) 
 
     def remedies(*command: str) -> list[str]:
         printed = call(*command, bank.path)[1].splitlines()
-        return [line for line in printed if re.match(r"(scores|table|anything)\b[^/]*: ", line)]
+        return [line for line in printed if re.match(r"(seal|table|anything)\b[^/]*: ", line)]
 
     repairs, extract, copies, yours = (
         remedy.format(bank=bank.path)
@@ -177,7 +177,7 @@ def test_each_remedy_is_printed_with_what_it_is_for(tmp_path: Path, call: Call) 
     (scores,) = bank.path.glob("*/*/*/*/scores/all.parquet")
     scores.write_bytes(scores.read_bytes()[:-1])
     found = remedies("verify")
-    assert found[0] == f"scores of a sealed deposit: {repairs}"
+    assert found[0] == f"seal, or scores of a sealed deposit: {repairs}"
     assert found[1:] == [f"table: {extract}", f"anything else: {yours}"]
     assert remedies("verify", "--repair") == found[1:]
     (tokens,) = bank.path.glob("tokens/*.parquet")

@@ -367,7 +367,7 @@ def test_an_interrupted_pull_is_resumed(served: FileServer, tmp_path: Path) -> N
     assert [d.checkpoint.step for d in Bank.open(target).deposits() if d.committed()] in ([], [0])
     served.behave()
     pull(url, target)
-    assert not [s for s in served.log() if "/0/" in s.path and "/logprobs/c/" in s.path]
+    assert not [s for s in served.log() if "main/0/" in s.path and "/logprobs/c/" in s.path]
     for pulled, expected in zip(Bank.open(target).deposits(), bank.deposits(), strict=True):
         np.testing.assert_array_equal(pulled.logprobs(), expected.logprobs())
     assert verify(Bank.open(target)) == ()

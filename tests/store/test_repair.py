@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
 from logitbank.store import Bank, Deposit, OptionTokens, repair, rescore, verify
 from tests.support.marks import long, whole
-from tests.support.small_banks import block_data, new_bank, prompt_table, spec
+from tests.support.small_banks import block_data, new_bank, spec
 
 STRIDES = [
     401,
@@ -123,15 +122,6 @@ def test_a_table_whose_content_is_damaged_stays(bank: Bank) -> None:
     queries.write_bytes(queries.read_bytes()[:-1])
     assert repair(bank, verify(bank)) == ({}, ())
     assert [d.path for d in verify(bank)] == [f"queries/{queries.name}"]
-
-
-def test_damage_names_the_checkpoint_and_the_prompts(bank: Bank) -> None:
-    bank.add_prompts("other", prompt_table().filter(pl.col("row") > 7))
-    (deposit(bank, 1).path / "logprobs/c/2/0").unlink()
-    (damage,) = verify(bank)
-    assert damage.concerns == (
-        "org/model step 1, 2 prompts of 'other' (p8 to p9), 2 prompts of 'parity' (p8 to p9)"
-    )
 
 
 @pytest.mark.parametrize("stop", range(6))

@@ -189,10 +189,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def near_field(name: str) -> str:
     """The field of which a name is a likely misspelling; empty without one.
 
-    >>> [near_field(name) for name in ("otpions", "anwser", "targt", "Answer", "answer", "task")]
+    >>> [near_field(name) for name in ("otpions", "anwser", "targt", "Answer", "answer", "paired")]
     ['options', 'answer', 'target', 'answer', '', '']
     """
-    fields = [field for field in (*FIELDS, CONDITION) if field != "id"]  # which has a default
-    if name in (*fields, "id"):
+    if name in (*FIELDS, CONDITION):
         return ""
+    fields = [f for f in (*FIELDS, CONDITION) if f != "id" and abs(len(f) - len(name)) <= 1]
     return next(iter(get_close_matches(name.lower(), fields, n=1, cutoff=0.8)), "")

@@ -39,7 +39,7 @@ def test_batches_of_a_size_that_is_asked_for_are_told_in_the_provenance(tmp_path
 
 
 def test_sizes_that_no_batch_has_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="batches of 0 tokens are not possible"):
+    with pytest.raises(UsageError, match="batch_tokens 0 is invalid"):
         extract(tmp_path / "b.zarr", suite="pythia-70m", prompts="winobias", batch_tokens=0)
 
 

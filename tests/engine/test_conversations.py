@@ -63,17 +63,17 @@ def test_what_is_shown_and_checked_without_a_tokenizer_are_the_messages(tmp_path
 @pytest.mark.parametrize(
     ("template", "rows", "message"),
     [
-        (None, [TALKED], "has no chat template; write texts in place of messages"),
-        (TEMPLATE + "{{ strftime_now('%d') }}", [TALKED], "depends on the date (strftime_now)"),
-        (TEMPLATE + "{{ range(99999) | random }}", [TALKED], "depends on chance"),
+        (None, [TALKED], "has no chat template"),
+        (TEMPLATE + "{{ strftime_now('%d') }}", [TALKED], "strftime_now"),
+        (TEMPLATE + "{{ range(99999) | random }}", [TALKED], "random"),
         (
             TEMPLATE,
             [TALKED | {"messages": [{"role": "system", "content": "x"}]}],
             "prompt 'a': the chat template of",
         ),
-        ("{{ 'x' * 1000001 }}", [TALKED], "writes 1,000,001 characters, and a prompt may have"),
-        (TEMPLATE, [TALKED, {"id": "b", "text": "He"}], "make two files of them"),
-        (TEMPLATE, [TALKED | {"chat_template": "x"}], "is where the template's digest goes"),
+        ("{{ 'x' * 1000001 }}", [TALKED], "1,000,001"),
+        (TEMPLATE, [TALKED, {"id": "b", "text": "He"}], "two files"),
+        (TEMPLATE, [TALKED | {"chat_template": "x"}], "chat_template' is reserved"),
     ],
 )
 def test_conversations_that_cannot_be_written_out_are_named(
@@ -88,11 +88,11 @@ def test_conversations_that_cannot_be_written_out_are_named(
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"text": "a", "messages": TALKED["messages"]}, "both a text and messages"),
-        ({"messages": []}, "messages are []; give a list of them"),
-        ({"messages": [{"role": "user"}]}, "is no {"),
-        ({"messages": [{"role": "user", "content": 3}]}, "content is 3; it must be a text"),
-        ({"options": [" he"]}, "no 'text'; found 'options'"),
+        ({"text": "a", "messages": TALKED["messages"]}, "text and messages"),
+        ({"messages": []}, "messages are []"),
+        ({"messages": [{"role": "user"}]}, "messages are [{'role'"),
+        ({"messages": [{"role": "user", "content": 3}]}, "content is 3"),
+        ({"options": [" he"]}, "found 'options'"),
     ],
 )
 def test_rows_that_are_no_conversations_are_named(
@@ -125,15 +125,15 @@ def test_examples_stand_before_every_text_as_they_are(tmp_path: Path) -> None:
 
 def test_examples_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "mine.jsonl", {"text": "The nurse"})
-    with pytest.raises(UsageError, match=r"gone.txt cannot be read as a text"):
+    with pytest.raises(UsageError, match="gone.txt"):
         load_prompts(path, few_shot=tmp_path / "gone.txt")
-    with pytest.raises(UsageError, match="few_shot names no file"):
+    with pytest.raises(UsageError, match="few_shot"):
         prompt_set(f"{path}:few_shot=")
-    for text, message in (("\n", "is empty"), ("a [MASK] b", r"holds a \[MASK\]")):
+    for text in ("\n", "a [MASK] b"):
         (tmp_path / "shots.txt").write_text(text)
-        with pytest.raises(PromptError, match=message):
+        with pytest.raises(PromptError, match="shots.txt"):
             load_prompts(path, few_shot=tmp_path / "shots.txt")
     (tmp_path / "shots.txt").write_text("He\n")
     talked = write_rows(tmp_path / "talk.jsonl", TALKED)
-    with pytest.raises(PromptError, match="put examples into them"):
+    with pytest.raises(PromptError, match="prompt 'a' has messages"):
         load_prompts(talked, few_shot=tmp_path / "shots.txt")

@@ -63,22 +63,16 @@ def test_a_named_folder_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert dataset_folder(TOY) == theirs
 
 
-def test_a_named_folder_that_lacks_files_is_an_error_that_lists_them(tmp_path: Path) -> None:
-    (filled(tmp_path / "toy") / "b.txt").unlink()
-    message = r"toy lacks b\.txt; put the files of toy there, from http://127\.0\.0\.1:9/none/, or"
-    with pytest.raises(UsageError, match=message):
-        dataset_folder(TOY, data=tmp_path)
-    with pytest.raises(UsageError, match=r"elsewhere/toy lacks a\.txt, b\.txt"):
-        dataset_folder(TOY, data=tmp_path / "elsewhere")
-
-
-def test_the_variable_s_folder_may_lack_the_dataset_but_not_a_part_of_it(
+def test_an_incomplete_folder_of_the_user_is_refused(
     home: tuple[str, Path], cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (filled(tmp_path / "toy") / "b.txt").unlink()
+    with pytest.raises(UsageError, match=r"toy has no b\.txt.*http://127\.0\.0\.1:9/none"):
+        dataset_folder(TOY, data=tmp_path)
     monkeypatch.setenv("LOGITBANK_DATA", str(tmp_path / "data"))
     assert dataset_folder(replace(TOY, base_url=home[0])) == cache
     (tmp_path / "data" / "toy").mkdir(parents=True)
-    with pytest.raises(UsageError, match=r"lacks a\.txt, b\.txt"):
+    with pytest.raises(UsageError, match=r"has no a\.txt, b\.txt"):
         dataset_folder(replace(TOY, base_url=home[0]))
 
 
@@ -98,47 +92,34 @@ def test_a_download_with_another_digest_is_refused_and_not_kept(
 ) -> None:
     url, served = home
     (served / "b.txt").write_text("moon")
-    found = hashlib.sha256(b"moon").hexdigest()
-    message = rf"{url}/b\.txt is not the published file: its SHA-256 is {found}, not 486ea462\w+;"
-    with pytest.raises(LogitbankError, match=message):
+    with pytest.raises(LogitbankError, match=rf"{url}/b\.txt"):
         dataset_folder(replace(TOY, base_url=url))
     assert [p.name for p in cache.iterdir()] == ["a.txt"]
 
 
-def test_a_damaged_cached_file_is_named_and_not_used(home: tuple[str, Path], cache: Path) -> None:
+def test_a_damaged_cached_file_is_downloaded_again(home: tuple[str, Path], cache: Path) -> None:
     dataset_folder(replace(TOY, base_url=home[0]))
     (cache / "a.txt").write_text("hellO")
-    with pytest.raises(LogitbankError, match=r"cache/.*a\.txt is not the .*remove that file, run"):
-        dataset_folder(replace(TOY, base_url=home[0]))
+    dataset_folder(replace(TOY, base_url=home[0]))
+    assert (cache / "a.txt").read_text() == "hello"
 
 
-def test_a_missing_file_says_how_else_to_get_it(home: tuple[str, Path]) -> None:
+def test_a_failed_download_names_the_file_and_other_ways(home: tuple[str, Path]) -> None:
     url, served = home
     (served / "a.txt").unlink()
-    message = (
-        rf"cannot download {url}/a\.txt \(404 Client Error.*holds toy/ with --data or LOGITBANK"
-    )
-    with pytest.raises(LogitbankError, match=message):
-        dataset_folder(replace(TOY, base_url=url))
+    for base_url, reason in ((url, "404"), (TOY.base_url, "127.0.0.1")):
+        with pytest.raises(LogitbankError, match=rf"{base_url}/a\.txt \(.*{reason}.*--data"):
+            dataset_folder(replace(TOY, base_url=base_url))
 
 
-def test_no_network_is_one_line_that_says_what_to_do(cache: Path) -> None:
-    with pytest.raises(UsageError) as refused:
-        dataset_folder(TOY)
-    assert str(refused.value).startswith("cannot reach 127.0.0.1:9 for the files of toy")
-    assert "run `logitbank fetch` with the same --prompts" in str(refused.value)
-    assert refused.value.exit_code == 2
-
-
-def test_offline_nothing_is_asked_and_what_lacks_is_told(
+def test_offline_nothing_is_requested(
     home: tuple[str, Path], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset_folder(replace(TOY, base_url=home[0]))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert dataset_folder(replace(TOY, base_url=home[0])) == cache, "all of it is there"
+    assert dataset_folder(replace(TOY, base_url=home[0])) == cache
     (cache / "b.txt").unlink()
-    message = f"{re.escape(str(cache))} lacks 1 file and HF_HUB_OFFLINE is set; run `logitbank fet"
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=f"{re.escape(str(cache))} .*1 file.*logitbank fetch"):
         dataset_folder(replace(TOY, base_url=home[0]))
     assert not (cache / "b.txt").exists()
 
@@ -159,7 +140,7 @@ def test_fetch_brings_prompts_that_are_read_offline(
     assert offline == named
     code, _, error = call("prompts", "show", "winobias")
     assert code == 2
-    assert re.match(r"logitbank: .*winobias lacks 2 files and HF_HUB_OFFLINE is set; run `", error)
+    assert re.match(r"logitbank: .*winobias .*2 files.*HF_HUB_OFFLINE", error)
 
 
 def test_fetch_of_nothing_is_refused(call: Call) -> None:

@@ -139,16 +139,11 @@ def test_a_letter_after_a_bracket_or_a_line_break_has_no_word_mark(
 
 @pytest.mark.parametrize("first_token", [False, True])
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_an_option_that_merges_is_an_error_with_both_splits(
-    kind: Kind, first_token: bool, tmp_path: Path
-) -> None:
+def test_an_option_that_merges_is_an_error(kind: Kind, first_token: bool, tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(tiny_tokenizer(kind, tmp_path / kind))
     prompts = PromptSet("mine", (Prompt("p", "Answer: ", LETTERS),), first_token=first_token)
-    with pytest.raises(PromptError) as caught:
+    with pytest.raises(PromptError, match="option 'A' .*merges with the text.*separate_options"):
         prompts.tokenize(tokenizer)
-    message = str(caught.value)
-    assert 'ends in the tokens " ", with the option it goes on with " A"' in message
-    assert "separate_options" in message
 
 
 def test_an_option_that_the_vocabulary_lacks_is_named(tmp_path: Path) -> None:
@@ -188,7 +183,7 @@ def test_a_target_that_cannot_be_split_off_or_is_unknown_is_named(tmp_path: Path
     with pytest.raises(PromptError, match="target 'rse' merges with its context"):
         [*Continuation("a", "The nu", "rse").scored_tokens(Encoder(gpt2))]
     bert = Tokenizer.load(tiny_tokenizer("bert", tmp_path / "bert"))
-    with pytest.raises(PromptError, match="target ' ♀' is not in this vocabulary"):
+    with pytest.raises(PromptError, match="target ' ♀' is not in the vocabulary"):
         [*Continuation("a", "The nurse", " ♀").scored_tokens(Encoder(bert))]
 
 

@@ -54,7 +54,7 @@ def test_one_file_is_a_prompt_set() -> None:
     assert "greetings-cool-formal" in prompt_names()
     assert prompt_set("greetings-cool-formal").name == "greetings-cool-formal"
     assert [p.text for p in prompt_set("greetings-warm:times=1").prompts] == ["warm 0"]
-    with pytest.raises(UsageError, match=r"known are .*greetings-\(warm\|cool\)\(-formal\)\?"):
+    with pytest.raises(UsageError, match=r"greetings-\(warm\|cool\)\(-formal\)\?"):
         prompt_set("greetings-rude")
 
 
@@ -122,7 +122,7 @@ def test_first_tokens_are_for_sets_with_options(data: Path) -> None:
     assert made == replace(winobias(data, orders=1), first_token=True)
     (data / "lambada").mkdir()
     (data / "lambada/lambada_test_openai.jsonl").write_text('{"text": "The cook met the clerk"}\n')
-    with pytest.raises(UsageError, match="lambada scores every token; leave out first_token"):
+    with pytest.raises(UsageError, match="first_token"):
         prompt_set("lambada:first_token=true", data=data)
 
 
@@ -131,19 +131,19 @@ def test_first_tokens_are_for_sets_with_options(data: Path) -> None:
     [
         (
             "winobias:order=5",
-            r"option 'order' \(did you mean orders\?\); it has orders=5 \(.*; spl",
+            r"option 'order' \(did you mean orders\?\).*orders=5 .*splits=",
         ),
-        ("lambada:orders=5", "lambada has no option 'orders'; it has add_special_tokens=true"),
+        ("lambada:orders=5", "lambada has no option 'orders'.*add_special_tokens=true"),
         (
             "winobias:orders=0",
-            r"winobias: orders '0' is neither a number from 1 nor 'all' \(option",
+            "winobias:orders=0 is invalid",
         ),
-        ("winobias:orders=", "orders '' is neither"),
-        ("winobias:splits=dev,train", "splits 'dev,train' has 'train', which is none of dev, test"),
-        ("unqover-gender:instances=-1", "unqover-gender: instances '-1' is neither a number"),
-        ("winobias:orders=1,orders=2", "option 'orders' is there twice; give it once"),
-        ("mine.jsonl:first_token=yes", "first_token 'yes' is neither true nor false"),
-        ("mine.jsonl:orders=2", "mine.jsonl has no option 'orders'; it has first_token=false"),
+        ("winobias:orders=", "orders= is invalid"),
+        ("winobias:splits=dev,train", "splits=dev,train is invalid: use some of dev, test"),
+        ("unqover-gender:instances=-1", "instances=-1 is invalid"),
+        ("winobias:orders=1,orders=2", "option 'orders' is repeated"),
+        ("mine.jsonl:first_token=yes", "first_token=yes is invalid: use true or false"),
+        ("mine.jsonl:orders=2", "mine.jsonl has no option 'orders'.*first_token=false"),
     ],
 )
 def test_options_that_a_set_cannot_have_are_errors_that_list_its_own(

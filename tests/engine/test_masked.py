@@ -63,9 +63,9 @@ def test_a_query_is_the_mask_that_the_prompt_names(tokenizer: Tokenizer) -> None
 
 
 def test_a_mask_that_the_text_does_not_have_is_refused() -> None:
-    with pytest.raises(PromptError, match=r"mask 1 is to be scored, but its text has 1 \(\[MASK"):
+    with pytest.raises(PromptError, match=r"mask 1 .* 1 \[MASK\]"):
         Prompt("p", "[MASK] was", HE_SHE, mask=1)
-    with pytest.raises(PromptError, match=r"mask 0 is to be scored, but its text has no \[MASK\]"):
+    with pytest.raises(PromptError, match=r"mask 0 .* 0 \[MASK\]"):
         Prompt("p", "He was", HE_SHE, mask=0)
 
 
@@ -85,8 +85,8 @@ def test_an_option_that_is_another_token_in_its_place_is_warned_of(tmp_path: Pat
     found = check_prompts(
         PromptSet("p", (Prompt("p", "said [MASK]h", options),)), Tokenizer.load(tmp_path)
     )
-    assert "a token for the space alone stands before the [MASK]" in found[0].message
-    assert "is another token when it stands in the text" in found[1].message
+    (warning,) = found
+    assert "is another token in the text" in warning.message
 
 
 # Weights under several names
@@ -229,11 +229,11 @@ def test_language_adapters_of_another_checkpoint_are_used_and_recorded(
 @pytest.mark.parametrize(
     ("architecture", "options", "error", "message"),
     [
-        ("xmod", {}, PromptError, "a language adapter each for de_CH, fr_CH; name --language"),
-        ("xmod", {"language": "en_XX"}, PromptError, "has no adapter for 'en_XX' .*--adapter-from"),
-        ("xmod", {"language": "de_CH", "engine": "vllm"}, UsageError, "use --engine transformers"),
-        ("bert", {"language": "de_CH"}, PromptError, "has no language adapters, so none for 'de_"),
-        ("gpt_neox", {}, PromptError, "this model has no mask: it predicts next tokens"),
+        ("xmod", {}, PromptError, "de_CH, fr_CH.*--language"),
+        ("xmod", {"language": "en_XX"}, PromptError, "'en_XX'.*--adapter-from"),
+        ("xmod", {"language": "de_CH", "engine": "vllm"}, UsageError, "--engine transformers"),
+        ("bert", {"language": "de_CH"}, PromptError, "no language adapters"),
+        ("gpt_neox", {}, PromptError, "this model predicts next tokens"),
     ],
 )
 def test_what_does_not_fit_the_model_is_refused_before_anything_runs(
@@ -257,7 +257,7 @@ def test_a_prompt_without_its_mask_is_refused_for_a_masked_model(
     spaced = (Option("he", " he"), Option("she", " she"))
     prompts = PromptSet("mine", (Prompt("p", "the nurse was", spaced),))
     with pytest.raises(
-        PromptError, match="'p' of 'mine' is for a causal model, and this is a masked one"
+        PromptError, match="'p' of 'mine' is for a causal model, but this is a masked model"
     ):
         extract(tmp_path / "b", suite=str(bert), prompts=prompts, engine="transformers")
     both = PromptSet("mine", (*prompts.prompts, Prompt("q", "[MASK] was", HE_SHE)))

@@ -1,5 +1,7 @@
 """Prompts are checked when built, and become distinct queries and one long table."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -35,28 +37,24 @@ def one(text: str, *options: Option, answer: str | None = None) -> PromptSet:
 
 @pytest.mark.parametrize("name", ["step", "_key", "score_kind"])
 def test_columns_of_the_bank_are_reserved(name: str) -> None:
-    with pytest.raises(PromptError, match=f'column name "{name}" is reserved. Rename it. Reserved'):
+    with pytest.raises(PromptError, match=f'"{name}" is reserved'):
         Prompt("p1", "The nurse", columns={"group": "a", name: 3})
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31])
 def test_order_seeds_fit_the_bank(seed: int) -> None:
-    with pytest.raises(PromptError, match="use a whole number from 0 to 2147483647"):
+    with pytest.raises(PromptError, match="0 to 2147483647"):
         Prompt("p1", "The nurse", order_seed=seed)
 
 
-def test_a_prompt_set_needs_a_name_and_prompts() -> None:
-    with pytest.raises(PromptError, match="prompt set 'mine' is empty; give it at least one"):
-        PromptSet("mine", ())
-    with pytest.raises(PromptError, match="prompt set '' is no name"):
-        PromptSet("", (Prompt("p1", "The nurse"),))
-
-
-def test_a_prompt_and_order_may_occur_once() -> None:
-    twice = (Prompt("p1", "a", order_seed=0), Prompt("p1", "b", order_seed=0))
-    with pytest.raises(PromptError, match=r"prompt 'p1' \(order 0\) is there twice"):
-        PromptSet("mine", twice)
-    PromptSet("mine", (Prompt("p1", "a", order_seed=0), Prompt("p1", "b", order_seed=1)))
+def test_a_prompt_set_needs_a_name_and_distinct_prompts() -> None:
+    for name, prompts in (("mine", ()), ("", (Prompt("p1", "The nurse"),))):
+        with pytest.raises(PromptError, match=f"prompt set '{name}'"):
+            PromptSet(name, prompts)
+    one, other = Prompt("p1", "a", order_seed=0), Prompt("p1", "b", order_seed=0)
+    with pytest.raises(PromptError, match=r"prompt 'p1' \(order 0\)"):
+        PromptSet("mine", (one, other))
+    PromptSet("mine", (one, replace(other, order_seed=1)))
 
 
 # Tokens
@@ -112,34 +110,31 @@ def test_first_token_lets_a_long_option_stand_for_its_first_token(pythia: Tokeni
 
 
 @pytest.mark.parametrize(
-    ("name", "first_token", "text", "options", "message"),
+    ("name", "first_token", "text", "options", "named"),
     [
-        ("pythia", False, "She works as a", [" nurse practitioner"],
-         'is 2 tokens (" nurse", " practitioner"); one is needed'),
-        ("bert", True, "The nurse", [" "], '(" ") is no token in this vocabulary; change it'),
-        ("pythia", True, "It is", [" not known", " not specified"],
-         "options 'not known' and 'not specified' have the same token \" not\" (417)"),
-        ("bert", False, "\u200b", [], "prompt 'p1': the text has no tokens"),
+        ("pythia", False, "She works as a", [" nurse practitioner"], '" nurse", " practitioner"'),
+        ("bert", True, "The nurse", [" "], "option 'x'"),
+        ("pythia", True, "It is", [" not known", " not specified"], 'not known.*" not"'),
+        ("bert", False, "\u200b", [], "'p1': the text has no tokens"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_scored_is_named(
+)
+def test_unscorable_texts_and_options_are_named(
     request: pytest.FixtureRequest,
     name: str,
     first_token: bool,
     text: str,
     options: list[str],
-    message: str,
+    named: str,
 ) -> None:
     prompt = Prompt("p1", text, tuple(Option(option.strip() or "x", option) for option in options))
     prompts = PromptSet("mine", (prompt,), first_token=first_token, add_special_tokens=False)
-    with pytest.raises(PromptError) as caught:
+    with pytest.raises(PromptError, match=named):
         prompts.tokenize(request.getfixturevalue(name))
-    assert message in str(caught.value)
 
 
 def test_columns_of_two_kinds_are_an_error(causal: Tokenizer) -> None:
     rows = (Prompt("1", " he", columns={"x": 1}), Prompt("2", " she", columns={"x": "a"}))
-    with pytest.raises(PromptError, match=r"prompt '2': column 'x' holds a text here and a number"):
+    with pytest.raises(PromptError, match="prompt '2': column 'x'"):
         PromptSet("mine", rows).tokenize(causal)
 
 
@@ -166,7 +161,7 @@ def test_a_missing_space_is_told_once_for_each_option() -> None:
     prompts = PromptSet("mine", tuple(Prompt(f"p{i}", "The nurse said", options) for i in range(3)))
     [(level, prompt, message)] = findings(prompts)
     assert (level, prompt) == ("warning", "p0")
-    assert message.endswith('write " he" if a new word is meant (and 2 other prompts)')
+    assert message.endswith("(and 2 other prompts)")
 
 
 @pytest.mark.parametrize("text", ["The nurse (", 'The nurse said "', "The nurse:\n"])
@@ -182,11 +177,11 @@ def test_punctuation_needs_no_space() -> None:
     ("options", "expected"),
     [
         ([("he", "she"), ("he", "she")], []),
-        ([("he",), ("she",)], []),  # as where a word's probability is asked
+        ([("he",), ("she",)], []),
         ([("he, she",), ("he", "she")], ['p0 it has one option, " he, she", and nothing to']),
         ([("he, she",), ("a, b",)], ['p0 it has one option, " he, she", and nothing to']),
         ([("he", "she"), ("he",)], []),
-        ([("he", "she"), ()], ["p1 it has no options, and others have"]),
+        ([("he", "she"), ()], ["p1 it has no options, but others have"]),
         ([(), ()], []),
     ],
 )
@@ -205,7 +200,7 @@ def test_prompts_without_a_choice_are_told(
 def test_a_trailing_space_is_told() -> None:
     [(level, prompt, message)] = findings(one("The nurse ", Option("he", "he")))
     assert (level, prompt) == ("warning", "p1")
-    assert message.startswith("the text ends in a space")
+    assert "ends in a space" in message
 
 
 def test_what_is_checked_is_told_where_prompts_are_tokenized(bert: Tokenizer) -> None:
@@ -231,7 +226,7 @@ def test_winobias_in_pythia_tokens(pythia: Tokenizer) -> None:
     assert check_prompts(prompts, pythia) == []
 
 
-def test_options_that_cannot_be_scored_are_told_together_each_once(pythia: Tokenizer) -> None:
+def test_unscorable_options_are_listed_together_each_once(pythia: Tokenizer) -> None:
     bad = (Option("one", " he or she"), Option("two", " they all"), Option("he", " he"))
     prompts = tuple(Prompt(name, f"The nurse {name}", bad) for name in ("a", "b"))
     with pytest.raises(PromptError) as refused:
@@ -239,7 +234,4 @@ def test_options_that_cannot_be_scored_are_told_together_each_once(pythia: Token
     first, *each = str(refused.value).splitlines()
     assert first == "prompt set 'mine' has 2 errors:"
     assert all(line.endswith("(and 1 other prompt)") for line in each)
-    assert [line[:29] for line in each] == [
-        "  prompt 'a': option 'one' (\"",
-        "  prompt 'a': option 'two' (\"",
-    ]
+    assert ["'a': option 'one'" in each[0], "'a': option 'two'" in each[1]] == [True, True]

@@ -17,7 +17,6 @@ from logitbank.engine.prompts.sequences import (
     Continuation,
     MaskedTokens,
     MaskedWord,
-    Sentence,
     SequencePrompt,
 )
 from logitbank.engine.prompts.tokenize import TokenizedPrompts
@@ -67,8 +66,11 @@ def test_target_words_are_scored_token_by_token(causal: Tokenizer) -> None:
     assert found.table["piece"].to_list() == [0, 1, 2, 3]
 
 
-def test_the_first_word_of_a_sentence_follows_the_begin_of_text_alone(causal: Tokenizer) -> None:
-    found = made(causal, Sentence("a", " the nurse said"))
+WORD = MaskedWord("a", "the BLANK", "nurse")
+
+
+def test_the_first_word_of_a_candidate_follows_the_begin_of_text_alone(causal: Tokenizer) -> None:
+    found = made(causal, Candidate("a", " the nurse said", WORD))
     assert shown(causal, found) == [
         ("<|endoftext|>", " the", "sentence"),
         (" the", " nurse", "sentence"),
@@ -76,8 +78,8 @@ def test_the_first_word_of_a_sentence_follows_the_begin_of_text_alone(causal: To
     ]
 
 
-def test_a_sentence_may_follow_the_begin_of_text_as_a_whole(causal: Tokenizer) -> None:
-    found = made(causal, Sentence("a", " the nurse said", begun=True))
+def test_a_candidate_may_follow_the_begin_of_text_as_a_whole(causal: Tokenizer) -> None:
+    found = made(causal, Candidate("a", " the nurse said", WORD, begun=True))
     assert shown(causal, found) == [
         ("<|endoftext|>", " the", "sentence"),
         ("<|endoftext|> the", " nurse", "sentence"),
@@ -115,26 +117,24 @@ def test_both_sides_of_a_pair_score_the_same_tokens(masked: Tokenizer) -> None:
     assert asymmetric.table["token"].to_list() != b.table["token"].to_list(), "a test that can fail"
 
 
-def test_a_candidate_goes_by_what_the_tokenizer_has(causal: Tokenizer, masked: Tokenizer) -> None:
-    candidate = Candidate("a", " the nurse", MaskedWord("a", "the BLANK", "nurse"))
-    assert {row[2] for row in shown(causal, made(causal, candidate))} == {"sentence"}
-    assert {row[2] for row in shown(masked, made(masked, candidate))} == {"masked"}
+def test_a_candidate_of_a_masked_model_is_its_masked_word(masked: Tokenizer) -> None:
+    assert made(masked, Candidate("a", " the nurse", WORD)).queries == made(masked, WORD).queries
 
 
 def test_what_cannot_be_scored_is_named(
     causal: Tokenizer, masked: Tokenizer, tmp_path: Path
 ) -> None:
-    with pytest.raises(PromptError, match="'a': context and target are 0 and 1 tokens"):
+    with pytest.raises(PromptError, match="'a': context and target have 0 and 1 tokens"):
         made(causal, Continuation("a", "", " said"))
-    with pytest.raises(PromptError, match="'a': it needs a mask, and this tokenizer has no mask"):
-        made(causal, MaskedWord("a", "the BLANK", "nurse"))
-    with pytest.raises(PromptError, match=r"'the nurse' holds no \[MASK\]"):
+    with pytest.raises(PromptError, match="'a': .*no mask token"):
+        made(causal, WORD)
+    with pytest.raises(PromptError, match=r"'a': 'the nurse' has no \[MASK\]"):
         made(masked, MaskedWord("a", "the nurse", "nurse"))
-    with pytest.raises(PromptError, match="'a' is there twice"):
-        SequenceSet("s", (Sentence("a", "x"), Sentence("a", "y")))
+    with pytest.raises(PromptError, match="prompt 'a' is repeated"):
+        SequenceSet("s", (WORD, WORD))
     write_tokenizer(tmp_path)
     with pytest.raises(PromptError, match="'a': the tokenizer has no begin-of-text token"):
-        made(Tokenizer.load(tmp_path), Sentence("a", " the"))
+        made(Tokenizer.load(tmp_path), Candidate("a", " the", WORD))
 
 
 @pytest.mark.whole
@@ -162,7 +162,7 @@ def test_data_that_are_not_there_are_asked_for(
     for data in (None, tmp_path):
         with pytest.raises(
             UsageError,
-            match=r"lambada/.* is not at hand; get it from https:.*\(SHA-256 4aa8d02c.*--data",
+            match=r"lambada/.*https:.*\(SHA-256 4aa8d02c.*--data",
         ):
             prompt_set("lambada", data=data)
 

@@ -113,35 +113,32 @@ def test_sentences_without_a_word_at_the_blank_are_named_with_their_number(data:
         prompt_set("stereoset-intra", data=data)
     for context in ("A nurse is.", "A nurse is unBLANK."):
         write(data, example(context, ("A nurse is a.", "A nurse is b.", "A nurse is c.")))
-        with pytest.raises(PromptError, match="3 sentences have no word where their context has"):
+        with pytest.raises(PromptError, match="3 sentences have no word"):
             prompt_set("stereoset-intra", data=data)
 
 
 @pytest.mark.parametrize("value", [5, None])
 @pytest.mark.parametrize("field", ["id", "target", "bias_type", "context", "sentences"])
-def test_an_example_of_another_form_is_named_with_the_number_of_such(
-    data: Path, field: str, value: object
-) -> None:
+def test_an_example_of_another_form_is_refused(data: Path, field: str, value: object) -> None:
     write(data, INTRA | {field: value})
-    with pytest.raises(PromptError, match=r"1 of 1 intrasentence examples are not .*: example 0"):
+    with pytest.raises(PromptError, match="dev-english.json"):
         prompt_set("stereoset-intra", data=data)
 
 
 @pytest.mark.parametrize(
-    ("at", "change", "message"),
+    ("index", "change", "named"),
     [
-        (1, {"gold_label": None}, "example 0: a sentence's gold_label is no text"),
-        (0, {"word": 5}, "example 0: a sentence's word is no text"),
-        (2, {"gold_label": "stereotype"}, "example e1 has the labels .*it needs one of each of"),
-        (1, {"id": "c0"}, r"dev-english.json: intrasentence sentence c0 is there twice"),
-        (None, {"target_english": ["nurse"]}, "example 0: its target_english is no text"),
+        (1, {"gold_label": None}, "dev-english.json"),
+        (0, {"word": 5}, "dev-english.json"),
+        (2, {"gold_label": "stereotype"}, "example e1 needs one sentence of each label"),
+        (1, {"id": "c0"}, "'c0' is repeated"),
     ],
 )
-def test_a_field_that_would_fail_later_is_named(
-    data: Path, at: int | None, change: dict[str, object], message: str
+def test_a_sentence_of_another_form_is_refused(
+    data: Path, index: int, change: dict[str, object], named: str
 ) -> None:
     odd = json.loads(json.dumps(INTRA))
-    (odd if at is None else odd["sentences"][at]).update(change)
+    odd["sentences"][index].update(change)
     write(data, odd)
-    with pytest.raises(PromptError, match=message):
+    with pytest.raises(PromptError, match=named):
         prompt_set("stereoset-intra", data=data)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import extract
-from logitbank.engine.plan.task import fitted_settings
+from logitbank.engine.plan.engine_choice import fitted_settings
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
@@ -93,7 +93,9 @@ def test_a_field_is_read_by_the_types_whose_code_has_it() -> None:
 def test_relative_positions_are_refused_without_advice_that_gives_wrong_numbers(
     tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitbank.engine.extract.choose_engine", lambda *_, **__: engine)
+    monkeypatch.setattr(
+        "logitbank.engine.plan.engine_choice.choose_engine", lambda *_, **__: engine
+    )
     config_changed(
         make_checkpoint(tmp_path / "step0", seed=1, architecture="bert"),
         position_embedding_type="relative_key",
@@ -276,4 +278,4 @@ def test_masked_prompts_still_fit_a_masked_model(tmp_path: Path) -> None:
     config = ModelConfig.read(folder)
     found, notes = fitted_settings(settings, [tokenized], config, engine_auto=True)
     assert found.engine == "transformers"
-    assert "do not run on vLLM here" in notes[0]
+    assert "vLLM runs no masked models" in notes[0]

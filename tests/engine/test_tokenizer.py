@@ -90,9 +90,7 @@ def test_a_folder_without_vocabulary_is_an_error_that_names_what_was_looked_for(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt_neox"}')
-    with pytest.raises(
-        SuiteError, match=r"holds no tokenizer: looked for tokenizer\.json, .*vocab"
-    ):
+    with pytest.raises(SuiteError, match=r"no tokenizer.*tokenizer\.json, .*vocab"):
         Tokenizer.load(tmp_path)
 
 
@@ -105,7 +103,7 @@ def test_a_vocabulary_that_its_class_does_not_read_is_an_error(tmp_path: Path) -
 
 def test_a_broken_tokenizer_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(SuiteError, match=r"the tokenizer in .* cannot be read: [^\n]+$"):
+    with pytest.raises(SuiteError, match=r"cannot be read: [^\n]+$"):
         Tokenizer.load(tmp_path)
 
 

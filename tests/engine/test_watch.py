@@ -122,9 +122,9 @@ def test_a_checkpoint_that_fails_is_not_tried_again_and_stops_no_other(
 def test_calls_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     for more, message in (
-        ({"steps": "log"}, "with --watch use all"),
-        ({"dry_run": True}, "--dry-run needs all checkpoints"),
-        ({"suite": "pythia-160m"}, "pythia-160m is no folder to watch"),
+        ({"steps": "log"}, "--steps log"),
+        ({"dry_run": True}, "--dry-run and --watch"),
+        ({"suite": "pythia-160m"}, "pythia-160m is not a folder"),
     ):
         given: dict[str, Any] = {"suite": tmp_path / "out", "engine": "transformers", **more}
         with pytest.raises(UsageError, match=message):

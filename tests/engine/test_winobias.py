@@ -78,8 +78,8 @@ def test_odd_lines(line: str, text: str, referred: str, other: str, pronoun: str
             r"pronouns \['him', 'her'\] differ in gender",
         ),
         ("1 The clerk met [cook], [chief], [him].", r"\['cook', 'chief', 'him'\] are not one"),
-        ("1 The pilot met [the cook] and [him].", "beside 'cook' stands None; the other list's"),
-        ("1 The chief met [the cook] and [him].", "beside 'cook' stands 'chief'; the other list"),
+        ("1 The pilot met [the cook] and [him].", "'cook' and None"),
+        ("1 The chief met [the cook] and [him].", "'cook' and 'chief'"),
     ],
 )
 def test_a_line_that_is_no_sentence_is_an_error(line: str, message: str) -> None:
@@ -234,8 +234,8 @@ def test_a_split_needs_the_files_of_no_other(split: str, other: str, tmp_path: P
         (folder / f"{name}_stereotyped_type2.txt.{split}").write_text(line)
     made = winobias(tmp_path, orders=1, splits=[split])  # type: ignore[list-item]
     assert {p.columns["split"] for p in made.prompts} == {split}
-    lacking = rf"lacks pro_stereotyped_type2\.txt\.{other}, anti_stereotyped_type2\.txt\.{other};"
-    with pytest.raises(UsageError, match=lacking):
+    missing = rf"pro_stereotyped_type2\.txt\.{other}, anti_stereotyped_type2\.txt\.{other}"
+    with pytest.raises(UsageError, match=missing):
         winobias(tmp_path, orders=1)
 
 
@@ -254,15 +254,15 @@ def test_another_template_is_another_prompt_set(whole: PromptSet) -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "message"),
+    "template",
     [
-        ("{sentence} {occupation} {o1} {o2}", r"template lacks \{o3\}; it needs each of"),
-        ("{sentence} {occupation} {o1} {o2} {o3} {o4}", r"unknown placeholder \{o4\}; use"),
-        ("{sentence.x} {occupation} {o1} {o2} {o3}", r"unknown placeholder \{sentence.x\}"),
-        ("{sentence:9} {occupation} {o1} {o2} {o3}", "formats a placeholder; use only"),
-        ("{sentence} {occupation} {o1} {o2} {o3", r"write a brace as \{\{ or \}\}"),
+        "{sentence} {occupation} {o1} {o2}",
+        "{sentence} {occupation} {o1} {o2} {o3} {o4}",
+        "{sentence.x} {occupation} {o1} {o2} {o3}",
+        "{sentence:9} {occupation} {o1} {o2} {o3}",
+        "{sentence} {occupation} {o1} {o2} {o3",
     ],
 )
-def test_a_template_that_cannot_be_right_is_an_error(template: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+def test_an_invalid_template_is_refused(template: str) -> None:
+    with pytest.raises(UsageError, match="{sentence} {occupation} {o1} {o2} {o3}, and"):
         winobias(DATA, template=template)

@@ -113,9 +113,10 @@ def _candidates(path: Path, task: str) -> Iterator[tuple[dict[str, Any], dict[st
     try:
         for example in document["data"][f"{task}sentence"]:
             sentences = example["sentences"]
-            if not _all_texts([example], ("id", "target", "bias_type", "context")):
-                raise TypeError
-            if not _all_texts(sentences, ("id", "sentence", "gold_label")):
+            texts = [example[name] for name in ("id", "target", "bias_type", "context")]
+            texts += [s[name] for s in sentences for name in ("id", "sentence", "gold_label")]
+            texts += [s["word"] for s in sentences if s.get("word") is not None]
+            if not all(isinstance(text, str) and text for text in texts):
                 raise TypeError
             if sorted(sentence["gold_label"] for sentence in sentences) != sorted(LABELS):
                 raise PromptError(
@@ -126,10 +127,6 @@ def _candidates(path: Path, task: str) -> Iterator[tuple[dict[str, Any], dict[st
                 yield example, sentence
     except (KeyError, TypeError, AttributeError):
         raise PromptError(f"{path} has an invalid {task}sentence example. {remedy}") from None
-
-
-def _all_texts(records: list[dict[str, Any]], names: tuple[str, ...]) -> bool:
-    return all(isinstance(record[name], str) for record in records for name in names)
 
 
 def attribute_word(context: str, sentence: str) -> str | None:

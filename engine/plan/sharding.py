@@ -1,7 +1,7 @@
 """Divide a plan into equal parts: among the workers of one run, and among the shards of an array.
 
-Every block belongs to exactly one part. Shards do not communicate: which shard runs a block depends
-only on the position of its checkpoint in the suite and on the number of the block.
+Every block belongs to exactly one part. Shards do not communicate: which shard runs a row depends
+only on the position of its checkpoint in the suite and on the number of the row.
 """
 
 import math
@@ -12,6 +12,7 @@ from typing import Self
 
 from logitbank.engine.plan.plan import DepositPlan, Plan
 from logitbank.errors import UsageError
+from logitbank.store.format.layout import MAX_BLOCK_ROWS
 from logitbank.store.format.schema import CheckpointId
 
 
@@ -112,16 +113,18 @@ class Shard:
         """The blocks of a deposit that this shard runs.
 
         `index` is the position of the checkpoint in a suite of `checkpoints` checkpoints. Shards
-        get whole checkpoints as long as every shard gets one, and equal parts of the others.
+        get whole checkpoints as long as every shard gets one. The others are divided after
+        multiples of 4,096 rows, where blocks of every size end, because another machine may plan
+        other blocks.
 
         Examples
         --------
         >>> from logitbank.store.format.schema import CheckpointId, Keep
         >>> from logitbank.store.format.layout import Layout
-        >>> layout = Layout(80, 10, "float16", Keep("options"), 8)
-        >>> deposit = DepositPlan(CheckpointId("m"), "q", layout, (5, 6, 7, 8, 9))
+        >>> layout = Layout(4 * 4096, 10, "float16", Keep("options"), 2048)
+        >>> deposit = DepositPlan(CheckpointId("m"), "q", layout, (1, 2, 3, 4, 5, 6))
         >>> [Shard(i, 4).select(deposit, 0, 1).blocks for i in range(4)]
-        [(), (), (5, 6, 7), (8, 9)]
+        [(1,), (2, 3), (4, 5), (6,)]
         """
         divided = checkpoints % self.count
         whole = checkpoints - divided
@@ -129,12 +132,13 @@ class Shard:
         if index >= whole:
             parts = self.count // math.gcd(self.count, divided)
             first = (index - whole) * parts
-        blocks = (
-            block
-            for block in deposit.blocks
-            if (first + block * parts // deposit.layout.blocks) % self.count == self.index
-        )
-        return replace(deposit, blocks=tuple(blocks))
+        units = math.ceil(deposit.layout.queries / MAX_BLOCK_ROWS)
+
+        def is_selected(block: int) -> bool:
+            unit = deposit.layout.rows(block).start // MAX_BLOCK_ROWS
+            return (first + unit * parts // units) % self.count == self.index
+
+        return replace(deposit, blocks=tuple(filter(is_selected, deposit.blocks)))
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"

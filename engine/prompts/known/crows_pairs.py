@@ -52,7 +52,7 @@ def crows_pairs(data: Path | None = None) -> SequenceSet:
 
 def _pairs(path: Path) -> Iterator[Mapping[str, str]]:
     """The rows of the file, which have every column and a direction."""
-    rows = csv.DictReader(StringIO(text_of_file(path, remedy=_REMEDY), newline=""), strict=True)
+    rows = csv.DictReader(StringIO(text_of_file(path, remedy=_REMEDY), newline=""))
     try:
         for row in rows:
             complete = None not in row and all(row.get(name) for name in _COLUMNS)

@@ -116,7 +116,7 @@ def open_prompts(
     available = _prompt_sets(opened)
     absent = [name for name in names if name not in available]
     if absent or not names:
-        raise AbsentError(no_prompts(opened, absent[0] if absent else title, example=example))
+        raise AbsentError(no_prompts(opened, *absent[:1], family=title, example=example))
     return opened, names
 
 
@@ -166,15 +166,21 @@ def choose_prompts(
 
 
 def no_prompts(
-    banks: Sequence[Bank], name: str, *, available: Sequence[str] = (), example: str = ""
+    banks: Sequence[Bank],
+    name: str = "",
+    *,
+    family: str = "",
+    available: Sequence[str] = (),
+    example: str = "",
 ) -> str:
-    """The error that banks do not have a prompt set, with `available` ones.
+    """The error that banks do not have a prompt set, or any of a family, with `available` ones.
 
     `example` is a prompt set that `extract` can make.
     """
     addresses = ", ".join(bank.address for bank in banks)
     known = ", ".join(available or _prompt_sets(banks)) or "none"
-    text = f"Prompt set {name!r} is not in {addresses}. Available: {known}."
+    what = f"Prompt set {name!r} is" if name else f"Prompts of {family} are"
+    text = f"{what} not in {addresses}. Available: {known}."
     if not example:
         return text
     command = f"logitbank extract {banks[0].address} --suite … --prompts {example}"

@@ -124,7 +124,7 @@ def nulls(steps: np.ndarray, count: int, seed: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("steps", [EVERY[:10], EVERY[:24], np.array(PYTHIA)], ids=len)
-def test_of_curves_without_a_change_one_in_twenty_is_told_at_most(steps: np.ndarray) -> None:
+def test_curves_without_a_change_have_one_in_one_of_twenty_at_most(steps: np.ndarray) -> None:
     walks = Walks(steps)
     for name, curves in nulls(steps, 200, seed=len(steps)).items():
         told = np.mean([found_in(y, walks=walks).kind != "none" for y in curves])
@@ -219,17 +219,10 @@ def test_p_does_not_depend_on_the_seed_nor_on_what_was_tested_before() -> None:
         assert abs(other.p_random_walk - one.p_random_walk) < 5 * error + 0.001
 
 
-def test_location_and_scale_do_not_matter() -> None:
-    one, other = found_in(JUMP), found_in([1e6 + 1e-3 * v for v in JUMP])
-    assert [place.at for place in one.places] == [place.at for place in other.places]
-    assert one.p_random_walk == other.p_random_walk
-    assert other.bic_over_logistic == pytest.approx(one.bic_over_logistic, rel=1e-3)
-
-
 @pytest.mark.parametrize(
     "values", [[], [1, 2, 3, 4, 5], [1.0] * 9, [0.1] * 7, [0, 1, 2, 3, float("nan"), 5, 6]]
 )
-def test_there_is_nothing_to_find_in_short_flat_or_broken_curves(values: list[float]) -> None:
+def test_short_flat_or_broken_curves_have_no_change(values: list[float]) -> None:
     assert change_points(values) is None
 
 
@@ -238,7 +231,7 @@ def told(row: dict[str, object]) -> list[Finding]:
     return list(change_findings(table, "Δ", form="+.1f", figure="gap", series=("m", "main")))
 
 
-def test_findings_give_the_shift_its_range_and_its_p_and_deny_nothing_that_was_not_tested() -> None:
+def test_findings_give_the_shift_its_range_and_its_p() -> None:
     about = {"from_step": 0, "last_step": 90, "checkpoints": 10}
     test = {"p_random_walk": 0.0312, "p_error": 0.0017, "mean_before": 0.1, "mean_after": 0.5}
     place = {"step": 40, "earliest": 30, "latest": 50}

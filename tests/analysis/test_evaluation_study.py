@@ -84,7 +84,7 @@ def test_the_prompts_of_any_measure_may_be_absent(tmp_path: Path, bank: Path) ->
     other = stereotype([bank], prompts=["none", "winobias"]).result
     assert other.stereotype_accuracy["measure"].unique().to_list() == ["sa_gender"]
     assert other.jsd_p["gold"].unique().sort().to_list() == ["female", "male"]
-    with pytest.raises(BankError, match="prompt set 'none' is not in .*--prompts none`"):
+    with pytest.raises(BankError, match="'none' is not in .*--prompts none"):
         stereotype([bank], prompts=["none"])
     with pytest.raises(UsageError, match="of one kind"):
         stereotype([bank], prompts=["lambada", "winobias"])
@@ -95,14 +95,11 @@ def test_a_bank_without_the_prompts_says_what_makes_them(tmp_path: Path) -> None
     bank = Bank.create(path)
     with pytest.raises(
         BankError,
-        match=r"'lambada' is not in .*b.zarr\. Available: none"
-        r"`logitbank extract .*b.zarr --suite … --prompts lambada`",
+        match=r"'lambada' is not in .*b.zarr\. Available: none\. Fix: logitbank extract",
     ):
         lambada([path])
     add_lambada(bank, {1: 3})
-    with pytest.raises(
-        UsageError, match="the prompt set lacks pair, side, score_kind, which pairs"
-    ):
+    with pytest.raises(UsageError, match="no column pair, side, score_kind, which pairs"):
         pairs([path])
     with pytest.raises(UsageError, match="'x' is not in .*, .* Available: lambada"):
         pairs([path, Bank.create(tmp_path / "c.zarr").path], prompts="x")

@@ -58,7 +58,7 @@ def test_all_columns_are_those_of_a_scan(bank: Bank, tmp_path: Path) -> None:
 
 
 def test_a_prompt_set_must_be_named_and_a_file_be_new(bank: Bank, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="several prompt sets, parity, topics; name one with --pr"):
+    with pytest.raises(UsageError, match="several prompt sets: parity, topics"):
         logitbank.export(bank, tmp_path / "t.csv")
     (tmp_path / "t.csv").write_text("mine")
     with pytest.raises(UsageError, match=r"t.csv is there already"):

@@ -51,17 +51,6 @@ def test_tie_correction_and_continuity_by_hand():
     assert result.p[0] == pytest.approx(0.1641596, abs=1e-6)
 
 
-def test_mann_whitney_is_scipys_for_each_checkpoint():
-    rng = np.random.default_rng(3)
-    a, b = rng.integers(0, 30, (4, 25)).astype(float), rng.integers(3, 33, (4, 31)).astype(float)
-    result = mann_whitney(a, b)
-    for c in range(4):
-        one = reference.mannwhitneyu(
-            a[c], b[c], alternative="two-sided", method="asymptotic", use_continuity=True
-        )
-        assert (result.statistic[c], result.p[c]) == (one.statistic, pytest.approx(one.pvalue))
-
-
 @pytest.mark.parametrize("levels", [3, 40, 10**6])
 def test_every_bit_is_scipys_with_ties_and_missing_observations(levels: int) -> None:
     rng = np.random.default_rng(levels)
@@ -88,13 +77,10 @@ def test_five_seeds_a_side_are_not_sent_to_the_exact_test():
     assert p == pytest.approx(0.0121858, abs=1e-6)
 
 
-def test_all_values_equal_give_p_one():
-    assert mann_whitney(np.ones((1, 4)), np.ones((1, 5))).p.tolist() == [1.0]
+def test_equal_values_give_p_one_and_an_empty_sample_nan():
     zero = wilcoxon(np.zeros((1, 4)))
+    assert mann_whitney(np.ones((1, 4)), np.ones((1, 5))).p.tolist() == [1.0]
     assert (zero.p.tolist(), zero.effect.tolist()) == ([1.0], [0.5])
-
-
-def test_an_empty_sample_gives_nan():
     for result in (mann_whitney(np.empty((2, 0)), np.ones((2, 3))), wilcoxon(np.empty((2, 0)))):
         assert np.isnan([result.statistic, result.p, result.effect]).all()
 
@@ -156,15 +142,6 @@ def test_interval_holds_95_percent_of_the_draws():
     assert (low[0], high[0]) == pytest.approx((25.0, 975.0))
     assert np.isnan(percentile_interval(np.empty((0, 2)), clusters=10)).all()
     assert np.isnan(percentile_interval(np.full((5, 1), np.nan), clusters=10)).all()
-
-
-def test_interval_covers_the_mean_as_often_as_it_says():
-    rng = np.random.default_rng(1)
-    values = rng.normal(2.0, 1.0, (200, 1, 60))
-    counts = cluster_counts(np.arange(60), resamples=400, seed=0)
-    low, high = percentile_interval(bootstrap_means(values, counts), clusters=60)
-    covered = ((low < 2.0) & (high > 2.0)).mean()
-    assert 0.88 < covered < 0.99
 
 
 def test_fewer_than_ten_clusters_have_no_interval():
@@ -237,17 +214,7 @@ def test_rank_biserial_of_pairs_is_the_difference_of_the_shares_of_ranks():
 
 # Intervals of shares.
 
-SIZES = (1, 10, 96, 192, 658, 1584, 100_003)
-
-
-@pytest.mark.parametrize("n", SIZES)
-def test_none_and_all_end_at_exactly_0_and_1(n: int) -> None:
-    """There the other end is z² / (n + z²) away; subtracting square roots gave 1e-17."""
-    z2 = 3.841458820694124
-    low, high = wilson([0.0, 1.0], [n, n])
-    assert (low[0], high[1]) == (0.0, 1.0)
-    assert high[0] == pytest.approx(z2 / (n + z2), rel=1e-12)
-    assert low[1] == pytest.approx(n / (n + z2), rel=1e-12)
+SIZES = (1, 10, 96, 1584, 100_003)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -258,7 +225,5 @@ def test_it_is_that_of_scipy(n: int) -> None:
         expected = reference.binomtest(count, n).proportion_ci(method="wilson")
         assert low[at] == pytest.approx(expected.low, rel=1e-9, abs=1e-15)
         assert high[at] == pytest.approx(expected.high, rel=1e-9)
-
-
-def test_no_examples_have_no_interval() -> None:
+    assert (low[0], high[-1]) == (0.0, 1.0), "exactly, where a difference of roots is 1e-17"
     assert np.isnan(wilson([0.0, float("nan")], [0, 0])).all()

@@ -130,16 +130,15 @@ def test_language_and_condition_may_be_absent() -> None:
         (pieces(kind="guess"), "the score_kind 'guess' is not known; there are masked, sentence"),
         (
             pieces().with_columns(logprob=pl.lit(math.nan)),
-            r"candidates with a log-probability that is NaN or above 0: 1 \(c\)",
+            r"andidates with a log-probability that is NaN or above 0: 1 \(c\)",
         ),
         (
             pieces().with_columns(logprob=pl.lit(0.5)),
-            r"candidates with a log-probability that is NaN or above 0: 1 \(c\)",
+            r"andidates with a log-probability that is NaN or above 0: 1 \(c\)",
         ),
         (
             pieces(label="neutral"),
-            r"with another label than stereotype, anti-stereotype, unrelated: 1 \(c\); the first "
-            "is 'neutral'",
+            r"with a label other than stereotype, anti-stereotype, unrelated: 1 \(c\)",
         ),
     ],
 )

@@ -79,17 +79,17 @@ def test_equal_shares_tie_in_whatever_order_they_are_added(seed: int) -> None:
 def test_what_cannot_be_compared_is_named() -> None:
     with pytest.raises(UsageError, match="nothing to compute stereotype accuracy from"):
         stereotype_metric()
-    with pytest.raises(UsageError, match=r'lacks order, .*bank\.scan\("stereotype-accuracy"\)'):
+    with pytest.raises(UsageError, match="no column order"):
         stereotype_metric(sa_frame(SENTENCES).drop("order"))
     with pytest.raises(BankError, match="no score of stereotype-accuracy to compare"):
         stereotype_metric(sa_frame(SENTENCES).clear())
     lone = sa_frame(SENTENCES).filter((pl.col("prompt_id") != "b-he") | (pl.col("option") == "he"))
     with pytest.raises(
-        BankError, match=r"'b-he' of toy main step 0 does not have two options.*\(1 such prompts\)"
+        BankError, match=r"'b-he' does not have two options.* at toy main step 0 \(1 such prompts\)"
     ):
         stereotype_metric(lone)
     odd = sa_frame(SENTENCES).with_columns(logprob=float("nan"))
     with pytest.raises(
-        BankError, match=r"'a-he' of toy main step 0 has a score that is not finite \(8 such"
+        BankError, match=r"'a-he' has a score that is not finite at toy main step 0 \(8 such"
     ):
         stereotype_metric(odd)

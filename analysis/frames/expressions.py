@@ -1,7 +1,4 @@
-"""Quantities of one prompt: ranks, hits and divergences. Polars expressions and array functions.
-
-Everything here maps each prompt to a number. Means, spreads and tests over prompts are elsewhere.
-"""
+"""Quantities of one prompt: ranks, hits and divergences, as Polars expressions and array functions."""
 
 import math
 from functools import reduce
@@ -19,17 +16,17 @@ Floats = NDArray[np.float64]
 HALF_LN2 = 0.5 * math.log(2)
 """Largest value of a JSD-P term, in nats; dividing by it gives the scaled unit."""
 ROUNDING = 1e-12
-"""A divergence further below zero than this is a mistake, not rounding."""
+"""Largest rounding error of a divergence below zero."""
 
 
 def strictly_greater(*, vocab_limit: bool = False) -> pl.Expr:
-    """Number of entries with a greater logit; `vocab_limit` leaves out padding outputs."""
+    """Number of entries with a greater logit; `vocab_limit` excludes padding outputs."""
     above = pl.col("rank").cast(pl.Int64) - 1
     return above - pl.col("padding_above") if vocab_limit else above
 
 
 def tied_others(*, vocab_limit: bool = False) -> pl.Expr:
-    """Number of other entries with the same logit; `vocab_limit` leaves out padding outputs."""
+    """Number of other entries with the same logit; `vocab_limit` excludes padding outputs."""
     ties = pl.col("ties").cast(pl.Int64)
     return ties - pl.col("padding_ties") if vocab_limit else ties
 
@@ -39,8 +36,8 @@ def vocabulary_rank(*, ties: Ties = "competition", vocab_limit: bool = False) ->
 
     Expression over the columns `rank`, `ties`, `padding_above` and `padding_ties` of a scan.
     `midrank` adds half the number of other entries with the same logit. `vocab_limit` ranks
-    among the tokenizer's entries only. Where `exact` is false, the exact rank lies in
-    `rank` to `rank + ties`.
+    among the tokenizer's entries only. If `exact` is false, the exact rank is between
+    `rank` and `rank + ties`.
 
     Raises
     ------
@@ -49,8 +46,8 @@ def vocabulary_rank(*, ties: Ties = "competition", vocab_limit: bool = False) ->
 
     References
     ----------
-    Average Rank, arXiv 2506.01709, §2 and App. C.1. The paper does not say how ties count:
-    the strictly-greater rank is our default.
+    Average Rank, arXiv 2506.01709, §2 and App. C.1. The paper does not define ranks of ties; the
+    default is the strictly-greater rank.
 
     Examples
     --------
@@ -68,13 +65,13 @@ def vocabulary_rank(*, ties: Ties = "competition", vocab_limit: bool = False) ->
 
 
 def unique_maximum(*, vocab_limit: bool = False) -> pl.Expr:
-    """True where the token's logit is greater than that of every other vocabulary entry."""
+    """True if the token's logit is greater than that of every other vocabulary entry."""
     first = strictly_greater(vocab_limit=vocab_limit) == 0
     return first & (tied_others(vocab_limit=vocab_limit) == 0)
 
 
 def jsd_parts(logits: ArrayLike, gold: ArrayLike) -> Floats:
-    r"""Contribution of each option to the divergence between prediction and right answer.
+    r"""Contribution of each option to the divergence between prediction and correct answer.
 
     With :math:`P` the softmax over the options only, :math:`Q` one-hot on the gold option and
     :math:`M=(P+Q)/2`, part `i` is :math:`\frac12[Q_i\ln(Q_i/M_i)+P_i\ln(P_i/M_i)]`. It reduces to
@@ -87,13 +84,13 @@ def jsd_parts(logits: ArrayLike, gold: ArrayLike) -> Floats:
         (..., o): raw logits or log-probabilities of the options; a constant added to a prompt's
         options changes nothing.
     gold
-        (...) integers, broadcast against the leading axes: index of the right option.
+        (...) integers, broadcast against the leading axes: index of the correct option.
 
     Returns
     -------
     numpy.ndarray
         (..., o) float64, nats, each in [0, ½ ln 2]; the parts of a prompt sum to the
-        Jensen–Shannon divergence. NaN where a prompt has a NaN logit.
+        Jensen–Shannon divergence. NaN if a prompt has a NaN logit.
 
     Raises
     ------
@@ -148,14 +145,14 @@ def clip_divergence(values: Floats) -> Floats:
     lowest = np.fmin.reduce(values, axis=None, initial=0.0)
     if lowest < -ROUNDING:
         raise UsageError(
-            f"divergence {lowest:.3g} is below zero by more than rounding (-1e-12); "
-            "its inputs must be logits or log-probabilities"
+            f"Divergence {lowest:.3g} is below zero by more than rounding (-1e-12). "
+            "Its inputs must be logits or log-probabilities."
         )
     return np.maximum(values, 0.0, out=values)
 
 
 def three_way_correct(logits: ArrayLike, gold: ArrayLike) -> NDArray[np.bool_]:
-    """True where the gold option's logit is strictly greater than those of the other options.
+    """True if the gold option's logit is strictly greater than those of the other options.
 
     `logits` is (..., o), `gold` (...) integers; the result is (...). A tie or a NaN is false.
 
@@ -174,4 +171,5 @@ def three_way_correct(logits: ArrayLike, gold: ArrayLike) -> NDArray[np.bool_]:
 def check_choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
     """Raise UsageError unless `value` is one of the allowed ones."""
     if value not in allowed:
-        raise UsageError(f"{name} {value!r} is unknown; use one of {', '.join(map(str, allowed))}")
+        choices = ", ".join(map(str, allowed))
+        raise UsageError(f"Unknown {name} {value!r}. Use one of {choices}.")

@@ -1,7 +1,6 @@
-"""Scores of “he” and “she” as one plain frame, from a bank's scan or a published table.
+"""Scores of “he” and “she” as one frame, from a bank's scan or a published table.
 
-`docs/metrics.md` documents the published table. Rows may come in any order; nothing here depends
-on it.
+`docs/metrics.md` documents the published table. Rows may be in any order.
 """
 
 import io
@@ -31,10 +30,10 @@ SCORES = pl.Schema(
     }
 )
 VERBS = ("is", "works as")
-"""Verbs that are read from templates; others need a column `verb`."""
+"""Verbs in templates; others need a column `verb`."""
 RELEASE_SEED = -1
 ROUNDING = 1e-4
-"""Nats by which a log-probability of float32 logits near 20 may exceed 0, with some to spare."""
+"""Largest rounding error (nats) of a log-probability above 0, for float32 logits near 20."""
 _SCAN = ("model", "run", "run_seed", "step", "verb", "occupation", "prior", "option", "logprob")
 _PUBLISHED = ("pronoun", "score", "template", "model", "seed", "checkpoint")
 _OPTIONAL = ("occupation", "verb", "run")
@@ -57,8 +56,8 @@ def as_scores(frame: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
     Raises
     ------
     UsageError
-        Columns that are neither, a pronoun that is neither he nor she, an unknown template, or a
-        seed or checkpoint that is no training step.
+        Other columns, a pronoun other than he and she, an unknown template, or an invalid seed or
+        checkpoint.
     """
     names = set(frame.collect_schema().names())
     if names >= set(SCORES):
@@ -76,7 +75,7 @@ def as_scores(frame: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
         occupation=pl.when(prior).then(template).otherwise(occupation),
         prior=prior,
         pronoun=pl.col("option"),
-        # A certain pronoun's rounded logit may lie a hair above the log-sum-exp.
+        # The rounded logit of a certain pronoun may be slightly above the log-sum-exp.
         score=pl.when(logprob.is_between(0, ROUNDING)).then(0.0).otherwise(logprob).exp(),
     )
     return _checked(table.collect())
@@ -86,31 +85,31 @@ def check_prompts(names: Collection[str]) -> None:
     """Raise UsageError if scores lack a column of the prompts of fluctuation."""
     if missing := [name for name in _SCAN if name not in names]:
         raise UsageError(
-            f"The prompts lack {', '.join(missing)}: fluctuation needs the columns occupation, "
-            "verb and prior. Name such a set, as professions, with --prompts."
+            f"The prompts have no column {', '.join(missing)}, which fluctuation needs. Name a set "
+            "such as professions with --prompts."
         )
 
 
-def asked_professions(expected: pl.DataFrame) -> pl.DataFrame:
-    """model, verb and occupation of the prompts that each model was asked, priors left out."""
+def expected_professions(expected: pl.DataFrame) -> pl.DataFrame:
+    """model, verb and occupation of the expected prompts, without priors."""
     masked = pl.col("occupation").str.contains(_MASKS).fill_null(False)
     prior = pl.col("prior").fill_null(False) | masked
     return expected.filter(~prior).select("model", "verb", "occupation").unique()
 
 
 def published_columns(table: pl.DataFrame) -> pl.DataFrame:
-    """The columns of a published table that are read: text, and numbers as numbers.
+    """The needed columns of a published table, with numbers parsed.
 
     Raises
     ------
     UsageError
-        A column that every such table has is not there, or text where there are numbers.
+        A column is missing, or a number is invalid.
     """
     names = table.columns
     if missing := [name for name in _PUBLISHED if name not in names]:
         raise UsageError(
-            f"the table lacks {', '.join(missing)}; a table of scores has pronoun, score, "
-            "occupation, template, sentence, model, seed and checkpoint"
+            f"The table has no column {', '.join(missing)}. A table of scores has pronoun, score, "
+            "occupation, template, sentence, model, seed and checkpoint."
         )
     text = ("pronoun", "template", "model", *(name for name in _OPTIONAL if name in names))
     return table.select(
@@ -138,7 +137,7 @@ def _derived(
     keys: tuple[str, ...],
     derive: Callable[[pl.DataFrame], pl.DataFrame],
 ) -> list[pl.Series]:
-    """Columns that follow from others, derived once for each distinct row of those."""
+    """Columns derived from others, once for each distinct row of those."""
     rows, codes = distinct(table.select(keys))
     heads = table.select(keys)[rows].with_columns(pl.col(pl.Categorical).cast(pl.String))
     derived = derive(heads).with_columns(pl.col(pl.String).cast(pl.Categorical))
@@ -146,7 +145,7 @@ def _derived(
 
 
 def _runs(keys: pl.DataFrame) -> pl.DataFrame:
-    """Column run: where there is none, `seed3`, or `main` for a release and for a lone seed 0."""
+    """Column run: by default `seed3`, or `main` for a release and for a single seed 0."""
     _check_steps(keys)
     trained = keys.filter(pl.col("run_seed") >= 0).group_by("model").agg("run_seed")
     alone = [model for model, seeds in trained.iter_rows() if set(seeds) == {0}]
@@ -159,7 +158,7 @@ def _runs(keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sentences(keys: pl.DataFrame) -> pl.DataFrame:
-    """Columns verb, occupation and prior, from the template where there is no column of them."""
+    """Columns verb, occupation and prior; by default from the template."""
     template = pl.col("template")
     rest = pl.when(template.str.contains(_TEMPLATE)).then(
         template.str.strip_chars().str.replace(_TEMPLATE, "").str.replace(r"\.$", "")
@@ -187,7 +186,7 @@ def _sentences(keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_steps(keys: pl.DataFrame) -> None:
-    """A release has seed −1 and no checkpoint; a training step has both from 0 on."""
+    """A release has seed −1 and no checkpoint; a training step has both, from 0."""
     for model, seed, step in keys.sort(pl.all()).select("model", "run_seed", "step").iter_rows():
         trained = seed is not None and step is not None and seed >= 0 and step >= 0
         if not trained and (seed, step) != (RELEASE_SEED, None):
@@ -198,11 +197,11 @@ def _check_steps(keys: pl.DataFrame) -> None:
 
 
 def _checked(table: pl.DataFrame) -> pl.DataFrame:
-    """The columns of `SCORES`: no text is missing, and pronouns are he and she."""
+    """The columns of `SCORES`, without missing text, and with the pronouns he and she."""
     table = table.select(SCORES.names()).cast(SCORES)
     for name in ("model", "run", "verb", "occupation", "pronoun"):
         if count := table[name].null_count():
-            raise UsageError(f"{count} rows have no {name}: every score needs one.")
+            raise UsageError(f"{count} rows have no {name}. Every score needs one.")
     return table.with_columns(_derived(table, ("pronoun",), _pronouns))
 
 
@@ -210,8 +209,7 @@ def _pronouns(keys: pl.DataFrame) -> pl.DataFrame:
     pronouns = keys.select(pl.col("pronoun").str.strip_chars().str.to_lowercase())
     if unknown := sorted(set(pronouns["pronoun"]) - set(PRONOUNS)):
         raise UsageError(
-            f"The pronoun {unknown[0]!r} is neither he nor she: leave such rows out, since "
-            "fluctuation compares those two."
+            f"Unknown pronoun {unknown[0]!r}. Fluctuation compares he and she: remove other rows."
         )
     return pronouns
 
@@ -219,9 +217,9 @@ def _pronouns(keys: pl.DataFrame) -> pl.DataFrame:
 def published_table(scores: pl.DataFrame) -> pl.DataFrame:
     """Scores in the published long format, sorted by its identifying columns.
 
-    `seed` is the run's seed; where a run of a model has none, or two have the same, the runs of
-    that model are counted from 0 by name. A release has seed −1 and no checkpoint. A ninth column
-    `run` or `verb` is there only where reading would not find the same names without it.
+    `seed` is the run's seed; if a run of a model has none, or two have the same, the runs of that
+    model are numbered from 0 by name. A release has seed −1 and no checkpoint. A ninth column `run`
+    or `verb` is added only if reading would otherwise find other names.
     """
     text = scores.with_columns(pl.col(pl.Categorical).cast(pl.String))
     seeds = (
@@ -255,7 +253,7 @@ def published_table(scores: pl.DataFrame) -> pl.DataFrame:
 
 
 def write_scores(scores: pl.DataFrame, path: Path) -> None:
-    """Write `published_table` as CSV or Parquet, by the name's ending; numbers as they are."""
+    """Write `published_table` as CSV or Parquet, by the suffix, with all digits."""
     check_target(path)
     buffer = io.BytesIO()
     table = published_table(scores)
@@ -270,4 +268,4 @@ def write_scores(scores: pl.DataFrame, path: Path) -> None:
 def check_target(path: Path) -> None:
     """Raise UsageError unless scores can be written under this name."""
     if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"Scores cannot be written to {path}: name a .csv or .parquet file.")
+        raise UsageError(f"Cannot write scores to {path}. Use a .csv or .parquet file.")

@@ -1,4 +1,4 @@
-"""Resamples of clusters, and intervals of them."""
+"""Bootstrap resamples of clusters, and their intervals."""
 
 import warnings
 from typing import NamedTuple
@@ -10,18 +10,16 @@ from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.stats.significance import mean_present
 
 FEWEST_CLUSTERS = 10
-"""Clusters (sentences, terms, pairs, examples) below which nothing is given an interval.
+"""Minimum number of clusters (sentences, terms, pairs, examples) of an interval.
 
-Percentiles of resamples are too narrow for few clusters: from two sentences they gave 0.852 [0.851
-to 0.853]. That ten are enough is a convention; Cameron, Gelbach and Miller 2008 begin with five to
-thirty and find rejections too frequent there."""
+Percentiles of resamples are too narrow for few clusters: two sentences gave 0.852 [0.851, 0.853].
+Ten is a convention; Cameron, Gelbach and Miller 2008 find too many rejections with five to thirty."""
 SMALL = 50
-"""Clusters below which percentiles are taken further out, at the level of Student's t."""
+"""Number of clusters below which percentiles are widened to the level of Student's t."""
 LEVEL = 0.95
 """Level of every interval."""
-
-
 _COLUMNS = 16
+"""Columns are padded to a multiple of this; see `_weighted_sums`."""
 
 
 class Interval(NamedTuple):
@@ -32,11 +30,10 @@ class Interval(NamedTuple):
 
 
 def cluster_counts(clusters: NDArray[np.int64], *, resamples: int, seed: int) -> Floats:
-    """How often each prompt counts in each bootstrap resample of its cluster.
+    """Number of draws of each prompt in each bootstrap resample of clusters.
 
-    Clusters are drawn with replacement, as many as there are; a prompt counts as often as its
-    cluster was drawn. `clusters` is (p,) with values 0..k-1; the result is (b, p) float64. The
-    same seed gives the same counts.
+    In each resample, k clusters are drawn with replacement, with all their prompts. `clusters` is
+    (p,) with values 0..k-1; the result is (b, p) float64. It depends only on the seed.
 
     >>> counts = cluster_counts(np.array([0, 0, 1]), resamples=4, seed=0)
     >>> bool((counts[:, 0] == counts[:, 1]).all()), set(counts[:, [0, 2]].sum(1).tolist())
@@ -53,8 +50,8 @@ def bootstrap_means(values: Floats, counts: Floats) -> Floats:
     """Mean over seeds of the mean over prompts, in every resample.
 
     `values` is (c, s, p) with NaN for a missing observation, `counts` (b, p) from
-    `cluster_counts`; the result is (b, c), NaN where a resample drew no observation. What a
-    checkpoint gets does not depend on what others lack.
+    `cluster_counts`; the result is (b, c), NaN if a resample drew no observation. The result of a
+    checkpoint does not depend on the others.
     """
     missing = np.isnan(values)
     partial = missing.any(axis=(1, 2))
@@ -78,8 +75,8 @@ def bootstrap_means(values: Floats, counts: Floats) -> Floats:
 def _weighted_sums(counts: Floats, values: Floats) -> Floats:
     """(b, p) and (c, s, p) to (b, c, s).
 
-    BLAS adds in another order where a matrix has few columns, so they are made many: a checkpoint
-    has the same sums, to the last bit, beside one other as beside a hundred.
+    BLAS adds in another order if a matrix has few columns. With padded columns, the sums of a
+    checkpoint are equal to the last bit for any number of checkpoints.
     """
     c, s, p = values.shape
     columns = np.zeros((p, -(-c * s // _COLUMNS) * _COLUMNS))
@@ -88,12 +85,12 @@ def _weighted_sums(counts: Floats, values: Floats) -> Floats:
 
 
 def percentile_interval(draws: Floats, *, clusters: ArrayLike) -> Interval:
-    r"""Central 95 % interval of bootstrap draws (b, c), NaN where they resample too few clusters.
+    r"""Central 95 % interval of bootstrap draws (b, c), NaN for too few clusters.
 
-    `clusters`, () or (c,), are the pieces of data that were resampled; see `with_enough`. Plain
-    percentiles of few clusters are too narrow: means of 10 and of 20 normal clusters lie within
-    them in 89 and 92 % of samples. Below `SMALL` clusters each tail is therefore
-    :math:`\Phi(-\sqrt{n/(n-1)}\,t_{0.975,n-1})` instead of 0.025, and the two are 94 %.
+    `clusters`, () or (c,), is the number of resampled clusters. Plain percentiles of few clusters
+    are too narrow: they contain the mean of 10 and of 20 normal clusters in 89 and 92 % of samples.
+    Below `SMALL` clusters each tail is therefore :math:`\Phi(-\sqrt{n/(n-1)}\,t_{0.975,n-1})`
+    instead of 0.025, and the interval contains the mean in 94 %.
 
     References
     ----------
@@ -102,14 +99,14 @@ def percentile_interval(draws: Floats, *, clusters: ArrayLike) -> Interval:
     n = np.broadcast_to(np.asarray(clusters), draws.shape[1:])
     ends = np.full((2, draws.shape[1]), np.nan)
     for size in np.unique(np.minimum(n, SMALL)):
-        alike = np.minimum(n, SMALL) == size
+        same = np.minimum(n, SMALL) == size
         if size >= FEWEST_CLUSTERS:
-            ends[:, alike] = central_interval(draws[:, alike], tail=_tail(int(size)))
+            ends[:, same] = central_interval(draws[:, same], tail=_tail(int(size)))
     return Interval(*ends)
 
 
 def _tail(clusters: int) -> float:
-    """Share of draws beyond each end of an interval."""
+    """Fraction of draws outside each end of an interval."""
     from scipy.special import ndtr, stdtrit
 
     tail = (1 - LEVEL) / 2
@@ -119,10 +116,9 @@ def _tail(clusters: int) -> float:
 
 
 def central_interval(draws: Floats, *, tail: float = (1 - LEVEL) / 2) -> Interval:
-    """Central interval of draws (b, c) of anything; draws without a value are left out.
+    """Central interval of draws (b, c), without NaN draws.
 
-    NaN where all draws are one number up to rounding: an interval of no width claims certainty,
-    and says only that the data are alike.
+    NaN if all draws are equal up to rounding: an interval without width would claim certainty.
     """
     if draws.shape[0] == 0:
         return Interval(*np.full((2, draws.shape[1]), np.nan))
@@ -133,7 +129,7 @@ def central_interval(draws: Floats, *, tail: float = (1 - LEVEL) / 2) -> Interva
 
 
 def with_width(interval: Interval) -> Interval:
-    """The interval (c,), NaN where both ends are one number up to rounding.
+    """The interval (c,), NaN if both ends are equal up to rounding.
 
     >>> with_width(Interval(np.array([0.2, 0.2]), np.array([0.2, 0.3]))).low.tolist()
     [nan, 0.2]
@@ -150,7 +146,7 @@ def clustered_interval(values: Floats, clusters: NDArray[np.int64]) -> Interval:
     With :math:`K` clusters, :math:`n` values and their mean :math:`\bar y`, the variance is
     :math:`\frac{K}{K-1}\sum_k\big(\sum_{i\in k}(y_i-\bar y)\big)^2/n^2`, and t has :math:`K-1`
     degrees of freedom. NaN marks a missing value; the interval is NaN for fewer than
-    `FEWEST_CLUSTERS` clusters with a value, and where all values are one.
+    `FEWEST_CLUSTERS` clusters with a value, and if all values are equal.
 
     References
     ----------
@@ -180,7 +176,7 @@ def clustered_interval(values: Floats, clusters: NDArray[np.int64]) -> Interval:
 
 
 def with_enough(interval: Interval, clusters: ArrayLike) -> Interval:
-    """The interval (c,), NaN where it rests on fewer than `FEWEST_CLUSTERS` clusters.
+    """The interval (c,), NaN for fewer than `FEWEST_CLUSTERS` clusters.
 
     >>> with_enough(Interval(np.zeros(2), np.ones(2)), [9, 10]).high.tolist()
     [nan, 1.0]
@@ -190,7 +186,7 @@ def with_enough(interval: Interval, clusters: ArrayLike) -> Interval:
 
 
 def cluster_numbers(values: Floats, clusters: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Clusters that have an observation, (c,): `values` is (c, s, p) with NaN where there is none.
+    """Number of clusters with an observation, (c,); `values` is (c, s, p), NaN if missing.
 
     >>> values = np.array([[[1.0, 2.0, 3.0]], [[1.0, 2.0, np.nan]]])
     >>> cluster_numbers(values, np.array([0, 0, 1])).tolist()

@@ -12,15 +12,15 @@ from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.stats.bootstrap import Interval, with_enough, with_width
 
 CONSTANT = 16 * float(np.finfo(np.float64).eps)
-"""Numbers that are apart by at most this share of the greatest are one number, rounded."""
+"""Numbers within this fraction of the largest are equal up to rounding."""
 
 
 class Correlation(NamedTuple):
-    """One correlation, and over how much it is."""
+    """A correlation and its sample size."""
 
     r: float
     low: float
-    """Its 95 % interval, as of `correlation_interval`."""
+    """Ends of its 95 % interval, see `correlation_interval`."""
     high: float
     n: int
     """Pairs of finite values."""
@@ -31,8 +31,8 @@ class Correlation(NamedTuple):
 def pearson(x: ArrayLike, y: ArrayLike) -> Correlation:
     r"""Pearson correlation :math:`\frac{\sum(x-\bar x)(y-\bar y)}{|x-\bar x||y-\bar y|}` of (t,).
 
-    Pairs in which either value is not finite are left out and counted. NaN for fewer than two
-    pairs, and where one side is constant up to rounding.
+    Pairs in which either value is not finite are excluded and counted. NaN for fewer than two
+    pairs, and if one side is constant up to rounding.
 
     >>> found = pearson([1.0, 2.0, 3.0, np.inf], [2.0, 4.0, 6.0, 8.0])
     >>> round(found.r, 12), found.n, found.excluded
@@ -52,12 +52,12 @@ def correlation_interval(r: ArrayLike, n: int) -> Interval:
     r"""95 % interval of Pearson correlations over n pairs, :math:`\tanh(\mathrm{artanh}\,r\pm
     1.96/\sqrt{n-3})`.
 
-    That of `scipy.stats.pearsonr(...).confidence_interval()`, vectorised. NaN for fewer than ten
-    pairs, and where r is 1 or −1.
+    `scipy.stats.pearsonr(...).confidence_interval()`, vectorised. NaN for fewer than ten pairs, and
+    if r is 1 or −1.
 
     References
     ----------
-    Fisher 1921, Metron 1. It supposes that both sides are normal.
+    Fisher 1921, Metron 1. It assumes that both sides are normal.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def pearson_matrix(rows: ArrayLike) -> Floats:
     """Pearson correlation of every two rows of (m, t) finite values: (m, m), symmetric.
 
     The diagonal is 1. NaN for fewer than two columns, and for a row that is constant up to rounding
-    (`CONSTANT`): what is left of it is noise, which would correlate by chance.
+    (`CONSTANT`), whose noise would correlate by chance.
 
     >>> pearson_matrix([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [4.0, 4.0, 4.0]]).round(12)[0].tolist()
     [1.0, -1.0, nan]
@@ -83,14 +83,14 @@ def pearson_matrix(rows: ArrayLike) -> Floats:
     x = np.asarray(rows, np.float64)
     if x.shape[1] < 2:
         return np.full((len(x), len(x)), np.nan)
-    # The mean of equal numbers may be off by a rounding, so constancy is asked of the numbers.
+    # The mean of equal numbers may be rounded, so the numbers themselves are compared.
     constant = _constant(x, axis=1)
     centred = x - x.mean(axis=1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
         centred /= np.abs(centred).max(axis=1, keepdims=True)  # ratios of 1e200 have squares too
         centred /= np.sqrt(np.einsum("mt,mt->m", centred, centred))[:, None]
     centred[constant] = np.nan
-    # Not `@`: for matrices this small, BLAS's threads cost more than they save on busy cores.
+    # Not `@`: threads of BLAS cost more than they save for matrices this small.
     r: Floats = np.clip(np.einsum("at,bt->ab", centred, centred), -1.0, 1.0)
     np.fill_diagonal(r, np.where(constant, np.nan, 1.0))
     return r
@@ -100,8 +100,8 @@ def variation(values: ArrayLike) -> Floats:
     r"""Coefficient of variation over checkpoints: :math:`\mathrm{SD}_{\mathrm{ddof}=0}/\mathrm{mean}`.
 
     `values` is (m, …), the result (…). Multiplying a column by a positive constant changes
-    nothing. 0 where the values are equal up to rounding (`CONSTANT`), as those of identical
-    checkpoints. NaN where a value is infinite or missing, or the mean is zero.
+    nothing. 0 if the values are equal up to rounding (`CONSTANT`), as those of identical
+    checkpoints. NaN if a value is infinite or missing, or the mean is zero.
 
     References
     ----------
@@ -120,7 +120,7 @@ def variation(values: ArrayLike) -> Floats:
 
 
 def _constant(x: Floats, *, axis: int) -> NDArray[np.bool_]:
-    """Whether the values along an axis are one number, up to rounding."""
+    """Whether the values along an axis are equal up to rounding."""
     low, high = x.min(axis=axis), x.max(axis=axis)
     with np.errstate(invalid="ignore", over="ignore"):
         same: NDArray[np.bool_] = high - low <= CONSTANT * np.maximum(np.abs(low), np.abs(high))

@@ -1,7 +1,7 @@
-"""Differences of means at every checkpoint, with their draws and their distance from the first one.
+"""Differences of means at every checkpoint, with their resamples and their change since the first.
 
-Significance over sentences says nothing about the prior that a model gives its tokens before any
-training, so each test stands beside the same difference at the first checkpoint.
+An untrained model also prefers some tokens to others, so a significant difference alone is no
+evidence of learning. Every test therefore has the same difference at the first checkpoint.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from logitbank.analysis.stats.bootstrap import percentile_interval
 from logitbank.analysis.stats.significance import SeedMean
 
 DRAWS = "draws"
-"""Column of resampled differences, (b,), until `with_baseline` has used them."""
+"""Column of resampled differences, (b,), which `with_baseline` replaces by intervals."""
 BASELINE_SCHEMA = {
     "rank_biserial": pl.Float64,
     "difference": pl.Float64,
@@ -50,7 +50,7 @@ def with_draws(rows: pl.DataFrame, draws: Floats) -> pl.DataFrame:
 
 
 def draws_of(rows: pl.DataFrame) -> Floats:
-    """The draws of rows, (b, n), all of which have as many."""
+    """The draws of rows, (b, n); every row has b."""
     lists = rows[DRAWS]
     if not lists.list.len().sum():
         return np.empty((0, len(rows)))
@@ -60,17 +60,17 @@ def draws_of(rows: pl.DataFrame) -> Floats:
 def with_baseline(rows: pl.DataFrame, *, group: tuple[str, ...]) -> pl.DataFrame:
     """Tests of all checkpoints, in order, with the columns of `BASELINE_SCHEMA` for the draws.
 
-    The baseline of a model, run and `group` is its first checkpoint, which is the untrained model
-    if the run has its first step; a release alone is its own. The difference from it is paired: one
-    resample has the same sentences at both. NaN at the baseline itself; bounds also without draws,
-    or from fewer sentences than an interval needs.
+    The baseline of a model, run and `group` is its first checkpoint: the untrained model if the run
+    has step 0; a single release is its own. The difference from it is paired: one resample has the
+    same sentences at both. NaN at the baseline itself; bounds are also NaN without draws, or with
+    too few sentences.
     """
     parts = rows.partition_by("model", "run", *group, maintain_order=True)
-    table = pl.concat(_beside_the_first(part) for part in parts)
+    table = pl.concat(_from_first(part) for part in parts)
     return table.sort(CHECKPOINT, nulls_last=True, maintain_order=True)
 
 
-def _beside_the_first(part: pl.DataFrame) -> pl.DataFrame:
+def _from_first(part: pl.DataFrame) -> pl.DataFrame:
     """One model, run and group; the first row is the baseline."""
     draws = draws_of(part)
     sentences = part["sentences"].to_numpy()
@@ -79,7 +79,7 @@ def _beside_the_first(part: pl.DataFrame) -> pl.DataFrame:
     change = percentile_interval(draws - draws[:, :1], clusters=np.minimum(sentences, sentences[0]))
     moved = difference - difference[0]
     for values in (moved, change.low, change.high):
-        values[0] = np.nan  # the baseline is at no distance from itself that could be uncertain
+        values[0] = np.nan  # the difference of the baseline from itself is certain
     return part.drop(DRAWS).with_columns(
         low=pl.Series(interval.low),
         high=pl.Series(interval.high),

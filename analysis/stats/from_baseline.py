@@ -1,6 +1,6 @@
-"""How far a share is from the first checkpoint's, over the items that both have.
+"""Paired differences of shares from the first checkpoint, over the items of both.
 
-Shares of sentences, pairs or words; the difference of two checkpoints is one within items.
+Items are sentences, pairs or words.
 """
 
 from collections.abc import Sequence
@@ -18,61 +18,60 @@ BASELINE = {
     "from_baseline_high": pl.Float64,
     "common": pl.Int64,
 }
-"""Columns of `beside_baseline`."""
+"""Columns of `with_difference`."""
 
 
-def items_of(
+def collect_items(
     rows: pl.DataFrame, group: Sequence[str], *, item: str, value: pl.Expr
 ) -> pl.DataFrame:
-    """What `beside_baseline` needs of one frame's items: lists by checkpoint, 16 bytes an item.
+    """Items of one frame for `with_difference`: lists by checkpoint, 16 bytes an item.
 
-    Items are told apart by a hash of 64 bits: that two of 100,000 share one has a chance of 3e-10.
+    Items are identified by a hash of 64 bits; two of 100,000 collide with probability 3e-10.
     """
     return rows.group_by(*CHECKPOINT, *group, maintain_order=True).agg(
         item=pl.col(item).hash(), value=value.cast(pl.Float64)
     )
 
 
-def beside_baseline(
+def with_difference(
     table: pl.DataFrame, items: Sequence[pl.DataFrame], group: Sequence[str], *, scale: float = 1.0
 ) -> pl.DataFrame:
     r"""A table of shares with the difference of each from the first checkpoint of its run.
 
-    The baseline is the first step of a model, run and `group`, which is the untrained model where
-    that is step 0. With :math:`d_i` in [−1, 1] the difference of the value of item :math:`i`,
-    over the n items that both checkpoints have: `from_baseline` is the mean of :math:`d`, its 95 %
-    interval that of Bonett and Price for a difference of paired shares, with one item added for
-    each direction. NaN at the baseline itself and without an item in common, and without bounds for
-    fewer than ten.
+    The baseline is the first step of a model, run and `group`: the untrained model if that is
+    step 0. :math:`d_i` in [−1, 1] is the difference of the value of item :math:`i`, over the n
+    items of both checkpoints. `from_baseline` is the mean of :math:`d`; its 95 % interval is that
+    of Bonett and Price for a difference of paired shares, with one item added for each direction.
+    NaN at the baseline itself and without a common item, and without bounds for fewer than ten.
 
     Parameters
     ----------
     table
         One row per checkpoint and `group`.
     items
-        `items_of` each frame; a checkpoint is in one of them.
+        `collect_items` of each frame; a checkpoint is in one of them.
     scale
-        Of the share in the table: 100 for percent.
+        Scale of the share in the table: 100 for percent.
 
     References
     ----------
-    Bonett & Price 2012, J. Educ. Behav. Stat. 37. Ours: values of ½ for ties.
+    Bonett & Price 2012, J. Educ. Behav. Stat. 37. Not in the paper: values of ½ for ties.
 
     Examples
     --------
     >>> rows = pl.DataFrame({"model": "m", "run": "main", "step": [0, 0, 8, 8],
     ...     "name": ["a", "b"] * 2, "hit": [0, 1, 1, 1]})
-    >>> items = items_of(rows, (), item="name", value=pl.col("hit"))
+    >>> items = collect_items(rows, (), item="name", value=pl.col("hit"))
     >>> shares = pl.DataFrame({"model": "m", "run": "main", "step": [0, 8], "share": [0.5, 1.0]})
-    >>> beside_baseline(shares, [items], ()).select("from_baseline", "common").rows()
+    >>> with_difference(shares, [items], ()).select("from_baseline", "common").rows()
     [(nan, 2), (0.5, 2)]
     """
     series = ["model", "run", *group]
     keys = [*CHECKPOINT, *group]
     checkpoints = pl.concat(part.select(keys) for part in items)
     steps = checkpoints.group_by(series).agg(baseline_step=pl.col("step").min())
-    first = pl.concat(_of_first(part, steps) for part in items)
-    # One frame's items after another's: side by side, those of 154 checkpoints took 100 MB.
+    first = pl.concat(_baseline_items(part, steps) for part in items)
+    # Frame by frame: the items of 154 checkpoints at once took 100 MB.
     changes = pl.concat(_changes(part, first, series, scale=scale) for part in items)
     half = Z95 * pl.col("variance").sqrt()
     ends = {"low": pl.col("centre") - half, "high": pl.col("centre") + half}
@@ -95,8 +94,8 @@ def beside_baseline(
     )
 
 
-def _of_first(part: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """The items of baselines: a row each."""
+def _baseline_items(part: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """The items of baselines, one row each."""
     placed = part.join(steps, on=steps.columns[:-1], nulls_equal=True)
     first = placed.filter(pl.col("step").eq_missing(pl.col("baseline_step")))
     return first.select(*steps.columns[:-1], "item", before="value").explode("item", "before")
@@ -105,7 +104,7 @@ def _of_first(part: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 def _changes(
     part: pl.DataFrame, first: pl.DataFrame, series: Sequence[str], *, scale: float
 ) -> pl.DataFrame:
-    """Means of one frame's checkpoints over the items that their baseline has too."""
+    """Means of one frame's checkpoints over the items that are also in their baseline."""
     # In the order of the items, so that sums have the same bits each time.
     both = part.explode("item", "value").join(
         first, on=[*series, "item"], nulls_equal=True, maintain_order="left"

@@ -1,4 +1,4 @@
-"""Shares of examples, with their standard error and interval."""
+"""Shares of examples, with standard errors and intervals."""
 
 from collections.abc import Sequence
 
@@ -32,10 +32,10 @@ def clustered_error(
 ) -> pl.DataFrame:
     r"""Standard error of the mean of a column, with clusters as the independent units.
 
-    One row for each combination of `keys`: `clusters` with a value, and `stderr`, with
-    :math:`K` clusters and :math:`n` values
+    One row for each combination of `keys`: the number of `clusters` with a value, and `stderr`.
+    With :math:`K` clusters and :math:`n` values it is
     :math:`\sqrt{\frac{K}{K-1}\sum_k\big(\sum_{i\in k}(y_i-\bar y)\big)^2}/n`, as in
-    `clustered_interval`. Rows without a value (null) are left out.
+    `clustered_interval`. Rows without a value (null) are excluded.
 
     >>> rows = pl.DataFrame({"m": "a", "sentence": ["x", "x", "y"], "hit": [1.0, 1.0, 0.0]})
     >>> clustered_error(rows, ["m"], "hit", cluster="sentence").row(0)
@@ -57,7 +57,7 @@ def with_t_interval(
 ) -> pl.DataFrame:
     """The table with `low` and `high` from the columns of `clustered_error`, within bounds.
 
-    Null for fewer than ten clusters, and where all values are one.
+    Null for fewer than ten clusters, and if all values are equal.
     """
     from scipy.special import stdtrit
 
@@ -72,11 +72,11 @@ def with_t_interval(
 
 
 def effective_count(share: str, count: str) -> pl.Expr:
-    r"""How many independent examples the clusters of a share are worth: `count` over the design
-    effect, the variance between clusters as a multiple of that of independent examples.
+    r"""Effective sample size of a share: `count` over the design effect.
 
-    From the columns of `clustered_error`. `count` itself where every example is a cluster, and
-    never more; the number of clusters where the share is 0 or 1.
+    The design effect is the variance between clusters as a multiple of that of independent
+    examples, from the columns of `clustered_error`. At most `count`, which it is if every example
+    is a cluster; the number of clusters if the share is 0 or 1.
 
     References
     ----------
@@ -89,11 +89,11 @@ def effective_count(share: str, count: str) -> pl.Expr:
 
 
 def wilson(share: ArrayLike, count: ArrayLike) -> Interval:
-    r"""95 % score interval of a share, which stays within [0, 1] and has a width at 0 and 1.
+    r"""95 % score interval of a share, which is within [0, 1] and has a width at 0 and 1.
 
     With :math:`z=1.96`: :math:`\frac{p+z^2/2n\pm z\sqrt{p(1-p)/n+z^2/4n^2}}{1+z^2/n}`. `share`
-    and `count` are (c,); NaN where there are no examples. Where ties count half, it is a little
-    too wide.
+    and `count` are (c,); NaN without examples. If ties count half, it is a little too
+    wide.
 
     References
     ----------
@@ -110,19 +110,19 @@ def wilson(share: ArrayLike, count: ArrayLike) -> Interval:
         z2 = Z95**2 / n
         centre = (p + z2 / 2) / (1 + z2)
         half = Z95 * np.sqrt(p * (1 - p) / n + z2 / (4 * n)) / (1 + z2)
-    # centre - half is 1e-17 at a share of 0, where the two are the same number; so at 1 above.
+    # At a share of 0 the two are equal, but centre - half is 1e-17; likewise at 1.
     low: Floats = np.where((p == 0) & (n > 0), 0, np.clip(centre - half, 0, 1))
     high: Floats = np.where((p == 1) & (n > 0), 1, np.clip(centre + half, 0, 1))
     return Interval(low, high)
 
 
 def if_enough(bound: pl.Expr, count: pl.Expr) -> pl.Expr:
-    """A bound of an interval, NaN where it rests on fewer than `FEWEST_CLUSTERS`."""
+    """A bound of an interval, NaN for fewer than `FEWEST_CLUSTERS`."""
     return pl.when(count >= FEWEST_CLUSTERS).then(bound).otherwise(float("nan"))
 
 
 def too_few(clusters: int, noun: str) -> str:
-    """Why there is no interval.
+    """The reason for a missing interval.
 
     >>> too_few(2, "sentence")
     'no interval from 2 sentences, fewer than 10'
@@ -135,7 +135,7 @@ def too_few(clusters: int, noun: str) -> str:
 
 
 def with_wilson(table: pl.DataFrame, share: str, count: str) -> pl.DataFrame:
-    """The table with columns `low` and `high` after it, NaN where `count` is too few."""
+    """The table with columns `low` and `high`, NaN if `count` is too small."""
     interval = wilson(table[share].cast(pl.Float64).fill_null(float("nan")), table[count])
     interval = with_enough(interval, table[count])
     return table.with_columns(low=interval.low, high=interval.high)

@@ -219,6 +219,12 @@ def test_p_does_not_depend_on_the_seed_nor_on_what_was_tested_before() -> None:
         assert abs(other.p_random_walk - one.p_random_walk) < 5 * error + 0.001
 
 
+def test_location_and_scale_do_not_matter() -> None:
+    one, other = found_in(JUMP), found_in([1e6 + 1e-3 * v for v in JUMP])
+    assert [place.at for place in one.places] == [place.at for place in other.places]
+    assert one.p_random_walk == other.p_random_walk
+
+
 @pytest.mark.parametrize(
     "values", [[], [1, 2, 3, 4, 5], [1.0] * 9, [0.1] * 7, [0, 1, 2, 3, float("nan"), 5, 6]]
 )

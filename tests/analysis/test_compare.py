@@ -126,7 +126,7 @@ def test_full_rows_against_scipy(tmp_path: Path) -> None:
     assert d["max_rank_change"] == np.abs(ranks[0] - ranks[1]).max()
 
 
-def test_what_rounding_alone_explains_is_told_with_the_dtypes(tmp_path: Path) -> None:
+def test_rounding_is_reported_with_the_dtypes(tmp_path: Path) -> None:
     """Between 32 and 64 neighbours in float16 are 1/32 apart: rounding moves either by 1/64."""
     lowest = np.array([0, -40, -50, -33, -33, -33], np.float32)
     values = np.tile(lowest, (QUERIES, 1))
@@ -145,22 +145,14 @@ def test_what_rounding_alone_explains_is_told_with_the_dtypes(tmp_path: Path) ->
     assert not any("Rounding does not explain" in text for text in texts)
 
 
-def test_what_rounding_does_not_explain_is_counted(tmp_path: Path) -> None:
+def test_differences_beyond_rounding_are_counted(tmp_path: Path) -> None:
     values = np.tile(np.array([0, -40, -50, -33, -33, -33], np.float32), (QUERIES, 1))
     a = banked(tmp_path / "a", values, dtype="float16")
     b = banked(tmp_path / "b", values * np.float32(1.01), dtype="float32")
     found = compare(a.path, b.path).result
-    # Beside 1/64 of float16, half a step of float32 at 50.5, 2e-6, does not show.
+    # The rounding of float16 is 1/64; that of float32 at 50.5 is 2e-6.
     assert found.logits["rounding"].item() == pytest.approx(1 / 64, abs=1e-5)
     assert "at 1 checkpoint" in found_of(found, "Rounding does not explain").text
-
-
-def test_listed_logits_are_not_rounded(tmp_path: Path) -> None:
-    a = banked(tmp_path / "a", logits(), keep="options")
-    b = banked(tmp_path / "b", logits(), keep="options")
-    found = compare(a.path, b.path).result
-    assert found.logits["rounding"].to_list() == [None]
-    assert found_of(found, "Largest difference of a logit").baseline == ""
 
 
 def test_what_float16_does(tmp_path: Path) -> None:
@@ -189,7 +181,7 @@ def test_without_full_rows_listed_entries_are_compared(tmp_path: Path) -> None:
     a = banked(tmp_path / "a", values)
     b = banked(tmp_path / "b", values + np.float32(0.5), keep="options")
     (d,) = compare(a.path, b.path).result.logits.to_dicts()
-    assert (d["max_kl"], d["mean_kl"], d["kept_b"]) == (None, None, "options")
+    assert (d["max_kl"], d["mean_kl"], d["kept_b"], d["rounding"]) == (None, None, "options", None)
     text = found_of(compare(a.path, b.path).result, "KL").text
     assert text.startswith("No KL at 1 checkpoint × query set")
     assert "A stores full float32, B stores options" in text
@@ -199,7 +191,7 @@ def test_without_full_rows_listed_entries_are_compared(tmp_path: Path) -> None:
     assert d["options"] == 20
 
 
-def test_what_only_one_has_is_counted(tmp_path: Path) -> None:
+def test_one_sided_rows_are_counted(tmp_path: Path) -> None:
     a, b = banked(tmp_path / "a", logits()), new_bank(tmp_path / "b")
     banked(a.path, logits(), step=None)
     with b.begin(spec()) as writer:
@@ -257,7 +249,7 @@ def fairness_prompts() -> pl.DataFrame:
     return table.with_columns(sentence_id=sentence, paired=pl.lit(True))
 
 
-def test_fairness_says_how_much_its_metrics_move(tmp_path: Path) -> None:
+def test_metrics_of_fairness_are_compared(tmp_path: Path) -> None:
     """Six equal logits, but in B the female option is the highest where it is the answer."""
     even = np.zeros((QUERIES, 6), np.float32)
     sure = even.copy()
@@ -284,7 +276,7 @@ def test_fairness_says_how_much_its_metrics_move(tmp_path: Path) -> None:
     assert "m at step 3" in moved.text
 
 
-def test_metrics_are_over_what_both_have(tmp_path: Path) -> None:
+def test_metrics_are_over_common_prompts(tmp_path: Path) -> None:
     values = np.zeros((QUERIES, 6), np.float32)
     values[3, 1] = 50
     for name, prompts in (("a", fairness_prompts()), ("b", fairness_prompts().filter(row=0))):
@@ -296,18 +288,19 @@ def test_metrics_are_over_what_both_have(tmp_path: Path) -> None:
     assert found.filter(metric="accuracy", group="all").select("a", "b").rows() == [(0.0, 0.0)]
 
 
-def test_metrics_are_those_of_every_family_that_has_a_headline(tmp_path: Path) -> None:
-    """Prompts that only bear a family's name have none."""
-    for name, hits in (("a", 5), ("b", 7)):
+def test_metrics_are_those_of_every_family_and_of_matched_models(tmp_path: Path) -> None:
+    """Prompts that only have a family's name have no metrics."""
+    for name, hits, model in (("a", 5, "toy"), ("b", 7, "other")):
         bank = Bank.create(tmp_path / name)
-        add_lambada(bank, {8: hits})
+        add_lambada(bank, {8: hits}, model=model)
         bank.add_prompts("crows-pairs", bank.prompts("lambada").collect())
-    found = compare(tmp_path / "a", tmp_path / "b").result
-    examples = len(Bank.open(tmp_path / "a").prompts("lambada").collect()["prompt_id"].unique())
+    found = compare(tmp_path / "a", tmp_path / "b", match={"toy": "other"}).result
     accuracy = row(found.metrics, metric="accuracy")
-    assert (accuracy["prompts"], accuracy["step"]) == ("lambada", 8)
-    assert (accuracy["a"], accuracy["b"]) == (5 / examples, 7 / examples)
-    assert row(found.metrics, metric="perplexity")["difference"] < 0
+    assert (accuracy["prompts"], accuracy["model"], accuracy["step"]) == ("lambada", "toy", 8)
+    assert (accuracy["a"], accuracy["b"]) == (5 / 40, 7 / 40)
+    perplexity = row(found.metrics, metric="perplexity")["difference"]
+    assert isinstance(perplexity, float)
+    assert perplexity < 0
     assert found.unmeasured == ("crows-pairs",)
 
 
@@ -357,13 +350,3 @@ def test_prompts_that_differ_most_are_those_of_numpy(tmp_path: Path) -> None:
     order = np.argsort(-np.abs(difference))[:3]
     assert found["prompt_id"].to_list() == [f"p{row}" for row in order]
     assert found["difference"].abs().to_list() == pytest.approx(np.abs(difference[order]))
-
-
-def test_metrics_of_matched_models_are_set_side_by_side(tmp_path: Path) -> None:
-    bank = Bank.create(tmp_path / "a")
-    add_lambada(bank, {8: 5})
-    other = Bank.create(tmp_path / "b")
-    add_lambada(other, {8: 7}, model="theirs")
-    found = compare(bank.path, other.path, match={"toy": "theirs"}).result
-    accuracy = row(found.metrics, metric="accuracy")
-    assert (accuracy["model"], accuracy["a"], accuracy["b"]) == ("toy", 5 / 40, 7 / 40)

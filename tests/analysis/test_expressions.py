@@ -80,7 +80,7 @@ def test_scaled_reaches_one():
 
 def test_rounding_below_zero_becomes_zero_and_more_is_an_error():
     assert clip_divergence(np.array([-9e-13, np.nan, 0.1]))[[0, 2]].tolist() == [0.0, 0.1]
-    with pytest.raises(UsageError, match=r"divergence -0\.1 is below zero by more than rounding"):
+    with pytest.raises(UsageError, match=r"-0\.1 is below zero"):
         clip_divergence(np.array([0.2, -0.1]))
 
 
@@ -99,7 +99,7 @@ def test_rank_under_each_rule(ties, vocab_limit, expected):
 
 
 def test_unknown_tie_rule_is_refused():
-    with pytest.raises(UsageError, match="ties 'average' is unknown; use one of competition, midr"):
+    with pytest.raises(UsageError, match="'average'"):
         vocabulary_rank(ties="average")
 
 

@@ -98,9 +98,9 @@ def test_sources_that_are_none_are_named(tmp_path: Path, bank: Path) -> None:
         fluctuation([bank], prompts="other")
     table = tmp_path / "t.csv"
     table.write_text("a,b\n1,2\n")
-    with pytest.raises(UsageError, match="t.csv: the table lacks pronoun, score, template"):
+    with pytest.raises(UsageError, match="t.csv: .* no column pronoun, score, template"):
         fluctuation([table])
-    with pytest.raises(UsageError, match="Scores cannot be written to x.json"):
+    with pytest.raises(UsageError, match="x.json"):
         fluctuation([bank], save_scores=Path("x.json"))
     with pytest.raises(UsageError, match="sizes.csv need frequencies: add --frequencies"):
         fluctuation([bank], corpus_sizes=Path("sizes.csv"))

@@ -1,7 +1,5 @@
 """Notes about checkpoints without results or with a part of the prompts."""
 
-import html
-import re
 from pathlib import Path
 
 import polars as pl
@@ -11,7 +9,6 @@ import logitbank
 from logitbank.errors import AbsentError, BankError
 from logitbank.store import Bank, CheckpointId, repair, verify
 from tests.support import unqover_cases
-from tests.support.command import Call
 from tests.support.evaluation_banks import add_lambada, add_winobias
 from tests.support.small_banks import logits, new_bank, spec
 
@@ -122,14 +119,3 @@ def test_what_filters_are_compared_on_and_has_no_row_is_named(tmp_path: Path) ->
     assert logitbank.debias_compare(bank, [], step=0, bootstrap=0).missing == ()
     with pytest.raises(BankError, match="questions of unqover-gender"):
         logitbank.debias_train(bank, prompts="unqover-gender", split=None, k=4, bootstrap=0)
-
-
-def test_a_report_says_what_is_excluded(repaired: Bank, tmp_path: Path, call: Call) -> None:
-    code, printed, _ = call(
-        "report", repaired.path, "--out", tmp_path / "p.html", "--bootstrap", "0"
-    )
-    assert code == 0
-    assert printed.count(EXCLUDED) == 1
-    page = (tmp_path / "p.html").read_text()
-    seen = re.sub('<details class="more">.*?</details>', "", page, flags=re.DOTALL)
-    assert html.unescape(re.sub("</?code>", "`", seen)).count(EXCLUDED) == 1

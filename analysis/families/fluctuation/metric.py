@@ -31,7 +31,7 @@ from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.input_files import parse_integers, parse_numbers, read_table
 from logitbank.analysis.frames.pronoun_scores import (
     as_scores,
-    asked_professions,
+    expected_professions,
     published_columns,
 )
 from logitbank.analysis.results.tables import Result
@@ -147,7 +147,7 @@ def fluctuation_metric(
     >>> found.professions.select(pl.col("mean_r", "mean_n", "cv_r", "cv_n").round(12)).row(0)
     (2.0, 4.0, 0.5, 0.5)
     """
-    asked = NOTHING if expected is None else asked_professions(expected)
+    asked = NOTHING if expected is None else expected_professions(expected)
     scores = series_of(pl.concat(map(as_scores, as_frames(frame))), asked)
     spans = plateaus_of(scores.series, plateaus)
     cases = {} if frequencies is None else _frequency_vectors(scores.occupations, frequencies)

@@ -26,7 +26,7 @@ from logitbank.analysis.frames.prompt_sums import (
 from logitbank.analysis.frames.scan_cache import ScanCache, scan_key
 from logitbank.analysis.harness import Export
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
+from logitbank.analysis.stats.from_baseline import collect_items, with_difference
 from logitbank.analysis.stats.shares import Z95, if_enough, standard_error, with_wilson
 from logitbank.errors import UsageError
 from logitbank.store import Bank
@@ -120,7 +120,7 @@ _Tables = tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]
 def _result(parts: Sequence[_Tables]) -> Lambada:
     tables, coverage, items = zip(*parts, strict=True)
     return Lambada(
-        lambada=beside_baseline(concat_sorted(tables), items, ()),
+        lambada=with_difference(concat_sorted(tables), items, ()),
         checkpoints=concat_sorted(coverage),
         settings={"intervals": "Wilson for acc, normal for the mean of ln p, 95 %"},
     )
@@ -154,7 +154,7 @@ def _tables(examples: PromptSums) -> _Tables:
         if_enough(pl.col("perplexity") * width, pl.col("examples")).alias("perplexity_high"),
         *("examples", "tied", "inexact"),
     )
-    items = items_of(examples.rows, (), item="prompt_id", value=pl.col("correct"))
+    items = collect_items(examples.rows, (), item="prompt_id", value=pl.col("correct"))
     return columns, examples.coverage, items
 
 

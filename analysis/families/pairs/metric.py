@@ -25,7 +25,7 @@ from logitbank.analysis.frames.scan_cache import ScanCache, scan_key
 from logitbank.analysis.harness import Export
 from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
+from logitbank.analysis.stats.from_baseline import with_difference, collect_items
 from logitbank.analysis.stats.shares import if_enough, standard_error, with_wilson
 from logitbank.analysis.stats.significance import benjamini_hochberg
 from logitbank.errors import BankError, UsageError
@@ -119,7 +119,7 @@ def pairs_metric(
     def reduced(prompts: PromptSums, _: pl.DataFrame | None) -> _Part:
         pairs = _pairs(prompts.rows, group_by)
         preferred = pl.col("difference") > 0
-        items = items_of(pairs, ("score_kind", "group"), item="pair", value=preferred)
+        items = collect_items(pairs, ("score_kind", "group"), item="pair", value=preferred)
         numbers, sides = (prompts.rows[name].unique() for name in ("pair", "side"))
         return _Part(_table(pairs), prompts.coverage, numbers, items, sides)
 
@@ -129,7 +129,7 @@ def pairs_metric(
     if table.is_empty():
         raise BankError("No pair has scores of both sentences. Extract the rest first.")
     return Pairs(
-        pairs=beside_baseline(table, items, ("score_kind", "group"), scale=100.0),
+        pairs=with_difference(table, items, ("score_kind", "group"), scale=100.0),
         checkpoints=concat_sorted(coverage).with_columns(unscored=_unscored(pl.concat(numbers))),
         settings={
             "intervals": "Wilson, 95 %", "group_by": group_by,

@@ -16,7 +16,7 @@ from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.bootstrap import Interval, cluster_counts, percentile_interval
-from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
+from logitbank.analysis.stats.from_baseline import collect_items, with_difference
 from logitbank.analysis.stats.significance import mean_present
 
 OVERALL = "overall"
@@ -381,8 +381,8 @@ def baseline_table(scores: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
     """
     group = [name for name in (*KEYS, "task") if name not in CHECKPOINT]
     overall = scores.filter(pl.col("domain") == OVERALL).select(*KEYS, "task", "ss")
-    items = items_of(terms, group, item="term", value=pl.col("ss") / 100)
-    return beside_baseline(overall, [items], group, scale=100.0)
+    items = collect_items(terms, group, item="term", value=pl.col("ss") / 100)
+    return with_difference(overall, [items], group, scale=100.0)
 
 
 def task_rows(blocks: Blocks) -> pl.DataFrame:

@@ -13,7 +13,7 @@ import polars as pl
 from logitbank.analysis.families.fairness.metric import GenderHits
 from logitbank.analysis.frames.batches import NoRowsError, check_disjoint, read_nonempty
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE, exact_sum
-from logitbank.analysis.stats.from_baseline import BASELINE, beside_baseline, items_of
+from logitbank.analysis.stats.from_baseline import BASELINE, collect_items, with_difference
 from logitbank.analysis.stats.shares import standard_error, with_wilson
 from logitbank.errors import BankError
 from logitbank.wording import checkpoint_name
@@ -59,7 +59,7 @@ def share_table(
     parts = [_measured(part, sentences(part, known), known, types, measure) for part in rows()]
     check_disjoint([part.begun for part in parts])
     table = pl.concat([part.table for part in parts])
-    return beside_baseline(table, [part.items for part in parts], ("type",)).select(SCHEMA.keys())
+    return with_difference(table, [part.items for part in parts], ("type",)).select(SCHEMA.keys())
 
 
 class _Measured(NamedTuple):
@@ -80,7 +80,7 @@ def _measured(
     begun = rows.select(*CHECKPOINT, "type").unique()
     if types is not None:
         begun = begun.select(CHECKPOINT).unique().join(types, on="model")
-    items = items_of(hits, ("type",), item="sentence_id", value=pl.col("hit"))
+    items = collect_items(hits, ("type",), item="sentence_id", value=pl.col("hit"))
     return _Measured(begun, _table(hits, known, begun, measure), items)
 
 

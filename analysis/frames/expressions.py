@@ -1,4 +1,4 @@
-"""Quantities of one prompt: ranks, hits and divergences, as Polars expressions and array functions."""
+"""Quantities of one prompt, as Polars expressions and array functions: ranks and divergences."""
 
 import math
 from functools import reduce

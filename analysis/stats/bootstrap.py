@@ -13,7 +13,8 @@ FEWEST_CLUSTERS = 10
 """Minimum number of clusters (sentences, terms, pairs, examples) of an interval.
 
 Percentiles of resamples are too narrow for few clusters: two sentences gave 0.852 [0.851, 0.853].
-Ten is a convention; Cameron, Gelbach and Miller 2008 find too many rejections with five to thirty."""
+Ten is a convention; Cameron, Gelbach and Miller 2008 find too many rejections with five
+to thirty."""
 SMALL = 50
 """Number of clusters below which percentiles are widened to the level of Student's t."""
 LEVEL = 0.95

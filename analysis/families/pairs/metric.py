@@ -25,7 +25,7 @@ from logitbank.analysis.frames.scan_cache import ScanCache, scan_key
 from logitbank.analysis.harness import Export
 from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.from_baseline import with_difference, collect_items
+from logitbank.analysis.stats.from_baseline import collect_items, with_difference
 from logitbank.analysis.stats.shares import if_enough, standard_error, with_wilson
 from logitbank.analysis.stats.significance import benjamini_hochberg
 from logitbank.errors import BankError, UsageError

@@ -205,7 +205,7 @@ def test_a_changed_commit_is_seen_by_a_process_that_has_read_it(bank: Bank) -> N
     deposit.logprobs([0])
     seal = deposit.path / "commits" / "seal.json"
     seal.write_text(seal.read_text().replace("logprobs/c/0/0", "logprobs/c/0/9"))
-    with pytest.raises(DamagedError, match=r"seal\.json is not what was written .*verify"):
+    with pytest.raises(DamagedError, match=r"seal\.json was changed.*verify"):
         deposit.logprobs([0])
 
 
@@ -244,6 +244,6 @@ def test_a_full_disk_of_the_cache_is_told_as_such(
     def full(*_: object) -> None:
         raise DiskSpaceError("the disk of the cache is full")
 
-    monkeypatch.setattr("logitbank.store.share.places.Place.download", full)
+    monkeypatch.setattr("logitbank.store.share.local.download", full)
     with pytest.raises(DiskSpaceError, match="the cache is full"):
         Bank.open(f"{served.url}/bank")

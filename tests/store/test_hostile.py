@@ -246,9 +246,9 @@ def test_what_is_no_file_is_named(
     (victim.path / name).unlink()
     make(victim.path / name)
     assert verify(bank)
-    with pytest.raises(DamagedError, match=rf"{name} is no file; move it away"):
+    with pytest.raises(DamagedError, match=rf"{name} is not a file\. Move it away"):
         merge(tmp_path / "m", bank.path)
-    with pytest.raises(DamagedError, match=rf"{name} is no file; move it away"):
+    with pytest.raises(DamagedError, match=rf"{name} is not a file\. Move it away"):
         _read(bank)
 
 

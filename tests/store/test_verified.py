@@ -80,26 +80,21 @@ READERS: dict[str, Callable[[Bank], object]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_scores_of_two_steps_that_were_exchanged_are_refused(bank: Bank, reader: str) -> None:
+def test_changed_or_exchanged_scores_are_refused_by_every_reader(bank: Bank, reader: str) -> None:
     one, other = (deposit(bank, step).path / "scores/all.parquet" for step in (0, 1))
+    (options,) = one.parent.glob("options-*.parquet")
+    for path in (one, options):
+        flip(path, path.stat().st_size // 2)
+        # A merge reads the scores of further options when it copies them.
+        read = READERS["scan" if reader == "merge" and path == options else reader]
+        with pytest.raises(DamagedError, match="differs from its commit"):
+            read(bank)
+        flip(path, path.stat().st_size // 2)
     exchange(one, other)
-    with pytest.raises(DamagedError, match=r"all\.parquet differs from its commit.*verify`"):
+    with pytest.raises(DamagedError, match=r"all\.parquet differs from its commit"):
         READERS[reader](bank)
     exchange(one, other)
     READERS[reader](bank)
-
-
-@pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("part", ["scores/all.parquet", "scores/options-*.parquet"])
-def test_a_flipped_bit_of_scores_is_refused_by_every_reader(
-    bank: Bank, reader: str, part: str
-) -> None:
-    (path,) = deposit(bank, 0).path.glob(part)
-    flip(path, path.stat().st_size // 2)
-    if reader == "merge" and "options" in part:  # says it when it copies
-        reader = "scan"
-    with pytest.raises(DamagedError, match=r"differs from its commit"):
-        READERS[reader](bank)
 
 
 TABLE_READERS: dict[str, Callable[[Bank], object]] = {
@@ -131,15 +126,15 @@ def test_tables_are_refused_where_their_digest_is_another_or_none(
     beside = Path(f"{table}.sha256")
     sound, told = table.read_bytes(), beside.read_text()
     flip(table, table.stat().st_size // 2)
-    with pytest.raises(DamagedError, match=r"parquet differs from its commit: its SHA-256 is"):
+    with pytest.raises(DamagedError, match=r"parquet differs from its commit"):
         TABLE_READERS[reader](bank)
     table.write_bytes(sound)
     for text in (told.replace(table.name, "x"), told[1:], ""):
         beside.write_text(text)
-        with pytest.raises(DamagedError, match=r"sha256 is no line of sha256sum for that table"):
+        with pytest.raises(DamagedError, match=r"parquet\.sha256"):
             TABLE_READERS[reader](bank)
     beside.unlink()
-    with pytest.raises(DamagedError, match=r"sha256 is not there, so nothing vouches .*--repair"):
+    with pytest.raises(DamagedError, match=r"parquet\.sha256"):
         TABLE_READERS[reader](bank)
 
 
@@ -188,22 +183,21 @@ def test_documents_with_another_digest_or_none_are_refused(bank: Bank) -> None:
     ):
         seal.write_bytes(text)
         for read in (READERS["scan of a step"], lambda bank: bank.info()):
-            with pytest.raises(DamagedError, match=r"seal\.json is not what was written there"):
+            with pytest.raises(DamagedError, match=r"seal\.json was changed"):
                 read(bank)
     seal.write_bytes(sound)
     attributes = deposit(bank, 0).path / "zarr.json"
     attributes.write_bytes(
         attributes.read_bytes().replace(b'"engine": "test"', b'"engine": "tess"')
     )
-    with pytest.raises(DamagedError, match=r"zarr\.json is not what was written there"):
+    with pytest.raises(DamagedError, match=r"zarr\.json was changed"):
         bank.deposits()
 
 
 def test_a_title_that_was_damaged_is_refused_and_can_be_said_again(bank: Bank) -> None:
     root = bank.path / "zarr.json"
     root.write_bytes(root.read_bytes().replace(b'"small"', b'"snall"'))
-    message = r"zarr\.json is not what was written there: title, .* with `logitbank describe`"
-    with pytest.raises(DamagedError, match=message):
+    with pytest.raises(DamagedError, match="logitbank describe"):
         Bank.open(bank.path)
     assert describe(bank.path, title="small").attributes["title"] == "small"
     assert verify(Bank.open(bank.path)) == ()
@@ -234,7 +228,7 @@ def test_a_log_of_a_run_is_refused_where_a_line_is_not_what_was_written(tmp_path
     log.write_bytes(b"".join(lines)[:-5])  # a run that was killed
     assert [line["line"] for line in run_lines(log)] == [0, 1]
     log.write_bytes(b"".join(lines).replace(b'"a"', b'"b"', 1))
-    with pytest.raises(DamagedError, match="its line 1 is not what was written there"):
+    with pytest.raises(DamagedError, match="line 1"):
         run_lines(log)
 
 
@@ -262,10 +256,10 @@ def test_a_file_is_looked_at_once_and_again_when_it_was_written_to(
     times = path.stat()
     path.write_bytes(b"abd")
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with pytest.raises(DamagedError, match="its SHA-256 is not ba7816bf8f01…; run `logitbank ver"):
+    with pytest.raises(DamagedError, match="its SHA-256 differs"):
         verified.require({path: told})
     path.write_bytes(b"abcd")
-    with pytest.raises(DamagedError, match="3 bytes were, and 4 are there; run `logitbank verify`"):
+    with pytest.raises(DamagedError, match="4 bytes instead of 3"):
         verified.require({path: told})
 
 
@@ -278,7 +272,7 @@ def test_files_of_which_many_are_damaged_name_the_first(tmp_path: Path) -> None:
     for path in paths[7:9]:
         path.write_text("x" * len(path.name))
     assert verified.unsound(told) == paths[7:9]
-    with pytest.raises(DamagedError, match=f"^{paths[7]} is not what"):
+    with pytest.raises(DamagedError, match=f"^{paths[7]} "):
         verified.require(told)
 
 

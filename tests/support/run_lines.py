@@ -1,4 +1,4 @@
-"""Logs of runs, read: the library writes them and looks for damage, and people read the lines."""
+"""Reader of the logs of runs, which the library writes and verifies."""
 
 import json
 from pathlib import Path
@@ -14,9 +14,9 @@ def run_lines(path: Path) -> list[dict[str, Json]]:
     Raises
     ------
     DamagedError
-        Another line is not what was written there.
+        Another line was changed.
     """
     data = path.read_bytes()
     if problem := run_logs.damage(data):
-        raise DamagedError(f"{path} is not what was written there: {problem}")
+        raise DamagedError(f"{path} is damaged: {problem}")
     return [json.loads(line) for line in data.split(b"\n")[:-1]]

@@ -140,7 +140,6 @@ class Worker:
         self._emit(WeightsLoaded(job.checkpoint, loaded.weights, loaded.seconds))
         for deposit in job.deposits:
             self._run_deposit(job, deposit, provenance, loaded.heads)
-            provenance |= self._current_settings(job, provenance)
         if self._stop.is_set():
             self._emit(CheckpointStopped(job.checkpoint))
         else:
@@ -261,12 +260,3 @@ class Worker:
                     subject = f"prompt {prompts.item(0, 0)!r} of {name!r}: "
                     break
         return EngineError(f"{plan.checkpoint}: {subject}{error}")
-
-    def _current_settings(self, job: Job, before: dict[str, Json]) -> dict[str, Json]:
-        """The engine's provenance now; emits a note if its batches have become smaller."""
-        assert self._backend is not None
-        now = self._backend.describe()
-        if (tokens := now.get("max_batch_tokens")) != before.get("max_batch_tokens"):
-            text = f"out of memory; batches have {tokens:,} tokens from here on"
-            self._emit(Note(f"{job.checkpoint}: {text}"))
-        return now

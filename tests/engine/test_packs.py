@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.hf.batches import plan_batches
-from logitbank.engine.backends.hf.memory import BatchSize
 from logitbank.engine.backends.hf.packed import (
     added_mask,
     difference,
@@ -98,7 +97,7 @@ def test_two_batches_hold_what_two_are_to_hold_though_rows_are_not_cut() -> None
     """512 contexts that share nothing, 9 in a row and 8 in the last, which comes first: of 256 at
     most there would be three batches, the last of one row."""
     queries = [Query((n, *[7] * 27), 27) for n in range(512)]
-    found = plan_batches(queries, BatchSize(65536, 256), packed=sys.maxsize)
+    found = plan_batches(queries, 65536, 256, packed=sys.maxsize)
     assert [len(batch.queries) for batch in found] == [8 + 29 * 9, 27 * 9]
 
 

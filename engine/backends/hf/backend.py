@@ -2,8 +2,7 @@
 
 import sys
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -11,10 +10,9 @@ import transformers
 
 from logitbank.engine.backends.contexts import trimmed_query
 from logitbank.engine.backends.heads import Layer, proved_heads, trial_queries
-from logitbank.engine.backends.hf.batches import Batch, plan_batches
+from logitbank.engine.backends.hf.batches import plan_batches
 from logitbank.engine.backends.hf.forward import Forward, a_language
 from logitbank.engine.backends.hf.logit_postprocessing import operations
-from logitbank.engine.backends.hf.memory import BatchSize, is_out_of_memory
 from logitbank.engine.backends.hf.model import read_model
 from logitbank.engine.backends.hf.packed import difference, last_places_moved, refusal, trial
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS
@@ -25,7 +23,7 @@ from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loade
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.config_identity import check_same_model, config_fields
-from logitbank.errors import EngineError, WeightsError
+from logitbank.errors import WeightsError
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head, Json, Query
 
@@ -50,8 +48,8 @@ class TransformersBackend:
         self._resident: Account | None = None
         self._config = config_fields(folder)
         self._rope_switch = ModelConfig.read(folder).rope_switch
-        sequences = 1 if settings.deterministic else settings.max_sequences
-        self._size = BatchSize(settings.max_batch_tokens, sequences)
+        self._max_tokens = settings.max_batch_tokens
+        self._max_sequences = 1 if settings.deterministic else settings.max_sequences
         if settings.deterministic:
             torch.use_deterministic_algorithms(True)
 
@@ -103,57 +101,21 @@ class TransformersBackend:
 
     def _run_all(self, queries: Sequence[Query], sink: Sink, *, packed: int) -> int:
         """Number of tokens that were run."""
-        run = 0
-        todo = deque(self._planned(queries, packed=packed))
-        while todo:
-            batch = todo.popleft()
-            if self._ran(queries, batch, sink):
-                run += batch.tokens
-                continue
-            self._halve(batch)
-            rest = [i for each in (batch, *todo) for i in each.queries]
-            again = self._planned([queries[i] for i in rest], packed=packed)
-            todo = deque(b._replace(queries=[rest[i] for i in b.queries]) for b in again)
-        return run
-
-    def _planned(self, queries: Sequence[Query], *, packed: int) -> Iterator[Batch]:
-        return plan_batches(queries, self._size, packed=packed)
-
-    def _ran(self, queries: Sequence[Query], batch: Batch, sink: Sink) -> bool:
-        """Score one batch; False if it is out of memory."""
         assert self._forward is not None, "load comes before score"
-        try:
-            head = queries[batch.queries[0]].head
-            logits, hidden = self._forward(batch, head)
+        run = 0
+        for batch in plan_batches(queries, self._max_tokens, self._max_sequences, packed=packed):
+            logits, hidden = self._forward(batch, queries[batch.queries[0]].head)
             sink(batch.queries, logits.float(), hidden if self._settings.hidden else None)
-        except (RuntimeError, MemoryError) as error:
-            if is_out_of_memory(error):
-                return False
-            raise
-        return True
-
-    def _halve(self, batch: Batch) -> None:
-        """Halve the size of all later batches, because this one did not fit."""
-        if not batch.divisible:
-            raise EngineError(
-                f"one sequence of {batch.width:,} tokens does not fit into the memory of"
-                f" {self._device} with the model; use --compute-dtype bfloat16, fewer --workers, or"
-                " a machine with more memory"
-            )
-        tokens = len(batch.sequences) * batch.width // 2
-        self._size = BatchSize(tokens, self._size.sequences)
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+            run += batch.tokens
+        return run
 
     def _choose_packing(self, model: transformers.PreTrainedModel) -> str:
         """Decide whether this checkpoint's contexts are packed; a note if that changes."""
         settings = self._settings
         if settings.task == "masked" or settings.deterministic or settings.max_length == 1:
             return ""
-        before, size = self._not_packed, self._size
-        if reason := self._why_not_packed(model):
-            self._size = size  # of a trial that may have run out of memory
-        self._not_packed = reason
+        before = self._not_packed
+        self._not_packed = reason = self._why_not_packed(model)
         refused = f"contexts are run one by one, as packing them is refused: {reason}"
         return "" if reason in ("", before) else refused
 
@@ -163,7 +125,7 @@ class TransformersBackend:
         if reason := refusal(model, self._settings.max_length):
             return reason
         compared, between = trial(
-            self._vocab(model), self._settings.max_length, most=self._size.tokens
+            self._vocab(model), self._settings.max_length, most=self._max_tokens
         )
         try:
             alone = self._all_logits(compared, packed=0)
@@ -211,8 +173,8 @@ class TransformersBackend:
             "compute_dtype": self._settings.compute_dtype,
             "head_dtype": "float32",
             **products_provenance(self._device),
-            "max_batch_tokens": self._size.tokens,
-            "max_sequences": self._size.sequences,
+            "max_batch_tokens": self._max_tokens,
+            "max_sequences": self._max_sequences,
             **({"deterministic": ALONE} if self._settings.deterministic else {}),
             **({} if self._not_packed is None else {"packed": self._not_packed or POSITIONS}),
         }

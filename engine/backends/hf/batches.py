@@ -4,7 +4,6 @@ of packed contexts."""
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from logitbank.engine.backends.hf.memory import BatchSize
 from logitbank.engine.backends.hf.packs import Pack, packed_batches
 from logitbank.store.format.schema import Query
 
@@ -43,17 +42,6 @@ class Batch(NamedTuple):
         """Number of tokens, without padding."""
         return sum(len(sequence.ids) for sequence in self.sequences)
 
-    @property
-    def width(self) -> int:
-        return max(len(sequence.ids) for sequence in self.sequences)
-
-    @property
-    def divisible(self) -> bool:
-        """False if it is a single sequence."""
-        only = self.sequences[0]
-        branched = isinstance(only, Pack) and max(only.depths) < len(only.ids) - 1
-        return len(self.sequences) > 1 or branched
-
 
 def input_of(query: Query) -> Input:
     next_sentence = query.head == "next_sentence"
@@ -88,15 +76,17 @@ def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> It
         yield batch
 
 
-def plan_batches(queries: Sequence[Query], size: BatchSize, *, packed: int = 0) -> Iterator[Batch]:
+def plan_batches(
+    queries: Sequence[Query], max_tokens: int, max_sequences: int, *, packed: int = 0
+) -> Iterator[Batch]:
     """Every query once, in batches of at most that size.
 
     `packed` limits the positions of packed rows that run together; 0 disables packing.
     """
     if packed:
-        outputs, together = max(size.sequences, OUTPUTS), min(size.tokens, packed)
+        outputs, together = max(max_sequences, OUTPUTS), min(max_tokens, packed)
         outputs += outputs // _SPARE
-        for packs in packed_batches(queries, size.tokens, outputs, together=together):
+        for packs in packed_batches(queries, max_tokens, outputs, together=together):
             yield Batch(
                 [i for pack in packs for i, _ in pack.outputs],
                 [row for row, pack in enumerate(packs) for _ in pack.outputs],
@@ -104,7 +94,7 @@ def plan_batches(queries: Sequence[Query], size: BatchSize, *, packed: int = 0) 
                 packs,
             )
         return
-    for indices in batches(queries, *size):
+    for indices in batches(queries, max_tokens, max_sequences):
         rows = {
             s: row for row, s in enumerate(dict.fromkeys(input_of(queries[i]) for i in indices))
         }

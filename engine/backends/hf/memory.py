@@ -1,7 +1,6 @@
-"""Out of memory: how it is recognised, and smaller batches for the next try."""
+"""Out of memory: recognition, and smaller batches for the next engine."""
 
 from dataclasses import replace
-from typing import NamedTuple
 
 from logitbank.engine.backends.protocol import EngineSettings
 
@@ -12,13 +11,6 @@ _SIGNS = (
     *("alloc_failed", "no available memory"),
 )
 """Parts of messages of CUDA, cuBLAS, PyTorch on a CPU, the system and vLLM's cache."""
-
-
-class BatchSize(NamedTuple):
-    """Largest size of a batch."""
-
-    tokens: int
-    sequences: int
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

@@ -221,6 +221,8 @@ def _vllm_problem(task: Task, prompts: Sequence[TokenizedPrompts], config: Model
     """Why vLLM would fail on these prompts, or give other logits; empty if nothing is known."""
     if task == "masked" and config.model_type not in masked_families():
         return f"vLLM runs no masked models of type {config.model_type!r} here"
+    if any(each.queries[0].head == "next_sentence" for each in prompts):
+        return "vLLM runs no next-sentence heads here"
     if config.not_on_vllm:
         return f"vLLM does not support {config.not_on_vllm[0]} of {config.model_type!r} models"
     if config.rope_switch is not None:

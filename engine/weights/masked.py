@@ -28,13 +28,12 @@ def masked_weights(
     family: MaskedFamily,
     *,
     tied: bool,
-    next_sentence: bool = False,
 ) -> "Iterator[tuple[str, torch.Tensor]]":
-    """Pass on what is used, each parameter once.
+    """Pass on the tensors that scores at masks depend on, each parameter once.
 
-    The family's names become `body.…` (its encoder), `head.…` and, if that head is used,
-    `next_sentence.…`; others stay. A `tied` head is the embedding, and is left out; its two biases
-    are one. An untied one's first bias is passed on as `SPARE_BIAS`.
+    The family's names become `body.…` (its encoder) and `head.…`; others stay. A `tied` head is the
+    embedding and is excluded, and its two biases are one. The first bias of an untied head is
+    passed on as `SPARE_BIAS`.
 
     Raises
     ------
@@ -45,7 +44,7 @@ def masked_weights(
     seen: dict[str, Fingerprint] = {}
     names: set[str] = set()
     for name, tensor in weights:
-        if not next_sentence and _UNUSED.search(name):
+        if _UNUSED.search(name):
             continue
         canonical = name
         for pattern, replacement in (*_OLDER_NAMES, *family.tensor_names):

@@ -23,8 +23,7 @@ class MaskedFamily:
     """The `model_type` of the configs whose models vLLM runs."""
     tensor_names: tuple[tuple[str, str], ...]
     """Regular expressions of names in a checkpoint, and what takes their place: `body.…` for the
-    encoder, `head.…` for the head of masks, `next_sentence.…` for the other one. All are applied,
-    in this order."""
+    encoder, `head.…` for the head of masks. All are applied, in this order."""
     encoder: Callable[[Any, str], Any]
     """Makes vLLM's encoder of a `VllmConfig` and a prefix of names. vLLM is imported in it."""
     activation: str | None = None

@@ -13,7 +13,6 @@ from torch.nn.functional import layer_norm
 from transformers.activations import ACT2FN
 from vllm import ModelRegistry
 from vllm.config import VllmConfig
-from vllm.model_executor.models.bert import _encode_token_type_ids
 from vllm.model_executor.models.interfaces_base import attn_type, default_pooling_type
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
@@ -27,10 +26,8 @@ from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.masked import SPARE_BIAS, masked_weights
 from logitbank.engine.weights.masked_family import MaskedFamily, masked_families
 from logitbank.engine.weights.proof import Ledger
-from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Head
+from logitbank.store.format.schema import Head
 
-_NEXT_SENTENCE = "logitbank_next_sentence"
-"""Key of a model's config: vLLM makes the model itself and hands on nothing else."""
 _CLASS = "LogitbankForMaskedLM"
 
 
@@ -45,28 +42,23 @@ class VllmMaskedBackend(PooledEngine):
     def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
         # The head multiplies by the embedding itself, so a tied one cannot be stale.
         ledger = Ledger(self._model_config.dtype, tied=False, device=self._device)
-        named = masked_weights(
-            weights,
-            self._family,
-            tied=self._tied,
-            next_sentence=self._settings.next_sentence,
-        )
+        named = masked_weights(weights, self._family, tied=self._tied)
         return ledger, ledger.record(pair for pair in named if pair[0] != SPARE_BIAS)
 
     def _layers(self, streamed: StreamedHead) -> dict[Head, Layer]:
-        layers: dict[Head, Layer] = self._llm.apply_model(_layers_of)[0]
-        return layers
+        return {"mask": self._llm.apply_model(_output_layer)[0]}
 
 
-def _layers_of(model: Any) -> dict[Head, Layer]:
-    return {name: head.layer for name, head in model.heads.items()}
+def _output_layer(model: Any) -> Layer:
+    layer: Layer = model.head.layer
+    return layer
 
 
 def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     return (
         common_arguments(folder, settings)
         | pooling_arguments(settings)
-        | {"hf_overrides": {"architectures": [_CLASS], _NEXT_SENTENCE: settings.next_sentence}}
+        | {"hf_overrides": {"architectures": [_CLASS]}}
     )
 
 
@@ -106,26 +98,6 @@ class _Head(nn.Module):
         return Layer(embedding if self.decoder is None else self.decoder, self.bias)
 
 
-class _NextSentenceHead(nn.Module):
-    """BERT's pooler and its classifier, in float32."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.output = nn.Linear(config.hidden_size, NEXT_SENTENCE_CLASSES)
-
-    @in_float32()
-    def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """First tokens' states (n, width) to logits (n, 2) and the inputs of `output`; float32."""
-        x = _linear(hidden.float(), self.dense).tanh()
-        return _linear(x, self.output), x
-
-    @property
-    def layer(self) -> Layer:
-        """The output layer."""
-        return Layer(self.output.weight, self.output.bias)
-
-
 @attn_type("encoder_only")
 @default_pooling_type(tok_pooling_type="ALL")
 class ModelForMasks(nn.Module):
@@ -139,11 +111,7 @@ class ModelForMasks(nn.Module):
         family = masked_families()[config.model_type]
         self.body = family.encoder(vllm_config, f"{prefix}.body" if prefix else "body")
         self.head = _Head(config, family, self.body.embeddings.word_embeddings)
-        heads: dict[Head, Any] = {"mask": self.head}
-        if getattr(config, _NEXT_SENTENCE):
-            self.next_sentence = heads["next_sentence"] = _NextSentenceHead(config)
-        self.heads = heads  # modules in a mapping get no second name
-        self.pooler = PositionPooler(heads)
+        self.pooler = PositionPooler(self.head)
 
     def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
         embedded: torch.Tensor = self.body.embed_input_ids(input_ids)
@@ -159,10 +127,7 @@ class ModelForMasks(nn.Module):
         positions: torch.Tensor,
         intermediate_tensors: Any = None,
         inputs_embeds: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        if token_type_ids is not None:
-            _encode_token_type_ids(input_ids, token_type_ids)
         hidden: torch.Tensor = self.body(
             input_ids=input_ids,
             positions=positions,

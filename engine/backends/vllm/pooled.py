@@ -4,7 +4,7 @@ A request carries rows and positions in its `PoolingParams`. Our pooler gathers 
 these positions, applies the model's head and passes the logits to the sink.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -17,13 +17,10 @@ from vllm.v1.pool.metadata import PoolingMetadata
 from logitbank.engine.backends.protocol import EngineSettings, Sink, Tokens
 from logitbank.engine.backends.vllm.engine import VllmEngine
 from logitbank.engine.backends.vllm.head_inputs import HeadInputs
-from logitbank.errors import EngineError
-from logitbank.store.format.schema import Head, Query
+from logitbank.store.format.schema import Query
 
-_HEAD = "logitbank_head"
 _ROWS = "logitbank_rows"
 _POSITIONS = "logitbank_positions"
-_SEGMENTS = "compressed_token_type_ids"  # vLLM's own: where segment 1 begins
 _TASK = "token_classify"
 _HEAD_ROWS = 128  # of 50,304 float32 logits: 26 MB
 OutputLayer = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor | None]]
@@ -34,8 +31,6 @@ class Request(NamedTuple):
 
     ids: tuple[int, ...]
     rows: list[int]
-    head: Head = "next_token"
-    segments: tuple[int, ...] = ()
 
 
 def pooling_arguments(settings: EngineSettings) -> dict[str, Any]:
@@ -83,10 +78,10 @@ class PooledEngine(VllmEngine):
         return Tokens(tokens, tokens - run)
 
     def _requests(self, queries: Sequence[Query]) -> list[Request]:
-        by_input: dict[tuple[Head, tuple[int, ...], tuple[int, ...]], list[int]] = {}
+        rows: dict[tuple[int, ...], list[int]] = {}
         for i, query in enumerate(queries):
-            by_input.setdefault((query.head, query.ids, query.segments), []).append(i)
-        return [Request(key[1], rows, key[0], key[2]) for key, rows in sorted(by_input.items())]
+            rows.setdefault(query.ids, []).append(i)
+        return [Request(*item) for item in sorted(rows.items())]
 
     def _run(
         self, requests: Sequence[Request], queries: Sequence[Query], sink: Sink, cached: bool = True
@@ -94,16 +89,12 @@ class PooledEngine(VllmEngine):
         """Number of tokens that were run; `cached` allows reading the prefix cache."""
         params = []
         for request in requests:
-            extra: dict[str, Any] = {
-                _HEAD: request.head,
-                _ROWS: request.rows,
-                _POSITIONS: [queries[i].position for i in request.rows],
-            }
-            if any(request.segments):
-                extra[_SEGMENTS] = _second_segment(request.segments)
+            positions = [queries[i].position for i in request.rows]
             params.append(
-                _OwnParams(
-                    use_activation=False, extra_kwargs=extra, skip_reading_prefix_cache=not cached
+                _UnsharedParams(
+                    use_activation=False,
+                    extra_kwargs={_ROWS: request.rows, _POSITIONS: positions},
+                    skip_reading_prefix_cache=not cached,
                 )
             )
         prompts = [{"prompt_token_ids": list(request.ids)} for request in requests]
@@ -118,15 +109,7 @@ class PooledEngine(VllmEngine):
         )
 
 
-def _second_segment(segments: Sequence[int]) -> int:
-    """Where segment 1 begins; vLLM knows no other order than 0 … 0 1 … 1."""
-    first = segments.index(1) if 1 in segments else 0
-    if any(s != int(i >= first) for i, s in enumerate(segments)):
-        raise EngineError("segment ids other than 0 … 0 1 … 1; use --engine transformers")
-    return first
-
-
-class _OwnParams(PoolingParams):  # type: ignore[misc]
+class _UnsharedParams(PoolingParams):  # type: ignore[misc]
     """Parameters of a single request: vLLM would deep-copy them twice, in case they are shared."""
 
     def clone(self) -> PoolingParams:
@@ -136,10 +119,10 @@ class _OwnParams(PoolingParams):  # type: ignore[misc]
 class PositionPooler(Pooler):  # type: ignore[misc]
     """Applies a head to the requested positions of a batch, a few rows at a time."""
 
-    def __init__(self, heads: Mapping[Head, OutputLayer]) -> None:
-        """Each head maps hidden states to logits and, if it knows them, its own inputs."""
+    def __init__(self, head: OutputLayer) -> None:
+        """`head` maps hidden states to logits and, if it knows them, its own inputs."""
         super().__init__()
-        self._heads = heads  # modules in a mapping get no second name
+        self._head = [head]  # a module in a list gets no second name
         self.sink: Sink | None = None
 
     def get_supported_tasks(self) -> set[Any]:
@@ -151,24 +134,20 @@ class PositionPooler(Pooler):  # type: ignore[misc]
         ends = cursor.seq_lens_cpu.tolist()
         counts = cursor.num_scheduled_tokens_cpu.tolist()
         starts = [*accumulate(counts[:-1], initial=0)]
-        for name, head in self._heads.items():
-            rows: list[int] = []
-            places: list[int] = []
-            each = zip(starts, ends, counts, pooling_metadata.pooling_params, strict=True)
-            for start, end, count, params in each:
-                extra = params.extra_kwargs or {}
-                if extra.get(_HEAD) != name:
-                    continue
-                # The batch contains a part of the sequence; the rest is cached or comes later.
-                for row, position in zip(extra[_ROWS], extra[_POSITIONS], strict=True):
-                    if end - count <= position < end:
-                        rows.append(row)
-                        places.append(start + position - (end - count))
-            for first in range(0, len(rows), _HEAD_ROWS):
-                assert self.sink is not None, "only `PooledEngine` sends requests with rows"
-                some = slice(first, first + _HEAD_ROWS)
-                chosen = torch.tensor(places[some], device=hidden_states.device)
-                logits, multiplied = head(hidden_states[chosen])
-                self.sink(rows[some], logits.float(), multiplied)
-        nothing = torch.zeros(1, 1)
-        return [nothing] * len(starts)
+        rows: list[int] = []
+        places: list[int] = []
+        sequences = zip(starts, ends, counts, pooling_metadata.pooling_params, strict=True)
+        for start, end, count, params in sequences:
+            extra = params.extra_kwargs or {_ROWS: (), _POSITIONS: ()}
+            # The batch contains a part of the sequence; the rest is cached or comes later.
+            for row, position in zip(extra[_ROWS], extra[_POSITIONS], strict=True):
+                if end - count <= position < end:
+                    rows.append(row)
+                    places.append(start + position - (end - count))
+        for first in range(0, len(rows), _HEAD_ROWS):
+            assert self.sink is not None, "only `PooledEngine` sends requests with rows"
+            part = slice(first, first + _HEAD_ROWS)
+            index = torch.tensor(places[part], device=hidden_states.device)
+            logits, inputs = self._head[0](hidden_states[index])
+            self.sink(rows[part], logits.float(), inputs)
+        return [torch.zeros(1, 1)] * len(starts)

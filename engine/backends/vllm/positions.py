@@ -72,7 +72,7 @@ def _pooled(known: Any, architectures: list[str], inputs: HeadInputs) -> Any:
             # vLLM finds the names of a checkpoint's tensors by its architecture.
             vllm_config.model_config.hf_config.architectures = architectures
             super().__init__(vllm_config=vllm_config, prefix=prefix)
-            self.pooler = PositionPooler({"next_token": self._outputs})
+            self.pooler = PositionPooler(self._outputs)
 
         def _outputs(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
             return self.compute_logits(states), inputs.take(len(states))

@@ -1,4 +1,4 @@
-"""BERT, whose head may be beside one that says whether two sentences follow each other."""
+"""BERT."""
 
 from typing import Any
 
@@ -19,8 +19,6 @@ FAMILY = MaskedFamily(
         (r"^cls\.predictions\.bias$", "head.first_bias"),
         (r"^cls\.predictions\.decoder\.bias$", "head.bias"),
         (r"^cls\.predictions\.decoder\.weight$", "head.decoder"),
-        (r"^bert\.pooler\.dense\.", "next_sentence.dense."),
-        (r"^cls\.seq_relationship\.", "next_sentence.output."),
         (r"^bert\.", "body."),
     ),
     encoder=_encoder,

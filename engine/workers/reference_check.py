@@ -57,11 +57,8 @@ class Reference(NamedTuple):
         text = f"allowed in {dtype}: {self.allowed(dtype):.3g}"
         if dtype == "float32":
             return text
-        measured = "float16, which has TF32's ten bits," if dtype == "tf32" else dtype
-        return (
-            f"{text}, {ROUNDING_FACTOR} times the {self.rounding:.3g} by which plain transformers"
-            f" in {measured} differs from itself in float32, and {FLOOR[dtype]:g}"
-        )
+        rounding = f"the rounding of plain transformers, {self.rounding:.3g}"
+        return f"{text} = {ROUNDING_FACTOR} × {rounding}, + {FLOOR[dtype]:g}"
 
 
 def compare(

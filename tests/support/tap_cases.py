@@ -3,15 +3,12 @@
 For a process of its own, because importing vLLM changes torch.
 """
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 
-from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.backends.vllm.engine import SamplingParams, VllmBackend
+from logitbank.engine.backends.vllm.engine import SamplingParams
 from logitbank.engine.backends.vllm.head_inputs import HeadInputs
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, TapTarget, tap_class
 
@@ -112,13 +109,3 @@ def newer_runner() -> list[list[float]]:
     step([0, 1], [9, 4])
     target.sink = None
     return seen
-
-
-def with_another_package(checkpoint: Path, installed: Path) -> str:
-    """Why the engine does not start if the folder `installed` contains a package."""
-    sys.path.insert(0, str(installed))
-    try:
-        VllmBackend(checkpoint, EngineSettings("vllm", max_length=16))
-    except RuntimeError as error:
-        return str(error)
-    return "opened"

@@ -9,7 +9,6 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -179,17 +178,6 @@ def _require_invariance() -> None:
         )
 
 
-def _refuse_other_processors() -> None:
-    """Raise RuntimeError if a package registers logits processors: vLLM always runs these."""
-    for entry in entry_points(group="vllm.logits_processors"):
-        package = entry.dist.name if entry.dist is not None else entry.value
-        raise RuntimeError(
-            f"the package {package} registers the logits processor {entry.name!r}, which vLLM"
-            " always runs and which may change logits; uninstall it here, or use"
-            " --engine transformers"
-        )
-
-
 class LoadedWeights:
     """Fingerprint of the parameters in vLLM's model, also of those that its CPU build repacks."""
 
@@ -245,7 +233,6 @@ class VllmBackend(VllmEngine):
     """Causal models: logits of the next token, tapped where vLLM samples."""
 
     def __init__(self, folder: Path, settings: EngineSettings) -> None:
-        _refuse_other_processors()
         arguments = _arguments(folder, settings)
         config = EngineArgs(**arguments).create_engine_config()
         self._slots = bool(config.use_v2_model_runner)

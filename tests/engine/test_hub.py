@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -98,12 +97,6 @@ def test_legacy_weights_are_fetched_only_without_safetensors(root, hub, server):
     assert "pytorch_model.bin" not in files_in(hub.fetch(at("step1")))
     assert "pytorch_model.bin" in files_in(hub.fetch(at("step2")))
     assert server.count(r"GET .*resolve.*\.bin") == 1
-
-
-def test_equal_weights_come_once(hub, server):
-    hub.fetch(at("step2"))
-    hub.fetch(at("main"))
-    assert server.count(WEIGHTS) == 1
 
 
 def test_a_download_into_a_folder_leaves_the_cache_alone(hub, tmp_path):
@@ -244,8 +237,6 @@ def test_hub_that_refuses_or_fails_is_named(hub, server, pauses, status, message
 LISTED = {"type": "file", "path": "model.safetensors", "size": 5}
 PAGES = {
     "listing": ("/tree/", "<html>Log in</html>"),
-    "deep": ("/tree/", "[" * 200_000),
-    "no size": ("/tree/", json.dumps([{"type": "file", "path": "model.safetensors"}])),
     "lfs": ("/tree/", json.dumps([LISTED | {"lfs": "yes"}])),
     "commit": ("/revision/", "<html>Log in</html>"),
 }
@@ -288,10 +279,3 @@ def test_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(MissingExtraError, match=r'pip install "logitbank\[engine\]"'):
         Hub()
-
-
-def test_importing_suites_imports_neither_torch_nor_huggingface_hub():
-    heavy = "{'torch', 'transformers', 'vllm', 'huggingface_hub'}"
-    code = f"import sys, logitbank.engine.suites.suites; print(*{heavy} & {{*sys.modules}})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []

@@ -325,9 +325,8 @@ def test_folders_of_a_repository_are_extracted(banked, hub, server, tmp_path):
 def test_the_space_for_downloads_is_not_the_banks(banked, hub, tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 450_000})
     monkeypatch.setattr("logitbank.engine.plan.checks.shutil.disk_usage", lambda _: usage)
-    message = r"has 450 kB free, of which 400 kB are for checkpoints to download \(--disk-budget "
     prompts = questions(*(f" the nurse said {'he ' * n}" for n in range(12)))
-    with pytest.raises(DiskSpaceError, match=message):
+    with pytest.raises(DiskSpaceError, match="450 kB free, of which 400 kB .*--disk-budget"):
         extracted(tmp_path / "b.zarr", hub, prompts=prompts)
     assert extracted(tmp_path / "b.zarr", hub, prompts=prompts, disk_budget="200kB").complete
 

@@ -6,7 +6,6 @@ from html import escape
 from logitbank.errors import LogitbankError
 
 MOST_NAMES = 4
-MOST_ROWS = 20
 
 
 def summary_or_error(summarize: Callable[[], str]) -> str:
@@ -38,25 +37,7 @@ def abbreviated(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MOST_NAMES])} and {further} more"
 
 
-def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table with at most twenty rows.
-
-    >>> html_table("b", ["n"], [["<i>"]])
-    '<table><caption>b</caption><tr><th>n</th></tr><tr><td>&lt;i&gt;</td></tr></table>'
-    """
-    rows = list(rows)
-    lines = [_row("th", header)] if header else []
-    lines += [_row("td", row) for row in rows[:MOST_ROWS]]
-    if len(rows) > MOST_ROWS:
-        lines.append(_row("td", [f"… and {len(rows) - MOST_ROWS} more"]))
-    return f"<table><caption>{escape(caption)}</caption>{''.join(lines)}</table>"
-
-
 def html_list(caption: str, items: Iterable[str]) -> str:
     """A list of sentences."""
     lines = "".join(f"<li>{escape(item)}</li>" for item in items)
     return f"<p>{escape(caption)}</p><ul>{lines}</ul>"
-
-
-def _row(cell: str, values: Sequence[object]) -> str:
-    return f"<tr>{''.join(f'<{cell}>{escape(str(value))}</{cell}>' for value in values)}</tr>"

@@ -25,6 +25,7 @@ from logitbank.store import (
     QuerySet,
 )
 from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA
+from logitbank.store.tables.prompt_tables import option_tokens
 
 STEPS = [0, *(2**k for k in range(10)), *range(1000, 144_000, 1000)]
 """Pythia's 154."""
@@ -46,7 +47,7 @@ def drawn_bank(path: Path, tmp: Path) -> Path:
     prepared = make_plan(request, None, folder / "step0")
     record_prompts(bank, prepared)
     (plan,) = prepared.plan.deposits
-    named = bank.option_tokens(plan.query_set)
+    named = option_tokens(bank.path, plan.query_set)
     with patch.object(os, "fsync", lambda _: None):  # thousands of them; what is timed is reading
         for step in STEPS:
             spec = DepositSpec(

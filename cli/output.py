@@ -120,11 +120,11 @@ def _write_bytes(content: bytes, form: str) -> None:
 
 def print_query(result: "pl.LazyFrame", form: str) -> None:
     """Collect and print the result of a query; for a table on a terminal only its first rows."""
-    from logitbank.store.read.sql import answered
+    from logitbank.store.read.sql import query_errors
 
     if form == "table" and sys.stdout.isatty():
         result = result.head(MOST_ROWS + 1)
-    with answered():
+    with query_errors():
         print_frame(result.collect(), form)
 
 

@@ -28,6 +28,7 @@ from logitbank.store import Bank
 from logitbank.store.change.rescore import rescore_all
 from logitbank.store.files.objects import holds_something
 from logitbank.store.format.about import checked_fields
+from logitbank.store.tables.token_texts import tokens_files
 
 
 def run(
@@ -211,7 +212,7 @@ def record_prompts(bank: Bank, prepared: Prepared, progress: Progress = lambda _
         bank.add_query_set(query_set)
     for name, table in prepared.tables:
         bank.add_prompts(name, table)
-    if prepared.tokenizer.digest not in bank.tokenizers:
+    if all(file.name != prepared.tokenizer.digest for file in tokens_files(bank.path)):
         bank.add_tokens(prepared.tokenizer.digest, prepared.tokenizer.vocabulary())
 
 

@@ -22,7 +22,7 @@ from logitbank.store.format.schema import CheckpointId, Json
 
 _FOLDERS = re.compile(r"(?<![\w./~])~?/(?!/)(?:[^/\s'\"]+/)*(?=[^/\s'\"])")
 """The folders of an absolute path. Web addresses do not match."""
-_PACKAGES = ("logitbank", "torch", "transformers", "vllm", "zarr", "zarrs", "polars", "numpy")
+_PACKAGES = ("logitbank", "torch", "transformers", "vllm", "numcodecs", "polars", "numpy")
 
 
 class RunLog:

@@ -1,4 +1,4 @@
-"""Join a Ray cluster, or start one on this machine. The only place that starts or ends Ray here."""
+"""Join a Ray cluster, or start one on this machine; no other module starts or ends Ray."""
 
 import os
 import signal
@@ -15,8 +15,8 @@ from logitbank.errors import MissingExtraError, UsageError
 def joined(address: str) -> Iterator[Any]:
     """The module `ray`, connected to the cluster at `address`.
 
-    `auto` joins the cluster that this machine belongs to, else starts one here, which ends with
-    the block. A process that has joined a cluster before, such as a notebook, stays there.
+    `auto` joins the cluster of this machine, or starts one that ends with the block. A process that
+    has already joined a cluster, such as a notebook, keeps it.
 
     Raises
     ------
@@ -34,10 +34,8 @@ def joined(address: str) -> Iterator[Any]:
         yield ray
         return
     if address.startswith("ray://"):
-        raise UsageError(
-            f"{address} is for Ray's client; run this on a machine of the cluster, with --ray auto"
-        )
-    with _own_signals():
+        raise UsageError(f"{address} is for Ray's client. Use --ray auto on a cluster machine.")
+    with _keep_signals():
         _join(ray, address)
     try:
         yield ray
@@ -46,32 +44,33 @@ def joined(address: str) -> Iterator[Any]:
 
 
 def _join(ray: Any, address: str) -> None:
-    # What workers print goes to the bank's log, not over a progress bar.
+    # Output of workers goes to the bank's log, not over a progress bar.
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         if address != "auto":
-            _reach(address)  # Ray itself asks for minutes
+            _connect(address)  # Ray itself tries for minutes
         ray.init(address, **quiet)
     except (OSError, ValueError, RuntimeError) as error:
-        if address != "auto" or not isinstance(error, ConnectionError):
-            first = f"{error}".strip().splitlines()[0]
-            raise UsageError(
-                f"no Ray cluster can be joined at {address!r} ({first}); give HOST:PORT of one"
-                " that this machine belongs to (`ray start --address=HOST:PORT`), or auto"
-            ) from error
-        ray.init("local", include_dashboard=False, **quiet)
+        if address == "auto" and isinstance(error, ConnectionError):
+            ray.init("local", include_dashboard=False, **quiet)
+            return
+        reason = f"{error}".strip().splitlines()[0]
+        raise UsageError(
+            f"No Ray cluster can be joined at {address!r} ({reason}). Use auto, or the HOST:PORT of"
+            " a cluster of this machine (`ray start --address=HOST:PORT`)."
+        ) from error
 
 
-def _reach(address: str) -> None:
+def _connect(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal()):
-        raise ValueError("it is no HOST:PORT")
+        raise ValueError("it is not HOST:PORT")
     socket.create_connection((host, int(port)), timeout=10).close()
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
-    """Ray puts its own handler of SIGTERM in the place of whatever was there."""
+def _keep_signals() -> Iterator[None]:
+    """Restore the handler of SIGTERM, which Ray replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

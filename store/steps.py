@@ -1,13 +1,10 @@
-"""Which training steps: read them from names, and choose among those that are there.
-
-Pure: it opens no file and asks no hub.
-"""
+"""Training steps: read from names, and chosen among those that are available."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store.format.limits import MAX_STEP
@@ -18,7 +15,7 @@ Step = int | None
 _ALLOWED = "use all, log, START:STOP:STRIDE, release, or a list like 0,512,last"
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT = r"[0-9]{1,18}(?:\.[0-9]{1,9})?[KMBT]?"
-# The run is tried last (`??`), so that the run of `global_step10` is not "global".
+# The run is matched last (`??`), so that the run of `global_step10` is not "global".
 _STEP_NAME = re.compile(
     r"(?:(?P<run>.+?)[-_])??"
     r"(?:(?P<word>global[-_]?step|checkpoint|ckpt|chck|step|iter)[-_=]?"
@@ -114,46 +111,19 @@ def listed(steps: Iterable[Step]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StepSelector:
-    """A choice of steps, made before it is known which ones there are."""
+    """A choice of steps, made before the available steps are known."""
 
+    text: str
     kind: Literal["all", "log", "range", "list"]
     listed: tuple[int, ...] = ()
-    """Steps that must be there; only of a list."""
+    """Steps of a list, all of which must be available."""
     last: bool = False
     release: bool = False
     span: tuple[int, int | None, int] = (0, None, 1)
-    """First, last (inclusive; None is open) and stride; only of a range."""
-    text: str = "all"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `all`, `log`, `START:STOP:STRIDE`, `release` or a list.
-
-        Raises
-        ------
-        UsageError
-            The text is none of these, or names a negative step, a stride of 0 or an empty range.
-        """
-        word = text.strip()
-        if word == "all":
-            return cls("all", text=word)
-        if word == "log":
-            return cls("log", text=word)
-        if ":" in word:
-            return cls("range", span=_parse_span(word), text=word)
-        parts = [part.strip() for part in word.split(",")]
-        return cls(
-            "list",
-            listed=tuple(
-                sorted({_number(p, of=word) for p in parts if p not in ("last", "release")})
-            ),
-            last="last" in parts,
-            release="release" in parts,
-            text=word,
-        )
+    """First step, last step (inclusive; None is open) and stride of a range."""
 
     def missing(self, available: Iterable[Step]) -> tuple[int, ...]:
-        """Listed steps that are not among the available ones."""
+        """Listed steps that are not available."""
         present = set(available)
         return tuple(step for step in self.listed if step not in present)
 
@@ -161,9 +131,8 @@ class StepSelector:
         """The available steps that are chosen, ascending, the release last; maybe none."""
         present = set(available)
         steps = sorted(step for step in present if step is not None)
-        chosen = set(self._pick(steps))
         release = (None,) if self.release and None in present else ()
-        return (*sorted(chosen), *release)
+        return (*sorted(set(self._pick(steps))), *release)
 
     def _pick(self, steps: list[int]) -> Iterable[int]:
         """The chosen ones of these training steps, in any order."""
@@ -173,52 +142,42 @@ class StepSelector:
             return {*self.listed, *(steps[-1:] if self.last else ())}.intersection(steps)
         if self.kind == "range":
             first, last, stride = self.span
-            end = steps[-1] if last is None and steps else last or 0
-            return [s for s in steps if first <= s <= end and (s - first) % stride == 0]
+            last = steps[-1] if last is None and steps else last or 0
+            return [s for s in steps if first <= s <= last and (s - first) % stride == 0]
         positive = [step for step in steps if step > 0]
         powers = (2**n for n in range(steps[-1].bit_length() if steps else 0))
         nearest = [min(positive, key=lambda s: (max(s / p, p / s), s)) for p in powers]
         return [*(step for step in steps[:1] if step == 0), *nearest, *steps[-1:]]
 
-    def select(self, available: Iterable[Step], *, of: str = "this suite") -> tuple[Step, ...]:
-        """Choose among the available steps.
-
-        Parameters
-        ----------
-        available
-            Steps that are there, in any order; None is the release.
-        of
-            What the steps belong to, for the message of an error.
+    def select(self, available: Iterable[Step], name: str = "this suite") -> tuple[Step, ...]:
+        """Choose among the available steps of the suite or bank `name`.
 
         Returns
         -------
         tuple
-            Chosen steps, ascending, the release last. The release is left out unless it was
-            asked for, or nothing else is there and the choice is `all` or `log`.
+            Chosen steps, ascending, the release last. It includes the release only if the text
+            names it, or if nothing else is available and the choice is `all` or `log`.
 
         Raises
         ------
         SuiteError
-            A listed step, the last step or the release is not there, or nothing is chosen.
+            A listed step, the last step or the release is missing, or no step is chosen.
         """
         present = set(available)
         steps = sorted(step for step in present if step is not None)
-        if not steps and None in present and self.kind in ("all", "log"):
+        if present == {None} and self.kind in ("all", "log"):
             return (None,)
-        if not steps and not (self.release and None in present):
-            raise SuiteError(f"{of} has no training steps, but steps {self.text!r} were asked for")
+        extent = f"{len(steps)} steps from {steps[0]} to {steps[-1]}" if steps else "no steps"
+        extent += ", and a release" if None in present else ""
         if missing := self.missing(present):
-            nearest = min(steps, key=lambda step: (abs(step - missing[0]), step), default=None)
-            raise SuiteError(
-                f"step {missing[0]} of {of} is not available; the nearest is {nearest} "
-                f"({_extent(steps)})"
-            )
+            nearest = sorted(steps, key=lambda step: (abs(step - missing[0]), step))[:1]
+            hint = f" The nearest is {nearest[0]}." if nearest else ""
+            raise SuiteError(f"{name} has no step {missing[0]}, only {extent}.{hint}")
         if self.release and None not in present:
-            raise SuiteError(f"{of} has no release; choose from its steps ({_extent(steps)})")
-        if self.last and not steps:
-            raise SuiteError(f"{of} has no last step, only its release; use release")
-        if not (chosen := self.pick(present)):
-            raise SuiteError(f"steps {self.text!r} choose none of {of} ({_extent(steps)})")
+            raise SuiteError(f"{name} has no release, only {extent}.")
+        chosen = self.pick(present)
+        if not chosen or (self.last and not steps):
+            raise SuiteError(f"{name} has no steps {self.text!r}, only {extent}.")
         return chosen
 
 
@@ -235,28 +194,27 @@ def parse_steps(text: str) -> StepSelector:
     UsageError
         The text is none of these.
     """
-    return StepSelector.parse(text)
-
-
-def _parse_span(text: str) -> tuple[int, int | None, int]:
-    parts = [part.strip() for part in text.split(":")]
-    if len(parts) > 3:
-        raise UsageError(f"steps {text!r} have {len(parts)} parts; {_ALLOWED}")
-    first, last, stride = (_number(p, of=text) if p else None for p in (*parts, "")[:3])
-    if stride == 0:
-        raise UsageError(f"steps {text!r} have a stride of 0; use 1 or more")
-    if last is not None and last < (first or 0):
-        raise UsageError(f"steps {text!r} end before they start; write the smaller step first")
-    return first or 0, last, stride or 1
-
-
-def _number(text: str, *, of: str) -> int:
-    if re.fullmatch(r"-[0-9]+", text):
-        raise UsageError(f"steps {of!r} hold a negative number, {text}; {_ALLOWED}")
-    if (number := parse_count(text)) is None:
-        raise UsageError(f"steps {of!r} are unknown at {text!r}; {_ALLOWED}")
-    return number
-
-
-def _extent(steps: list[int]) -> str:
-    return f"{len(steps)} steps from {steps[0]} to {steps[-1]}" if steps else "no steps"
+    text = text.strip()
+    if text == "all":
+        return StepSelector(text, "all")
+    if text == "log":
+        return StepSelector(text, "log")
+    separator = ":" if ":" in text else ","
+    parts = [part.strip() for part in text.split(separator)]
+    words = ("",) if separator == ":" else ("last", "release")
+    numbers = [None if part in words else parse_count(part) for part in parts]
+    invalid = [p for p, n in zip(parts, numbers, strict=True) if n is None and p not in words]
+    if invalid or (separator == ":" and len(parts) > 3):
+        position = f" at {invalid[0]!r}" if invalid else ""
+        raise UsageError(f"Steps {text!r} are invalid{position}: {_ALLOWED}.")
+    if separator == ",":
+        listed = tuple(sorted({number for number in numbers if number is not None}))
+        last, release = "last" in parts, "release" in parts
+        return StepSelector(text, "list", listed, last=last, release=release)
+    first, end, stride = (*numbers, None)[:3]
+    if stride == 0 or (end is not None and end < (first or 0)):
+        raise UsageError(
+            f"Steps {text!r} are an empty range. Use a stride of at least 1, and the smaller step"
+            " first."
+        )
+    return StepSelector(text, "range", span=(first or 0, end, stride or 1))

@@ -127,7 +127,7 @@ def prompt_differences(
     scored = [
         {
             (side.models.get(d.checkpoint.model), d.checkpoint.run, d.checkpoint.step)
-            for d in side.bank.deposits_of(prompts)
+            for d in side.bank.deposits(prompts=prompts)
         }
         for side in sides
     ]

@@ -202,7 +202,9 @@ def _stereoset(
             .otherwise(pl.format(f"{number} {{}}", "condition")),
         )
         for number, s in enumerate(sources)
-        if any(d.checkpoint.model == s.model for name in names for d in s.bank.deposits_of(name))
+        if any(
+            d.checkpoint.model == s.model for name in names for d in s.bank.deposits(prompts=name)
+        )
     ]
     candidates = concat_candidates(parts)
     if candidates.is_empty():

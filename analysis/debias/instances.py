@@ -222,7 +222,7 @@ def instance_reader(
             f"Prompt set {prompts!r} has no column {missing[0]!r}. Use a prompt set of UnQover "
             "(extract --prompts unqover-gender)."
         )
-    deposits = bank.deposits_of(prompts)
+    deposits = bank.deposits(prompts=prompts)
     chosen = deposits
     for field, value in (("model", model), ("run", run)):
         available = sorted({getattr(d.checkpoint, field) for d in chosen})

@@ -282,7 +282,7 @@ def check_vocab_limit(
     for bank in banks:
         highest = bank.prompts(prompts).group_by("query_set").agg(pl.col("token").max()).collect()
         tokens = dict(highest.iter_rows())
-        for deposit in bank.deposits_of(prompts):
+        for deposit in bank.deposits(prompts=prompts):
             if models is not None and deposit.checkpoint.model not in models:
                 continue
             entries, token = deposit.spec.vocab_entries, tokens[deposit.query_set]

@@ -19,6 +19,7 @@ from logitbank.analysis.frames.banks import (
 )
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, Deposit
+from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan import CHECKPOINT, VALUES, scan
 from logitbank.store.steps import in_order
 from logitbank.wording import checkpoint_name
@@ -238,7 +239,7 @@ def _read_scores(
         ):
             deposits.setdefault((checkpoint.run, checkpoint.step), []).append(deposit)
     scores = _Scores(table, rows, deposits)
-    bank.require_scored(prompts, scores.all_deposits)
+    require_scored(bank.path, prompts, scores.all_deposits)
     return scores
 
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from logitbank.store import Bank, Deposit
 from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId
+from logitbank.store.read.missing_scores import without_scores
 from logitbank.store.tables.prompt_tables import query_sets_of
 from logitbank.store.tables.query_tables import tokenizer_of
 from logitbank.wording import counted
@@ -98,7 +99,7 @@ def exclusion_notes(
             if steps is None or deposit.checkpoint.step in steps
         ]
         empty |= {str(d.checkpoint): None for d in deposits if not d.committed()}
-        without = bank.without_scores(name, deposits) if deposits else []
+        without = without_scores(bank.path, name, deposits)
         number = Counter(deposit.checkpoint for deposit in deposits)
         for checkpoint, count in Counter(d.checkpoint for d in without).items():
             if count == number[checkpoint]:  # no other query set has scores either

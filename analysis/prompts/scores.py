@@ -18,6 +18,7 @@ from logitbank.store import Bank, Deposit
 from logitbank.store.deposits.scores import DEPOSIT
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen, require_scored_models
+from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan_files import option_scores
 from logitbank.store.steps import Step, in_order
 
@@ -145,10 +146,10 @@ def prompt_scores(
         were named after full rows were stored.
     """
     table = bank.prompts(prompts)
-    deposits = bank.deposits_of(prompts)
+    deposits = bank.deposits(prompts=prompts)
     if not deposits:
         bank.scan(prompts)  # raises
-    require_scored_models(prompts, models, deposits, there=bank.models)
+    require_scored_models(prompts, models, deposits, bank.models)
     deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
     if ids is not None:
         chosen = [ids] if isinstance(ids, str) else list(ids)
@@ -166,7 +167,7 @@ def prompt_scores(
             " Run `logitbank extract` to add them."
         )
     scored = [d for d in deposits if d.query_set in query_sets]
-    bank.require_scored(prompts, scored, of=rows.lazy())
+    require_scored(bank.path, prompts, scored, rows.lazy())
     expected = expected_query_sets(bank, prompts)
     return _each(rows, scored, expected, first_piece=first_piece, few=few)
 

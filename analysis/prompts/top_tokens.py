@@ -88,7 +88,9 @@ def top_tokens(
     name = prompt_set(bank, prompts, prompt_id=prompt_id)
     rows = bank.prompts(name).filter(pl.col("prompt_id") == prompt_id)
     queries = rows.select(_QUERY).unique().collect()
-    deposits = checkpoints_chosen(bank.deposits_of(name), models=models, runs=runs, steps=steps)
+    deposits = checkpoints_chosen(
+        bank.deposits(prompts=name), models=models, runs=runs, steps=steps
+    )
     frame = tokens_at(bank, deposits, queries, k).with_row_index("_at")
     return (
         frame.join(queries, on=["query_set", "row"])

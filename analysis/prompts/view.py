@@ -64,7 +64,7 @@ def changes(
 
 def _require_steps(bank: Bank, prompts: str, between: Between, models: Names, runs: Names) -> None:
     """Raise UsageError unless a model and run has both steps."""
-    deposits = bank.deposits_of(prompts)
+    deposits = bank.deposits(prompts=prompts)
     steps: dict[tuple[str, str], set[int | None]] = {}
     for deposit in checkpoints_chosen(deposits, models=models, runs=runs) if deposits else ():
         checkpoint = deposit.checkpoint

@@ -9,7 +9,7 @@ import polars as pl
 
 from logitbank.store import Bank
 from logitbank.store.format.about import own_fields, sources_of
-from logitbank.store.read.provenance import commits_digest
+from logitbank.store.read.provenance import commits_digest, provenance_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def origin_of(
     tables = {
         "checkpoints": [_holdings(bank.info()) for bank in banks],
         "prompt sets": [_prompt_sets(bank, prompts) for bank in banks] if prompts else [],
-        "provenance": [bank.provenance() for bank in banks],
+        "provenance": [provenance_table(bank.deposits()) for bank in banks],
     }
     joined = {kind: _joined(own, names) for kind, own in tables.items() if own}
     if files:

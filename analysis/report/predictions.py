@@ -101,7 +101,7 @@ def _queries(bank: Bank, prompts: str, keys: Sequence[Key]) -> dict[Key, pl.Data
 def _deposits(prompts: str, run: Run) -> list[Deposit]:
     return [
         deposit
-        for deposit in run.bank.deposits_of(prompts)
+        for deposit in run.bank.deposits(prompts=prompts)
         if (deposit.checkpoint.model, deposit.checkpoint.run) == (run.model, run.run)
         and deposit.checkpoint.step in run.steps
     ]

@@ -123,7 +123,7 @@ def prompt_data(
 def _models(bank: Bank, prompts: str, models: Sequence[str] | None) -> list[str] | None:
     if models is None:
         return None
-    scored = {deposit.checkpoint.model for deposit in bank.deposits_of(prompts)}
+    scored = {deposit.checkpoint.model for deposit in bank.deposits(prompts=prompts)}
     return [model for model in models if model in scored]
 
 

@@ -185,7 +185,7 @@ def _scored(banks: Sequence[Bank], prompts: str, models: Sequence[str] | None) -
         deposit.checkpoint.model
         for bank in banks
         if prompts in bank.prompt_sets
-        for deposit in bank.deposits_of(prompts)
+        for deposit in bank.deposits(prompts=prompts)
     }
     return bool(scored if models is None else scored.intersection(models))
 

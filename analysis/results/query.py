@@ -8,7 +8,7 @@ from logitbank.analysis.results.csv_text import without_formulas
 from logitbank.analysis.results.files import require_outside
 from logitbank.errors import UsageError
 from logitbank.store import Bank, open_bank
-from logitbank.store.read.sql import answered
+from logitbank.store.read.sql import query_errors
 
 _SINKS = {
     ".csv": "sink_csv",
@@ -73,7 +73,7 @@ def write(result: pl.LazyFrame, out: Path) -> None:
     require_outside(out)
     beside = out.with_name(f".{out.name}.part")
     try:
-        with answered():
+        with query_errors():
             getattr(result, sink)(beside)
         if out.suffix.lower() == ".json":
             _as_list(beside)

@@ -10,7 +10,7 @@ import polars as pl
 
 from logitbank.cli.output import print_frame, print_lines, print_table, say
 from logitbank.store.format.about import own_fields, sources_of
-from logitbank.store.read.provenance import provenance_document
+from logitbank.store.read.provenance import provenance_document, provenance_table
 from logitbank.wording import counted
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ def print_provenance(bank: "Bank", form: str) -> None:
         sys.stdout.write("\n")
     elif form == "table":
         print_about(bank)
-        table = _with_counts(bank.provenance())
+        table = _with_counts(provenance_table(bank.deposits()))
         print_table(table, limit=len(table))
     else:
-        print_frame(bank.provenance(), form)
+        print_frame(provenance_table(bank.deposits()), form)
 
 
 def _with_counts(table: pl.DataFrame) -> pl.DataFrame:

@@ -21,6 +21,7 @@ from logitbank.errors import (
 from logitbank.store import Bank, Deposit
 from logitbank.store.files.disk import existing
 from logitbank.store.format.layout import Layout
+from logitbank.store.tables.prompt_tables import option_tokens
 from logitbank.wording import readable_bytes
 
 
@@ -36,7 +37,7 @@ def check_options(bank: Bank, suite: Suite, tables: Sequence[tuple[str, pl.DataF
     named = [table.select("query_set", "row", "token", "option") for _, table in tables]
     requested = pl.concat(named).drop_nulls().unique(["query_set", "row", "token"])
     for name, deposit in without_rows.items():
-        known = bank.option_tokens(name)
+        known = option_tokens(bank.path, name)
         part = requested.filter(query_set=name).select("row", "token", "option")
         for row, token, option in part.iter_rows():
             if token not in known.of(row):

@@ -186,7 +186,7 @@ def _is_folder(spec: str) -> bool:
 def _select(everything: Suite, selector: StepSelector) -> Suite:
     """Apply the selector to each run; a step that is missing in one run is a note."""
     available = {c.id.step for c in everything.checkpoints}
-    if selector.select(available, of=everything.name) == (None,):
+    if selector.select(available, everything.name) == (None,):
         releases = [c for c in everything.checkpoints if c.id.step is None]
         return replace(everything, checkpoints=tuple(releases))
     selected, notes = [], list(everything.notes)

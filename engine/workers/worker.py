@@ -36,6 +36,7 @@ from logitbank.store import Bank, BlockData, DepositSpec
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import CheckpointId, Head, Json, Query
+from logitbank.store.tables.prompt_tables import option_tokens
 
 if TYPE_CHECKING:
     import torch
@@ -175,7 +176,7 @@ class Worker:
         from logitbank.engine.workers.blocks.states import BlockStates, proved_head
 
         queries = self._queries(plan.query_set)
-        options = self._bank.option_tokens(plan.query_set)
+        options = option_tokens(self._bank.path, plan.query_set)
         head, digests = None, dict[Head, str]()
         if plan.layout.keep.array == "hidden":
             head = proved_head(job, plan, queries[0].head, heads)

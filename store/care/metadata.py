@@ -7,7 +7,7 @@ other and with the layout that follows from the deposit's attributes.
 import json
 
 from logitbank.errors import DamagedError
-from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.deposit import Deposit, require_query_count
 from logitbank.store.files import documents, objects, verified
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import SEAL
@@ -21,7 +21,7 @@ def check_metadata(deposit: Deposit) -> None:
     DamagedError
         Two documents contradict each other.
     """
-    deposit.check_queries()
+    require_query_count(deposit)
     if not deposit.state().names:
         return
     attributes = objects.plain_path(deposit.path, "zarr.json")

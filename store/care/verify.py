@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import BankError, BankFormatError, DamagedError, LogitbankError
-from logitbank.store.bank import Bank
+from logitbank.store.bank import Bank, require_unfiltered
 from logitbank.store.care import run_logs
 from logitbank.store.care.damage import Damage, Problem
 from logitbank.store.care.lost import missing_tables
@@ -114,7 +114,7 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
     """
     if not isinstance(bank, Bank):
         bank = Bank.open(bank, prompts=[])
-    bank.require_unfiltered()
+    require_unfiltered(bank)
     copies.require_folder(bank.path)
     root, read = bank.path, _Reader(bank, progress)
     folders = catalog.deposit_folders(root)
@@ -305,7 +305,7 @@ def _damages(root: Path, deposit: Deposit, folder: str, read: _Reader) -> list[D
 def _contradictions(deposit: Deposit, folder: str) -> Iterator[Damage]:
     """Contradictions between sound documents, as after a change that was signed again."""
     try:
-        query_tables.query_count(deposit.row_reader.bank, deposit.query_set)
+        query_tables.query_count(deposit.bank, deposit.query_set)
     except BankError:
         return  # `verify` reports the query set
     own = deposit.checkpoint
@@ -313,7 +313,8 @@ def _contradictions(deposit: Deposit, folder: str) -> Iterator[Damage]:
     expected["query_set"] = deposit.query_set
     try:
         check_metadata(deposit)
-        for part in deposit.score_files() if deposit.sealed else ():
+        for relative in deposit.state().score_parts if deposit.sealed else ():
+            part = objects.plain_path(deposit.path, relative)
             check_rows(part)
             scores = pl.scan_parquet(part, glob=False)
             named = [name for name in expected if name in scores.collect_schema().names()]
@@ -321,8 +322,7 @@ def _contradictions(deposit: Deposit, folder: str) -> Iterator[Damage]:
                 for name, value in row.items():
                     if value != expected[name]:
                         detail = f"its {name} is {value!r}, but {expected[name]!r} in zarr.json"
-                        path = f"{folder}/{part.relative_to(deposit.path).as_posix()}"
-                        yield Damage(path, "changed", detail, folder)
+                        yield Damage(f"{folder}/{relative}", "changed", detail, folder)
     except DamagedError as error:
         yield Damage(f"{folder}/zarr.json", "changed", str(error), folder)
 

@@ -204,7 +204,7 @@ def missing_heads(into: Path | None, deposits: Iterable[Deposit]) -> list[Stored
     missing = []
     for digest, deposit in needed.items():
         if into is None or not _has_whole_head(into, digest):
-            head = StoredHead.open(deposit.row_reader.bank, digest, needed_by=str(deposit))
+            head = StoredHead.open(deposit.bank, digest, needed_by=str(deposit))
             head.read()
             missing.append(head)
     return missing
@@ -273,7 +273,7 @@ def copy_block(
             )
             _publish(deposit, str(block), content, staged)
 
-    source.retrying(copy)
+    source.read_committed(copy)
 
 
 def copy_sealed(deposit: Deposit, source: Deposit, advance: Advance) -> None:
@@ -297,7 +297,7 @@ def _copy_commit(
             staged, _digests = _stage(source, name, paths, folder, advance)
             _publish(deposit, name, content, staged)
 
-    source.retrying(copy)
+    source.read_committed(copy)
 
 
 @contextmanager

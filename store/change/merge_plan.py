@@ -11,7 +11,7 @@ from logitbank.errors import BankError, DamagedError
 from logitbank.store.bank import Bank
 from logitbank.store.care.metadata import check_metadata
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.scores import read_scores
+from logitbank.store.deposits.scores import committed_parts, read_scores
 from logitbank.store.format import commits
 from logitbank.store.format.attributes import ARRAY, DIGESTS, compared, states_of, unlike
 from logitbank.store.format.commits import Committed
@@ -144,7 +144,7 @@ def committed_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl
     blocks = frozenset(np.unique(rows // deposit.layout.block_rows).tolist())
     part = replace(state, blocks=state.blocks if state.sealed else blocks, options=())
     try:
-        files = deposit.committed_scores(part)
+        files = committed_parts(deposit.path, part, name=str(deposit))
         scores = pl.concat([read_scores(file, digest) for file, digest in files.items()])
     except FileNotFoundError as error:
         raise DamagedError(

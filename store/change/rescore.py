@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import KeepLevelError, UsageError
-from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.deposit import Deposit, require_committed
 from logitbank.store.deposits.writer import move_into_place, write_scores
 from logitbank.store.files import copies, disk, locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
@@ -30,7 +30,7 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
         A deposit that keeps full rows or states.
     options
         Tokens for each query of its query set; none for queries that are not committed. See
-        `Bank.missing_options`.
+        `missing_options`.
 
     Raises
     ------
@@ -60,11 +60,11 @@ def rescore_missing(root: Path, deposit: Deposit) -> None:
     KeepLevelError
         The deposit keeps no full rows.
     """
-    if missing_options(root, deposit) is None:
+    if missing_options(deposit) is None:
         return
     copies.require_folder(deposit.path)
     with locks.locked(deposit.path / ".lock"):
-        if (options := missing_options(root, deposit)) is not None:
+        if (options := missing_options(deposit)) is not None:
             _check(deposit, options)
             _publish(deposit, options, option_scores(deposit, options))
 
@@ -94,7 +94,7 @@ def _check(deposit: Deposit, options: OptionTokens) -> None:
             f"Got {len(options.tokens)} options for {len(options.offsets) - 1} queries. Pass at"
             f" least one option for the {layout.queries} queries of {deposit.query_set}."
         )
-    deposit.require(np.flatnonzero(np.diff(options.offsets)))
+    require_committed(deposit, np.flatnonzero(np.diff(options.offsets)))
     outside = options.tokens[(options.tokens < 0) | (options.tokens >= layout.vocab)]
     if len(outside):
         raise UsageError(f"Token {outside[0]} is invalid. Use 0 to {layout.vocab - 1:,}.")
@@ -110,7 +110,7 @@ def _publish(deposit: Deposit, options: OptionTokens, scores: pl.DataFrame) -> N
         remove_dead_staging(deposit.path)
         staging = Staging(deposit.path)
         try:
-            write_scores(staging.path / "scores.parquet", scores, of=deposit)
+            write_scores(staging.path / "scores.parquet", scores, deposit)
             digest = objects.fsync_digest(staging.path / "scores.parquet")
             move_into_place(deposit.path, {part: staging.path / "scores.parquet"})
             commits.commit(deposit.path, name, objects_={part: digest}, options=len(scores))

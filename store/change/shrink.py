@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from logitbank.store.read.missing_scores import missing_options
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
@@ -110,7 +111,7 @@ def _smaller(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> D
     """Spec of the smaller deposit; the same spec if nothing becomes smaller."""
     spec, layout = deposit.spec, deposit.layout
     level = requested or layout.keep
-    if not level.made_of(layout.keep):
+    if not level.derivable_from(layout.keep):
         raise KeepLevelError(
             f"{deposit} keeps {layout.keep}, from which {level} cannot be made. Use a smaller"
             f" level, or extract again with --keep {level} into another bank."
@@ -152,7 +153,7 @@ def _shrink(
     bank: Bank, deposit: Deposit, target: Bank, spec: DepositSpec, advance: Advance
 ) -> None:
     layout = deposit.layout
-    options = bank.missing_options(deposit) if layout.keep.whole_rows else None
+    options = missing_options(deposit) if layout.keep.whole_rows else None
     scores = deposit.scores().collect()
     for head in missing_heads(target.path, [deposit] if spec.heads else []):
         copy_head(head, target.path)

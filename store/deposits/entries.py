@@ -1,8 +1,8 @@
-"""What is kept of a vocabulary row: log-sum-exp, exact ranks of chosen tokens, the highest ones.
+"""Log-sum-exp of a vocabulary row, exact ranks of its option tokens, and its highest entries.
 
-Row by row in NumPy, before anything is rounded; ranks of float32 logits, log-sum-exp in float64. On
-a CPU this is the fast way: three ranks in a row of 50,304 take about 90 µs here and more than 1 ms
-as one batched comparison in torch.
+Row by row in NumPy, before rounding: ranks of float32 logits, log-sum-exp in float64. On a CPU,
+three ranks in a row of 50,304 take about 90 µs here, and more than 1 ms as one batched comparison
+in torch.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from logitbank.store.format.numbers import logsumexp
 
 
 class Entries(NamedTuple):
-    """What is kept of some vocabulary entries of one row, each field (k,)."""
+    """Some vocabulary entries of one row, each field (k,)."""
 
     token: np.ndarray
     logit: np.ndarray
@@ -42,7 +42,7 @@ def top_entries(row: np.ndarray, k: int, vocab_entries: int) -> Entries:
         return _best_entry(row, vocab_entries)
     k = min(k, len(row))
     threshold = np.partition(row, len(row) - k)[len(row) - k]
-    pool = np.flatnonzero(row >= threshold)  # more than k where the last place is tied
+    pool = np.flatnonzero(row >= threshold)  # more than k if the last place is tied
     pool = pool[np.lexsort((pool, -row[pool]))].astype(np.int32)
     tokens, values = pool[:k], row[pool]
     padding = np.concatenate([[0], np.cumsum(pool >= vocab_entries)])
@@ -59,7 +59,7 @@ def top_entries(row: np.ndarray, k: int, vocab_entries: int) -> Entries:
 
 
 def _best_entry(row: np.ndarray, vocab_entries: int) -> Entries:
-    """`top_entries` of one: nothing is above it, so only its equals are counted."""
+    """`top_entries` with k = 1: no entry is above it, so only ties are counted."""
     token = int(row.argmax())
     z = row[token]
     ties = np.count_nonzero(row == z) - 1
@@ -69,12 +69,12 @@ def _best_entry(row: np.ndarray, vocab_entries: int) -> Entries:
 
 
 class Normalised(NamedTuple):
-    """The softmax of one row, where it has been computed already."""
+    """The log-softmax of one row."""
 
     logsumexp: float
-    """Log-sum-exp in float64: float32 is off by up to 1.2e-4 where logits are about 3,000."""
+    """Log-sum-exp in float64: float32 is off by up to 1.2e-4 for logits of about 3,000."""
     logprobs: np.ndarray | None
-    """(v,) in the layout's dtype; None where no log-probabilities are kept."""
+    """(v,) in the layout's dtype; None if no log-probabilities are kept."""
 
 
 def normalise(row: np.ndarray, dtype: str) -> Normalised:

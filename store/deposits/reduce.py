@@ -1,4 +1,4 @@
-"""Collect the reduced rows of one block in the arrays that are written."""
+"""Collects the reduced rows of one block."""
 
 import math
 from collections.abc import Sequence
@@ -20,9 +20,7 @@ from logitbank.store.format.layout import BlockData, Layout
 from logitbank.store.format.numbers import as_stored
 from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens
 
-NOT_FINITE = (
-    "check the checkpoint's weights, or use --compute-dtype float32 where it is a lower one"
-)
+NOT_FINITE = "Check the checkpoint's weights, or use --compute-dtype float32."
 FLOAT16_MIN, FLOAT16_MAX = (float(x) for x in (np.finfo(np.float16).min, np.finfo(np.float16).max))
 
 
@@ -32,7 +30,7 @@ class ReducedRows(NamedTuple):
     logsumexp: np.ndarray
     """(n,) float64."""
     options: Entries
-    """Fields (n, w): of row i, the first as many as it has tokens."""
+    """Fields (n, w): row i has as many entries as tokens, then padding."""
     top: Entries
     """Fields (n, k)."""
 
@@ -47,12 +45,12 @@ class BlockReducer:
     block
         Index of the block in the deposit.
     options
-        Tokens that prompts name, for every query of the query set.
+        Option tokens of every query of the query set.
     vocab_entries
         Entries of the tokenizer; outputs from here on are padding.
     buffer
-        (≥ rows of the block, v) in the layout's dtype, to be filled instead of a new array; where
-        states are kept, the width of a state in place of v.
+        (≥ rows of the block, v) in the layout's dtype, filled instead of a new array; (…, width)
+        for states.
     """
 
     def __init__(
@@ -83,12 +81,8 @@ class BlockReducer:
         self._logprobs = kept if layout.keep.array == "logprobs" else None
         self._stateless = np.full(count, self._hidden is not None)
 
-    def put_states(
-        self,
-        rows: Sequence[int] | np.ndarray,
-        states: np.ndarray,
-    ) -> None:
-        """Take the states (n, width) of some queries of the block, before or after their logits.
+    def put_states(self, rows: Sequence[int] | np.ndarray, states: np.ndarray) -> None:
+        """Store the states (n, width) of some queries of the block, before or after their logits.
 
         It does nothing if no states are kept. Raises EngineError if a state has another width, or
         does not fit the layout's dtype.
@@ -99,24 +93,20 @@ class BlockReducer:
         width = self._hidden.shape[1]
         if states.shape[1:] != (width,):
             raise EngineError(
-                f"a state of shape {states.shape[1:]}, and the head of this deposit takes"
-                f" ({width},)",
+                f"A hidden state has shape {states.shape[1:]}, but the LM head needs ({width},).",
                 query=self.rows[int(rows[0])],
             )
-        self._put(self._hidden, rows, states)
-        self._stateless[rows] = False
-
-    def _put(self, array: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
-        stored = as_stored(values, self.layout.dtype)
-        finite = np.isfinite(values).all(axis=1)
+        stored = as_stored(states, self.layout.dtype)
+        finite = np.isfinite(states).all(axis=1)
         if not (fits := finite & finite_rows(stored)).all():
             first = int(np.argmin(fits))
-            remedy = "keep float32 (--dtype float32)" if finite[first] else NOT_FINITE
+            advice = "Keep float32 (--dtype float32)." if finite[first] else NOT_FINITE
             raise EngineError(
-                f"a state with numbers that are not finite in {self.layout.dtype}; {remedy}",
+                f"A hidden state is not finite in {self.layout.dtype}. {advice}",
                 query=self.rows[int(rows[first])],
             )
-        array[rows] = stored
+        self._hidden[rows] = stored
+        self._stateless[rows] = False
 
     def put(self, i: int, row: np.ndarray, normalised: Normalised | None = None) -> None:
         """Reduce the logits (v,) float32 of the block's `i`-th query.
@@ -125,35 +115,35 @@ class BlockReducer:
         logit is not finite, or a log-probability does not fit in float16.
         """
         lowest = float(row.min())
-        # A log-sum-exp is finite where no logit is NaN or infinite; looking costs 4 µs.
+        # The log-sum-exp is finite if all logits are; a search costs 4 µs.
         highest = float(row.max()) if normalised is None else normalised.logsumexp
         if not (math.isfinite(lowest) and math.isfinite(highest)):
             bad = int(np.count_nonzero(~np.isfinite(row)))
             raise EngineError(
-                f"{bad} of {len(row)} logits are not finite; {NOT_FINITE}", query=self.rows[i]
+                f"{bad} of {len(row)} logits are not finite. {NOT_FINITE}", query=self.rows[i]
             )
         logsumexp, logprobs = normalised or normalise(row, self.layout.row_dtype)
         if self._logprobs is not None:
             if self.layout.dtype == "float16" and lowest - logsumexp < FLOAT16_MIN:
                 raise EngineError(
-                    f"a log-probability of {lowest - logsumexp:.0f} does not fit in float16; "
-                    "store float32 (--dtype float32)",
+                    f"A log-probability of {lowest - logsumexp:.0f} does not fit in float16."
+                    " Fix: --dtype float32",
                     query=self.rows[i],
                 )
             self._logprobs[i] = logprobs
         self._logsumexp[i] = logsumexp
-        mine = slice(self._starts[i], self._starts[i + 1])
-        options = option_entries(row, self._tokens[mine], self.vocab_entries)
+        span = slice(self._starts[i], self._starts[i + 1])
+        options = option_entries(row, self._tokens[span], self.vocab_entries)
         top = top_entries(row, self.layout.keep.k, self.vocab_entries)
-        for at, all_of, found in ((mine, self._options, options), (i, self._top, top)):
-            for array, values in zip(all_of, found, strict=True):
-                array[at] = values
+        for index, arrays, entries in ((span, self._options, options), (i, self._top, top)):
+            for array, values in zip(arrays, entries, strict=True):
+                array[index] = values
         self._missing[i] = False
 
     def put_rows(
         self, rows: Sequence[int] | np.ndarray, reduced: ReducedRows, logprobs: np.ndarray | None
     ) -> None:
-        """Take rows that were reduced on another device.
+        """Store rows that were reduced on another device.
 
         `logprobs` (n, v) are in the layout's dtype, None if the deposit does not keep them.
         """
@@ -179,8 +169,8 @@ class BlockReducer:
         for what, without in (("logits", self._missing), ("states", self._stateless)):
             if without.any():
                 raise EngineError(
-                    f"the engine returned no {what} for {without.sum()} of {len(self.rows)}"
-                    f" queries, the first of them query {self.rows[int(without.argmax())]}"
+                    f"The engine returned no {what} for {without.sum()} of {len(self.rows)}"
+                    f" queries, the first query {self.rows[int(without.argmax())]}."
                 )
         queries = np.arange(self.rows.start, self.rows.stop)
         of_row = (np.diff(self._starts), np.full(len(queries), self._top.token.shape[1]))

@@ -1,7 +1,7 @@
-"""Shards of rows: Zarr writes them; here inner chunks are read, verified and decoded.
+"""Arrays of rows, one shard per block: inner chunks are read, verified and decoded in threads.
 
-zarrs looks at no CRC-32C where it decodes a part of a shard, Zarr's own pipeline is half as fast,
-and neither knows what was committed. Which chunks are needed is worked out from plain values.
+zarrs checks no CRC-32C when it decodes a part of a shard, Zarr's pipeline takes twice as long, and
+neither knows what was committed.
 """
 
 import os
@@ -22,12 +22,12 @@ from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.files import copies, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
-from logitbank.store.format import commits, zarrays
+from logitbank.store.format import commits
 from logitbank.store.format.block import finite_rows
 from logitbank.store.format.commits import SEAL, Committed
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.schema import RowArray
-from logitbank.store.format.shards import Shard, decode, index_offset, shard
+from logitbank.store.format.shards import Shard, decode, encode_chunk, encode_index, shard
 
 _THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4
 
@@ -38,9 +38,9 @@ class Part(NamedTuple):
     chunk: int
     """Number of the inner chunk along the axis."""
     inside: slice | np.ndarray
-    """Where in the inner chunk."""
+    """Indices in the inner chunk."""
     outside: slice | np.ndarray
-    """Where in the result."""
+    """Indices in the result."""
 
 
 def parts(index: np.ndarray | None, length: int, width: int) -> list[Part]:
@@ -52,25 +52,23 @@ def parts(index: np.ndarray | None, length: int, width: int) -> list[Part]:
     1 slice(3, 4, None) slice(0, 1, None)
     """
     if index is None:
-        starts = range(0, length, width)
-        ends = [min(start + width, length) for start in starts]
-        return [
-            Part(start // width, slice(0, end - start), slice(start, end))
-            for start, end in zip(starts, ends, strict=True)
-        ]
+        spans = [(start, min(start + width, length)) for start in range(0, length, width)]
+        return [Part(start // width, slice(0, end - start), slice(start, end))
+                for start, end in spans]  # fmt: skip
     chunk = index // width
     order = np.argsort(chunk, kind="stable")
     divided = np.split(order, np.flatnonzero(np.diff(chunk[order])) + 1)
-    return [
-        Part(at, _as_slice(index[places] - at * width), _as_slice(places))
-        for places in divided
-        if len(places)
-        for at in [int(chunk[places[0]])]
-    ]
+    found = []
+    for places in divided:
+        if len(places):
+            number = int(chunk[places[0]])
+            inside = _as_slice(index[places] - number * width)
+            found.append(Part(number, inside, _as_slice(places)))
+    return found
 
 
 def _as_slice(index: np.ndarray) -> slice | np.ndarray:
-    """An index as a slice if it is contiguous, since slices are copied at once."""
+    """An index as a slice if it is contiguous, because slices are copied at once."""
     if (np.diff(index) == 1).all():
         return slice(int(index[0]), int(index[-1]) + 1)
     return index
@@ -84,7 +82,7 @@ class ShardedArray:
     grid: Grid
     committed: Mapping[int, Digest]
     """Digest of the shard of each block that is read."""
-    _of_thread: threading.local = field(default_factory=threading.local)
+    _local: threading.local = field(default_factory=threading.local)
 
     @classmethod
     def open(
@@ -100,12 +98,6 @@ class ShardedArray:
             raise DamagedError(f"{file} is not the metadata of this array; {VERIFY}")
         return cls(path, grid, committed)
 
-    def check_sizes(self) -> None:
-        """Refuse shards that have not the committed size, or a size that no such shard has."""
-        for block in self.committed:
-            with self._explained(block):
-                index_offset(self._size(block), self.committed[block], self.grid)
-
     def read(
         self,
         rows: np.ndarray | None,
@@ -113,9 +105,9 @@ class ShardedArray:
         *,
         dtype: DTypeLike,
     ) -> np.ndarray:
-        """Values at these rows and columns, None is all of them, as `dtype`.
+        """Values at these rows and columns, all if None, as `dtype`.
 
-        Raises DamagedError: a shard is not there, is not as it was committed, or holds a number
+        Raises DamagedError if a shard is missing, differs from its commit, or contains a number
         that is not finite.
         """
         height, width = self.grid.chunk_shape
@@ -123,17 +115,17 @@ class ShardedArray:
         shape = [length if index is None else len(index) for index, length in axes]
         if 0 in shape:
             return np.empty(shape, dtype)
-        of_block: dict[int, list[Part]] = {}
+        row_parts: dict[int, list[Part]] = {}
         for part in parts(rows, self.grid.rows, height):
-            of_block.setdefault(part.chunk * height // self.grid.block_rows, []).append(part)
-        shards = {block: self._shard(block) for block in of_block}
-        of_columns = parts(columns, self.grid.columns, width)
+            row_parts.setdefault(part.chunk * height // self.grid.block_rows, []).append(part)
+        shards = {block: self._shard(block) for block in row_parts}
+        column_parts = parts(columns, self.grid.columns, width)
         jobs = [
             (block, *chunk)
-            for block, rows_of_block in of_block.items()
-            for chunk in product(rows_of_block, of_columns)
+            for block, of_block in row_parts.items()
+            for chunk in product(of_block, column_parts)
         ]
-        out = np.empty(shape, dtype)  # sizes are borne out by now: an index is as long as they say
+        out = np.empty(shape, dtype)  # the indices of the shards have confirmed the claimed sizes
         in_parallel(lambda job: self._decode(shards[job[0]], *job, out), jobs, at_once=_THREADS)
         return out
 
@@ -146,33 +138,30 @@ class ShardedArray:
             decode(shard.frame(chunk), decoded := self._scratch())
             values = decoded[rows.inside][:, columns.inside]
             if not finite_rows(values).all():
-                raise ValueError(f"inner chunk {chunk} holds a number that is not finite")
+                raise ValueError(f"inner chunk {chunk} contains a number that is not finite")
             if isinstance(rows.outside, slice) or isinstance(columns.outside, slice):
                 out[rows.outside, columns.outside] = values
             else:
                 out[np.ix_(rows.outside, columns.outside)] = values
 
     def _scratch(self) -> np.ndarray:
-        """An inner chunk to decode into, one for each thread: new memory takes a third as long."""
-        if not hasattr(self._of_thread, "scratch"):
+        """An inner chunk to decode into, one per thread: new memory takes a third of the time."""
+        if not hasattr(self._local, "scratch"):
             dtype = np.dtype(self.grid.dtype).newbyteorder("<")
-            self._of_thread.scratch = np.empty(self.grid.chunk_shape, dtype)
-        return cast(np.ndarray, self._of_thread.scratch)
+            self._local.scratch = np.empty(self.grid.chunk_shape, dtype)
+        return cast(np.ndarray, self._local.scratch)
 
     def _shard(self, block: int) -> Shard:
         with self._explained(block):
-            size = self._size(block)
+            path = objects.plain_path(self.path, f"c/{block}/0")
+            objects.require_file(path)
+            size = path.stat().st_size
             return shard(partial(self._pread, block), size, self.committed[block], self.grid)
 
-    def _size(self, block: int) -> int:
-        path = objects.plain_path(self.path, f"c/{block}/0")
-        objects.require_file(path)
-        return path.stat().st_size
-
     def _pread(self, block: int, offset: int, length: int) -> bytes:
-        # Opened each time, since a bank may have more shards than a process may have open files;
-        # that it is a plain path was seen with its size. Each call to the system gives the
-        # interpreter away: looking again took a quarter of the time of one token of all rows.
+        # Opened each time: a bank may have more shards than a process may have open files. `_shard`
+        # checked that the path is plain. Another check took a quarter of the time of one token of
+        # all rows.
         handle = os.open(f"{self.path}/c/{block}/0", os.O_RDONLY | os.O_NOFOLLOW)
         try:
             return os.pread(handle, length, offset)
@@ -181,16 +170,16 @@ class ShardedArray:
 
     @contextmanager
     def _explained(self, block: int) -> Iterator[None]:
-        """Name the shard, its block and its rows in what is wrong with it."""
+        """Name the shard, its block and its rows in errors."""
         rows, name = self.grid.rows_of(block), f"{self.path}/c/{block}/0"
         where = f"{name} (block {block}, rows {rows.start}–{rows.stop - 1})"
         try:
             yield
         except FileNotFoundError as error:
             advice = copies.missing_advice(name, VERIFY)
-            raise DamagedError(f"{where} was committed and is not there; {advice}") from error
+            raise DamagedError(f"{where} was committed but is missing; {advice}") from error
         except (OSError, ValueError, RuntimeError) as error:
-            raise DamagedError(f"{where} is not as it was committed: {error}; {VERIFY}") from error
+            raise DamagedError(f"{where} differs from its commit: {error}; {VERIFY}") from error
 
 
 def shard_digests(
@@ -203,53 +192,27 @@ def shard_digests(
     """
     names = {int(block): SEAL if state.sealed else str(block) for block in blocks}
     listed = {name: commits.digests(deposit, name) for name in {*names.values()}}
-    return {
-        block: _shard_digest(listed[name], array, block, deposit) for block, name in names.items()
-    }
-
-
-def _shard_digest(
-    listed: Mapping[str, Digest], array: RowArray, block: int, deposit: Path
-) -> Digest:
     try:
-        return listed[f"{array}/c/{block}/0"]
+        return {block: listed[name][f"{array}/c/{block}/0"] for block, name in names.items()}
     except KeyError as error:
-        raise DamagedError(
-            f"{deposit}: the commit of block {block} does not list its shard; {VERIFY}"
-        ) from error
+        raise DamagedError(f"{deposit}: no commit lists {error.args[0]}; {VERIFY}") from error
 
 
-def write_shard(folder: Path, grid: Grid, values: np.ndarray) -> Path:
-    """Write rows as one shard of a grid and return its file; nothing is durable yet."""
-    whole = _whole_shard(grid, values)
-    if whole is None:  # a whole shard is written twice as fast as a part of one
-        rows, columns = values.shape
-        whole = grid.empty_shard()
-        whole[:rows, :columns] = values
-        whole[rows:] = whole[:, columns:] = grid.padding
-    return write_array(folder, zarrays.shard_metadata(grid), whole)
+def write_shard(file: Path, grid: Grid, values: np.ndarray) -> None:
+    """Write the rows of a block as one shard of a grid; nothing is durable yet."""
+    (height, width), (rows, columns) = grid.chunk_shape, grid.shard_shape
+    corners = [*product(range(0, rows, height), range(0, columns, width))]
 
+    def encode(corner: tuple[int, int]) -> bytes:
+        row, column = corner
+        part = values[row : row + height, column : column + width]
+        if part.shape != grid.chunk_shape:
+            chunk = np.full(grid.chunk_shape, grid.padding, grid.dtype)
+            chunk[: part.shape[0], : part.shape[1]] = part
+            part = chunk
+        return encode_chunk(np.ascontiguousarray(part))
 
-def _whole_shard(grid: Grid, values: np.ndarray) -> np.ndarray | None:
-    """The shard that rows are part of already, with its padding behind each; None if they are not.
-
-    So nothing is copied of what an engine's rows were put into (`Grid.empty_shard`).
-    """
-    whole = values if values.base is None else values.base
-    if not isinstance(whole, np.ndarray) or whole.shape != grid.shard_shape:
-        return None
-    same = values.dtype == whole.dtype and values.ctypes.data == whole.ctypes.data
-    if not same or values.shape != (grid.block_rows, grid.columns):
-        return None
-    padding = whole[:, grid.columns :]
-    filled = (padding == grid.padding) | (padding != padding)
-    return whole if values.strides == whole.strides and filled.all() else None
-
-
-def write_array(folder: Path, metadata: bytes, values: np.ndarray) -> Path:
-    """Write an array of one chunk and return the chunk's file."""
-    folder.mkdir()
-    (folder / "zarr.json").write_bytes(metadata)
-    array = zarrays.open_array(folder)
-    array[...] = values
-    return folder.joinpath("c", *["0"] * values.ndim)
+    frames = in_parallel(encode, corners, at_once=_THREADS)
+    with file.open("wb") as shard_file:
+        shard_file.writelines(frames)
+        shard_file.write(encode_index([len(frame) for frame in frames]))

@@ -15,7 +15,7 @@ from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA
 
 DEPOSIT = "deposit"
-"""Column with the index of a score's deposit, where scores of several deposits are one frame."""
+"""Column with the number of a score's deposit, in frames of several deposits."""
 VERIFY = "run `logitbank verify`"
 
 
@@ -25,9 +25,9 @@ def committed_parts(deposit: Path, state: Committed, *, name: str) -> dict[Path,
     Raises FileNotFoundError if a seal has just replaced a commit, and DamagedError if a commit is
     damaged or does not list a file; the message calls the deposit `name`.
     """
-    vouched = commits.committed_digests(deposit, state)
+    digests = commits.committed_digests(deposit, state)
     try:
-        return {objects.plain_path(deposit, p): vouched[p] for p in state.score_parts}
+        return {objects.plain_path(deposit, p): digests[p] for p in state.score_parts}
     except KeyError as error:
         raise DamagedError(f"{name}: no commit names {error.args[0]}; {VERIFY}") from error
 
@@ -49,9 +49,9 @@ def scan_parts(parts: Mapping[Path, Digest], state: Committed) -> pl.LazyFrame:
 
 
 def scan_scores(part: Path) -> pl.LazyFrame:
-    """A score file, read later; its footer is read now. Raises as `read_scores`.
+    """A score file that is read later; its footer is read now. Raises as `read_scores`.
 
-    Other writers may have written `kind` as plain text.
+    Other writers may have written `kind` as text.
     """
     frame = pl.scan_parquet(part, glob=False)
     try:
@@ -62,14 +62,14 @@ def scan_scores(part: Path) -> pl.LazyFrame:
         cast = frame.select(pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items())
         cast.collect_schema()
     except PARQUET_ERRORS as error:
-        raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
+        raise DamagedError(f"{part} is not a table of scores ({error}); {VERIFY}") from error
     return cast
 
 
 def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
     """A score file, read now.
 
-    Raises FileNotFoundError, or DamagedError if it is not what was committed or no table of scores.
+    Raises FileNotFoundError, or DamagedError if it is damaged or not a table of scores.
     """
     verified.require({part: expected})
     try:
@@ -78,11 +78,11 @@ def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
             pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items()
         )
     except PARQUET_ERRORS as error:
-        raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
+        raise DamagedError(f"{part} is not a table of scores ({error}); {VERIFY}") from error
 
 
 def logsumexp_of(scores: pl.LazyFrame) -> tuple[np.ndarray, np.ndarray]:
-    """The queries (n,) that scores are of, ascending, and the log-sum-exp (n,) float64 of each."""
+    """The queries (n,) of scores, ascending, and the log-sum-exp (n,) float64 of each."""
     frame = scores.select("query", "logsumexp").unique("query").sort("query").collect()
     return frame["query"].to_numpy(), frame["logsumexp"].to_numpy()
 

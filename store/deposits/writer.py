@@ -1,25 +1,25 @@
-"""One deposit, written: blocks made durable beside, moved into place and committed; then sealed.
+"""Writing of one deposit: blocks are staged durably, moved into place, committed, then sealed.
 
 Any number of writers, in threads, processes or on machines that share the file system, may work on
-one deposit. Whoever commits a block first wins; the others' work on it is dropped.
+one deposit. The first commit of a block wins, and the block of a later writer is dropped.
 """
 
 import shutil
 import threading
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import numpy as np
 import polars as pl
 
 from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.rows import write_array, write_shard
-from logitbank.store.deposits.scores import read_scores
+from logitbank.store.deposits.rows import write_shard
+from logitbank.store.deposits.scores import committed_parts, read_scores
 from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits, zarrays
@@ -35,13 +35,12 @@ _ORDER = ("query", "kind", "rank", "token")
 
 
 class DepositWriter:
-    """Adds blocks to one deposit. A context manager: leaving it removes what was not committed.
+    """Adds blocks to one deposit. A context manager that removes uncommitted blocks at its end.
 
     Attributes
     ----------
     deposit
-        The deposit written to. Its layout may differ from the one asked for in the block size and
-        in keeping more; go by this one.
+        The deposit. Its layout may have other blocks than the requested one, and keep more.
     """
 
     def __init__(self, deposit: Deposit, *, engine: Json = None) -> None:
@@ -55,7 +54,7 @@ class DepositWriter:
         return self.deposit.layout
 
     def missing(self) -> list[int]:
-        """Blocks that nobody has committed yet."""
+        """Blocks without a commit."""
         return sorted(set(range(self.layout.blocks)) - self.deposit.committed())
 
     def write(self, block: int, data: BlockData) -> bool:
@@ -63,22 +62,23 @@ class DepositWriter:
 
         Returns
         -------
-        False where another writer had committed it, and this one's data were dropped.
+        False if another writer has committed the block, and these data were dropped.
 
         Raises
         ------
         UsageError
-            `data` are not what the layout says, or not finite.
+            `data` do not match the layout, or are not finite.
         BankError
-            The deposit gave way to another before anything was committed.
+            Another run has replaced the deposit.
         DiskSpaceError
-            The disk is full. What was committed stays.
+            The disk is full. Committed blocks stay.
         """
         check_block(self.layout, block, data)
-        self._check_own()
+        self._require_current()
         if block in self.deposit.committed():
             return False
-        with disk.naming_full(self.deposit.path, _bytes_needed(data)):
+        needed = data.array_bytes + int(data.scores.estimated_size())
+        with disk.naming_full(self.deposit.path, needed):
             folder = self._open_staging().path / uuid.uuid4().hex
             try:
                 staged = self._stage_block(folder, block, data)
@@ -87,16 +87,16 @@ class DepositWriter:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def seal(self) -> None:
-        """Turn block parts and block commits into one object each; no-op unless complete.
+        """Join the scores and commits of all blocks; no-op unless complete.
 
-        A seal that was interrupted is finished by the next.
+        The next call finishes an interrupted seal.
 
         Raises
         ------
         BankError
-            The deposit gave way to another before anything was committed.
+            Another run has replaced the deposit.
         """
-        self._check_own()
+        self._require_current()
         if not self.deposit.complete:
             return
         with (
@@ -114,7 +114,7 @@ class DepositWriter:
             remove_sealed_parts(self.deposit)
 
     def close(self) -> None:
-        """Remove what was not committed."""
+        """Remove uncommitted blocks."""
         if self._staging is not None:
             self._staging.remove()
             self._staging = None
@@ -136,31 +136,33 @@ class DepositWriter:
                 return self._staging
             try:
                 with locks.locked(self.deposit.path / ".lock"):
-                    self._check_own()  # from here on it cannot give way
+                    self._require_current()  # from here on it cannot be replaced
                     remove_dead_staging(self.deposit.path)
                     self._staging = Staging(self.deposit.path)
             except FileNotFoundError:
-                self._check_own()
+                self._require_current()
                 raise
             return self._staging
 
-    def _check_own(self) -> None:
-        """Refuse a deposit that was replaced (`catalog.open_or_create`)."""
-        if _attributes(self.deposit) != self.deposit.attributes:
-            raise BankError(
-                f"{self.deposit.path} was given other weights or settings while this ran; "
-                "run the same command again"
-            )
+    def _require_current(self) -> None:
+        """Refuse a deposit that another run has replaced (`catalog.open_or_create`)."""
+        with suppress(FileNotFoundError):
+            if read_attributes(self.deposit.path) == self.deposit.attributes:
+                return
+        raise BankError(
+            f"Another run has replaced {self.deposit.path}, with other weights or settings. Run the"
+            " same command again."
+        )
 
     def _stage_block(self, folder: Path, block: int, data: BlockData) -> dict[str, Path]:
-        """Write the block's objects into the staging folder; returns them by final path."""
+        """Write the block's objects into the staging folder, and return them by final path."""
         folder.mkdir()
-        scores = folder / "scores.parquet"
-        write_scores(scores, data.scores)
-        staged = {f"scores/{block}.parquet": scores}
+        staged = {f"scores/{block}.parquet": folder / "scores.parquet"}
+        write_scores(folder / "scores.parquet", data.scores)
         if (grid := self.layout.grid) is not None:
             (shard,), (rows,) = self.layout.shards(block), data.arrays.values()
-            staged[shard] = write_shard(folder / "rows", grid, rows)
+            staged[shard] = folder / "rows"
+            write_shard(folder / "rows", grid, rows)
         return staged
 
     def _publish(self, block: int, staged: Mapping[str, Path]) -> bool:
@@ -182,28 +184,30 @@ class DepositWriter:
 
     def _write_seal(self, state: Committed, folder: Path) -> None:
         deposit = self.deposit
-        digests = commits.committed_digests(deposit.path, replace(state, options=()))
-        parts = deposit.committed_scores(replace(state, options=()))
+        state = replace(state, options=())
+        digests = commits.committed_digests(deposit.path, state)
+        parts = committed_parts(deposit.path, state, name=str(deposit))
         try:
             scores = pl.concat([read_scores(part, digest) for part, digest in parts.items()])
         except (FileNotFoundError, DamagedError) as error:
             raise DamagedError(f"{deposit} cannot be sealed: {error}") from error
-        write_scores(folder / "scores.parquet", scores, of=deposit)
-        logsumexp = scores.unique("query").sort("query")["logsumexp"].to_numpy().astype(np.float32)
-        metadata = zarrays.array_metadata(deposit.layout)
+        write_scores(folder / "scores.parquet", scores, deposit)
+        logsumexp = scores.unique("query").sort("query")["logsumexp"].to_numpy()
+        (folder / "logsumexp").write_bytes(zarrays.logsumexp_chunk(logsumexp))
         staged = {
             "scores/all.parquet": folder / "scores.parquet",
-            "logsumexp/c/0": write_array(folder / "logsumexp", metadata["logsumexp"], logsumexp),
+            "logsumexp/c/0": folder / "logsumexp",
         }
-        kept = {p: value for p, value in digests.items() if not p.startswith("scores/")}
-        made = {p: objects.fsync_digest(file) for p, file in staged.items()}
-        described = {"zarr.json": objects.digest(deposit.path / "zarr.json")}
-        described |= {f"{name}/zarr.json": objects.digest_of(m) for name, m in metadata.items()}
+        sealed = {path: d for path, d in digests.items() if not path.startswith("scores/")}
+        sealed |= {path: objects.fsync_digest(file) for path, file in staged.items()}
+        sealed["zarr.json"] = objects.digest(deposit.path / "zarr.json")
+        for name, metadata in zarrays.array_metadata(deposit.layout).items():
+            sealed[f"{name}/zarr.json"] = objects.digest_of(metadata)
         move_into_place(deposit.path, staged)
         commits.commit(
             deposit.path,
             SEAL,
-            objects_=kept | made | described,
+            objects_=sealed,
             blocks=deposit.layout.blocks,
             rows=[0, deposit.layout.queries],
             engine=self._engine,
@@ -212,17 +216,9 @@ class DepositWriter:
         )
 
 
-def _attributes(deposit: Deposit) -> object:
-    """Its attributes as they are now; None where it is gone."""
-    try:
-        return read_attributes(deposit.path)
-    except FileNotFoundError:
-        return None
-
-
 def _tables_of(deposit: Deposit) -> list[str]:
     """Paths of the tables of prompts and tokens that belong to a deposit."""
-    root, query_set = deposit.path.parents[3], deposit.query_set
+    root, query_set = deposit.bank, deposit.query_set
     prompts = [
         f"prompts/{file.path.name}"
         for file in prompt_tables.prompt_files(root)
@@ -237,11 +233,19 @@ def _points_into(prompts: Path, query_set: str) -> bool:
     try:
         return query_set in prompt_tables.query_sets_of(pl.scan_parquet(prompts, glob=False))
     except PARQUET_ERRORS:
-        return True  # it is damaged, which `verify` reports
+        return True  # it is damaged, and `verify` reports that
+
+
+def _several_engines(deposit: Deposit, state: Committed, engine: Json) -> dict[str, list[Json]]:
+    """The first block of each engine, if the replaced commits name several."""
+    by = [commits.read(deposit.path, str(block)).get("engine") for block in sorted(state.blocks)]
+    if set(map(str, by)) == {str(engine)}:
+        return {}
+    return {"engines": [[b, name] for b, name in enumerate(by) if not b or name != by[b - 1]]}
 
 
 def remove_sealed_parts(deposit: Deposit) -> None:
-    """Remove what the seal replaced. The caller holds the deposit's lock."""
+    """Remove the parts that a seal has replaced. The caller holds the deposit's lock."""
     for block in range(deposit.layout.blocks):
         for relative in (f"scores/{block}.parquet", f"commits/{block}.json"):
             objects.plain_path(deposit.path, relative).unlink(missing_ok=True)
@@ -259,30 +263,17 @@ def move_into_place(deposit: Path, staged: Mapping[str, Path]) -> None:
         objects.sync(folder)
 
 
-def _several_engines(deposit: Deposit, state: Committed, engine: Json) -> dict[str, list[Json]]:
-    """The first block of each engine, if the replaced commits name several."""
-    by = [commits.read(deposit.path, str(block)).get("engine") for block in sorted(state.blocks)]
-    if set(map(str, by)) == {str(engine)}:
-        return {}
-    return {"engines": [[b, name] for b, name in enumerate(by) if not b or name != by[b - 1]]}
-
-
-def write_scores(path: Path, scores: pl.DataFrame, *, of: Deposit | None = None) -> None:
+def write_scores(path: Path, scores: pl.DataFrame, deposit: Deposit | None = None) -> None:
     """Write a score file in its fixed order; `objects.fsync_digest` makes it durable.
 
-    Columns name the deposit `of` for readers of the file alone. The file of a block has none: it
+    With a deposit, columns name it for readers of the file alone. The file of a block has none: it
     may be copied into another deposit of the same weights.
     """
-    if of is not None:
-        made = of.checkpoint
+    if deposit is not None:
         scores = scores.with_columns(
-            model=pl.lit(made.model),
-            run=pl.lit(made.run),
-            step=pl.lit(made.step, pl.Int64),
-            query_set=pl.lit(of.query_set),
+            model=pl.lit(deposit.checkpoint.model),
+            run=pl.lit(deposit.checkpoint.run),
+            step=pl.lit(deposit.checkpoint.step, pl.Int64),
+            query_set=pl.lit(deposit.query_set),
         )
     scores.sort(_ORDER).write_parquet(path, compression="zstd", statistics=True)
-
-
-def _bytes_needed(data: BlockData) -> int:
-    return data.array_bytes + int(data.scores.estimated_size())

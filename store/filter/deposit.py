@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -28,17 +27,12 @@ _SCHEMA = pl.Schema([(n, pl.Float64() if n == "logit" else t) for n, t in SCORES
 class FilteredDeposit(Deposit):
     """A deposit through a filter."""
 
-    scores_schema: ClassVar[pl.Schema] = _SCHEMA
     filter: Filter = field(kw_only=True)
     unfiltered: Deposit = field(kw_only=True)
 
     @property
     def stored(self) -> Deposit:
         return self.unfiltered
-
-    def absolute(self) -> Deposit:
-        unfiltered = self.unfiltered.absolute()
-        return replace(self, path=unfiltered.path, unfiltered=unfiltered)
 
     def scores(self) -> pl.LazyFrame:
         """Scores after the filter; the highest entries are the filter's k."""
@@ -137,7 +131,7 @@ class FilteredDeposit(Deposit):
 
 
 def filtered_scores(deposits: Sequence[FilteredDeposit], kinds: Collection[str]) -> pl.LazyFrame:
-    """Scores of these kinds after the filter: columns of `scores_schema` and `DEPOSIT`.
+    """Scores of these kinds after the filter: columns of `_SCHEMA` and `DEPOSIT`.
 
     They are computed when they are read, one deposit after another: Polars reads several frames at
     once, which took 0.6 GB more for 20 deposits.

@@ -1,4 +1,4 @@
-"""Title, licence and citation of a bank, and of the banks that it was made of."""
+"""Title, license and citation of a bank and of its sources."""
 
 from typing import Any
 
@@ -6,17 +6,17 @@ from logitbank.store.format.limits import MAX_ABOUT, MAX_ID, check_text
 
 FIELDS = ("title", "licence", "citation")
 Source = dict[str, Any]
-"""title, licence and citation of a bank, and `models`: those of its models that came from there."""
+"""title, licence and citation of a source, and `models`: the models that came from it."""
 
 
 def own_fields(attributes: dict[str, Any]) -> dict[str, str]:
-    """Title, licence and citation as texts, whatever a stranger wrote."""
+    """Title, licence and citation as texts; blank if they are not text."""
     values = {name: attributes.get(name) for name in FIELDS}
     return {name: value if isinstance(value, str) else "" for name, value in values.items()}
 
 
 def checked_fields(fields: dict[str, str]) -> dict[str, str]:
-    """The fields, or UsageError if a text is too long, no text, or a title of several lines."""
+    """The fields, or UsageError if one is not text, too long, or a title of several lines."""
     for name, value in fields.items():
         is_title = name == "title"
         check_text(value, name, one_line=is_title, most=MAX_ID if is_title else MAX_ABOUT)
@@ -24,7 +24,7 @@ def checked_fields(fields: dict[str, str]) -> dict[str, str]:
 
 
 def sources_of(attributes: dict[str, Any]) -> list[Source]:
-    """Banks that this one was made of, if they are in the documented form."""
+    """Sources of a bank that are in the documented form."""
     listed = attributes.get("sources")
     sources = []
     for entry in listed if isinstance(listed, list) else []:

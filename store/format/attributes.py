@@ -1,7 +1,7 @@
-"""A deposit's attributes: `DepositSpec` as JSON and back. JSON of strangers may be hostile."""
+"""Attributes of a deposit: `DepositSpec` as JSON and back. The JSON of others may be hostile."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,12 +24,33 @@ from logitbank.version import __version__
 
 QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
 DIGESTS = ("weights", "config", "tokenizer", "adapter_weights")
-_DTYPES, _LEVELS, _HEADS = (get_args(t) for t in (Dtype, KeepLevel, Head))
-_OUTPUTS = ("vocab", "vocab_entries", "width")
 OF_CHECKPOINT = ("weights", "config")
-"""Digests that all deposits of one checkpoint have in common, whatever it was asked."""
+"""Digests that are the same in all deposits of one checkpoint."""
 ARRAY = "array"
-"""Digest of the logits themselves, where nobody named the weights that they are of."""
+"""Digest of the logits themselves, if the digest of the weights is unknown."""
+_SIZES = {
+    "queries": MAX_SIZE,
+    "block_rows": MAX_SIZE,
+    "keep_k": MAX_SIZE,
+    "vocab": MAX_OUTPUTS,
+    "vocab_entries": MAX_OUTPUTS,
+    "width": MAX_OUTPUTS,
+}
+"""Whole numbers from 1, and the largest value of each; `width` is optional."""
+_VALUES: dict[str, Callable[[Any], bool]] = {
+    "query_set": lambda value: QUERY_SET.fullmatch(value) is not None,
+    "dtype": lambda value: value in get_args(Dtype),
+    "keep": lambda value: value in get_args(KeepLevel),
+    "codec": lambda value: value == CODEC,
+    "provenance": lambda value: isinstance(value, dict),
+    "heads": lambda value: all(
+        kind in get_args(Head) and HEAD_DIGEST.fullmatch(digest) for kind, digest in value.items()
+    ),
+    "layers": lambda value: not value,
+}
+"""Checks of the other attributes."""
+_DEFAULTS: dict[str, Any] = {"codec": "zstd", "heads": {}, "layers": None}
+"""Values of attributes that may be missing. The first banks had zstd and did not name it."""
 
 
 def to_attributes(spec: DepositSpec) -> dict[str, Any]:
@@ -58,7 +79,7 @@ def from_attributes(attributes: Any, *, where: Path) -> DepositSpec:
     """The spec that `to_attributes` wrote, or DamagedError."""
     try:
         return _parse(attributes)
-    except (KeyError, TypeError, ValueError, LogitbankError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, LogitbankError) as error:
         raise DamagedError(
             f"{where}/zarr.json does not describe a deposit ({error!r}); run `logitbank verify`"
         ) from error
@@ -69,7 +90,7 @@ def read_attributes(deposit: Path) -> dict[str, Any]:
 
     Raises FileNotFoundError, or DamagedError if they are damaged.
     """
-    path = objects.plain_name(deposit, "zarr.json")  # text: a path for each took 6 µs of 70
+    path = objects.plain_name(deposit, "zarr.json")  # text: a path took 6 µs of 70
     attributes: dict[str, Any] = verified.document(path, *zarrays.ATTRIBUTES)["attributes"][
         "logitbank"
     ]
@@ -77,41 +98,25 @@ def read_attributes(deposit: Path) -> dict[str, Any]:
 
 
 def _parse(a: Any) -> DepositSpec:
-    sizes = {name: a[name] for name in ("queries", "vocab", "vocab_entries", "block_rows")}
-    sizes["keep_k"] = a["keep_k"]
-    sizes |= {name: a[name] for name in ("width",) if name in a}
-    for name, value in sizes.items():
-        check_number(value, name, 1, MAX_OUTPUTS if name in _OUTPUTS else MAX_SIZE)
-    if sizes["vocab_entries"] > sizes["vocab"]:
+    a = {**_DEFAULTS, **a}
+    for name, largest in _SIZES.items():
+        if name != "width" or name in a:
+            check_number(a[name], name, 1, largest)
+    for name, is_valid in _VALUES.items():
+        if not is_valid(a[name]):
+            raise ValueError(f"{name} {a[name]!r} is unknown to logitbank {__version__}")
+    if a["vocab_entries"] > a["vocab"]:
         raise ValueError(f"vocab_entries is {a['vocab_entries']}, of {a['vocab']} outputs")
-    if not QUERY_SET.fullmatch(a["query_set"]):
-        raise ValueError(f"query_set is {a['query_set']!r}")
-    if a["dtype"] not in _DTYPES:
-        raise ValueError(f"dtype is {a['dtype']!r}")
-    if (codec := a.get("codec", "zstd")) != CODEC:  # the first banks had zstd and did not name it
-        raise ValueError(f"codec is {codec!r}, and this version reads {CODEC!r} alone")
-    if a["keep"] not in _LEVELS:
-        raise ValueError(f"keep is {a['keep']!r}, a level that logitbank {__version__} knows not")
-    if not isinstance(a["provenance"], dict):
-        raise ValueError(f"provenance is {a['provenance']!r}")
-    heads = dict(a.get("heads", {}))
-    if len(heads) != ("width" in sizes) or not all(
-        kind in _HEADS and re.fullmatch(HEAD_DIGEST, digest) for kind, digest in heads.items()
-    ):
-        raise ValueError(f"heads is {heads!r}")
-    if a.get("layers"):
-        raise ValueError(f"layers is {a['layers']!r}: states of layers are not read any more")
+    width, keep = a.get("width"), Keep(a["keep"], a["keep_k"])
+    if len(a["heads"]) != (width is not None):
+        raise ValueError(f"heads is {a['heads']!r}")
     return DepositSpec(
         CheckpointId(a["model"], a["run"], a["step"], a["run_seed"]),
         a["query_set"],
-        Layout(
-            *(a["queries"], a["vocab"], a["dtype"]),
-            *(Keep(a["keep"], a["keep_k"]), a["block_rows"]),
-            width=a.get("width"),
-        ),
+        Layout(a["queries"], a["vocab"], a["dtype"], keep, a["block_rows"], width=width),
         a["vocab_entries"],
         a["provenance"],
-        heads,
+        a["heads"],
     )
 
 
@@ -128,10 +133,10 @@ def unlike(one: Mapping[str, Json], other: Mapping[str, Json]) -> tuple[str, Jso
 
 
 def compared(spec: DepositSpec) -> dict[str, Json]:
-    """What must be equal when a deposit is continued or joined with another."""
-    made, layout = spec.provenance, spec.layout
+    """Values that must be equal when a deposit is continued or merged."""
+    layout = spec.layout
     return {
-        **{name: made.get(name) for name in (*DIGESTS, ARRAY, "compute_dtype")},
+        **{name: spec.provenance.get(name) for name in (*DIGESTS, ARRAY, "compute_dtype")},
         "dtype": layout.dtype,
         "vocab": layout.vocab,
         "vocab_entries": spec.vocab_entries,
@@ -146,40 +151,28 @@ def check_same(stored: DepositSpec, requested: DepositSpec, *, where: Path) -> N
     Raises BankError if weights, tokenizer, array, dtypes, vocabulary, number of queries or run seed
     differ, and KeepLevelError if it keeps less.
     """
-    other = "use another bank, run name or checkpoint"
-    wanted = compared(requested)
-    for name, was in compared(stored).items():
-        here = wanted[name]
-        if was == here:
+    advice = "Use another bank, run name or checkpoint."
+    new = compared(requested)
+    for name, value in compared(stored).items():
+        if value == new[name]:
             continue
-        if name == "config" and was is None:
-            raise BankError(
-                f"{where} was begun by a version that noted no digest of the config, so that nobody"
-                f" can tell whether it is of the same model; {other}"
-            )
-        if name in DIGESTS:
-            raise BankError(
-                f"{where} was made with {name} digest {was}, not {here}:"
-                f" not the same {name}; {other}"
-            )
-        if name == ARRAY:
-            raise BankError(
-                f"{where} holds other logits (array digest {was}, not {here}); deposit these"
-                " as another step, run or model, or in another bank"
-            )
-        raise BankError(f"{where} has {name} {was}, not {here}; ask for {was}, or {other}")
-    arrays = stored.layout.keep.array, requested.layout.keep.array
+        if name in (*DIGESTS, ARRAY):
+            unknown = " (a version without this digest wrote it)" if value is None else ""
+            kind = "logits" if name == ARRAY else name
+            raise BankError(f"{where} was made with other {kind}{unknown}. {advice}")
+        raise BankError(f"{where} has {name} {value}, not {new[name]}. {advice}")
+    kept, level = stored.layout.keep, requested.layout.keep
+    arrays = kept.array, level.array
     if arrays[0] == arrays[1] == "hidden" and states_of(stored) != states_of(requested):
         raise BankError(
-            f"{where} has states of {states_of(stored)}, and these are of {states_of(requested)}:"
-            f" not the same weights; {other}"
+            f"{where} has states of {states_of(stored)}, not of {states_of(requested)}. {advice}"
         )
-    # Which rows and which states a deposit has would be anyone's guess.
+    # A deposit has either rows or states.
     mixed = None not in arrays and arrays[0] != arrays[1]
-    if mixed or not stored.layout.keep.covers(requested.layout.keep):
+    if mixed or not kept.covers(level):
         raise KeepLevelError(
-            f"{where} keeps {stored.layout.keep}, which does not cover {requested.layout.keep};"
-            f" ask for --keep {stored.layout.keep}, or use another bank"
+            f"{where} keeps {kept}, which does not cover {level}. Use --keep {kept}, or another"
+            " bank."
         )
 
 

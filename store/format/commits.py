@@ -1,7 +1,7 @@
-"""What is committed in one deposit: the only thing that readers trust.
+"""Commits of one deposit: readers trust nothing else.
 
-A block exists when `commits/<block>.json` does; a sealed deposit has `commits/seal.json` instead;
-a part with scores of further options has `commits/options-<digest>.json`.
+A block exists if `commits/<block>.json` does. A sealed deposit has `commits/seal.json` instead.
+Scores of options that were added later have `commits/options-<digest>.json`.
 """
 
 import re
@@ -22,6 +22,7 @@ T = TypeVar("T")
 SEAL = "seal"
 _BLOCK = re.compile(r"(0|[1-9]\d{0,8})\.json")
 _OPTIONS = re.compile(r"(options-[0-9a-f]{12})\.json")
+_MOVED = "it was moved or swapped. Move it back, or run `logitbank verify --repair`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,9 @@ class Committed:
 
     sealed: bool
     blocks: frozenset[int]
-    """Committed blocks; all of them where sealed."""
+    """Committed blocks; all if the deposit is sealed."""
     options: tuple[str, ...]
-    """Names of the committed parts with scores of further options."""
+    """Names of the commits of options that were added later."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,8 +52,8 @@ def committed(deposit: Path, *, blocks: int) -> Committed:
     """List the commits of a deposit of `blocks` blocks."""
     names = [entry.name for entry in objects.entries(objects.plain_name(deposit, "commits"))]
     options = tuple(match[1] for name in names if (match := _OPTIONS.fullmatch(name)))
-    # Looked for after the listing: a seal removes block commits only once it exists, so where it
-    # does not exist now, the listing missed none.
+    # After the listing: a seal removes block commits only once it exists, so if it does not exist
+    # now, the listing is complete.
     if f"{SEAL}.json" in names or objects.plain_path(deposit, f"commits/{SEAL}.json").exists():
         return Committed(True, frozenset(range(blocks)), options)
     listed = (int(match[1]) for name in names if (match := _BLOCK.fullmatch(name)))
@@ -72,7 +73,7 @@ def retrying(read: Callable[[Committed], T], state: Callable[[], Committed], *, 
         return read(state())
     except FileNotFoundError as error:
         advice = copies.missing_advice(str(error.filename), "run `logitbank verify`")
-        raise DamagedError(f"{name}: a committed object is gone ({error}); {advice}") from error
+        raise DamagedError(f"{name}: a committed object is missing ({error}); {advice}") from error
 
 
 def commit(deposit: Path, name: str, *, objects_: Mapping[str, Digest], **fields: object) -> bool:
@@ -112,12 +113,10 @@ def read(deposit: Path, name: str) -> dict[str, Any]:
 def _read(path: str, deposit: Path) -> dict[str, Any]:
     content = verified.document(path)
     folder = folder_of(deposit)
+    # A seal names its deposit by the digest of its attributes.
     named = content.get("deposit", folder if path.endswith(f"/{SEAL}.json") else None)
-    if named != folder:  # a seal names its deposit by the digest of its attributes
-        raise DamagedError(
-            f"{path} is a commit of {named!r}: it was moved or swapped; put it back, or run"
-            " `logitbank verify --repair`"
-        )
+    if named != folder:
+        raise DamagedError(f"{path} is a commit of {named!r}: {_MOVED}")
     return content
 
 
@@ -137,9 +136,8 @@ def engines_of(commit: Mapping[str, Any]) -> list[Json]:
 def _engine_runs(commit: Mapping[str, Any]) -> list[tuple[int, Json]]:
     """The first block of each engine, ascending, if a seal names several."""
     listed = commit.get("engines")
-    entries = listed if isinstance(listed, list) else []
-    pairs = (e for e in entries if isinstance(e, list) and len(e) == 2 and type(e[0]) is int)
-    return [(first, engine) for first, engine in pairs]
+    pairs = [e for e in listed if isinstance(e, list)] if isinstance(listed, list) else []
+    return [(e[0], e[1]) for e in pairs if len(e) == 2 and type(e[0]) is int]
 
 
 def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
@@ -153,15 +151,14 @@ def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
     listed = (_lasting if stamp.settled else _listed)(path, deposit, stamp)
     if name == SEAL and not _is_sealed(deposit, listed.get("zarr.json", Digest("", 0))):
         raise DamagedError(
-            f"{deposit}/commits/{SEAL}.json is not the seal of the zarr.json there: one of the two"
-            " was moved or swapped; put it back, or run `logitbank verify --repair`"
+            f"{deposit}/commits/{SEAL}.json does not belong to the zarr.json of its deposit:"
+            f" {_MOVED}"
         )
     return listed
 
 
 def _is_sealed(deposit: Path, expected: Digest) -> bool:
     """Whether a deposit's attributes have the digest in its seal."""
-    # Read as the deposit was opened, where no link was passed: one put there since is another file.
     return verified.is_known(f"{deposit}/zarr.json", expected) or not verified.unsound(
         {objects.plain_path(deposit, "zarr.json"): expected}
     )
@@ -173,7 +170,7 @@ def _listed(path: str, deposit: Path, _: verified.Stamp) -> Mapping[str, Digest]
         return {path: objects.digest_from_json(value) for path, value in listed.items()}  # type: ignore[union-attr]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DamagedError(
-            f"{path} lists no objects with digests; run `logitbank verify`"
+            f"{path} does not list objects with digests; run `logitbank verify`"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""How an array of rows is divided into shards and inner chunks: pure arithmetic."""
+"""Division of an array of rows into shards and inner chunks."""
 
 import math
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from logitbank.store.format.numbers import BFLOAT16_BITS, GridDtype
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Sizes of an array of rows, one shard a block of rows."""
+    """Sizes of an array of rows with one shard per block of rows."""
 
     rows: int
     columns: int
     dtype: GridDtype
-    """Of the numbers; `uint16` are bits of bfloat16."""
+    """Dtype of the numbers; `uint16` are bits of bfloat16."""
     block_rows: int
 
     @property
@@ -45,14 +45,8 @@ class Grid:
 
     @property
     def padding(self) -> float:
-        """Value beyond the array's rows and columns in a shard."""
+        """Value in a shard beyond the array's rows and columns."""
         return 0 if self.dtype == BFLOAT16_BITS else math.nan
-
-    def empty_shard(self) -> np.ndarray:
-        """Memory for a whole shard, with its columns of padding."""
-        whole = np.empty(self.shard_shape, self.dtype)
-        whole[:, self.columns :] = self.padding
-        return whole
 
     @property
     def row_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""The LM head: weights that multiply a state, and operations on the logits. Pure."""
+"""The LM head: weights that multiply a hidden state, and operations on the logits."""
 
 import hashlib
 import re
@@ -17,8 +17,8 @@ from logitbank.store.format.schema import Dtype, json_digest
 
 HEAD_DIGEST = re.compile(r"[0-9a-f]{64}")
 _OUTPUTS = 16_384
-"""Outputs whose weights are made float32 at once: 32 MB of a width of 512. Of 4,096 the product of
-1,024 rows took 1.6 times as long as that of all at once, of these no longer."""
+"""Outputs whose weights are converted to float32 at once: 32 MB for width 512. The product of 1,024
+rows takes as long as with all outputs at once; with 4,096 outputs it took 1.6 times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,11 @@ def operations_from_json(value: Any) -> tuple[Operation, ...]:
     after = []
     for name, *numbers in value:
         if name not in _OPERATIONS:
-            raise BankFormatError(
-                f"its logits go through {name!r}, which this logitbank does not know (it knows"
-                f" {', '.join(_OPERATIONS)}); upgrade logitbank to read its rows"
-            )
+            raise BankFormatError(f"operation {name!r} is unknown. Upgrade logitbank to read rows.")
         if [type(number) in (int, float) for number in numbers] != [True] or not all(numbers):
-            raise ValueError(f"{name} of {numbers!r} is not possible")
-        if not abs(numbers[0]) <= float(np.finfo(np.float32).max):  # which NaN is not
-            raise ValueError(f"{name} of {numbers[0]!r} is not possible")
+            raise ValueError(f"{name} {numbers!r} is invalid")
+        if not abs(numbers[0]) <= float(np.finfo(np.float32).max):  # false for NaN
+            raise ValueError(f"{name} {numbers[0]!r} is invalid")
         after.append(_OPERATIONS[name](float(numbers[0])))
     return tuple(after)
 
@@ -80,7 +77,7 @@ class HeadContent(NamedTuple):
 
     weight: str
     bias: str | None
-    """None where it has none."""
+    """None without a bias."""
 
 
 def head_digest(
@@ -95,44 +92,44 @@ def head_digest(
 
 @dataclass(frozen=True, eq=False)
 class OutputHead:
-    """What turns a state into logits: operations on weight · state + bias.
+    """Computes logits from a hidden state: operations on weight · state + bias.
 
     Raises
     ------
     UsageError
-        Shapes or dtypes are others than the fields say, or a number is not finite.
+        A shape or dtype is invalid, or a number is not finite.
     """
 
     weight: np.ndarray
     """(outputs, width) float32, float16, or uint16: the bits of bfloat16."""
     dtype: Dtype
-    """Of the weights, as their authors store them."""
+    """Dtype of the weights."""
     bias: np.ndarray | None = None
-    """(outputs,) float32; None where the head has none."""
+    """(outputs,) float32; None without a bias."""
     after: tuple[Operation, ...] = field(default=())
-    """What is done to logits, in this order."""
+    """Operations on the logits, in this order."""
 
     def __post_init__(self) -> None:
         stored = STORED_AS.get(self.dtype)
         if stored is None or self.weight.ndim != 2 or self.weight.dtype != stored:
             raise UsageError(
-                f"a head of {self.dtype} needs weights (outputs, width) of {stored};"
-                f" got {self.weight.dtype} of shape {self.weight.shape}"
+                f"Weights of a {self.dtype} head have dtype {self.weight.dtype} and shape"
+                f" {self.weight.shape}; use (outputs, width) of {stored}."
             )
         for size, what in ((self.outputs, "outputs"), (self.width, "width")):
             check_number(size, f"{what} of a head", 1, MAX_OUTPUTS)
         try:
             operations_from_json(operations_to_json(self.after))
         except ValueError as error:
-            raise UsageError(f"of a head, {error}; check the config of the model") from None
+            raise UsageError(f"Invalid head: {error}. Check the config of the model.") from None
         bias = self.bias
         if bias is not None and (bias.shape != (self.outputs,) or bias.dtype != np.float32):
             raise UsageError(
-                f"the bias of a head of {self.outputs:,} outputs is float32 of as many; got"
-                f" {bias.dtype} of shape {bias.shape}"
+                f"The bias has dtype {bias.dtype} and shape {bias.shape}; use float32 of"
+                f" ({self.outputs},)."
             )
         if not finite_rows(self.weight).all() or not (bias is None or np.isfinite(bias).all()):
-            raise UsageError("the head has weights that are not finite; check the checkpoint")
+            raise UsageError("The head has weights that are not finite. Check the checkpoint.")
 
     @property
     def outputs(self) -> int:
@@ -150,7 +147,7 @@ class OutputHead:
 
     @cached_property
     def content(self) -> HeadContent:
-        """Digests of its numbers."""
+        """Digests of weights and bias."""
         little = self.weight.dtype.newbyteorder("<")
         weight = hashlib.sha256(np.ascontiguousarray(self.weight, little).data)
         if self.bias is None:
@@ -170,7 +167,7 @@ class OutputHead:
         """
         if states.ndim != 2 or states.shape[1] != self.width:
             raise UsageError(
-                f"states of shape {states.shape} do not fit a head of width {self.width:,}"
+                f"States of shape {states.shape} do not fit a head of width {self.width:,}."
             )
         if tokens is not None:
             return self.of(tokens).logits(states)

@@ -1,7 +1,6 @@
-"""What lies in a bank, object by object: `index.json.gz`, for readers at a URL that cannot list.
+"""Objects of a bank in `index.json.gz`, for readers at a URL that cannot list.
 
-Pure: it opens no file and asks no server. An index may come from a stranger, so nothing in it is
-believed that is not checked.
+An index may be hostile, so all values are checked.
 """
 
 import gzip
@@ -20,8 +19,7 @@ from logitbank.store.files.verified import verify_self_digest
 NAME = "index.json.gz"
 """A JSON document, compressed by gzip: 0.45 MB instead of 9.1 MB for 1,000 deposits."""
 MAX_BYTES = 64 * 2**20
-"""Bytes of the largest index before compression. 154 checkpoints of 15,840 queries at level full
-take about 1.5 MB."""
+"""Bytes of the largest index before compression. 154 checkpoints of 15,840 rows take 1.5 MB."""
 MAX_TEXT = 16 * 2**20
 _VERSION = 1
 _PART = r"(?!\.|__)[A-Za-z0-9._%-]{1,255}"
@@ -57,7 +55,7 @@ class Object:
 
     digest: Digest
     text: str | None = None
-    """Content of a document; None of data."""
+    """Content of a document; None for data."""
 
 
 Objects = Mapping[str, Object]
@@ -69,7 +67,7 @@ def text_object(text: str) -> Object:
 
 
 def is_object(path: str) -> bool:
-    """Whether a bank may hold an object of this path."""
+    """Whether a bank may have an object of this path."""
     return len(path) <= 1024 and bool(TEXT.fullmatch(path) or DATA.fullmatch(path))
 
 
@@ -79,22 +77,19 @@ def is_data(path: str) -> bool:
 
 
 def deposit_of(path: str) -> str | None:
-    """The deposit that an object belongs to; None of tables and groups."""
+    """The deposit that an object belongs to; None for tables and groups."""
     match = TEXT.fullmatch(path) or DATA.fullmatch(path)
     return match["deposit"] if match else None
 
 
 def head_of(path: str) -> str | None:
-    """The folder of the head that an object belongs to; None of others."""
+    """The folder of the head that an object belongs to; None for others."""
     match = _OF_HEAD.match(path)
     return match[1] if match else None
 
 
 def render(objects: Objects) -> bytes:
-    """The bytes of an index; the same for the same objects.
-
-    Raises UsageError: they are more than readers take.
-    """
+    """The bytes of an index, the same for the same objects; UsageError if there are too many."""
     listed = {
         path: value.digest._asdict() | ({} if value.text is None else {"text": value.text})
         for path, value in sorted(objects.items())
@@ -103,89 +98,81 @@ def render(objects: Objects) -> bytes:
     data = signed(document, document)
     if len(data) > MAX_BYTES:
         raise UsageError(
-            f"the index of {len(objects):,} objects has {len(data):,} bytes, and readers take"
-            f" {MAX_BYTES:,}; push the bank to several places, in parts (--model, --steps)"
+            f"The index of {len(objects):,} objects has {len(data):,} bytes, more than"
+            f" {MAX_BYTES:,}. Push parts of the bank (--model, --steps) to several places."
         )
     return gzip.compress(data, mtime=0)
 
 
 def _decompressed(data: bytes) -> bytes:
-    """The JSON of an index; as it is where the server has decompressed it on the way."""
+    """The JSON of an index, which a server may have decompressed already."""
     if not data.startswith(_GZIP):
         return data
-    unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    gunzip = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
-        unpacked = unpacking.decompress(data, MAX_BYTES + 1)
+        unpacked = gunzip.decompress(data, MAX_BYTES + 1)
     except zlib.error as error:
-        raise ValueError(f"it is no gzip: {error}") from error
-    if len(unpacked) <= MAX_BYTES and (not unpacking.eof or unpacking.unused_data):
-        raise ValueError("it does not end where its gzip does")
+        raise ValueError(f"invalid gzip: {error}") from error
+    if len(unpacked) <= MAX_BYTES and (not gunzip.eof or gunzip.unused_data):
+        raise ValueError("bytes are missing, or follow the end of its gzip")
     return unpacked
 
 
 def parse(data: bytes, *, where: str) -> dict[str, Object]:
-    """Read an index and check everything that can be checked without the data.
-
-    Raises DamagedError: it is too large or no index, lists a path that no bank has or an impossible
-    size, or a text is not what its digest says.
-    """
+    """Read an index, and check it as far as possible without the data; DamagedError."""
     try:
         unpacked = _decompressed(data)
         if len(unpacked) > MAX_BYTES:
             raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
         document = json.loads(unpacked)
         if document["index"] != _VERSION:
-            raise ValueError(f"it is of version {document['index']!r}")
+            raise ValueError(f"its version is {document['index']!r}")
         if not verify_self_digest(unpacked, document):
             raise ValueError(f"its SHA-256 is not its member {SELF_DIGEST}")
         return {path: _object(path, value) for path, value in document["objects"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedError(
-            f"{where} is no index of a bank ({str(error)[:200]}); ask its publisher to push again"
+            f"{where} is not an index of a bank ({str(error)[:200]}). Ask its publisher to push"
+            " again."
         ) from error
 
 
 def _object(path: str, value: Any) -> Object:
-    digest = Digest(value["sha256"], value["bytes"])
-    if not is_object(path):
-        raise ValueError(f"{path!r} is no path of a bank")
-    if type(digest.bytes) is not int or not 0 <= digest.bytes < 2**53:
-        raise ValueError(f"{path}: bytes is {digest.bytes!r}")
-    if type(digest.sha256) is not str or not _HEX.fullmatch(digest.sha256):
-        raise ValueError(f"{path}: sha256 is {digest.sha256!r}")
-    text = value.get("text")
+    digest, text = digest_from_json(value), value.get("text")
+    if not is_object(path) or not _HEX.fullmatch(digest.sha256):
+        raise ValueError(f"{path!r} is not a path of a bank, or its sha256 is {digest.sha256!r}")
     if (text is not None) != bool(TEXT.fullmatch(path)):
-        raise ValueError(f"{path}: texts belong to JSON objects, and all of those have one")
+        raise ValueError(f"{path}: all JSON objects have a text, and no others")
     if text is not None and digest_of(text.encode()) != digest:
         raise ValueError(f"{path}: its text has another digest")
     return Object(digest, text)
 
 
 def committed_digests(texts: Mapping[str, str]) -> dict[str, Digest]:
-    """Data that the commits and heads among `texts` vouch for, by path relative to the bank.
+    """Digests of data in the commits and heads among `texts`, by path relative to the bank.
 
-    Raises DamagedError: a commit is not what commits look like.
+    Raises DamagedError if a commit is invalid.
     """
     digests_by_path: dict[str, Digest] = {}
     for path, text in texts.items():
-        holder, slash, name = path.rpartition("/commits/")
+        folder, slash, _ = path.rpartition("/commits/")
         if path == f"{head_of(path)}/zarr.json":
-            holder, slash, name = path.rpartition("/")
+            folder, slash, _ = path.rpartition("/")
         if not slash:
             continue
         try:
             document = json.loads(text)
             listed = document if "objects" in document else document["attributes"]["logitbank"]
             for relative, value in listed["objects"].items():
-                if DATA.fullmatch(target := f"{holder}/{relative}"):
+                if DATA.fullmatch(target := f"{folder}/{relative}"):
                     digests_by_path[target] = digest_from_json(value)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise DamagedError(f"{path} is no commit ({error!r}); {name} was not read") from error
+            raise DamagedError(f"{path} is not a commit ({error!r})") from error
     return digests_by_path
 
 
 def in_force(objects: Objects) -> dict[str, Object]:
-    """Objects but for what a seal has replaced: commits of blocks, and their parts of scores."""
+    """Objects without those that a seal has replaced: commits and scores of blocks."""
     sealed = {
         p.removesuffix("commits/seal.json") for p in objects if p.endswith("commits/seal.json")
     }
@@ -206,19 +193,19 @@ def complete(
     known: Objects,
     read: Callable[[list[str]], list[bytes]],
 ) -> dict[str, Object]:
-    """Objects of a place that can list, with or without an index: what its commits vouch for.
+    """Objects of a place that can list, with or without an index, by its commits.
 
     Parameters
     ----------
     listing
-        Bytes of everything that lies there, by path.
+        Size in bytes of all files of the place, by path.
     known
-        What the index of that place says.
+        Objects in the index of the place.
     read
-        Called with paths of small objects that the index does not know; gives their bytes.
+        Reads the bytes of small objects that the index does not contain, by path.
     """
     sizes = {path: size for path, size in listing.items() if is_object(path)}
-    # The bank's own attributes are the one object that may change.
+    # Only the attributes of the bank may change.
     by_path = {
         p: v for p, v in known.items() if sizes.get(p) == v.digest.bytes and p != "zarr.json"
     }

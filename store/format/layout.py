@@ -1,4 +1,4 @@
-"""How the rows of a deposit lie in blocks, and what a deposit is made of."""
+"""Blocks of a deposit's rows, and the contents of a deposit."""
 
 import math
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ from logitbank.store.format.schema import (
 from logitbank.wording import KEEP_WITHOUT_STATES
 
 TARGET_BLOCK_BYTES = 64 * 2**20
-WORKED_OUT_BYTES = 128 * 2**20
-"""Of rows that are worked out of states at once. Each time the head is laid out anew, which of half
-as many rows takes a tenth of the product."""
+COMPUTED_BYTES = 128 * 2**20
+"""Bytes of rows that are computed from states at once. Each product lays the head out anew, which
+takes a tenth of the time with half as many rows."""
 MAX_BLOCK_ROWS = 4096
-MAX_BLOCKS = 10**6  # 67 TB of the usual ones; a reader makes a set of them, in 0.1 s and 65 MB
+MAX_BLOCKS = 10**6  # 67 TB with the default size; a reader's set of them takes 0.1 s and 65 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,33 +36,30 @@ class Layout:
     Raises
     ------
     UsageError
-        There are too many blocks, or a width is given where no states are kept, or none where they
-        are.
+        There are too many blocks, or `width` does not fit the keep level.
     """
 
     queries: int
     vocab: int
     """Outputs of the head, padding included."""
     dtype: Dtype
-    """Of the array that is deposited."""
+    """Dtype of the array of rows or states."""
     keep: Keep
     block_rows: int
     width: int | None = None
-    """Entries of a state, which the head multiplies; None but at keep level `hidden`."""
+    """Entries of a hidden state at keep level `hidden`; None at others."""
 
     def __post_init__(self) -> None:
         states = self.keep.array == "hidden"
-        if states and self.width is None:
+        if states != (self.width is not None):
             raise UsageError(
-                f"keep level {self.keep} needs the states that a head multiplies, and their width;"
-                f" logits alone can be kept at {KEEP_WITHOUT_STATES}"
+                f"Width {self.width} does not fit keep level {self.keep}: only hidden states have a"
+                f" width. Keep logits as {KEEP_WITHOUT_STATES}."
             )
-        if self.width is not None and not states:
-            raise UsageError(f"keep level {self.keep} has no states; leave out their width")
         if self.dtype == "bfloat16" and not states:
             raise UsageError(
-                f"keep level {self.keep} is in float16 or float32: in bfloat16 log-probabilities"
-                " would be good to 0.03; states may be in it (--keep hidden)"
+                f"Keep level {self.keep} needs float16 or float32: bfloat16 log-probabilities have"
+                " errors of 0.03. Use bfloat16 with --keep hidden only."
             )
         if self.queries > MAX_BLOCKS * self.block_rows:
             raise UsageError(
@@ -99,14 +96,14 @@ class Layout:
 
     @property
     def grid(self) -> Grid | None:
-        """The array of rows beside the scores; None if blocks have scores alone."""
+        """The array of rows or states; None if blocks have only scores."""
         if self.keep.array is None:
             return None
         columns = self.vocab if self.width is None else self.width
         return Grid(self.queries, columns, STORED_AS[self.dtype], self.block_rows)
 
     def shards(self, *blocks: int) -> list[str]:
-        """Shards of some blocks, relative to the deposit; none if blocks have scores alone."""
+        """Shards of some blocks, relative to the deposit; none if blocks have only scores."""
         return [f"{self.keep.array}/c/{block}/0" for block in blocks if self.keep.array]
 
     @property
@@ -118,30 +115,17 @@ class Layout:
     def row_ranges(self) -> list[range]:
         """All rows, divided into ranges that are read, or computed from states, at once.
 
-        A block of stored log-probabilities, or at most `WORKED_OUT_BYTES` of computed ones.
+        A block of stored log-probabilities, or at most `COMPUTED_BYTES` of computed ones.
         """
         size = self.block_rows
         if self.width is not None:
-            fit = max(1, WORKED_OUT_BYTES // (4 * self.vocab))
+            fit = max(1, COMPUTED_BYTES // (4 * self.vocab))
             size = min(size, fit - fit % 128 or fit)  # whole inner chunks
         return [
             range(start, min(start + size, rows.stop))
             for rows in map(self.rows, range(self.blocks))
             for start in range(rows.start, rows.stop, size)
         ]
-
-    def about(self, committed: int) -> list[tuple[str, str]]:
-        """Names and values that describe a deposit with this number of committed queries."""
-        return [
-            ("queries", f"{committed:,} of {self.queries:,}"),
-            ("keep", f"{self.keep}"),
-            ("dtype", self.dtype),
-            ("outputs", f"{self.vocab:,}"),
-        ]
-
-    def formatted(self, committed: int) -> str:
-        """The same in one line."""
-        return ", ".join(f"{name} {value}" for name, value in self.about(committed))
 
     @property
     def row_bytes(self) -> int:
@@ -150,37 +134,36 @@ class Layout:
 
     @property
     def array_bytes(self) -> int:
-        """Bytes of one query in the array beside its scores, before compression."""
+        """Bytes of one query in the array of rows or states, before compression."""
         return 0 if self.grid is None else self.grid.row_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class BlockData:
-    """What one block deposits."""
+    """Data of one block."""
 
     logprobs: np.ndarray | None
     """(rows, v) in the layout's dtype, natural log-softmax; None unless the level is full."""
     scores: pl.DataFrame
     """Rows of `SCORES_SCHEMA`; `query` is the row in the query set, each has at least its top."""
     hidden: np.ndarray | None = None
-    """(rows, width) in the layout's dtype, what the head multiplies; None unless the level is
-    hidden."""
+    """(rows, width) in the layout's dtype, final hidden states; None unless the level is hidden."""
 
     @property
     def arrays(self) -> dict[RowArray, np.ndarray]:
-        """What is deposited beside the scores, by the arrays' names."""
+        """Arrays of rows or states, by name."""
         values = {name: getattr(self, name) for name in get_args(RowArray)}
         return {name: value for name, value in values.items() if value is not None}
 
     @property
     def array_bytes(self) -> int:
-        """Bytes of these arrays before compression."""
+        """Bytes of the arrays before compression."""
         return sum(value.nbytes for value in self.arrays.values())
 
 
 @dataclass(frozen=True, slots=True)
 class DepositSpec:
-    """What a deposit is: one checkpoint × one query set, and how it was made."""
+    """One checkpoint × one query set, and how their results were made."""
 
     checkpoint: CheckpointId
     query_set: str
@@ -190,5 +173,5 @@ class DepositSpec:
     provenance: Mapping[str, Json]
     """Digests (`weights`, `tokenizer`), engine, versions, dtypes, flags, host."""
     heads: Mapping[Head, str] = field(default_factory=dict)
-    """Digest of the head that multiplies the states, by the kind of head that the queries have;
-    one at keep level `hidden`, else none. See `Bank.put_head`."""
+    """Digest of the LM head by the kind of head of the queries: one at keep level `hidden`, else
+    none. See `Bank.put_head`."""

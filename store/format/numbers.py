@@ -1,4 +1,4 @@
-"""Numbers as arrays hold them: bfloat16, which neither NumPy nor Zarr has, as its bits. Pure."""
+"""Numbers as arrays store them: bfloat16, which neither NumPy nor Zarr has, as its bits."""
 
 from typing import Literal
 
@@ -13,27 +13,27 @@ STORED_AS: dict[Dtype, GridDtype] = {
     "float16": "float16",
     "bfloat16": BFLOAT16_BITS,
 }
-"""Dtype of the array that holds numbers of a dtype."""
+"""Dtype of the array that stores numbers of a dtype."""
 _IN_CACHE = 2**15
 """Numbers that stay in a core's cache between two steps of a conversion."""
 _SIGN_AND_NUMBER = np.int32(-0x70002000)
-"""Bits of float32 that float16's sign, exponent and fraction come to."""
+"""Bits of float32 that take the sign, exponent and fraction of float16."""
 
 
 def as_float32(values: np.ndarray) -> np.ndarray:
-    """Finite numbers as float32, which loses nothing; uint16 are bits of bfloat16."""
+    """Finite numbers as float32, without loss; uint16 are bits of bfloat16."""
     if values.dtype == np.uint16:
         return (values.astype(np.uint32) << 16).view(np.float32)
     if values.dtype != np.float16:
         return values.astype(np.float32, copy=False)
-    # float16 has 5 bits for the exponent where float32 has 8: its bits, moved to where float32 has
-    # them, are of a number 2^-112 times as large. NumPy's own conversion takes 2.3 times as long.
+    # float16 has 5 bits of exponent, float32 has 8. Its bits, moved to the positions of float32,
+    # are a number 2^-112 times as large. NumPy's conversion takes 2.3 times as long.
     wide = np.empty(values.shape, np.float32)
     some = max(1, _IN_CACHE // max(1, values.shape[-1]))
     for start in range(0, len(values), some):
         part = wide[start : start + some]
         bits = part.view(np.int32)
-        np.copyto(bits, values[start : start + some].view(np.int16))  # the sign at the top, too
+        np.copyto(bits, values[start : start + some].view(np.int16))  # with the sign at the top
         bits <<= 13
         bits &= _SIGN_AND_NUMBER
         part *= np.float32(2.0**112)
@@ -43,7 +43,7 @@ def as_float32(values: np.ndarray) -> np.ndarray:
 def logsumexp(rows: np.ndarray) -> np.ndarray:
     """ln Σ exp(x) over the last axis, (…, v) to (…), in the dtype that rows have.
 
-    −inf adds nothing; a row of nothing else gives NaN.
+    −inf adds nothing; a row of only −inf gives NaN.
 
     >>> logsumexp(np.array([[1000.0, 1000.0], [0.0, -np.inf]])).round(4).tolist()
     [1000.6931, 0.0]
@@ -54,15 +54,15 @@ def logsumexp(rows: np.ndarray) -> np.ndarray:
 
 
 def as_stored(values: np.ndarray, dtype: Dtype) -> np.ndarray:
-    """Float32 numbers in the dtype of an array, rounded to the nearest, ties to even.
+    """Float32 numbers without NaN in the dtype of an array, rounded to nearest, ties to even.
 
-    Numbers that are too large become infinite. There may be no NaN.
+    Numbers that are too large become infinite.
     """
     if dtype != "bfloat16":
         with np.errstate(over="ignore"):
             return values.astype(dtype)
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    # Half of what is cut off, and one more where the last bit that stays is odd: carries go up into
-    # the exponent, as they should.
+    # Half of the removed part, plus one if the last remaining bit is odd. Carries go into the
+    # exponent, as they must.
     halves = np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))
     return ((bits + halves) >> 16).astype(np.uint16)

@@ -1,4 +1,4 @@
-"""Parquet files of strangers: the errors of Polars, and limits of the number of rows."""
+"""Parquet files, which may be damaged or hostile: errors of Polars, and limits of rows."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -9,27 +9,28 @@ from logitbank.errors import DamagedError
 from logitbank.store.files import objects
 
 PARQUET_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
-"""What Polars raises at a damaged file."""
-# Equal rows compress to nothing: 1 MB may claim a thousand million, which would fill the memory.
-# Scores have one row in some ten bytes.
+"""What Polars raises for a damaged file."""
 
 
 class MostRows(NamedTuple):
-    """How many rows a file may claim."""
+    """Rows that a file may claim.
+
+    Equal rows compress to nothing: 1 MB may claim a thousand million, which would fill the memory.
+    """
 
     free: int
-    """Whatever its size."""
+    """Rows of a file of any size."""
     a_byte: int
-    """And so many for each of its bytes."""
+    """Further rows for each of its bytes. Scores have one row in about ten bytes."""
 
 
 SCORES = MostRows(100_000, 4)
 PROMPTS = MostRows(4_000_000, 32)
-"""A thousand options of each of 5,000 prompts are 11 rows a byte, each some 50 bytes in memory."""
+"""A thousand options of each of 5,000 prompts are 11 rows a byte."""
 
 
 def check_rows(*paths: Path, most: MostRows = SCORES) -> None:
-    """Refuse files that are no files or claim far more rows than their bytes can contain.
+    """Refuse folders, and files that claim far more rows than their bytes can contain.
 
     Only the footers are read.
     """
@@ -42,10 +43,7 @@ def check_rows(*paths: Path, most: MostRows = SCORES) -> None:
     rows = all_at_once.select(pl.len()).collect().item()
     if rows <= sum(most.free + most.a_byte * path.stat().st_size for path in paths):
         return
-    for path in paths:
-        if len(paths) > 1:
-            check_rows(path, most=most)
-        else:
-            raise DamagedError(
-                f"{path} claims {rows:,} rows in {path.stat().st_size:,} bytes; do not trust it"
-            )
+    for path in paths if len(paths) > 1 else ():
+        check_rows(path, most=most)
+    if len(paths) == 1:
+        raise DamagedError(f"{path} claims {rows:,} rows in {path.stat().st_size:,} bytes")

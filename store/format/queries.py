@@ -1,4 +1,4 @@
-"""Query sets: what a deposit has rows for, and how it is kept. Pure."""
+"""Query sets: the queries of a deposit's rows, and their table."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ QUERIES_SCHEMA = pl.Schema(
 
 @dataclass(frozen=True)
 class QuerySet:
-    """Distinct queries of one tokenizer, immutable, named by the digest of the content."""
+    """Distinct queries of one tokenizer, immutable, named by the digest of their content."""
 
     tokenizer: str
     """Digest of the tokenizer that made the ids."""
@@ -35,28 +35,25 @@ class QuerySet:
 
     @classmethod
     def of_contexts(cls, tokenizer: str, queries: Sequence[Query]) -> tuple[Self, list[int]]:
-        """Contexts of a causal model, each once; and the row of each of `queries`.
+        """Distinct contexts of a causal model, and the row of each of `queries`.
 
         A context is a sequence of tokens up to the scored position. Rows are in ascending order of
-        tokens, so that equal contexts make an equal set. A context that another one continues
-        is stored as a position in the first of those.
+        tokens, so that equal contexts make an equal set. A context that is a prefix of others is
+        stored as a position in the first of those.
 
         Raises
         ------
         UsageError
-            There is no query, or one is of another head, or has segments or a language.
+            There is no query, or one is for another head, or has segments or a language.
         """
         last: dict[tuple[int, ...], int] = {}
         for query in queries:
             if not _is_context(query):
-                raise UsageError(f"a query of head {query.head} is no context of a causal model")
-            if not 0 <= query.position < len(query.ids):
-                raise UsageError(
-                    f"a query has position {query.position} of {len(query.ids)} tokens"
-                )
+                raise UsageError(f"A query of head {query.head} is not a causal context.")
+            check_number(query.position, "position of a query", 0, len(query.ids) - 1)
             last[query.ids] = max(query.position, last.get(query.ids, 0))
         sequences = sorted({ids[: end + 1] for ids, end in last.items()})
-        # What continues a sequence stands right after it.
+        # Continuations of a sequence follow it directly.
         longest = [a for a, b in pairwise([*sequences, ()]) if b[: len(a)] != a]
         first = [(bisect_left(longest, q.ids[: q.position + 1]), q.position) for q in queries]
         row_of = {place: row for row, place in enumerate(sorted({*first}))}
@@ -65,17 +62,14 @@ class QuerySet:
 
     def __post_init__(self) -> None:
         if not self.queries:
-            raise UsageError("a query set needs at least one query; this one is empty")
+            raise UsageError("The query set is empty; it needs at least one query.")
         check_name(self.tokenizer, "tokenizer")
         _check_contents(self.queries)
         if len(set(self.queries)) != len(self.queries):
-            raise UsageError("a query set holds each query once; remove the duplicates")
+            raise UsageError("The query set has a query twice; remove duplicates.")
         kinds = {query.head if query.head in CLASS_HEADS else "" for query in self.queries}
         if len(kinds) > 1:
-            raise UsageError(
-                "a query set is of heads with as many outputs; put those of the next-sentence "
-                "head into one of their own"
-            )
+            raise UsageError("Queries of the next-sentence head need a query set of their own.")
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -87,7 +81,7 @@ class QuerySet:
 
     @cached_property
     def positions(self) -> int:
-        """Number of tokens to run: contexts share a common prefix, other queries a sequence."""
+        """Number of tokens to run: contexts share prefixes, other queries share sequences."""
         sequences = {(q.ids, q.segments, q.language) for q in self.queries}
         tokens = sum(len(ids) for ids, _, _ in sequences)
         if not self.of_causal_contexts:
@@ -116,18 +110,19 @@ class QuerySet:
         Raises
         ------
         UsageError
-            It is none.
+            The table is not a query set.
         polars.exceptions.PolarsError
             A column is missing or of another type.
         """
         frame = frame.cast(QUERIES_SCHEMA).sort("row")
-        known: dict[tuple[int, ...], tuple[int, ...]] = {}  # positions of one text share its tuple
+        known: dict[tuple[int, ...], tuple[int, ...]] = {}  # positions of a text share its tuple
         columns = ("ids", "position", "head", "segments", "language")
-        queries = tuple(
-            Query(known.setdefault(key := tuple(ids), key), at, head, tuple(segments), language)
-            for ids, at, head, segments, language in frame.select(columns).iter_rows()
-        )
-        return cls(tokenizer, queries)
+        queries = []
+        for ids, position, head, segments, language in frame.select(columns).iter_rows():
+            key = tuple(ids)
+            key = known.setdefault(key, key)
+            queries.append(Query(key, position, head, tuple(segments), language))
+        return cls(tokenizer, tuple(queries))
 
 
 def _is_context(query: Query) -> bool:
@@ -142,7 +137,7 @@ def _shared(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def _check_contents(queries: Sequence[Query]) -> None:
-    """Ids are plain integers: True equals 1, and has another digest."""
+    """Refuse other numbers than plain integers: True equals 1, but has another digest."""
     numbers = {"token id": (query.ids for query in queries)}
     numbers["segment"] = (query.segments for query in queries)
     for name, sequences in numbers.items():

@@ -1,15 +1,10 @@
-"""Names, values and sizes of bank format 1: what is stored, never how it is written.
-
-Everything here is a frozen value or a pure function. It opens no file and knows
-no model and no metric.
-"""
+"""Names, values and table schemas of bank format 1."""
 
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, NamedTuple, Self, cast
 
 import numpy as np
@@ -30,20 +25,20 @@ FORMAT_VERSION = 1
 
 Head = Literal["next_token", "mask", "next_sentence"]
 Dtype = Literal["float16", "float32", "bfloat16"]
-"""Of rows, states and heads; rows of logits are never bfloat16."""
+"""Dtype of rows, states and heads; rows of log-probabilities are never bfloat16."""
 CODEC = "blosc"
 """Codec of rows, states and heads: LZ4 of shuffled bits."""
 KeepLevel = Literal["full", "hidden", "topk", "options"]
 RowArray = Literal["logprobs", "hidden"]
-"""What a deposit keeps of every row: log-probabilities, or the state that its head multiplies."""
+"""Array of a deposit: log-probabilities, or final hidden states."""
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 CLASS_HEADS = frozenset({"next_sentence"})
-"""Heads whose outputs are not the tokens of a vocabulary, but classes, or texts that are compared.
-"""
+"""Heads whose outputs are classes, not tokens of a vocabulary."""
 NEXT_SENTENCE_CLASSES = 2
 """Outputs of a next-sentence head: 0 is "is next", 1 "is another"."""
-_OURS = ("zarr.json", "index.json", "index.json.gz")
+_RESERVED_FOLDERS = ("zarr.json", "index.json", "index.json.gz")
+_PLAIN = re.compile(r"(?!\.|__)[A-Za-z0-9._-]+")
 
 SCORES_SCHEMA = pl.Schema(
     {
@@ -60,14 +55,14 @@ SCORES_SCHEMA = pl.Schema(
     }
 )
 SCORE_KEY = ("query", "kind", "token")
-"""What tells a score of a deposit from its others."""
+"""Columns that identify a score of a deposit."""
 PROMPTS_SCHEMA = pl.Schema(
     {
         "prompt_id": pl.String(),
-        "order_seed": pl.Int32(),  # null where the options have no order
-        "piece": pl.Int32(),  # 0 where a prompt owns one query
+        "order_seed": pl.Int32(),  # null if the options have no order
+        "piece": pl.Int32(),  # number of an option's token; 0 if a prompt has one query
         "text": pl.String(),
-        "answer": pl.String(),  # label of the right option, or null
+        "answer": pl.String(),  # label of the correct option, or null
         "option": pl.String(),  # label
         "continuation": pl.String(),  # exact text scored, leading space included
         "token": pl.Int32(),
@@ -79,8 +74,8 @@ PROMPTS_SCHEMA = pl.Schema(
 TOKENS_SCHEMA = pl.Schema(
     {
         "token": pl.Int32(),
-        "text": pl.String(),  # bytes that are no UTF-8 as \\xNN
-        "is_text": pl.Boolean(),  # false where it has such bytes
+        "text": pl.String(),  # bytes that are not UTF-8 as \\xNN
+        "is_text": pl.Boolean(),  # false if there are such bytes
         "special": pl.Boolean(),
     }
 )
@@ -100,7 +95,7 @@ INFO = pl.Schema(
         "bytes": pl.Int64,
     }
 )
-"""Columns of the table of what a bank holds, one row per deposit."""
+"""Columns of `Bank.info`, one row per deposit."""
 CHECKPOINT_COLUMNS = ("model", "run", "run_seed", "step")
 RESERVED_COLUMNS = frozenset(
     {
@@ -108,7 +103,7 @@ RESERVED_COLUMNS = frozenset(
         *("token_text", "_key", "_tokenizer", "_pieces", "_scored"),
     }
 )
-"""Names of no columns of prompts' own: of a scan, or of what it is joined by."""
+"""Columns of a scan or its joins, which metadata columns of prompts must not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +116,13 @@ class Query:
     """Index in `ids` whose output is scored."""
     head: Head = "next_token"
     segments: tuple[int, ...] = ()
-    """Segment ids, as long as `ids`, or empty where the model has none."""
+    """Segment ids, as long as `ids`, or empty if the model has none."""
     language: str = ""
     """Language adapter, or empty."""
 
     def __hash__(self) -> int:
-        # Of a long document only its ends: Python hashes a tuple anew each time, which took most of
-        # 17 s for 16,000 positions of one document.
+        # Only the ends of a long document: Python hashes a tuple anew each time, which took most
+        # of 17 s for 16,000 positions of one document.
         ends = (self.ids[:32], self.ids[-32:]) if len(self.ids) > 64 else (self.ids,)
         return hash((len(self.ids), *ends, self.position, self.head, self.segments, self.language))
 
@@ -145,8 +140,8 @@ class CheckpointId:
     def __post_init__(self) -> None:
         for field, value in (("model", self.model), ("run", self.run)):
             check_folder(value, field)
-            if value in _OURS:
-                raise UsageError(f"{field} {value!r} cannot be a folder's name; give another")
+            if value in _RESERVED_FOLDERS:
+                raise UsageError(f"{field} {value!r} is reserved; choose another name")
         if self.step is not None:
             check_number(self.step, "step", 0, MAX_STEP)
         if self.run_seed is not None:
@@ -168,7 +163,7 @@ _ARRAYS: Mapping[KeepLevel, RowArray] = {"full": "logprobs", "hidden": "hidden"}
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How much of each vocabulary row is kept."""
+    """How much of each vocabulary row is stored."""
 
     level: KeepLevel
     k: int = 1
@@ -188,30 +183,30 @@ class Keep:
 
     @property
     def whole_rows(self) -> bool:
-        """True where every token's log-probability can be had."""
+        """Whether log-probabilities of all tokens are stored or can be computed."""
         return self.array is not None
 
     @property
     def array(self) -> RowArray | None:
-        """The array that a block deposits beside its scores; None where it deposits none."""
+        """The array of a block; None if a block has only scores."""
         return _ARRAYS.get(self.level)
 
     def covers(self, other: "Keep") -> bool:
-        """True where a deposit at this level answers everything that one at `other` does."""
+        """Whether a deposit at this level contains everything that one at `other` does."""
         if self.whole_rows or other.level == "options":
             return True
         return self.level == other.level == "topk" and self.k >= other.k
 
-    def made_of(self, other: "Keep") -> bool:
-        """True where a deposit at this level can be made of one at `other` without its model."""
+    def derivable_from(self, other: "Keep") -> bool:
+        """Whether a deposit at this level can be computed from one at `other`, without a model."""
         return other.covers(self) and self.array in (None, "logprobs", other.array)
 
 
 class OptionTokens(NamedTuple):
-    """The tokens that some prompt names, for each query: compressed sparse rows."""
+    """The option tokens of each query, as compressed sparse rows."""
 
     offsets: np.ndarray
-    """(q + 1,) int64: query i owns tokens[offsets[i]:offsets[i + 1]]."""
+    """(q + 1,) int64: query i has tokens[offsets[i]:offsets[i + 1]]."""
     tokens: np.ndarray
     """(n,) int32, ascending and distinct within a query."""
 
@@ -237,24 +232,19 @@ def canonical_json(value: object) -> str:
 
 
 def check_folder(name: object, what: str) -> None:
-    """Refuse what is no name, or one that is too long when it is quoted for a folder or a file.
-
-    Raises
-    ------
-    UsageError
-        It is so; the message calls it `what`.
-    """
+    """Refuse an invalid name, or one that is too long as a folder, with a UsageError."""
     check_name(name, what)
     if len(folder_name(str(name))) > MAX_NAME:
         raise UsageError(
-            f"{what} {shown(name)} has more than {MAX_NAME} letters as a folder's name, where each"
-            " beyond A to Z and 0 to 9 counts 3 to 12; give a shorter one"
+            f"{what} {shown(name)} is longer than {MAX_NAME} letters as a folder name, in which"
+            " each letter except A to Z and 0 to 9 counts 3 to 12. Use a shorter name."
         )
 
 
-@lru_cache(maxsize=1024)  # of a model and a run, asked four times for each deposit
 def folder_name(name: str) -> str:
     """A name as one path part: letters, digits, `.`, `_`, `-` stay; others become `%XX`."""
+    if _PLAIN.fullmatch(name):
+        return name
     quoted = re.sub(
         r"[^A-Za-z0-9._-]", lambda m: "".join(f"%{byte:02X}" for byte in m[0].encode()), name
     )

@@ -1,11 +1,11 @@
-"""One shard, and what is compared before anything in it is decoded.
+"""Bytes of one shard: inner chunks in Blosc frames, then an index, each with its CRC-32C.
 
-Its size is the committed one, its index and each inner chunk that is used have the CRC-32C written
-beside them. A shard is data from strangers all the same: a small frame can hold 2 GB. Every inner
-chunk of a bank has one size, so a frame that names another size, or none, is refused.
+Readers compare the size of a shard with the committed one and check each CRC-32C before they
+decode. Hostile shards exist also: a small frame can contain 2 GB. All inner chunks of a bank have
+one size, so a frame that names another size, or none, is refused.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import google_crc32c
@@ -22,12 +22,12 @@ CHECKSUM = 4
 WHOLE = 2**18
 """Bytes up to which a shard is read whole and compared by its SHA-256, which takes 0.2 ms.
 
-Of small shards many have one size, so that it does not tell them apart.
+Many small shards have the same size, so the size does not distinguish them.
 """
 _SOUND = google_crc32c.value(bytes(CHECKSUM))
 """CRC-32C of any bytes that their own CRC-32C follows."""
 Read = Callable[[int, int], bytes]
-"""So many bytes of a shard from an offset on; fewer where it is shorter."""
+"""Reads bytes of a shard: offset and number; fewer bytes if it is shorter."""
 
 
 @dataclass(frozen=True)
@@ -43,22 +43,12 @@ class Shard:
         """A compressed inner chunk, verified, or ValueError."""
         offset, length = (int(value) for value in self.index[chunk])
         if offset == _ABSENT:
-            raise ValueError(f"inner chunk {chunk} is not there")
+            raise ValueError(f"inner chunk {chunk} is missing")
         frame = self.read(offset, length)
         check_frame(frame[:HEADER], length, self.grid)
         if len(frame) != length or google_crc32c.value(frame) != _SOUND:
             raise ValueError(f"the CRC-32C of inner chunk {chunk} is not the written one")
         return memoryview(frame)[:-CHECKSUM]
-
-
-def index_offset(size: int, committed: Digest, grid: Grid) -> int:
-    """Where the index of a shard of `size` bytes begins, or ValueError."""
-    if size != committed.bytes:
-        raise ValueError(f"{size:,} bytes, committed were {committed.bytes:,}")
-    offset = committed.bytes - _index_bytes(grid) - CHECKSUM
-    if offset < 0:
-        raise ValueError("it is shorter than its index")
-    return offset
 
 
 def _index_bytes(grid: Grid) -> int:
@@ -67,8 +57,13 @@ def _index_bytes(grid: Grid) -> int:
 
 
 def shard(read: Read, size: int, committed: Digest, grid: Grid) -> Shard:
-    """A shard with verified size and index, or ValueError."""
-    start, length = index_offset(size, committed, grid), _index_bytes(grid)
+    """A shard of `size` bytes with verified size and index, or ValueError."""
+    if size != committed.bytes:
+        raise ValueError(f"{size:,} bytes, committed were {committed.bytes:,}")
+    length = _index_bytes(grid)
+    start = committed.bytes - length - CHECKSUM
+    if start < 0:
+        raise ValueError("it is shorter than its index")
     if committed.bytes <= WHOLE:
         whole = read(0, committed.bytes)
         if digest_of(whole) != committed:
@@ -84,25 +79,45 @@ def shard(read: Read, size: int, committed: Digest, grid: Grid) -> Shard:
     return Shard(grid, index, read)
 
 
+def encode_chunk(values: np.ndarray) -> bytes:
+    """A contiguous inner chunk, compressed, with its checksum."""
+    from numcodecs import blosc  # tens of ms, which readers of scores need not wait for
+
+    little = values.astype(values.dtype.newbyteorder("<"), copy=False)
+    return with_checksum(blosc.compress(little, b"lz4", 5, blosc.BITSHUFFLE, 0))
+
+
+def encode_index(lengths: Sequence[int]) -> bytes:
+    """The index of a shard whose inner chunks have these lengths, one after the other."""
+    index = np.empty((len(lengths), 2), "<u8")
+    index[:, 0] = np.cumsum([0, *lengths[:-1]])
+    index[:, 1] = lengths
+    return with_checksum(index.tobytes())
+
+
+def with_checksum(data: bytes) -> bytes:
+    """The bytes, and their CRC-32C after them."""
+    checksum: int = google_crc32c.value(data)
+    return data + checksum.to_bytes(CHECKSUM, "little")
+
+
 def decode(frame: memoryview, into: np.ndarray) -> None:
     """Decode an inner chunk with a verified frame into an array of its shape."""
-    from numcodecs import blosc  # tens of ms, which scores need not wait for
+    from numcodecs import blosc
 
     blosc.decompress(frame, into)
 
 
 def inner_bytes(grid: Grid) -> int:
-    """Bytes of every inner chunk, decompressed."""
+    """Bytes of every inner chunk before compression."""
     return int(np.prod(grid.chunk_shape)) * np.dtype(grid.dtype).itemsize
 
 
 def blosc_bytes(header: bytes, length: int) -> int | None:
-    """The size that a Blosc frame of `length` bytes tells of its content; None if it tells none.
+    """The size that a Blosc frame of `length` bytes names for its content; None if it names none.
 
     Its header has 16 bytes: four of versions and flags, then the sizes of content, block and frame.
 
-    Examples
-    --------
     >>> blosc_bytes(bytes.fromhex("02011402" "60000000" "60000000" "30000000"), 48)
     96
     """
@@ -118,5 +133,5 @@ def check_frame(header: bytes, length: int, grid: Grid) -> None:
     """
     size, expected = blosc_bytes(header, length - CHECKSUM), inner_bytes(grid)
     if size != expected:
-        what = "no size" if size is None else f"{size:,} bytes"
-        raise ValueError(f"an inner chunk tells {what}, and all have {expected:,}")
+        claim = "no size" if size is None else f"{size:,} bytes"
+        raise ValueError(f"an inner chunk names {claim}; all have {expected:,}")

@@ -1,9 +1,8 @@
-"""Heads written once, whole and durable, by any number of writers."""
+"""Writing of LM heads: once, whole and durable, by any number of writers."""
 
 from collections.abc import Callable
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 
 from logitbank.errors import DamagedError
@@ -15,10 +14,10 @@ from logitbank.store.format import zarrays
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.heads import OutputHead, operations_to_json
 from logitbank.store.format.numbers import STORED_AS
-from logitbank.store.heads.stored import BIAS, CHUNK_ROWS, FOLDER, StoredHead, arrays_of
+from logitbank.store.heads.stored import BIAS, CHUNK_ROWS, FOLDER, StoredHead, array_metadata
 
 _BLOCK_BYTES = 256 * 2**20
-"""Bytes of a shard before compression: that of a model with 100 million weights there is one."""
+"""Bytes of a shard before compression."""
 
 
 def put_head(root: Path, head: OutputHead) -> str:
@@ -27,8 +26,8 @@ def put_head(root: Path, head: OutputHead) -> str:
     if (path / "zarr.json").exists():
         if missing := StoredHead.open(root, head.digest).missing():
             raise DamagedError(
-                f"{path}/{missing[0]} is not what was written there; run `logitbank verify"
-                " --repair`, and then the same command again"
+                f"{path}/{missing[0]} is damaged. Fix: run `logitbank verify --repair`, then the"
+                " same command again."
             )
         return head.digest
     size = head.weight.nbytes
@@ -37,10 +36,10 @@ def put_head(root: Path, head: OutputHead) -> str:
 
 
 def create_head(root: Path, digest: str, write: Callable[[Path], None], *, size: int) -> None:
-    """Let `write` make a head's folder beside, and move it into place whole, unless it exists.
+    """Stage a head's folder with `write`, and move it into place whole, unless it exists.
 
-    `write` is called with the path of a folder to create, with every file durable. `size` is the
-    number of bytes, for the message of a full disk.
+    `write` creates the folder at a path, with every file durable. `size` is its number of bytes,
+    for the message of a full disk.
     """
     path = objects.plain_path(root, f"{FOLDER}/{digest}")
     folder = path.parent
@@ -71,24 +70,21 @@ def _write(path: Path, head: OutputHead) -> None:
     grid = _grid(head)
     path.mkdir()
     written: dict[str, Digest] = {}
-    for name, metadata in arrays_of(grid, head.bias is not None).items():
+    arrays = array_metadata(grid, head.bias is not None)
+    for name, metadata in arrays.items():
         (path / name / "c").mkdir(parents=True)
         objects.write_durable(path / name / "zarr.json", metadata)
         written[f"{name}/zarr.json"] = objects.digest_of(metadata)
     for block in range(grid.blocks):
-        rows = grid.rows_of(block)
-        file = path / "weight" / "c" / str(block) / "0"
-        file.parent.mkdir()
-        beside = path / f"block-{block}"
-        write_shard(beside, grid, head.weight[rows.start : rows.stop]).rename(file)
-        written[f"weight/c/{block}/0"] = objects.fsync_digest(file)
-        _remove(beside)
+        rows, name = grid.rows_of(block), f"weight/c/{block}/0"
+        (path / name).parent.mkdir()
+        write_shard(path / name, grid, head.weight[rows.start : rows.stop])
+        written[name] = objects.fsync_digest(path / name)
     if head.bias is not None:
-        data = np.ascontiguousarray(head.bias, "<f4").tobytes()
-        data += google_crc32c.value(data).to_bytes(4, "little")
+        data = zarrays.bias_chunk(head.bias)
         objects.write_durable(path / BIAS, data)
         written[BIAS] = objects.digest_of(data)
-    about = {
+    attributes = {
         "outputs": head.outputs,
         "width": head.width,
         "dtype": head.dtype,
@@ -98,21 +94,13 @@ def _write(path: Path, head: OutputHead) -> None:
         "block_rows": grid.block_rows,
         "objects": {name: digest._asdict() for name, digest in sorted(written.items())},
     }
-    arrays = arrays_of(grid, head.bias is not None)
-    objects.write_durable(path / "zarr.json", zarrays.group_metadata(about, arrays))
-
-
-def _remove(folder: Path) -> None:
-    """Remove the folder of an array whose chunk was moved out of it."""
-    (folder / "zarr.json").unlink()
-    for empty in (folder / "c" / "0", folder / "c", folder):
-        empty.rmdir()
+    objects.write_durable(path / "zarr.json", zarrays.group_metadata(attributes, arrays))
 
 
 def _grid(head: OutputHead) -> Grid:
     stored = STORED_AS[head.dtype]
-    fit = max(1, _BLOCK_BYTES // (head.width * np.dtype(stored).itemsize))
-    rows = min(head.outputs, fit)
+    rows = max(1, _BLOCK_BYTES // (head.width * np.dtype(stored).itemsize))
+    rows = min(head.outputs, rows)
     if rows > CHUNK_ROWS:  # a whole number of inner chunks
         rows = -(-rows // CHUNK_ROWS) * CHUNK_ROWS
     return Grid(head.outputs, head.width, stored, rows)

@@ -1,4 +1,4 @@
-"""Heads of a bank, stored under the digest of their content, read in part or whole."""
+"""LM heads of a bank, stored under the digest of their content, read in part or whole."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -32,7 +32,7 @@ FOLDER = "heads"
 BIAS = "bias/c/0"
 CHUNK_ROWS = 128
 RESTORE = (
-    "scores can be read without it. Take that folder from another copy of the bank, with `logitbank"
+    "scores can be read without it. Copy that folder from another copy of the bank with `logitbank"
     " merge`, or extract again into another bank"
 )
 
@@ -43,16 +43,16 @@ class SwappedHeadError(DamagedError):
 
 @dataclass(frozen=True)
 class StoredHead:
-    """A head in a bank, of which only the attributes have been read."""
+    """An LM head in a bank; only its attributes have been read."""
 
     path: Path
     grid: Grid
-    """Of its weights."""
+    """Sizes of its weights."""
     dtype: Dtype
     has_bias: bool
     after: tuple[Operation, ...]
     objects: Mapping[str, Digest] = field(compare=False)
-    """What its attributes vouch for, by path in its folder."""
+    """Digests in its attributes, by path in its folder."""
 
     @property
     def digest(self) -> str:
@@ -62,26 +62,31 @@ class StoredHead:
     def open(cls, root: Path, digest: str, *, needed_by: str = "") -> "StoredHead":
         """The head of this digest.
 
-        Raises DamagedError: it is not there, its attributes are not what was written there, or are
-        of another head.
-        Raises BankFormatError: it names an operation that this version does not know.
+        Raises DamagedError if it is missing, or its attributes are damaged or of another head, and
+        BankFormatError if it names an operation that this version does not know.
         """
         path = objects.plain_path(root, f"{FOLDER}/{digest}")
         about = path / "zarr.json"
         try:
-            head, own = _parse(path, verified.document(about, *zarrays.ATTRIBUTES))
+            head, described = _parse(path, verified.document(about, *zarrays.ATTRIBUTES))
         except FileNotFoundError as error:
-            needed = f", and {needed_by} needs it to read rows" if needed_by else ""
-            raise DamagedError(f"{path} is not there{needed}; {RESTORE}") from error
+            needed = f"; rows of {needed_by} need it" if needed_by else ""
+            raise DamagedError(f"{path} is missing{needed}; {RESTORE}") from error
         except BankFormatError as error:
             raise BankFormatError(f"{about}: {error}") from error
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedError(f"{about} does not describe a head: {error}; {RESTORE}") from error
-        if own != digest:  # so that parts can be believed, of which no digest can be taken
-            raise SwappedHeadError(
-                f"{path} holds the head {own[:12]}…, not the one that it is called after; {RESTORE}"
-            )
+        if described != digest:  # parts of a head cannot be compared with its digest
+            raise SwappedHeadError(f"{path} contains another head; {RESTORE}")
         return head
+
+    def require_shape(self, outputs: int, width: int | None, needed_by: str) -> None:
+        """Refuse a head that does not fit the states of a deposit, with a DamagedError."""
+        if self.grid.shape != (outputs, width):
+            raise DamagedError(
+                f"{self.path} has {self.grid.rows:,} outputs for states of {self.grid.columns:,}"
+                f" entries, but {needed_by} has {outputs:,} and {width}; {VERIFY}"
+            )
 
     def part(self, tokens: np.ndarray) -> OutputHead:
         """The head of some outputs, in their order, from as few inner chunks as possible."""
@@ -98,10 +103,7 @@ class StoredHead:
         """The whole head, as `whole`, without the cache."""
         head = OutputHead(self._weight(None), self.dtype, self._bias(), self.after)
         if head.digest != self.digest:
-            raise SwappedHeadError(
-                f"{self.path} holds the head {head.digest[:12]}…, not the one that it is called"
-                f" after; {RESTORE}"
-            )
+            raise SwappedHeadError(f"{self.path} contains another head; {RESTORE}")
         return head
 
     @property
@@ -111,7 +113,7 @@ class StoredHead:
 
     def metadata(self) -> dict[str, bytes]:
         """zarr.json of each of its arrays, by the array's name."""
-        return arrays_of(self.grid, self.has_bias)
+        return array_metadata(self.grid, self.has_bias)
 
     def missing(self) -> list[str]:
         """Objects that are missing or have another size."""
@@ -137,10 +139,10 @@ class StoredHead:
             return np.frombuffer(file.read_bytes()[:-4], "<f4").astype(np.float32)
         except FileNotFoundError as error:
             advice = copies.missing_advice(file, RESTORE)
-            raise DamagedError(f"{file} is not there; {advice}") from error
+            raise DamagedError(f"{file} is missing; {advice}") from error
 
 
-@lru_cache(maxsize=1)  # rows are read block after block: 0.1 s each time for one of 50,304 x 512
+@lru_cache(maxsize=1)  # rows are read block by block: 0.1 s each time for 50,304 × 512 weights
 def _whole(head: StoredHead, _: verified.Stamp) -> OutputHead:
     return head.read()
 
@@ -160,7 +162,8 @@ def head_sizes(root: Path) -> dict[str, int]:
     return sizes
 
 
-def arrays_of(grid: Grid, has_bias: bool) -> dict[str, bytes]:
+def array_metadata(grid: Grid, has_bias: bool) -> dict[str, bytes]:
+    """zarr.json of each array of a head, by the array's name."""
     arrays = {"weight": zarrays.rows_metadata(grid, ("token", "entry"))}
     if has_bias:
         arrays["bias"] = zarrays.bias_metadata(grid.rows)
@@ -170,38 +173,20 @@ def arrays_of(grid: Grid, has_bias: bool) -> dict[str, bytes]:
 def _parse(path: Path, document: Any) -> tuple[StoredHead, str]:
     """The head that a document describes, and its digest according to the document."""
     a = document["attributes"]["logitbank"]
-    after = operations_from_json(a["after"])  # first: a later version's may come with other fields
-    sizes = [a[name] for name in ("outputs", "width", "block_rows")]
-    for size, most in zip(sizes, (MAX_OUTPUTS, MAX_OUTPUTS, MAX_SIZE), strict=True):
-        check_number(size, "outputs, width or block_rows", 1, most)
-    outputs, width, block_rows = sizes
+    after = operations_from_json(a["after"])  # first: a later version may have other fields
+    for name, most in (("outputs", MAX_OUTPUTS), ("width", MAX_OUTPUTS), ("block_rows", MAX_SIZE)):
+        check_number(a[name], name, 1, most)
     if a["dtype"] not in get_args(Dtype):
         raise ValueError(f"dtype is {a['dtype']!r}")
-    if type(a["bias"]) is not bool:
-        raise ValueError(f"bias is {a['bias']!r}")
+    content = HeadContent(str(a["content"]["weight"]), a["content"]["bias"])
+    if type(a["bias"]) is not bool or a["bias"] != isinstance(content.bias, str):
+        raise ValueError(f"bias is {a['bias']!r}, and its digest is {content.bias!r}")
     listed = {name: objects.digest_from_json(value) for name, value in a["objects"].items()}
-    grid = Grid(outputs, width, STORED_AS[a["dtype"]], block_rows)
+    grid = Grid(a["outputs"], a["width"], STORED_AS[a["dtype"]], a["block_rows"])
     expected = {f"weight/c/{block}/0" for block in range(min(grid.blocks, 2**20))}
-    expected |= {f"{name}/zarr.json" for name in arrays_of(grid, a["bias"])}
+    expected |= {f"{name}/zarr.json" for name in array_metadata(grid, a["bias"])}
     expected |= {BIAS} if a["bias"] else set()
     if set(listed) != expected:
-        raise ValueError(f"it names {sorted(set(listed) ^ expected)[:3]} wrongly or not at all")
-    content = HeadContent(str(a["content"]["weight"]), a["content"]["bias"])
-    if a["bias"] != isinstance(content.bias, str):
-        raise ValueError(f"bias is {a['bias']}, and its digest is {content.bias!r}")
+        raise ValueError(f"objects {sorted(set(listed) ^ expected)[:3]} are missing or unexpected")
     head = StoredHead(path, grid, a["dtype"], a["bias"], after, listed)
-    return head, head_digest(a["dtype"], (outputs, width), after, content)
-
-
-def require_head(
-    root: Path, digest: str, *, outputs: int, width: int, needed_by: str
-) -> StoredHead:
-    """The head of a deposit, whose shape must fit, or DamagedError."""
-    head = StoredHead.open(root, digest, needed_by=needed_by)
-    if head.grid.shape != (outputs, width):
-        raise DamagedError(
-            f"{head.path} is a head of {head.grid.rows:,} outputs and states of"
-            f" {head.grid.columns:,} entries, and {needed_by} has {outputs:,} and {width:,};"
-            f" {VERIFY}"
-        )
-    return head
+    return head, head_digest(a["dtype"], grid.shape, after, content)

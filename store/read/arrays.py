@@ -1,8 +1,9 @@
-"""Deposit logits in one array that was computed elsewhere."""
+"""Deposit of logits in one array."""
 
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -12,24 +13,25 @@ from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.format.attributes import ARRAY
 from logitbank.store.format.layout import DepositSpec, Layout
-from logitbank.store.format.schema import OptionTokens
+from logitbank.store.tables import prompt_tables
 
 DTYPES = ("float16", "float32", "float64")
 
 
 def deposit_array(
+    root: Path,
     logits: np.ndarray,
     spec: DepositSpec,
     begin: Callable[[DepositSpec], DepositWriter],
-    options: OptionTokens,
 ) -> Deposit:
     """Write logits that `check_array` accepted, and seal; see `Bank.deposit`."""
+    options = prompt_tables.option_tokens(root, spec.query_set)
     if len(options.tokens) and options.tokens.max() >= spec.layout.vocab:
         raise UsageError(
-            f"prompts name token {options.tokens.max()}, but logits have {spec.layout.vocab}"
-            " columns; give one column per output of the head"
+            f"Prompts name token {options.tokens.max()}, but logits have {spec.layout.vocab}"
+            " columns. Pass one column per output of the head."
         )
-    if spec.provenance.get("weights") is None:  # with nothing to compare, any array would pass
+    if spec.provenance.get("weights") is None:  # otherwise any array would match the deposit
         digest = _digest(logits, spec.layout)
         spec = replace(spec, provenance={**spec.provenance, ARRAY: digest})
     with begin(spec) as writer:
@@ -48,10 +50,11 @@ def check_array(logits: np.ndarray, *, queries: int) -> None:
     """Refuse an array that is not one row of logits per query."""
     if logits.ndim != 2 or len(logits) != queries or not logits.shape[1]:
         raise UsageError(
-            f"logits must have shape ({queries}, vocabulary), one row per query; got {logits.shape}"
+            f"Logits have shape {logits.shape}; it must be ({queries}, vocabulary), one row per"
+            " query."
         )
     if logits.dtype.name not in DTYPES:
-        raise UsageError(f"logits are {logits.dtype}; convert them to one of {', '.join(DTYPES)}")
+        raise UsageError(f"Logits are {logits.dtype}. Convert them to {', '.join(DTYPES)}.")
 
 
 def _digest(logits: np.ndarray, layout: Layout) -> str:
@@ -64,13 +67,13 @@ def _digest(logits: np.ndarray, layout: Layout) -> str:
 
 
 def _float32_rows(logits: np.ndarray, rows: range) -> np.ndarray:
-    with np.errstate(over="ignore"):  # becomes infinite, which is refused below
+    with np.errstate(over="ignore"):  # infinite values are refused below
         values = logits[rows.start : rows.stop].astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(bad):
         count = int(np.count_nonzero(~np.isfinite(values[bad[0]])))
         raise UsageError(
-            f"query row {rows[int(bad[0])]}: {count} of {values.shape[1]} logits are not finite in"
-            " float32; check the model"
+            f"Query row {rows[int(bad[0])]}: {count} of {values.shape[1]} logits are not finite in"
+            " float32. Check the model."
         )
     return values

@@ -1,15 +1,13 @@
-"""Select deposits by the names of their checkpoints."""
+"""Selection of deposits by model, run and training step."""
 
-import operator
 from collections.abc import Collection, Iterable, Sequence
-from typing import cast
 
 from logitbank.errors import AbsentError
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.steps import Step, StepSelector, listed, parse_steps
+from logitbank.store.steps import Step, listed, parse_steps
 
 Names = Collection[str] | str | None
-"""Models or runs; all if None."""
+"""Models, runs or prompt sets; all if None."""
 Steps = Collection[Step] | int | str | None
 """Training steps, None in a collection for the release; or a text as `--steps` takes it, such as
 `last`, `log` or `0:100:10`; all if None."""
@@ -20,70 +18,65 @@ def checkpoints_chosen(
 ) -> list[Deposit]:
     """Deposits of these models, runs and training steps.
 
-    Raises AbsentError or SuiteError if one of them is missing, which lists the available ones, and
-    UsageError if a text is no selection of steps.
+    A text of steps selects among the steps of each model and run, whose last steps may differ.
+
+    Raises AbsentError if no deposit has one of them, with the available ones; SuiteError if a text
+    selects no step, and UsageError if it is invalid.
     """
-    deposits = _of_names(_of_names(list(deposits), "model", models), "run", runs)
-    if isinstance(steps, str):
-        return _selected(deposits, parse_steps(steps))
+    chosen = [*deposits]
+    for field, names in (("model", models), ("run", runs)):
+        if names is not None:
+            requested = as_names(names)
+            available = {getattr(d.checkpoint, field) for d in chosen}
+            chosen = [d for d in chosen if getattr(d.checkpoint, field) in requested]
+            if not chosen:
+                raise _absent(field, joined(requested), joined(available))
     if steps is None:
-        return deposits
-    wanted = set(steps) if isinstance(steps, Collection) else {operator.index(steps)}
-    chosen = [d for d in deposits if d.checkpoint.step in wanted]
+        return chosen
+    available_steps = {d.checkpoint.step for d in chosen}
+    if isinstance(steps, str):
+        selector = parse_steps(steps)
+        selected = selector.select(available_steps, "this bank")
+        if selected == (None,):
+            return [d for d in chosen if d.checkpoint.step is None]
+        by_run: dict[tuple[str, str], set[Step]] = {}
+        for d in chosen:
+            by_run.setdefault((d.checkpoint.model, d.checkpoint.run), set()).add(d.checkpoint.step)
+        picked = {run: set(selector.pick(of_run)) for run, of_run in by_run.items()}
+        return [
+            d for d in chosen if d.checkpoint.step in picked[d.checkpoint.model, d.checkpoint.run]
+        ]
+    requested_steps = set(steps) if isinstance(steps, Collection) else {steps}
+    chosen = [d for d in chosen if d.checkpoint.step in requested_steps]
     if not chosen:
-        available = {d.checkpoint.step for d in deposits}
-        raise _absent("step", listed(wanted), listed(available))
+        raise _absent("step", listed(requested_steps), listed(available_steps))
     return chosen
 
 
 def require_scored_models(
-    prompts: str, models: Names, deposits: Sequence[Deposit], *, there: Collection[str]
+    prompts: str, models: Names, deposits: Sequence[Deposit], bank_models: Collection[str]
 ) -> None:
     """Refuse models of the bank without scores of a prompt set, with an AbsentError.
 
-    `deposits` are those of the prompt set, `there` the models of the whole bank.
+    `deposits` are those of the prompt set.
     """
     if models is None:
         return
-    scored = {d.checkpoint.model for d in deposits}
-    wanted = {models} if isinstance(models, str) else set(models)
-    if not wanted & scored and wanted <= set(there):
-        have = "have" if len(wanted) > 1 else "has"
+    requested, scored = as_names(models), {d.checkpoint.model for d in deposits}
+    if not requested & scored and requested <= set(bank_models):
         raise AbsentError(
-            f"{_together(wanted)} {have} no scores of prompt set {prompts!r}, only of others; of it"
-            f" the bank has {_together(scored)}"
+            f"Prompt set {prompts!r} has no scores of {joined(requested)}. Models with scores:"
+            f" {joined(scored)}."
         )
 
 
-def _of_names(deposits: list[Deposit], field: str, names: Names) -> list[Deposit]:
-    if names is None:
-        return deposits
-    wanted = {names} if isinstance(names, str) else set(names)
-    chosen = [d for d in deposits if getattr(d.checkpoint, field) in wanted]
-    if not chosen:
-        available = {cast(str, getattr(d.checkpoint, field)) for d in deposits}
-        raise _absent(field, _together(wanted), _together(available))
-    return chosen
+def as_names(names: Collection[str] | str) -> set[str]:
+    return {names} if isinstance(names, str) else set(names)
 
 
-def _selected(deposits: list[Deposit], selector: StepSelector) -> list[Deposit]:
-    """Deposits that a selector picks of each model and run, whose last steps may differ."""
-    by_run: dict[tuple[str, str], set[Step]] = {}
-    for deposit in deposits:
-        checkpoint = deposit.checkpoint
-        by_run.setdefault((checkpoint.model, checkpoint.run), set()).add(checkpoint.step)
-    everywhere = set().union(*by_run.values())
-    if selector.select(everywhere, of="this bank") == (None,):
-        return [d for d in deposits if d.checkpoint.step is None]
-    picked = {run: set(selector.pick(steps)) for run, steps in by_run.items()}
-    return [
-        d for d in deposits if d.checkpoint.step in picked[d.checkpoint.model, d.checkpoint.run]
-    ]
-
-
-def _absent(field: str, wanted: str, available: str) -> AbsentError:
-    return AbsentError(f"no deposit has {field} {wanted}; the bank has {available}")
-
-
-def _together(names: Iterable[str]) -> str:
+def joined(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
+
+
+def _absent(field: str, requested: str, available: str) -> AbsentError:
+    return AbsentError(f"No deposit has {field} {requested}. Available: {available}.")

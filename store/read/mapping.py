@@ -1,29 +1,26 @@
-"""Apply a function to full vocabulary rows, block by block: here, in processes, or on a cluster."""
+"""Apply a function to full vocabulary rows, block by block, in this process or on a Ray cluster."""
 
-import multiprocessing
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from logitbank.errors import BankError, UsageError
-from logitbank.store.bank import Bank
+from logitbank.store.bank import Bank, open_bank
 from logitbank.store.cluster import joined
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format.attributes import read_attributes
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 
 Function = Callable[[np.ndarray], ArrayLike]
-_Submit = Callable[[Deposit, range], Callable[[], np.ndarray]]
-"""Starts the function on some rows of a deposit, and returns what waits for its values."""
+Task = tuple[Deposit, range]
 _RETRIES = 10
-"""Machines that a task may lose."""
+"""Times that Ray repeats a task whose machine was lost."""
 
 
 def map_rows(
@@ -34,28 +31,24 @@ def map_rows(
     models: Names = None,
     runs: Names = None,
     steps: Steps = None,
-    workers: int = 1,
     ray: str | None = None,
 ) -> Iterator[tuple[Deposit, np.ndarray]]:
-    """What a function makes of each row of each deposit, one deposit after the other.
+    """Apply a function to all rows of each deposit, one deposit after the other.
 
-    A block of rows, or a piece of one where they are worked out of states, is in memory at a time,
-    in each worker; results are small or should be.
+    Memory holds one block of rows at a time, or part of one if rows are computed from states.
 
     Parameters
     ----------
     bank
-        A bank, or where it is.
+        A bank, its folder or its URL.
     function
-        Takes log-probabilities (q, v), float32 nats, of some rows; gives (q, …), a value or a
-        vector for each. Other processes need to import it, a cluster does not.
+        Takes log-probabilities (q, v), float32 nats, of some rows, and returns (q, …): a value or
+        a vector per row.
     query_set, models, runs, steps
         Keep these deposits; all if None. Models, runs and steps as in `Bank.scan`.
-    workers
-        Processes on this machine; 1 for this process.
     ray
-        Address of a Ray cluster whose CPUs do it, all of which must see the bank: `HOST:PORT`, or
-        `auto`. A task whose machine is lost is done again.
+        Address of a Ray cluster whose CPUs do the work: `HOST:PORT`, or `auto` for this cluster or
+        machine. All its machines must see the bank. Ray repeats tasks of lost machines.
 
     Yields
     ------
@@ -64,10 +57,10 @@ def map_rows(
     Raises
     ------
     UsageError
-        The function gave another number of values than there were rows. Or a machine of the cluster
-        does not see the bank.
+        The function returned another number of values than rows, or a machine of the cluster does
+        not see the bank.
     BankError
-        Nothing is chosen, or a deposit is not complete.
+        No deposit is selected, or one is not complete.
     KeepLevelError
         A deposit keeps no full vocabulary rows.
 
@@ -81,108 +74,77 @@ def map_rows(
         for deposit, values in logitbank.map_rows("pythia.zarr", entropy, ray="auto"):
             print(deposit.checkpoint, values.mean())
     """
-    bank = bank if isinstance(bank, Bank) else Bank.open(bank, rows=True)
+    bank = open_bank(bank, rows=True)
+    bank = replace(bank, path=bank.path.absolute())  # for processes in other folders
     deposits = [d for d in bank.deposits() if query_set in (None, d.query_set)]
     if not deposits:
-        raise BankError(f"{bank.path} has no deposit{f' of {query_set}' if query_set else ''}")
+        raise BankError(f"{bank.path} has no deposit{f' of {query_set}' if query_set else ''}.")
     deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
-    if workers < 1:
-        raise UsageError(f"{workers} workers are not possible; use 1 or more")
-    return _mapped(deposits, function, workers, ray)
-
-
-def _mapped(
-    deposits: Sequence[Deposit], function: Function, workers: int, ray: str | None
-) -> Iterator[tuple[Deposit, np.ndarray]]:
     tasks = [(deposit, rows) for deposit in deposits for rows in deposit.layout.row_ranges]
+    return _join(tasks, function, ray)
+
+
+def _join(
+    tasks: Sequence[Task], function: Function, ray: str | None
+) -> Iterator[tuple[Deposit, np.ndarray]]:
+    """Each deposit with the values of all its tasks."""
+    results = _on_cluster(tasks, function, ray) if ray else (apply(function, *t) for t in tasks)
     parts: list[np.ndarray] = []
-    with _submitter(function, workers, ray) as (submit, ahead):
-        waiting: deque[Callable[[], np.ndarray]] = deque()
-        started = iter(tasks)
-        for deposit, rows in tasks:
-            while len(waiting) <= ahead and (task := next(started, None)) is not None:
-                waiting.append(submit(*task))
-            parts.append(waiting.popleft()())
-            if rows.stop == deposit.layout.queries:
-                yield deposit, np.concatenate(parts)
-                parts = []
+    for (deposit, rows), values in zip(tasks, results, strict=True):
+        parts.append(values)
+        if rows.stop == deposit.layout.queries:
+            yield deposit, np.concatenate(parts)
+            parts = []
 
 
-@contextmanager
-def _submitter(
-    function: Function, workers: int, address: str | None
-) -> Iterator[tuple[_Submit, int]]:
-    """What starts a task, and how many tasks to start ahead of the one that is waited for."""
-    if address is not None:
-        with joined(address) as ray:
-            # Tasks that nobody waits for any more end by themselves, or with this process. Ray 2.60
-            # aborts this process when a cancelled task completes meanwhile
-            # (task_manager.cc:1329, "Tried to complete task that was not pending").
-            yield (
-                _on_cluster(function, ray),
-                2 * max(1, int(ray.cluster_resources().get("CPU", 1))),
-            )
-    elif workers == 1:
-        yield lambda deposit, rows: lambda: _apply(function, deposit, rows), 0
-    else:
-        # Forking is not safe where threads run, and Zarr's codecs have some.
-        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
-        try:
-            yield (
-                lambda deposit, rows: pool.submit(_apply, function, deposit, rows).result,
-                2 * workers,
-            )
-        finally:
-            pool.shutdown(cancel_futures=True)
+def _on_cluster(tasks: Iterable[Task], function: Function, address: str) -> Iterator[np.ndarray]:
+    """Values of the tasks in order; two tasks per CPU are started ahead.
 
-
-def _on_cluster(function: Function, ray: Any) -> _Submit:
-    task = ray.remote(num_cpus=1, max_retries=_RETRIES, scheduling_strategy="SPREAD")(_elsewhere)
-    shipped = ray.put(function)
-
-    def submit(deposit: Deposit, rows: range) -> Callable[[], np.ndarray]:
-        reference = task.remote(shipped, deposit.absolute(), rows)
-
-        def result() -> np.ndarray:
+    Tasks that are no longer needed end by themselves, or with this process: Ray 2.60 aborts the
+    process if a cancelled task completes meanwhile (task_manager.cc:1329).
+    """
+    with joined(address) as ray:
+        options = {"num_cpus": 1, "max_retries": _RETRIES, "scheduling_strategy": "SPREAD"}
+        task = ray.remote(**options)(_remote)
+        shared = ray.put(function)
+        ahead = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        started = (task.remote(shared, deposit, rows) for deposit, rows in tasks)
+        waiting = deque(islice(started, ahead + 1))
+        while waiting:
             try:
-                values: np.ndarray = ray.get(reference)
+                yield ray.get(waiting.popleft())
             except ray.exceptions.RayTaskError as error:
-                raise error.cause from None  # as it would be raised here
+                raise error.cause from None  # as this process would raise it
             except ray.exceptions.RayError as error:
                 reason = str(error).strip().partition("\n")[0]
                 raise BankError(
-                    f"a task of the Ray cluster was lost {_RETRIES + 1} times, or cannot be done"
-                    f" again ({reason}); give its machines more memory, or leave out --ray"
+                    f"A task of the Ray cluster failed {_RETRIES + 1} times ({reason}). Give its"
+                    " machines more memory, or leave out --ray."
                 ) from error
-            return values
-
-        return result
-
-    return submit
+            waiting.extend(islice(started, 1))
 
 
-def _elsewhere(function: Function, deposit: Deposit, rows: range) -> np.ndarray:
-    """`_apply` on a machine of the cluster, which must have this deposit at the same path."""
+def _remote(function: Function, deposit: Deposit, rows: range) -> np.ndarray:
+    """`apply` on a machine of the cluster, which must have this deposit at the same path."""
     stored = deposit.stored
     try:
         same = read_attributes(stored.path) == stored.attributes
-        what = "has another deposit at"
     except FileNotFoundError:
-        same, what = False, "does not see"
+        same = False
     if not same:
         raise UsageError(
-            f"{socket.gethostname()} {what} {stored.path} of the machine that asked; all machines"
-            " of a Ray cluster need the bank at the same path on one file system"
+            f"{socket.gethostname()} does not see the deposit {stored.path}. All machines of a Ray"
+            " cluster need the bank at the same path on one file system."
         )
-    return _apply(function, deposit, rows)
+    return apply(function, deposit, rows)
 
 
-def _apply(function: Function, deposit: Deposit, rows: range) -> np.ndarray:
+def apply(function: Function, deposit: Deposit, rows: range) -> np.ndarray:
     """The function's values for some rows of a deposit."""
     values = np.asarray(function(deposit.logprobs(np.arange(rows.start, rows.stop))))
     if values.shape[:1] != (len(rows),):
         raise UsageError(
-            f"the function gave {values.shape} for {len(rows)} rows of {deposit}; its first axis"
-            " must be that of the rows"
+            f"The function returned shape {values.shape} for {len(rows)} rows of {deposit}. Its"
+            " first axis must be the rows."
         )
     return values

@@ -1,14 +1,12 @@
 """Options that prompts name and scores do not list."""
 
 from collections.abc import Collection, Iterable, Sequence
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 
 from logitbank.errors import BankError, DamagedError
-from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.deposit import Deposit, require_query_count
 from logitbank.store.deposits.scores import DEPOSIT
 from logitbank.store.files import copies
 from logitbank.store.format.schema import OptionTokens
@@ -17,83 +15,74 @@ from logitbank.store.tables import prompt_tables
 
 
 def require_scored(
-    root: Path, name: str, prompts: pl.LazyFrame, deposits: Sequence[Deposit]
+    root: Path, name: str, deposits: Iterable[Deposit], prompts: pl.LazyFrame | None = None
 ) -> None:
-    """Refuse deposits with full rows without scores of options of these prompts.
+    """Refuse deposits with full rows without scores of options of a prompt set.
 
-    The options were named after the deposit was made, and `Bank.rescore` scores them. Deposits that
-    keep less cannot be completed, and are ignored. Raises BankError.
+    The options were added after the deposit was made, and `Bank.rescore` scores them. Deposits that
+    keep less cannot be completed, and are ignored. `prompts` are the rows of the prompt set that
+    matter, all if None. Raises BankError.
     """
-    full = [deposit for deposit in deposits if deposit.layout.keep.whole_rows]
-    counts = [(deposit, _counts(prompts, deposit).missing) for deposit in _incomplete(root, full)]
-    incomplete = [(deposit, missing) for deposit, missing in counts if missing]
-    if not incomplete:
+    full = [d.stored for d in deposits if d.layout.keep.whole_rows]
+    suspects = _incomplete(root, full)
+    if not suspects:
         return
-    more = f" and {len(incomplete) - 1} more" if len(incomplete) > 1 else ""
-    url = copies.url_of_copy(root)
-    first = f"`logitbank pull {url} FOLDER`, then " if url else ""
+    prompts = prompt_tables.scan_prompts(root, name) if prompts is None else prompts
+    missing = {str(d): count for d in suspects if (count := len(_unlisted(prompts, d)[1]))}
+    if not missing:
+        return
+    url, folder = copies.url_of_copy(root), root
+    pull = f"`logitbank pull {url} FOLDER`, then " if url else ""
     raise BankError(
-        f"{incomplete[0][0]}{more} lack{'' if more else 's'} scores of"
-        f" {sum(count for _, count in incomplete):,} options that prompt set {name!r} named later;"
-        f" run {first}`logitbank rescore {'FOLDER' if url else root}`, which reads them from full"
-        " rows"
+        f"Scores of {sum(missing.values()):,} options of prompt set {name!r} are missing in"
+        f" {len(missing)} deposits, the first {next(iter(missing))}: the options were added later."
+        f" Fix: run {pull}`logitbank rescore {'FOLDER' if url else folder}`."
     )
 
 
-def have_no_score(root: Path, prompts: pl.LazyFrame, deposits: Sequence[Deposit]) -> list[bool]:
-    """Which deposits keep no full rows and list none of the options named for their rows.
+def without_scores(root: Path, name: str, deposits: Iterable[Deposit]) -> list[Deposit]:
+    """Deposits that keep no full rows and list none of the options of a prompt set.
 
-    These options were named later, and nothing that the deposit keeps gives their scores.
+    These options were added later, and nothing that the deposit keeps gives their scores.
     """
-    less = [deposit for deposit in deposits if not deposit.layout.keep.whole_rows]
-    counts = [(deposit, _counts(prompts, deposit)) for deposit in _incomplete(root, less)]
-    without = {deposit for deposit, of in counts if 0 < of.named == of.missing}
-    return [deposit in without for deposit in deposits]
+    less = {d.stored: d for d in deposits if not d.layout.keep.whole_rows}
+    suspects = _incomplete(root, [*less])
+    if not suspects:
+        return []
+    prompts = prompt_tables.scan_prompts(root, name)
+    counts = ((deposit, _unlisted(prompts, deposit)) for deposit in suspects)
+    return [less[deposit] for deposit, (named, pairs) in counts if 0 < named == len(pairs)]
 
 
 def with_missing_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     """Deposits with full rows and `missing_options`."""
     full = [deposit for deposit in deposits if deposit.layout.keep.whole_rows]
-    complete = _list_all(root, full) if full else []
+    listed = _list_all(root, full) if full else []
     return [
         deposit
-        for deposit, is_complete in zip(full, complete, strict=True)
-        if not is_complete and missing_options(root, deposit) is not None
+        for deposit, complete in zip(full, listed, strict=True)
+        if not complete and missing_options(deposit) is not None
     ]
 
 
-def missing_options(root: Path, deposit: Deposit) -> OptionTokens | None:
+def missing_options(deposit: Deposit) -> OptionTokens | None:
     """Option tokens of committed queries that a deposit's scores do not list, or None."""
-    deposit.check_queries()
-    named = prompt_tables.named_tokens(root, deposit.query_set).lazy()
-    _, missing = _named_and_missing(named, deposit)
-    pairs = missing.sort("row", "token").collect()
+    require_query_count(deposit)
+    named = prompt_tables.named_tokens(deposit.bank, deposit.query_set)
+    _, pairs = _unlisted(named.lazy().with_columns(query_set=pl.lit(deposit.query_set)), deposit)
     if pairs.is_empty():
         return None
-    return prompt_tables.option_tokens(pairs, queries=deposit.layout.queries)
+    return prompt_tables.as_option_tokens(pairs.sort("row", "token"), deposit.layout.queries)
 
 
-class _Counts(NamedTuple):
-    """Options of some prompts in the committed rows of a deposit."""
-
-    named: int
-    missing: int
-    """Those that its scores do not list."""
-
-
-def _counts(prompts: pl.LazyFrame, deposit: Deposit) -> _Counts:
-    of_set = prompts.filter(pl.col("query_set") == deposit.query_set)
-    frames = _named_and_missing(of_set.select("row", "token").drop_nulls().unique(), deposit)
-    named, missing = pl.collect_all([frame.select(pl.len()) for frame in frames])
-    return _Counts(named.item(), missing.item())
-
-
-def _named_and_missing(named: pl.LazyFrame, deposit: Deposit) -> tuple[pl.LazyFrame, pl.LazyFrame]:
-    """Named pairs (row, token) in committed rows of a deposit, and those that it does not list."""
+def _unlisted(prompts: pl.LazyFrame, deposit: Deposit) -> tuple[int, pl.DataFrame]:
+    """Number of (row, token) pairs of prompts in committed rows, and the pairs without a score."""
     blocks = deposit.committed()  # before others commit more
-    present = named.filter(_in_blocks(deposit.layout.block_rows, blocks))
-    listed = deposit.option_scores().select(row="query", token="token")
-    return present, present.join(listed, on=["row", "token"], how="anti")
+    pairs = prompts.filter(pl.col("query_set") == deposit.query_set).select("row", "token")
+    in_blocks = _in_blocks(deposit.layout.block_rows, blocks)
+    named = pairs.drop_nulls().unique().filter(in_blocks).collect()
+    scores = deposit.option_scores().select(row="query", token="token")
+    return len(named), named.lazy().join(scores, on=["row", "token"], how="anti").collect()
 
 
 def _incomplete(root: Path, deposits: Sequence[Deposit]) -> list[Deposit]:
@@ -101,10 +90,10 @@ def _incomplete(root: Path, deposits: Sequence[Deposit]) -> list[Deposit]:
     if not deposits:
         return []
     try:
-        complete = _list_all(root, deposits)
+        listed = _list_all(root, deposits)
     except DamagedError:  # maybe another table of prompts, which these scores do not need
         return [*deposits]
-    return [deposit for deposit, of in zip(deposits, complete, strict=True) if not of]
+    return [deposit for deposit, complete in zip(deposits, listed, strict=True) if not complete]
 
 
 def _list_all(root: Path, deposits: Sequence[Deposit]) -> list[bool]:
@@ -113,31 +102,29 @@ def _list_all(root: Path, deposits: Sequence[Deposit]) -> list[bool]:
     One scan of all compares the number of tokens and a sum of their hashes: a lost table of prompts
     may have named as many tokens as a later one.
     """
+    committed = [deposit.committed() for deposit in deposits]  # before others commit more
+    rows = option_scores(deposits).group_by(DEPOSIT).agg(*_totals("query")).collect()
+    listed = {number: (count, hashes) for number, count, hashes in rows.iter_rows()}
     named = {
         name: prompt_tables.named_tokens(root, name) for name in {d.query_set for d in deposits}
     }
-
-    @cache
-    def named_in(name: str, block_rows: int, blocks: frozenset[int]) -> tuple[int, int]:
-        in_blocks = named[name].filter(_in_blocks(block_rows, blocks))
-        count, hashes = in_blocks.select(*_marks("row")).row(0)
-        return count, hashes
-
-    committed = [deposit.committed() for deposit in deposits]  # before others commit more
-    rows = option_scores(deposits).group_by(DEPOSIT).agg(*_marks("query")).collect()
-    listed = {at: (count, hashes) for at, count, hashes in rows.iter_rows()}
-    return [
-        listed.get(at, (0, 0)) == named_in(d.query_set, d.layout.block_rows, blocks)
-        for at, (d, blocks) in enumerate(zip(deposits, committed, strict=True))
-    ]
+    expected: dict[tuple[str, int, frozenset[int]], tuple[int, int]] = {}
+    complete = []
+    for number, (deposit, blocks) in enumerate(zip(deposits, committed, strict=True)):
+        key = deposit.query_set, deposit.layout.block_rows, blocks
+        if key not in expected:
+            in_blocks = named[key[0]].filter(_in_blocks(key[1], blocks))
+            expected[key] = in_blocks.select(*_totals("row")).row(0)
+        complete.append(listed.get(number, (0, 0)) == expected[key])
+    return complete
 
 
-def _marks(row: str) -> tuple[pl.Expr, pl.Expr]:
+def _totals(row: str) -> tuple[pl.Expr, pl.Expr]:
     """The number of (row, token) pairs, and the sum of their hashes modulo 2^64."""
     pair = pl.col(row).cast(pl.Int64) * 2**32 + pl.col("token")
     return pl.len(), pair.hash().sum().alias("hashes")
 
 
 def _in_blocks(block_rows: int, blocks: Collection[int]) -> pl.Expr:
-    of_row = pl.col("row") // block_rows
-    return of_row.is_in(pl.Series(sorted(blocks), dtype=pl.Int32).implode())
+    block = pl.col("row") // block_rows
+    return block.is_in(pl.Series(sorted(blocks), dtype=pl.Int32).implode())

@@ -1,72 +1,56 @@
-"""How a bank was made: the provenance of its deposits as a table, and as one document."""
+"""Provenance of a bank's deposits as a table and as one document."""
 
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
+from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects
 from logitbank.store.format import commits
 from logitbank.store.format.about import own_fields, sources_of
 from logitbank.store.format.schema import Json
 from logitbank.store.tables import prompt_tables, query_tables
 
-if TYPE_CHECKING:
-    from logitbank.store.deposits.deposit import Deposit
-
-_SCHEMA = pl.Schema(
+_ROWS = pl.Schema(
     {
         "model": pl.String,
         "run": pl.String,
-        "field": pl.String,  # with a point where it is in an object: source.revision
-        "value": pl.String,  # text as it is, anything else as JSON
-        "deposits": pl.Int64,
-        "first_step": pl.Int64,  # null for a release
-        "last_step": pl.Int64,
+        "field": pl.String,  # with dots for nested objects: source.revision
+        "value": pl.String,  # text, or any other value as JSON
+        "step": pl.Int64,  # null for a release
     }
 )
 
 
-def provenance_table(deposits: "Iterable[Deposit]") -> pl.DataFrame:
-    """See `Bank.provenance`."""
+def provenance_table(deposits: Iterable[Deposit]) -> pl.DataFrame:
+    """How deposits were made, with equal values in one row; `info --provenance` prints it.
+
+    Returns
+    -------
+    One row per model, run, field and value: columns model, run, field (`engine`,
+    `source.revision`, …), value (text; anything else as JSON), deposits (number), first_step,
+    last_step.
+    """
     rows = [
         (d.checkpoint.model, d.checkpoint.run, field, value, d.checkpoint.step)
         for d in deposits
         for field, value in _fields(d)
     ]
-    names = ("model", "run", "field", "value", "step")
-    schema = {name: _SCHEMA.get(name, pl.Int64()) for name in names}
-    return (
-        pl.DataFrame(rows, schema=schema, orient="row")
-        .group_by("model", "run", "field", "value", maintain_order=True)
-        .agg(
-            deposits=pl.len().cast(pl.Int64),
-            first_step=pl.col("step").min(),
-            last_step=pl.col("step").max(),
-        )
-        .select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
+    table = pl.DataFrame(rows, schema=_ROWS, orient="row")
+    step = pl.col("step")
+    return table.group_by("model", "run", "field", "value", maintain_order=True).agg(
+        deposits=pl.len().cast(pl.Int64), first_step=step.min(), last_step=step.max()
     )
 
 
 def provenance_document(
-    root: Path, attributes: dict[str, Any], deposits: "Iterable[Deposit]"
+    root: Path, attributes: dict[str, Any], deposits: Iterable[Deposit]
 ) -> dict[str, Any]:
-    """All that a bank says of where it is from, for JSON.
-
-    Parameters
-    ----------
-    root, attributes, deposits
-        Of the bank; deposits may be some of it.
-
-    Returns
-    -------
-    title, licence, citation, written_by; `sources`, the banks that it was joined or shrunk from;
-    `query_sets` with their tokenizers; `prompts`, the tables of each prompt set; `deposits`, each
-    with its attributes and the engines of its blocks.
-    """
+    """The provenance of a bank as JSON: its attributes, sources, tables and deposits."""
     prompts: dict[str, list[str]] = {}
     for file in prompt_tables.prompt_files(root):
         prompts.setdefault(file.name, []).append(file.digest)
@@ -87,22 +71,22 @@ def provenance_document(
     }
 
 
-def _fields(deposit: "Deposit") -> Iterator[tuple[str, str]]:
+def _fields(deposit: Deposit) -> Iterator[tuple[str, str]]:
     yield from _flat(deposit.spec.provenance)
     engines = _engines(deposit)
     if engines not in ([], [str(deposit.spec.provenance.get("engine"))]):
         yield "engines of blocks", ", ".join(engines)
 
 
-def _flat(made: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in made.items():
+def _flat(fields: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in fields.items():
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)
 
 
-def _engines(deposit: "Deposit") -> list[str]:
+def _engines(deposit: Deposit) -> list[str]:
     """Engines that the commits of blocks name."""
     state = deposit.state()
     names = [name for name in state.names if name not in state.options]
@@ -110,16 +94,12 @@ def _engines(deposit: "Deposit") -> list[str]:
     return sorted({str(engine) for engines in engines_by_commit for engine in engines})
 
 
-def commits_digest(root: Path, deposits: "Iterable[Deposit]") -> str:
-    """SHA-256 of a bank's content: of the lines that `sha256sum` prints of all commits.
-
-    The lines are in the order of the paths below the bank.
-    """
-    states = [(deposit.path, deposit.state()) for deposit in deposits]
+def commits_digest(root: Path, deposits: Iterable[Deposit]) -> str:
+    """SHA-256 of the lines that `sha256sum` prints for all commits, in the order of their paths."""
     files = sorted(
-        f"{(path / 'commits').relative_to(root).as_posix()}/{name}.json"
-        for path, state in states
-        for name in state.names
+        f"{(deposit.path / 'commits').relative_to(root).as_posix()}/{name}.json"
+        for deposit in deposits
+        for name in deposit.state().names
     )
     lines = (f"{objects.digest(root / file).sha256}  {file}\n" for file in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()

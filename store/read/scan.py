@@ -1,8 +1,8 @@
 """One row per checkpoint × prompt × option, lazily: prompts joined with scores.
 
-One scan of all files, whose numbers stand for their checkpoints, and one packed integer key: 154
-checkpoints × 15,840 prompts × 3 options take 1.0 s on 2 busy cores. Files joined on their path took
-1.5 s, as did one scan per deposit with its names as literals; a join on (row, token) 0.2 s more.
+One scan of all files, whose numbers identify their checkpoints, and one packed integer key: 154
+checkpoints × 15,840 prompts × 3 options take 1.0 s on 2 busy cores. A join on paths took 1.5 s, as
+did one scan per deposit with its names as literals. A join on (row, token) took 0.2 s more.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -30,16 +30,13 @@ CHECKPOINT = pl.Schema(
 _OPTION = ("prompt_id", "order_seed", "option")
 _PIECE = (*_OPTION, "piece")
 _TOKENIZER, _PIECES = "_tokenizer", "_pieces"
-_OF_A_PIECE = ("piece", "token", "query_set", "row")
-FEW = 4
-"""Tokens that are compared one by one while a score is read."""
+_TOKEN_COLUMNS = ("piece", "token", "query_set", "row")
 
 
 def scan(
     prompts: pl.LazyFrame,
     deposits: Sequence[Deposit],
     *,
-    tokens: pl.Series | None = None,
     coded: Collection[str] = (),
 ) -> pl.LazyFrame:
     """Join a prompt set with the committed scores of deposits.
@@ -50,17 +47,13 @@ def scan(
         Columns of `PROMPTS_SCHEMA`, then the prompt set's own.
     deposits
         At least one.
-    tokens
-        The tokens of `prompts`, where they are so few that others are better not read.
     coded
-        Columns of text to give as Categorical, where they are there: the text of a prompt is looked
-        up once then, and not for each checkpoint again.
+        Text columns to return as Categorical, if they exist: Polars then looks up the text of a
+        prompt once, not for each checkpoint.
 
     Returns
     -------
-    Columns model, run, run_seed, step, those of `prompts`, logit, logsumexp, logprob (nats,
-    float64: logit − logsumexp), rank, ties, padding_above, padding_ties, exact. In no fixed order
-    of rows; one where two query sets of a checkpoint have the same prompt.
+    As `Bank.scan`. If two query sets of a checkpoint have the same prompt, it has one row.
     """
     schema = prompts.collect_schema()
     columns = [*CHECKPOINT, *schema.names(), *VALUES]
@@ -70,44 +63,42 @@ def scan(
     for deposit in deposits:
         by_query_set.setdefault(deposit.query_set, []).append(deposit)
     joined = [
-        _option_scores(of_set, tokens, coded).join(
+        _option_scores(of_set, coded).join(
             prompts.filter(pl.col("query_set") == name).with_columns(_key("row")), on="_key"
         )
         for name, of_set in by_query_set.items()
     ]
     scores = pl.concat(joined)
     if len({deposit.checkpoint for deposit in deposits}) < len(deposits):
-        # Of one tokenizer, as where a file of prompts grew: what both have is the same score.
+        # The prompt set grew: both query sets of one tokenizer have the same scores.
         scores = scores.unique([*CHECKPOINT, *_PIECE], keep="first")
     return scores.with_columns(logprob=_float64("logit") - _float64("logsumexp")).select(columns)
 
 
 def by_option(
-    scores: pl.LazyFrame, prompts: pl.LazyFrame, made_by: Mapping[str, str]
+    scores: pl.LazyFrame, prompts: pl.LazyFrame, tokenizers: Mapping[str, str]
 ) -> pl.LazyFrame:
-    """One row per checkpoint × prompt × option of `scan`: the sum over the option's pieces.
+    """One row per checkpoint × prompt × option of `scan`: the sum over the option's tokens.
 
     Parameters
     ----------
     scores, prompts
-        What `scan` gave, and the prompts that it was given.
-    made_by
-        The tokenizer of each query set: an option may be other pieces in another's vocabulary.
+        Result of `scan`, and its prompts.
+    tokenizers
+        The tokenizer of each query set: an option may have other tokens in another vocabulary.
 
     Returns
     -------
-    Columns model, run, run_seed, step, those of the prompts but for piece, token, query_set and
-    row, then pieces (Int64) and logprob (nats), null where a piece has no score.
+    Columns model, run, run_seed, step, those of the prompts except piece, token, query_set and row,
+    then pieces (Int64) and logprob (nats), null if a token has no score.
 
-    Raises UsageError: the prompts have a column `pieces`.
+    Raises UsageError if the prompts have a column `pieces`.
     """
-    names = [name for name in prompts.collect_schema().names() if name not in _OF_A_PIECE]
+    names = [name for name in prompts.collect_schema().names() if name not in _TOKEN_COLUMNS]
     if "pieces" in names:
-        raise UsageError(
-            "the prompts have a column 'pieces' of their own; leave out whole_options, or rename it"
-        )
+        raise UsageError("The prompts have a column 'pieces'. Rename it, or omit whole_options.")
     key = [*_OPTION, _TOKENIZER]
-    tokenizer = pl.col("query_set").replace_strict(made_by, default=None).alias(_TOKENIZER)
+    tokenizer = pl.col("query_set").replace_strict(tokenizers, default=None).alias(_TOKENIZER)
     whole = (
         prompts.with_columns(tokenizer)
         .filter(pl.col(_TOKENIZER).is_not_null() & pl.col("token").is_not_null())
@@ -126,18 +117,14 @@ def by_option(
     )
 
 
-def _option_scores(
-    deposits: Sequence[Deposit], tokens: pl.Series | None, coded: Collection[str]
-) -> pl.LazyFrame:
-    scores = option_scores(deposits)
-    if tokens is not None and len(tokens) <= FEW:
-        scores = scores.filter(pl.any_horizontal(pl.col("token") == token for token in tokens))
+def _option_scores(deposits: Sequence[Deposit], coded: Collection[str]) -> pl.LazyFrame:
     checkpoints = pl.DataFrame(
         {name: [getattr(d.checkpoint, name) for d in deposits] for name in CHECKPOINT},
         schema=CHECKPOINT,
     ).with_columns(pl.col(name).cast(pl.Categorical) for name in coded if name in CHECKPOINT)
     names = (pl.lit(column).gather(DEPOSIT) for column in checkpoints)
-    return scores.select(*names, _key("query"), pl.exclude("kind", "query", "token", DEPOSIT))
+    others = pl.exclude("kind", "query", "token", DEPOSIT)
+    return option_scores(deposits).select(*names, _key("query"), others)
 
 
 def _key(row: str) -> pl.Expr:

@@ -1,6 +1,6 @@
 """Scores of options of many deposits as one frame: one scan reads the files of sealed deposits.
 
-A scan of its own for each of 5,000 deposits took most of a query's time and half a gigabyte.
+One scan for each of 5,000 deposits took most of a query's time and half a gigabyte.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import polars as pl
 
 from logitbank.errors import LogitbankError
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.scores import DEPOSIT
+from logitbank.store.deposits.scores import DEPOSIT, committed_parts
 from logitbank.store.files import verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.filter.deposit import FilteredDeposit, filtered_scores
@@ -19,15 +19,10 @@ from logitbank.store.format.schema import SCORES_SCHEMA
 
 
 def option_scores(deposits: Sequence[Deposit]) -> pl.LazyFrame:
-    """Committed scores of options: columns of `scores_schema` and `DEPOSIT`, in no fixed order.
+    """Committed scores of options: columns of `SCORES_SCHEMA` and `DEPOSIT`, in no fixed order.
 
-    Parameters
-    ----------
-    deposits
-        At least one deposit; all of a bank, or all of a filtered bank.
-
-    Raises DamagedError: a score file is missing, is not what was committed, or is no table of
-    scores.
+    `deposits` are at least one, all of a bank or all of a filtered bank. Raises DamagedError if a
+    score file is missing or damaged.
     """
     filtered = [deposit for deposit in deposits if isinstance(deposit, FilteredDeposit)]
     if filtered:
@@ -53,13 +48,14 @@ def _sealed_files(deposits: Sequence[Deposit]) -> list[Path | None]:
     """The verified file with all scores of each deposit; None if its scores are in several files.
 
     All are None if a file is damaged, or if another program wrote it with other types. Each deposit
-    is scanned on its own then, which casts the types and reports the damage.
+    then has a scan of its own, which casts the types and reports the damage.
     """
     parts: list[dict[Path, Digest]] = []
     try:
         for deposit in deposits:
             state = deposit.state()
-            part = deposit.committed_scores(state) if state.sealed else {}
+            sealed = state.sealed
+            part = committed_parts(deposit.path, state, name=str(deposit)) if sealed else {}
             parts.append(part if len(part) == 1 else {})
         if expected := {path: digest for part in parts for path, digest in part.items()}:
             verified.require(expected)

@@ -92,7 +92,7 @@ def _inventory(
         by_path[path] = Object(Digest(table_files.recorded_digest(file), size))
     for deposit in deposits:
         folder = deposit.path.relative_to(root)
-        listed = deposit.retrying(lambda state, d=deposit: _deposit(d, state))  # type: ignore[misc]
+        listed = deposit.read_committed(lambda state, d=deposit: _deposit(d, state))  # type: ignore[misc]
         if not any(path.startswith("commits/") for path in listed):
             continue
         for group in list(folder.parents)[:-1]:

@@ -16,9 +16,8 @@ from logitbank.store.tables.table_files import (
     TableFile,
     content_digest,
     named_files,
-    require_columns,
     require_content,
-    schema_of,
+    scan_table,
     write_table,
 )
 
@@ -40,7 +39,7 @@ def require_unchanged(root: Path, name: str, table: pl.DataFrame) -> None:
     """Refuse prompts that are stored under `name` with other content, with a UsageError."""
     for file in prompt_files(root):
         if file.name == name:
-            check_unchanged(name, table, _scan_prompts(file.path).collect())
+            check_unchanged(name, table, _scan_file(file.path).collect())
 
 
 def prompts_in(path: Path) -> pl.DataFrame:
@@ -50,7 +49,7 @@ def prompts_in(path: Path) -> pl.DataFrame:
         table = pl.read_parquet(path, glob=False)
         require_content(path, table)
     except (*PARQUET_ERRORS, OSError, ValueError, TypeError) as error:
-        raise DamagedError(f"it is no table of prompts ({error})") from error
+        raise DamagedError(f"invalid table of prompts ({error})") from error
     return table
 
 
@@ -62,29 +61,27 @@ def prompt_files(root: Path) -> list[TableFile]:
 def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
     """The union of the tables of one prompt set, or AbsentError, or DamagedError."""
     files = prompt_files(root)
-    tables = [_scan_prompts(f.path) for f in files if f.name == name]
+    tables = [_scan_file(f.path) for f in files if f.name == name]
     if not tables:
-        names = sorted({f.name for f in files})
-        has = f"it has {', '.join(names)}" if names else "it has no prompts yet"
+        available = ", ".join(sorted({f.name for f in files})) or "none"
         advice = copies.missing_advice(root / "prompts" / ".parquet", "")
-        otherwise = "" if names else "; add some with `logitbank extract`"
         raise AbsentError(
-            f"prompt set {name!r} is not in {copies.address(root)}; {has}"
-            f"{f'; {advice}' if advice else otherwise}"
+            f"Prompt set {name!r} is not in {copies.address(root)}. Prompt sets: {available}."
+            f"{f' {advice}' if advice else ''}"
         )
     if len(tables) == 1:
         return tables[0]
     union = pl.concat(tables, how="diagonal_relaxed")
-    # What a later table says of a prompt in a column that an earlier one lacks is said of it all.
+    # A column that an earlier table lacks has the value of the later table in all rows of a prompt.
     columns = [{*table.collect_schema().names()} for table in tables]
     names = union.collect_schema().names()
     if added := [name for name in names if not all(name in each for each in columns)]:
-        # By one group of rows for all columns: a window for each of 4,000 took 28 s.
+        # One group_by for all columns: a window for each of 4,000 took 28 s.
         prompt, mark = ["prompt_id", "order_seed"], "'"
         while not {*names}.isdisjoint(f"{name}{mark}" for name in added):
             mark += "'"
-        said = union.group_by(prompt).agg(pl.col(added).drop_nulls().first().name.suffix(mark))
-        union = union.join(said, on=prompt, how="left", nulls_equal=True, maintain_order="left")
+        values = union.group_by(prompt).agg(pl.col(added).drop_nulls().first().name.suffix(mark))
+        union = union.join(values, on=prompt, how="left", nulls_equal=True, maintain_order="left")
         union = union.with_columns(pl.coalesce(name, f"{name}{mark}") for name in added)
         union = union.select(names)
     return union.unique(list(PROMPT_KEY), keep="first", maintain_order=True)
@@ -98,7 +95,7 @@ def query_sets_of(prompts: pl.LazyFrame) -> set[str]:
 def named_tokens(root: Path, query_set: str) -> pl.DataFrame:
     """Option tokens of the queries of a query set: distinct (row, token), sorted."""
     tables = [
-        _scan_prompts(f.path)
+        _scan_file(f.path)
         .filter(pl.col("query_set") == query_set)
         .select("row", "token")
         .drop_nulls()  # prompts without options
@@ -108,14 +105,17 @@ def named_tokens(root: Path, query_set: str) -> pl.DataFrame:
     return pl.concat([empty, *tables]).unique().sort("row", "token").collect()
 
 
-def option_tokens(pairs: pl.DataFrame, *, queries: int) -> OptionTokens:
+def option_tokens(root: Path, query_set: str) -> OptionTokens:
+    """The option tokens of each query of a query set, of all prompts."""
+    return as_option_tokens(named_tokens(root, query_set), query_count(root, query_set))
+
+
+def as_option_tokens(pairs: pl.DataFrame, queries: int) -> OptionTokens:
     """Sorted, distinct (row, token) pairs as compressed sparse rows."""
     offsets = np.searchsorted(pairs["row"].to_numpy(), np.arange(queries + 1))
     return OptionTokens(offsets.astype(np.int64), pairs["token"].to_numpy().astype(np.int32))
 
 
-def _scan_prompts(path: Path) -> pl.LazyFrame:
-    """A table that is read later; its bytes and its footer are checked now."""
-    what = "table of prompts"
-    require_columns(path, schema_of(path, what=what, most=PROMPTS), PROMPTS_SCHEMA, what)
-    return pl.scan_parquet(path, glob=False)
+def _scan_file(path: Path) -> pl.LazyFrame:
+    """A table that is read later; its bytes and columns are checked now."""
+    return scan_table(path, PROMPTS_SCHEMA, "table of prompts")

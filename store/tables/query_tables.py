@@ -6,16 +6,12 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.errors import AbsentError, DamagedError, UsageError
+from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.files import copies, objects
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows
 from logitbank.store.format.queries import QUERIES_SCHEMA, QuerySet
-from logitbank.store.tables.table_files import (
-    require_columns,
-    require_sound,
-    schema_of,
-    write_table,
-)
+from logitbank.store.tables.table_files import require_sound, scan_table, write_table
 
 TOKENIZER_KEY = "logitbank.tokenizer"
 QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")
@@ -32,7 +28,7 @@ def write_query_set(root: Path, query_set: QuerySet) -> str:
 def query_file(root: Path, name: str) -> Path:
     """Path of a query set; UsageError if the name is invalid."""
     if not QUERY_SET.fullmatch(name):
-        raise UsageError(f"query set {name!r} is no name; they are q- and 16 hex digits")
+        raise UsageError(f"Query set {name!r} is invalid: a name is q- and 16 hex digits.")
     return objects.plain_path(root, f"queries/{name}.parquet")
 
 
@@ -55,9 +51,9 @@ def query_set_in(path: Path) -> QuerySet:
         frame = pl.read_parquet(path, glob=False)
         query_set = QuerySet.from_frame(_tokenizer_in(path), frame)
     except (*PARQUET_ERRORS, UsageError, OSError, TypeError) as error:
-        raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
+        raise DamagedError(f"{path} is not a query set ({error}); {VERIFY}") from error
     if query_set.name != path.stem:
-        raise DamagedError(f"{path} holds the queries of {query_set.name}; run `logitbank verify`")
+        raise DamagedError(f"{path} has the queries of {query_set.name}; {VERIFY}")
     return query_set
 
 
@@ -79,30 +75,23 @@ def head_of(root: Path, name: str) -> str:
 
 
 def _scan_queries(root: Path, name: str) -> pl.LazyFrame:
-    """The file of a query set, read later; its bytes are checked now."""
-    path = _present(root, name)
-    columns = schema_of(path, what="query set", most=PROMPTS)
-    require_columns(path, columns, QUERIES_SCHEMA, "query set")
-    return pl.scan_parquet(path, glob=False)
+    """The file of a query set that is read later; its bytes are checked now."""
+    return scan_table(_present(root, name), QUERIES_SCHEMA, "query set")
 
 
 def _tokenizer_in(path: Path) -> str:
     try:
         return pl.read_parquet_metadata(path)[TOKENIZER_KEY]
-    except PARQUET_ERRORS as error:
-        raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
-    except KeyError as error:
-        raise DamagedError(
-            f"{path} lacks the metadata {TOKENIZER_KEY}; run `logitbank verify`"
-        ) from error
+    except (*PARQUET_ERRORS, KeyError) as error:
+        raise DamagedError(f"{path} is not a query set ({error}); {VERIFY}") from error
 
 
 def _present(root: Path, name: str) -> Path:
     path = query_file(root, name)
     if not path.exists():
         names = ", ".join(query_set_names(root)) or "none"
-        advice = copies.missing_advice(path, "add it with add_query_set")
+        advice = copies.missing_advice(path, "Add it with add_query_set.")
         raise AbsentError(
-            f"query set {name} is not in {copies.address(root)}, which has {names}; {advice}"
+            f"Query set {name} is not in {copies.address(root)}. Query sets: {names}. {advice}"
         )
     return path

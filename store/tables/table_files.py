@@ -1,4 +1,4 @@
-"""Parquet tables of a bank: written once, with the digest of their bytes beside them."""
+"""Parquet tables of a bank: written once, with the digest of their bytes in a file beside them."""
 
 import hashlib
 import io
@@ -13,11 +13,11 @@ import polars as pl
 from logitbank.errors import DamagedError
 from logitbank.store.files import disk, locks, objects, verified
 from logitbank.store.files.objects import Digest
-from logitbank.store.format.parquet import PARQUET_ERRORS, MostRows, check_rows
+from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows
 from logitbank.store.format.schema import canonical_json
 
 GROUP_BYTES = 2**27
-"""Of the texts in a group of rows, where those of a table are more."""
+"""Largest bytes of texts in a group of rows."""
 TABLE_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
 _VALUES = 1_000
 _SIDECAR = re.compile(r"([0-9a-f]{64})  (.+)\n")
@@ -53,8 +53,8 @@ def content_digest(table: pl.DataFrame) -> str:
     """12 hex digits that name a table of prompts or tokens: columns, types and values, in order."""
     content = hashlib.sha256()
     for at, column in enumerate(table.get_columns()):
-        # The JSON of [[name, type, [value, ...]], ...], some values at a time: of a million prompts
-        # it is half a GB, and its values in Python are more.
+        # The JSON of [[name, type, [value, ...]], ...], some values at a time: a million prompts
+        # have half a GB of JSON, and more as values in Python.
         head = canonical_json([column.name, str(column.dtype)])
         content.update(f"{',' if at else '['}{head[:-1]},[".encode())
         for start in range(0, len(column), _VALUES):
@@ -68,8 +68,8 @@ def content_digest(table: pl.DataFrame) -> str:
 def _listed(values: pl.Series) -> bytes:
     """The JSON of values, without the brackets around them.
 
-    A text that stands in many rows is written once and repeated: of 80 kB in 16,000 rows, which
-    are 1.3 GB of JSON, the digest takes 1.1 s in place of 6.
+    A text in many rows is written once and repeated. With 80 kB in 16,000 rows, 1.3 GB of JSON,
+    the digest takes 1.1 s instead of 6.
     """
     if values.dtype == pl.String:
         runs = values.rle().struct.unnest()
@@ -86,16 +86,15 @@ def write_table(root: Path, path: Path, frame: pl.DataFrame, metadata: dict[str,
     """Store a frame as a Parquet file of a bank; an existing file stays."""
     buffer = io.BytesIO()
     frame.write_parquet(
-        buffer, compression="zstd", metadata=metadata, row_group_size=_rows_together(frame)
+        buffer, compression="zstd", metadata=metadata, row_group_size=_group_rows(frame)
     )
     put_table(root, path, buffer.getvalue())
 
 
-def _rows_together(frame: pl.DataFrame) -> int | None:
-    """Rows of a group, which are laid out in memory when they are written; None for the usual.
+def _group_rows(frame: pl.DataFrame) -> int | None:
+    """Rows of a group of `GROUP_BYTES` of texts; None for the default.
 
-    A text of 80 kB that stands in 16,000 rows is once in memory and once in a group, but 1.3 GB
-    where the rows of a group are laid out.
+    Polars lays out the texts of a group in memory: 1.3 GB for 80 kB in 16,000 rows.
     """
     texts = frame.select(pl.col(pl.String).str.len_bytes().sum())
     total = sum(sum(row) for row in texts.rows())
@@ -110,7 +109,7 @@ def put_table(root: Path, path: Path, data: bytes) -> None:
         if not path.exists():
             beside = digest_file(path)
             beside.unlink(missing_ok=True)
-            # The digest comes first: without a table it says nothing.
+            # The digest first: readers ignore it without a table.
             objects.write_new(beside, f"{digest}  {path.name}\n".encode())
             objects.write_new(path, data)
 
@@ -122,35 +121,34 @@ def digest_file(table: Path) -> Path:
 
 def recorded_digest(table: Path) -> str:
     """The digest of a table's bytes in the file beside it, or DamagedError."""
-    beside = digest_file(table)
-    again = "run `logitbank verify --repair`, which makes it again if the table is sound"
-    objects.require_file(beside)
+    sidecar = digest_file(table)
+    advice = "Run `logitbank verify --repair`, which writes it again if the table is sound."
+    objects.require_file(sidecar)
     try:
-        line = _SIDECAR.fullmatch(beside.read_bytes().decode(errors="replace"))
+        line = _SIDECAR.fullmatch(sidecar.read_bytes().decode(errors="replace"))
     except FileNotFoundError as error:
-        raise DamagedError(f"{beside} is not there, so nothing vouches for it; {again}") from error
+        raise DamagedError(f"{sidecar} is missing. {advice}") from error
     if line is None or line[2] != table.name:
-        raise DamagedError(f"{beside} is no line of sha256sum for that table; {again}")
+        raise DamagedError(f"{sidecar} is not a line of sha256sum for that table. {advice}")
     return line[1]
 
 
 def require_sound(table: Path) -> None:
     """Refuse a table whose bytes differ from the digest beside it, or that has none."""
-    size = table.stat().st_size  # which a sidecar does not tell
+    size = table.stat().st_size  # the sidecar does not name it
     verified.require({table: Digest(recorded_digest(table), size)})
 
 
-def schema_of(path: Path, *, what: str, most: MostRows) -> pl.Schema:
-    """Columns and types of a verified table of at most so many rows, or DamagedError."""
+def scan_table(path: Path, schema: pl.Schema, kind: str) -> pl.LazyFrame:
+    """A table with these columns that is read later; its bytes are checked now. DamagedError."""
     require_sound(path)
     try:
-        check_rows(path, most=most)
-        return pl.scan_parquet(path, glob=False).collect_schema()
+        check_rows(path, most=PROMPTS)
+        columns = pl.scan_parquet(path, glob=False).collect_schema()
     except (*PARQUET_ERRORS, OSError) as error:
-        raise DamagedError(f"{path} is no {what} ({error}); run `logitbank verify`") from error
-
-
-def require_columns(path: Path, columns: pl.Schema, schema: pl.Schema, what: str) -> None:
-    """Refuse a table that lacks a column, as damage."""
+        raise DamagedError(f"{path} is not a {kind} ({error}); run `logitbank verify`") from error
     if missing := [column for column in schema if column not in columns]:
-        raise DamagedError(f"{path} is no {what}: it has no {missing[0]}; run `logitbank verify`")
+        raise DamagedError(
+            f"{path} is not a {kind}: column {missing[0]} is missing; run `logitbank verify`"
+        )
+    return pl.scan_parquet(path, glob=False)

@@ -46,13 +46,13 @@ def write_tokens(root: Path, tokenizer: str, table: pl.DataFrame) -> None:
 def _check(table: pl.DataFrame) -> None:
     if missing := [c for c, t in TOKENS_SCHEMA.items() if table.schema.get(c) != t]:
         kinds = ", ".join(f"{name} {kind}" for name, kind in TOKENS_SCHEMA.items())
-        raise UsageError(f"a table of tokens has the columns {kinds}; this has no {missing[0]}")
+        raise UsageError(f"Column {missing[0]} of tokens is missing. Columns: {kinds}.")
     if table.is_empty() or table.select(list(TOKENS_SCHEMA)).null_count().sum_horizontal()[0]:
-        raise UsageError("a table of tokens has a row, and a value in every column; this has not")
-    if len(twice := table.filter(pl.col("token").is_duplicated() | (pl.col("token") < 0))):
+        raise UsageError("A table of tokens needs a row, and a value in every column.")
+    if len(invalid := table.filter(pl.col("token").is_duplicated() | (pl.col("token") < 0))):
         raise UsageError(
-            f"token {twice['token'][0]} is there twice, or negative; give each token of the"
-            " vocabulary once"
+            f"Token {invalid['token'][0]} is repeated or negative. List each token of the"
+            " vocabulary once."
         )
 
 
@@ -69,7 +69,7 @@ def _read(path: Path) -> pl.DataFrame:
         table = pl.read_parquet(path, glob=False)
         _check(table)
     except (*PARQUET_ERRORS, OSError, UsageError) as error:
-        raise DamagedError(f"{path} is no table of tokens ({error})") from error
+        raise DamagedError(f"{path} is not a table of tokens ({error})") from error
     return table
 
 
@@ -82,34 +82,31 @@ def tokens_of(root: Path, tokenizer: str) -> pl.DataFrame | None:
     return _read(files[0].path).select(list(TOKENS_SCHEMA))
 
 
-def tokens(root: Path, of: str | None) -> pl.DataFrame:
+def tokens(root: Path, name: str | None) -> pl.DataFrame:
     """See `Bank.tokens`."""
-    kept = {file.name for file in tokens_files(root)}
+    stored = {file.name for file in tokens_files(root)}
     prompts = {file.name for file in prompt_tables.prompt_files(root)}
-    if of in kept:
-        return require_tokens(root, of)
-    if of is not None and of not in prompts:
+    if name in stored:
+        return require_tokens(root, name)
+    if name is not None and name not in prompts:
         raise AbsentError(
-            f"{of!r} is neither a prompt set of {copies.address(root)}, which has"
-            f" {', '.join(sorted(prompts)) or 'none'}, nor a tokenizer whose texts it keeps:"
-            f" {', '.join(sorted(kept)) or 'none'}"
+            f"{name!r} is neither a prompt set nor a tokenizer of {copies.address(root)}. Prompt"
+            f" sets: {', '.join(sorted(prompts)) or 'none'}."
         )
     query_sets = (
         query_tables.query_set_names(root)
-        if of is None
-        else sorted(prompt_tables.query_sets_of(prompt_tables.scan_prompts(root, of)))
+        if name is None
+        else prompt_tables.query_sets_of(prompt_tables.scan_prompts(root, name))
     )
-    used = {query_tables.tokenizer_of(root, name) for name in query_sets}
-    if len(used) > 1:
+    tokenizers = sorted({query_tables.tokenizer_of(root, query_set) for query_set in query_sets})
+    if len(tokenizers) > 1:
         raise UsageError(
-            f"{of or copies.address(root)} was asked with {len(used)} tokenizers; name a prompt"
-            f" set of one, or one of {', '.join(sorted(used))}"
+            f"{name or copies.address(root)} has {len(tokenizers)} tokenizers. Name a prompt set of"
+            f" one, or one of {', '.join(tokenizers)}."
         )
-    if not used:
-        raise AbsentError(
-            f"{copies.address(root)} has no queries yet, so no tokenizer; run `logitbank extract`"
-        )
-    return require_tokens(root, used.pop())
+    if not tokenizers:
+        raise AbsentError(f"{copies.address(root)} has no queries yet. Run `logitbank extract`.")
+    return require_tokens(root, tokenizers[0])
 
 
 def require_tokens(root: Path, tokenizer: str) -> pl.DataFrame:
@@ -117,14 +114,14 @@ def require_tokens(root: Path, tokenizer: str) -> pl.DataFrame:
     table = tokens_of(root, tokenizer)
     if table is None:
         raise AbsentError(
-            f"{copies.address(root)} keeps no texts of the tokens of tokenizer {tokenizer[:12]}: it"
-            " was made without them; run the same `logitbank extract` again, which adds them"
-            " and runs no model, or go by the tokens' numbers"
+            f"{copies.address(root)} has no texts of the tokens of tokenizer {tokenizer[:12]}. Run"
+            " the same `logitbank extract` again, which adds them without running a model, or use"
+            " token numbers."
         )
     return table
 
 
-def numbered(root: Path, query_set: str, tokens: ArrayLike) -> ArrayLike:
+def token_numbers(root: Path, query_set: str, tokens: ArrayLike) -> ArrayLike:
     """Token numbers (v,) int64 of texts; numbers stay as they are.
 
     Raises UsageError if a text is not exactly one token, and AbsentError if the bank has no texts
@@ -133,28 +130,26 @@ def numbered(root: Path, query_set: str, tokens: ArrayLike) -> ArrayLike:
     texts = np.asarray(tokens).tolist()
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
         return tokens
-    table = require_tokens(root, query_tables.tokenizer_of(root, query_set))
-    asked = table.filter(pl.col("text").is_in(texts)).sort("token")
-    by_text: dict[str, list[int]] = {}
-    for text, token in asked.select("text", "token").iter_rows():
-        by_text.setdefault(text, []).append(token)
-    for text in texts:
-        tokens = by_text.get(text, [])
-        if not tokens:
-            raise UsageError(f"no token says {text!r}; {_near(table, text)}")
-        if len(tokens) > 1:
-            numbers = ", ".join(map(str, tokens))
-            raise UsageError(f"tokens {numbers} all say {text!r}; give the number of one")
+    table = require_tokens(root, query_tables.tokenizer_of(root, query_set)).sort("token")
+    by_text: dict[str, list[int]] = {text: [] for text in texts}
+    for text, token in table.filter(pl.col("text").is_in(texts)).select("text", "token").rows():
+        by_text[text].append(token)
+    for text, found in by_text.items():
+        if not found:
+            raise UsageError(f"No token has the text {text!r}; {_near(table, text)}.")
+        if len(found) > 1:
+            numbers = ", ".join(map(str, found[:8]))
+            raise UsageError(f"Tokens {numbers} have the text {text!r}. Pass one number.")
     return np.array([by_text[text][0] for text in texts], np.int64)
 
 
 def _near(table: pl.DataFrame, text: str) -> str:
-    """Advice: tokens that differ from a text by white space or case alone."""
+    """Tokens that differ from a text only in white space or case, for an error."""
     plain = pl.col("text").str.strip_chars(" #").str.to_lowercase()
     near = table.filter(plain == text.strip(" #").lower())["text"].head(4).to_list()
     if near:
-        return f"there is {', '.join(map(repr, near))}"
-    return "the tokenizer makes several tokens of it; `tokens()` lists all that there are"
+        return f"similar tokens: {', '.join(map(repr, near))}"
+    return "the tokenizer may split it into several tokens. `Bank.tokens()` lists all tokens"
 
 
 def with_texts(root: Path, prompts: pl.LazyFrame, query_sets: Iterable[str]) -> pl.LazyFrame:
@@ -175,23 +170,13 @@ def token_texts(root: Path) -> pl.Expr:
 def texts_of(root: Path, pairs: pl.Series) -> pl.Series:
     """Texts, `token_text`, of pairs (struct) of `query_set` and `token`; null if there is none."""
     frame = pairs.struct.unnest()
-    names = frame["query_set"].unique().drop_nulls().to_list()
-    by_tokenizer: dict[str, list[str]] = {}
-    for name in names:
-        by_tokenizer.setdefault(query_tables.tokenizer_of(root, name), []).append(name)
-    empty = pl.DataFrame(schema={"query_set": pl.String, "token": pl.Int32, "text": pl.String})
-    known = [empty]
-    for tokenizer, query_sets in by_tokenizer.items():
-        if (table := tokens_of(root, tokenizer)) is not None:
-            scored = pl.DataFrame({"query_set": [s for s in query_sets if _of_words(root, s)]},
-                                  schema={"query_set": pl.String})  # fmt: skip
-            known.append(scored.join(table.select("token", "text"), how="cross"))
+    known = [pl.DataFrame(schema={"query_set": pl.String, "token": pl.Int32, "text": pl.String})]
+    for name in frame["query_set"].unique().drop_nulls():
+        table = tokens_of(root, query_tables.tokenizer_of(root, name))
+        # Outputs of other heads are classes, not tokens.
+        if table is not None and query_tables.head_of(root, name) not in CLASS_HEADS:
+            known.append(table.select(pl.lit(name).alias("query_set"), "token", "text"))
     joined = frame.join(
         pl.concat(known), on=["query_set", "token"], how="left", maintain_order="left"
     )
     return joined["text"].rename(COLUMN)
-
-
-def _of_words(root: Path, query_set: str) -> bool:
-    """Whether a query set's outputs are tokens, and not classes of another head."""
-    return query_tables.head_of(root, query_set) not in CLASS_HEADS

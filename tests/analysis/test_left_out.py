@@ -15,7 +15,7 @@ from tests.support.small_banks import logits, new_bank, spec
 
 def lose(bank: Bank, prompts: str, step: int) -> None:
     """Damage the scores that a step has of a prompt set, and have them dropped."""
-    for deposit in bank.deposits_of(prompts):
+    for deposit in bank.deposits(prompts=prompts):
         if deposit.checkpoint.step == step:
             file = deposit.path / "scores/all.parquet"
             file.write_bytes(bytes(file.stat().st_size))

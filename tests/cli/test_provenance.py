@@ -7,6 +7,7 @@ import pytest
 
 from logitbank.cli.screen import bank as screen
 from logitbank.store import Bank, CheckpointId, describe, verify
+from logitbank.store.read.provenance import provenance_table
 from tests.support.small_banks import (
     QUERY_SET,
     TOKENIZER,
@@ -42,7 +43,7 @@ def printed(bank: Bank, form: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_equal_values_are_one_row(tmp_path: Path) -> None:
-    table = made(tmp_path / "b").provenance()
+    table = provenance_table(made(tmp_path / "b").deposits())
     columns = ["field", "value", "deposits", "first_step", "last_step"]
     rows = table.select(columns).rows()
     assert table["model"].unique().to_list() == ["org/model"]
@@ -60,7 +61,7 @@ def test_different_engines_of_blocks_are_listed(tmp_path: Path) -> None:
     for engine, block in (("vllm", 0), ("transformers", 2)):
         with bank.begin(spec(engine=engine)) as writer:
             writer.write(block, block_data(writer.layout, block))
-    values = dict(bank.provenance().select("field", "value").iter_rows())
+    values = dict(provenance_table(bank.deposits()).select("field", "value").iter_rows())
     assert values["engines of blocks"] == "transformers, vllm"
     (deposit,) = screen.provenance_document(bank.path, bank.attributes, bank.deposits())["deposits"]
     assert deposit["engines"] == ["transformers", "vllm"]

@@ -20,7 +20,7 @@ FULL_STEPS = (0, 720)
 def main(demo: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        steps = {d.checkpoint.step for d in Bank.open(demo).deposits_of("toy-winobias")}
+        steps = {d.checkpoint.step for d in Bank.open(demo).deposits(prompts="toy-winobias")}
         pull(demo, folder / "toy.zarr", prompts=["toy-winobias"], steps=FULL_STEPS)
         pull(
             demo, folder / "rest.zarr", prompts=["toy-winobias"], steps=steps.difference(FULL_STEPS)

@@ -28,6 +28,8 @@ from logitbank.store import (
 )
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.format.schema import PROMPTS_SCHEMA, Dtype
+from logitbank.store.read.missing_scores import missing_options
+from logitbank.store.tables.prompt_tables import option_tokens
 
 HERE = Path(__file__).parent
 VOCAB, ENTRIES, BLOCK_ROWS = 12, 10, 2
@@ -102,7 +104,7 @@ def deposit(bank: Bank, query_set: QuerySet, which: int, *, vocab: int) -> list[
     spec = DepositSpec(checkpoint, query_set.name, layout, min(ENTRIES, vocab), made)
     with bank.begin(spec) as writer:
         for block in blocks[: layout.blocks]:
-            options = bank.option_tokens(query_set.name)
+            options = option_tokens(bank.path, query_set.name)
             reducer = BlockReducer(
                 layout, block, options=options, vocab_entries=min(ENTRIES, vocab)
             )
@@ -137,7 +139,7 @@ def main(
                       "logits": values})  # fmt: skip
     bank.add_prompts("wörter", prompts(words, (5, 6), order=1))  # read from the full rows
     for one in bank.deposits():
-        if one.layout.keep.level == "full" and (options := bank.missing_options(one)):
+        if one.layout.keep.level == "full" and (options := missing_options(one)):
             rescore(one, options)
     assert verify(bank) == ()
     (folder / f"{bank_name}.json").write_text(

@@ -28,6 +28,7 @@ from logitbank.store import (
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.format.heads import Operation
 from logitbank.store.format.schema import Dtype, Head
+from logitbank.store.tables.prompt_tables import option_tokens
 from tests.data.make_format_1 import (
     BLOCK_ROWS,
     CONTEXTS,
@@ -130,7 +131,7 @@ def deposit(bank: Bank, which: int, made: Made) -> dict[str, Any]:
     )
     with bank.begin(spec) as writer:
         for block in made.blocks:
-            options = bank.option_tokens(made.query_set.name)
+            options = option_tokens(bank.path, made.query_set.name)
             entries = min(ENTRIES, vocab)
             reducer = BlockReducer(layout, block, options=options, vocab_entries=entries)
             for i, row in enumerate(layout.rows(block)):

@@ -2,17 +2,19 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
 from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers
 from logitbank.errors import DiskSpaceError, EngineError
 from logitbank.store import BlockData, Keep
-from logitbank.store.deposits.rows import _whole_shard, write_shard
+from logitbank.store.deposits.rows import write_shard
 from logitbank.store.format.grid import Grid
-from logitbank.store.format.zarrays import open_array
+from logitbank.store.format.zarrays import rows_metadata
 from tests.support import small_banks
 
 
@@ -91,23 +93,19 @@ def test_a_block_that_cannot_be_finished_ends_the_writing() -> None:
     assert writer.written == [2]
 
 
-def test_a_buffer_is_written_as_it_is(tmp_path: Path) -> None:
-    """Its padding is there, so the shard is that of rows that had to be copied into one."""
+@pytest.mark.parametrize("rows", [4, 3])
+def test_zarr_reads_a_shard_with_its_padding(tmp_path: Path, rows: int) -> None:
     grid = Grid(4, 4097, "float16", 4)
-    rows = np.random.default_rng(0).normal(size=(4, 4097)).astype(np.float16)
-    whole = grid.empty_shard()
-    whole[:, :4097] = rows
-    assert _whole_shard(grid, whole[:, :4097]) is whole
-    assert _whole_shard(grid, rows) is None
-    assert _whole_shard(grid, whole[:3, :4097]) is None
-    for name, values in (("copied", rows), ("as it is", whole[:, :4097])):
-        write_shard(tmp_path / name, grid, values)
-    # Not their bytes: chunks are compressed side by side, and come in the order that they are done.
-    copied, as_it_is = (open_array(tmp_path / name)[...] for name in ("copied", "as it is"))
-    assert copied.shape == grid.shard_shape
-    assert copied.tobytes() == as_it_is.tobytes() == whole.tobytes()
-    whole[0, -1] = 1
-    assert _whole_shard(grid, whole[:, :4097]) is None
+    values = np.random.default_rng(0).normal(size=(rows, 4097)).astype(np.float16)
+    (tmp_path / "c" / "0").mkdir(parents=True)
+    write_shard(tmp_path / "c" / "0" / "0", grid, values)
+    height, width = grid.shard_shape
+    whole = replace(grid, rows=height, columns=width)
+    (tmp_path / "zarr.json").write_bytes(rows_metadata(whole, ("query", "token")))
+    stored = zarr.open_array(tmp_path, mode="r")[...]
+    np.testing.assert_array_equal(stored[:rows, :4097], values)
+    assert np.isnan(stored[rows:]).all()
+    assert np.isnan(stored[:, 4097:]).all()
 
 
 def test_buffers_are_used_again_where_they_fit() -> None:

@@ -18,6 +18,7 @@ from logitbank.errors import HeadError, KeepLevelError, UsageError
 from logitbank.store import Bank, OutputHead, Scale, SoftCap, shrink, verify
 from logitbank.store.format.heads import Operation
 from logitbank.store.format.schema import Query
+from logitbank.store.heads.stored import StoredHead
 from tests.support.checkpoints import LANGUAGES, VOCAB, Architecture, make_checkpoint
 from tests.support.fakes import FakeBackend, InProcess
 
@@ -91,7 +92,7 @@ def test_states_answer_as_full_rows_do(
         )
         np.testing.assert_allclose(ours.logprobs(), theirs.logprobs(), rtol=0, atol=2e-5)
         (digest,) = ours.spec.heads.values()
-        assert hidden.head(digest).after == after
+        assert StoredHead.open(hidden.path, digest).read().after == after
     assert verify(hidden.path) == ()
 
 

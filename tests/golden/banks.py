@@ -12,6 +12,7 @@ import polars as pl
 
 from logitbank.store import Bank, CheckpointId, DepositSpec, Keep, Layout, Query, QuerySet
 from logitbank.store.deposits.reduce import BlockReducer
+from logitbank.store.tables.prompt_tables import option_tokens
 from tests.data import make_format_1, make_format_1_states
 from tests.support import evaluation_banks, small_banks, stereoset_cases, unqover_cases
 from tests.support.checkpoints import make_series
@@ -93,7 +94,7 @@ def begin(bank: Bank, checkpoint: CheckpointId, query_set: str) -> None:
     layout = Layout(len(values), vocab, "float32", Keep("full"), len(values) // 2 + 1)
     made = {"weights": "cd" * 32, "tokenizer": "ab" * 32, "engine": "test"}
     with bank.begin(DepositSpec(checkpoint, query_set, layout, ENTRIES, made)) as writer:
-        options = bank.option_tokens(query_set)
+        options = option_tokens(bank.path, query_set)
         block = BlockReducer(layout, 0, options=options, vocab_entries=ENTRIES)
         for i, row in enumerate(layout.rows(0)):
             block.put(i, values[row])

@@ -162,7 +162,7 @@ def test_compare_and_processes_refuse_a_flipped_bit(bank: Bank, tmp_path: Path) 
     with pytest.raises(DamagedError, match="logprobs/c/0/0"):
         compare(bank.path, tmp_path / "copy")
     with pytest.raises(DamagedError, match="logprobs/c/0/0"):
-        list(map_rows(tmp_path / "copy", np.mean, workers=2))
+        list(map_rows(tmp_path / "copy", np.mean))
 
 
 def test_damage_names_the_shard_its_rows_and_the_next_step(bank: Bank) -> None:

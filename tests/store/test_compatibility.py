@@ -13,6 +13,7 @@ import pytest
 import logitbank
 from logitbank.store import Bank, Deposit, verify
 from logitbank.store.deposits.reduce import BlockReducer
+from logitbank.store.tables.prompt_tables import option_tokens
 from tests.support.paths import ROOT
 
 DATA = ROOT / "tests" / "data" / "format-1"
@@ -103,7 +104,7 @@ def test_rows_and_highest_entries_are_those_that_went_in(bank: Bank) -> None:
 def test_its_unfinished_deposit_is_completed(bank: Bank) -> None:
     unfinished = [(d, z) for d, z in deposits(bank).values() if not d.complete]
     ((deposit, logits),) = unfinished
-    options = bank.option_tokens(deposit.query_set)
+    options = option_tokens(bank.path, deposit.query_set)
     entries = deposit.spec.vocab_entries
     with bank.begin(deposit.spec) as writer:
         assert writer.missing() == [1]

@@ -12,6 +12,8 @@ import logitbank
 from logitbank.errors import DamagedError
 from logitbank.store import Bank, Deposit, shrink, verify
 from logitbank.store.deposits.reduce import BlockReducer
+from logitbank.store.heads.stored import StoredHead
+from logitbank.store.tables.prompt_tables import option_tokens
 from tests.support.paths import ROOT
 
 DATA = ROOT / "tests" / "data" / "format-1"
@@ -42,7 +44,7 @@ def test_states_and_heads_give_what_they_gave(bank: Bank) -> None:
         one = deposit.logprobs(rows, [1])
         np.testing.assert_allclose(one, expected[:, [1]], rtol=0, atol=2e-6)
         (digest,) = deposit.spec.heads.values()
-        head = bank.head(digest)
+        head = StoredHead.open(bank.path, digest).read()
         assert repr(head.after[0] if head.after else None) == values["after"]
         weights.append(head.dtype)
         biases.append(head.bias is not None)
@@ -72,10 +74,10 @@ def _of(bank: Bank, prompts: str) -> list[str]:
 
 def test_its_unfinished_deposit_is_completed(bank: Bank) -> None:
     ((deposit, values),) = [(d, v) for d, v in deposits(bank) if not d.complete]
-    options, entries = bank.option_tokens(deposit.query_set), deposit.spec.vocab_entries
+    options, entries = option_tokens(bank.path, deposit.query_set), deposit.spec.vocab_entries
     (digest,) = deposit.spec.heads.values()
     states = np.array(values["states"], np.float32)
-    logits = bank.head(digest).logits(states)
+    logits = StoredHead.open(bank.path, digest).read().logits(states)
     with bank.begin(deposit.spec) as writer:
         assert writer.missing() == [1]
         reducer = BlockReducer(writer.layout, 1, options=options, vocab_entries=entries)

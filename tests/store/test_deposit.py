@@ -19,9 +19,10 @@ from logitbank.store import (
     rescore,
     verify,
 )
-from logitbank.store.deposits.scores import logsumexp_of, scan_parts
+from logitbank.store.deposits.scores import committed_parts, logsumexp_of, scan_parts
 from logitbank.store.files import disk, objects
 from logitbank.store.format.commits import Committed
+from logitbank.store.read.missing_scores import missing_options
 from tests.support.small_banks import (
     block_data,
     new_bank,
@@ -66,27 +67,26 @@ def test_blocks_are_written_and_read_before_the_seal(tmp_path: Path) -> None:
 
 def test_rows_that_are_not_committed_are_an_error(tmp_path: Path) -> None:
     deposit = only_deposit(filled(tmp_path / "b", 0))
-    message = r"2 of 3 rows asked for are not there yet \(the bank lacks rows 4–7, 8–9\)"
     for read in (deposit.logprobs, deposit.logsumexp):
-        with pytest.raises(BankError, match=message):
+        with pytest.raises(BankError, match="2 of 3 .*4–7, 8–9"):
             read([0, 5, 9])
 
 
 @pytest.mark.parametrize(
-    ("rows", "tokens", "message"),
+    ("rows", "tokens", "named"),
     [
-        ([10], None, "row 10 is not in the deposit; use 0 to 9"),
-        ([-1], None, "row -1 is not"),
-        (None, [6], "token 6 is not in the deposit; use 0 to 5"),
-        ([0.5], None, r"rows must be a list of whole numbers; got shape \(1,\), float64"),
-        (3, None, r"got shape \(\), int64"),
+        ([10], None, "row 10 .* 0 to 9"),
+        ([-1], None, "row -1"),
+        (None, [6], "token 6 .* 0 to 5"),
+        ([0.5], None, r"\(1,\), float64"),
+        (3, None, r"\(\), int64"),
     ],
 )
 def test_rows_and_tokens_outside_are_refused(
-    tmp_path: Path, rows: object, tokens: object, message: str
+    tmp_path: Path, rows: object, tokens: object, named: str
 ) -> None:
     deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2))
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=named):
         deposit.logprobs(rows, tokens)  # type: ignore[arg-type]
 
 
@@ -103,9 +103,9 @@ def test_lower_keep_levels_have_scores_only(tmp_path: Path, keep: Keep) -> None:
     assert deposit.scores().collect().height == 30
     assert deposit.logsumexp().shape == (10,)
     assert not (deposit.path / "logprobs").exists()
-    with pytest.raises(KeepLevelError, match=f"keeps {keep}, not full vocabulary rows"):
+    with pytest.raises(KeepLevelError, match=f"keeps {keep}"):
         deposit.logprobs()
-    with pytest.raises(KeepLevelError, match="new options cannot be read from it"):
+    with pytest.raises(KeepLevelError, match=f"keeps {keep}"):
         rescore(deposit, OptionTokens.build([[2]] * 10))
 
 
@@ -123,41 +123,36 @@ def _changed(data: BlockData, **columns: pl.Expr) -> BlockData:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        (lambda d: replace(d, logprobs=None), r"needs logprobs of shape \(4, 6\); got None"),
-        (lambda d: replace(d, logprobs=d.logprobs[:3]), r"shape \(4, 6\); got .* \(3, 6\)"),
-        (lambda d: replace(d, logprobs=d.logprobs.astype("f8")), "must be float32 .* got float64"),
-        (lambda d: replace(d, logprobs=d.logprobs * np.nan), "query row 4 has logprobs"),
-        (lambda d: replace(d, scores=d.scores.drop("rank")), "scores must have the columns"),
-        (lambda d: replace(d, scores=d.scores.tail(-3)), "each query of 4 to 7 at least once"),
+        (lambda d: replace(d, logprobs=None), r"None.*\(4, 6\)"),
+        (lambda d: replace(d, logprobs=d.logprobs[:3]), r"\(3, 6\).*\(4, 6\)"),
+        (lambda d: replace(d, logprobs=d.logprobs.astype("f8")), "float64.* float32"),
+        (lambda d: replace(d, logprobs=d.logprobs * np.nan), "row 4 .*not finite"),
+        (lambda d: replace(d, scores=d.scores.drop("rank")), "columns"),
+        (lambda d: replace(d, scores=d.scores.tail(-3)), "4 to 7"),
         (lambda d: _changed(d, query=pl.lit(4, pl.Int32), token=pl.int_range(12, dtype=pl.Int32)),
-         "each query of 4 to 7 at least once"),
-        (lambda d: replace(d, scores=pl.concat([d.scores, d.scores])), "token\\) twice"),
-        (lambda d: _changed(d, rank=pl.lit(None, pl.Int32)), "scores hold nulls"),
-        (lambda d: _changed(d, logit=pl.lit(np.inf, pl.Float32)), "that is not finite"),
-        (lambda d: _changed(d, token=pl.col("token") + 6), "token outside 0 to 5"),
+         "4 to 7"),
+        (lambda d: replace(d, scores=pl.concat([d.scores, d.scores])), "twice"),
+        (lambda d: _changed(d, rank=pl.lit(None, pl.Int32)), "nulls"),
+        (lambda d: _changed(d, logit=pl.lit(np.inf, pl.Float32)), "not finite"),
+        (lambda d: _changed(d, token=pl.col("token") + 6), "0 to 5"),
     ],
 )  # fmt: skip
-def test_blocks_that_are_refused(tmp_path: Path, change: object, message: str) -> None:
+def test_invalid_blocks_are_refused(tmp_path: Path, change: object, named: str) -> None:
     with new_bank(tmp_path / "b").begin(spec()) as writer:
         data = change(block_data(writer.layout, 1))  # type: ignore[operator]
-        with pytest.raises(UsageError, match=message):
+        with pytest.raises(UsageError, match=named):
             writer.write(1, data)
-        assert writer.missing() == [0, 1, 2]
-
-
-def test_block_outside_the_deposit_is_refused(tmp_path: Path) -> None:
-    with new_bank(tmp_path / "b").begin(spec()) as writer:
-        with pytest.raises(UsageError, match="block 3 is not in the deposit; use 0 to 2"):
+        with pytest.raises(UsageError, match="3 .* 0 to 2"):
             writer.write(3, block_data(writer.layout, 0))
+        assert writer.missing() == [0, 1, 2]
 
 
 def test_lower_levels_refuse_full_rows(tmp_path: Path) -> None:
     with new_bank(tmp_path / "b").begin(spec(keep=Keep("options"))) as writer:
-        full = block_data(spec().layout, 0)
-        with pytest.raises(UsageError, match="keep level options stores no logprobs; pass None"):
-            writer.write(0, full)
+        with pytest.raises(UsageError, match="options stores no logprobs"):
+            writer.write(0, block_data(spec().layout, 0))
 
 
 def test_sealed_deposit_has_six_objects_and_its_shards(tmp_path: Path) -> None:
@@ -229,34 +224,30 @@ def test_seal_killed_between_two_steps_is_finished_by_the_next(tmp_path: Path, s
     assert files(before) == files(tmp_path / "b")
 
 
-def scanned(deposit: Deposit, state: Committed) -> pl.LazyFrame:
-    return scan_parts(deposit.committed_scores(state), state)
-
-
 def test_reader_that_meets_a_seal_reads_the_sealed_parts(tmp_path: Path) -> None:
     bank = filled(tmp_path / "b", 0, 1, 2)
     deposit = only_deposit(bank)
     stale = deposit.state()
     lazy = deposit.scores()
     bank.begin(spec()).seal()
-    looks = iter([stale])
-    found = deposit.retrying(lambda now: scanned(deposit, next(looks, now)))
-    assert found.collect().equals(lazy.collect())
+    states = iter([stale])
+
+    def read(state: Committed) -> pl.LazyFrame:
+        state = next(states, state)
+        return scan_parts(committed_parts(deposit.path, state, name="it"), state)
+
+    assert deposit.read_committed(read).collect().equals(lazy.collect())
 
 
-def test_lost_part_is_damage_not_absence(tmp_path: Path) -> None:
-    deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2))
-    (deposit.path / "scores" / "1.parquet").unlink()
-    with pytest.raises(DamagedError, match="a committed object is gone .*logitbank verify"):
-        deposit.scores()
-
-
-def test_lost_shard_is_damage_not_fill_values(tmp_path: Path) -> None:
+def test_lost_objects_are_damage(tmp_path: Path) -> None:
     deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2))
     (deposit.path / "logprobs" / "c" / "1" / "0").unlink()
     assert deposit.logprobs([0]).shape == (1, 6)
-    with pytest.raises(DamagedError, match=r"logprobs/c/1/0 \(block 1, rows 4.* and is not there"):
+    with pytest.raises(DamagedError, match="logprobs/c/1/0"):
         deposit.logprobs([0, 5])
+    (deposit.path / "scores" / "1.parquet").unlink()
+    with pytest.raises(DamagedError, match=r"scores/1\.parquet"):
+        deposit.scores()
 
 
 @pytest.mark.parametrize("block", ["1", "2"])
@@ -278,7 +269,7 @@ def test_seal_refuses_damaged_parts(tmp_path: Path) -> None:
     bank = filled(tmp_path / "b", 0, 1, 2)
     part = only_deposit(bank).path / "scores" / "1.parquet"
     part.write_bytes(part.read_bytes()[:-1])
-    with pytest.raises(DamagedError, match=r"cannot be sealed: .*1\.parquet is not what was"):
+    with pytest.raises(DamagedError, match=r"1\.parquet"):
         bank.begin(spec()).seal()
     assert not only_deposit(bank).sealed
 
@@ -289,7 +280,7 @@ def test_seal_deletes_nothing_behind_a_link(tmp_path: Path) -> None:
     scores.rename(tmp_path / "elsewhere")
     scores.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "1.parquet").write_text("mine")
-    with pytest.raises(BankError, match="scores is a symbolic link"):
+    with pytest.raises(BankError, match="symbolic link"):
         bank.begin(spec()).seal()
     assert (tmp_path / "elsewhere" / "1.parquet").read_text() == "mine"
 
@@ -346,15 +337,15 @@ def test_paths_out_of_the_bank_are_refused(tmp_path: Path, path: str) -> None:
 def test_new_options_are_read_from_stored_rows(tmp_path: Path) -> None:
     bank = filled(tmp_path / "b", 0, 1, 2, seal=True)
     deposit = only_deposit(bank)
-    assert bank.missing_options(deposit) is None
+    assert missing_options(deposit) is None
     bank.add_prompts("more", prompt_table().with_columns(token=pl.lit(0, pl.Int32)).filter(
         pl.col("option") == "yes", pl.col("row") > 7))  # fmt: skip
-    lacking = bank.missing_options(deposit)
-    assert lacking is not None
-    assert [lacking.of(row).tolist() for row in range(10)] == [[]] * 8 + [[0], [0]]
-    rescore(deposit, lacking)
-    rescore(deposit, lacking)
-    assert bank.missing_options(deposit) is None
+    missing = missing_options(deposit)
+    assert missing is not None
+    assert [missing.of(row).tolist() for row in range(10)] == [[]] * 8 + [[0], [0]]
+    rescore(deposit, missing)
+    rescore(deposit, missing)
+    assert missing_options(deposit) is None
     assert deposit.scores().collect().height == 32
     part = deposit.scores().filter(~pl.col("exact")).sort("query").collect()
     rows = deposit.logprobs([8, 9])
@@ -395,12 +386,14 @@ def test_exact_scores_win_over_rescored(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([[0]] * 9, "options are for 9 queries with 9 tokens"),
-        ([[]] * 10, "options are for 10 queries with 0 tokens"),
-        ([[6]] * 10, "token 6 is not in the deposit; use 0 to 5"),
+        ([[0]] * 9, "9 queries"),
+        ([[]] * 10, "0 tokens"),
+        ([[6]] * 10, "6.* 0 to 5"),
     ],
 )
-def test_options_that_are_refused(tmp_path: Path, options: list[list[int]], message: str) -> None:
+def test_invalid_options_are_refused(
+    tmp_path: Path, options: list[list[int]], message: str
+) -> None:
     deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2))
     with pytest.raises(UsageError, match=message):
         rescore(deposit, OptionTokens.build(options))
@@ -408,7 +401,7 @@ def test_options_that_are_refused(tmp_path: Path, options: list[list[int]], mess
 
 def test_rescoring_goes_by_committed_blocks(tmp_path: Path) -> None:
     deposit = only_deposit(filled(tmp_path / "b", 0))
-    with pytest.raises(BankError, match="6 of 10 rows asked for are not there yet"):
+    with pytest.raises(BankError, match="6 of 10"):
         rescore(deposit, OptionTokens.build([[0]] * 10))
     rescore(deposit, OptionTokens.build([[0]] * 4 + [[]] * 6))
     new = deposit.scores().filter(kind="option", token=0).collect()

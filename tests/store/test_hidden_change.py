@@ -13,6 +13,7 @@ from logitbank.errors import BankError, DamagedError, KeepLevelError, UsageError
 from logitbank.store import Bank, Keep, merge, repair, shrink, verify
 from logitbank.store.filter.filters import Filter
 from logitbank.store.format import layout as layouts
+from logitbank.store.read.missing_scores import missing_options
 from tests.support.hidden_banks import (
     fill,
     head,
@@ -50,7 +51,7 @@ def test_later_options_are_ranked_among_the_products(tmp_path: Path) -> None:
     ranks = [1 + int((row > row[token]).sum()) for row in raw for token in (0, 3)]
     assert scores["rank"].to_list() == ranks
     assert scores["ties"].to_list() == [0] * 2 * QUERIES
-    assert bank.missing_options(deposit) is None
+    assert missing_options(deposit) is None
     assert bank.rescore() == []
     found = bank.scan("late").collect()
     assert found.height == 2 * QUERIES
@@ -61,7 +62,7 @@ def test_rows_are_worked_out_a_few_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank = hidden_bank(tmp_path / "b")
-    monkeypatch.setattr(layouts, "WORKED_OUT_BYTES", 3 * 4 * VOCAB)
+    monkeypatch.setattr(layouts, "COMPUTED_BYTES", 3 * 4 * VOCAB)
     (deposit,) = bank.deposits()
     assert [len(piece) for piece in deposit.layout.row_ranges] == [3, 1, 3, 1, 2]
     seen: list[int] = []

@@ -28,6 +28,7 @@ from logitbank.store import (
 )
 from logitbank.store.format import commits
 from logitbank.store.format.layout import BlockData
+from logitbank.store.read.provenance import provenance_table
 from tests.support.small_banks import (
     QUERY_SET,
     TOKENIZER,
@@ -83,7 +84,7 @@ def test_the_engine_of_each_block_outlives_seal_repair_merge_and_shrink(tmp_path
         bank = Bank.open(tmp_path / name)
         (deposit,) = bank.deposits()
         assert deposit.sealed
-        engines = bank.provenance().filter(pl.col("field") == "engines of blocks")
+        engines = provenance_table(bank.deposits()).filter(pl.col("field") == "engines of blocks")
         assert engines["value"].to_list() == ["transformers, vllm"], name
     merged = Bank.open(tmp_path / "m")
     (place(merged) / "logprobs/c/0/0").unlink()

@@ -17,6 +17,7 @@ from logitbank.engine.run import _finish
 from logitbank.errors import BankError
 from logitbank.store import Bank, CheckpointId, Deposit, verify
 from logitbank.store.filter.filters import Filter
+from logitbank.store.read.missing_scores import missing_options
 from tests.support.command import Call
 from tests.support.small_banks import (
     QUERIES,
@@ -71,7 +72,7 @@ def test_of_runs_that_end_together_one_reads_the_rows(
     assert len(read) == 1
     (deposit,) = bank.deposits()
     assert deposit.scores().filter(~pl.col("exact")).collect().height == 2 * QUERIES
-    assert bank.missing_options(deposit) is None
+    assert missing_options(deposit) is None
     assert verify(bank) == ()
 
 
@@ -188,7 +189,7 @@ def test_scores_of_models_that_are_not_asked_for_are_not_looked_at(tmp_path: Pat
     for model in ("org/model", "org/other"):
         checkpoint = CheckpointId(model, step=0)
         bank.deposit(logits(), checkpoint=checkpoint, query_set=QUERY_SET.name, keep="options")
-    (file,) = bank.deposits()[1].score_files()
+    (file,) = [bank.deposits()[1].path / p for p in bank.deposits()[1].state().score_parts]
     file.write_bytes(bytes(file.stat().st_size))
     study = logitbank.options(bank, models=["org/model"])
     assert study.missing == ()

@@ -96,7 +96,7 @@ def test_unreadable_steps_are_refused(text, message):
 )
 def test_steps_that_are_not_there_are_named(text, available, message):
     with pytest.raises(SuiteError, match=message):
-        parse_steps(text).select(available, of="toy")
+        parse_steps(text).select(available, "toy")
 
 
 @given(st.sets(st.integers(0, 10**6), min_size=1), st.sampled_from(["all", "log", "last", "0:"]))

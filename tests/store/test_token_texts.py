@@ -11,6 +11,7 @@ from logitbank.errors import AbsentError, DamagedError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, merge, repair, shrink, verify
 from logitbank.store.format import index
 from logitbank.store.share.selection import chosen
+from logitbank.store.tables.token_texts import tokens_files
 from tests.support.small_banks import (
     QUERY_SET,
     TEXTS,
@@ -42,7 +43,7 @@ def without_tokens(path: Path) -> Bank:
 def test_tokens_are_kept_once_per_tokenizer(bank: Bank) -> None:
     other = token_table().with_columns(text=pl.lit("another"))
     bank.add_tokens(TOKENIZER, other)
-    assert bank.tokenizers == [TOKENIZER]
+    assert [file.name for file in tokens_files(bank.path)] == [TOKENIZER]
     assert bank.tokens().equals(token_table())
     bank.add_tokens(OTHER, other)
     assert bank.tokens(OTHER)["text"].to_list() == ["another"] * 6

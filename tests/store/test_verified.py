@@ -14,7 +14,9 @@ from logitbank.store.care import run_logs
 from logitbank.store.files import objects, verified
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import top
+from logitbank.store.read.missing_scores import missing_options
 from logitbank.store.share.selection import chosen
+from logitbank.store.tables.prompt_tables import option_tokens
 from tests.support.made_once import made_once
 from tests.support.run_lines import run_lines
 from tests.support.small_banks import block_data, new_bank, prompt_table, recommit, rewrite, spec
@@ -65,8 +67,7 @@ READERS: dict[str, Callable[[Bank], object]] = {
     "scan": lambda bank: bank.scan("parity").collect(),
     "scan of a step": lambda bank: bank.scan("parity", steps=0).collect(),
     "sql": lambda bank: bank.sql("SELECT AVG(logit) FROM scores").collect(),
-    "frames": lambda bank: bank.frames()["scores"].filter(step=0).collect(),
-    "missing_options": lambda bank: [bank.missing_options(d) for d in bank.deposits()],
+    "missing_options": lambda bank: [missing_options(d) for d in bank.deposits()],
     "rescore": lambda bank: rescore(bank.deposits()[0], OptionTokens.build([[3]] + [[]] * 9)),
     "to_xarray": lambda bank: bank.to_xarray(bank.deposits()[0].query_set),
     "top": lambda bank: top(bank.deposits()[0], 1),
@@ -102,7 +103,7 @@ TABLE_READERS: dict[str, Callable[[Bank], object]] = {
     "prompts": lambda bank: bank.prompts("parity").collect(),
     "scan": lambda bank: bank.scan("parity").collect(),
     "sql": lambda bank: bank.sql("SELECT * FROM prompts").collect(),
-    "option_tokens": lambda bank: bank.option_tokens(bank.deposits()[0].query_set),
+    "option_tokens": lambda bank: option_tokens(bank.path, bank.deposits()[0].query_set),
     "begin": lambda bank: bank.begin(spec(9)),
     "add_prompts": lambda bank: bank.add_prompts("parity", prompt_table(split="dev")),
     "merge": lambda bank: merge(bank.path.with_name("m"), bank.path),

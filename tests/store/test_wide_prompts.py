@@ -12,6 +12,7 @@ from logitbank.store import Bank, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.tables import prompt_checks, table_files
 from logitbank.store.tables.prompt_checks import changed_prompt
+from logitbank.store.tables.prompt_tables import option_tokens
 from logitbank.store.tables.table_files import content_digest
 from tests.support.small_banks import new_bank, prompt_table
 
@@ -123,7 +124,7 @@ def test_a_thousand_options_of_each_of_many_prompts_are_read_again(tmp_path: Pat
     assert table.height / file.stat().st_size > 4, "else this tests nothing"
     assert bank.add_prompts("many", table) == digest
     assert bank.prompts("many").collect().height == prompts * options
-    assert bank.option_tokens(queries.name).of(7).tolist() == [*range(options)]
+    assert option_tokens(bank.path, queries.name).of(7).tolist() == [*range(options)]
 
 
 def test_long_texts_are_compared_and_written_a_few_rows_at_a_time(

@@ -20,6 +20,7 @@ from logitbank.store import Bank, Filter, OptionTokens, rescore, verify
 from logitbank.store.care import run_logs
 from logitbank.store.read.provenance import provenance_document
 from logitbank.store.share.push import push
+from logitbank.store.tables.prompt_tables import option_tokens
 from tests.support.file_server import FileServer
 from tests.support.run_lines import run_lines
 from tests.support.small_banks import TOKENIZER, block_data, new_bank, spec, token_table
@@ -158,7 +159,7 @@ def _of_tables(bank: Bank) -> Answers:
         "a prompt": lambda: bank.prompts("parity").filter(row=9).select("text").collect().rows(),
         "texts of tokens": lambda: bank.tokens().rows(),
         "options with texts": lambda: bank.scan("parity", token_text=True).collect().height,
-        "named tokens": lambda: bank.option_tokens(query_set).tokens.tolist(),
+        "named tokens": lambda: option_tokens(bank.path, query_set).tokens.tolist(),
     }
 
 

@@ -33,6 +33,7 @@ from logitbank.analysis.results.tables import Result
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.filter.top import first_entries
+from logitbank.store.read.missing_scores import require_scored
 from logitbank.wording import checkpoint_name
 
 ROWS = 128
@@ -168,7 +169,7 @@ def _holding(
     for bank in holding:
         deposits = [
             deposit
-            for deposit in bank.deposits_of(prompts)
+            for deposit in bank.deposits(prompts=prompts)
             if models is None or deposit.checkpoint.model in models
         ]
         for model, run in {(d.checkpoint.model, d.checkpoint.run) for d in deposits}:
@@ -185,7 +186,7 @@ def curves_of(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The tables `curves` and `checkpoints` of `OptionScores`, of some deposits of a prompt set."""
     table = bank.prompts(prompts).collect()
-    bank.require_scored(prompts, deposits)
+    require_scored(bank.path, prompts, deposits)
     expected = expected_query_sets(bank, prompts)  # now: others may have begun a model before
     series: dict[tuple[str, str], list[Deposit]] = {}
     for deposit in deposits:

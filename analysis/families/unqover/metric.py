@@ -65,7 +65,7 @@ def frames_of_banks(
         for bank in banks
         for name in names
         if name in bank.prompt_sets
-        for deposit in bank.deposits_of(name)
+        for deposit in bank.deposits(prompts=name)
     }
     for model in models or ():
         if model not in available:

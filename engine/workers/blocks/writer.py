@@ -62,18 +62,15 @@ class RowBuffers:
         self._free: list[np.ndarray] = []
 
     def take(self, layout: Layout) -> np.ndarray | None:
-        """An array of the layout's dtype for a block's rows; None if only scores are kept.
-
-        It is a part of a whole shard, whose padding is written with it.
-        """
+        """An array of the layout's dtype for a block's rows; None if only scores are kept."""
         if layout.grid is None:
             return None
-        shape, columns = layout.grid.shard_shape, layout.grid.columns
+        shape = (layout.grid.block_rows, layout.grid.columns)
         while self._free:
             array = self._free.pop()
             if array.shape == shape and array.dtype == layout.grid.dtype:
-                return array[:, :columns]
-        return layout.grid.empty_shard()[:, :columns]
+                return array
+        return np.empty(shape, layout.grid.dtype)
 
     def give_back(self, data: BlockData) -> None:
         """Reuse the array of a written block."""

@@ -94,7 +94,7 @@ def exclusion_notes(
     for bank, name in _holding(banks, prompts):
         deposits = [
             deposit
-            for deposit in bank.deposits_of(name)
+            for deposit in bank.deposits(prompts=name)
             if models is None or deposit.checkpoint.model in models
             if steps is None or deposit.checkpoint.step in steps
         ]
@@ -133,7 +133,7 @@ def partial_notes(
     incomplete: dict[str, None] = {}
     for bank, name in _holding(banks, prompts):
         deposits: dict[CheckpointId, list[Deposit]] = {}
-        for deposit in bank.deposits_of(name):
+        for deposit in bank.deposits(prompts=name):
             if models is None or deposit.checkpoint.model in models:
                 deposits.setdefault(deposit.checkpoint, []).append(deposit)
         rows = bank.prompts(name).select("query_set", "row", *_SCORE).unique().collect()

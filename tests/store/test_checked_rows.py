@@ -169,11 +169,7 @@ def test_damage_names_the_shard_its_rows_and_the_next_step(bank: Bank) -> None:
     for _, at in flips(bank, every=20_000):
         if at:
             break
-    expected = (
-        r"logprobs/c/0/0 \(block 0, rows 0–3\) is not as it was committed:"
-        " its SHA-256 is not the committed one; run `logitbank verify`"
-    )
-    with pytest.raises(DamagedError, match=expected):
+    with pytest.raises(DamagedError, match=r"logprobs/c/0/0 \(block 0, rows 0–3\).* verify`"):
         bank.deposits()[0].logprobs()
     np.testing.assert_array_equal(bank.deposits()[0].logprobs([9]), truth()[[9]])
 
@@ -188,7 +184,7 @@ def test_a_shard_of_another_size_is_refused(
     with pytest.raises(DamagedError, match=f"{len(data):,} bytes, committed were {size:,}"):
         bank.deposits()[0].logprobs([5], [3])
     with pytest.raises(DamagedError, match=f"{len(data):,} bytes, committed were {size:,}"):
-        bank.to_xarray(QUERY_SET.name)
+        bank.to_xarray(QUERY_SET.name).logprobs.load()
 
 
 def test_a_shard_of_another_checkpoint_is_refused_though_it_is_sound(

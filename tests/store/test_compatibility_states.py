@@ -106,5 +106,5 @@ def test_scores_stay_without_heads(bank: Bank) -> None:
     scores = bank.scan("wörter").sort(keys).collect()
     shutil.rmtree(bank.path / "heads")
     assert bank.scan("wörter").sort(keys).collect().equals(scores)
-    with pytest.raises(DamagedError, match=r"heads.* is not there"):
+    with pytest.raises(DamagedError, match="heads/"):
         bank.deposits()[0].logprobs()

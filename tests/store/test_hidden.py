@@ -64,7 +64,7 @@ def test_only_rows_that_are_committed_are_read(tmp_path: Path) -> None:
     (deposit,) = bank.deposits()
     expected = true_logprobs(head(), states())
     np.testing.assert_allclose(deposit.logprobs([3]), expected[[3]], atol=2e-6)
-    with pytest.raises(BankError, match="1 of 1 rows asked for are not there yet"):
+    with pytest.raises(BankError, match="1 of 1"):
         deposit.hidden([4])
     assert bank.info()["keep"].to_list() == ["hidden"]
 
@@ -73,7 +73,7 @@ def test_deposits_without_states_say_so(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     with bank.begin(spec()) as writer:
         deposit = writer.deposit
-    with pytest.raises(KeepLevelError, match="keeps full, not the states that its head multiplies"):
+    with pytest.raises(KeepLevelError, match="keeps full"):
         deposit.hidden()
 
 
@@ -118,17 +118,15 @@ def test_heads_differ_by_everything_that_they_are() -> None:
 
 def test_a_head_that_can_be_none_is_refused() -> None:
     weight = np.zeros((3, 2), np.float32)
-    with pytest.raises(
-        UsageError, match=r"needs weights \(outputs, width\) of uint16; got float32"
-    ):
+    with pytest.raises(UsageError, match="float32 .*uint16"):
         OutputHead(weight, "bfloat16")
-    with pytest.raises(UsageError, match="bias of a head of 3 outputs is float32 of as many"):
+    with pytest.raises(UsageError, match="bias"):
         OutputHead(weight, "float32", np.zeros(2, np.float32))
     with pytest.raises(UsageError, match="weights that are not finite"):
         OutputHead(weight / np.float32(np.inf) * np.float32(np.nan), "float32")
     with pytest.raises(UsageError, match="weights that are not finite"):
         OutputHead(np.full((1, 1), 0x7F80, np.uint16), "bfloat16")  # bits of infinity
-    with pytest.raises(UsageError, match=r"states of shape \(1, 3\) do not fit a head of width 2"):
+    with pytest.raises(UsageError, match=r"\(1, 3\).* 2"):
         OutputHead(weight, "float32").logits(np.zeros((1, 3), np.float32))
 
 
@@ -140,10 +138,10 @@ def test_an_unknown_operation_is_refused_by_name(tmp_path: Path) -> None:
         after = [["sparsemax", *numbers]]
         rewrite(about, lambda d, after=after: d["attributes"]["logitbank"].update(after=after))  # type: ignore[misc]
         for read in (deposit.logprobs, lambda: verify(bank)):  # which a repair begins with
-            with pytest.raises(BankFormatError, match="'sparsemax', which .* not know .*upgrade"):
+            with pytest.raises(BankFormatError, match="'sparsemax'.* Upgrade"):
                 read()
     rewrite(about, lambda d: d["attributes"]["logitbank"].update(after=[["soft_cap", 0.0]]))
-    with pytest.raises(DamagedError, match=r"soft_cap of \[0\.0\] is not possible"):
+    with pytest.raises(DamagedError, match=r"soft_cap \[0\.0\]"):
         deposit.logprobs()
 
 
@@ -151,7 +149,7 @@ def test_an_operation_that_was_changed_is_refused_for_few_tokens_too(tmp_path: P
     bank = hidden_bank(tmp_path / "b")
     (about,) = bank.path.glob("heads/*/zarr.json")
     rewrite(about, lambda d: d["attributes"]["logitbank"].update(after=[["soft_cap", 4.0]]))
-    with pytest.raises(DamagedError, match="not the one that it is called after"):
+    with pytest.raises(DamagedError, match="another head"):
         bank.deposits()[0].logprobs([0], [2])
     assert {d.problem for d in verify(bank)} == {"swapped"}
 
@@ -159,24 +157,22 @@ def test_an_operation_that_was_changed_is_refused_for_few_tokens_too(tmp_path: P
 def test_states_need_the_head_that_multiplies_them(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     digest = bank.put_head(head())
-    with pytest.raises(
-        UsageError, match="6 outputs for states of 5 entries; the layout says 6 and"
-    ):
+    with pytest.raises(UsageError, match="6 outputs .* 5 entries.* 6 and 6"):
         bank.begin(hidden_spec(digest=digest, width=WIDTH + 1))
-    with pytest.raises(DamagedError, match="is not there, and org/model step 0 needs it"):
+    with pytest.raises(DamagedError, match="org/model step 0"):
         bank.begin(hidden_spec(digest="0" * 64))
-    with pytest.raises(UsageError, match="are for 0 heads; name the one of its queries"):
+    with pytest.raises(UsageError, match="1 heads, not 0"):
         bank.begin(replace(hidden_spec(digest=digest), heads={}))
-    with pytest.raises(UsageError, match="keep level full has no heads; leave them out"):
+    with pytest.raises(UsageError, match="0 heads, not 1"):
         bank.begin(replace(spec(), heads={"next_token": digest}))
-    with pytest.raises(UsageError, match="needs the states that a head multiplies"):
+    with pytest.raises(UsageError, match="hidden"):
         bank.deposit(
             np.zeros((QUERIES, VOCAB)),
             checkpoint=spec().checkpoint,
             query_set=spec().query_set,
             keep="hidden",
         )
-    with pytest.raises(UsageError, match="keep level topk:2 has no states; leave out their width"):
+    with pytest.raises(UsageError, match="Width 3 .*topk:2"):
         Layout(QUERIES, VOCAB, "float32", Keep("topk", 2), 4, width=3)
 
 
@@ -189,9 +185,9 @@ def test_a_deposit_goes_on_with_the_same_states_only(tmp_path: Path) -> None:
     bank, begun = _begun(tmp_path)
     assert bank.begin(begun).layout == begun.layout
     other = bank.put_head(head(7))
-    with pytest.raises(BankError, match="states of 5 entries, for next_token head .* not the same"):
+    with pytest.raises(BankError, match="next_token head .*next_token head"):
         bank.begin(replace(begun, heads={"next_token": other}))
-    with pytest.raises(KeepLevelError, match="keeps hidden, which does not cover full"):
+    with pytest.raises(KeepLevelError, match="hidden.* full"):
         bank.begin(spec())
     assert bank.begin(spec(keep=Keep("options"))).layout == begun.layout
 
@@ -201,11 +197,11 @@ def test_a_block_holds_the_states_that_its_layout_says(tmp_path: Path) -> None:
     data = hidden_block(begun.layout, 1, head())
     assert data.hidden is not None
     wrong = [
-        (replace(data, hidden=None), r"keep level hidden needs hidden of shape \(4, 5\); got None"),
-        (replace(data, hidden=data.hidden[:, 1:]), r"must be float32 of shape \(4, 5\); got"),
-        (replace(data, hidden=data.hidden.astype(np.float16)), "got float16"),
-        (replace(data, hidden=data.hidden * np.inf), "has hidden that are not finite"),
-        (replace(data, logprobs=np.zeros((4, VOCAB), np.float32)), "stores no logprobs; pass None"),
+        (replace(data, hidden=None), r"None.* \(4, 5\)"),
+        (replace(data, hidden=data.hidden[:, 1:]), r"\(4, 4\).* \(4, 5\)"),
+        (replace(data, hidden=data.hidden.astype(np.float16)), "float16 .*float32"),
+        (replace(data, hidden=data.hidden * np.inf), "not finite"),
+        (replace(data, logprobs=np.zeros((4, VOCAB), np.float32)), "no logprobs"),
     ]
     with bank.begin(begun) as writer:
         for block, message in wrong:
@@ -222,13 +218,11 @@ def test_a_reducer_takes_states_beside_logits() -> None:
     for i in range(2):
         reducer.put(i, logits)
     reducer.put_states([1], np.array([[1, 2, 3]], np.float32))
-    with pytest.raises(
-        EngineError, match="no states for 1 of 2 queries, the first of them query 0"
-    ):
+    with pytest.raises(EngineError, match="no states for 1 of 2 queries, the first query 0"):
         reducer.finish()
-    with pytest.raises(EngineError, match=r"a state of shape \(2,\), and the head .* takes \(3,\)"):
+    with pytest.raises(EngineError, match=r"\(2,\).* \(3,\)"):
         reducer.put_states([0], np.zeros((1, 2), np.float32))
-    with pytest.raises(EngineError, match="not finite in float16; keep float32"):
+    with pytest.raises(EngineError, match="not finite in float16.* float32"):
         reducer.put_states([0], np.full((1, 3), 1e6, np.float32))
     reducer.put_states([0], np.array([[4, 5, 6]], np.float32))
     data = reducer.finish()

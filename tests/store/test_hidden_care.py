@@ -41,7 +41,7 @@ def test_a_sound_bank_has_no_damage(bank: Bank) -> None:
 def test_heads_that_were_deleted_are_named_and_scores_still_read(bank: Bank) -> None:
     shutil.rmtree(bank.path / "heads" / digest_of(0))
     (lost, other) = bank.deposits()
-    with pytest.raises(DamagedError, match="is not there, and org/model step 0, q-.* needs it"):
+    with pytest.raises(DamagedError, match="heads/.* org/model step 0, q-"):
         lost.logprobs([0])
     assert bank.scan("parity").collect().height == 4 * QUERIES
     assert other.logprobs([0]).shape == (1, 6)
@@ -72,7 +72,7 @@ def test_a_head_under_another_name_is_named(bank: Bank) -> None:
     shutil.copytree(heads / digest_of(1), heads / digest_of(0))
     (deposit, _) = bank.deposits()
     for tokens in (None, [2]):
-        with pytest.raises(DamagedError, match="not the one that it is called after"):
+        with pytest.raises(DamagedError, match="another head"):
             deposit.logprobs([0], tokens)
     assert ("changed", f"heads/{digest_of(0)}/zarr.json") in [
         (d.problem, d.path) for d in verify(bank)
@@ -120,7 +120,7 @@ def test_a_deposit_that_names_a_head_of_another_shape_is_named(bank: Bank) -> No
     )
     recommit(deposit.path, "zarr.json")
     (again, _) = Bank.open(bank.path).deposits()
-    with pytest.raises(DamagedError, match="is a head of 7 outputs and states of 5 entries"):
+    with pytest.raises(DamagedError, match="7 outputs .* 5 entries"):
         again.logprobs([0])
     assert {d.problem for d in verify(bank)} == {"changed"}
 

@@ -125,7 +125,7 @@ def test_states_become_the_highest_entries_and_options(tmp_path: Path) -> None:
     assert top["token"].to_list() == order.ravel().tolist()
     listed = deposit.option_scores().collect()
     assert listed.height == 4 * QUERIES  # tokens 0 and 3 too, which nobody can read any more
-    with pytest.raises(KeepLevelError, match="keeps topk:3, not full vocabulary rows"):
+    with pytest.raises(KeepLevelError, match="keeps topk:3"):
         deposit.logprobs()
     assert verify(Bank.open(tmp_path / "top")) == ()
     shrink(bank.path, tmp_path / "options", keep="options")
@@ -168,7 +168,7 @@ def test_a_merge_brings_back_a_head_that_was_lost(tmp_path: Path) -> None:
     merge(tmp_path / "copy", bank.path)
     shutil.rmtree(bank.path / "heads")
     (deposit,) = bank.deposits()
-    with pytest.raises(DamagedError, match=r"heads/.* is not there, and org/model step 0, q-"):
+    with pytest.raises(DamagedError, match="heads/.* org/model step 0, q-"):
         deposit.logprobs()
     assert deposit.scores().collect().height == 3 * QUERIES
     merge(bank.path, tmp_path / "copy")

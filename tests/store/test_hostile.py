@@ -229,7 +229,7 @@ def test_impossible_sizes_in_commits_are_refused(
     told = hashlib.sha256(f"{unsigned}\n}}\n".encode()).hexdigest()
     seal.write_text(f'{unsigned},\n  "sha256": "{told}"\n}}\n')
     for read in (lambda: Bank.open(bank).info(), lambda: merge(tmp_path / "m", bank)):
-        with pytest.raises(DamagedError, match=r"seal\.json lists no objects with digests"):
+        with pytest.raises(DamagedError, match=r"seal\.json"):
             read()
     assert [damage.problem for damage in verify(Bank.open(bank))] == ["changed"]
 

@@ -54,7 +54,7 @@ def test_titles_are_one_line_and_texts_are_texts(tmp_path: Path, name: Any) -> N
     bank = Bank.create(tmp_path / "b", citation="@article{a,\n  title = {ü}\n}")
     with pytest.raises(UsageError, match="title"):
         describe(bank.path, title=name)
-    with pytest.raises(UsageError, match="half a surrogate"):
+    with pytest.raises(UsageError, match="surrogate"):
         describe(bank.path, licence=HALF)
     assert Bank.open(bank.path).attributes["citation"].startswith("@article{a,\n")
 
@@ -123,14 +123,14 @@ def test_provenance_that_is_no_json_is_refused(tmp_path: Path, value: Any) -> No
     bank, made = new_bank(tmp_path / "b"), spec(0)
     provenance = {**made.provenance, "note": value}
     for _ in range(2):  # of a deposit that is there, too
-        with pytest.raises(UsageError, match="provenance cannot be written as JSON"):
+        with pytest.raises(UsageError, match="provenance is not JSON"):
             bank.begin(DepositSpec(made.checkpoint, QUERY_SET.name, made.layout, VOCAB, provenance))
         bank.begin(made)
 
 
 @pytest.mark.parametrize("cap", [0.0, float("inf"), float("nan"), 1e300])
 def test_heads_that_no_reader_takes_are_not_made(cap: float) -> None:
-    with pytest.raises(UsageError, match="of a head, soft_cap"):
+    with pytest.raises(UsageError, match="soft_cap"):
         OutputHead(np.ones((2, 2), np.float32), "float32", after=(SoftCap(cap),))
     with pytest.raises(UsageError, match="outputs of a head"):
         OutputHead(np.ones((0, 2), np.float32), "float32")
@@ -160,5 +160,5 @@ def test_any_value_can_be_shown(value: object, said: str) -> None:
 
 def test_texts_keep_their_lines() -> None:
     check_text("a\n\tb\x00", "text")
-    with pytest.raises(LogitbankError, match="holds half"):
+    with pytest.raises(LogitbankError, match="half"):
         check_text("a" + HALF, "text")

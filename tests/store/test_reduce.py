@@ -100,9 +100,7 @@ def test_a_row_put_again_keeps_the_last_value() -> None:
 def test_rows_that_never_came_are_an_error() -> None:
     block = reducer()
     block.put(0, ROW)
-    with pytest.raises(
-        EngineError, match="no logits for 1 of 2 queries, the first of them query 1"
-    ):
+    with pytest.raises(EngineError, match="no logits for 1 of 2 queries, the first query 1"):
         block.finish()
 
 
@@ -117,7 +115,7 @@ def test_logits_that_are_not_finite_are_refused_with_their_query(bad: float) -> 
 
 def test_a_logprob_beyond_float16_is_refused() -> None:
     row = np.array([0, -70_000, 0, 0, 0, 0, 0, 0], np.float32)
-    with pytest.raises(EngineError, match=r"-70002 does not fit in float16; .*--dtype float32"):
+    with pytest.raises(EngineError, match="-70002 .*--dtype float32"):
         reducer(dtype="float16").put(0, row)
     reducer(dtype="float32").put(0, row)
 

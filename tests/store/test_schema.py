@@ -15,12 +15,12 @@ from logitbank.store.format.schema import (
 
 
 def test_query_set_needs_a_query() -> None:
-    with pytest.raises(UsageError, match="needs at least one query; this one is empty"):
+    with pytest.raises(UsageError, match="empty"):
         QuerySet("tokenizer", ())
 
 
 def test_query_set_refuses_duplicates() -> None:
-    with pytest.raises(UsageError, match="holds each query once; remove the duplicates"):
+    with pytest.raises(UsageError, match="duplicates"):
         QuerySet("tokenizer", (Query((1, 2), 1), Query((1, 2), 1)))
     with pytest.raises(UsageError, match=r"token id of a query \(bool\) is True"):
         QuerySet("tokenizer", (Query((7, 2), 1), Query((True, 2), 1)))
@@ -77,9 +77,9 @@ def test_checkpoint_path() -> None:
 
 @pytest.mark.parametrize("name", ["zarr.json", "index.json.gz"])
 def test_names_that_cannot_be_folders_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="model '.*; give "):
+    with pytest.raises(UsageError, match="reserved"):
         CheckpointId(name)
-    with pytest.raises(UsageError, match="run '.*; give "):
+    with pytest.raises(UsageError, match="reserved"):
         CheckpointId("model", run=name)
 
 

@@ -58,18 +58,15 @@ def test_release_is_chosen_where_nothing_else_is_there(text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "every",
-            "steps 'every' are unknown at 'every'; use all, log, START:STOP:STRIDE, release, or a",
-        ),
-        ("", r"steps '' are unknown at ''"),
-        ("1,,2", r"steps '1,,2' are unknown at ''"),
-        ("1.5", r"unknown at '1\.5'"),
-        ("-5", r"steps '-5' hold a negative number, -5; use all"),
-        ("-1:5", r"steps '-1:5' hold a negative number, -1"),
-        ("1:2:3:4", r"steps '1:2:3:4' have 4 parts; use all"),
-        ("1:5:0", r"steps '1:5:0' have a stride of 0; use 1 or more"),
-        ("9:5", r"steps '9:5' end before they start; write the smaller step first"),
+        ("every", "'every'.* START:STOP:STRIDE"),
+        ("", "''"),
+        ("1,,2", "at ''"),
+        ("1.5", r"at '1\.5'"),
+        ("-5", "at '-5'"),
+        ("-1:5", "at '-1'"),
+        ("1:2:3:4", "'1:2:3:4'"),
+        ("1:5:0", "stride"),
+        ("9:5", "'9:5'"),
     ],
 )
 def test_unreadable_steps_are_refused(text, message):
@@ -80,18 +77,13 @@ def test_unreadable_steps_are_refused(text, message):
 @pytest.mark.parametrize(
     ("text", "available", "message"),
     [
-        (
-            "0,1800",
-            STEPS,
-            r"step 1800 of toy is not available; the nearest is 2000 "
-            r"\(7 steps from 0 to 3000\)",
-        ),
-        ("3", STEPS, r"step 3 of toy is not available; the nearest is 2 "),
-        ("5:900", STEPS, r"steps '5:900' choose none of toy \(7 steps from 0 to 3000\)"),
-        ("release", STEPS, r"toy has no release; choose from its steps \(7 steps"),
-        ("5", (None,), r"toy has no training steps, but steps '5' were asked for"),
-        ("last,release", (None,), r"toy has no last step, only its release; use release"),
-        ("all", (), r"toy has no training steps"),
+        ("0,1800", STEPS, "toy has no step 1800, only 7 steps from 0 to 3000.* 2000"),
+        ("3", STEPS, "toy has no step 3, .* 2"),
+        ("5:900", STEPS, "toy .*'5:900', only 7 steps"),
+        ("release", STEPS, "toy has no release, only 7 steps"),
+        ("5", (None,), "toy has no step 5, only no steps, and a release"),
+        ("last,release", (None,), "toy .*'last,release'"),
+        ("all", (), "toy .*'all', only no steps"),
     ],
 )
 def test_steps_that_are_not_there_are_named(text, available, message):

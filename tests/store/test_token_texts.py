@@ -49,10 +49,10 @@ def test_tokens_are_kept_once_per_tokenizer(bank: Bank) -> None:
     assert bank.tokens(OTHER)["text"].to_list() == ["another"] * 6
     assert bank.tokens().equals(token_table())
     bank.add_query_set(QuerySet(OTHER, (Query((1,), 0),)))
-    with pytest.raises(UsageError, match=f"asked with 2 tokenizers; .* or one of {OTHER}, "):
+    with pytest.raises(UsageError, match=f"2 tokenizers.* {OTHER}, "):
         bank.tokens()
     assert bank.tokens("parity").equals(token_table())
-    with pytest.raises(AbsentError, match="'jobs' is neither a prompt set of .* has parity, nor"):
+    with pytest.raises(AbsentError, match="'jobs'.* parity"):
         bank.tokens("jobs")
 
 
@@ -65,7 +65,7 @@ def test_a_bank_without_tokens_says_so(tmp_path: Path) -> None:
         lambda: bank.scan("parity", token_text=True),
         lambda: bank.deposits()[0].logprobs(tokens=[" yes"]),
     ):
-        with pytest.raises(AbsentError, match="no texts of .* 5e5e5e5e5e5e.*extract` again"):
+        with pytest.raises(AbsentError, match="5e5e5e5e5e5e.*extract"):
             asked()
     assert bank.sql("SELECT DISTINCT token_text FROM scores").collect().rows() == [(None,)]
     assert bank.deposits()[0].logprobs([0], [1]).shape == (1, 1)
@@ -74,11 +74,11 @@ def test_a_bank_without_tokens_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (token_table().drop("is_text"), "this has no is_text"),
-        (token_table().cast({"token": pl.Int64}), "this has no token"),
-        (token_table().head(0), "has a row, and a value in every column"),
+        (token_table().drop("is_text"), "is_text"),
+        (token_table().cast({"token": pl.Int64}), "token"),
+        (token_table().head(0), "a row"),
         (token_table().with_columns(text=pl.lit(None, pl.String)), "a value in every column"),
-        (token_table().with_columns(token=pl.lit(3, pl.Int32)), "token 3 is there twice"),
+        (token_table().with_columns(token=pl.lit(3, pl.Int32)), "Token 3"),
     ],
 )
 def test_a_table_that_is_none_of_tokens_is_refused(
@@ -99,8 +99,8 @@ def test_logprobs_take_what_tokens_say(bank: Bank) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("Yes", "no token says 'Yes'; there is ' yes'"),
-        ("never", "no token says 'never'; the tokenizer makes several tokens of it"),
+        ("Yes", "'Yes'.* ' yes'"),
+        ("never", "'never'"),
     ],
 )
 def test_a_text_that_no_token_says_is_refused(bank: Bank, text: str, message: str) -> None:
@@ -111,7 +111,7 @@ def test_a_text_that_no_token_says_is_refused(bank: Bank, text: str, message: st
 def test_a_text_that_several_tokens_say_is_refused(tmp_path: Path) -> None:
     bank = without_tokens(tmp_path / "b")
     bank.add_tokens(TOKENIZER, token_table().with_columns(text=pl.lit(" yes")))
-    with pytest.raises(UsageError, match="tokens 0, 1, 2, 3, 4, 5 all say ' yes'"):
+    with pytest.raises(UsageError, match="0, 1, 2, 3, 4, 5 .*' yes'"):
         bank.deposits()[0].logprobs(tokens=[" yes"])
 
 

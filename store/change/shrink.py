@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.store.read.missing_scores import missing_options
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
@@ -34,6 +33,7 @@ from logitbank.store.format import commits
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.numbers import as_stored
 from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA, Dtype, Json, Keep, OptionTokens
+from logitbank.store.read.missing_scores import missing_options
 from logitbank.wording import SHRINK_LEVELS
 
 

@@ -1,4 +1,4 @@
-"""The pages of commands, from the commands: one for each, and a list of all."""
+"""Pages of the command line, made from the commands: one for each, and a list of all."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ FOLDER = "commands"
 
 
 def command_pages() -> dict[str, str]:
-    """File name in `FOLDER` to text in Markdown, for every command that does something."""
+    """File names in `FOLDER` and texts in Markdown, for every command without sub-commands."""
     return {_file(words): _page(context) for words, context in _leaves()}
 
 
@@ -62,7 +62,7 @@ def _page(context: Any) -> str:
     sections: dict[str, list[str]] = {"": []}
     for parameter in command.get_params(context):
         if record := parameter.get_help_record(context):
-            names = record[0].replace(", -", "`, `-")  # each spelling by itself
+            names = record[0].replace(", -", "`, `-")
             panel = getattr(parameter, "rich_help_panel", None) or ""
             sections.setdefault(panel, []).append(f"* `{names}`: {record[1]}")
     for head, rows in sections.items():

@@ -1,4 +1,4 @@
-"""How the site is built: `make docs`. Nothing is fetched, while it is built or while it is read."""
+"""Configuration of the site: `make docs`. Neither the build nor the pages use the network."""
 
 import re
 import sys
@@ -20,7 +20,7 @@ from logitbank.engine.prompts.registry import known_sets
 from logitbank.engine.workers.events import Event
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]  # beside this file, and `bench`
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 from commands import FOLDER, command_pages, commands_list  # noqa: E402
 from gallery import gallery  # noqa: E402
 
@@ -49,28 +49,14 @@ autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 maximum_signature_line_length = 88
 
-# Types that are documented elsewhere, which is not looked up while building; aliases and type
-# variables; and what callers only pass on.
+# Types of other packages, aliases and type variables, and types that callers only pass on.
 nitpick_ignore_regex = [
     ("py:.*", r"(altair|collections|numpy|pathlib|polars|typing|xarray)\..*"),
     ("py:.*", r"ArrayLike|Banks|Chart|Encoded|Estimate|Event|Json|Names|ScanCache|Steps|Tokenizer"),
-    # Types that pages name and need not explain, in whichever room their module lies.
-    (
-        "py:.*",
-        r"logitbank\.(\w+\.)*(deposit\.T|(result|study)\.R|catalogue\.Member|batches\.Batches|sources\.Base)",
-    ),
-    (
-        "py:.*",
-        r"logitbank\.(\w+\.)*(sequences\.(Encoder|ScoredToken)|damage\.(Check|Remedy)|tokenizer\.Tokenizer|objects\.Digest|change_points\.Walks|row_reader\.RowReader|sections\.Section|grid\.Grid|heads\.(Operation|HeadSize|HeadContent))",
-    ),
+    ("py:.*", r"logitbank\.(analysis|engine|store)\..*"),
 ]
 
-exclude_patterns = [
-    "_gallery/*.md",
-    "_rooms.md",
-    "_commands.md",
-    "_prompt_sets.md",
-]
+exclude_patterns = ["_*.md", "_gallery/*.md"]  # included in pages
 html_theme = "furo"
 html_title = f"logitbank {release}"
 html_show_copyright = False
@@ -93,7 +79,7 @@ def write_included(_: Sphinx) -> None:
         GALLERY / "figures.md": gallery(GALLERY),
     }
     for path, content in (included | pages).items():
-        if not path.is_file() or path.read_text() != content:  # a new time builds the page again
+        if not path.is_file() or path.read_text() != content:  # a new file time rebuilds the page
             path.write_text(content)
 
 
@@ -124,14 +110,14 @@ def mark_decisions(app: Sphinx, _: nodes.document) -> None:
 def short_signature(
     _: Sphinx, __: str, ___: str, ____: object, _____: object, arguments: str | None, result: str
 ) -> tuple[str | None, str]:
-    """Array-likes by their name, not as the union of what they may be; defaults that parse."""
+    """Show short names of types and defaults."""
     for text, name in _SHORT.items():
         arguments = arguments and arguments.replace(text, name)
     return arguments, result
 
 
 def without_help(_: Sphinx, documented: Any, __: bool) -> None:
-    """`Annotated[type, help]` of a command's option is the type."""
+    """Show `Annotated[type, help]` as the type."""
     annotations = getattr(documented, "__annotations__", {})
     for name, annotation in annotations.items():
         if get_origin(annotation) is Annotated:
@@ -139,11 +125,11 @@ def without_help(_: Sphinx, documented: Any, __: bool) -> None:
 
 
 class Docstring(NumpyDocstring):
-    """A Returns without types is one text, and not several values, one a line."""
+    """Sections Returns and Yields are one text each, not a list of types."""
 
     def _parse_returns_section(self, section: str) -> list[str]:
         lines = self._dedent(self._consume_to_next_section())
-        if any(line.startswith(" ") for line in lines):  # a type, and below it what it is
+        if any(line.startswith(" ") for line in lines):  # a type, then its description
             lines = self._dedent(lines[1:])
         return ["", *self._format_block(":returns: ", lines), ""]
 
@@ -153,12 +139,12 @@ class Docstring(NumpyDocstring):
 def numpy_docstring(
     app: Sphinx, _: str, name: str, documented: object, options: Any, lines: list[str]
 ) -> None:
-    """NumPy's sections as fields; |x| is a size, and no substitution.
+    """Turn NumPy's sections into fields, and escape |x|, which Sphinx would substitute.
 
     `sphinx.ext.napoleon` would read "One row per model: …" below an attribute as its type.
     """
     plain = [line if ">>>" in line else line.replace("|", "\\|") for line in lines]
-    for i in range(len(plain) - 1, 0, -1):  # what follows a blank line is no further parameter
+    for i in range(len(plain) - 1, 0, -1):  # text after a blank line is not a parameter
         if not plain[i - 1] and plain[i][:1].strip():
             plain.insert(i, "")
     text = Docstring(plain, Config(), app, "method", name, documented, options)
@@ -166,9 +152,9 @@ def numpy_docstring(
 
 
 def formula(translator: Any, node: nodes.Element) -> None:
-    """A formula as MathML, which browsers show without a script."""
+    """Write a formula as MathML, which browsers show without a script."""
     block = isinstance(node, nodes.math_block)
-    # docutils would read \frac12 as a fraction of 12.
+    # docutils reads \frac12 as a fraction of 12.
     tex = re.sub(r"(\\[dt]?frac)\s*(\d)\s*(\d)", r"\1{\2}{\3}", node.astext())
     try:
         text = tex2mathml(tex, as_block=block)

@@ -1,4 +1,4 @@
-"""Every chart that logitbank draws, for the page that shows them."""
+"""Every chart of every analysis, for the page of figures."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,56 +13,56 @@ from logitbank.analysis.charts.theme import WIDTHS
 from tests.golden import banks
 
 Case = tuple[str, Callable[[Path], None], Callable[[Path], Any]]
-"""What a study is of, a function that makes banks in a folder, and the study of them."""
+"""Origin of the data, a function that makes banks in a folder, and one that returns a study."""
 
 CASES: dict[str, Case] = {
     "analyze fairness": (
-        "of the demo",
+        "the demo",
         banks.demo,
         lambda folder: logitbank.fairness(folder / "toy.zarr", bootstrap=200),
     ),
     "analyze fluctuation": (
-        "of the demo's masked model",
+        "the demo's masked model",
         banks.demo,
         lambda folder: logitbank.fluctuation(folder / "toy.zarr", prompts="toy-professions"),
     ),
     "analyze stereoset": (
-        "made up",
+        "invented data",
         banks.stereoset,
         lambda folder: logitbank.stereoset(folder / "stereoset.zarr"),
     ),
     "analyze unqover": (
-        "made up",
+        "invented data",
         banks.unqover,
         lambda folder: logitbank.unqover(folder / "unqover.zarr"),
     ),
     "analyze lambada": (
-        "made up",
+        "invented data",
         banks.families,
         lambda folder: logitbank.lambada(folder / "families.zarr"),
     ),
     "analyze stereotype": (
-        "made up",
+        "invented data",
         banks.families,
         lambda folder: logitbank.stereotype(folder / "families.zarr"),
     ),
     "analyze pairs": (
-        "made up",
+        "invented data",
         banks.families,
         lambda folder: logitbank.pairs(folder / "families.zarr", prompts="crows-pairs"),
     ),
     "analyze tradeoff": (
-        "made up",
+        "invented data",
         banks.families,
         lambda folder: logitbank.tradeoff(folder / "families.zarr", bootstrap=200),
     ),
     "debias compare": (
-        "made up",
+        "invented data",
         banks.debias,
         lambda folder: logitbank.debias_compare(folder / "debias.zarr", [_filter(folder)]),
     ),
     "debias search": (
-        "made up",
+        "invented data",
         banks.debias,
         lambda folder: logitbank.debias_search(
             folder / "debias.zarr",
@@ -74,16 +74,16 @@ CASES: dict[str, Case] = {
         ),
     ),
     "analyze options": (
-        "of the demo",
+        "the demo",
         banks.demo,
         lambda folder: logitbank.options(folder / "toy.zarr", prompts="toy-winobias"),
     ),
 }
-"""Command to the study whose charts are shown."""
+"""A study for each command."""
 
 
 def gallery(folder: Path) -> str:
-    """Draw every chart as an SVG into a folder, and return the page's text in Markdown."""
+    """Draw every chart as an SVG into a folder, and return a page in Markdown."""
     lines = []
     for command, (source, make, study) in CASES.items():
         file = command.replace(" ", "-")

@@ -129,13 +129,13 @@ def test_names_become_path_parts_as_documented() -> None:
     examples = table("Names")
     assert len(examples) == 7
     for name, part in examples.items():
-        own = "".join(
+        encoded = "".join(
             chr(b) if chr(b).isascii() and re.match(r"[\w.-]", chr(b), re.ASCII) else f"%{b:02X}"
             for b in name.encode()
         )
-        own = "%2E" + own[1:] if own.startswith(".") else own
-        own = "%5F%5F" + own[2:] if own.startswith("__") else own
-        assert own == part
+        encoded = "%2E" + encoded[1:] if encoded.startswith(".") else encoded
+        encoded = "%5F%5F" + encoded[2:] if encoded.startswith("__") else encoded
+        assert encoded == part
         assert folder_name(name) == part
 
 
@@ -184,8 +184,8 @@ def test_groups_have_the_documented_fields_in_order(bank: Bank) -> None:
     assert list(root["attributes"]["logitbank"]) == list(table("Bank: `zarr.json`"))
     deposit = read(deposit_folder(bank, 0) / "zarr.json")
     assert list(deposit) == ["zarr_format", "node_type", "attributes", "consolidated_metadata"]
-    own = deposit["attributes"]["logitbank"]
-    assert list(own) == list(table("Deposit: `zarr.json`"))
+    attributes = deposit["attributes"]["logitbank"]
+    assert list(attributes) == list(table("Deposit: `zarr.json`"))
     consolidated = deposit["consolidated_metadata"]
     assert list(consolidated) == ["kind", "must_understand", "metadata"]
     assert list(consolidated["metadata"]) == ["logsumexp", "logprobs"]
@@ -373,8 +373,8 @@ def test_query_set_example() -> None:
 
 
 def test_contexts_are_rows_in_the_documented_order() -> None:
-    asked = [Query((5, 7, 9), 2), Query((5, 7), 1), Query((5, 8), 1), Query((4, 1), 0)]
-    query_set, rows = QuerySet.of_contexts("toy", asked)
+    contexts = [Query((5, 7, 9), 2), Query((5, 7), 1), Query((5, 8), 1), Query((4, 1), 0)]
+    query_set, rows = QuerySet.of_contexts("toy", contexts)
     documented = ((4,), 0), ((5, 7, 9), 1), ((5, 7, 9), 2), ((5, 8), 1)
     assert query_set.queries == tuple(Query(*each) for each in documented)
     assert rows == [2, 1, 3, 0]
@@ -475,5 +475,8 @@ def test_the_table_of_damage_is_that_of_the_code() -> None:
 
 
 def test_members_that_a_reader_does_not_know_are_ignored(bank: Bank) -> None:
-    rewrite(bank.path / "zarr.json", lambda told: told["attributes"]["logitbank"].update(colour=1))
+    rewrite(
+        bank.path / "zarr.json",
+        lambda document: document["attributes"]["logitbank"].update(colour=1),
+    )
     assert len(Bank.open(bank.path).deposits()) == 4

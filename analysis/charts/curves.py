@@ -266,7 +266,9 @@ def dots(
     names = table[group].unique(maintain_order=True).to_list()
     rows = table[category].unique(maintain_order=True).to_list()
     below = group == SERIES and len(names) > 1
-    about: dict[str, Any] = {"title": measure.title, "scale": measure.alt_scale}
+    scale = measure.alt_scale.copy()
+    scale.padding = 6
+    about: dict[str, Any] = {"title": measure.title, "scale": scale}
     points = base.encode(
         y=alt.Y(f"{category}:N", title=None, sort=rows, axis=alt.Axis(labelLimit=140)),
         color=color(group, names),
@@ -358,6 +360,13 @@ def horizontal(value: float, *, dash: Sequence[int] = (4, 3)) -> alt.Chart:
     data = pl.DataFrame({"level": [value]})
     rule = alt.Chart(data).mark_rule(strokeDash=list(dash), color=MUTED)
     line: alt.Chart = rule.encode(y="level:Q")
+    return line
+
+
+def vertical(step: int, axis: StepAxis) -> alt.Chart:
+    """A dashed line at a training step."""
+    rule = alt.Chart(pl.DataFrame({"step": [step]}))
+    line: alt.Chart = rule.mark_rule(strokeDash=[4, 3], color=MUTED).encode(x=axis.x(field="step"))
     return line
 
 

@@ -91,6 +91,8 @@ class StepAxis:
                 *(10.0**e for e in range(least, math.floor(math.log10(max(self.last, 1))) + 1)),
             ]
             numbers = [number for number in numbers if number == 0 or number >= self.first / 1.5]
+            if self.last > 2 * numbers[-1]:  # a number near the right end, too
+                numbers.append(float(self.last))
         return [*numbers, float(self.release_place(scale))] if self.release else numbers
 
     def x(

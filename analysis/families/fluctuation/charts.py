@@ -1,6 +1,6 @@
 """The charts of fluctuation: trajectories, the plateau, certainty against CV, and correlations."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import altair as alt
@@ -16,6 +16,7 @@ from logitbank.analysis.charts.curves import (
     dots,
     stacked,
     tooltip_of,
+    vertical,
     with_series,
 )
 from logitbank.analysis.charts.steps import StepAxis
@@ -82,16 +83,16 @@ def _excluded(table: pl.DataFrame) -> str:
     )
 
 
-def _panels(table: pl.DataFrame, axis: StepAxis) -> Chart:
-    """One panel for the prior and each profession: both pronouns in all series."""
+def _panels(table: pl.DataFrame, axis: StepAxis, marks: Sequence[alt.Chart] = ()) -> Chart:
+    """One panel for the prior and each profession: both pronouns in all series, and `marks`."""
     table = with_series(table, "verb")
     measure = Measure("relative", "P / max P", None)
     tooltip = {"Profession": "occupation", "Probability": "score"}
     panel = pl.when(role="chosen").then("occupation").otherwise("role")
     groups = table.with_columns(panel=panel).partition_by("panel", maintain_order=True)
     plots = [
-        curves(part, axis, measure, group="pronoun", tooltip=tooltip).properties(
-            title=_panel_title(part)
+        alt.layer(*marks, curves(part, axis, measure, group="pronoun", tooltip=tooltip)).properties(
+            title=_panel_title(part), height=HEIGHT
         )
         for part in groups
     ]
@@ -113,12 +114,12 @@ def _trajectories(table: pl.DataFrame) -> Chart:
     starts = table["first_step"].unique().sort()
     caption = (
         "Probabilities of “he” and “she”, each divided by its own largest over the training steps. "
-        f"Plateau: from step {' or '.join(f'{step:,}' for step in starts)}. "
+        f"Dashed: the start of the plateau, step {' or '.join(f'{step:,}' for step in starts)}. "
         f"n = {counted(table['step'].n_unique(), 'checkpoint')}."
     )
     if axis.release:
         caption += " Diamonds: the public release."
-    chart = _panels(table, axis)
+    chart = _panels(table, axis, [vertical(step, axis) for step in starts if step > axis.start])
     return titled(chart, "Pronoun probabilities over training", caption, axis=axis)
 
 

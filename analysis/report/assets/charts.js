@@ -1,6 +1,7 @@
 // Charts: Vega-Lite specifications, drawn as SVG. A browser scales SVG, so charts fit paper, too.
 
 const ZOOM = 1.5; // pixels of a point, the unit of the specifications
+const LINES = 6; // lines in a plot; of more, those of the first model are shown at first
 const UNSEEN = 700; // pixels: the width of a chart that is folded
 // Colours on a dark page, where those of a light one have a contrast of less than 4.
 const DARK = { "#1f2329": "#e4e7eb", "#7d828b": "#9aa1ab", "#0072b2": "#4ba3d9", "#8e5ea2": "#b98acb", "#99226b": "#e8a8cf",
@@ -60,13 +61,21 @@ class Chart {
     const last = this.parameter ? this.labels.find((label) => known.get(label) === this.parameter.value) : this.labels[this.labels.length - 1];
     this.label = this.labels.includes(this.label) ? this.label : last;
     this.first = last;
-    this.names = this.field ? distinct(rows.map((row) => row[this.field])).filter((name) => typeof name === "string") : [];
+    const texts = (field) => distinct(rows.map((row) => row[field])).filter((name) => typeof name === "string");
+    this.names = this.field ? texts(this.field) : [];
+    this.models = this.steps && this.names.length && this.field !== "series" ? texts("series") : [];
+    this.model = this.models.length * this.names.length > LINES ? this.models[0] : "";
     this.addTools();
   }
 
   addTools() {
     if (this.names.length > 1) this.tools.append(choose("Show", [["", "all"], ...this.names.map((name) => [name, name])],
       (name) => { this.shown = name; this.draw(); }).element);
+    if (this.models.length > 1) {
+      const models = choose("Model", [["", "all"], ...this.models.map((name) => [name, name])], (name) => { this.model = name; this.draw(); });
+      models.select.value = this.model;
+      this.tools.append(models.element);
+    }
     if (this.steps) {
       const scales = choose("Steps", [["linear", "linear"], ["symlog", "logarithmic"]], (scale) => { this.scale = scale; this.draw(); });
       scales.select.value = this.scale;
@@ -144,6 +153,8 @@ class Chart {
       const moved = (row) => (row.step === null && row.at === release[scale] ? { ...row, at: release[this.scale] } : row);
       datasets = Object.fromEntries(Object.entries(datasets).map(([name, rows]) => [name, rows.map(moved)]));
     }
+    if (this.model) datasets = Object.fromEntries(Object.entries(datasets).map(([name, rows]) =>
+      [name, rows.filter((row) => row.series === undefined || row.series === this.model)]));
     walk(spec, (part) => {
       if (part.type === "log") delete part.zero; // Vega-Lite drops it, too, with a warning
       if (part.bind === "legend" && this.shown) part.value = [{ [this.field]: this.shown }];

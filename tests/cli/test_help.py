@@ -98,24 +98,6 @@ def test_a_command_offers_the_choices_of_its_function() -> None:
     assert {("stereoset", "score"), ("extract", "engine"), ("debias_train", "preset")} <= compared
 
 
-def options(group: Any) -> Iterator[str]:
-    for parameter in group.params:
-        yield from (*parameter.opts, *parameter.secondary_opts)
-    for command in getattr(group, "commands", {}).values():
-        yield from options(command)
-
-
-def test_every_option_that_a_message_names_exists() -> None:
-    known = {"--help", *options(typer.main.get_command(app))}
-    named = {
-        (option, path.relative_to(ROOT).as_posix())
-        for folder in ("analysis", "cli")
-        for path in (ROOT / folder).rglob("*.py")
-        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", path.read_text())
-    }
-    assert {each for each in named if each[0] not in known} == set()
-
-
 @pytest.mark.parametrize("arguments", [[], ["analyze"], ["prompts"], ["debias"]])
 def test_without_arguments_the_help_is_shown_with_exit_code_2(
     call: Call, arguments: list[str]

@@ -23,7 +23,6 @@ from tests.support.paths import ROOT
 HEAVY = ("torch", "transformers", "vllm")
 
 
-MODULES, IMPORTS = source.modules(), source.imports()
 TOP = source.TOP
 LINES = ROOT / "tests" / "lines.txt"
 
@@ -34,12 +33,14 @@ def test_packages_of_the_wheel_are_the_folders_on_disk(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "setuptools", builder)
     monkeypatch.chdir(ROOT)
     runpy.run_path("setup.py")
-    packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+    packages = {name for name, path in source.modules().items() if path.name == "__init__.py"}
     assert sorted(given["packages"]) == sorted(packages)
     assert set(given["package_dir"].values()) == set(TOP)
     assert {p.parent.name for p in ROOT.glob("*/py.typed")} == set(TOP)
-    folders = {path.parent for path in MODULES.values()}
-    assert {path.parent for path in MODULES.values() if path.name == "__init__.py"} == folders
+    folders = {path.parent for path in source.modules().values()}
+    assert {
+        path.parent for path in source.modules().values() if path.name == "__init__.py"
+    } == folders
 
 
 @pytest.mark.whole
@@ -70,7 +71,11 @@ def test_a_wheel_analyses_the_recorded_bank_without_torch(
 
 
 def test_what_is_imported_is_there() -> None:
-    assert not {name: gone for name, used in IMPORTS.items() if (gone := used - set(MODULES))}
+    assert not {
+        name: gone
+        for name, used in source.imports().items()
+        if (gone := used - set(source.modules()))
+    }
 
 
 DOORS = pytest.mark.parametrize(
@@ -133,13 +138,13 @@ def test_imports_of_top_folders_go_one_way() -> None:
     }
     wrong = [
         f"{name} imports {used}"
-        for name in MODULES
-        for used in IMPORTS[name]
+        for name in source.modules()
+        for used in source.imports()[name]
         if (top := name.split(".")[1:2]) and top[0] in below
         if (other := used.split(".")[1:2]) and other[0] in below and other[0] not in below[top[0]]
     ]
     assert not wrong, wrong
-    assert sum(map(len, IMPORTS.values())) > 500
+    assert sum(map(len, source.imports().values())) > 500
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
@@ -155,7 +160,7 @@ def test_a_circle_of_imports_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_source_has_no_more_lines_than_before() -> None:
     """`tests/lines.txt` says how many it may have; a change that removes some lowers it."""
-    lines = sum(len(path.read_text().splitlines()) for path in MODULES.values())
+    lines = sum(len(path.read_text().splitlines()) for path in source.modules().values())
     assert lines <= int(LINES.read_text()), f"the source has {lines:,} lines"
     assert lines > 10_000
 

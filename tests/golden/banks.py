@@ -9,18 +9,24 @@ from unittest import mock
 
 import numpy as np
 import polars as pl
+from safetensors.numpy import save_file
 
 from logitbank.store import Bank, CheckpointId, DepositSpec, Keep, Layout, Query, QuerySet
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.tables.prompt_tables import option_tokens
 from tests.data import make_format_1, make_format_1_states
 from tests.support import evaluation_banks, small_banks, stereoset_cases, unqover_cases
-from tests.support.checkpoints import make_series
+from tests.support.checkpoints import write_tokenizer
 from tests.support.fluctuation_cases import two_runs
 from tests.support.made_once import made_once
 from tests.support.paths import ROOT
 
 DATA = ROOT / "tests" / "data"
+CONFIG = {
+    "architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "vocab_size": 640,
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128,
+    "max_position_embeddings": 256, "tie_word_embeddings": False,
+}  # fmt: skip
 STEPS = (0, 32, None)
 ENTRIES = evaluation_banks.VOCAB - 2
 ATTRIBUTES = ("was a nurse", "was a pilot", "was a chef", "was a judge", "was rich", "was poor")
@@ -181,8 +187,11 @@ def damaged(folder: Path) -> None:
 
 
 def checkpoints(folder: Path) -> None:
-    """Folders of checkpoints as they are saved, and prompts, of which some are written badly."""
-    make_series(folder / "series", steps=(0, 1000, 2000))
+    """Checkpoints without weights, and prompt files with and without mistakes."""
+    for step in (0, 1000, 2000):
+        write_tokenizer(folder / "series" / f"step{step}")
+        (folder / "series" / f"step{step}" / "config.json").write_text(json.dumps(CONFIG))
+        save_file({}, folder / "series" / f"step{step}" / "model.safetensors")
     write_prompts(folder / "jobs.jsonl", (" male", " female"))
     write_prompts(folder / "glued.jsonl", ("male", "female"))
 

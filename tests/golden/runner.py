@@ -22,6 +22,7 @@ import typer
 import logitbank
 from logitbank.cli import output as tables
 from logitbank.cli.main import app, run
+from logitbank.engine.workers.events import Estimate
 from tests.golden.cases import GROUPS
 
 EXPECTED = Path(__file__).with_name("expected")
@@ -109,6 +110,7 @@ def called(arguments: Sequence[str]) -> tuple[str, list[Any]]:
     with (
         mock.patch.object(sys, "argv", ["logitbank", *arguments]),
         mock.patch.object(tables, "print_study", seen),
+        mock.patch("logitbank.engine.run.measure", _estimate),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -118,6 +120,11 @@ def called(arguments: Sequence[str]) -> tuple[str, list[Any]]:
     parts += [f"[stderr]\n{errors}"] if errors else []
     parts += [f"[exit code {code}]\n"] if code else []
     return "".join(parts), studies
+
+
+def _estimate(*_: object, workers: int) -> Estimate:
+    """Stands in for the measurement of a dry run, which starts an engine."""
+    return Estimate(10.0, 1.0, 100.0, 3, 90, workers, rows=2, sample_s=15.0)
 
 
 def evaluated(call: str) -> tuple[str, list[Any]]:

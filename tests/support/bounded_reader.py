@@ -15,11 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-import polars as pl  # noqa: F401 (imported once, before the forks)
-import xarray as xr  # noqa: F401
-import zarr  # noqa: F401
-import zarrs  # noqa: F401
-
 from logitbank.errors import LogitbankError
 from logitbank.store import Bank, verify
 from tests.support.paths import ROOT
@@ -105,5 +100,10 @@ def _forked(path: str) -> tuple[int, str]:
 
 
 if __name__ == "__main__":
+    import polars  # noqa: F401  once, before the forks
+    import xarray  # noqa: F401
+    import zarr  # noqa: F401
+    import zarrs  # noqa: F401
+
     for line in sys.stdin:
         print(json.dumps(_forked(line.rstrip("\n"))), flush=True)

@@ -14,25 +14,18 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
 
     Raises
     ------
-    WeightsError
-        The folder's config claims more than its weights contain.
     SuiteError
         The config has an unknown field that may change the model.
     """
-    from logitbank.engine.weights.config import check_sizes
     from logitbank.engine.weights.supported import check_fields
 
-    check_sizes(folder)
     check_fields(folder, trust_remote_code=settings.trust_remote_code)
     engine = import_engine(settings)
     return engine(folder, larger_batches(settings))
 
 
 def larger_batches(settings: EngineSettings) -> EngineSettings:
-    """Settings with the batches of a GPU, unless a user set their size; the same on a CPU.
-
-    They are halved if they do not fit into its memory.
-    """
+    """Settings with the batches of a GPU, unless a user set their size; the same on a CPU."""
     import torch
 
     if not (torch.cuda.is_available() and settings.larger_on_gpu):

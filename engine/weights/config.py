@@ -1,8 +1,4 @@
-"""Read a checkpoint's config.json, without loading any model code.
-
-Engines request memory by the config alone. So the sizes in a config are compared with the headers
-of the weights first: it may be a stranger's, or of another checkpoint.
-"""
+"""Read a checkpoint's config.json, without loading any model code."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,8 +8,7 @@ from typing import Any, Self
 
 from logitbank.engine.backends.protocol import Task
 from logitbank.engine.weights.masked_family import masked_families
-from logitbank.engine.weights.weights import tensor_shapes
-from logitbank.errors import SuiteError, WeightsError
+from logitbank.errors import SuiteError
 
 _SHAPE_KEYS = (
     ("model_type",),
@@ -23,17 +18,6 @@ _SHAPE_KEYS = (
     ("vocab_size",),
 )
 """Each under the names that architectures give it."""
-_LAYERS = (
-    *("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    *("encoder_layers", "decoder_layers", "num_decoder_layers"),
-)
-_SIZES = (
-    *("vocab_size", "hidden_size", "n_embd", "d_model", "embedding_size", "word_embed_proj_dim"),
-    *("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff", "mlp_hidden_size"),
-    *("moe_intermediate_size", "head_dim", "type_vocab_size"),
-    *("num_attention_heads", "n_head", "n_heads", "num_key_value_heads"),
-    *("num_local_experts", "num_experts", "n_routed_experts"),
-)
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx")
 _WINDOWS = (
     *("sliding_window", "sliding_window_size", "local_attention", "attention_window"),
@@ -135,34 +119,6 @@ class ModelConfig:
         )
 
 
-def check_sizes(folder: Path) -> None:
-    """Refuse a config that claims more than the weights contain; reads headers, and no tensor.
-
-    Each layer has at least one tensor, and each size is that of an axis of some tensor.
-
-    Raises
-    ------
-    WeightsError
-        The config claims more layers than there are tensors, or more than their longest axis; or
-        as `weight_files`.
-    """
-    path = folder / "config.json"
-    try:
-        config = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return  # raised when it is read
-    shapes = tensor_shapes(folder)
-    longest = max((size for shape in shapes.values() for size in shape), default=0)
-    claims = [(n, v, len(shapes), "tensors") for n, v in _numbers(config, _LAYERS)]
-    claims += [(n, v, longest, "as longest axis") for n, v in _numbers(config, _SIZES)]
-    for name, value, most, what in claims:
-        if not value <= most:  # also NaN
-            raise WeightsError(
-                f"{path} claims {name} {str(value)[:40]}, and its weights have {most:,}"
-                f" {what}; they are not of one checkpoint: fetch it again, or correct the config"
-            )
-
-
 def length_limits(config: Mapping[str, object]) -> tuple[int, ...]:
     """Lengths at which a model, or an engine's version of it, may change what it computes.
 
@@ -172,8 +128,7 @@ def length_limits(config: Mapping[str, object]) -> tuple[int, ...]:
     >>> length_limits({"sliding_window": 16, "rope_parameters": scaling})
     (16, 32)
     """
-    numbers = {int(number) for _, number in _numbers(config, (*_WINDOWS, _ORIGINAL))}
-    return tuple(sorted(number for number in numbers if number > 0))
+    return tuple(sorted({*_lengths(config, (*_WINDOWS, _ORIGINAL))}))
 
 
 def _rope_switch(config: dict[str, object]) -> int | None:
@@ -181,15 +136,15 @@ def _rope_switch(config: dict[str, object]) -> int | None:
     kinds = [scaling.get("rope_type"), scaling.get("type")] if isinstance(scaling, dict) else []
     if not {"longrope", "su"}.intersection(kind for kind in kinds if isinstance(kind, str)):
         return None
-    return next((int(number) for _, number in _numbers(config, (_ORIGINAL,))), None)
+    return next(_lengths(config, (_ORIGINAL,)), None)
 
 
 def _names(value: object) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
-def _numbers(config: Any, names: tuple[str, ...]) -> Iterator[tuple[str, float]]:
-    """Numbers under these names, in parts of a config and lists too."""
+def _lengths(config: Any, names: tuple[str, ...]) -> Iterator[int]:
+    """Positive numbers under these names, also in parts of a config."""
     parts = [config]
     while parts:
         part = parts.pop()
@@ -197,8 +152,5 @@ def _numbers(config: Any, names: tuple[str, ...]) -> Iterator[tuple[str, float]]
             parts += part
         elif isinstance(part, dict):
             parts += part.values()
-            for name in names:
-                value = part.get(name)
-                for number in value if isinstance(value, list) else [value]:
-                    if isinstance(number, int | float) and not isinstance(number, bool):
-                        yield name, number
+            values = (part.get(name) for name in names)
+            yield from (value for value in values if type(value) is int and value > 0)

@@ -6,7 +6,7 @@ It knows file formats and no model. Reading a file runs no code in it.
 import json
 import re
 import zipfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,14 +130,11 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in chosen]
 
 
-def stream_weights(
-    folder: Path, *, only: Collection[str] | None = None
-) -> "Iterator[tuple[str, torch.Tensor]]":
+def stream_weights(folder: Path) -> "Iterator[tuple[str, torch.Tensor]]":
     """Yield each tensor's name and values, one at a time, on the CPU, in the file's dtype.
 
     Memory stays at about one tensor: files are mapped, not read. No tensor is larger than its
-    file. Legacy weights go through torch's weights-only reader, which runs no code. `only` limits
-    the tensors to these names.
+    file. Legacy weights go through torch's weights-only reader, which runs no code.
 
     Raises
     ------
@@ -148,7 +145,7 @@ def stream_weights(
     files = weight_files(folder)
     seen: dict[str, Path] = {}
     for path in files:
-        for name, tensor in _read_file(path, only):
+        for name, tensor in _read_file(path):
             if name in seen:
                 raise WeightsError(
                     f"tensor {name!r} is in {seen[name]} and in {path}; keep one set of weights"
@@ -157,7 +154,7 @@ def stream_weights(
             yield name, tensor
     index = folder / (SAFE if files[0].suffix == ".safetensors" else LEGACY).index
     listed = set(_read_index(index) if len(files) > 1 and index.is_file() else {})
-    if missing := sorted((listed if only is None else listed.intersection(only)) - set(seen)):
+    if missing := sorted(listed - set(seen)):
         raise WeightsError(
             f"{index} lists tensor {missing[0]!r}, which no shard contains ({len(missing)} such); "
             "fetch the checkpoint again"
@@ -196,14 +193,13 @@ def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _read_file(path: Path, only: Collection[str] | None) -> "Iterator[tuple[str, torch.Tensor]]":
+def _read_file(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
     if path.suffix != ".safetensors":
-        yield from (each for each in _read_legacy(path) if only is None or each[0] in only)
+        yield from _read_legacy(path)
         return
     with _opened(path, framework="pt") as file:
         for name in sorted(file.keys()):
-            if only is None or name in only:
-                yield name, file.get_tensor(name)
+            yield name, file.get_tensor(name)
 
 
 def _read_index(path: Path) -> dict[str, str]:

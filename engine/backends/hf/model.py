@@ -17,7 +17,6 @@ from transformers import (
 
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.weights.config import check_sizes
 from logitbank.engine.weights.proof import Fingerprint, fingerprint, parameter_names
 from logitbank.engine.weights.supported import check_prefix
 from logitbank.engine.weights.weights import stream_weights, tensor_shapes, weight_files
@@ -45,10 +44,9 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
     Raises
     ------
     WeightsError
-        It cannot be loaded, misses a parameter, has a tensor that the model does not use, its
-        config claims more than its weights contain, or the other checkpoint's adapters do not fit.
+        It cannot be loaded, misses a parameter, has a tensor that the model does not use, or the
+        other checkpoint's adapters do not fit.
     """
-    check_sizes(folder)
     extra: dict[str, Any] = {}
     try:
         if settings.adapter_languages:

@@ -111,7 +111,7 @@ PLAIN = re.compile(r"\b(told|untold|wander\w*|asks|lends|says|knows|hopeless)\b"
 """Words of a private language that the pages avoid."""
 
 
-@PAGE
+@pytest.mark.parametrize("page", [*PAGES, *(DOCS / "decisions").glob("*.md")], ids=lambda p: p.stem)
 def test_sentences_are_plain(page: Path) -> None:
     sentences = list(sentences_of(prose(page)))
     lengths = [len(sentence.split()) for sentence in sentences]

@@ -137,6 +137,7 @@ class _List:
         self.values_each = c * len(scores.options) / max(1, self.total)
         self.grouped = (sentences := _sentences(scores.prompts)) is not None
         most, table = 10 * CHANGED, movements(scores)
+        self.further = [_key(row) for row in table.head(most).iter_rows(named=True)]
         if sentences is not None:
             table = table.head(VARIANTS * most).join(
                 sentences, on=["prompt_id", "order_seed"], nulls_equal=True, maintain_order="left"
@@ -176,11 +177,12 @@ def _sentences(prompts: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def _chosen(lists: Sequence[_List], values: int) -> list[Key]:
-    """Prompts for the page: the heads of all lists first, until there are as many as it holds."""
+    """Prompts for the page: one of each sentence first, until there are as many as it holds."""
     most = max(FEWEST, int(values / max(1.0, sum(each.values_each for each in lists))))
     heads = zip_longest(*([key for key, *_ in each.changed] for each in lists))
-    keys = dict.fromkeys(key for key in chain.from_iterable(heads) if key is not None)
-    return [*keys][:most]
+    further = zip_longest(*(each.further for each in lists))
+    keys = chain.from_iterable(chain(heads, further))
+    return [*dict.fromkeys(key for key in keys if key is not None)][:most]
 
 
 def _names(lists: Sequence[_List]) -> list[str]:

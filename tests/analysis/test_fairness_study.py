@@ -191,7 +191,7 @@ def test_a_vocab_limit_that_means_nothing_is_refused(tmp_path: Path) -> None:
         )  # fmt: skip
         if step == 4:
             assert fairness(bank, vocab_limit=True, bootstrap=0).findings
-    with pytest.raises(UsageError, match="name token 3, which is padding of toy step 5"):
+    with pytest.raises(UsageError, match="Token 3 .* toy step 5"):
         fairness(bank, vocab_limit=True, bootstrap=0)
 
 

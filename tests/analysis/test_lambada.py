@@ -93,13 +93,13 @@ def with_b(value: float | None) -> pl.DataFrame:
     ("frame", "message"),
     [
         (OTHER, "'c' is scored as 'sentence'.*1 such"),
-        (TWICE, "'c' of toy main step 0 .*1 such"),
-        (pl.concat(OPTIONS), "'a' has 3 options"),
+        (TWICE, "'c'.*1 such"),
+        (pl.concat(OPTIONS), "'a'.*4 such"),
         (piece_frame(WORDS).drop("rank"), "rank"),
         (piece_frame(WORDS).clear(), "lambada"),
-        (with_b(float("nan")), "'b' of toy main step 16 .*1 such"),
-        (with_b(float("-inf")), "'b' of toy main step 16 .*1 such"),
-        (with_b(None), "'b' of toy main step 16 .*1 such"),
+        (with_b(float("nan")), "'b'.*1 such"),
+        (with_b(float("-inf")), "'b'.*1 such"),
+        (with_b(None), "'b'.*1 such"),
     ],
 )
 def test_frames_that_do_not_fit_are_refused(frame: pl.DataFrame, message: str) -> None:

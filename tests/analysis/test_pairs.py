@@ -287,8 +287,8 @@ def test_files_without_pairs_are_named(tmp_path: Path) -> None:
             prompt_set(spec)
     for row in ({"sentence_good": "a"}, ["a"], {"sentence_good": "a", "sentence_bad": 1}):
         path = written(tmp_path / "bad.jsonl", BLIMP[0], row)
-        with pytest.raises(PromptError, match="bad.jsonl:2 is not a pair"):
+        with pytest.raises(PromptError, match="bad.jsonl:2"):
             prompt_set(f"pairs:file={path}")
     path = written(tmp_path / "bad.jsonl", BLIMP[0] | {"pair": 7})
-    with pytest.raises(PromptError, match="bad.jsonl:1: field 'pair'"):
+    with pytest.raises(PromptError, match="bad.jsonl:1.*pair"):
         prompt_set(f"pairs:file={path}")

@@ -217,10 +217,10 @@ def test_the_order_of_rows_means_nothing() -> None:
     [
         (
             pl.lit("neutral").alias("label"),
-            r"label other than .*: 12 \(",
+            "label.*: 12 ",
         ),
         (pl.col("candidate").alias("term"), r"examples with several terms or domains: 4 \(.*, …\)"),
-        (pl.lit(None, pl.String).alias("term"), "12 candidates have no term"),
+        (pl.lit(None, pl.String).alias("term"), "12 candidates.* term"),
         (pl.lit("stereotype").alias("label"), r"of intrasentence that are scored twice, .*: 12 \("),
     ],
 )
@@ -234,7 +234,7 @@ def test_candidates_that_lack_something() -> None:
         UsageError, match=r"of intrasentence that lack a candidate: 1 \(intrasentence-0\)"
     ):
         stereoset_metric(candidates()[1:], bootstrap=0)
-    with pytest.raises(UsageError, match="no column term, domain"):
+    with pytest.raises(UsageError, match="term, domain"):
         stereoset_metric(candidates().drop("term", "domain"), bootstrap=0)
     with pytest.raises(UsageError, match="There are no candidates: StereoSet needs"):
         stereoset_metric(candidates()[:0], bootstrap=0)

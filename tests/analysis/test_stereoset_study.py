@@ -111,7 +111,7 @@ def test_models_and_steps_are_chosen(tmp_path: Path) -> None:
     ]
     with pytest.raises(BankError, match="no checkpoint of these models"):
         stereoset(banks, models=["b"], steps=["0"])
-    with pytest.raises(UsageError, match="--steps 'last' is neither a training step nor release"):
+    with pytest.raises(UsageError, match="--steps 'last'"):
         stereoset(banks, steps=["last"])
 
 
@@ -173,8 +173,8 @@ def test_what_a_checkpoint_lacks_is_counted_as_missing(tmp_path: Path) -> None:
     study = stereoset([path], bootstrap=0)
     scored = study.result.tasks.filter(pl.col("task") == "intrasentence")
     assert scored.select("examples", "missing").row(0) == (2, 2)
-    assert any("2 examples missing at 1 checkpoint" in s for s in study.missing)
-    with pytest.raises(UsageError, match="toy-step0-en: candidates without a finite score: 4 "):
+    assert any("2 examples at 1 checkpoint" in s for s in study.missing)
+    with pytest.raises(UsageError, match="toy-step0-en .*finite score: 4 "):
         stereoset([path], bootstrap=0, save_predictions=tmp_path / "p.json")
 
 

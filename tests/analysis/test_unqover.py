@@ -297,7 +297,7 @@ def test_frames_one_after_another_give_the_numbers_of_one(tmp_path: Path) -> Non
 
 def test_a_category_of_a_checkpoint_is_in_one_frame(bank: Bank) -> None:
     frame = bank.scan("unqover-gender")
-    with pytest.raises(UsageError, match="gender of toy main step 0 is in several frames; give on"):
+    with pytest.raises(UsageError, match="gender of toy main step 0 is in several frames"):
         unqover_metric([frame, frame], bootstrap=0)
 
 

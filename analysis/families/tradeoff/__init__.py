@@ -89,11 +89,11 @@ def tradeoff(
 
     named, more = split_files(banks, sources.is_performance)
     files = [*sources.result_files(performance), *more]
-    known = sources.chosen_gap(gap, fairness_table, prompts, has_banks=bool(named))
     if not files and not named:
         raise UsageError("There is no performance: name a bank with LAMBADA, or --performance.")
     if not files and task != TASK:
         raise UsageError(f"--task {task} is read from result files: add --performance.")
+    known = sources.chosen_gap(gap, fairness_table, prompts, has_banks=bool(named))
     lambada_prompts, gap_prompts = prompts or ("lambada", known.prompts if known else "")
     read = ([] if files else [lambada_prompts]) + ([gap_prompts] if known else [])
     opened, cache = open_banks(named, models=models, prompts=read), cache or ScanCache()

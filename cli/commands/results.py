@@ -126,7 +126,7 @@ def query(
     ] = None,
     form: Format = "table",
 ) -> None:
-    """Query a bank in SQL. Only the data that the query needs is read."""
+    """Query a bank in SQL."""
     from logitbank.cli.output import print_query, say
 
     result = logitbank.query(bank, sql, out=out)

@@ -205,6 +205,8 @@ def write_shard(file: Path, grid: Grid, values: np.ndarray) -> None:
 
     def encode(corner: tuple[int, int]) -> bytes:
         row, column = corner
+        if row >= len(values):
+            return b""  # only padding, which a shard does not store
         part = values[row : row + height, column : column + width]
         if part.shape != grid.chunk_shape:
             chunk = np.full(grid.chunk_shape, grid.padding, grid.dtype)

@@ -88,10 +88,14 @@ def encode_chunk(values: np.ndarray) -> bytes:
 
 
 def encode_index(lengths: Sequence[int]) -> bytes:
-    """The index of a shard whose inner chunks have these lengths, one after the other."""
+    """The index of a shard whose inner chunks have these lengths, one after the other.
+
+    Absent inner chunks have length 0.
+    """
     index = np.empty((len(lengths), 2), "<u8")
     index[:, 0] = np.cumsum([0, *lengths[:-1]])
     index[:, 1] = lengths
+    index[index[:, 1] == 0] = _ABSENT
     return with_checksum(index.tobytes())
 
 

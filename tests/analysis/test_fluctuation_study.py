@@ -92,7 +92,7 @@ def test_a_run_without_rows_is_named(bank: Path) -> None:
 
 
 def test_sources_that_are_none_are_named(tmp_path: Path, bank: Path) -> None:
-    with pytest.raises(BankFormatError, match="there is no bank at .*nowhere"):
+    with pytest.raises(BankFormatError, match="nowhere"):
         fluctuation([tmp_path / "nowhere"])
     with pytest.raises(LogitbankError, match="'other'.*professions"):
         fluctuation([bank], prompts="other")

@@ -387,7 +387,7 @@ def test_exact_scores_win_over_rescored(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ([[0]] * 9, "9 queries"),
-        ([[]] * 10, "0 tokens"),
+        ([[]] * 10, "0 options"),
         ([[6]] * 10, "6.* 0 to 5"),
     ],
 )

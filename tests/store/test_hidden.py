@@ -151,7 +151,7 @@ def test_an_operation_that_was_changed_is_refused_for_few_tokens_too(tmp_path: P
     rewrite(about, lambda d: d["attributes"]["logitbank"].update(after=[["soft_cap", 4.0]]))
     with pytest.raises(DamagedError, match="another head"):
         bank.deposits()[0].logprobs([0], [2])
-    assert {d.problem for d in verify(bank)} == {"swapped"}
+    assert {d.problem for d in verify(bank)} == {"changed"}
 
 
 def test_states_need_the_head_that_multiplies_them(tmp_path: Path) -> None:

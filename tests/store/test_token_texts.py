@@ -96,23 +96,15 @@ def test_logprobs_take_what_tokens_say(bank: Bank) -> None:
     np.testing.assert_array_equal(normalised, deposit.logprobs([3], [5], normalised=True))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("Yes", "'Yes'.* ' yes'"),
-        ("never", "'never'"),
-    ],
-)
-def test_a_text_that_no_token_says_is_refused(bank: Bank, text: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        bank.deposits()[0].logprobs(tokens=[" no", text])
-
-
-def test_a_text_that_several_tokens_say_is_refused(tmp_path: Path) -> None:
-    bank = without_tokens(tmp_path / "b")
-    bank.add_tokens(TOKENIZER, token_table().with_columns(text=pl.lit(" yes")))
+def test_a_text_that_is_not_exactly_one_token_is_refused(bank: Bank, tmp_path: Path) -> None:
+    (deposit,) = bank.deposits()
+    for text, named in (("Yes", "'Yes'.* ' yes'"), ("never", "'never'")):
+        with pytest.raises(UsageError, match=named):
+            deposit.logprobs(tokens=[" no", text])
+    same = without_tokens(tmp_path / "same")
+    same.add_tokens(TOKENIZER, token_table().with_columns(text=pl.lit(" yes")))
     with pytest.raises(UsageError, match="0, 1, 2, 3, 4, 5 .*' yes'"):
-        bank.deposits()[0].logprobs(tokens=[" yes"])
+        same.deposits()[0].logprobs(tokens=[" yes"])
 
 
 def test_scan_and_sql_give_what_tokens_say(bank: Bank) -> None:
@@ -148,13 +140,10 @@ def test_texts_go_where_their_query_sets_go(bank: Bank, tmp_path: Path) -> None:
     for copy in ("all", "small"):
         assert Bank.open(tmp_path / copy).tokens(TOKENIZER)["text"].to_list() == list(TEXTS)
         assert verify(tmp_path / copy) == ()
-
-
-def test_a_merge_keeps_the_texts_that_are_there(bank: Bank, tmp_path: Path) -> None:
-    theirs = without_tokens(tmp_path / "theirs")
-    theirs.add_tokens(TOKENIZER, token_table().with_columns(text=pl.lit("x")))
-    assert merge(bank.path, theirs.path).tables == 0
-    assert bank.tokens().equals(token_table())
+    others = without_tokens(tmp_path / "others")
+    others.add_tokens(TOKENIZER, token_table().with_columns(text=pl.lit("x")))
+    assert merge(bank.path, others.path).tables == 0
+    assert bank.tokens(TOKENIZER).equals(token_table())
 
 
 def test_damaged_texts_are_named_and_made_again_where_they_can_be(bank: Bank) -> None:

@@ -33,6 +33,8 @@ def xarray_view(deposits: Sequence[Deposit], name: str) -> "xarray.Dataset":
         raise UsageError(
             f"{name} has {len(query_sets)} query sets. Name one of {', '.join(query_sets)}."
         )
+    for deposit in full:
+        deposit.logprobs([0], [0])  # refuses false sizes before arrays of them are allocated
     checkpoints = [d.checkpoint for d in full]
     excluded = {str(d.checkpoint): None for d in deposits if d.checkpoint not in checkpoints}
     seeds = [np.nan if c.run_seed is None else c.run_seed for c in checkpoints]

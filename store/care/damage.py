@@ -188,6 +188,10 @@ _PLACEHOLDERS = {
 }
 
 
+_DEPOSIT = re.compile(_PLACEHOLDERS["<deposit>"])
+_BLOCK = re.compile(r"/(?:scores|commits|(?:logprobs|hidden)/c)/(\d+)(?:\.parquet|\.json|/0)$")
+
+
 @cache
 def _pattern(path: str) -> re.Pattern[str]:
     parts = re.split(r"(<\w+>)", path)
@@ -202,10 +206,18 @@ class Damage:
     """Relative to the bank."""
     problem: Problem
     detail: str
-    deposit: str = ""
-    """Folder of the deposit that the object belongs to, if any."""
-    block: int | None = None
-    """Block that the object belongs to; None if it concerns all blocks."""
+
+    @property
+    def deposit(self) -> str:
+        """Folder of the deposit that the object belongs to, or an empty text."""
+        match = _DEPOSIT.match(self.path)
+        return match[0] if match else ""
+
+    @property
+    def block(self) -> int | None:
+        """Block that the object belongs to; None if it concerns no single block."""
+        match = _BLOCK.search(self.path)
+        return int(match[1]) if match and self.deposit else None
 
     def __str__(self) -> str:
         return f"{self.path}: {self.problem} ({self.detail})"

@@ -6,7 +6,6 @@ block becomes commits of the other blocks.
 
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +15,7 @@ import polars as pl
 from logitbank.errors import BankError, LogitbankError
 from logitbank.store.bank import Bank, open_unfiltered
 from logitbank.store.care.damage import Damage, Remedy
+from logitbank.store.care.verify import check_table
 from logitbank.store.deposits.catalog import deposit_folders
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.scores import read_scores
@@ -31,7 +31,7 @@ from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import SEAL
 from logitbank.store.format.index import head_of
 from logitbank.store.heads.stored import FOLDER
-from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
+from logitbank.store.tables import table_files
 
 _LOGSUMEXP, _SCORES = "logsumexp/c/0", "scores/all.parquet"
 
@@ -82,34 +82,20 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
 
 
 def _rewrite(root: Path, name: str) -> bool:
-    """Write a plain group, or a table whose content is sound, again."""
+    """Write a plain group again, or the digest of a table whose content matches its name."""
     path = objects.plain_path(root, name)
     if name.endswith("/zarr.json"):
         path.unlink(missing_ok=True)
         return objects.write_new(path, zarrays.GROUP)
     table = path.with_name(path.name.removesuffix(".sha256"))
-    if not _readable(table):
+    if not _is_readable(table):
         return False
-    metadata: dict[str, str] = {}
     try:
-        if table.parent.name == "queries":
-            query_set = query_tables.query_set_in(table)
-            frame = query_set.to_frame()
-            metadata = {query_tables.TOKENIZER_KEY: query_set.tokenizer}
-        elif table.parent.name == token_texts.FOLDER:
-            frame = token_texts.tokens_in(table)
-        else:
-            frame = prompt_tables.prompts_in(table)
+        check_table(table)
     except (LogitbankError, OSError):
         return False  # the content is damaged too
-    aside = table.with_name(f".{table.name}-{uuid.uuid4().hex}")
-    table.rename(aside)
-    try:
-        table_files.write_table(root, table, frame, metadata)
-    except BaseException:
-        aside.replace(table)
-        raise
-    aside.unlink()
+    table_files.digest_file(table).unlink(missing_ok=True)
+    table_files.write_digest(table, objects.digest(table).sha256)
     return True
 
 
@@ -132,11 +118,11 @@ def _drop_heads(bank: Bank, heads: set[str]) -> dict[str, list[Damage]]:
                 heads = heads - {f"{FOLDER}/{digest}"}
                 block = max(committed)
                 path = f"{folder}/{deposit.layout.shards(block)[0]}"
-                again[folder] = [Damage(path, "missing", "its head is missing", folder, block)]
+                again[folder] = [Damage(path, "missing", "its head is missing")]
     return again
 
 
-def _readable(table: Path) -> bool:
+def _is_readable(table: Path) -> bool:
     """Whether Polars can read a file. A damaged file may kill the process that reads it."""
     code = "import sys, polars; polars.read_parquet(sys.argv[1], glob=False)"
     command = [sys.executable, "-I", "-c", code, str(table)]

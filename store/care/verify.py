@@ -45,9 +45,6 @@ _OF_WRITERS = re.compile(
     r"zarr\.json|commits/(seal|\d+|options-[0-9a-f]{12})\.json"
     r"|scores/(all|\d+|options-[0-9a-f]{12})\.parquet|(?:logprobs|hidden)/c/\d+/0|logsumexp/c/0"
 )
-_OF_BLOCK = re.compile(
-    r"(?:scores/(\d+)\.parquet|commits/(\d+)\.json|(?:logprobs|hidden)/c/(\d+)/0)"
-)
 _SAMPLE = 16
 """Rows of each block whose log-sum-exp is computed from their states."""
 _TOLERANCE = 1e-3
@@ -186,7 +183,7 @@ def _fault(committed: Digest, actual: Digest | None) -> tuple[Problem, str] | No
     return None
 
 
-def _document_damage(root: Path, path: str, read: _Reader, deposit: str = "") -> Iterator[Damage]:
+def _document_damage(root: Path, path: str, read: _Reader) -> Iterator[Damage]:
     """Damage of a JSON document that ends with its own digest."""
     try:
         file = objects.plain_path(root, path)
@@ -195,16 +192,16 @@ def _document_damage(root: Path, path: str, read: _Reader, deposit: str = "") ->
     except FileNotFoundError:
         return
     except BankError as error:
-        yield Damage(path, "changed", str(error), deposit)
+        yield Damage(path, "changed", str(error))
         return
     try:
         document: Any = json.loads(data)
         is_attributes = path.endswith("zarr.json")
         holder = document["attributes"]["logitbank"] if is_attributes else document
         if not documents.is_signed(data, document, holder):
-            yield Damage(path, "changed", "its SHA-256 differs from its member `sha256`", deposit)
+            yield Damage(path, "changed", "its SHA-256 differs from its member `sha256`")
     except (ValueError, RecursionError, KeyError, TypeError) as error:
-        yield Damage(path, "changed", f"it is not a document of this kind: {error!r}", deposit)
+        yield Damage(path, "changed", f"it is not a document of this kind: {error!r}")
 
 
 def _table_damage(root: Path, read: _Reader, needed: dict[str, str]) -> Iterator[Damage]:
@@ -238,19 +235,24 @@ def _table(root: Path, path: str, read: _Reader, needed: dict[str, str]) -> Iter
         return
     if committed != digest:
         yield Damage(path, "changed", f"its SHA-256 differs from that in {where}")
-    else:
-        try:
-            if file.parent.name == "queries":
-                query_tables.query_set_in(file)
-            elif file.parent.name == token_texts.FOLDER:
-                token_texts.tokens_in(file)
-            else:
-                table = prompt_tables.prompts_in(file)
-                for name in table.get_column("query_set", default=pl.Series([])).unique():
-                    if QUERY_SET.fullmatch(str(name)):
-                        needed.setdefault(name, path)
-        except DamagedError as error:
-            yield Damage(path, "changed", str(error))
+        return
+    try:
+        frame = check_table(file)
+    except DamagedError as error:
+        yield Damage(path, "changed", str(error))
+        return
+    for name in frame.get_column("query_set", default=pl.Series([])).unique():
+        if QUERY_SET.fullmatch(str(name)):
+            needed.setdefault(name, path)
+
+
+def check_table(file: Path) -> pl.DataFrame:
+    """The rows of a table whose content matches its name, or DamagedError."""
+    if file.parent.name == "queries":
+        return query_tables.query_set_in(file).to_frame()
+    if file.parent.name == token_texts.FOLDER:
+        return token_texts.tokens_in(file)
+    return prompt_tables.prompts_in(file)
 
 
 def _deposit_damage(root: Path, folder: str, read: _Reader) -> list[Damage]:
@@ -261,13 +263,11 @@ def _deposit_damage(root: Path, folder: str, read: _Reader) -> list[Damage]:
         return _orphans(root, folder)
     except BankError as error:
         path = f"{folder}/zarr.json"
-        return [*_document_damage(root, path, read, folder)] or [
-            Damage(path, "changed", str(error), folder)
-        ]
+        return [*_document_damage(root, path, read)] or [Damage(path, "changed", str(error))]
     try:
         return _damages(root, deposit, folder, read)
     except BankError as error:  # a symbolic link, or a commit that names other paths
-        return [Damage(folder, "foreign", str(error), folder)]
+        return [Damage(folder, "foreign", str(error))]
 
 
 def _orphans(root: Path, folder: str) -> list[Damage]:
@@ -276,7 +276,7 @@ def _orphans(root: Path, folder: str) -> list[Damage]:
     if not files or (root / folder / "zarr.json").exists():  # a writer is creating it
         return []
     detail = f"its folder has {len(files):,} files but no attributes"
-    return [Damage(f"{folder}/zarr.json", "missing", detail, folder)]
+    return [Damage(f"{folder}/zarr.json", "missing", detail)]
 
 
 def _damages(root: Path, deposit: Deposit, folder: str, read: _Reader) -> list[Damage]:
@@ -288,9 +288,9 @@ def _damages(root: Path, deposit: Deposit, folder: str, read: _Reader) -> list[D
             actual[path] = read.digest(f"{folder}/{path}", file)
     for path, digest in expected.items():
         if fault := _fault(digest, actual.get(path)):
-            damages.append(Damage(f"{folder}/{path}", *fault, folder, _block(path)))
+            damages.append(Damage(f"{folder}/{path}", *fault))
     damages += [
-        Damage(f"{folder}/{path}", "foreign", "a deposit has no such file", folder)
+        Damage(f"{folder}/{path}", "foreign", "a deposit has no such file")
         for path in _files_of(deposit.path)
         if path not in expected and not _OF_WRITERS.fullmatch(path)
     ]
@@ -322,16 +322,16 @@ def _contradictions(deposit: Deposit, folder: str) -> Iterator[Damage]:
                 for name, value in row.items():
                     if value != expected[name]:
                         detail = f"its {name} is {value!r}, but {expected[name]!r} in zarr.json"
-                        yield Damage(f"{folder}/{relative}", "changed", detail, folder)
+                        yield Damage(f"{folder}/{relative}", "changed", detail)
     except DamagedError as error:
-        yield Damage(f"{folder}/zarr.json", "changed", str(error), folder)
+        yield Damage(f"{folder}/zarr.json", "changed", str(error))
 
 
 def _expected(
     root: Path, deposit: Deposit, folder: str, state: Committed, read: _Reader
 ) -> tuple[list[Damage], dict[str, Digest]]:
     """Damaged commits and attributes, and the digests that the commits name."""
-    damages = [*_document_damage(root, f"{folder}/zarr.json", read, folder)]
+    damages = [*_document_damage(root, f"{folder}/zarr.json", read)]
     arrays = zarrays.array_metadata(deposit.layout)
     expected = {
         f"{name}/zarr.json": objects.digest_of(data)
@@ -349,19 +349,12 @@ def _expected(
         except FileNotFoundError:  # sealed meanwhile
             continue
         except DamagedError as error:
-            damages.append(
-                Damage(path, "changed", str(error), folder, _block(f"commits/{name}.json"))
-            )
+            damages.append(Damage(path, "changed", str(error)))
             continue
         expected |= listed
         with suppress(FileNotFoundError):  # sealed meanwhile
             read.read(path, objects.plain_path(root, path))
     return damages, expected
-
-
-def _block(path: str) -> int | None:
-    match = _OF_BLOCK.fullmatch(path)
-    return int(next(filter(None, match.groups()))) if match else None
 
 
 def _files_of(deposit: Path, folder: str = "") -> list[str]:
@@ -424,7 +417,7 @@ def _states_damage(root: Path, deposit: Deposit, folder: str) -> Iterator[Damage
         if not (root / FOLDER / digest / "zarr.json").exists():
             yield Damage(f"{FOLDER}/{digest}/zarr.json", "missing", str(error))
         elif _is_sound_head(root, digest):
-            yield Damage(f"{folder}/zarr.json", "changed", str(error), folder)
+            yield Damage(f"{folder}/zarr.json", "changed", str(error))
         return
     for block in sorted(deposit.committed()):
         rows = deposit.layout.rows(block)
@@ -440,8 +433,6 @@ def _states_damage(root: Path, deposit: Deposit, folder: str) -> Iterator[Damage
                 "changed",
                 f"the log-sum-exp of row {sample[worst]} differs by {off[worst]:.3g} nats from that"
                 " of its state and head",
-                folder,
-                block,
             )
 
 

@@ -110,8 +110,13 @@ def put_table(root: Path, path: Path, data: bytes) -> None:
             beside = digest_file(path)
             beside.unlink(missing_ok=True)
             # The digest first: readers ignore it without a table.
-            objects.write_new(beside, f"{digest}  {path.name}\n".encode())
+            write_digest(path, digest)
             objects.write_new(path, data)
+
+
+def write_digest(table: Path, digest: str) -> None:
+    """Write the file with the digest of a table's bytes."""
+    objects.write_new(digest_file(table), f"{digest}  {table.name}\n".encode())
 
 
 def digest_file(table: Path) -> Path:

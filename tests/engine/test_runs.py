@@ -192,9 +192,8 @@ def test_a_disk_that_fills_in_the_middle_stops_the_run_and_hurts_nothing(
 
     summary = go(path, series, on_event=fill)
     (failure,) = summary.failed
-    assert failure.message.startswith(f"the disk of {path}/tiny/main/0/")
+    assert failure.message.startswith(f"The disk of {path}/tiny/main/0/")
     assert "is full" in failure.message
-    assert "free some and run the same command again" in failure.message
     assert not verify(Bank.open(path))
     filler.unlink()
     assert go(path, series).complete

@@ -16,7 +16,7 @@ Scale = Literal["linear", "symlog"]
 
 
 def step_scale(steps: Sequence[Step]) -> Scale:
-    """The scale on which these steps are told apart, from their spacing.
+    """The scale on which these steps are distinguishable, from their spacing.
 
     Steps that are evenly spaced are on a linear axis. So are those whose even spacing begins later,
     if it has at least half of them within one decade. All others are on a logarithmic one.

@@ -35,7 +35,7 @@ NEEDED = (
 INSTANCE = (*CHECKPOINT, "category", "instance")
 PRONOUNS = {"female": "she", "male": "he"}
 LIMITS = (8, 10)
-"""How many entries a filter sees of masked and of causal models: coverage is told at both."""
+"""Numbers of entries in filters of masked and of causal models; coverage is reported for both."""
 SEED = 0
 MEANS = ("abs_c", "positional", "attributive")
 """Numbers of single instances, averaged over them."""

@@ -37,7 +37,7 @@ NEW_NAMES = {"ppl": "perplexity", "likelihood_difference": "likelihood_diff"}
 _CHECKPOINT_KEY = "logitbank"
 """Key of our own files that contains model, run and step."""
 _KIND = "result file of lm-evaluation-harness"
-_PER_TASK = ("results", "versions", "n-shot", "higher_is_better", "n-samples", "partial")
+_PER_TASK = ("results", "versions", "n-shot", "higher_is_better", "n-samples")
 _HIGHER_IS_BETTER = {
     "acc": True,
     "perplexity": False,
@@ -220,7 +220,6 @@ def write_harness(
     metrics: Mapping[str, str],
     samples: str,
     original: str | None = None,
-    missing: str | None = None,
 ) -> list[Path]:
     """Write one file per checkpoint, in the new layout, and return the paths.
 
@@ -241,8 +240,6 @@ def write_harness(
         Column with the number of examples; a row with 0 is not written.
     original
         Column with the number of expected examples, if known.
-    missing
-        Column with the number of incomplete examples: a file with any is marked `partial`.
 
     Raises
     ------
@@ -257,8 +254,6 @@ def write_harness(
         if original is not None:
             counts = {"original": row[original], **counts}
         document = {**_document(row, task, metrics), "n-samples": {task: counts}}
-        if missing is not None:
-            document["partial"] = {task: row[missing] > 0}
         path = folder / _file_name(row)
         documents[path] = _with_other_tasks(path, document)
     folder.mkdir(parents=True, exist_ok=True)
@@ -339,5 +334,5 @@ def save_exports(exports: Sequence[Export], folder: Path | str) -> None:
     for export in exports:
         write_harness(
             export.table, folder, task=export.task, metrics=export.metrics,
-            samples="effective", original="original", missing="missing",
+            samples="effective", original="original",
         )  # fmt: skip

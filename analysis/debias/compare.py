@@ -23,7 +23,7 @@ from logitbank.analysis.frames.expected import exclusion_notes, missing_note
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
-from logitbank.store import Bank
+from logitbank.store import Bank, Deposit
 from logitbank.store.bank import open_unfiltered
 from logitbank.store.filter.filters import Filter
 
@@ -202,9 +202,7 @@ def _stereoset(
             .otherwise(pl.format(f"{number} {{}}", "condition")),
         )
         for number, s in enumerate(sources)
-        if any(
-            d.checkpoint.model == s.model for name in names for d in s.bank.deposits(prompts=name)
-        )
+        if any(_is_chosen(d, s, steps) for name in names for d in s.bank.deposits(prompts=name))
     ]
     candidates = concat_candidates(parts)
     if candidates.is_empty():
@@ -231,6 +229,11 @@ def _stereoset(
         icat_change=pl.when(plain).then(0.0).otherwise("icat_change"),
         common=pl.when(plain).then("examples").otherwise("common"),
     ).select(NO_STEREOSET.columns)
+
+
+def _is_chosen(deposit: Deposit, source: _Source, steps: Sequence[int] | None) -> bool:
+    checkpoint = deposit.checkpoint
+    return checkpoint.model == source.model and (steps is None or checkpoint.step in steps)
 
 
 def _unqover(

@@ -349,8 +349,7 @@ def test_prompts_are_listed_shown_and_found(opened: Opened) -> None:
     view.get_by_label("Find by id or text").fill("")
     view.get_by_label("Prompt set").select_option(label="lambada")
     assert view.locator("ol button").first.inner_text().startswith("l")
-    opened.page.wait_for_timeout(300)
-    assert view.locator("svg text", has_text="Probability in the vocabulary").count() == 1
+    view.locator("svg text", has_text="Probability in the vocabulary").wait_for()
 
 
 # Text of strangers, and limits.

@@ -251,15 +251,12 @@ def test_no_prompt_of_an_instance_is_left_out_without_the_others(
     loaded: Loaded, all_of_ethnicity: PromptSet
 ) -> None:
     whole = all_of_ethnicity
-    made, notes = fitted(whole.prompts, loaded.tokenizer, name=whole.name, drop_split=True)
+    made, notes = fitted(whole, whole.prompts, loaded.tokenizer)
     left = Counter(prompt.columns["instance"] for prompt in made)
     assert set(left.values()) == {4}
     assert len(left) == 45 * 120  # of 10 subjects, as published for both
     (note,) = notes
-    assert note.startswith(
-        "unqover-ethnicity-test: 28,800 of 50,400 prompts are left out, for options that are not "
-        'one token of this tokenizer: "'
-    )
+    assert note.startswith("unqover-ethnicity-test: 28,800 of 50,400 prompts are skipped")
     assert note.endswith(" and 2 more")
 
 
@@ -276,7 +273,7 @@ def test_the_command_takes_a_number_of_instances(
     assert out.splitlines()[0] == "unqover-religion-train: 8 prompts, 1 shown"
     code, _, err = call("prompts", "show", f"{name}:instances=0", *rest)
     assert code == 2
-    assert "instances '0' is neither a number from 1 nor 'all'" in err
+    assert "instances=0 is invalid" in err
 
 
 def test_a_check_says_what_is_left_out(
@@ -287,11 +284,9 @@ def test_a_check_says_what_is_left_out(
     arguments = ("prompts", "check", "unqover-nationality-train", "--tokenizer", tmp_path)
     code, out, _ = call(*arguments)
     assert code == 0
-    assert out.splitlines() == [
-        "unqover-nationality-train: 8 of 12 prompts are left out, for options that are not one "
-        'token of this tokenizer: " Slovak"',
-        "unqover-nationality-train: 4 prompts, 0 errors, 0 warnings",
-    ]
+    skipped, counts = out.splitlines()
+    assert skipped.startswith("unqover-nationality-train: 8 of 12 prompts are skipped")
+    assert counts.startswith("unqover-nationality-train: 4 prompts, ")
 
 
 # Through the engine into a bank
@@ -321,7 +316,7 @@ def test_every_instance_has_its_four_prompts_in_the_bank(
     )
     assert summary.complete, summary.failed
     # Of Iranian, Slovak and Russian, RoBERTa has no one token for the second.
-    note = "unqover-nationality-train: 8 of 12 prompts are left out, for options that are not one"
+    note = "unqover-nationality-train: 8 of 12 prompts are skipped"
     assert [n.startswith(note) for n in summary.notes] == [True] * (left == 1)
     bank = Bank.open(tmp_path / "bank")
     rows = bank.scan("unqover-nationality-train").collect()

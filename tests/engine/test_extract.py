@@ -4,6 +4,7 @@ import importlib.util
 import json
 import shutil
 from collections import namedtuple
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,25 +144,37 @@ def test_equal_weights_of_two_steps_are_told(
     assert "tiny step 1 has the same weights as tiny step 0" in summary.notes
 
 
-def test_a_checkpoint_of_another_vocabulary_is_refused_alone(
-    tmp_path: Path, series: Path, backend: FakeBackend
-) -> None:
+def other_vocabulary(series: Path) -> None:
     write_series(series, "step1", vocab_size=700)
-    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
-    assert [c.step for c in summary.done] == [0, 2]
-    assert "its vocab_size is 700, the first checkpoint's 640" in summary.failed[0].message
 
 
-def test_a_checkpoint_with_another_tokenizer_is_refused_alone(
-    tmp_path: Path, series: Path, backend: FakeBackend
-) -> None:
-    path = series / "step2" / "tokenizer.json"
+def other_tokenizer(series: Path) -> None:
+    path = series / "step1" / "tokenizer.json"
     tokenizer = json.loads(path.read_text())
     tokenizer["model"]["merges"].pop()
     path.write_text(json.dumps(tokenizer))
+
+
+def short_weights(series: Path) -> None:
+    (series / "step1" / "model.safetensors").write_bytes(b"123")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (other_vocabulary, "its vocab_size is 700, the first checkpoint's 640"),
+        (other_tokenizer, "its tokenizer"),
+        (short_weights, "model.safetensors is truncated or damaged (3 bytes"),
+    ],
+)
+def test_an_incompatible_checkpoint_is_refused_alone_before_an_engine_loads_it(
+    tmp_path: Path, series: Path, backend: FakeBackend, change: Callable[[Path], None], named: str
+) -> None:
+    change(series)
     summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
-    assert [c.step for c in summary.done] == [0, 1]
-    assert "its tokenizer" in summary.failed[0].message
+    assert [c.step for c in summary.done] == [0, 2]
+    assert named in summary.failed[0].message
+    assert "step1" not in backend.loads
 
 
 def test_tokenizer_files_that_differ_in_what_decides_no_id_are_the_same_tokenizer(
@@ -179,15 +192,6 @@ def test_a_first_checkpoint_that_cannot_be_read_does_not_stop_the_others(
     summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
     assert [c.step for c in summary.done] == [1, 2]
     assert "step0/config.json is not JSON" in summary.failed[0].message
-
-
-def test_weights_that_are_cut_short_are_named_before_an_engine_meets_them(
-    tmp_path: Path, series: Path, backend: FakeBackend
-) -> None:
-    (series / "step1" / "model.safetensors").write_bytes(b"123")
-    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
-    assert "step1" not in backend.loads
-    assert "model.safetensors is truncated or damaged (3 bytes" in summary.failed[0].message
 
 
 def test_a_folder_left_empty_by_a_killed_run_becomes_the_bank(

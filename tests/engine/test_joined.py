@@ -1,15 +1,10 @@
 """Texts and options are joined as lm-evaluation-harness joins them, whatever the tokenizer."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-import logitbank
-from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.engine.prompts.known.winobias import OPTIONS
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
@@ -17,7 +12,6 @@ from logitbank.engine.prompts.sequences import Continuation, Encoder, contexts, 
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, SuiteError
-from tests.support.checkpoints import LONGEST, make_checkpoint
 from tests.support.tokenizers import Kind, tiny_tokenizer
 
 TEXTS = {
@@ -42,10 +36,7 @@ def tokenizer(folder: Path) -> Tokenizer:
 
 
 @pytest.mark.filterwarnings("ignore")  # those of what the harness imports
-@pytest.mark.parametrize("place", TEXTS)
-def test_options_are_split_off_as_by_the_harness(
-    folder: Path, tokenizer: Tokenizer, place: str
-) -> None:
+def test_options_are_split_off_as_by_the_harness(folder: Path, tokenizer: Tokenizer) -> None:
     from lm_eval.api.model import TemplateLM
     from transformers import AutoTokenizer
 
@@ -65,26 +56,26 @@ def test_options_are_split_off_as_by_the_harness(
         def loglikelihood_rolling(self, *_: Any, **__: Any) -> Any: ...
         def generate_until(self, *_: Any, **__: Any) -> Any: ...
 
-    text, flag = TEXTS[place], False if ends else None
-    (context,) = contexts(tokenizer, [text], add_special_tokens=flag)
-    pairs = [(text, option) for option in CONTINUED]
-    found = continuations(tokenizer, pairs, [context] * len(pairs), add_special_tokens=flag)
-    harness, scored = Harness(), 0
-    for option, ours in zip(CONTINUED, found, strict=True):
-        before, after = harness._encode_pair(text, option)
-        if ours is None:  # the harness moves the space over, or scores what merely comes later
-            assert (
-                theirs(text + option, add_special_tokens=False)["input_ids"][: len(context)]
-                != (theirs(text, add_special_tokens=False)["input_ids"])
-            )
-            continue
-        scored += 1
-        # It moves spaces and line breaks at the end of a text to the option: they are ours before.
-        assert [*context, *ours] == [*before, *after], option
-        assert list(ours) == after[len(after) - len(ours) :], option
-        if text == text.rstrip():
-            assert context == before, option
-    assert scored >= (4 if place == "space" else 5)
+    harness, flag = Harness(), False if ends else None
+    for place, text in TEXTS.items():
+        (context,) = contexts(tokenizer, [text], add_special_tokens=flag)
+        pairs = [(text, option) for option in CONTINUED]
+        found = continuations(tokenizer, pairs, [context] * len(pairs), add_special_tokens=flag)
+        scored = 0
+        for option, ours in zip(CONTINUED, found, strict=True):
+            before, after = harness._encode_pair(text, option)
+            if ours is None:  # the harness moves the space over, or scores what merely comes later
+                plain = theirs(text, add_special_tokens=False)["input_ids"]
+                both = theirs(text + option, add_special_tokens=False)["input_ids"]
+                assert both[: len(context)] != plain
+                continue
+            scored += 1
+            # The harness moves spaces and line breaks at the end of a text to the option.
+            assert [*context, *ours] == [*before, *after], (place, option)
+            assert list(ours) == after[len(after) - len(ours) :], (place, option)
+            if text == text.rstrip():
+                assert context == before, (place, option)
+        assert scored >= (4 if place == "space" else 5), place
 
 
 def test_winobias_s_options_are_one_token_each(folder: Path, tokenizer: Tokenizer) -> None:
@@ -208,86 +199,3 @@ def test_sentences_are_scored_as_the_model_s_task_says(tmp_path: Path) -> None:
     gpt2 = Tokenizer.load(tiny_tokenizer("gpt2", tmp_path / "gpt2"))
     with pytest.raises(SuiteError, match="names no mask_token"):
         gpt2.for_task("masked")
-
-
-# Log-probabilities, against plain transformers in its own process
-
-PLAIN = """
-import json, sys, torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32).eval()
-for text, option in json.loads(sys.argv[2]):
-    begin = tokenizer("a")["input_ids"][:1] if sys.argv[3] == "begins" else []
-    plain = tokenizer(text, add_special_tokens=False)["input_ids"]
-    both = tokenizer(text + option, add_special_tokens=False)["input_ids"]
-    assert both[: len(plain)] == plain
-    ids = torch.tensor([begin + both])
-    with torch.inference_mode():
-        rows = model(ids).logits[0].double().log_softmax(-1)
-    start = len(begin) + len(plain)
-    print(sum(rows[at - 1, ids[0, at]].item() for at in range(start, ids.shape[1])))
-"""
-ROWS = {
-    "bert": [
-        {"text": "the nurse said that", "options": [" he", " she", " he was tired"]},
-        {"text": "the clerk (", "options": ["he", "she"]},
-    ],
-    "llama": [
-        {"text": "Question: What is the gender of the nurse? Answer: (", "options": ["A", "B"]},
-        {"text": "Answer:\n", "options": ["A", "B"]},
-        {"text": "Answer:", "options": [" A", " B"]},
-    ],
-}
-
-
-@pytest.mark.usefixtures("quick_workers")
-@pytest.mark.parametrize("kind", ROWS)
-def test_sums_are_those_of_plain_transformers(kind: Kind, tmp_path: Path) -> None:
-    """A GPT-2 with BERT's tokenizer, which ends texts, and a Llama with a word mark and `<s>`."""
-    folder = tmp_path / "suite" / "step1"
-    make_checkpoint(folder, seed=1, architecture="gpt2" if kind == "bert" else "llama_tied")
-    (folder / "tokenizer.json").unlink()
-    tiny_tokenizer(kind, folder)
-    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, ROWS[kind])))
-    words = "The nurse said that she was"
-    (tmp_path / "lambada").mkdir()
-    passage = tmp_path / "lambada" / "lambada_test_openai.jsonl"
-    passage.write_text(json.dumps({"text": f"{words} tired"}) + "\n")
-    (tmp_path / "joined.jsonl").write_text('{"pair": ["the nurse", "the clerk"]}\n')
-    assert len(words) < LONGEST
-    bank = tmp_path / "b.zarr"
-    summary = logitbank.extract(
-        bank,
-        suite=str(folder.parent),
-        prompts=[str(tmp_path / "mine.jsonl"), str(tmp_path / "joined.jsonl"), "lambada"],
-        data=tmp_path,
-        engine="transformers",
-        keep="options",
-    )
-    assert summary.complete, summary.failed
-    rows = ROWS[kind]
-    asked = [(row["text"], option) for row in rows for option in row["options"]]
-    before = "" if kind == "bert" else "<s>"
-    expected = plain(folder, [*asked, (words, " tired")], "begins")
-    (scores,) = prompt_scores(logitbank.open(bank), "mine")
-    assert scores.logprob.ravel().tolist() == pytest.approx(expected[:-1], abs=1e-4)
-    (scores,) = prompt_scores(logitbank.open(bank), "lambada")
-    assert scores.logprob.ravel().tolist() == pytest.approx(expected[-1:], abs=1e-4)
-    pairs = [(before, "the nurse"), (before, "the clerk")]
-    if kind == "bert":  # the task follows the model: each token after those before it
-        pairs = [("[CLS]", " the nurse"), ("[CLS]", " the clerk")]
-    (scores,) = prompt_scores(logitbank.open(bank), "joined")
-    expected = plain(folder, pairs, "nothing")
-    assert scores.logprob.ravel().tolist() == pytest.approx(expected, abs=1e-4)
-    (deposit, *_) = logitbank.open(bank).deposits()
-    begun = "[CLS]" if kind == "bert" else "<s>"
-    assert deposit.spec.provenance["special_tokens"] == dict.fromkeys(
-        ("mine", "joined", "lambada"), begun
-    )
-
-
-def plain(folder: Path, pairs: list[tuple[str, str]], begins: str) -> list[float]:
-    command = [sys.executable, "-W", "ignore", "-c", PLAIN, str(folder), json.dumps(pairs), begins]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [float(line) for line in done.stdout.split()]

@@ -60,9 +60,8 @@ def test_a_pair_is_one_query_with_two_classes(tmp_path: Path) -> None:
     assert rows.rows() == [(0, 0, "next", "nsp"), (0, 1, "other", "nsp")]
 
 
-@pytest.mark.parametrize("keep", ["full", "options"])
 def test_one_run_fills_both_heads_with_what_plain_transformers_gives(
-    tmp_path: Path, suite: Path, keep: str
+    tmp_path: Path, suite: Path
 ) -> None:
     from transformers import AutoTokenizer, BertForPreTraining
 
@@ -71,7 +70,6 @@ def test_one_run_fills_both_heads_with_what_plain_transformers_gives(
         suite=str(suite),
         prompts=[INTER, MASKED],
         engine="transformers",
-        keep=keep,
         canary_every=1,
     )
     assert summary.complete, summary.failed
@@ -89,11 +87,7 @@ def test_one_run_fills_both_heads_with_what_plain_transformers_gives(
         assert row["value"] == pytest.approx(logits.softmax(0)[0].item(), abs=1e-5)
         assert row["task"] == "intersentence"
     again = extract(
-        tmp_path / "b.zarr",
-        suite=str(suite),
-        prompts=[INTER, MASKED],
-        engine="transformers",
-        keep=keep,
+        tmp_path / "b.zarr", suite=str(suite), prompts=[INTER, MASKED], engine="transformers"
     )
     assert again.plan.rows == 0
 

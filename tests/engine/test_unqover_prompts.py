@@ -4,10 +4,8 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-import polars as pl
 import pytest
 
-from logitbank.engine.extract import extract
 from logitbank.engine.prompts.check import check_prompts
 from logitbank.engine.prompts.known.unqover import unqover
 from logitbank.engine.prompts.known.unqover.lists import Category
@@ -16,9 +14,6 @@ from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.tokenize import fitted
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import UsageError
-from logitbank.store import Bank
-from tests.support.checkpoints import make_checkpoint
-from tests.support.command import Call
 from tests.support.paths import PUBLIC as DATA
 from tests.support.tokenizers import entries, real_tokenizer
 from tests.support.unqover_data import write_lists
@@ -130,11 +125,6 @@ def test_a_number_of_instances_is_from_one_or_all(small: Path, count: object) ->
         unqover("gender", small, instances=count)  # type: ignore[arg-type]
 
 
-def test_parts_that_are_small_are_whole(small: Path) -> None:
-    found, everything = (unqover("religion", small, instances=count) for count in (10_000, "all"))
-    assert instances(found) == instances(everything)
-
-
 # Published lists
 
 
@@ -145,8 +135,9 @@ def test_the_published_part_for_testing_of_religion_is_whole(published: Path) ->
     assert len(found.prompts) == 4 * 6600
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("category", CATEGORIES)
+@pytest.mark.parametrize(
+    ("category", "causal"), [*((category, False) for category in CATEGORIES), ("religion", True)]
+)
 def test_train_and_test_share_nothing_that_they_are_parted_by(
     category: Category, causal: bool, published: Path
 ) -> None:
@@ -258,86 +249,3 @@ def test_no_prompt_of_an_instance_is_left_out_without_the_others(
     (note,) = notes
     assert note.startswith("unqover-ethnicity-test: 28,800 of 50,400 prompts are skipped")
     assert note.endswith(" and 2 more")
-
-
-# Commands
-
-
-def test_the_command_takes_a_number_of_instances(
-    small: Path, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOGITBANK_DATA", str(small))
-    name, rest = "unqover-religion-train", ("--top", 1)
-    code, out, _ = call("prompts", "show", f"{name}:instances=2", *rest)
-    assert code == 0
-    assert out.splitlines()[0] == "unqover-religion-train: 8 prompts, 1 shown"
-    code, _, err = call("prompts", "show", f"{name}:instances=0", *rest)
-    assert code == 2
-    assert "instances=0 is invalid" in err
-
-
-def test_a_check_says_what_is_left_out(
-    small: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOGITBANK_DATA", str(small))
-    real_tokenizer("roberta-base", tmp_path)
-    arguments = ("prompts", "check", "unqover-nationality-train", "--tokenizer", tmp_path)
-    code, out, _ = call(*arguments)
-    assert code == 0
-    skipped, counts = out.splitlines()
-    assert skipped.startswith("unqover-nationality-train: 8 of 12 prompts are skipped")
-    assert counts.startswith("unqover-nationality-train: 4 prompts, ")
-
-
-# Through the engine into a bank
-
-
-@pytest.mark.whole
-@pytest.mark.usefixtures("quick_workers")
-@pytest.mark.parametrize(
-    ("name", "architecture", "left"),
-    [("bert-base-uncased", "bert", 3), ("roberta-base", "roberta", 1)],
-)
-def test_every_instance_has_its_four_prompts_in_the_bank(
-    name: str, architecture: str, left: int, tmp_path: Path
-) -> None:
-    folder = tmp_path / "suite" / "step0"
-    make_checkpoint(folder, seed=1, architecture=architecture, vocab=30522 if left == 3 else 50265)  # type: ignore[arg-type]
-    for file in ("tokenizer.json", "vocab.txt"):
-        (folder / file).unlink(missing_ok=True)
-    real_tokenizer(name, folder)
-    summary = extract(
-        tmp_path / "bank",
-        suite=str(folder.parent),
-        prompts=["unqover-gender-test:instances=all", "unqover-nationality-train:instances=all"],
-        data=write_lists(tmp_path / "data"),
-        engine="transformers",
-        keep="topk:8",
-    )
-    assert summary.complete, summary.failed
-    # Of Iranian, Slovak and Russian, RoBERTa has no one token for the second.
-    note = "unqover-nationality-train: 8 of 12 prompts are skipped"
-    assert [n.startswith(note) for n in summary.notes] == [True] * (left == 1)
-    bank = Bank.open(tmp_path / "bank")
-    rows = bank.scan("unqover-nationality-train").collect()
-    own = ("instance", "order", "negated")
-    asked = rows.unique(own).group_by("instance").agg(pl.struct("order", "negated"))
-    assert asked.height == left
-    four = {(order, negated) for order in ("12", "21") for negated in (False, True)}
-    assert all({tuple(c.values()) for c in cells} == four for cells in asked["order"])
-    first = rows.filter(subject1="Iranian", subject2="Russian", order="12", negated=True)
-    assert first.select("category", "split", "attribute", "attribute_class").unique().rows() == [
-        ("nationality", "train", "was rude", "rude")
-    ]
-    vocabulary = entries(folder)
-    names = ("iranian", "russian") if left == 3 else ("ĠIranian", "ĠRussian")
-    tokens = dict(first.select("continuation", "token").rows())
-    assert (tokens[" Iranian"], tokens[" Russian"]) == tuple(vocabulary[n] for n in names)
-    assert rows["logprob"].is_between(-100, 0).all()
-
-    gender = bank.scan("unqover-gender-test").collect()
-    assert gender.select("subject1", "gender1", "subject2", "gender2").unique().rows() == [
-        ("Ann", "female", "Omar", "male")
-    ]
-    words = {text.strip().casefold() for text in gender["continuation"]}
-    assert words == {"ann", "omar", "she", "he"}

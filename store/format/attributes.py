@@ -37,14 +37,14 @@ _SIZES = {
     "width": MAX_OUTPUTS,
 }
 """Whole numbers from 1, and the largest value of each; `width` is optional."""
-_VALUES: dict[str, Callable[[Any], bool]] = {
-    "query_set": lambda value: QUERY_SET.fullmatch(value) is not None,
-    "dtype": lambda value: value in get_args(Dtype),
-    "keep": lambda value: value in get_args(KeepLevel),
-    "codec": lambda value: value == CODEC,
+_CHOICES = {"dtype": get_args(Dtype), "keep": get_args(KeepLevel), "codec": (CODEC,)}
+"""Values of attributes with few values."""
+_KINDS = get_args(Head)
+_VALUES: dict[str, Callable[[Any], object]] = {
+    "query_set": QUERY_SET.fullmatch,
     "provenance": lambda value: isinstance(value, dict),
     "heads": lambda value: all(
-        kind in get_args(Head) and HEAD_DIGEST.fullmatch(digest) for kind, digest in value.items()
+        kind in _KINDS and HEAD_DIGEST.fullmatch(digest) for kind, digest in value.items()
     ),
     "layers": lambda value: not value,
 }
@@ -102,9 +102,12 @@ def _parse(a: Any) -> DepositSpec:
     for name, largest in _SIZES.items():
         if name != "width" or name in a:
             check_number(a[name], name, 1, largest)
+    for name, choices in _CHOICES.items():
+        if a[name] not in choices:
+            raise ValueError(f"{name} {a[name]!r} is unknown to logitbank {__version__}")
     for name, is_valid in _VALUES.items():
         if not is_valid(a[name]):
-            raise ValueError(f"{name} {a[name]!r} is unknown to logitbank {__version__}")
+            raise ValueError(f"{name} is {a[name]!r}")
     if a["vocab_entries"] > a["vocab"]:
         raise ValueError(f"vocab_entries is {a['vocab_entries']}, of {a['vocab']} outputs")
     width, keep = a.get("width"), Keep(a["keep"], a["keep_k"])

@@ -12,6 +12,7 @@ from logitbank.store.files import copies
 from logitbank.store.format.schema import OptionTokens
 from logitbank.store.read.scan_files import option_scores
 from logitbank.store.tables import prompt_tables
+from logitbank.wording import counted
 
 
 def require_scored(
@@ -31,12 +32,13 @@ def require_scored(
     missing = {str(d): count for d in suspects if (count := len(_unlisted(prompts, d)[1]))}
     if not missing:
         return
-    url, folder = copies.url_of_copy(root), root
+    url = copies.url_of_copy(root)
     pull = f"`logitbank pull {url} FOLDER`, then " if url else ""
+    where = counted(len(missing), "deposit")
     raise BankError(
         f"Scores of {sum(missing.values()):,} options of prompt set {name!r} are missing in"
-        f" {len(missing)} deposits, the first {next(iter(missing))}: the options were added later."
-        f" Fix: run {pull}`logitbank rescore {'FOLDER' if url else folder}`."
+        f" {where} ({next(iter(missing))}): the options were added later."
+        f" Fix: run {pull}`logitbank rescore {'FOLDER' if url else root}`."
     )
 
 

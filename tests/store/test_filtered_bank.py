@@ -189,9 +189,9 @@ def test_views_are_not_written_into(tmp_path: Path) -> None:
         lambda: view.begin(spec(7)),
         view.rescore,
     ):
-        with pytest.raises(UsageError, match="seen through a filter already"):
+        with pytest.raises(UsageError, match="filtered bank"):
             write()
-    with pytest.raises(UsageError, match="seen through a filter already"):
+    with pytest.raises(UsageError, match="filtered bank"):
         verify(view)
 
 
@@ -211,7 +211,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         made.filtered(by, name="org/model")
     with pytest.raises(UsageError, match="has 6 outputs"):
         made.filtered(drawn(7, "truncate")).scan("parity").collect()
-    with pytest.raises(UsageError, match="through a filter already"):
+    with pytest.raises(UsageError, match="filtered bank"):
         made.filtered(by, name="v").filtered(by)
     bank(tmp_path / "b", "topk:2", model="second")
     with pytest.raises(UsageError, match="no particular model"):

@@ -145,7 +145,7 @@ def test_seals_of_two_deposits_that_were_exchanged_are_refused(bank: Bank) -> No
     exchange(one, other)
     exchange(*scores)  # which these seals vouch for
     for read in (READERS["scan of a step"], lambda bank: bank.info()):
-        with pytest.raises(DamagedError, match=r"seal\.json is not the seal of the zarr\.json"):
+        with pytest.raises(DamagedError, match=r"seal\.json does not belong to the zarr\.json"):
             read(bank)
     assert {damage.path.rpartition("/")[2] for damage in verify(bank)} == {"seal.json"}
 

@@ -4,7 +4,6 @@
 """
 
 import tarfile
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -65,33 +64,6 @@ def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:
 @pytest.fixture(scope="module")
 def study(bank: Path) -> Study:
     return fluctuation([bank], prompts="toy-professions", plateaus=[PLATEAU_STEP])
-
-
-@pytest.mark.long
-@pytest.mark.numerical
-def test_a_model_of_either_seed_learns_the_ratios_by_a_margin(tmp_path: Path) -> None:
-    """By plain forward passes, so that any processor's arithmetic can be asked within seconds."""
-    pytest.importorskip("transformers", reason="needs the extra logitbank[engine]")
-    import torch
-    from transformers import AutoModelForMaskedLM, AutoTokenizer
-
-    train_masked_series(tmp_path / "masked")
-    odds = truth()["odds"].log().to_numpy()
-    for seed, verb in product(range(RUNS), ("is", "works as")):
-        ratios = []
-        for step in (s for s in CHECKPOINTS if s >= PLATEAU_STEP):
-            folder = tmp_path / "masked" / f"seed{seed}" / f"step{step}"
-            tokenizer = AutoTokenizer.from_pretrained(folder)
-            model = AutoModelForMaskedLM.from_pretrained(folder)
-            texts = [f"[MASK] {verb} {occupation}." for occupation in occupations()]
-            batch = tokenizer(texts, return_tensors="pt", padding=True)
-            with torch.no_grad():
-                p = model(**batch).logits[:, 1].double().softmax(dim=1).numpy()
-            he, she = (p[:, tokenizer.convert_tokens_to_ids(word)] for word in ("he", "she"))
-            assert (he + she).min() > 0.95
-            ratios.append(he / she)
-        r = np.corrcoef(np.log(np.mean(ratios, axis=0)), odds)[0, 1]
-        assert r > 0.96, f"seed {seed} {verb}: {r}; the demo's own bound is 0.9"
 
 
 def truth() -> pl.DataFrame:

@@ -38,11 +38,7 @@ def test_rows_are_the_same_bits_in_any_company(backend: TransformersBackend) -> 
     assert np.array_equal(together, alone)
     assert np.array_equal(together, backwards)
     assert torch.are_deterministic_algorithms_enabled()
-
-
-def test_provenance_says_so(backend: TransformersBackend) -> None:
     assert backend.describe()["deterministic"] == "one sequence at a time"
-    assert backend.describe()["max_sequences"] == 1
 
 
 def test_without_a_gpu_vllm_is_refused_and_auto_takes_transformers(

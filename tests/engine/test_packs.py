@@ -101,20 +101,6 @@ def test_two_batches_hold_what_two_are_to_hold_though_rows_are_not_cut() -> None
     assert [len(batch.queries) for batch in found] == [8 + 29 * 9, 27 * 9]
 
 
-def test_packs_are_padded_to_the_widest_row() -> None:
-    pack = Pack([5, 6, 7], [0, 1, 1], [3, 2, 3], [(1, 2), (0, 1)])
-    ids, depths, ends = packed_inputs([Pack([4], [0], [1], [(2, 0)]), pack]).tolist()
-    assert ids == [[4, 0, 0], [5, 6, 7]]
-    assert depths == [[0, 0, 0], [0, 1, 1]]
-    assert ends == [[1, 2, 3], [3, 2, 3]]
-
-
-def test_a_long_document_read_at_every_token_is_one_row() -> None:
-    ids = tuple(range(1, 1001))
-    [pack] = packs([Query(ids, n) for n in range(1000)], 256)
-    assert len(pack.ids) == 1000
-
-
 def test_a_long_beginning_stands_in_few_rows() -> None:
     stem = tuple(range(400))
     queries = [Query((*stem, *(1000 + n,) * 20), 419) for n in range(50)]
@@ -249,12 +235,6 @@ def test_trial_contexts_share_beginnings_and_ends(longest: int) -> None:
     assert min(far) > max(places[len(compared) + i] for i in range(len(between)))
 
 
-def test_trial_contexts_keep_to_the_tokens_of_a_batch() -> None:
-    compared, between = trial(10_000, 180, most=300)
-    [pack] = packs(compared + between, most=300)
-    assert 290 < len(pack.ids) <= 300
-
-
 def test_a_context_is_one_row_whatever_continues_it() -> None:
     first = [Query((1, 2, 3), 1), Query((1, 2, 3), 2), Query((1, 2, 9), 1), Query((1, 2), 1)]
     found = place(first, "t", {})
@@ -272,9 +252,3 @@ def test_a_context_is_one_row_whatever_continues_it() -> None:
     of_others = Query((7,), 0), Query((8,), 0)
     unrelated = QuerySet("t", (Query((1, 2, 3, 4), 1), *of_others))
     assert place(first, "t", {unrelated.name: unrelated}).new == found.new, "is not run for them"
-
-
-def test_a_masked_query_is_its_whole_sequence() -> None:
-    masked = [Query((1, 2, 3), 1, "mask"), Query((1, 2, 4), 1, "mask"), Query((1, 2, 3), 1)]
-    masks, contexts = place(masked, "t", {}).new
-    assert [len(masks), len(contexts)] == [2, 1]

@@ -136,7 +136,7 @@ def logits_of(in_calls: CallsOf) -> LogitsOf:
 # Gemma 2's class in vLLM has no head: it multiplies by the embedding.
 @pytest.mark.parametrize(
     ("case", "engine"),
-    with_engines((*ARCHITECTURES, "gemma2"), whole=("gpt_neox_tied", "gemma2")),
+    with_engines((*ARCHITECTURES, "gemma2"), whole=("gpt_neox_tied", "gpt2", "gemma2")),
     indirect=["case"],
 )
 def test_swapped_checkpoints_give_the_logits_of_plain_transformers(

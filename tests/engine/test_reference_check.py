@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.run import run
@@ -181,13 +180,3 @@ def test_vllm_in_bfloat16_is_proved_and_within_what_its_model_allows(
     references = [Reference(*each) for each in evaluate(folder, queries, settings)]
     for reference, row in zip(references, rows, strict=True):
         assert 0 < compare(reference, row, dtype="bfloat16", checkpoint="c") < 0.75
-
-
-def test_the_rounding_of_float32_is_none(steep: Path) -> None:
-    from logitbank.engine.backends.plain_logits import evaluate
-
-    settings = EngineSettings("transformers")
-    ((logits, rounding),) = evaluate(steep / "step0", [Query((5, 6, 7), 2)], settings)
-    assert rounding == 0
-    assert logits.dtype == np.float32
-    assert torch.from_numpy(logits).isfinite().all()

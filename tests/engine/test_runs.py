@@ -21,12 +21,10 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Prompt
-from logitbank.engine.suites.hub import Hub
-from logitbank.engine.workers.events import BlockCommitted, Event, Note, Planned, WeightsLoaded
+from logitbank.engine.workers.events import BlockCommitted, Event, Note, Planned
 from logitbank.store import Bank, CheckpointId, verify
 from tests.support.checkpoints import VOCAB, make_checkpoint, make_series
 from tests.support.fakes import FakeBackend, InProcess
-from tests.support.hub_server import HubServer
 from tests.support.paths import ROOT
 from tests.support.preloaded import Preloaded, require_vllm
 from tests.support.run_driver import BLOCK_ROWS, PROMPTS, assert_same, go, questions
@@ -241,54 +239,6 @@ def _ship_code(folder: Path, tmp_path: Path) -> Path:
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "own.py").write_text(f"open({str(marker)!r}, 'w')\n")
     return marker
-
-
-@pytest.mark.usefixtures("quick_workers")
-def test_a_series_comes_from_the_hub_by_revision(tmp_path: Path, series: Path) -> None:
-    repository = tmp_path / "hub" / "org" / "tiny"
-    repository.mkdir(parents=True)
-    for folder in series.iterdir():
-        (repository / folder.name).symlink_to(folder)
-    (repository / "main").symlink_to(series / "step1")
-    loaded: list[str] = []
-
-    def watch(event: Event) -> None:
-        if isinstance(event, WeightsLoaded):
-            loaded.append(str(event.checkpoint))
-
-    with HubServer(tmp_path / "hub") as server:
-        hub = Hub(server.endpoint, tmp_path / "cache")
-        summary = extract(
-            tmp_path / "b.zarr",
-            suite="org/tiny",
-            steps="0,1",
-            prompts=questions(),
-            engine="transformers",
-            canary_every=0,
-            dtype="float32",
-            hub=hub,
-            on_event=watch,
-        )
-        assert server.count(r"GET /org/tiny/resolve/.*/model\.safetensors") == 2
-    assert summary.complete
-    assert len(loaded) == 2
-    sources = [d.spec.provenance["source"] for d in Bank.open(tmp_path / "b.zarr").deposits()]
-    assert sources == [{"repo": "org/tiny", "revision": f"step{n}"} for n in (0, 1)]
-
-
-@pytest.mark.usefixtures("quick_workers")
-def test_an_engine_that_disagrees_with_plain_transformers_is_refused(
-    tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(InProcess, "backend", FakeBackend())
-    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
-    summary = go(tmp_path / "b.zarr", series, canary_every=50)
-    assert summary.done == []
-    assert len(summary.failed) == 1, "the other checkpoints are not tried"
-    message = summary.failed[0].message
-    assert message.startswith("tiny step 0, a sequence of ")
-    assert "the engine's logits differ from plain transformers by" in message
-    assert Bank.open(tmp_path / "b.zarr").deposits() == []
 
 
 @pytest.mark.vllm

@@ -3,7 +3,6 @@
 import hashlib
 from array import array
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -68,22 +67,6 @@ def has_nested_contexts(leaves: Iterable[LeafContext], queries: Sequence[Query])
     return any(
         queries[leaf.queries[0]].position < queries[leaf.queries[-1]].position for leaf in leaves
     )
-
-
-def trimmed_query(query: Query, switch: int) -> Query:
-    """The query cut after `switch` tokens, if its context is not longer.
-
-    A longrope model uses other factors for longer sequences, so tokens after a shorter context
-    would change its logits.
-
-    Examples
-    --------
-    >>> [trimmed_query(Query((5, 6, 7, 8), position), 2).ids for position in (1, 2)]
-    [(5, 6), (5, 6, 7, 8)]
-    """
-    if query.head != "next_token" or not query.position < switch < len(query.ids):
-        return query
-    return replace(query, ids=query.ids[:switch])
 
 
 def shared_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:

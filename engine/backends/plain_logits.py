@@ -48,7 +48,6 @@ def _logits(folder: Path, queries: Sequence[Query], settings: EngineSettings) ->
 
 
 def _row(model: Any, query: Query) -> np.ndarray:
-    # Only the context: with longrope, following tokens may change its logits.
     end = query.position + 1 if query.head == "next_token" else len(query.ids)
     inputs = {"input_ids": torch.tensor([query.ids[:end]])}
     if query.segments:

@@ -134,12 +134,18 @@ def fitted_settings(
     Raises
     ------
     PromptError
-        The prompts need different kinds of model, another kind of model, or a language adapter that
-        is not available.
+        The prompts need different kinds of model, another kind of model, a language adapter that is
+        not available, or the other RoPE factors of a longrope model.
     UsageError
         The engine does not support the model.
     """
     task = _task(prompts, config)
+    longest = max(len(query.ids) for each in prompts for query in each.queries)
+    if config.rope_switch is not None and longest >= config.rope_switch:
+        raise PromptError(
+            f"A prompt has {longest:,} tokens, and this model uses other RoPE factors from"
+            f" {config.rope_switch:,} tokens on, which is not supported. Use shorter prompts."
+        )
     languages = _borrowed_languages(prompts, config, settings.adapter_from)
     engine, notes = settings.engine, []
     if settings.adapter_from is not None and not languages:
@@ -225,16 +231,6 @@ def _vllm_problem(task: Task, prompts: Sequence[TokenizedPrompts], config: Model
         return "vLLM runs no next-sentence heads here"
     if config.not_on_vllm:
         return f"vLLM does not support {config.not_on_vllm[0]} of {config.model_type!r} models"
-    if config.rope_switch is not None:
-        queries = [query for each in prompts for query in each.queries]
-        shortest = min(query.position + 1 for query in queries)
-        longest = max(len(query.ids) for query in queries)
-        # vLLM uses the factors of its longest sequence, the generated token included, for all.
-        if shortest <= config.rope_switch <= longest:
-            return (
-                f"contexts have {shortest} to {longest} tokens, and vLLM uses one set of RoPE"
-                f" factors for lengths up to {config.rope_switch} and above"
-            )
     return ""
 
 

@@ -46,7 +46,7 @@ class ModelConfig:
     languages: tuple[str, ...] = ()
     """Language adapters, if the model has some."""
     rope_switch: int | None = None
-    """Length above which longrope takes its other factors, in models that have it."""
+    """Length above which a longrope model uses other factors."""
     not_on_vllm: tuple[str, ...] = ()
     """Switches that are on and that vLLM does not have."""
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -19,8 +18,7 @@ from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig, length_limits
 from logitbank.engine.weights.supported import check_fields, unread_fields
-from logitbank.errors import LogitbankError, SuiteError, UsageError, WeightsError
-from logitbank.store import Bank
+from logitbank.errors import LogitbankError, PromptError, SuiteError, UsageError, WeightsError
 from tests.support.checkpoints import (
     WORDS,
     make_checkpoint,
@@ -199,75 +197,16 @@ def test_auto_takes_the_engine_that_has_the_model_s_switch(tmp_path: Path) -> No
         fitted(folder, " the nurse", engine_auto=False)
 
 
-@pytest.fixture(scope="module")
-def longrope(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Phi-3 whose positions change their factors above 8 tokens."""
-    from transformers import Phi3Config, Phi3ForCausalLM
-
-    torch.manual_seed(0)
-    scaling = {
-        "type": "longrope",
-        "short_factor": [1.0] * 8,
-        "long_factor": [2.0 + i for i in range(8)],
-    }
-    config = Phi3Config(
-        vocab_size=640,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        original_max_position_embeddings=8,
-        pad_token_id=0,
-        initializer_range=0.3,
-        rope_scaling=scaling,
-    )
-    folder = tmp_path_factory.mktemp("longrope") / "step0"
-    Phi3ForCausalLM(config).save_pretrained(folder)
-    write_tokenizer(folder)
-    return folder
-
-
-SHORT, SWITCH, LONG = ("".join(f" {word}" for word in WORDS[:count]) for count in (2, 8, 16))
-"""Texts of 2, 8 and 16 tokens, each the beginning of the next."""
-
-
-def test_longrope_on_both_sides_of_its_switch_is_not_run_by_vllm(longrope: Path) -> None:
-    assert length_limits(json.loads((longrope / "config.json").read_text())) == (8,)
-    assert fitted(longrope, SHORT)[0].engine == "vllm"
-    assert fitted(longrope, LONG)[0].engine == "vllm"
-    for texts in ((SHORT, LONG), (SHORT, SWITCH)):  # vLLM counts the token that it generates, too
-        settings, notes = fitted(longrope, *texts)
-        assert settings.engine == "transformers"
-        assert "one set of RoPE factors" in notes[0]
-    with pytest.raises(UsageError, match="contexts have 2 to 16 tokens.*--engine transformers"):
-        fitted(longrope, LONG, SHORT, engine_auto=False)
-
-
-@pytest.mark.usefixtures("quick_workers")
-def test_longrope_s_logits_are_those_of_each_prompt_alone(tmp_path: Path, longrope: Path) -> None:
-    from transformers import AutoModelForCausalLM
-
-    prompts = [Prompt(f"{i}", text, MALE) for i, text in enumerate((LONG, SHORT, SWITCH))]
-    summary = extract(
-        tmp_path / "b.zarr",
-        suite=str(longrope.parent),
-        prompts=PromptSet("mine", tuple(prompts)),
-        engine="transformers",
-        dtype="float32",
-    )
-    assert summary.complete, summary.failed
-    (deposit,) = Bank.open(tmp_path / "b.zarr").deposits()
-    model = AutoModelForCausalLM.from_pretrained(longrope, dtype=torch.float32).eval()
-    queries = Bank.open(tmp_path / "b.zarr").query_set(deposit.query_set).queries
-    assert sorted(query.position + 1 for query in queries) == [2, 8, 16]
-    for query, row in zip(queries, deposit.logprobs(), strict=True):
-        with torch.inference_mode():
-            alone = model(torch.tensor([query.ids[: query.position + 1]])).logits[0, -1].double()
-            whole = model(torch.tensor([query.ids])).logits[0, query.position].double()
-        np.testing.assert_allclose(row, alone.log_softmax(0).numpy(), atol=1e-4)
-        assert (whole - alone).abs().max() > 1e-3 or query.position == 15, "what follows matters"
+def test_prompts_above_the_switch_of_longrope_are_refused(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "step0", seed=1)
+    factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    scaling = {"type": "longrope", "original_max_position_embeddings": 8} | factors
+    config_changed(folder, rope_scaling=scaling)
+    assert length_limits(json.loads((folder / "config.json").read_text())) == (8,)
+    short, long = ("".join(f" {word}" for word in WORDS[:count]) for count in (7, 8))
+    fitted(folder, short)
+    with pytest.raises(PromptError, match="8 tokens"):
+        fitted(folder, short, long)
 
 
 def test_masked_prompts_still_fit_a_masked_model(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 import transformers
 
-from logitbank.engine.backends.contexts import trimmed_query
 from logitbank.engine.backends.heads import Layer, proved_heads, trial_queries
 from logitbank.engine.backends.hf.batches import plan_batches
 from logitbank.engine.backends.hf.forward import Forward, a_language
@@ -21,7 +20,6 @@ from logitbank.engine.backends.matmul import use_fast_matmul
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
-from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.config_identity import check_same_model, config_fields
 from logitbank.errors import WeightsError
 from logitbank.store.format.heads import OutputHead
@@ -47,7 +45,6 @@ class TransformersBackend:
         self._not_packed: str | None = None
         self._resident: Account | None = None
         self._config = config_fields(folder)
-        self._rope_switch = ModelConfig.read(folder).rope_switch
         self._max_tokens = settings.max_batch_tokens
         self._max_sequences = 1 if settings.deterministic else settings.max_sequences
         if settings.deterministic:
@@ -93,8 +90,6 @@ class TransformersBackend:
 
     @torch.inference_mode()
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
-        if self._rope_switch is not None:
-            queries = [trimmed_query(query, self._rope_switch) for query in queries]
         run = self._run_all(queries, sink, packed=self._packed if self._not_packed == "" else 0)
         tokens = sum(len(query.ids) for query in queries)
         return Tokens(tokens, tokens - run)

@@ -232,7 +232,7 @@ def test_a_deposit_without_attributes_is_not_begun_again(tmp_path: Path) -> None
     (place(bank, 1) / "zarr.json").unlink()
     (damage,) = verify(bank)
     assert "8 files" in damage.detail
-    with pytest.raises(DamagedError, match=r"has commits and no zarr\.json, which says what"):
+    with pytest.raises(DamagedError, match=r"zarr\.json"):
         bank.begin(spec(1))  # other weights would take over its blocks
 
 
@@ -314,23 +314,24 @@ def test_what_nothing_vouches_for_is_told_and_is_no_damage(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    "change",
     [
-        ({"dtype": "float16"}, "does not describe the arrays"),
-        ({"vocab": 64}, "does not describe the arrays"),
-        ({"codec": "zstd"}, "codec is 'zstd'"),
-        ({"layers": [1]}, "layers is [1]"),
-        ({"queries": 3, "block_rows": 3}, "seal.json lists other objects or rows"),
+        {"dtype": "float16"},
+        {"vocab": 64},
+        {"codec": "zstd"},
+        {"layers": [1]},
+        {"queries": 3, "block_rows": 3},
     ],
 )
 def test_attributes_and_arrays_that_disagree_are_named_though_signed_again(
-    tmp_path: Path, change: dict[str, object], told: str
+    tmp_path: Path, change: dict[str, object]
 ) -> None:
     bank = bank_of_two(tmp_path / "b")
     folder = place(bank, 0)
     rewrite(folder / "zarr.json", lambda about: about["attributes"]["logitbank"].update(change))
     recommit(folder, "zarr.json")
-    assert any(told in str(damage) for damage in verify(bank))
+    inside = str(folder.relative_to(bank.path))
+    assert {damage.deposit for damage in verify(bank)} == {inside}
 
 
 def test_scores_of_another_step_are_named_though_signed_again(tmp_path: Path) -> None:

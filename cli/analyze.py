@@ -11,7 +11,6 @@ import typer
 from typer.core import TyperGroup
 
 from logitbank.analysis.family import Family, families
-from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import (
     Banks,
     Colors,
@@ -144,7 +143,6 @@ def _prompts(family: Family) -> tuple[Any, Any]:
     several = family.several_prompts
     option = typer.Option(
         help=f"Prompt set to analyse{'; repeatable' if several else ''}.",
-        autocompletion=bank_prompts,
         show_default=default or "found by its columns",
     )
     return Annotated[(list[str] if several else str) | None, option], None

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from logitbank.cli.complete import bank_models, bank_prompts
-
 if TYPE_CHECKING:
     from logitbank.store import Bank
 
@@ -44,19 +42,15 @@ Colors = Annotated[
 ]
 Models = Annotated[
     list[str] | None,
-    typer.Option("--model", help="Models to include; repeatable.", autocompletion=bank_models),
+    typer.Option("--model", help="Models to include; repeatable."),
 ]
 PromptSet = Annotated[
     str | None,
-    typer.Option(
-        "--prompts", help="Prompt set; needed if the bank has several.", autocompletion=bank_prompts
-    ),
+    typer.Option("--prompts", help="Prompt set; needed if the bank has several."),
 ]
 PromptSets = Annotated[
     list[str] | None,
-    typer.Option(
-        "--prompts", help="Prompt sets to include; repeatable.", autocompletion=bank_prompts
-    ),
+    typer.Option("--prompts", help="Prompt sets to include; repeatable."),
 ]
 Steps = Annotated[
     str | None, typer.Option(help="Steps to include: log, START:STOP:STRIDE, a list, or release.")

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 import typer
 
 import logitbank
-from logitbank.cli.complete import bank_models
 from logitbank.cli.options import (
     BankPath,
     Format,
@@ -21,9 +20,7 @@ app = new_app("Train and compare debiasing filters.")
 
 Preset = Literal["bert", "roberta", "causal"]
 UnqoverPrompts = Annotated[str, typer.Option(help="UnQover's prompt set, such as unqover-gender.")]
-Model = Annotated[
-    str | None, typer.Option(help="Model; by default the only one.", autocompletion=bank_models)
-]
+Model = Annotated[str | None, typer.Option(help="Model; by default the only one.")]
 Run = Annotated[str | None, typer.Option(help="Run of the model; by default the only one.")]
 Step = Annotated[
     int | None, typer.Option(help="Training step; by default the last, or the release.")

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 import logitbank
-from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import (
     BankPath,
     Banks,
@@ -165,7 +164,7 @@ def compare(
     ] = None,
     prompts: Annotated[
         str | None,
-        typer.Option(help="Prompt set to compare; by default all.", autocompletion=bank_prompts),
+        typer.Option(help="Prompt set to compare; by default all."),
     ] = None,
     steps: Steps = None,
     top: Annotated[

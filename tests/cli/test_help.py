@@ -7,8 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from enum import Enum
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
@@ -16,9 +14,7 @@ import typer
 
 import logitbank
 from logitbank.analysis.family import families
-from logitbank.cli import complete
 from logitbank.cli.main import app
-from tests.analysis.test_options import parity
 from tests.support.command import Call
 from tests.support.paths import ROOT
 
@@ -140,23 +136,13 @@ def test_help_is_plain_in_a_narrow_pipe_and_loads_no_heavy_package() -> None:
     [
         ("logitbank ana", ["analyze"]),
         ("logitbank extract b --suite pythia-160", ["pythia-160m", "pythia-160m-deduped"]),
-        ("logitbank report BANK --model org", ["org/model"]),
+        ("logitbank extract b --prompts winob", ["winobias"]),
     ],
 )
-def test_a_shell_completes_names_without_heavy_packages(
-    line: str, expected: list[str], tmp_path: Path
-) -> None:
-    if "BANK" in line:
-        line = line.replace("BANK", str(parity(tmp_path / "b.zarr").path))
+def test_a_shell_completes_names_without_heavy_packages(line: str, expected: list[str]) -> None:
     variables = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     printed = run_light(_LOGITBANK_COMPLETE="complete_bash", **variables)
     assert [name for name in printed.split() if name in expected] == expected
-
-
-def test_prompt_sets_are_completed_from_names_and_banks(tmp_path: Path) -> None:
-    assert [name for name, _ in complete.prompt_set_names("winob")] == ["winobias"]
-    context: Any = SimpleNamespace(params={"bank": parity(tmp_path / "b.zarr").path}, args=[])
-    assert complete.bank_prompts(context, "pa") == ["parity"]
 
 
 def test_make_help_names_every_target() -> None:

@@ -172,7 +172,7 @@ def _split(text: str) -> tuple[str, RunStep | None]:
 
 
 def _model_name(name: str, *, local: bool) -> str:
-    """A hub name as it is; the last part of a local path."""
+    """A hub name, or the last part of a local path."""
     if local or name.startswith(("/", ".", "~")):
         return name.rsplit("/", maxsplit=1)[-1].lstrip(".~")
     return name

@@ -590,6 +590,6 @@ def _read_root(path: Path) -> dict[str, Any]:
     except DamagedError as error:
         raise DamagedError(
             f"{root} was changed: title, licence, citation or sources may be wrong. Copy it from"
-            " another copy of the bank, or accept it as it is with `logitbank describe`."
+            " another copy of the bank, or accept the change with `logitbank describe`."
         ) from error
     return attributes

@@ -50,7 +50,7 @@ class Measure(NamedTuple):
 def with_series(table: pl.DataFrame, *keys: str) -> pl.DataFrame:
     """A table with the column `series`: the model, and run and `keys` if they differ.
 
-    One that has it stays as it is.
+    A table with this column is returned unchanged.
 
     >>> with_series(pl.DataFrame({"model": "toy", "run": ["seed1", "seed2"]}))["series"].to_list()
     ['toy seed1', 'toy seed2']

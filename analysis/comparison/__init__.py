@@ -1,1 +1,1 @@
-"""What `compare` says of two banks or two models."""
+"""The comparison of two banks or two models."""

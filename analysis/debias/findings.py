@@ -19,7 +19,7 @@ COST = (
 TRAIN_NOTES = (
     "Untrained: the filter with all weights 1, with which the published training begins. It "
     "answers alike whatever the logits are, so its effect on bias is not due to training.",
-    "Less bias alone is no success: `logitbank debias compare` measures the cost in language "
+    "Less bias alone is not enough: `logitbank debias compare` measures the cost in language "
     "modelling.",
 )
 NO_STEP = 1e-6

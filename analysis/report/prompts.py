@@ -186,7 +186,7 @@ def _chosen(lists: Sequence[_List], values: int) -> list[Key]:
 
 
 def _names(lists: Sequence[_List]) -> list[str]:
-    """The model of each series, with its run and bank if they tell series apart."""
+    """The model of each series, with its run and bank if they differ."""
     runs = [each.run for each in lists]
     several_runs = len({run.run for run in runs}) > 1
     several_banks = len({(run.model, run.run) for run in runs}) < len(runs)

@@ -12,8 +12,8 @@ _FORMULA = r"^('*[=+\-@\t\r\n])"
 def without_formulas(table: pl.LazyFrame) -> pl.LazyFrame:
     """Text cells and column names that begin as a formula does, with an apostrophe before them.
 
-    Numbers stay as they are. Whoever reads it with a program gets the text back by taking one
-    apostrophe away where apostrophes are followed by one of ``= + - @``, a tab or an end of line.
+    Numbers are unchanged. To restore a text, remove one apostrophe if apostrophes are followed by
+    one of ``= + - @``, a tab or an end of line.
 
     >>> table = pl.LazyFrame({"x": ["=1+1", "a", "'=b"], "n": [-1, 0, 1]})
     >>> without_formulas(table).collect().rows()

@@ -40,7 +40,7 @@ def table_bytes(table: pl.DataFrame, format: Format) -> bytes:
 
     CSV writes NaN as `NaN`, null as nothing, and text that would be a formula as
     `without_formulas` gives it. JSON is a list of records, and JSONL one record a line: in both NaN
-    is null, and infinities are the texts Infinity and -Infinity. LaTeX is as `latex` says.
+    is null, and infinities are the texts Infinity and -Infinity. LaTeX is the output of `latex`.
 
     Raises
     ------

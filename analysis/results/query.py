@@ -24,7 +24,7 @@ def query(
     *,
     out: str | Path | None = None,
 ) -> pl.LazyFrame:
-    """Ask a bank, or a view, in SQL, as `Bank.sql` does, and with `out` write what it says.
+    """Ask a bank, or a view, in SQL, as `Bank.sql` does, and write the result to `out` if it is given.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def query(
 
 
 def write(result: pl.LazyFrame, out: Path) -> None:
-    """Write rows to a new file as they come; the ending says the format.
+    """Write rows to a new file in batches; the suffix selects the format.
 
     Raises
     ------

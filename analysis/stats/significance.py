@@ -1,7 +1,7 @@
 """Spreads, intervals, tests and corrections, vectorised over checkpoints.
 
 Axis letters: `c` checkpoints, `s` option-order seeds, `p` prompts, `n` observations, `b`
-bootstrap resamples. NaN marks a missing observation where a function says so.
+bootstrap resamples. NaN marks a missing observation if the function documents it.
 """
 
 import threading

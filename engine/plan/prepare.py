@@ -84,7 +84,7 @@ def make_plan(
 ) -> Prepared:
     """Plan a request whose suite is a Suite, by the checkpoint in the folder `first`.
 
-    `settings` are those of `engine_settings` by default. `gpu` says whether the workers have GPUs.
+    `settings` are those of `engine_settings` by default. `gpu` is whether the workers have GPUs.
 
     Raises
     ------

@@ -75,7 +75,7 @@ def public_file(file: PublicFile, data: Path | None) -> Path:
     Raises
     ------
     UsageError
-        The file does not exist; the message says where to get it.
+        The file does not exist; the message names its source.
     """
     root = data or os.environ.get("LOGITBANK_DATA")
     path = Path(root or ".") / file.folder / file.name

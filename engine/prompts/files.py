@@ -70,7 +70,7 @@ def load_prompts(
     separate_options
         Whether options are encoded separately from their text.
     few_shot
-        A text file that is put before every text as it is, including its line end; not before a
+        A text file that is put before every text, including its line end; not before a
         text that is the condition of others.
 
     Returns

@@ -24,7 +24,7 @@ class SetOption:
     """Its default, as one would write it."""
     about: str
     read: Callable[[str], Any]
-    """Parses the text after the equals sign; its ValueError says what is allowed."""
+    """Parses the text after the equals sign; its ValueError names the allowed values."""
 
     def __str__(self) -> str:
         return f"{self.name}={self.default} ({self.about})"

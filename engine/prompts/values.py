@@ -221,7 +221,7 @@ _LISTED = 20
 
 
 def combined_error(what: str, errors: Sequence[str]) -> PromptError:
-    """One error as it is; several as a list, one on each line."""
+    """One error, or a list of several errors, one on each line."""
     if len(errors) == 1:
         return PromptError(errors[0])
     first = f", the first {_LISTED}:" if len(errors) > _LISTED else ":"

@@ -1,1 +1,1 @@
-"""Processes that run a plan, and what they tell."""
+"""Processes that run a plan, and their events."""

@@ -26,7 +26,7 @@ class Addition(NamedTuple):
     """The deposit's folder, relative to either bank."""
     blocks: tuple[int, ...]
     whole: bool
-    """Whether the sealed deposit is copied as it is. If not, block by block."""
+    """Whether the sealed deposit is copied whole. If not, block by block."""
     options: tuple[str, ...]
     """Commits of options that were scored later."""
     bytes: int

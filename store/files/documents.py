@@ -17,7 +17,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file; `verified.document` also compares its digest.
 
-    Raises FileNotFoundError, or DamagedError if it is no JSON object.
+    Raises FileNotFoundError, or DamagedError if it is not a JSON object.
     """
     return parse_json(path, read_file(path, most=MAX_JSON)[1])
 

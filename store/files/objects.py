@@ -74,7 +74,7 @@ def require_file(path: Path) -> os.stat_result | None:
 def read_file(path: Path | str, *, most: int = 2**63) -> tuple[os.stat_result, bytes]:
     """The status of a file before it was read, and its bytes.
 
-    Raises FileNotFoundError, or DamagedError if it is no file or larger than `most` bytes.
+    Raises FileNotFoundError, or DamagedError if it is not a file or larger than `most` bytes.
     """
     # Four system calls: Python's own files make nine, which is most of the time of reading 15,000
     # small files. O_NONBLOCK: do not wait for a pipe.

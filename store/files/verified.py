@@ -82,7 +82,7 @@ def document(path: Path | str, *holder: str) -> dict[str, Any]:
     """The JSON object in a file that `documents.signed` wrote, verified.
 
     `holder` names the members that lead to the object with the digest. Raises FileNotFoundError, or
-    DamagedError if it is no JSON object or has another digest.
+    DamagedError if it is not a JSON object or has another digest.
     """
     status, data = objects.read_file(path, most=documents.MAX_JSON)
     content = documents.parse_json(path, data)

@@ -136,7 +136,7 @@ def filtered_scores(deposits: Sequence[FilteredDeposit], kinds: Collection[str])
     They are computed when they are read, one deposit after another: Polars reads several frames at
     once, which took 0.6 GB more for 20 deposits.
 
-    Raises DamagedError: a score file is missing, is not what was committed, or is no table of
+    Raises DamagedError: a score file is missing, differs from the commit, or is not a table of
     scores.
     """
     for deposit in deposits:

@@ -176,7 +176,7 @@ class Reading(NamedTuple):
     gap: pl.DataFrame
     """The table `gap` with bootstrap draws."""
     hits: Sequence[GenderHits] | None
-    """None if they were not read, or an answer is no gender; see `gender_hits`."""
+    """None if they were not read, or an answer is not a gender; see `gender_hits`."""
 
 
 def read_winobias(

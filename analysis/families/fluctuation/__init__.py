@@ -101,8 +101,8 @@ FAMILY = Family(
     description=(
         "Each prompt asks whether “he” or “she” comes before a profession. R is the ratio "
         "P(he) / P(she). Its coefficient of variation (CV) over the checkpoints of a plateau, the "
-        "late part of training, measures how much R differs between checkpoints. Where the CV is "
-        "large, a single checkpoint says little."
+        "late part of training, measures how much R differs between checkpoints. If the CV is "
+        "large, a single checkpoint is not representative."
     ),
     cautions=(
         "“He” and “she” in two English templates stand for gender; other pronouns are not "

@@ -218,7 +218,7 @@ def _scores(frame: pl.LazyFrame) -> pl.LazyFrame:
 def _gender_shares(reading: Reading, expected: pl.DataFrame | None) -> pl.DataFrame:
     if reading.hits is None:
         raise BankError(
-            "The answer of a pro-stereotyped prompt about the referred occupation is no gender: "
+            "The answer of a pro-stereotyped prompt about the referred occupation is not a gender: "
             "name one prompt set whose answers are."
         )
     if expected is not None:

@@ -109,7 +109,7 @@ class Unqover(Result):
     greatest |γ(x, a)| and its `gamma`; `gamma_female`, C towards the female name, of which the
     male value is the negative (null in other categories)."""
     cells: pl.DataFrame
-    """γ(x, a) and η(x, a) as `gamma` and `eta`, with the numbers that they are means over."""
+    """γ(x, a) and η(x, a) as `gamma` and `eta`, with the numbers of averaged values."""
     settings: Mapping[str, str | int | float | bool | None]
 
 
@@ -126,7 +126,7 @@ def unqover_metric(
 
     Means are over the instances that there are: in a set that was sampled not every pair of
     subjects meets every attribute, and the tables say how many do. Contexts are replicates, and
-    averaged. `model_level` tells what intervals resample.
+    averaged. `model_level` selects what intervals resample.
 
     Parameters
     ----------

@@ -92,7 +92,7 @@ class SelectingHead:
     """Makes a model's own forward apply its output head, in float32, to chosen positions only.
 
     Only the head's input is replaced, so a model still scales or caps its logits afterwards. A
-    model without a linear head stays as it is.
+    model without a linear head is unchanged.
     """
 
     def __init__(

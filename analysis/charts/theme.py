@@ -9,7 +9,7 @@ import altair as alt
 INK = "#1f2329"
 MUTED = "#7d828b"
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#8a8f98"
-"""Male, female, neutral: from Okabe and Ito's palette, which colour-blind readers can distinguish."""
+"""Male, female, neutral: from Okabe and Ito's palette, which suits colour-blind readers."""
 PURPLE, GREEN = "#8e5ea2", "#009e73"
 DELTA = PURPLE
 """The gap between genders, in every chart and page."""

@@ -126,8 +126,8 @@ def train(data: Instances, training: Training) -> Trained:
     With the start `ones` and the mode `truncate`, instances whose subjects have the same ranks in
     all four questions have C = 0, the minimum of |C|, and the gradient 0. Only the others move the
     filter. AdamW follows them; L-BFGS stops at the start if every step raises the |C| of the first
-    kind by more than it lowers the others' (in 24 sets of 300 drawn instances: always with 80 % or more at 0,
-    never with less than 74 %). If all have C = 0, training is refused.
+    kind by more than it lowers the others' (in 24 sets of 300 drawn instances: always with 80 % or
+    more at 0, never with less than 74 %). If all have C = 0, training is refused.
 
     Raises
     ------

@@ -59,7 +59,7 @@ def as_candidates(
     *,
     prompts: pl.LazyFrame | None = None,
 ) -> pl.DataFrame:
-    """Scores of candidates, in the columns of `CANDIDATES`; a frame with them is returned unchanged.
+    """Scores of candidates, in the columns of `CANDIDATES`. A frame of them is returned unchanged.
 
     With p_1 … p_n the probabilities of the tokens: `mean_prob` is their arithmetic mean,
     `sum_logprob` and `mean_logprob` the sum and the mean of ln p, in nats, and `geometric`

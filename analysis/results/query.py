@@ -24,7 +24,7 @@ def query(
     *,
     out: str | Path | None = None,
 ) -> pl.LazyFrame:
-    """Ask a bank, or a view, in SQL, as `Bank.sql` does, and write the result to `out` if it is given.
+    """Query a bank in SQL, as `Bank.sql` does, and write the result to `out` if given.
 
     Parameters
     ----------

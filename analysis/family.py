@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
     from logitbank.analysis.charts.chart import Chart
     from logitbank.analysis.finding import Finding
-    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.frames.scan_cache import ScoreSource
     from logitbank.analysis.results.tables import Result
     from logitbank.analysis.study import Study
-    from logitbank.store import Bank
 
 CHANGE_POINTS = (
     "Change points are searched for in runs of 6 or more checkpoints. Their p is the largest of "
@@ -51,9 +50,9 @@ class Gap(NamedTuple):
     label: str
     prompts: str
     """The prompt set that it is measured on."""
-    curve: "Callable[[Sequence[Bank], str, Sequence[str] | None, int, ScanCache], pl.DataFrame]"
-    """From banks, prompt set, models, resamples and a cache: the curve over checkpoints."""
-    parts: "tuple[str, Callable[..., pl.DataFrame]] | None" = None
+    curve: "Callable[[ScoreSource, int], pl.DataFrame]"
+    """From scores and a number of resamples: the curve over checkpoints."""
+    parts: "tuple[str, Callable[[ScoreSource, int], pl.DataFrame]] | None" = None
     """The measures whose difference is the gap, such as JSD-P for each answer: their name, and a
     function of the same arguments that returns model, run, step, group, value, low and high."""
 

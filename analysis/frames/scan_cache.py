@@ -1,7 +1,13 @@
 """Values that several analyses of one report compute from the same scan."""
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+import polars as pl
+
+from logitbank.analysis.frames.batches import prompt_frames
+from logitbank.store import Bank
 
 T = TypeVar("T")
 
@@ -32,6 +38,24 @@ class ScanCache:
         self._values[key] = value
 
 
-def scan_key(name: str, prompts: str, models: Sequence[str] | None) -> tuple[Hashable, ...]:
-    """The key of values of a prompt set of these models, or of all."""
-    return (name, prompts, None if models is None else tuple(models))
+@dataclass(frozen=True)
+class ScoreSource:
+    """The scores of a prompt set in banks, and what analyses of one report share of them."""
+
+    banks: Sequence[Bank]
+    prompts: str
+    models: Sequence[str] | None = None
+    """Only these models; all if None."""
+    cache: ScanCache = field(default_factory=ScanCache)
+
+    def key(self, *names: Hashable) -> tuple[Hashable, ...]:
+        """The key in the cache of values of these scores."""
+        return (*names, self.prompts, None if self.models is None else tuple(self.models))
+
+    def cached(self, name: Hashable, make: Callable[[], T]) -> T:
+        """A value of these scores; `make` computes it if it is not stored."""
+        return self.cache.get(self.key(name), make)
+
+    def frames(self, **options: Any) -> Sequence[pl.LazyFrame]:
+        """The scans of `prompt_frames`."""
+        return prompt_frames(self.banks, self.prompts, self.models, **options)

@@ -17,7 +17,7 @@ from logitbank.analysis.families.stereotype import FAMILY as STEREOTYPE
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames import score_arrays
-from logitbank.analysis.frames.scan_cache import ScanCache
+from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.support.evaluation_banks import VOCAB, whole_bank, winobias_bank
@@ -214,7 +214,7 @@ def test_one_read_serves_fairness_stereotype_and_their_gaps(
         assert own.parts is not None
         gaps = (own, own._replace(curve=own.parts[1]), *STEREOTYPE.gaps.values())
         return tables + [
-            gap.curve([bank], gap.prompts, None, 50, cache)
+            gap.curve(ScoreSource([bank], gap.prompts, cache=cache), 50)
             for gap, cache in zip(gaps, caches[2:], strict=True)
         ]
 

@@ -12,7 +12,7 @@ from logitbank.analysis.everything import analyses
 from logitbank.analysis.family import Family, families
 from logitbank.analysis.frames.banks import PromptColumns
 from logitbank.analysis.frames.expected import expected_pieces
-from logitbank.analysis.frames.scan_cache import ScanCache
+from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.study import Study
 from logitbank.store import Bank
 from tests.support import stereoset_cases, unqover_cases
@@ -111,7 +111,7 @@ def test_compared_values_and_gaps_are_curves_over_checkpoints(
         assert values.drop("value").is_unique().all()
         assert values["value"].is_not_null().all()
     for gap in family.gaps.values():
-        curve = gap.curve([bank], gap.prompts, None, 20, ScanCache())
+        curve = gap.curve(ScoreSource([bank], gap.prompts), 20)
         assert {"model", "run", "step", "value"} <= set(curve.columns)
         assert len(curve) > 1
 

@@ -19,7 +19,7 @@ from logitbank.analysis.families.tradeoff.metric import (
     lambada_curve,
     performance_files,
 )
-from logitbank.analysis.frames.scan_cache import ScanCache
+from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
 from logitbank.analysis.results.curve import read_curve
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank
@@ -51,7 +51,7 @@ def results(folder: Path, values: dict[int, float], *, model: str = "toy") -> li
 
 def test_the_gap_of_a_bank_is_that_of_fairness(bank: Path) -> None:
     opened = Bank.open(bank)
-    found = gaps()["fairness"].curve([opened], "winobias", None, 200, ScanCache())
+    found = gaps()["fairness"].curve(ScoreSource([opened], "winobias"), 200)
     known = fairness_metric(opened.scan("winobias"), bootstrap=200).gap
     assert found["step"].to_list() == known["step"].to_list()
     assert found["value"].to_list() == pytest.approx(known["delta_scaled"].to_list())
@@ -64,7 +64,7 @@ def test_the_gap_of_a_bank_is_that_of_fairness(bank: Path) -> None:
 @pytest.mark.parametrize("metric", ["acc", "perplexity", "ppl"])
 def test_lambada_of_a_bank_has_draws_around_its_value(bank: Path, metric: str) -> None:
     banks = [Bank.open(bank)]
-    found = lambada_curve(banks, "lambada", metric=metric, resamples=500)
+    found = lambada_curve(ScoreSource(banks, "lambada"), metric, resamples=500)
     known = lambada_metric(banks[0].scan("lambada")).lambada
     name = "acc" if metric == "acc" else "perplexity"
     assert found["value"].to_list() == pytest.approx(known[name].to_list())
@@ -75,7 +75,7 @@ def test_lambada_of_a_bank_has_draws_around_its_value(bank: Path, metric: str) -
         values = draws.to_numpy() if metric == "acc" else value * np.log(draws.to_numpy())
         assert float(np.std(values)) == pytest.approx(error, rel=0.15, abs=1e-9)
     with pytest.raises(UsageError, match="Unknown metric 'f1': LAMBADA of a bank has acc and perp"):
-        lambada_curve(banks, "lambada", metric="f1")
+        lambada_curve(ScoreSource(banks, "lambada"), "f1")
 
 
 def test_a_bank_alone_gives_a_trade_off_on_the_same_items(bank: Path) -> None:

@@ -48,6 +48,7 @@ def fairness(
     """
     from logitbank.analysis.families.fairness.metric import Settings, read_winobias
     from logitbank.analysis.frames.banks import check_vocab_limit, choose_prompts, open_banks
+    from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import study_of
 
@@ -56,7 +57,8 @@ def fairness(
     prompts = choose_prompts(opened, prompts, default="winobias", family=FAMILY.prompts)
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)
-    result = read_winobias(opened, prompts, models, settings, cache).result
+    source = ScoreSource(opened, prompts, models, cache or ScanCache())
+    result = read_winobias(source, settings, share=cache is not None).result
     missing = missing_sentences(result.checkpoints, "score")
     return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing)
 

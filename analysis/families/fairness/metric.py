@@ -29,11 +29,11 @@ from logitbank.analysis.families.fairness.tables import (
     samples,
     shared_checkpoints,
 )
-from logitbank.analysis.frames.batches import ROWS, Scan, as_frames, frame_columns, prompt_frames
+from logitbank.analysis.frames.batches import ROWS, Scan, as_frames, frame_columns
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.expressions import Floats, Ties, check_choice, jsd_parts, scaled
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
-from logitbank.analysis.frames.scan_cache import ScanCache, scan_key
+from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.frames.score_arrays import (
     CODED,
     LABELS,
@@ -47,7 +47,6 @@ from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.differences import DRAWS, draws_of
 from logitbank.analysis.stats.significance import prepare_tests
 from logitbank.errors import UsageError
-from logitbank.store import Bank
 from logitbank.store.steps import listed
 from logitbank.wording import plain_step
 
@@ -179,41 +178,24 @@ class Reading(NamedTuple):
     """None if they were not read, or an answer is not a gender; see `gender_hits`."""
 
 
-def read_winobias(
-    banks: Sequence[Bank],
-    prompts: str,
-    models: Sequence[str] | None,
-    settings: Settings,
-    cache: ScanCache | None,
-) -> Reading:
-    """Read WinoBias in banks, and store the reading for other analyses."""
+def read_winobias(source: ScoreSource, settings: Settings, *, share: bool = True) -> Reading:
+    """Read WinoBias in banks, and store the reading for other analyses of a report."""
     reading = read(
-        prompt_frames(banks, prompts, models, rows=ROWS, coded=(*CODED, *GENDER_COLUMNS)),
+        source.frames(rows=ROWS, coded=(*CODED, *GENDER_COLUMNS)),
         settings,
-        expected_rows(banks, prompts, ("prompt_id", "order_seed")),
-        with_hits=cache is not None,
+        expected_rows(source.banks, source.prompts, ("prompt_id", "order_seed")),
+        with_hits=share,
     )
-    if cache is not None:
-        key = scan_key("winobias", prompts, models)
-        cache.put(key, reading)
-        cache.put((*key, settings.bootstrap), reading)
+    for names in (("winobias",), ("winobias", settings.bootstrap)):
+        source.cache.put(source.key(*names), reading)
     return reading
 
 
-def cached_winobias(
-    banks: Sequence[Bank],
-    prompts: str,
-    models: Sequence[str] | None,
-    cache: ScanCache,
-    bootstrap: int | None = None,
-) -> Reading:
+def cached_winobias(source: ScoreSource, bootstrap: int | None = None) -> Reading:
     """The reading of another analysis, with so many resamples if that matters; else a new one."""
-    key = scan_key("winobias", prompts, models)
+    key = source.key(*(["winobias"] if bootstrap is None else ["winobias", bootstrap]))
     settings = Settings(bootstrap=bootstrap or 0)
-    return cache.get(
-        key if bootstrap is None else (*key, bootstrap),
-        lambda: read_winobias(banks, prompts, models, settings, cache),
-    )
+    return source.cache.get(key, lambda: read_winobias(source, settings))
 
 
 _Part = tuple[dict[str, pl.DataFrame], pl.DataFrame | None, GenderHits | None]
@@ -363,32 +345,20 @@ def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataF
     )
 
 
-def fairness_gap(
-    banks: Sequence[Bank],
-    prompts: str,
-    models: Sequence[str] | None,
-    resamples: int,
-    cache: ScanCache,
-) -> pl.DataFrame:
+def fairness_gap(source: ScoreSource, resamples: int) -> pl.DataFrame:
     """The curve of Δ, scaled and signed, with bootstrap draws, for a trade-off.
 
     One resample has the same sentences at every checkpoint.
     """
-    gap = cached_winobias(banks, prompts, models, cache, resamples).gap
+    gap = cached_winobias(source, resamples).gap
     few = gap["sentences"].to_numpy() < FEWEST_CLUSTERS
     draws = np.where(few, np.nan, scaled(draws_of(gap)))
     return curve(gap, gap["delta_scaled"], draws=draws)
 
 
-def jsd_p_of_answers(
-    banks: Sequence[Bank],
-    prompts: str,
-    models: Sequence[str] | None,
-    resamples: int,
-    cache: ScanCache,
-) -> pl.DataFrame:
+def jsd_p_of_answers(source: ScoreSource, resamples: int) -> pl.DataFrame:
     """JSD-P of the answers male and female: model, run, step, group, value, low and high."""
-    reading = cached_winobias(banks, prompts, models, cache, resamples)
+    reading = cached_winobias(source, resamples)
     answers = reading.result.jsd_parts.filter(
         pl.col("gold") == pl.col("option"), pl.col("gold") != LABELS.neutral
     )

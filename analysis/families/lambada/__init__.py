@@ -43,13 +43,14 @@ def lambada(
     """
     from logitbank.analysis.families.lambada.metric import exports, read_lambada
     from logitbank.analysis.frames.banks import open_banks
-    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
     from logitbank.analysis.harness import save_exports
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import study_of
 
     opened = open_banks(banks, models=models, prompts=prompts)
-    result = read_lambada(opened, prompts, models, cache or ScanCache()).result
+    source = ScoreSource(opened, prompts, models, cache or ScanCache())
+    result = read_lambada(source).result
     if save_results is not None:
         save_exports([exports(result)], save_results)
     missing = missing_sentences(result.checkpoints, "example")

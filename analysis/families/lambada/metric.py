@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.lambada import FAMILY
-from logitbank.analysis.frames.batches import Scan, as_frames, frame_columns, prompt_frames
+from logitbank.analysis.frames.batches import Scan, as_frames, frame_columns
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.prompt_sums import (
@@ -23,13 +23,12 @@ from logitbank.analysis.frames.prompt_sums import (
     greedy_match,
     map_prompt_sums,
 )
-from logitbank.analysis.frames.scan_cache import ScanCache, scan_key
+from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.harness import Export
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.from_baseline import collect_items, with_difference
 from logitbank.analysis.stats.shares import Z95, if_enough, standard_error, with_wilson
 from logitbank.errors import UsageError
-from logitbank.store import Bank
 
 T = TypeVar("T")
 NEEDED = ("rank", "ties", "exact")
@@ -99,19 +98,18 @@ class Reading(NamedTuple):
     examples: Sequence["Examples"]
 
 
-def read_lambada(
-    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, cache: ScanCache
-) -> Reading:
+def read_lambada(source: ScoreSource) -> Reading:
     """The reading of banks, made once in a report."""
 
     def read() -> Reading:
-        frame, expected = prompt_frames(banks, prompts, models), expected_pieces(banks, prompts)
         parts = examples_in_turn(
-            frame, lambda whole: (_tables(whole), Examples.of(whole.rows)), expected=expected
+            source.frames(),
+            lambda whole: (_tables(whole), Examples.of(whole.rows)),
+            expected=expected_pieces(source.banks, source.prompts),
         )
         return Reading(_result([one for one, _ in parts]), [examples for _, examples in parts])
 
-    return cache.get(scan_key("lambada", prompts, models), read)
+    return source.cached("lambada", read)
 
 
 _Tables = tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]

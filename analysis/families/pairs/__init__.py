@@ -41,14 +41,15 @@ def pairs(
     """
     from logitbank.analysis.families.pairs.metric import exports, read_pairs
     from logitbank.analysis.frames.banks import choose_prompts, open_banks
-    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
     from logitbank.analysis.harness import save_exports
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import study_of
 
     opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)
     prompts = choose_prompts(opened, prompts, default="crows-pairs", family=FAMILY.prompts)
-    result = read_pairs(opened, prompts, models, cache or ScanCache(), group_by)
+    source = ScoreSource(opened, prompts, models, cache or ScanCache())
+    result = read_pairs(source, group_by)
     if save_results is not None:
         save_exports(exports(result, prompts), save_results)
     missing = missing_sentences(result.checkpoints, "sentence")

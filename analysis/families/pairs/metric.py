@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.pairs import FAMILY
-from logitbank.analysis.frames.batches import Scan, as_frames, frame_columns, prompt_frames
+from logitbank.analysis.frames.batches import Scan, as_frames, frame_columns
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
@@ -21,7 +21,7 @@ from logitbank.analysis.frames.prompt_sums import (
     concat_sorted,
     map_prompt_sums,
 )
-from logitbank.analysis.frames.scan_cache import ScanCache, scan_key
+from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.harness import Export
 from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
@@ -29,7 +29,6 @@ from logitbank.analysis.stats.from_baseline import collect_items, with_differenc
 from logitbank.analysis.stats.shares import if_enough, standard_error, with_wilson
 from logitbank.analysis.stats.significance import benjamini_hochberg
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Bank
 from logitbank.wording import checkpoint_name
 
 COLUMNS = ("pair", "side", "score_kind")
@@ -148,20 +147,13 @@ class _Part(NamedTuple):
     sides: pl.Series
 
 
-def read_pairs(
-    banks: Sequence[Bank],
-    prompts: str,
-    models: Sequence[str] | None,
-    cache: ScanCache,
-    group_by: str | None = None,
-) -> Pairs:
+def read_pairs(source: ScoreSource, group_by: str | None = None) -> Pairs:
     """The result of banks, made once in a report."""
-
-    def read() -> Pairs:
-        frame, expected = prompt_frames(banks, prompts, models), expected_pieces(banks, prompts)
-        return pairs_metric(frame, group_by=group_by, expected=expected)
-
-    return cache.get((*scan_key("pairs", prompts, models), group_by), read)
+    expected = expected_pieces(source.banks, source.prompts)
+    return source.cached(
+        ("pairs", group_by),
+        lambda: pairs_metric(source.frames(), group_by=group_by, expected=expected),
+    )
 
 
 def _table(pairs: pl.DataFrame) -> pl.DataFrame:
@@ -311,14 +303,8 @@ def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataF
     )
 
 
-def gap(
-    banks: Sequence[Bank],
-    prompts: str,
-    models: Sequence[str] | None,
-    resamples: int,
-    cache: ScanCache,
-) -> pl.DataFrame:
+def gap(source: ScoreSource, resamples: int) -> pl.DataFrame:
     """The distance of the score over all pairs from one half, for a trade-off."""
-    rows = read_pairs(banks, prompts, models, cache).pairs.filter(group=ALL)
+    rows = read_pairs(source).pairs.filter(group=ALL)
     stderr = rows.select(if_enough(pl.col("score_stderr") / 100, pl.col("pairs"))).to_series()
     return curve(rows, rows["score"] / 100 - 0.5, stderr=stderr)

@@ -31,7 +31,7 @@ from logitbank.analysis.frames.banks import PromptColumns
 from logitbank.analysis.frames.batches import Scan, as_frames, prompt_frames
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, check_columns
-from logitbank.analysis.frames.scan_cache import ScanCache, scan_key
+from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
 from logitbank.analysis.frames.score_arrays import LABELS
 from logitbank.analysis.harness import Export
 from logitbank.analysis.results.curve import curve
@@ -163,23 +163,17 @@ def read_banks(
         if len(kind) > 1:
             raise UsageError(f"{' and '.join(kind)} are of one kind: name one prompt set of each.")
     result = _result(
-        _shares_of(banks, pronouns[0], models, cache) if pronouns else None,
-        cached_winobias(banks, gendered[0], models, cache) if gendered else None,
+        _shares_of(ScoreSource(banks, pronouns[0], models, cache)) if pronouns else None,
+        cached_winobias(ScoreSource(banks, gendered[0], models, cache)) if gendered else None,
         expected_rows(banks, gendered[0], GENDERS) if gendered else None,
     )
     return result, names
 
 
-def _shares_of(
-    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, cache: ScanCache
-) -> pl.DataFrame:
+def _shares_of(source: ScoreSource) -> pl.DataFrame:
     """The rows of `sa`, made once in a report."""
-
-    def make() -> pl.DataFrame:
-        expected = expected_rows(banks, prompts, PRONOUNS)
-        return _pronoun_shares(prompt_frames(banks, prompts, models), expected)
-
-    return cache.get(scan_key("stereotype", prompts, models), make)
+    expected = expected_rows(source.banks, source.prompts, PRONOUNS)
+    return source.cached("stereotype", lambda: _pronoun_shares(source.frames(), expected))
 
 
 def _result(
@@ -238,26 +232,14 @@ def _gender_shares(reading: Reading, expected: pl.DataFrame | None) -> pl.DataFr
     return table
 
 
-def sa_gap(
-    banks: Sequence[Bank],
-    prompts: str,
-    models: Sequence[str] | None,
-    resamples: int,
-    cache: ScanCache,
-) -> pl.DataFrame:
+def sa_gap(source: ScoreSource, resamples: int) -> pl.DataFrame:
     """The distance of `sa` from one half, for a trade-off."""
-    return _distance(_shares_of(banks, prompts, models, cache))
+    return _distance(_shares_of(source))
 
 
-def sa_gender_gap(
-    banks: Sequence[Bank],
-    prompts: str,
-    models: Sequence[str] | None,
-    resamples: int,
-    cache: ScanCache,
-) -> pl.DataFrame:
+def sa_gender_gap(source: ScoreSource, resamples: int) -> pl.DataFrame:
     """The distance of `sa_gender` from one half, for a trade-off."""
-    return _distance(_gender_shares(cached_winobias(banks, prompts, models, cache), None))
+    return _distance(_gender_shares(cached_winobias(source), None))
 
 
 def _distance(table: pl.DataFrame) -> pl.DataFrame:

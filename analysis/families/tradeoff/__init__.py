@@ -84,7 +84,7 @@ def tradeoff(
     from logitbank.analysis.families.tradeoff.findings import interval_note
     from logitbank.analysis.frames.banks import open_banks, split_files
     from logitbank.analysis.frames.expected import partial_notes
-    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
     from logitbank.analysis.study import study_of
 
     named, more = split_files(banks, sources.is_performance)
@@ -97,17 +97,14 @@ def tradeoff(
     lambada_prompts, gap_prompts = prompts or ("lambada", known.prompts if known else "")
     read = ([] if files else [lambada_prompts]) + ([gap_prompts] if known else [])
     opened, cache = open_banks(named, models=models, prompts=read), cache or ScanCache()
+    gap_source = ScoreSource(opened, gap_prompts, models, cache)
     if files:
         performances = sources.performance_files(files, task, metric, models)
     else:
-        performances = sources.lambada_curve(
-            opened, lambada_prompts, models, metric=metric, resamples=bootstrap, cache=cache
-        )
+        lambada_source = ScoreSource(opened, lambada_prompts, models, cache)
+        performances = sources.lambada_curve(lambada_source, metric, resamples=bootstrap)
     if known:
-        gap_curve, gap_name = (
-            known.curve(opened, gap_prompts, models, bootstrap, cache),
-            known.label,
-        )
+        gap_curve, gap_name = known.curve(gap_source, bootstrap), known.label
     else:
         gap_curve, gap_name = sources.table_gap(str(fairness_table), gap)
     measure = "LAMBADA" if not files or task.startswith("lambada") else task
@@ -117,7 +114,7 @@ def tradeoff(
     )  # fmt: skip
     if known and known.parts:
         name, curves = known.parts
-        parts = curves(opened, gap_prompts, models, bootstrap, cache)
+        parts = curves(gap_source, bootstrap)
         result = replace(result, parts=parts, settings={**result.settings, "parts": name})
     tables = files if fairness_table is None else [*files, Path(fairness_table)]
     study = study_of(

@@ -26,14 +26,13 @@ from logitbank.analysis.family import Gap
 from logitbank.analysis.frames.expressions import Floats, check_choice
 from logitbank.analysis.frames.input_files import SUFFIXES, is_table_path
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
-from logitbank.analysis.frames.scan_cache import ScanCache
+from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.harness import NEW_NAMES, read_harness
 from logitbank.analysis.results.curve import curve, read_curve
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, bootstrap_means, cluster_counts
 from logitbank.analysis.stats.significance import mean_present
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Bank
 from logitbank.wording import checkpoint_name
 
 LOSSES = (1.0, 2.0, 5.0)
@@ -121,13 +120,7 @@ def table_gap(path: str, column: str | None) -> tuple[pl.DataFrame, str]:
 
 
 def lambada_curve(
-    banks: Sequence[Bank],
-    prompts: str,
-    models: Sequence[str] | None = None,
-    *,
-    metric: str = "acc",
-    resamples: int = 1000,
-    cache: ScanCache | None = None,
+    source: ScoreSource, metric: str = "acc", *, resamples: int = 1000
 ) -> pl.DataFrame:
     """LAMBADA accuracy or perplexity at every checkpoint, with bootstrap draws over examples.
 
@@ -140,7 +133,7 @@ def lambada_curve(
             f"Unknown metric {metric!r}: LAMBADA of a bank has {' and '.join(columns)}. Others "
             "come from files (--performance)."
         )
-    parts = read_lambada(banks, prompts, models, cache or ScanCache()).examples
+    parts = read_lambada(source).examples
     names = pl.concat(part.names for part in parts).unique().sort()
     checkpoints = pl.concat(part.checkpoints for part in parts)
     values = np.full((len(checkpoints), 1, len(names)), np.nan)

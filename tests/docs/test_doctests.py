@@ -1,4 +1,4 @@
-"""Every example in a docstring says what comes out."""
+"""Examples in docstrings give the output that they show."""
 
 import doctest
 import importlib
@@ -17,7 +17,7 @@ def test_examples_of_a_module(name: str) -> None:
     assert not result.failed
 
 
-def test_modules_of_every_room_are_among_them() -> None:
-    """A search that enters no folder would find none of them."""
+def test_every_package_has_examples() -> None:
+    """A search that enters no folder finds none."""
     rooms = {name.split(".")[1] for name in MODULES if name.count(".") > 2}
     assert rooms >= {"analysis", "cli", "engine", "store"}

@@ -28,14 +28,14 @@ LINES = ROOT / "tests" / "lines.txt"
 
 
 def test_packages_of_the_wheel_are_the_folders_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-    builder = SimpleNamespace(setup=given.update)
+    arguments: dict[str, Any] = {}
+    builder = SimpleNamespace(setup=arguments.update)
     monkeypatch.setitem(sys.modules, "setuptools", builder)
     monkeypatch.chdir(ROOT)
     runpy.run_path("setup.py")
     packages = {name for name, path in source.modules().items() if path.name == "__init__.py"}
-    assert sorted(given["packages"]) == sorted(packages)
-    assert set(given["package_dir"].values()) == set(TOP)
+    assert sorted(arguments["packages"]) == sorted(packages)
+    assert set(arguments["package_dir"].values()) == set(TOP)
     assert {p.parent.name for p in ROOT.glob("*/py.typed")} == set(TOP)
     folders = {path.parent for path in source.modules().values()}
     assert {
@@ -70,7 +70,7 @@ def test_a_wheel_analyses_the_recorded_bank_without_torch(
     assert "440" in result.stdout
 
 
-def test_what_is_imported_is_there() -> None:
+def test_imported_modules_exist() -> None:
     assert not {
         name: gone
         for name, used in source.imports().items()
@@ -148,7 +148,7 @@ def test_imports_of_top_folders_go_one_way() -> None:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    """Lazy imports and those for types count: a circle hides which of two things is below."""
+    """Lazy imports and those for types count."""
     assert source.cycle() == []
 
 
@@ -159,32 +159,32 @@ def test_a_circle_of_imports_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_source_has_no_more_lines_than_before() -> None:
-    """`tests/lines.txt` says how many it may have; a change that removes some lowers it."""
+    """`tests/lines.txt` has the limit; a change that removes lines lowers it."""
     lines = sum(len(path.read_text().splitlines()) for path in source.modules().values())
     assert lines <= int(LINES.read_text()), f"the source has {lines:,} lines"
     assert lines > 10_000
 
 
-def test_folders_and_modules_that_pages_name_are_there() -> None:
+def test_folders_and_modules_named_on_pages_exist() -> None:
     named = [
         (page.name, path)
         for page in (ROOT / "docs").rglob("*.md")
-        if not page.name.startswith("_")  # made by the last build of the documentation
+        if not page.name.startswith("_")  # written by the site's build
         for path in re.findall(rf"`((?:{'|'.join(TOP)})/[\w/]*(?:\.py|/))`", page.read_text())
     ]
     assert len(named) > 30
     assert [(page, path) for page, path in named if not (ROOT / path).exists()] == []
 
 
-def test_uv_is_told_what_pip_is_told_or_left_alone() -> None:
-    told = [
+def test_uv_gets_the_settings_of_pip_or_none() -> None:
+    settings = [
         ":env:.find-links='/a /b'",
         "global.extra-index-url='file:///x https://y/simple'",
         "global.find-links='/c'",
         "install.progress-bar='off'",
         "list.format='columns'",
     ]
-    assert uv_variables("\n".join(told)) == {
+    assert uv_variables("\n".join(settings)) == {
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_INDEX": "file:///x https://y/simple",
         "UV_FIND_LINKS": "/a,/b",

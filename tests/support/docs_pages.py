@@ -21,8 +21,6 @@ PAGES = [
     *(path for path in sorted(DOCS.glob("*.md")) if not path.name.startswith("_")),
 ]
 """All pages but decision notes and those that the site's build makes."""
-PRIVATE = re.compile(r"\b(told|untold|wander\w*|lends|hopeless)\b")
-"""Words of a private language that neither pages nor texts of the source contain."""
 _FENCE = re.compile(r"^```(?P<language>[\w-]+|\{[\w-]+\})?(?: (?P<name>\S+))?$")
 _MARK = re.compile(r"^<!-- (parsed only: \S.*|needs public data|exit (?P<code>[12])) -->$")
 

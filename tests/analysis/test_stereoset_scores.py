@@ -57,16 +57,6 @@ def test_a_next_sentence_score_is_its_probability_under_every_rule() -> None:
     assert found["task"].unique().to_list() == ["intersentence"]
 
 
-def test_the_rules_rank_words_differently_once_their_pieces_differ_in_number() -> None:
-    one, three = pieces((0.2,), prompt_id="one"), pieces((0.15, 0.9, 0.9), prompt_id="three")
-    found = as_candidates(pl.concat([one, three]), ["mean_prob", "sum_logprob"])
-    best = found.sort("value").group_by("score").last()
-    assert dict(best.select("score", "candidate").iter_rows()) == {
-        "mean_prob": "three",
-        "sum_logprob": "one",
-    }
-
-
 def test_tasks_follow_from_the_kind_of_score() -> None:
     frame = pl.concat(
         pieces((0.5,), kind=kind, prompt_id=kind) for kind in ("masked", "sentence", "nsp", "given")
@@ -101,14 +91,8 @@ def test_examples_have_the_order_of_the_prompt_set() -> None:
     table = prompts.with_columns(query_set=pl.lit("q"))
     found = as_candidates(table.reverse(), prompts=table.lazy()).sort("position")
     assert found["candidate"].to_list() == names
+    assert found["value"].unique().to_list() == as_candidates(table)["value"].unique().to_list()
     assert as_candidates(table)["position"].to_list() == [0, 0, 0]
-
-
-def test_the_order_of_rows_means_nothing() -> None:
-    frame = pieces((0.1, 0.2, 0.3, 0.7, 0.15))
-    (forward,) = as_candidates(frame, ["sum_logprob"])["value"]
-    (backward,) = as_candidates(frame.reverse(), ["sum_logprob"])["value"]
-    assert forward == backward
 
 
 def test_impossible_scores_are_zero_and_no_error() -> None:
@@ -130,16 +114,10 @@ def test_language_and_condition_may_be_absent() -> None:
         (pieces(kind="guess"), "'guess'. Use one of masked, sentence"),
         (
             pieces().with_columns(logprob=pl.lit(math.nan)),
-            r"andidates with a log-probability that is NaN or above 0: 1 \(c\)",
+            r"a log-probability that is NaN or above 0: 1 \(c\)",
         ),
-        (
-            pieces().with_columns(logprob=pl.lit(0.5)),
-            r"andidates with a log-probability that is NaN or above 0: 1 \(c\)",
-        ),
-        (
-            pieces(label="neutral"),
-            r"with a label other than stereotype, anti-stereotype, unrelated: 1 \(c\)",
-        ),
+        (pieces().with_columns(logprob=pl.lit(0.5)), r"NaN or above 0: 1 \(c\)"),
+        (pieces(label="neutral"), r"with a label other than stereotype, .*: 1 \(c\)"),
     ],
 )
 def test_frames_that_do_not_fit(frame: pl.DataFrame, message: str) -> None:
@@ -147,10 +125,7 @@ def test_frames_that_do_not_fit(frame: pl.DataFrame, message: str) -> None:
         as_candidates(frame)
 
 
-def test_an_unknown_rule_is_refused() -> None:
-    with pytest.raises(UsageError, match="'best'"):
-        as_candidates(pieces(), ["best"])  # type: ignore[list-item]
-
-
 def test_the_options_of_the_command_are_the_rules() -> None:
     assert get_args(Rule) == RULES
+    with pytest.raises(UsageError, match="'best'"):
+        as_candidates(pieces(), ["best"])

@@ -18,17 +18,15 @@ COST = (
 )
 TRAIN_NOTES = (
     "Untrained: the filter with all weights 1, with which the published training begins. It "
-    "answers alike whatever the logits are, so its effect on bias is not due to training.",
+    "gives the same answer for all logits, so its effect on bias is not due to training.",
     "Less bias alone is not enough: `logitbank debias compare` measures the cost in language "
     "modelling.",
 )
-NO_STEP = 1e-6
-"""Relative change of mean |C| below which L-BFGS has stopped where it began."""
 C = ".4f"
 
 
 def train_findings(result: Debias) -> list[Finding]:
-    """A headline about the last part, each part, coverage, and what went wrong."""
+    """A headline about the last part, each part, coverage, and problems of the training."""
     parts = {
         split: {row["filter"]: row for row in result.bias.filter(split=split).to_dicts()}
         for split in result.bias["split"].unique(maintain_order=True)
@@ -51,7 +49,10 @@ def train_findings(result: Debias) -> list[Finding]:
             value=first["coverage"], form=".1%", n=counted(first["instances"], "instance"),
         )
     )  # fmt: skip
-    found += _start(result)
+    at_rest = result.by.about.get("at_rest")
+    if isinstance(at_rest, float) and at_rest:
+        text = "Instances with C = 0 before training, which have no gradient"
+        found.append(Finding(text=text, value=at_rest, form=".1%"))
     if after >= before:
         found.append(
             Finding(
@@ -78,25 +79,6 @@ def _split(split: str, rows: Mapping[str, Row]) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _start(result: Debias) -> Iterator[Finding]:
-    """How many instances have no gradient at the start `ones`, and whether training left it."""
-    about, at_rest = result.by.about, result.by.about.get("at_rest")
-    if about.get("start") != "ones" or not isinstance(at_rest, float) or not at_rest:
-        return
-    yield Finding(
-        text="Instances with C = 0 before training, which have no gradient", value=at_rest,
-        form=".1%",
-    )  # fmt: skip
-    _, untrained, trained = result.bias["abs_c"][:3]
-    if about["objective"] == "direct" and trained >= untrained * (1 - NO_STEP):
-        yield Finding(
-            text=(
-                "Training did not leave its start: every direction raises |C| of these instances. "
-                "In Python, `Training(start='identity')` begins elsewhere."
-            )
-        )
-
-
 def comparison_findings(result: DebiasComparison) -> list[Finding]:
     """A headline, then the last checkpoint of each model: iCAT and |C| of each row."""
     table = result.comparison.filter(pl.col("label") != "reference")
@@ -108,7 +90,7 @@ def comparison_findings(result: DebiasComparison) -> list[Finding]:
 
 
 def _best(last: pl.DataFrame) -> Iterator[Finding]:
-    """The trained filter with the smallest |C|, beside no filter."""
+    """The trained filter with the smallest |C|, compared with no filter."""
     trained = last.filter(filter=TRAINED).drop_nulls("abs_c").sort("abs_c")
     if trained.is_empty():
         yield Finding(text=f"{counted(len(last), 'row')} compared; no trained filter.")

@@ -1,1 +1,1 @@
-"""Frames from banks and files: batches, pieces, expressions."""
+"""Frames from banks and files: batches, dense arrays, sums over tokens, expressions."""

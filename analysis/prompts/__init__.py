@@ -1,1 +1,1 @@
-"""Single prompts: their scores, movements and differences."""
+"""Single prompts through training, and the scores of a prompt set."""

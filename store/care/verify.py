@@ -31,10 +31,9 @@ from logitbank.store.format.numbers import as_float32, logsumexp
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.heads.stored import FOLDER, StoredHead, head_digests
 from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
-from logitbank.wording import counted
 
-_BESIDE = (index.NAME, "README.md")
-"""Files that may lie in the bank's own folder: the index for readers at a URL, and the card."""
+_ROOT_FILES = (index.NAME, "README.md")
+"""Files of a bank that are no objects: the index for readers at a URL, and the card."""
 _TABLES = {
     "queries": query_tables.QUERY_FILE,
     "prompts": table_files.TABLE_FILE,
@@ -88,8 +87,8 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
 
     Every byte of every object of the bank is read once.
 
-    A checkpoint whose whole folder was removed is reported only if an `index.json.gz` lies in the
-    bank's folder, as in a pushed bank: nothing else lists the checkpoints.
+    A checkpoint whose whole folder was removed is reported only if the bank has an `index.json.gz`,
+    like a pushed bank. Nothing else lists the checkpoints.
 
     Parameters
     ----------
@@ -152,7 +151,11 @@ def _foreign(root: Path, folder: str = "", level: int = 0) -> Iterator[Damage]:
         path = f"{folder}{entry.name}"
         if not entry.is_dir():
             log = folder == f"{run_logs.FOLDER}/" and run_logs.NAME.fullmatch(entry.name)
-            if entry.name != "zarr.json" and not (level == 0 and entry.name in _BESIDE) and not log:
+            if (
+                entry.name != "zarr.json"
+                and not (level == 0 and entry.name in _ROOT_FILES)
+                and not log
+            ):
                 yield Damage(path, "foreign", "a bank has no such file")
         elif level == 3:
             if not QUERY_SET.fullmatch(entry.name):
@@ -219,15 +222,14 @@ def _table_damage(root: Path, read: _Reader, needed: dict[str, str]) -> Iterator
 
 def _table(root: Path, path: str, read: _Reader, needed: dict[str, str]) -> Iterator[Damage]:
     """Damage of one table: its bytes differ from its digest, or its content from its name."""
-    # Bytes first: some flipped ones make a Parquet reader allocate more memory than there is.
+    # Bytes first: a Parquet reader may allocate too much memory for damaged ones.
     file = objects.plain_path(root, path)
     digest = read.digest(path, file).sha256
-    beside = table_files.digest_file(file)
-    where = f"{path}.sha256"
-    if not beside.is_file():
+    sidecar, where = table_files.digest_file(file), f"{path}.sha256"
+    if not sidecar.is_file():
         yield Damage(where, "missing", "the table has no digest")
         return
-    read.read(where, beside)
+    read.read(where, sidecar)
     try:
         committed = table_files.recorded_digest(file)
     except DamagedError:
@@ -308,9 +310,9 @@ def _contradictions(deposit: Deposit, folder: str) -> Iterator[Damage]:
         query_tables.query_count(deposit.bank, deposit.query_set)
     except BankError:
         return  # `verify` reports the query set
-    own = deposit.checkpoint
-    expected: dict[str, object] = {"model": own.model, "run": own.run, "step": own.step}
-    expected["query_set"] = deposit.query_set
+    checkpoint = deposit.checkpoint
+    expected: dict[str, object] = {"model": checkpoint.model, "run": checkpoint.run}
+    expected |= {"step": checkpoint.step, "query_set": deposit.query_set}
     try:
         check_metadata(deposit)
         for relative in deposit.state().score_parts if deposit.sealed else ():
@@ -330,7 +332,7 @@ def _contradictions(deposit: Deposit, folder: str) -> Iterator[Damage]:
 def _expected(
     root: Path, deposit: Deposit, folder: str, state: Committed, read: _Reader
 ) -> tuple[list[Damage], dict[str, Digest]]:
-    """Damaged commits and attributes, and the digests that the commits name."""
+    """Damaged commits and attributes, and the digests that the commits list."""
     damages = [*_document_damage(root, f"{folder}/zarr.json", read)]
     arrays = zarrays.array_metadata(deposit.layout)
     expected = {
@@ -455,11 +457,10 @@ def _rounding(head: OutputHead, states: np.ndarray, dtype: str) -> np.ndarray:
     return np.asarray(_RELATIVE[dtype] * largest * np.prod(scaled))
 
 
-def _index_damage(root: Path, read: _Reader, named: Collection[str]) -> Iterator[Damage]:
-    """Objects that the index lists and that are missing, one for each deposit, head or table.
+def _index_damage(root: Path, read: _Reader, known: Collection[str]) -> Iterator[Damage]:
+    """Deposits and heads that the index lists and that do not exist, without `known` paths.
 
-    Objects that a seal has replaced since, plain groups, and `named` paths are left out. The bytes
-    of objects are compared with the commits, not with the index.
+    Other objects are compared with commits and with the documents of heads.
     """
     path = objects.plain_path(root, index.NAME)
     if not path.is_file():
@@ -469,24 +470,11 @@ def _index_damage(root: Path, read: _Reader, named: Collection[str]) -> Iterator
     except DamagedError as error:
         yield Damage(index.NAME, "changed", str(error))
         return
-    gone = {name for name in listed if not objects.plain_path(root, name).exists()} - set(named)
-    sealed = {
-        name.removesuffix("commits/seal.json")
-        for name in listed
-        if name.endswith("/commits/seal.json") and name not in gone
-    } | {
-        f"{file.parents[1].relative_to(root).as_posix()}/"
-        for file in root.glob("*/*/*/*/commits/seal.json")
-    }
-    by_owner: dict[str, list[str]] = {}
-    for name in sorted(gone):
-        owner = index.deposit_of(name) or index.head_of(name) or name
-        if not owner.endswith("zarr.json") and not index.is_replaced(name, sealed):
-            by_owner.setdefault(owner, []).append(name)
-    for owner, names in by_owner.items():
-        more = f" and {counted(len(names) - 1, 'more object')}" if len(names) > 1 else ""
-        what = "it" if names == [owner] else f"{names[0].removeprefix(f'{owner}/')}{more} of it"
-        yield Damage(owner, "missing", f"{index.NAME} lists {what}")
+    owners = {index.deposit_of(name) or index.head_of(name) or "" for name in listed} - {""}
+    for owner in sorted(owners):
+        document = f"{owner}/zarr.json"
+        if document not in known and not objects.plain_path(root, document).exists():
+            yield Damage(owner, "missing", f"{index.NAME} lists it")
 
 
 def leftovers(bank: Bank) -> dict[str, tuple[str, ...]]:
@@ -504,14 +492,14 @@ def _uncommitted(bank: Bank, folder: str) -> tuple[str, ...]:
         deposit = Deposit.open(bank.path, folder)
         paths = _files_of(deposit.path)  # before the commits: some may be made meanwhile
         state = deposit.state()
-        vouched = {p for name in state.names for p in commits.digests(deposit.path, name)}
+        committed = {p for name in state.names for p in commits.digests(deposit.path, name)}
     except (BankError, FileNotFoundError):  # damaged, or sealed just now
         return ()
     sealed = {f"{folder}/"} if state.sealed else set()
     return tuple(
         path
         for path in paths
-        if path not in vouched
+        if path not in committed
         and index.DATA.fullmatch(f"{folder}/{path}")
         and not index.is_replaced(f"{folder}/{path}", sealed)
     )

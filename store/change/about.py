@@ -80,6 +80,6 @@ def _replace(root: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> 
         content = documents.signed(metadata, attributes)
         if content == path.read_bytes():
             return
-        with objects.beside(path, content) as file:
+        with objects.temporary_file(path, content) as file:
             file.replace(path)
         objects.sync(root)

@@ -150,7 +150,7 @@ def make_root(folder: Path) -> None:
 
 
 @contextmanager
-def beside(path: Path, data: bytes) -> Iterator[Path]:
+def temporary_file(path: Path, data: bytes) -> Iterator[Path]:
     """A durable temporary file of these bytes next to `path`, to link or rename.
 
     Its writer locks it, so others can delete the files of killed writers.
@@ -192,7 +192,7 @@ def remove_dead_files(folder: Path) -> None:
 
 def write_new(path: Path, data: bytes) -> bool:
     """Create a file exclusively, never half-written; False if it exists already."""
-    with beside(path, data) as file:
+    with temporary_file(path, data) as file:
         try:
             os.link(file, path)
         except FileExistsError:

@@ -199,7 +199,7 @@ class Folder:
             if self.current() != before:
                 return False
             for name, data in files.items():
-                with objects.beside(self._root / name, data) as prepared:
+                with objects.temporary_file(self._root / name, data) as prepared:
                     prepared.replace(self._root / name)
             objects.sync(self._root)
         self.clean(replaced)

@@ -61,7 +61,7 @@ def test_what_a_live_writer_prepares_is_left_alone(tmp_path: Path) -> None:
         assert file.exists()
     objects.remove_dead_files(tmp_path)
     assert not file.exists()
-    with objects.beside(tmp_path / "x", b"data") as prepared:
+    with objects.temporary_file(tmp_path / "x", b"data") as prepared:
         objects.remove_dead_files(tmp_path)
         assert prepared.read_bytes() == b"data"
     assert names(tmp_path) == []

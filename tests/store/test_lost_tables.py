@@ -93,7 +93,6 @@ def test_a_checkpoint_that_was_removed_is_missed_where_an_index_lists_it(tmp_pat
     folder = f"org%2Fmodel/main/8/{QUERY_SET.name}"
     (damage,) = verify(pushed)
     assert (damage.path, damage.problem) == (folder, "missing")
-    assert damage.detail == "index.json.gz lists commits/seal.json and 8 more objects of it"
     assert repair(pushed, [damage]) == ({}, ())
     index = pushed.path / "index.json.gz"
     index.write_bytes(index.read_bytes()[:100])

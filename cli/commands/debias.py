@@ -6,14 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 import logitbank
-from logitbank.cli.options import (
-    BankPath,
-    Format,
-    Models,
-    Out,
-    Table,
-    new_app,
-)
+from logitbank.cli.options import BankPath, Format, Models, Out, Table, new_app
 
 app = new_app("Train and compare debiasing filters.")
 

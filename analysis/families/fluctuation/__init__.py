@@ -20,17 +20,17 @@ def fluctuation(
     cache: "ScanCache | None" = None,
     plateaus: Annotated[
         Sequence[int] | None,
-        "First training step of a plateau, repeatable; by default half of the last step.",
+        "First training step of a plateau; repeatable. By default half of the last step.",
     ] = None,
     frequencies: Annotated[
         str | None, "Table of corpus frequencies of professions (CSV or Parquet)."
     ] = None,
     corpus_sizes: Annotated[
-        str | None, "Table of the words of each year, with frequencies by year."
+        str | None, "Table of total words per year, for frequencies by year."
     ] = None,
     professions: Annotated[
         Sequence[str] | None,
-        "Profession whose scores to draw, repeatable; by default those of extreme CV.",
+        "Profession to draw; repeatable. By default those with the extreme CVs.",
     ] = None,
     save_scores: Annotated[
         str | None, "File for the scores in the published format (.csv or .parquet)."

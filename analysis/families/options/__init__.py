@@ -24,9 +24,9 @@ def options(
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
     score: Annotated[
-        Score, "What options of several tokens are compared by; pmi needs prompts with a condition."
+        Score, "Score of options with several tokens; pmi needs prompts with a condition."
     ] = "sum",
-    entropy: Annotated[bool, "Read the full rows of logits, which entropy needs."] = True,
+    entropy: Annotated[bool, "Entropy of the full rows of logits, if they are stored."] = True,
 ) -> "Study[OptionScores]":
     """Measure accuracy, option probabilities, ranks, entropy and agreement of any prompts.
 

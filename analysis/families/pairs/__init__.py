@@ -19,7 +19,7 @@ def pairs(
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
     group_by: Annotated[
-        str | None, "Column to group by; else bias_type, group, UID or linguistics_term."
+        str | None, "Column to group by; by default bias_type, group, UID or linguistics_term."
     ] = None,
     save_results: SaveResults = None,
 ) -> "Study[Pairs]":

@@ -25,20 +25,21 @@ def stereoset(
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
     steps: Annotated[
-        Sequence[str] | None, "Only these training steps of banks; `release` for a release."
+        Sequence[str] | None, "Training steps of banks to include, or release; repeatable."
     ] = None,
     predictions: Annotated[
-        Sequence[str], "StereoSet prediction files, as PATH or NAME=PATH with the model's name."
+        Sequence[str],
+        "StereoSet prediction file, as PATH or NAME=PATH; repeatable.",
     ] = (),
     gold: Annotated[str | None, "StereoSet's file with the labels, for prediction files."] = None,
     score: Annotated[
-        Sequence[Rule], "How the log-probabilities of a candidate's tokens become one score."
+        Sequence[Rule], "Score of a candidate from its tokens' log-probabilities; repeatable."
     ] = ("reference",),
     bootstrap: Annotated[
         int, "Number of resamples of the target terms; 0 for no intervals."
     ] = 1000,
     save_predictions: Annotated[
-        str | None, "File (.json) or folder for the scores of banks, as prediction files."
+        str | None, "File (.json) or folder for prediction files with the scores of banks."
     ] = None,
 ) -> "Study[StereoSet]":
     """Measure lms, ss and iCAT of StereoSet, from banks and prediction files.

@@ -28,21 +28,21 @@ def tradeoff(
         "banks.",
     ] = (),
     task: Annotated[str, "Task to read from result files."] = TASK,
-    metric: Annotated[str, "Metric or column to read; of a bank acc or perplexity."] = "acc",
+    metric: Annotated[str, "Metric or column to read; for banks acc or perplexity."] = "acc",
     gap: Annotated[
         str | None,
-        "Gap of the banks, such as fairness or stereotype; a column of --fairness-table.",
+        "Gap of the banks, such as fairness or stereotype, or a column of --fairness-table.",
     ] = None,
     fairness_table: Annotated[
-        str | None, "CSV or Parquet table with model, step and the gap, in place of a bank's."
+        str | None, "CSV or Parquet table with model, step and the gap, instead of a bank's gap."
     ] = None,
     max_accuracy_loss: Annotated[
-        float | None, "Maximum tolerated performance loss (percentage points); else 1, 2 and 5."
+        float | None, "Maximum tolerated performance loss (percentage points); by default 1, 2, 5."
     ] = None,
     pair: tuple[int, int] | None = None,
     bootstrap: Annotated[int, "Number of bootstrap resamples; 0 for no intervals."] = 1000,
 ) -> "Study[TradeOff]":
-    """Set performance against fairness, checkpoint by checkpoint.
+    """Compare performance and bias at every checkpoint.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ def unqover(
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
     topk: int | None = None,
-    he_she: Annotated[bool, "Also count he/she as a mention of the name."] = False,
+    he_she: Annotated[bool, "Count he/she as mentions of the name too."] = False,
     bootstrap: Annotated[int, "Number of bootstrap resamples; 0 for no intervals."] = 1000,
     cells: Cells = "last",
 ) -> "Study[Unqover]":

@@ -85,6 +85,8 @@ class ExtractProgress:
                 # A new worker scores the blocks again that a failed worker had not committed.
                 self._scored[checkpoint] = self._committed[checkpoint]
                 self._describe(f"{len(self._ended) + 1}/{len(self._planned)} {checkpoint}")
+            case events.ReferenceChecked(checkpoint=checkpoint, difference=difference):
+                self._phase(f"reference check of {checkpoint}: difference {difference:.2g}")
             case events.RowsScored(checkpoint=checkpoint, rows=rows):
                 self._scored[checkpoint] += rows
                 self._advance(checkpoint)

@@ -200,8 +200,8 @@ def test_auto_takes_the_engine_that_has_the_model_s_switch(tmp_path: Path) -> No
 def test_prompts_above_the_switch_of_longrope_are_refused(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path / "step0", seed=1)
     factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
-    scaling = {"type": "longrope", "original_max_position_embeddings": 8} | factors
-    config_changed(folder, rope_scaling=scaling)
+    scaling = {"rope_type": "longrope", "original_max_position_embeddings": 8} | factors
+    config_changed(folder, rope_parameters=scaling)
     assert length_limits(json.loads((folder / "config.json").read_text())) == (8,)
     short, long = ("".join(f" {word}" for word in WORDS[:count]) for count in (7, 8))
     fitted(folder, short)

@@ -291,8 +291,7 @@ def _from_folder(folder: Path, model: str | None) -> Suite:
             f"folder {folder} does not exist; give a folder of checkpoints, owner/name on the "
             "hub, or a name that `logitbank suites` lists"
         )
-    if folder.suffix == GGUF and folder.is_file():
-        raise SuiteError(f"{folder} {GGUF_UNSUPPORTED}")
+    _refuse_unsupported(folder)
     if not folder.is_dir():
         raise SuiteError(f"{folder} is a file; give the folder that contains the checkpoint")
     notes: list[str] = []
@@ -310,8 +309,7 @@ def _from_folder(folder: Path, model: str | None) -> Suite:
 def _below(folder: Path, notes: list[str], *, nested: bool = True) -> Iterator[Path]:
     """Sub-folders with a config, and those in sub-folders that are named for runs."""
     for path in sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")):
-        if (path / ADAPTER).is_file():
-            raise SuiteError(f"{path} {ADAPTER_UNSUPPORTED}")
+        _refuse_unsupported(path)
         if (path / "config.json").is_file():
             yield path
         elif parse_name(path.name) is not None and not is_token_count(path.name):
@@ -322,11 +320,9 @@ def _below(folder: Path, notes: list[str], *, nested: bool = True) -> Iterator[P
 
 def _single_checkpoint(folder: Path, model: str | None) -> Suite:
     """A folder that is one checkpoint: `pythia/step10` is step 10 of `pythia`."""
-    if (folder / ADAPTER).is_file():
-        raise SuiteError(f"{folder} {ADAPTER_UNSUPPORTED}")
     if not _is_checkpoint(folder):
-        if packed := sorted(folder.glob(f"*{GGUF}")):
-            raise SuiteError(f"{packed[0]} {GGUF_UNSUPPORTED}")
+        for path in sorted(folder.iterdir()):
+            _refuse_unsupported(path)
         raise SuiteError(
             f"no checkpoint in {folder}: looked for config.json + *.safetensors in it and in "
             "sub-folders named like step1000; give the folder that contains them"
@@ -343,6 +339,13 @@ def _single_checkpoint(folder: Path, model: str | None) -> Suite:
     model = model or (name if parsed is None else parent.name or name)
     checkpoint = CheckpointId(model, run, step, run_seed(run))
     return Suite(model, (Checkpoint(checkpoint, LocalSource(folder)),))
+
+
+def _refuse_unsupported(path: Path) -> None:
+    if path.suffix == GGUF and path.is_file():
+        raise SuiteError(f"{path} {GGUF_UNSUPPORTED}")
+    if (path / ADAPTER).is_file():
+        raise SuiteError(f"{path} {ADAPTER_UNSUPPORTED}")
 
 
 def _is_checkpoint(folder: Path) -> bool:

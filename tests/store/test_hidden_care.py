@@ -1,6 +1,5 @@
 """Banks that keep states, damaged: what is named, what can still be read, what a repair does."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -155,14 +154,3 @@ def test_a_repair_lets_the_extraction_write_a_lost_head_again(bank: Bank) -> Non
     assert verify(bank) == ()
     expected = true_logprobs(head(), states())
     np.testing.assert_allclose(bank.deposits()[0].logprobs(), expected, atol=2e-6)
-
-
-def test_attributes_say_what_is_kept(bank: Bank) -> None:
-    (deposit, _) = bank.deposits()
-    about = json.loads((deposit.path / "zarr.json").read_text())["attributes"]["logitbank"]
-    assert {name: about[name] for name in ("keep", "dtype", "width", "heads")} == {
-        "keep": "hidden",
-        "dtype": "float32",
-        "width": 5,
-        "heads": {"next_token": digest_of(0)},
-    }

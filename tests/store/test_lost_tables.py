@@ -11,7 +11,7 @@ from logitbank.store import Bank, leftovers, repair, verify
 from logitbank.store.care.damage import Remedy
 from logitbank.store.change.merge import merge
 from logitbank.store.change.shrink import shrink
-from logitbank.store.share.push import pull, push
+from logitbank.store.share.push import push
 from tests.support.command import Call
 from tests.support.small_banks import (
     QUERY_SET,
@@ -192,9 +192,3 @@ def test_pull_names_the_tables_that_the_bank_has_lost(tmp_path: Path, call: Call
     code, _, error = call("pull", bank.path, tmp_path / "pulled")
     assert code == 0
     assert re.search(r"pulled/tokens/.* is missing", error)
-
-
-def test_pull_takes_a_part_of_a_bank_that_is_whole(tmp_path: Path) -> None:
-    bank = bank_of(tmp_path / "b", steps=(0, 8))
-    pull(bank.path, tmp_path / "part", steps="0")
-    assert verify(tmp_path / "part") == ()

@@ -564,9 +564,8 @@ def test_a_copy_killed_at_any_moment_is_resumed(tmp_path: Path, six: Bank, call:
     assert killed > 4
 
 
-@pytest.mark.parametrize("pair", range(2))
 def test_two_pushes_into_a_new_folder_at_once_lose_and_mix_nothing(
-    tmp_path: Path, six: Bank, pair: int
+    tmp_path: Path, six: Bank
 ) -> None:
     other = new_bank(tmp_path / "other")
     other.add_tokens(TOKENIZER, token_table())

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import logitbank
 from logitbank.errors import (
@@ -29,7 +28,6 @@ from logitbank.store.share.local import remote_at
 from logitbank.store.share.push import pull, push
 from logitbank.store.share.remote import read
 from logitbank.store.share.urls import url_of
-from tests.support.evaluation_banks import add_winobias
 from tests.support.file_server import FileServer, Sent
 from tests.support.hidden_banks import head, hidden_bank, states, true_logprobs
 from tests.support.made_once import made_once
@@ -156,32 +154,6 @@ def test_scores_are_copied_once_and_rows_when_they_are_asked_for(
         "logprobs",
         "logsumexp",
     }
-
-
-def test_analyze_fairness_on_a_url_fetches_scores_and_one_table_of_prompts(
-    served: FileServer, tmp_path: Path
-) -> None:
-    bank = Bank.create(tmp_path / "bank")
-    add_winobias(bank, steps=(0, 8, 16), skew_from=8)
-    add_winobias(bank, steps=(0, 8, 16), skew_from=8, model="other")
-    root = publish(bank, tmp_path)
-    from logitbank.cli.main import app
-
-    served.behave()
-    url = f"{served.url}/bank"
-    command = ["analyze", "fairness", url, "--model", "toy", "--bootstrap", "0", "--table", "gap"]
-    result = CliRunner().invoke(app, [*command, "--format", "csv"])
-    assert result.exit_code == 0, result.output
-    local = CliRunner().invoke(app, [*command[:2], str(bank.path), *command[3:], "--format", "csv"])
-    assert result.output == local.output
-    needed = [root / "index.json.gz", *root.glob("*s/*.parquet")]
-    needed += root.glob("toy/main/*/*/scores/all.parquet")
-    log = served.log()
-    index = [sent for sent in log if sent.path.endswith("index.json.gz")]
-    assert len(index) <= 2
-    assert sorted(sent.path for sent in [*data_sent(log), index[0]]) == sorted(
-        p.relative_to(root.parent).as_posix() for p in needed
-    )
 
 
 def test_an_open_bank_follows_a_seal_and_the_next_opening_a_new_deposit(

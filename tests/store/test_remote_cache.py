@@ -200,16 +200,3 @@ def test_a_copy_that_was_killed_is_completed_by_the_next_call(
         process.kill()
         process.wait()
         assert answer(Bank.open(url, rows=True)) == expected
-
-
-def test_the_command_line_says_one_line_on_stderr(server: FileServer, cache: Path) -> None:
-    url = f"{server.url}/bank"
-    answer(Bank.open(url))
-    (file,) = copy_of(cache).glob(DATA[0])
-    flip(file, 100)
-    code = "from logitbank.cli.main import run; run()"
-    query = "SELECT COUNT(*) AS n FROM scores"
-    command = [sys.executable, "-c", code, "query", url, query, "--format", "csv"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert (result.returncode, result.stdout) == (0, "n\n36\n")
-    assert result.stderr == f"{file} was damaged and was fetched again.\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from logitbank.errors import BankError, DamagedError
+from logitbank.errors import DamagedError
 from logitbank.store import Bank, CheckpointId, open_bank
 from logitbank.store.format import index
 from logitbank.store.share.push import push
@@ -18,7 +18,6 @@ from tests.support.small_banks import (
     TOKENIZER,
     logits,
     new_bank,
-    prompt_table,
     token_table,
 )
 
@@ -65,7 +64,6 @@ ONE_STEP: dict[str, Ask] = {
     "scan": lambda bank: bank.scan("parity", steps=3),
     "filter": lambda bank: bank.scan("parity", steps=3).filter(pl.col("option") == "yes"),
     "texts": lambda bank: bank.scan("parity", steps=3, token_text=True),
-    "sql": lambda bank: bank.sql("SELECT * FROM scores WHERE step = 3 AND model = 'org/model'"),
 }
 
 
@@ -102,21 +100,6 @@ def test_documents_alone_cost_one_request(bank: Bank, served: FileServer) -> Non
     there = Bank.open(f"{served.url}/bank", prompts=[])
     assert there.info().equals(bank.info())
     assert [sent.path for sent in served.log()] == ["bank/index.json.gz"]
-
-
-def test_a_step_that_lacks_an_options_scores_is_refused_and_others_are_not(
-    bank: Bank, served: FileServer, root: Path
-) -> None:
-    more = prompt_table().with_columns(
-        prompt_id=pl.lit("new"), option=pl.col("option") + "?", token=pl.lit(3, pl.Int32)
-    )
-    bank.add_prompts("parity", more.filter(pl.col("row") == 0).unique("option").head(1))
-    add(bank, 99)
-    push(bank.path, root)
-    there = Bank.open(f"{served.url}/bank")
-    assert len(there.scan("parity", steps=99).collect()) == 21
-    with pytest.raises(BankError, match=r"step 3, \S+ lacks scores of 1 options.*logitbank pull"):
-        there.scan("parity", steps=3)
 
 
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {

@@ -222,7 +222,7 @@ class BankMachine(RuleBasedStateMachine):
             picked = own.stored_logprobs(rows[::-1], tokens)
             np.testing.assert_array_equal(picked, expected[::-1][:, tokens])
             for absent in set(range(QUERIES)) - set(rows):
-                with pytest.raises(BankError, match="not there yet"):
+                with pytest.raises(BankError, match="not in the bank"):
                     own.logprobs([absent])
             listed = scores.filter((pl.col("query") == 0) & (pl.col("kind") == "option"))["token"]
             wanted = {*OPTIONS.values(), *known.extra.values()} if rows[:1] == [0] else set()

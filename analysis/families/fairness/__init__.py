@@ -46,7 +46,7 @@ def fairness(
         A missing bank or prompt set, what `fairness_metric` refuses, or a `vocab_limit` that the
         banks do not have.
     """
-    from logitbank.analysis.families.fairness.metric import Settings, read_winobias
+    from logitbank.analysis.families.fairness.metric import Settings, read_winobias, result_of
     from logitbank.analysis.frames.banks import check_vocab_limit, choose_prompts, open_banks
     from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
     from logitbank.analysis.results.series import missing_sentences
@@ -58,7 +58,7 @@ def fairness(
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)
     source = ScoreSource(opened, prompts, models, cache or ScanCache())
-    result = read_winobias(source, settings, share=cache is not None).result
+    result = result_of(read_winobias(source, settings, share=cache is not None), settings)
     missing = missing_sentences(result.checkpoints, "score")
     return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing)
 

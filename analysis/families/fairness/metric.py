@@ -154,7 +154,7 @@ def fairness_metric(
     unit `prompt`, ddof 1, and everything whose `origin` is `ours`.
     """
     settings = Settings(vocab_limit, ties, unit, bootstrap)
-    return read(frame, settings, expected, with_hits=False).result
+    return result_of(read(frame, settings, expected, with_hits=False), settings)
 
 
 class GenderHits(NamedTuple):
@@ -169,13 +169,14 @@ class GenderHits(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """One read of WinoBias: the result, and what other analyses need of it."""
+    """One read of WinoBias, for `result_of` and for other analyses."""
 
-    result: Fairness
-    gap: pl.DataFrame
-    """The table `gap` with bootstrap draws."""
+    tables: Mapping[str, pl.DataFrame]
+    """Those of all frames; `gap` has bootstrap draws."""
+    comparisons: Sequence[pl.DataFrame | None]
+    """The tests of two models in each frame."""
     hits: Sequence[GenderHits] | None
-    """None if they were not read, or an answer is not a gender; see `gender_hits`."""
+    """None if they were not read, or an answer is no gender; see `gender_hits`."""
 
 
 def read_winobias(source: ScoreSource, settings: Settings, *, share: bool = True) -> Reading:
@@ -241,17 +242,22 @@ def read(
     )  # fmt: skip
     tables, comparisons, hits = zip(*results, strict=True)
     whole = {name: concat_sorted([each[name] for each in tables]) for name in tables[0]}
-    gap = whole.pop("gap")
-    result = Fairness(
+    return Reading(whole, comparisons, None if None in hits else hits)
+
+
+def result_of(reading: Reading, settings: Settings) -> Fairness:
+    """The result, with all checkpoints in tests, their adjustment and change points."""
+    tables = dict(reading.tables)
+    gap, tests = tables.pop("gap"), tables.pop("tests")
+    return Fairness(
         gap=gap.drop(DRAWS),
         change=change_table(gap),
-        tests=adjusted(whole.pop("tests"), group="measure"),
-        comparison=_comparison(comparisons, whole["checkpoints"]),
+        tests=adjusted(tests, group="measure"),
+        comparison=_comparison(reading.comparisons, tables["checkpoints"]),
         change_points=gap_changes(gap, seed=SEED),
         settings={**asdict(settings), "seed": SEED},
-        **whole,
+        **tables,
     )
-    return Reading(result, gap, None if None in hits else hits)
 
 
 def _comparison(parts: Sequence[pl.DataFrame | None], checkpoints: pl.DataFrame) -> pl.DataFrame:
@@ -350,7 +356,7 @@ def fairness_gap(source: ScoreSource, resamples: int) -> pl.DataFrame:
 
     One resample has the same sentences at every checkpoint.
     """
-    gap = cached_winobias(source, resamples).gap
+    gap = cached_winobias(source, resamples).tables["gap"]
     few = gap["sentences"].to_numpy() < FEWEST_CLUSTERS
     draws = np.where(few, np.nan, scaled(draws_of(gap)))
     return curve(gap, gap["delta_scaled"], draws=draws)
@@ -359,7 +365,7 @@ def fairness_gap(source: ScoreSource, resamples: int) -> pl.DataFrame:
 def jsd_p_of_answers(source: ScoreSource, resamples: int) -> pl.DataFrame:
     """JSD-P of the answers male and female: model, run, step, group, value, low and high."""
     reading = cached_winobias(source, resamples)
-    answers = reading.result.jsd_parts.filter(
+    answers = reading.tables["jsd_parts"].filter(
         pl.col("gold") == pl.col("option"), pl.col("gold") != LABELS.neutral
     )
     return answers.select(

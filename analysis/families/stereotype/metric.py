@@ -184,7 +184,7 @@ def _result(
     if reading is not None:
         parts.append(_gender_shares(reading, expected_genders))
         answer = (pl.col("gold") == pl.col("option")) & (pl.col("gold") != LABELS.neutral)
-        jsd_parts = reading.result.jsd_parts.filter(answer, pl.col("scaled").is_not_nan())
+        jsd_parts = reading.tables["jsd_parts"].filter(answer, pl.col("scaled").is_not_nan())
         divergence = jsd_parts.select(*CHECKPOINT, "gold", jsd_p="scaled", sd="sd_scaled")
     table = pl.concat(parts).sort(
         *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True

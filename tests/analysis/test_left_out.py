@@ -56,9 +56,9 @@ def test_a_model_without_scores_of_a_prompt_set_is_named(tmp_path: Path) -> None
         lambda: bank.scan("parity", models=["toy-bert"]),
         lambda: logitbank.options(bank, prompts="parity", models=["toy-bert"]),
     ):
-        with pytest.raises(AbsentError, match=r"toy-bert .*'parity'.* toy-neox"):
+        with pytest.raises(AbsentError, match="'parity'.*toy-bert.*toy-neox"):
             analyse()
-    with pytest.raises(AbsentError, match=r"toy-neox .*'lambada'"):
+    with pytest.raises(AbsentError, match="'lambada'.*toy-neox"):
         logitbank.lambada(bank, models=["toy-neox"])
 
 

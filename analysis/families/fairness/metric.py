@@ -176,7 +176,7 @@ class Reading(NamedTuple):
     comparisons: Sequence[pl.DataFrame | None]
     """The tests of two models in each frame."""
     hits: Sequence[GenderHits] | None
-    """None if they were not read, or an answer is no gender; see `gender_hits`."""
+    """None if they were not read, or an answer is not a gender; see `gender_hits`."""
 
 
 def read_winobias(source: ScoreSource, settings: Settings, *, share: bool = True) -> Reading:

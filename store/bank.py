@@ -59,6 +59,8 @@ class Bank:
     """URL that the bank was opened at; None for a folder."""
     has_rows: bool = field(default=True, kw_only=True)
     """Whether full rows can be read: a copy of a bank at a URL contains them if `rows` was set."""
+    copied: Mapping[str, Any] = field(default_factory=dict, compare=False, kw_only=True)
+    """Models and steps whose scores a copy of a bank at a URL contains, as `open` was given them."""
     filter: Filter | None = field(default=None, kw_only=True)
     """Debiasing filter that is applied to scores and rows as they are read; see `filtered`."""
     name: str = field(default="", kw_only=True)
@@ -129,7 +131,8 @@ class Bank:
                 f"There is no bank at {path}: it {found}. Check the path, or create a bank with"
                 " `logitbank extract`."
             )
-        return cls(path, _read_root(path), url=url, has_rows=rows or url is None)
+        copied = {} if url is None else {"models": models, "steps": steps}
+        return cls(path, _read_root(path), url=url, has_rows=rows or url is None, copied=copied)
 
     def add_query_set(self, query_set: QuerySet) -> str:
         """Store a query set, unless it is stored, and return its name."""
@@ -456,7 +459,7 @@ class Bank:
         """The lazy result of a SELECT, in the SQL of Polars.
 
         Its tables are checkpoints, prompts, options and, if the bank has scores, scores; see
-        `docs/analyse.md`.
+        `docs/analyse.md`. A copy of a bank at a URL has the scores that it was opened with.
 
         Raises
         ------
@@ -473,7 +476,7 @@ class Bank:
         prompts = {name: self.prompts(name).with_columns(texts) for name in names}
         scored = {deposit.query_set for deposit in self.deposits()}
         scans = {
-            name: lambda name=name: self.scan(name).with_columns(texts)
+            name: lambda name=name: self.scan(name, **self.copied).with_columns(texts)
             for name, table in prompts.items()
             if not scored.isdisjoint(prompt_tables.query_sets_of(table))
         }

@@ -147,6 +147,8 @@ def test_scores_are_copied_once_and_rows_when_they_are_asked_for(
         again.deposits()[1].logprobs()
     with pytest.raises(BankError, match=rf"logitbank\.open\('{url}', .*prompts=…\)"):
         again.scan("parity").collect()
+    steps = again.sql("SELECT DISTINCT step FROM scores").collect()["step"]
+    assert steps.to_list() == [1]
     served.behave()
     rows = Bank.open(url, steps=1, rows=True).deposits()[1].logprobs()
     np.testing.assert_array_equal(rows, bank.deposits()[1].logprobs())

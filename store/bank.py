@@ -60,7 +60,7 @@ class Bank:
     has_rows: bool = field(default=True, kw_only=True)
     """Whether full rows can be read: a copy of a bank at a URL contains them if `rows` was set."""
     copied: Mapping[str, Any] = field(default_factory=dict, compare=False, kw_only=True)
-    """Models and steps whose scores a copy of a bank at a URL contains, as `open` was given them."""
+    """Models and steps whose scores a copy of a bank at a URL contains, as given to `open`."""
     filter: Filter | None = field(default=None, kw_only=True)
     """Debiasing filter that is applied to scores and rows as they are read; see `filtered`."""
     name: str = field(default="", kw_only=True)

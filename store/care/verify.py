@@ -458,9 +458,9 @@ def _rounding(head: OutputHead, states: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _index_damage(root: Path, read: _Reader, known: Collection[str]) -> Iterator[Damage]:
-    """Deposits and heads that the index lists and that do not exist, without `known` paths.
+    """Deposits and heads without an object that the index lists; `known` paths are left out.
 
-    Other objects are compared with commits and with the documents of heads.
+    A seal may have replaced objects since the push. Existing objects are compared with commits.
     """
     path = objects.plain_path(root, index.NAME)
     if not path.is_file():
@@ -470,11 +470,17 @@ def _index_damage(root: Path, read: _Reader, known: Collection[str]) -> Iterator
     except DamagedError as error:
         yield Damage(index.NAME, "changed", str(error))
         return
-    owners = {index.deposit_of(name) or index.head_of(name) or "" for name in listed} - {""}
-    for owner in sorted(owners):
-        document = f"{owner}/zarr.json"
-        if document not in known and not objects.plain_path(root, document).exists():
-            yield Damage(owner, "missing", f"{index.NAME} lists it")
+    seals = root.glob("*/*/*/*/commits/seal.json")
+    sealed = {f"{seal.parents[1].relative_to(root).as_posix()}/" for seal in seals}
+    missing = [
+        name
+        for name in sorted({*listed} - {*known})
+        if not objects.plain_path(root, name).exists() and not index.is_replaced(name, sealed)
+    ]
+    owners = {index.deposit_of(name) or index.head_of(name) or "": name for name in missing[::-1]}
+    for owner, name in sorted(owners.items()):
+        if owner:
+            yield Damage(owner, "missing", f"{index.NAME} lists {name.removeprefix(f'{owner}/')}")
 
 
 def leftovers(bank: Bank) -> dict[str, tuple[str, ...]]:

@@ -46,9 +46,9 @@ def test_the_name_is_that_of_the_contexts_however_they_are_asked() -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        (Query((1, 2), 1, "mask"), "of head mask is no context"),
-        (Query((1, 2), 1, language="de"), "is no context"),
-        (Query((1, 2), 2), "position 2 of 2 tokens"),
+        (Query((1, 2), 1, "mask"), "head mask"),
+        (Query((1, 2), 1, language="de"), "not a causal context"),
+        (Query((1, 2), 2), "position"),
         (Query((1, -2), 1), "token id"),
         (Query((1, 2**31), 1), "token id"),
     ],

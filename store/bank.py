@@ -241,7 +241,8 @@ class Bank:
         require_unfiltered(self)
         by = by if isinstance(by, Filter) else Filter.load(by)
         by, name = fitted(by, self.path, catalog.deposits(self.path), name)
-        return replace(self, filter=by, name=name)
+        copied = {**self.copied, "models": None} if self.copied else {}
+        return replace(self, filter=by, name=name, copied=copied)
 
     def begin(self, spec: DepositSpec) -> DepositWriter:
         """Create a deposit, or reopen one to add its missing blocks.
@@ -474,7 +475,8 @@ class Bank:
             raise BankError(f"{self.address} has no prompts yet. Run `logitbank extract`.")
         texts = token_texts.token_texts(self.path)
         prompts = {name: self.prompts(name).with_columns(texts) for name in names}
-        scored = {deposit.query_set for deposit in self.deposits()}
+        chosen = checkpoints_chosen(self.deposits(), **self.copied)
+        scored = {deposit.query_set for deposit in chosen}
         scans = {
             name: lambda name=name: self.scan(name, **self.copied).with_columns(texts)
             for name, table in prompts.items()

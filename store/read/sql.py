@@ -68,6 +68,8 @@ def sql(tables: Mapping[str, pl.LazyFrame], query: str) -> pl.LazyFrame:
         raise UsageError(
             f"Query {query.strip()[:40]!r} is not a SELECT statement. Tables: {', '.join(tables)}."
         )
+    if reader := re.search(r"\b(read|scan)_(csv|ipc|json|ndjson|parquet)\b", query, re.IGNORECASE):
+        raise UsageError(f"{reader[0]} is not supported: a query reads only the bank.")
     try:
         result = pl.SQLContext(tables, eager=False).execute(query)
         result.collect_schema()

@@ -95,6 +95,7 @@ def test_conditions_select_the_rows_of_the_whole_table(bank: Bank, condition: st
         ("SHOW TABLES", "checkpoints, prompts, options, scores"),
         ("SELECT COLUMNS('(') FROM scores", "scores"),
         ("DROP TABLE scores", "DROP TABLE scores"),
+        ("SELECT * FROM read_csv('a.csv')", "read_csv"),
         ("  ", "SELECT"),
     ],
 )

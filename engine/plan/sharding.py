@@ -113,9 +113,9 @@ class Shard:
         """The blocks of a deposit that this shard runs.
 
         `index` is the position of the checkpoint in a suite of `checkpoints` checkpoints. Shards
-        get whole checkpoints as long as every shard gets one. The others are divided after
-        multiples of 4,096 rows, where blocks of every size end, because another machine may plan
-        other blocks.
+        get whole checkpoints as long as every shard gets one. The others are divided equally, and
+        only after multiples of 4,096 rows. Block sizes are powers of two up to that, so machines
+        that plan other blocks agree.
 
         Examples
         --------
@@ -128,15 +128,13 @@ class Shard:
         """
         divided = checkpoints % self.count
         whole = checkpoints - divided
-        parts, first = 1, index
-        if index >= whole:
-            parts = self.count // math.gcd(self.count, divided)
-            first = (index - whole) * parts
         units = math.ceil(deposit.layout.queries / MAX_BLOCK_ROWS)
 
         def is_selected(block: int) -> bool:
-            unit = deposit.layout.rows(block).start // MAX_BLOCK_ROWS
-            return (first + unit * parts // units) % self.count == self.index
+            if index < whole:
+                return index % self.count == self.index
+            unit = (index - whole) * units + deposit.layout.rows(block).start // MAX_BLOCK_ROWS
+            return unit * self.count // (divided * units) == self.index
 
         return replace(deposit, blocks=tuple(filter(is_selected, deposit.blocks)))
 

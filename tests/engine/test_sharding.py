@@ -92,6 +92,19 @@ def test_shards_of_a_new_bank_are_equal(checkpoints: int, count: int) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("checkpoints", "count", "most"), [(5, 8, 1), (154, 100, 2), (154, 8, 20), (9, 4, 3)]
+)
+def test_small_prompt_sets_are_spread_over_the_shards(
+    checkpoints: int, count: int, most: int
+) -> None:
+    suite = [CheckpointId("m", step=i) for i in range(checkpoints)]
+    whole = Plan(tuple(sized(i, 1000, 1024) for i in range(checkpoints)), checkpoints, 1, 1)
+    parts = [select_shard(whole, Shard(i, count), suite).deposits for i in range(count)]
+    assert sum(map(len, parts)) == checkpoints
+    assert max(map(len, parts)) == most
+
+
 @pytest.mark.parametrize("text", ["", "1", "2/2", "-1/2", "0/0", "1/x", "0/2/3"])
 def test_what_is_no_shard_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="use i/n"):

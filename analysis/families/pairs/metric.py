@@ -29,7 +29,7 @@ from logitbank.analysis.stats.from_baseline import collect_items, with_differenc
 from logitbank.analysis.stats.shares import if_enough, standard_error, with_wilson
 from logitbank.analysis.stats.significance import benjamini_hochberg
 from logitbank.errors import BankError, UsageError
-from logitbank.wording import checkpoint_name
+from logitbank.wording import checkpoint_name, counted
 
 COLUMNS = ("pair", "side", "score_kind")
 GROUPS = ("bias_type", "group", "UID", "linguistics_term")
@@ -268,16 +268,41 @@ def _refuse(invalid: pl.DataFrame, problem: str) -> None:
 
 
 def exports(result: Pairs, prompts: str) -> list[Export]:
-    """Causal scores under the harness's task names, masked ones under a name of their own."""
+    """Causal scores under the harness's task names, masked ones under a name of their own.
+
+    Raises
+    ------
+    UsageError
+        A checkpoint with missing sentences has no whole pair.
+    """
+    steps = result.checkpoints.filter(pl.col("step").is_not_null())
+    none = steps.filter(pl.col("missing") > 0).join(
+        result.pairs, on=CHECKPOINT, how="anti", nulls_equal=True
+    )
+    if len(none):
+        raise UsageError(
+            f"{prompts}: no pair is scored at {checkpoint_name(none.row(0, named=True))} "
+            f"({len(none):,} of {counted(len(steps), 'checkpoint')}). Finish the extraction before "
+            "you save results."
+        )
     share = "acc" if result.settings["sides"] == "good bad" else "pct_stereotype"
     ends = {"": "score", "_stderr": "score_stderr", "_low": "low", "_high": "high"}
-    missing = (pl.col("missing") + 1) // 2
-    table = result.pairs.join(
-        result.checkpoints.select(*CHECKPOINT, missing=missing), on=CHECKPOINT, nulls_equal=True
-    ).with_columns(
-        effective="pairs",
-        original=pl.col("pairs") + pl.col("missing"),
-        **{f"{share}{end}": pl.col(name) / 100 for end, name in ends.items()},
+    expected = (pl.col("prompts") + pl.col("missing")) // 2
+    scored = pl.col("pairs").filter(pl.col("group") == ALL).sum().over(CHECKPOINT)
+    table = (
+        result.pairs.join(
+            result.checkpoints.select(*CHECKPOINT, "missing", expected=expected),
+            on=CHECKPOINT,
+            nulls_equal=True,
+        )
+        .with_columns(
+            missing=pl.when(pl.col("missing") > 0).then(pl.col("expected") - scored).otherwise(0)
+        )
+        .with_columns(
+            effective="pairs",
+            original=pl.col("pairs") + pl.col("missing"),
+            **{f"{share}{end}": pl.col(name) / 100 for end, name in ends.items()},
+        )
     )
     plain = prompts.replace("-", "_")
     tasks = {

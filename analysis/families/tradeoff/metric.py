@@ -368,8 +368,8 @@ def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:
         raise UsageError(
             f"The {name} of {checkpoint_name(twice.row(0, named=True))} is "
             f"{twice['value'][0]:g} and {twice['value'][1]:g} "
-            f"({twice.select(CHECKPOINT).n_unique():,} such checkpoints). Choose rows with "
-            "`where` in Python, or leave a source out."
+            f"({twice.select(CHECKPOINT).n_unique():,} such checkpoints). Leave a source "
+            "out, or remove rows from the table."
         )
     return distinct.sort(CHECKPOINT)
 

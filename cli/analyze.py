@@ -115,7 +115,7 @@ def _command(family: Family) -> Callable[..., None]:
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
-    command.__doc__ = (family.analyze.__doc__ or "").partition("\n")[0]
+    command.__doc__ = " ".join((family.analyze.__doc__ or "").partition("\n\n")[0].split())
     return command
 
 

@@ -124,9 +124,9 @@ def _adapter_source(
 def _plan_by_first(
     plan: Callable[[Path], Prepared], fetcher: Prefetcher, checkpoints: int, on_event: OnEvent
 ) -> Prepared:
-    """Plan by the first checkpoint whose config and tokenizer are readable."""
+    """Plan with the first usable one of the first three checkpoints."""
     first_error: SuiteError | None = None
-    # Not by all: each of 154 revisions fails slowly if the hub cannot be reached.
+    # Three only: if the hub is unreachable, each revision fails slowly.
     for index in range(min(3, checkpoints)):
         try:
             return plan(fetcher.folder(index, on_wait=lambda text: on_event(Note(text))))
@@ -217,11 +217,11 @@ def record_prompts(bank: Bank, prepared: Prepared, progress: Progress = lambda _
 
 
 def _finish(bank: Bank, suite: Suite) -> None:
-    """Seal deposits that a run did not seal; read options that no pass listed from the rows."""
+    """Seal complete deposits. Score options that were added later, from stored rows or states."""
     deposits = [d for checkpoint in suite.checkpoints for d in bank.deposits(checkpoint.id)]
     for deposit in deposits:
         if deposit.complete and not deposit.sealed:
             with bank.begin(deposit.spec) as writer:
                 writer.seal()
-    # Options that other runs added at lower keep levels were refused by the plan.
+    # Deposits without full rows or states are skipped; the plan has refused new options for them.
     rescore_all(bank.path, deposits)

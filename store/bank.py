@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Bank:
-    """A bank of format 1 in a local folder, or a copy of one at a URL: `create` or `open` one."""
+    """A bank in a local folder, or a local copy of a bank at a URL: `create` or `open` one."""
 
     path: Path
     """Folder of the bank, or of the copy of a bank at a URL."""
@@ -189,8 +189,9 @@ class Bank:
     def rescore(self) -> list[Deposit]:
         """Score options that were added after their deposits were made; return those deposits.
 
-        Scores come from full rows or states; deposits without either stay as they are. Ranks among
-        rounded rows are intervals, with `exact` = False. A second call changes nothing.
+        Scores come from full rows or states; deposits without either do not change. `exact` is
+        False: for rounded rows, the true rank is between `rank` and `rank` + `ties`. A second call
+        changes nothing.
 
         Raises
         ------

@@ -17,18 +17,18 @@ SHORTEST = 2
 """Minimum number of points of a level."""
 FEWEST = 6
 """Minimum number of points of a curve."""
-LEVEL = 0.05
+ALPHA = 0.05
 """Largest p value of a reported change."""
 N_WALKS = 10_000
 """Simulated curves under each null; the smallest p value is 1 / (N_WALKS + 1)."""
 WALKS = (2_000, N_WALKS, 100_000)
-"""Simulated curves: few if p is clearly above `LEVEL`, most if it is near. With the most, the
+"""Simulated curves: few if p is clearly above `ALPHA`, most if it is near. With the most, the
 standard error of p = 0.05 is 0.0007."""
 CHUNK = 500
 """Curves simulated at once; 500 of 154 points stay in a processor's cache."""
 SECOND_WEIGHT = 2
-"""Weight of the p value of two changes against that of one. With 2, a shift of six standard
-deviations is found in 9 of 10 runs at Pythia's 20 log-spaced steps; with 1, less often."""
+"""Factor of the p value of two changes before the smaller p value is taken. With 2, a shift of six
+standard deviations is found in 9 of 10 runs at Pythia's 20 log-spaced steps; with 1, less often."""
 UNTRAINED_SHARE = 0.1
 """Longest untrained phase, as a share of the last step."""
 TINY = 1e-12
@@ -47,13 +47,16 @@ class Place(NamedTuple):
 
 
 class Slope(NamedTuple):
-    """A logistic curve: its ends, and the steps of its middle 80 %."""
+    """A fitted logistic curve."""
 
     first_step: int
+    """Step at 10 % of its rise, limited to the observed steps."""
     last_step: int
+    """Step at 90 % of its rise, limited to the observed steps."""
     before: float
-    """Its value at the first and the last point."""
+    """Value at the first checkpoint."""
     after: float
+    """Value at the last checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +74,10 @@ class Changes:
     p_error: float
     """Monte-Carlo standard error of `p_random_walk`."""
     p_second: float
-    """p value of a second change point, given the best one; NaN if there is none."""
+    """p value of a second change point, given the first; NaN if the first is not significant."""
     bic_over_logistic: float
-    """BIC of a logistic curve in log(1 + step) minus that of the change points; negative favours
-    the curve."""
+    """BIC of a logistic curve in log(1 + step) minus that of the change points. Negative values
+    favour the logistic curve."""
     slope: Slope | None
     """The logistic curve that fits best, if the curve has a change."""
 
@@ -94,10 +97,11 @@ def change_points(
     the whole curve, and :math:`D` that of the differences between neighbouring points, except those
     at the places. The statistic is :math:`\ln(W/S)+\ln(W/D)`, standardised at each place by its
     mean and standard deviation under the null, and minimised over all places. It is small if levels
-    are far from each other and points vary little within them. The p value is the fraction of
-    simulated curves, including the curve itself, whose statistic of one change, or that of two with
-    half the weight, is as small. `p_random_walk` is the largest p value over six nulls at the same
-    steps: a Gaussian random walk over checkpoints; Brownian motion in step, and in
+    are far from each other and points vary little within them. For each curve, take the smaller of
+    the rank of its one-change statistic and twice the rank of its two-change statistic. The p value
+    is the fraction of curves, the observed one included, whose value is at most the observed one.
+    `p_random_walk` is the largest p value over six nulls at the same steps: a Gaussian random walk
+    over checkpoints; Brownian motion in step, and in
     :math:`\ln(1+step)`; a walk with increments of a t distribution with three degrees of freedom; a
     walk whose increments shrink like a cosine schedule; and independent points.
 
@@ -149,9 +153,9 @@ def change_points(
     places = [int(_best(y[None])[0])]
     p_second = bic = float("nan")
     slope = None
-    if p <= LEVEL:
+    if p <= ALPHA:
         p_second = walks.p_second(y, places[0])
-        if p_second <= LEVEL:
+        if p_second <= ALPHA:
             places = _two(y, places[0])
         slope, left = _logistic(y, walks.steps)
         # Parameters besides the variance: two levels, place and width, or levels and places.
@@ -192,7 +196,8 @@ CHANGE_COLUMNS = {
     "last_step": pl.Int64,
     "checkpoints": pl.Int64,
 }
-"""Columns of a table of changes: one row per change, one row for a curve without any."""
+"""Columns of a table of changes: one row per change point or gradual change. If `kind` is `none`,
+the row contains the best place, which is not significant. If it is null, no test was possible."""
 
 ChangeRow = dict[str, int | float | str | None]
 
@@ -359,7 +364,7 @@ class _Null:
             as_small = np.searchsorted(weighted, _rank(ranks, least + TINY)[0], side="right")
             p = (1 + int(as_small)) / (1 + count)
             error = float(np.sqrt(p * (1 - p) / count))
-            if p - 4 * error > LEVEL or (count == N_WALKS and p + 4 * error < LEVEL):
+            if p - 4 * error > ALPHA or (count == N_WALKS and p + 4 * error < ALPHA):
                 break
         return p, error
 
@@ -375,14 +380,14 @@ class _Null:
             form, least = self._seconds[first, count]
             value = form.least(self._splits.second(y[None], first))[0] + TINY
             p = (1 + int(np.searchsorted(least, value, side="right"))) / (1 + count)
-            if p - 4 * np.sqrt(p * (1 - p) / count) > LEVEL:
+            if p - 4 * np.sqrt(p * (1 - p) / count) > ALPHA:
                 break
         return p
 
     def _level(self, count: int) -> tuple[Floats, NDArray[np.int64]]:
         """Both statistics of the first `count` curves, each sorted, and their sorted ranks.
 
-        A curve's p value therefore does not depend on the curves that were tested before it.
+        Curves are always drawn in the same order, so a p value does not depend on earlier tests.
         """
         if count not in self._levels:
             if not self._forms:

@@ -15,7 +15,7 @@ from logitbank.cli.options import (
     Steps,
     StoredDtype,
 )
-from logitbank.wording import SHRINK_LEVELS, counted
+from logitbank.wording import counted
 
 
 def info(
@@ -99,7 +99,12 @@ def shrink(
     bank: BankPath,
     out: Annotated[Path, typer.Argument(help="Bank to write.", show_default=False)],
     keep: Annotated[
-        str | None, typer.Option(help=f"Storage level: {SHRINK_LEVELS}.", show_default="unchanged")
+        str | None,
+        typer.Option(
+            help="Storage level: topk:K or options. For stored hidden states also full (rows are"
+            " computed; larger files, no LM head).",
+            show_default="unchanged",
+        ),
     ] = None,
     dtype: Annotated[
         StoredDtype | None,

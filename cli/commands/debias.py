@@ -45,7 +45,8 @@ def debias_train(
     regularisation: Annotated[
         float,
         typer.Option(
-            min=0, help="Strength of regularisation towards the identity, without a preset."
+            min=0,
+            help="Strength of regularisation towards the identity matrix; only without --preset.",
         ),
     ] = 0.0,
     model: Model = None,
@@ -82,7 +83,10 @@ def debias_compare(
     table: Table = None,
     form: Format = "table",
 ) -> None:
-    """Compare trained filters with no filter, untrained filters and the debiasing prefix."""
+    """Compare trained filters with no filter, untrained filters and a debiasing prefix.
+
+    The prefix is that of StereoSet prompts in the bank (such as `stereoset-intra-prefix`).
+    """
     from logitbank.cli.output import print_study
 
     study = logitbank.debias_compare(bank, by or [], models=model, step=step)
@@ -97,7 +101,8 @@ def debias_search(
     bank: BankPath,
     prompts: UnqoverPrompts = "unqover-gender",
     k: Annotated[
-        list[int] | None, typer.Option("--k", help="Filter size to try; repeatable.")
+        list[int] | None,
+        typer.Option("--k", help="Number of highest logits that the filter reads; repeatable."),
     ] = None,
     regularisation: Annotated[
         list[float] | None, typer.Option(help="Regularisation strength to try; repeatable.")

@@ -57,7 +57,10 @@ def extract(
     model: Annotated[str | None, INPUT(help="Name to store the model under.")] = None,
     engine: Annotated[
         Engine,
-        ENGINE(help="Engine; auto takes vLLM if installed, unless transformers has less to run."),
+        ENGINE(
+            help="Engine. auto: vLLM if it is installed and supports the model; otherwise, or if"
+            " prompts share enough tokens, transformers."
+        ),
     ] = "auto",
     keep: Annotated[
         str, STORAGE(help=f"Storage level: {KEEP_OR_AUTO} (the smaller of full and hidden).")
@@ -71,7 +74,8 @@ def extract(
         ENGINE(help="Dtype of the model's body; tf32 needs a GPU. The LM head is float32."),
     ] = "float32",
     deterministic: Annotated[
-        bool, ENGINE("--deterministic", help="Same bits in any batch; slower.")
+        bool,
+        ENGINE("--deterministic", help="Bit-identical results for any batch composition; slower."),
     ] = False,
     canary_every: Annotated[
         int,

@@ -82,7 +82,12 @@ def show(
         ),
     ] = None,
     top: Annotated[
-        int, typer.Option(min=1, help="Number of prompts listed per model; other formats have all.")
+        int,
+        typer.Option(
+            min=1,
+            help="Number of prompts per model in the printed table; csv, json and other formats"
+            " list all.",
+        ),
     ] = 10,
     top_tokens: Annotated[
         int | None,
@@ -170,7 +175,8 @@ def compare(
     top: Annotated[
         int,
         typer.Option(
-            min=0, help="Number of prompts with the largest difference in the table prompts."
+            min=0,
+            help="Number of prompts in the table `prompts`: those with the largest difference.",
         ),
     ] = 10,
     table: Table = None,

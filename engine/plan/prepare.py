@@ -1,6 +1,6 @@
 """Make the plan of a request: tokenize its prompts and find what is missing in the bank.
 
-Nothing is written. What cannot work is refused here, before a model runs.
+Nothing is written. Requests that cannot work fail here, before a model runs.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ class Prepared:
     plan: Plan
     suite: Suite
     settings: EngineSettings
-    """The settings of the request, completed by what prompts and model decide."""
+    """Settings of the request, completed from the prompts and the model."""
     first: Path
     """Folder of the checkpoint that config and tokenizer come from."""
     config: ModelConfig
@@ -63,7 +63,7 @@ class Prepared:
     """Query sets of the bank and new ones, by name."""
     new_query_sets: tuple[QuerySet, ...]
     tables: tuple[tuple[str, pl.DataFrame], ...]
-    """Name and table of each prompt set; the tables point at queries as the bank will have them."""
+    """Name and table of each prompt set; `query_set` and `row` already have their final values."""
     special_tokens: Mapping[str, str]
     """Special tokens before the first text of each prompt set, for provenance."""
     notes: tuple[str, ...]
@@ -185,7 +185,7 @@ def _tokenized(
 def _supported_sets(
     sets: Sequence[PromptSet | SequenceSet], config: ModelConfig, first: Path
 ) -> tuple[list[PromptSet | SequenceSet], tuple[str, ...]]:
-    """The prompt sets that the model has a head for, and a note about each other one."""
+    """The supported prompt sets, and a note for each skipped one."""
     unsupported = [s for s in sets if s.next_sentence]
     if not unsupported or has_next_sentence_head(first, config):
         return [*sets], ()
@@ -198,7 +198,7 @@ def _supported_sets(
 
 
 def _used_query_sets(bank: Bank | None, tokenized: Sequence[TokenizedPrompts]) -> set[str]:
-    """The query sets in which prompts of these names are already."""
+    """Query sets of the stored prompt sets with these names."""
     if bank is None:
         return set()
     names = {prompts.name for prompts in tokenized}.intersection(bank.prompt_sets)

@@ -1,4 +1,4 @@
-"""From a prompt set to token ids: texts and options are encoded, checked and scored rows listed."""
+"""Turn a prompt set into token ids: encode and check texts and options, and list scored rows."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -155,16 +155,19 @@ class EncodedPrompts:
         return tokens[:1] if self.prompt_set.first_token else tokens
 
     def query(self, prompt: Prompt) -> Query:
-        """The scored mask of a prompt, or the next token after its last one without a mask."""
+        """The query of a prompt: its scored mask.
+
+        Without a mask, the last token, which predicts the next one.
+        """
         ids, language = tuple(self.texts[prompt.text]), self.prompt_set.language
         if not prompt.masks:
             return Query(ids, len(ids) - 1, language=language)
         masks = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_id]
         return Query(ids, masks[prompt.mask or 0], "mask", language=language)
 
-    def has_its_masks(self, prompt: Prompt) -> bool:
-        """Whether each `[MASK]` of the text, and nothing else, is a mask token."""
-        return self.texts[prompt.text].count(self.tokenizer.mask_id) == prompt.masks  # type: ignore[arg-type]
+    def mask_tokens(self, prompt: Prompt) -> int:
+        """Number of mask tokens of the text, which should be its number of `[MASK]`."""
+        return self.texts[prompt.text].count(self.tokenizer.mask_id)  # type: ignore[arg-type]
 
     def rows(
         self, index: int, prompt: Prompt, options: OptionTokens, queries: dict[Query, int]
@@ -201,11 +204,11 @@ class EncodedPrompts:
                 f"the text has a {MASK}, but this model predicts next tokens, or its tokenizer "
                 "names no mask token; choose other prompts or another model",
             )
-        elif not self.has_its_masks(prompt):
+        elif (masks := self.mask_tokens(prompt)) != prompt.masks:
             yield error(
                 "masks",
-                f"its mask tokens are not its {prompt.masks} {MASK}; write {MASK} for a mask, and "
-                f"{self.tokenizer.mask_token} nowhere",
+                f"the text has {prompt.masks} {MASK}, but {masks} mask tokens after tokenization. "
+                f"Write {MASK} for each mask, and remove {self.tokenizer.mask_token} from the text",
             )
         label_of: dict[tuple[int, ...], str] = {}
         for option, tokens in zip(prompt.options, options, strict=True):
@@ -226,9 +229,8 @@ class EncodedPrompts:
         """Why an option cannot be scored; empty if it can."""
         if tokens is None:
             return (
-                "merges with the text: encoded together, no token ends where the text does; end "
-                "the text without a space and begin the option with it, or encode the two "
-                "separately (separate_options)"
+                "merges with the text: no token boundary lies between them. Move the space from "
+                "the end of the text to the start of the option, or use FILE:separate_options=true"
             )
         if not tokens:
             return "has no token in this vocabulary"
@@ -239,8 +241,8 @@ class EncodedPrompts:
         whole = self.prompt_set.whole_options and not prompt.masks
         if len(scored) > 1 and not whole:
             return (
-                f"is {len(tokens)} tokens ({texts}), but one is needed; shorten it, or score its "
-                "first token only (first_token)"
+                f"has {len(tokens)} tokens ({texts}), but must have one. Shorten it, or use "
+                "FILE:first_token=true"
             )
         return ""
 
@@ -284,9 +286,9 @@ def encode(prompt_set: PromptSet, tokenizer: Tokenizer) -> EncodedPrompts:
 
 
 def token_texts(tokenizer: Tokenizer, tokens: Sequence[int], text: str) -> list[str]:
-    """What each token adds to the text that all of them are.
+    """The part of `text` that belongs to each token.
 
-    A character of several tokens is the last one's, so that the texts put together are the text.
+    If several tokens form one character, the last of them gets it. The parts joined are `text`.
     """
     ends = [0]
     for count in range(1, len(tokens)):

@@ -109,7 +109,7 @@ def _filled_masks(encoded: "EncodedPrompts") -> Iterator[Finding]:
     required = (
         (prompt, option, tokens)
         for prompt, options in zip(encoded.prompts, encoded.options, strict=True)
-        if prompt.masks and encoded.has_its_masks(prompt)
+        if prompt.masks and encoded.mask_tokens(prompt) == prompt.masks
         for option, tokens in zip(prompt.options, options, strict=True)
         if tokens is not None and not option.optional
     )

@@ -44,8 +44,8 @@ from logitbank.version import __version__
 LONG_WAIT_S = 30.0
 
 _NO_WORKER = (
-    "No worker starts on the Ray cluster: no machine has room, or logitbank cannot be imported"
-    " there. Still waiting; the logs of Ray are in /tmp/ray/session_latest/logs on its machines."
+    "No worker starts on the Ray cluster. No machine has free resources, or logitbank cannot be"
+    " imported there. Still waiting; see /tmp/ray/session_latest/logs on Ray's machines."
 )
 
 
@@ -72,7 +72,9 @@ class _Task:
     unit: WorkUnit
     started: bool = False
     crashes: int = 0
+    """Deaths of the worker's process."""
     losses: int = 0
+    """Lost machines."""
 
 
 class Runner:
@@ -182,7 +184,7 @@ class Runner:
             self._queue.put(None)
 
     def _next_task(self, worker: WorkerHandle) -> _Task | None:
-        """The next task, or None if none is left and no other worker may lose one."""
+        """The next task, or None if none is left and none can come back from another worker."""
         while True:
             ready = worker.ready()
             with self._lock:
@@ -209,7 +211,7 @@ class Runner:
                 self._todo.insert(0, task)
 
     def _run_task(self, worker: WorkerHandle, task: _Task, job: Job, waited_s: float) -> bool:
-        """Forward the events of a job until its outcome; whether it has to be retried.
+        """Forward the events of a job. Return whether to retry it.
 
         Committed blocks are not run again.
         """
@@ -255,7 +257,7 @@ class Runner:
         if smaller_batches and (settings := smaller(job.settings)) is not None:
             self._settings = settings
             sizes = f" with batches of {settings.max_batch_tokens:,} tokens"
-        return Note(f"{failure.message}; retrying what is not committed{sizes}")
+        return Note(f"{failure.message}; retrying the uncommitted blocks{sizes}")
 
     def _job(self, task: _Task) -> Job | None:
         """The job of a task, or None if the files of its checkpoint cannot be used."""

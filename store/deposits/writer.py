@@ -62,7 +62,7 @@ class DepositWriter:
 
         Returns
         -------
-        False if another writer has committed the block, and these data were dropped.
+        False if the block is already committed; the data are then dropped.
 
         Raises
         ------
@@ -114,7 +114,7 @@ class DepositWriter:
             remove_sealed_parts(self.deposit)
 
     def close(self) -> None:
-        """Remove uncommitted blocks."""
+        """Remove the uncommitted blocks of this writer."""
         if self._staging is not None:
             self._staging.remove()
             self._staging = None
@@ -237,7 +237,10 @@ def _points_into(prompts: Path, query_set: str) -> bool:
 
 
 def _several_engines(deposit: Deposit, state: Committed, engine: Json) -> dict[str, list[Json]]:
-    """The first block of each engine, if the replaced commits name several."""
+    """First block and engine of each group of consecutive blocks with one engine.
+
+    Empty if all blocks have the sealing engine.
+    """
     by = [commits.read(deposit.path, str(block)).get("engine") for block in sorted(state.blocks)]
     if set(map(str, by)) == {str(engine)}:
         return {}

@@ -26,7 +26,7 @@ LOG = logging.getLogger("logitbank")
 
 
 def remote_at(url: str) -> Remote:
-    """The place at a URL. No request is sent yet.
+    """The remote store at a URL. No request is sent yet.
 
     Raises MissingExtraError if a library of the extra `remote` is not installed.
     """
@@ -45,17 +45,17 @@ def ensure_local(
 ) -> Path:
     """Copy the requested part of a bank at a URL into the cache; return the folder of the copy.
 
-    All documents are copied, the tables of the requested prompt sets, and the scores of the
-    requested deposits. Every object is compared with the digest in the bank's index, including
-    those of earlier calls. Damaged objects are fetched again.
+    All JSON documents and `.sha256` files (metadata) are copied. So are the tables of the requested
+    prompt sets and the scores of the requested deposits. Every object is compared with the digest
+    in the bank's index, including those of earlier calls. Damaged objects are fetched again.
 
     Parameters
     ----------
     url
         https://…, s3://bucket/prefix, or hf://datasets/owner/name[@revision].
     models, steps, prompts
-        Models, training steps and prompt sets; all if None. `prompts=[]` copies documents alone,
-        `models=[]` documents and tables.
+        Models, training steps and prompt sets; all if None. `prompts=[]` copies metadata alone,
+        `models=[]` metadata and tables.
     rows
         Also copy the full rows, states and heads of these deposits.
 
@@ -68,7 +68,8 @@ def ensure_local(
     DamagedError
         The index of the bank is damaged.
     RemoteError
-        The URL cannot be reached, refuses access, or sends other bytes than the index lists.
+        The URL cannot be reached, refuses access, or sends bytes that do not match a digest in the
+        index.
     UsageError
         The URL is unsupported, or the cache folder cannot be written.
     MissingExtraError
@@ -124,7 +125,8 @@ def _copy_documents(root: Path, remote: Remote) -> Objects:
     listed = index.parse(data, where=url)
     if "zarr.json" not in listed:
         raise BankFormatError(f"The index of {remote.url} lists no zarr.json. Check the address.")
-    # Readers miss nothing meanwhile: new documents come first, replaced objects go last.
+    # Write new documents before deleting old objects, so that readers of the copy always find
+    # complete data.
     _fetch(root, remote, listed, (p for p, value in listed.items() if value.text is not None))
     source = {"url": remote.url}
     _write(root / copies.SOURCE, documents.signed(source, source))

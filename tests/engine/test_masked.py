@@ -73,7 +73,7 @@ def test_an_option_of_several_pieces_is_named(tokenizer: Tokenizer) -> None:
     prompts = PromptSet(
         "p", (Prompt("p", "[MASK] was", (Option("zz", "zzq"),)),), whole_options=True
     )
-    with pytest.raises(PromptError, match=r'"zzq"\) is 3 tokens \("z", "##z", "##q"\)'):
+    with pytest.raises(PromptError, match=r'"zzq"\) has 3 tokens \("z", "##z", "##q"\)'):
         prompts.tokenize(tokenizer)
 
 

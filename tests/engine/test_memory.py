@@ -70,7 +70,7 @@ def test_an_engine_without_memory_is_started_again_with_smaller_batches(
     assert len(summary.notes) == 2
     assert "CUDA out of memory" in summary.notes[1]
     assert summary.notes[1].endswith(
-        "; retrying what is not committed with batches of 1,024 tokens"
+        "; retrying the uncommitted blocks with batches of 1,024 tokens"
     )
     assert not verify(Bank.open(tmp_path / "b.zarr"))
 

@@ -130,7 +130,7 @@ def test_a_worker_that_ray_killed_for_memory_is_followed_by_smaller_batches(
     sizes = [(job.settings.max_batch_tokens, job.settings.max_sequences) for job in worker.jobs]
     assert sizes == [(4096, 64), (2048, 32)]
     assert notes == [
-        "its worker on n1 is gone; retrying what is not committed with batches of 2,048 tokens"
+        "its worker on n1 is gone; retrying the uncommitted blocks with batches of 2,048 tokens"
     ]
     (failure,) = summary.failed
     assert failure.out_of_memory, "a second death without a block between is the checkpoint's"

@@ -172,7 +172,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_missing(
     assert [c.step for c in summary.done] == [0, 1]
     (note,) = notes
     assert "tiny step 0: the engine's process was killed by signal 9" in note
-    assert note.endswith("retrying what is not committed with batches of 2,048 tokens")
+    assert note.endswith("retrying the uncommitted blocks with batches of 2,048 tokens")
     assert_same(path, whole)
 
 

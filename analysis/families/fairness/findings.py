@@ -18,7 +18,7 @@ from logitbank.analysis.results.series import (
     sample,
     series_name,
 )
-from logitbank.analysis.stats.change_points import LEVEL
+from logitbank.analysis.stats.change_points import ALPHA
 from logitbank.analysis.stats.significance import SIGNIFICANCE
 from logitbank.wording import counted, number, step_name
 
@@ -77,7 +77,7 @@ def _headline(result: Fairness, gap: pl.DataFrame) -> Finding:
 def _largest_change(changes: pl.DataFrame) -> Row | None:
     """The largest change that is significant over all runs."""
     moved = (pl.col("mean_after") - pl.col("mean_before")).abs()
-    found = changes.filter(pl.col("kind") != "none", pl.col("p_holm") <= LEVEL)
+    found = changes.filter(pl.col("kind") != "none", pl.col("p_holm") <= ALPHA)
     return found.sort(moved, descending=True).row(0, named=True) if len(found) else None
 
 

@@ -44,11 +44,11 @@ Unit = Literal["prompt", "prompt_order", "seed"]
 MANN_WHITNEY, WILCOXON = "mann_whitney", "wilcoxon"
 RESULT_SCHEMA = {
     "test": pl.String,  # MANN_WHITNEY or WILCOXON
-    "origin": pl.String,  # published or ours
+    "origin": pl.String,  # "published", or "ours": not in the paper
     "unit": pl.String,
     "statistic": pl.Float64,
     "p": pl.Float64,
-    "p_bh": pl.Float64,  # Benjamini–Hochberg over the checkpoints of a run; ours
+    "p_bh": pl.Float64,  # Benjamini–Hochberg over the checkpoints of a run; not in the paper
     "n1": pl.Int64,
     "n2": pl.Int64,
     "effect": pl.Float64,
@@ -130,9 +130,9 @@ def expected_cells(expected: pl.DataFrame) -> dict[str, int]:
 
 
 def coverage(data: ScoreArrays, expected: Mapping[str, int] | None = None) -> pl.DataFrame:
-    """Prompts and option orders of each checkpoint, and how many expected cells it lacks.
+    """Prompts, option orders and missing cells (prompt × order) per checkpoint.
 
-    Without `expected`, all cells of the cube are.
+    Without `expected`, every cell of the array is expected.
     """
     scored = ~np.isnan(data.ranks)
     cells, models = scored.sum(axis=(1, 2)), data.checkpoints["model"].to_list()
@@ -239,7 +239,10 @@ def gap_table(checkpoints: pl.DataFrame, difference: Difference) -> pl.DataFrame
 
 
 def change_table(gap: pl.DataFrame) -> pl.DataFrame:
-    """Fairness increase from step to step; a release has no place in that order."""
+    """Decrease of the gap |Δ| in percent, from the first and from the previous step.
+
+    Releases are excluded.
+    """
     now = pl.col("gap_nats")
     series = gap.filter(pl.col("step").is_not_null())
     return series.select(
@@ -277,9 +280,10 @@ def gender_tests(
 ) -> pl.DataFrame:
     """Male (sample 1) against female (sample 2) gold prompts, for JSD-P and for Average Rank.
 
-    Mann–Whitney is the published test. Wilcoxon is ours: the pro- and anti-stereotyped versions
-    of a sentence are a pair, and the difference is male minus female. `delta` is that of JSD-P in
-    nats, `ranks` are samples by gold option. Rows are not yet `adjusted`.
+    Mann–Whitney is the published test. Wilcoxon, which is not in the paper, pairs the pro- and
+    anti-stereotyped versions of a sentence and tests male minus female. The columns `difference`
+    and `rank_biserial` are female minus male. `delta` is the difference of JSD-P in nats, `ranks`
+    are samples by gold option. Rows are not yet `adjusted`.
     """
     male, female = data.gold == 0, data.gold == 1
     parts = with_ties(parts, data.inexact)
@@ -332,7 +336,10 @@ def model_tests(
 
 
 def shared_checkpoints(checkpoints: pl.DataFrame) -> pl.DataFrame:
-    """Checkpoints of the first of two models, with the row of each model's; else no rows."""
+    """Checkpoints that two models share, with the row number in each.
+
+    Empty unless there are exactly two models.
+    """
     models = checkpoints["model"].unique().sort().to_list()
     rows = checkpoints.with_row_index("first")
     one, other = (rows.filter(pl.col("model") == model) for model in (models[0], models[-1]))
@@ -353,7 +360,10 @@ def _tests(
     *,
     towards: Literal[1, -1],
 ) -> list[pl.DataFrame]:
-    """Both tests under the checkpoints of `base`; `towards` 1 counts the first sample's."""
+    """Both tests at the checkpoints of `base`.
+
+    `towards` is the sign of `rank_biserial`: 1 for first minus second sample.
+    """
     rows = with_draws(base, difference.draws).hstack(
         [
             pl.Series("difference", difference.mean.mean),
@@ -400,14 +410,13 @@ def adjusted(rows: pl.DataFrame, *, group: str) -> pl.DataFrame:
 
 
 TIE_DECIMALS = 12
-"""To which values are rounded before they are ranked. The same answers in another order have sums
-that differ in the last bit, about 1e-16 of a JSD-P of at most 0.35 nats, and would not tie; 1e-12
-is also what a divergence may be below zero by rounding. Ranks are whole numbers and their means,
-which it leaves as they are."""
+"""Decimals to which values are rounded before a rank test. Another option order can change the last
+bit of a JSD-P (about 1e-16 of at most 0.35 nats). Rounding makes such values ties. Average Ranks
+keep their order."""
 ROUNDED_LOGITS = 1e-6
-"""Nats of JSD-P that two values may differ by and be equal, where logits were rounded apart from
-their log-sum-exp, as those of scores that were made later: half a unit in the last place of a
-float32 logit below 64 is 1.9e-6, of which JSD-P takes at most 0.17."""
+"""Largest difference of two JSD-P values (nats) that counts as a tie at checkpoints with inexact
+scores. Rounding a float32 logit below 64 changes it by at most 1.9e-6, which changes JSD-P by at
+most 0.17 times as much."""
 
 
 def with_ties(parts: Floats, inexact: NDArray[np.bool_]) -> Floats:
@@ -457,7 +466,8 @@ def _both_units(nats: Mapping[str, Floats]) -> dict[str, Floats]:
 
 def _tidy(checkpoints: pl.DataFrame, groups: Sequence[Columns]) -> pl.DataFrame:
     """Checkpoint after checkpoint, the groups of each in the order given."""
-    # Of ten rows, so often that a query of each (7 ms of processor time) would be a third of all.
+    # This builds many tables of about ten rows. A Polars query for each (7 ms) would take a third
+    # of the run time.
     rows = checkpoints[np.repeat(np.arange(len(checkpoints)), len(groups))]
     return rows.hstack(
         [
@@ -468,6 +478,6 @@ def _tidy(checkpoints: pl.DataFrame, groups: Sequence[Columns]) -> pl.DataFrame:
 
 
 def _in_turn(values: Sequence[str | np.ndarray], checkpoints: int) -> list[str] | np.ndarray:
-    """The first checkpoint's value of each group, then the second's; a text is of all of them."""
+    """Values by checkpoint, then by group. Texts repeat for every checkpoint."""
     texts = [value for value in values if isinstance(value, str)]
     return texts * checkpoints if texts else np.stack(values, axis=1).reshape(-1)

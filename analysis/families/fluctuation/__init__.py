@@ -20,7 +20,8 @@ def fluctuation(
     cache: "ScanCache | None" = None,
     plateaus: Annotated[
         Sequence[int] | None,
-        "First training step of a plateau; repeatable. By default half of the last step.",
+        "First training step of the stable phase, which ends at the last step; repeatable. "
+        "Default: half of the last step.",
     ] = None,
     frequencies: Annotated[
         str | None, "Table of corpus frequencies of professions (CSV or Parquet)."
@@ -30,7 +31,8 @@ def fluctuation(
     ] = None,
     professions: Annotated[
         Sequence[str] | None,
-        "Profession to draw; repeatable. By default those with the extreme CVs.",
+        "Profession to plot; repeatable. Default: those with the smallest and largest coefficient "
+        "of variation.",
     ] = None,
     save_scores: Annotated[
         str | None, "File for the scores in the published format (.csv or .parquet)."
@@ -54,7 +56,7 @@ def fluctuation(
     save_scores
         File for the scores, in the published format. It is written if no profession is missing.
 
-    `docs/tables.md` documents these tables. Other parameters are those of
+    `docs/metrics.md` documents these tables. Other parameters are those of
     `logitbank.analysis.fluctuation_metric`.
 
     Raises

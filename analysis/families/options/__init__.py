@@ -24,11 +24,12 @@ def options(
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
     score: Annotated[
-        Score, "Score of options with several tokens; pmi needs prompts with a condition."
+        Score, "Score of options with several tokens; pmi needs the prompt field `condition`."
     ] = "sum",
     entropy: Annotated[bool, "Entropy of the full rows of logits, if they are stored."] = True,
 ) -> "Study[OptionScores]":
-    """Measure accuracy, option probabilities, ranks, entropy and agreement of any prompts.
+    """Measure accuracy, option probabilities, ranks, entropy and top-1 agreement with the last
+    checkpoint, for any prompts.
 
     Parameters
     ----------

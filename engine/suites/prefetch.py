@@ -200,13 +200,15 @@ class Prefetcher:
         """
 
         def available() -> bool:
+            # Another worker may declare a failed download done before this one has its error.
+            if index not in self._in_use:
+                self._in_use.add(index)
+                if index not in self._started:
+                    self._order = [index, *(other for other in self._order if other != index)]
+                self._changed.notify_all()
             return self._closed or index in self._folders
 
         with self._changed:
-            self._in_use.add(index)
-            if index not in self._started:
-                self._order = [index, *(other for other in self._order if other != index)]
-            self._changed.notify_all()
             if not self._changed.wait_for(available, after_s):
                 on_wait(f"{self._checkpoints[index].id}: waiting for its download")
                 self._changed.wait_for(available)

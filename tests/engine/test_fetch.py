@@ -192,6 +192,26 @@ def test_a_download_that_failed_is_raised_where_it_is_needed_and_makes_room(hub,
         assert (fetching.folder(2) / "model.safetensors").is_file()
 
 
+def test_a_failed_download_that_another_worker_declared_done_is_still_raised(hub, root, server):
+    (root / REPO / "step0" / "model.safetensors").unlink()
+    server.pause_s = 0.2
+    messages: list[str] = []
+
+    def wait() -> None:
+        with pytest.raises(WeightsError) as failed:
+            fetching.folder(0, on_wait=lambda _: fetching.done(0), after_s=0.01)
+        messages.append(str(failed.value))
+
+    with prefetcher(hub) as fetching:
+        waiting = [threading.Thread(target=wait, daemon=True) for _ in range(2)]
+        for thread in waiting:
+            thread.start()
+        for thread in waiting:
+            thread.join(5.0)
+    assert len(messages) == 2
+    assert all("step0 contains no weights" in message for message in messages)
+
+
 KILLED = """
 import sys
 from pathlib import Path

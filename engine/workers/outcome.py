@@ -27,7 +27,8 @@ class History:
     done: int = 0
     """Checkpoints that are done."""
     engine_failures: int = 0
-    """Checkpoints that the engine failed on, this one included."""
+    """Checkpoints that the engine failed on without a retry. Includes this one, unless the failure
+    has another cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,10 @@ def decide(failure: CheckpointFailed, history: History) -> Decision:
             return Retry(smaller=True)
     if failure.cause == "fatal":
         return Abort()
-    if not history.done and history.engine_failures >= MAX_ENGINE_FAILURES:
+    if (
+        failure.cause in ("crash", "engine")
+        and not history.done
+        and history.engine_failures >= MAX_ENGINE_FAILURES
+    ):
         return Abort()
     return Skip()

@@ -239,17 +239,21 @@ class Runner:
     def _decide(self, failure: CheckpointFailed, task: _Task, job: Job) -> Decision:
         task.crashes += failure.cause == "crash"
         task.losses += failure.cause == "lost"
+        engine_failures = self._engine_failures
         if failure.cause in ("crash", "engine"):
-            self._engine_failures.add(job.checkpoint)
+            engine_failures = engine_failures | {job.checkpoint}
         history = History(
             crashes=task.crashes,
             losses=task.losses,
             can_shrink=smaller(job.settings) is not None,
             stopping=self._stopping.requested,
             done=len(self._succeeded),
-            engine_failures=len(self._engine_failures),
+            engine_failures=len(engine_failures),
         )
-        return decide(failure, history)
+        decision = decide(failure, history)
+        if failure.cause in ("crash", "engine") and not isinstance(decision, Retry):
+            self._engine_failures.add(job.checkpoint)
+        return decision
 
     def _retry_note(self, failure: CheckpointFailed, job: Job, *, smaller_batches: bool) -> Note:
         """A note of the retry. All workers use its smaller batches from now on."""

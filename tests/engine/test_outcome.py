@@ -14,7 +14,9 @@ SMALLER = Retry(smaller=True)
     [
         ("checkpoint", False, History(), Skip()),
         ("checkpoint", False, History(engine_failures=1), Skip()),
+        ("checkpoint", False, History(engine_failures=2), Skip()),
         ("load", False, History(can_shrink=True), Skip()),
+        ("load", False, History(engine_failures=2), Skip()),
         ("engine", False, History(engine_failures=1), Skip()),
         ("engine", False, History(engine_failures=2), Abort()),
         ("engine", False, History(engine_failures=2, done=1), Skip()),

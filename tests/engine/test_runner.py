@@ -59,16 +59,20 @@ def run_one(
     on_event: Callable[[Event], None] = lambda _: None,
     stopping: Stopping | None = None,
     done: Callable[[int], None] = lambda _: None,
+    checkpoints: Sequence[CheckpointId] = (CHECKPOINT,),
 ) -> Summary:
-    """Run one checkpoint of four blocks."""
-    plan = Plan((DepositPlan(CHECKPOINT, "q", LAYOUT, (0, 1, 2, 3)),), 1, 40, 40)
+    """Run checkpoints of four blocks each."""
+    deposits = tuple(DepositPlan(id, "q", LAYOUT, (0, 1, 2, 3)) for id in checkpoints)
+    plan = Plan(deposits, 1, 40, 40)
     monkeypatch.setattr("logitbank.engine.plan.compatibility.files_digest", lambda _: "same")
     monkeypatch.setattr(Compatibility, "check", lambda *_: None)
     monkeypatch.setattr("logitbank.engine.workers.runner._provenance", lambda *_: {})
     settings = EngineSettings("transformers", max_batch_tokens=4096, max_sequences=64)
     prepared = SimpleNamespace(
         plan=plan,
-        suite=SimpleNamespace(checkpoints=(SimpleNamespace(id=CHECKPOINT, source=None),)),
+        suite=SimpleNamespace(
+            checkpoints=[SimpleNamespace(id=id, source=None) for id in checkpoints]
+        ),
         first=tmp_path,
         settings=settings,
         config=SimpleNamespace(vocab=8),
@@ -134,6 +138,28 @@ def test_a_worker_that_ray_killed_for_memory_is_followed_by_smaller_batches(
     ]
     (failure,) = summary.failed
     assert failure.out_of_memory, "a second death without a block between is the checkpoint's"
+
+
+def test_retried_failures_do_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the first two checkpoints runs out of memory, is retried and is damaged."""
+
+    def part(job: Job) -> Iterator[Event]:
+        if job.checkpoint.step == 2:
+            yield CheckpointDone(job.checkpoint, 1.0)
+        elif [other.checkpoint for other in worker.jobs].count(job.checkpoint) == 1:
+            yield CheckpointFailed(job.checkpoint, "out of memory", "engine", out_of_memory=True)
+        else:
+            yield CheckpointFailed(job.checkpoint, "damaged")
+
+    worker = ScriptedWorker(part)
+    series = [CheckpointId("tiny", step=step) for step in range(3)]
+    summary = run_one(tmp_path, monkeypatch, [worker], checkpoints=series)
+    assert not summary.aborted
+    assert [failure.checkpoint.step for failure in summary.failed] == [0, 1]
+    assert [checkpoint.step for checkpoint in summary.done] == [2]
+    assert [job.settings.max_batch_tokens for job in worker.jobs] == [4096, 2048, 2048, 1024, 1024]
 
 
 @pytest.mark.parametrize(

@@ -48,12 +48,14 @@ def moves(requested: Objects, stored: Objects, *, place: str) -> Moves:
     missing: dict[str, Object] = {}
     for path, value in requested.items():
         other = stored.get(path)
-        if other is not None:
+        if deposit_of(path) is None and last_of(path) not in stored:
+            missing[path] = value  # another writer may have left a part of a table or a head
+        elif other is not None:
             if deposit_of(path) and not _is_same(path, value, other):
                 raise conflict(path, place)
             if not _is_sound_table(path, stored):
                 raise conflict(path, place)
-        elif path.endswith(".parquet.sha256") and path.removesuffix(".sha256") in stored:
+        elif path.endswith(".parquet.sha256"):
             continue  # a digest goes with its own table
         elif not is_replaced(path, sealed):
             missing[path] = value
@@ -63,10 +65,18 @@ def moves(requested: Objects, stored: Objects, *, place: str) -> Moves:
 
 def conflict(path: str, place: str) -> BankError:
     """The error of an object that the target has with other bytes."""
+    problem = f"{place} already has {path} with other bytes, and was not changed."
+    if deposit_of(path) is None:
+        table = path.removesuffix(".sha256")
+        both = f"{table} and {table}.sha256" if table.endswith(".parquet") else path
+        return BankError(
+            f"{problem} Run the same command again. If this error returns, delete"
+            f" {head_of(path) or both} there and run the same command again."
+        )
     return BankError(
-        f"{place} already has {path} with other bytes, and was not changed. Either it was computed"
-        " separately: store yours under another model or run name, or exclude it with --model or"
-        " --steps. Or it is damaged there: delete it there and run the same command again."
+        f"{problem} Either it was computed separately: store yours under another model or run name,"
+        " or exclude it with --model or --steps. Or it is damaged there: delete it there and run"
+        " the same command again."
     )
 
 
@@ -82,6 +92,12 @@ def rounds(paths: Iterable[str]) -> list[list[str]]:
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
+def last_of(path: str) -> str:
+    """The object that is placed last: the table of a digest, or the document of a head."""
+    head = head_of(path)
+    return f"{head}/zarr.json" if head else path.removesuffix(".sha256")
+
+
 def _rank(path: str) -> int:
     if path == "zarr.json":
         return 0
@@ -89,7 +105,6 @@ def _rank(path: str) -> int:
         return 4
     if (deposit := deposit_of(path)) is not None:
         return 2 if path == f"{deposit}/zarr.json" else 3
-    # A table comes after its digest, and the document of a head after its data.
     return 2 if path.endswith(".parquet") or path == f"{head_of(path)}/zarr.json" else 1
 
 

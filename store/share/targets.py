@@ -18,7 +18,7 @@ from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
 from logitbank.store.format.index import Object, Objects, committed_digests, deposit_of
 from logitbank.store.share.card import CARD, UNKNOWN, card, is_written_by_hand
-from logitbank.store.share.moves import conflict, rounds
+from logitbank.store.share.moves import conflict, last_of, rounds
 from logitbank.store.share.remote import Remote, download
 
 Advance = Callable[[int], None]
@@ -150,37 +150,45 @@ class Folder:
         with locks.locked(self._root / ".lock"):
             staging = Staging(self._root)
 
-        def put(path: str) -> None:
-            prepared = staging.path / hashlib.sha256(path.encode()).hexdigest()
-            self._put(path, group, source, prepared)
+        def prepared(path: str) -> Path:
+            return staging.path / hashlib.sha256(path.encode()).hexdigest()
+
+        def prepare(path: str) -> None:
+            with disk.naming_full(self._root, group[path].digest.bytes):
+                source.copy(path, group[path], prepared(path))
             advance(group[path].digest.bytes)
 
+        by_deposit: dict[str, list[str]] = {}
+        for path in group:
+            by_deposit.setdefault(deposit_of(path) or "", []).append(path)
         try:
-            for paths in rounds(group):
-                in_parallel(put, paths, at_once=SENT_AT_ONCE)
+            for deposit, paths in sorted(by_deposit.items()):
+                in_parallel(prepare, paths, at_once=SENT_AT_ONCE)
+                folder = objects.plain_path(self._root, deposit) if deposit else self._root
+                objects.make_folders(self._root, folder)
+                # One lock for all, so that objects of two writers are not mixed.
+                with locks.locked(folder / ".lock"):
+                    if deposit:
+                        self._require_same_commits(deposit, group)
+                    for path in (path for ranked in rounds(paths) for path in ranked):
+                        self._place(path, group[path].digest, prepared(path))
         finally:
             staging.remove()
 
-    def _put(self, path: str, group: Objects, source: Source, prepared: Path) -> None:
-        value, target = group[path], objects.plain_path(self._root, path)
-        if target.is_file() and objects.digest(target) == value.digest:
-            return  # an interrupted call put it there
-        with disk.naming_full(self._root, value.digest.bytes):
-            source.copy(path, value, prepared)
-            objects.make_folders(self._root, target.parent)
-            deposit = deposit_of(path)
-            with locks.locked((self._root / (deposit or "")) / ".lock"):
-                if deposit is None and target.exists():
-                    return  # another writer was faster; tables are named by their content
-                is_document = "/commits/" in path or path.endswith("zarr.json")
-                if is_document and target.exists():
-                    if objects.digest(target) == value.digest:
-                        return  # another writer of the same deposit was faster
-                    raise conflict(path, self.url)
-                if deposit is not None and (target.exists() or path.endswith("/seal.json")):
-                    self._require_same_commits(deposit, group)
-                os.replace(prepared, target)
-                objects.sync(target.parent)
+    def _place(self, path: str, expected: Digest, prepared: Path) -> None:
+        """Put an object in place. The caller holds the lock of its deposit, or of the bank."""
+        target = objects.plain_path(self._root, path)
+        if target.exists():
+            if objects.digest(target) == expected:
+                return  # another writer of the same objects was faster
+            if deposit_of(path) is None:
+                if objects.plain_path(self._root, last_of(path)).exists():
+                    return  # another writer was faster; tables and heads are named by their content
+            elif "/commits/" in path or path.endswith("zarr.json"):
+                raise conflict(path, self.url)
+        objects.make_folders(self._root, target.parent)
+        os.replace(prepared, target)
+        objects.sync(target.parent)
 
     def _require_same_commits(self, deposit: str, group: Objects) -> None:
         """Refuse a deposit in which another writer has committed other bytes."""

@@ -4,16 +4,19 @@ import gzip
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -27,7 +30,7 @@ from logitbank.errors import (
     UsageError,
 )
 from logitbank.store import Bank, repair, verify
-from logitbank.store.files import locks, staging
+from logitbank.store.files import locks, objects, staging
 from logitbank.store.format import index
 from logitbank.store.share.card import card
 from logitbank.store.share.hub import HubDataset
@@ -35,7 +38,7 @@ from logitbank.store.share.moves import moves
 from logitbank.store.share.push import pull, push, target_at
 from logitbank.store.share.s3 import s3_store
 from logitbank.store.share.selection import chosen
-from logitbank.store.share.targets import Source, publish, stored_objects
+from logitbank.store.share.targets import Folder, Source, publish, stored_objects
 from tests.support.dataset_hub import TOKEN, DatasetHub
 from tests.support.made_once import made_once
 from tests.support.s3_server import BUCKET, S3Server
@@ -45,6 +48,7 @@ from tests.support.small_banks import (
     block_data,
     new_bank,
     prompt_table,
+    resign_table,
     spec,
     token_table,
 )
@@ -260,7 +264,7 @@ def test_a_damaged_target_is_refused_or_repaired(
         assert push(bank.path, target).objects == 1
     (table,) = (p for p in before if p.startswith("prompts/") and p.endswith(".parquet"))
     put(target, table, (bank.path / table).read_bytes()[:50])
-    with pytest.raises(BankError, match=rf"already has {table} with other bytes"):
+    with pytest.raises(BankError, match=rf"delete {table} and {table}\.sha256 there"):
         push(bank.path, target)
     put(target, table, None)
     put(target, f"{table}.sha256", None)
@@ -512,14 +516,14 @@ KILLED = """
 import os, sys
 from logitbank.store.share import targets
 from logitbank.store.share.push import {call}
-put, left = targets.Folder._put, int(sys.argv[3])
+place, left = targets.Folder._place, int(sys.argv[3])
 def counted(self, path, *others):
     global left
     if left == 0:
         os._exit(9)
     left -= 1
-    put(self, path, *others)
-targets.Folder._put = counted
+    place(self, path, *others)
+targets.Folder._place = counted
 {call}(sys.argv[1], sys.argv[2])
 """
 
@@ -589,10 +593,63 @@ def test_threads_that_push_the_same_and_others_at_once_lose_nothing(
     to = tmp_path / "to"
     with ThreadPoolExecutor(4) as pool:
         done = [pool.submit(push, six.path, to, steps=s) for s in ("0:3:1", "2:4:1", "0:5:1")]
-    assert all(each.exception() is None for each in done)
+    assert [each.exception() for each in done] == [None] * 3
     assert push(six.path, to).objects == 0
     assert objects_of(to) == objects_of(six.path)
     assert verify(to) == ()
+
+
+@dataclass(frozen=True)
+class Interrupting(Source):
+    """Calls `first` before it copies a path that matches `at`."""
+
+    at: str = ""
+    first: Callable[[], None] = lambda: None
+
+    def copy(self, path: str, value: index.Object, to: Path) -> None:
+        if re.search(self.at, path):
+            self.first()
+        super().copy(path, value, to)
+
+
+def with_other_table(bank: Bank) -> Path:
+    """Write the prompts again, with other bytes and the same values."""
+    (table,) = bank.path.glob("prompts/*.parquet")
+    pl.read_parquet(table).write_parquet(table, compression="uncompressed")
+    resign_table(table)
+    return table
+
+
+@pytest.mark.parametrize("at", [r"/commits/seal", r"^prompts/.*parquet$"])
+def test_two_pushes_of_other_numbers_at_once_are_not_mixed(tmp_path: Path, at: str) -> None:
+    ours, theirs = (make(tmp_path / f"{seed}", 0, seed=seed) for seed in range(2))
+    with_other_table(theirs)
+    target = Folder(tmp_path / "target")
+    objects.make_root(tmp_path / "target")
+
+    def send(bank: Bank, source: Source) -> None:
+        for group in moves(chosen(bank.path), {}, place="").groups:
+            target.send(group, source, lambda _: None)
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    def send_theirs() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            send(theirs, Interrupting(theirs.path, at="/commits/seal", first=stop))
+
+    send(ours, Interrupting(ours.path, at=at, first=send_theirs))
+    assert verify(tmp_path / "target") == ()
+    same_rows(ours, Bank.open(tmp_path / "target"))
+
+
+def test_a_table_replaces_the_digest_that_a_killed_push_left(tmp_path: Path) -> None:
+    ours, theirs = (make(tmp_path / f"{seed}", 0) for seed in range(2))
+    table = with_other_table(theirs)
+    push(ours.path, tmp_path / "target")
+    (tmp_path / "target" / "prompts" / table.name).unlink()
+    assert push(theirs.path, tmp_path / "target").objects == 2
+    assert verify(tmp_path / "target") == ()
 
 
 def test_repair_removes_what_dead_writers_left_and_no_more(tmp_path: Path) -> None:

@@ -233,7 +233,6 @@ class Actor:
         if self._interrupted:
             yield CheckpointStopped(job.checkpoint)
             return
-        self._process.use(job.settings)
         yield from self._process.run(job)
 
     def interrupt(self) -> None:

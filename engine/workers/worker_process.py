@@ -64,6 +64,7 @@ class WorkerProcess:
 
     def run(self, job: Job) -> Iterator[Event]:
         """Events of `job`; the last one is its Outcome."""
+        self.use(job.settings)
         names = differing_fields(self._config, job.config)
         if self._process is not None and self._used and names:
             self.stop()
@@ -71,9 +72,9 @@ class WorkerProcess:
                 f"{job.checkpoint}: config.json differs from that of the checkpoint before in"
                 f" {', '.join(names)}, so a new engine is started"
             )
-            if self._interrupted:
-                yield CheckpointStopped(job.checkpoint)
-                return
+        if self._interrupted:  # maybe while the process was stopped
+            yield CheckpointStopped(job.checkpoint)
+            return
         self._config = job.config
         if self._process is None:
             self._start()

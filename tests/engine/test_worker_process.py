@@ -2,12 +2,14 @@
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.workers.events import CheckpointFailed, Job
+from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed, Job
 from logitbank.engine.workers.pool import LocalPool
 from logitbank.engine.workers.reference_check import ReferenceProcess
 from logitbank.engine.workers.worker_process import WorkerProcess, log_path
@@ -28,6 +30,22 @@ def test_an_empty_log_is_deleted_unless_other_runs_write_to_it(
     with LocalPool(tmp_path / "b.zarr", SETTINGS, 2, shared_log=shared_log):
         log.write_text(text)
     assert log.exists() == kept
+
+
+def test_a_job_with_other_settings_gets_a_new_engine(tmp_path: Path) -> None:
+    id, started = CheckpointId("m", step=0), list[EngineSettings]()
+    connection = Mock(**{"recv.return_value": CheckpointDone(id, 1.0)})
+
+    def start() -> None:
+        started.append(worker._settings)
+        worker._process, worker._connection = Mock(), connection
+
+    worker = WorkerProcess(tmp_path / "b.zarr", SETTINGS)
+    worker._start = start  # type: ignore[method-assign]
+    less = replace(SETTINGS, max_batch_tokens=512)
+    for settings in (SETTINGS, SETTINGS, less, less):
+        list(worker.run(Job(id, tmp_path, (), 10, 10, {}, settings, {})))
+    assert started == [SETTINGS, less]
 
 
 @pytest.mark.usefixtures("quick_workers")

@@ -1,6 +1,7 @@
 """All analyses of the prompt sets of banks."""
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from logitbank.analysis.frames.scan_cache import ScanCache
 from logitbank.analysis.study import Study
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank
+from logitbank.store.format.schema import folder_name
 
 FAILURES = (LogitbankError, pl.exceptions.PolarsError)
 """What an analysis raises if it refuses its prompts, or a bank is damaged."""
@@ -24,6 +26,8 @@ class Analysis(NamedTuple):
     family: Family
     title: str
     prompts: tuple[str, ...]
+    folder: str
+    """Name of a folder for its results, which no other analysis of the banks has."""
     run: Callable[[], Study[Any]]
 
 
@@ -75,28 +79,35 @@ def planned(
     """`analyses` of open banks and of prompt sets in them."""
     columns = PromptColumns(banks, names)
     settings = {"models": models, "bootstrap": bootstrap, "cache": cache}
-    plans = [
-        _analysis(family, banks, chosen, title=family.title, **settings)
-        for family in families().values()
-        for chosen in family.prompts(columns)
+    options = families()["options"]
+    chosen = [
+        (family, prompts) for family in families().values() for prompts in family.prompts(columns)
     ]
-    known = {name for plan in plans for name in plan.prompts}
-    family = families()["options"]
-    return plans + [
-        _analysis(family, banks, (name,), title=f"{family.title} of {name}", **settings)
-        for name in sorted(set(names) - known)
+    known = {name for _, prompts in chosen for name in prompts}
+    chosen += [(options, (name,)) for name in sorted(set(names) - known)]
+    number = Counter(family.name for family, _ in chosen)
+    return [
+        _analysis(family, banks, prompts, several=number[family.name] > 1, **settings)
+        for family, prompts in chosen
     ]
 
 
 def _analysis(
-    family: Family, banks: Sequence[Bank], names: tuple[str, ...], *, title: str, **settings: Any
+    family: Family, banks: Sequence[Bank], names: tuple[str, ...], *, several: bool, **settings: Any
 ) -> Analysis:
+    """An analysis. If its family has several, its title and its folder name its prompts."""
     if "bootstrap" not in inspect.signature(family.analyze).parameters:
         settings.pop("bootstrap", None)
+    title, folder = family.title, family.name
+    if family.name == "options":
+        title += f" of {names[0]}"
+    elif several:
+        title += f": {', '.join(names)}"
+    if several:
+        folder = folder_name("-".join((folder, *names)))
     prompts = names if family.several_prompts else names[0]
-    return Analysis(
-        family, title, names, partial(family.analyze, banks, prompts=prompts, **settings)
-    )
+    run = partial(family.analyze, banks, prompts=prompts, **settings)
+    return Analysis(family, title, names, folder, run)
 
 
 def problem_of(error: Exception) -> str:

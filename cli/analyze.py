@@ -62,7 +62,7 @@ def analyze_all(
     opened = [filtered(bank, by) for bank in banks]
     studies: dict[str, Study[Any]] = {}
     problems: dict[str, str] = {}
-    for family, title, _, run in analyses(opened, prompts=prompts, models=model):
+    for _, title, _, folder, run in analyses(opened, prompts=prompts, models=model):
         try:
             with busy(title):
                 study = run()
@@ -71,7 +71,7 @@ def analyze_all(
             continue
         studies[title] = study
         if out is not None:
-            study.save(out / family.name, width=width)
+            study.save(out / folder, width=width)
     print_studies(studies, form=form)
     exit_with(problems)
 

@@ -71,10 +71,8 @@ def section(analysis: Analysis, others: Sequence[Section]) -> Section:
 
     `others` are the sections above it, of which another may be of the same family.
     """
-    family, title, prompts, _ = analysis
+    family, title, prompts, *_ = analysis
     same = sum(re.fullmatch(rf"{family.name}(-\d+)?", other.id) is not None for other in others)
-    if same and not title.endswith(f" {prompts[0]}"):
-        title = f"{title}: {prompts[0]}"
     study, problem = None, ""
     try:
         study = analysis.run()

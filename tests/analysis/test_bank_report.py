@@ -1,6 +1,7 @@
 """Which analyses a report has, what it refuses, and what it does where one fails or is damaged."""
 
 import html
+import json
 import re
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from logitbank.analysis.report.report import report
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Bank
 from tests.support.command import Call
-from tests.support.evaluation_banks import add_lambada, whole_bank
+from tests.support.evaluation_banks import add_crows_pairs, add_lambada, whole_bank
 from tests.support.small_banks import (
     TOKENIZER,
     Query,
@@ -61,6 +62,31 @@ def test_analyses_are_those_that_the_prompts_allow(whole: Path, own: Bank) -> No
     assert [each.family.name for each in analyses(whole, prompts=["lambada"])] == ["lambada"]
     named = [(each.family.name, each.title) for each in analyses(own)]
     assert named == [("options", "Options of few"), ("options", "Options of parity")]
+
+
+def test_prompt_sets_of_one_family_have_titles_and_folders_of_their_own(
+    own: Bank, tmp_path: Path, call: Call
+) -> None:
+    add_crows_pairs(own)
+    assert [each.folder for each in analyses(own, prompts=["crows-pairs", "few"])] == [
+        "pairs",
+        "options",
+    ]
+    own.add_prompts("my/pairs", own.prompts("crows-pairs").collect())
+    code, printed, error = call("analyze", own.path, "--out", tmp_path / "out", "--format", "json")
+    assert code == 0, error
+    assert list(json.loads(printed)) == [
+        "Minimal pairs: crows-pairs",
+        "Minimal pairs: my/pairs",
+        "Options of few",
+        "Options of parity",
+    ]
+    assert sorted(folder.name for folder in (tmp_path / "out").iterdir()) == [
+        "options-few",
+        "options-parity",
+        "pairs-crows-pairs",
+        "pairs-my%2Fpairs",
+    ]
 
 
 def test_several_banks_are_analysed_together(tmp_path: Path, call: Call) -> None:

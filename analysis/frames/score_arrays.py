@@ -141,7 +141,6 @@ class ScoreArrays:
 def score_arrays(
     frame: pl.LazyFrame,
     *,
-    labels: FairnessLabels,
     ties: Ties,
     vocab_limit: bool = False,
     axes: PromptAxes | None = None,
@@ -155,7 +154,7 @@ def score_arrays(
     Raises
     ------
     UsageError
-        The frame lacks columns, its options or answers are not the labels, a prompt has two
+        The frame lacks columns, its options or answers are not `LABELS`, a prompt has two
         answers, or a checkpoint scores the same prompt, order and option twice.
     BankError
         No rows, a prompt without one of its options, or a logit that is not finite.
@@ -172,28 +171,27 @@ def score_arrays(
         pl.col("model", "run", "prompt_id", *columns).cast(pl.Categorical),
         *("step", "order_seed", "sentence_id", "paired", "logit", "rank", "ties", "exact"),
         *padding,
-        option=pl.col("option").cast(pl.Enum(labels), strict=False).to_physical(),
+        option=pl.col("option").cast(pl.Enum(LABELS), strict=False).to_physical(),
         is_answer=pl.col("is_answer").fill_null(False),
     ).collect(engine="streaming")
     if rows.is_empty():
         raise NoRowsError("The scan has no scores. Run `logitbank extract` first.")
     if count := rows["prompt_id"].null_count():
         raise UsageError(f"{count:,} rows have no prompt_id. Every score needs one.")
-    _check_options(rows["option"], frame, labels)
+    _check_options(rows["option"], frame)
     answers = rows.filter("is_answer").select(
         rank=rank,
         top=unique_maximum(vocab_limit=vocab_limit),
         tied=tied_others(vocab_limit=vocab_limit) > 0,
         inexact=~pl.col("exact"),
     )
-    return _dense(rows, answers, labels, axes, columns)
+    return _dense(rows, answers, axes, columns)
 
 
 def map_score_arrays(
     scan: Scan,
     prepare: Callable[[PromptAxes], Callable[[ScoreArrays], T]],
     *,
-    labels: FairnessLabels = LABELS,
     ties: Ties = "competition",
     vocab_limit: bool = False,
     columns: Sequence[str] = (),
@@ -213,9 +211,7 @@ def map_score_arrays(
     axes: PromptAxes | None = None
 
     def read(frame: pl.LazyFrame) -> ScoreArrays:
-        return score_arrays(
-            frame, labels=labels, ties=ties, vocab_limit=vocab_limit, axes=axes, columns=columns
-        )
+        return score_arrays(frame, ties=ties, vocab_limit=vocab_limit, axes=axes, columns=columns)
 
     while True:
         function: Callable[[ScoreArrays], T] | None = None
@@ -236,7 +232,6 @@ def map_score_arrays(
 def _dense(
     rows: pl.DataFrame,
     answers: pl.DataFrame,
-    labels: FairnessLabels,
     known: PromptAxes | None,
     columns: Sequence[str],
 ) -> ScoreArrays:
@@ -246,9 +241,7 @@ def _dense(
     prompts, p = _prompt_codes(rows, columns)
     option = rows["option"].to_numpy()
     correct = np.flatnonzero(rows["is_answer"].to_numpy())
-    axes = PromptAxes(
-        seeds, prompts, _gold(option[correct], p[correct], prompts=prompts, labels=labels)
-    )
+    axes = PromptAxes(seeds, prompts, _gold(option[correct], p[correct], prompts=prompts))
     if known is not None:
         axes = known.merged(axes)
         s = np.array([axes.seeds.index(seed) for seed in seeds])[s]
@@ -259,12 +252,12 @@ def _dense(
     for size, codes in ((shape[1], s), (shape[2], p)):
         cell *= size
         cell += codes
-    index = cell * len(labels)
+    index = cell * len(LABELS)
     index += option
-    logits = np.full((*shape, len(labels)), np.nan)
+    logits = np.full((*shape, len(LABELS)), np.nan)
     logits.reshape(-1)[index] = rows["logit"].to_numpy()
     del index
-    _check_cells(logits, rows, checkpoints=checkpoints, prompts=axes.prompts, labels=labels)
+    _check_cells(logits, rows, checkpoints=checkpoints, prompts=axes.prompts)
     target = cell[correct]
     ranks = np.full(shape, np.nan)
     ranks.reshape(-1)[target] = answers["rank"].to_numpy()
@@ -281,7 +274,6 @@ def _gold(
     prompt: NDArray[np.integer],
     *,
     prompts: pl.DataFrame,
-    labels: FairnessLabels,
 ) -> Codes:
     """The correct option of each prompt, from the rows that are answers."""
     gold = np.full(len(prompts), -1, np.int64)
@@ -289,7 +281,7 @@ def _gold(
     if len(missing := np.flatnonzero(gold < 0)):
         raise UsageError(
             f"Prompt {prompts['prompt_id'][int(missing[0])]!r} has no answer among "
-            f"{', '.join(map(repr, labels))} ({len(missing)} such prompts). Every prompt needs one."
+            f"{', '.join(map(repr, LABELS))} ({len(missing)} such prompts). Every prompt needs one."
         )
     if len(other := prompt[gold[prompt] != option]):
         raise _two_answers(prompts["prompt_id"][int(other[0])])
@@ -362,12 +354,12 @@ def _two_answers(prompt_id: object) -> UsageError:
     return UsageError(f"Prompt {prompt_id!r} has two answers. Every prompt_id needs one answer.")
 
 
-def _check_options(codes: pl.Series, frame: pl.LazyFrame, labels: FairnessLabels) -> None:
-    if codes.null_count() or codes.n_unique() < len(labels):
+def _check_options(codes: pl.Series, frame: pl.LazyFrame) -> None:
+    if codes.null_count() or codes.n_unique() < len(LABELS):
         options = frame.select(pl.col("option").cast(pl.String).unique().sort()).collect()
         values = ", ".join(repr(value) for value in options.to_series().to_list())
         raise UsageError(
-            f"The options are {values}. Fairness needs {', '.join(map(repr, labels))}: use the "
+            f"The options are {values}. Fairness needs {', '.join(map(repr, LABELS))}: use the "
             "winobias prompts."
         )
 
@@ -378,7 +370,6 @@ def _check_cells(
     *,
     checkpoints: pl.DataFrame,
     prompts: pl.DataFrame,
-    labels: FairnessLabels,
 ) -> None:
     if rows["logit"].null_count() or not rows["logit"].is_finite().all():
         row = rows.filter(~pl.col("logit").is_finite().fill_null(False))
@@ -393,10 +384,10 @@ def _check_cells(
             "Scan one prompt set with options of a single token."
         )
     options = reduce(np.add, np.moveaxis(present.view(np.int8), -1, 0))
-    partial = np.argwhere((options > 0) & (options < len(labels)))
+    partial = np.argwhere((options > 0) & (options < len(LABELS)))
     if len(partial):
         c, s, p = (int(i) for i in partial[0])
-        missing = ", ".join(repr(labels[o]) for o in np.flatnonzero(~present[c, s, p]))
+        missing = ", ".join(repr(LABELS[o]) for o in np.flatnonzero(~present[c, s, p]))
         checkpoint = checkpoint_name(checkpoints.row(c, named=True))
         raise BankError(
             f"Prompt {prompts['prompt_id'][p]!r} has no score for option {missing} at {checkpoint} "

@@ -154,7 +154,7 @@ def _accuracy(result: Fairness, axis: StepAxis) -> Chart | None:
     return titled(plot, "Accuracy per correct answer", caption, axis=axis)
 
 
-def _rank_and_accuracy(result: Fairness, axis: StepAxis) -> Chart | None:
+def _rank_and_accuracy(result: Fairness, _: StepAxis) -> Chart | None:
     hits = result.accuracy.select(*CHECKPOINT, "gold", "accuracy")
     table = result.average_rank.filter(pl.col("average_rank").is_not_nan()).join(
         hits, on=[*CHECKPOINT, "gold"], nulls_equal=True, maintain_order="left"

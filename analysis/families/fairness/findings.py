@@ -71,7 +71,7 @@ def _headline(result: Fairness, gap: pl.DataFrame) -> Finding:
     end = _of(last, row).row(0, named=True)
     now = row["delta_scaled"] if change is None else row["mean_after"]
     about = (row["model"], row["run"])
-    return Finding(text=f"{name} {verb}{_side(result, end, now)}.", figure="gap", series=about)
+    return Finding(text=f"{name} {verb}{_side(end, now)}.", figure="gap", series=about)
 
 
 def _largest_change(changes: pl.DataFrame) -> Row | None:
@@ -95,7 +95,7 @@ def _changed(change: Row) -> str:
     return f"{'gradually ' if gradual else ''}{verb} from {sizes[0]} to {sizes[1]} {where}"
 
 
-def _side(result: Fairness, end: Row, delta: float) -> str:
+def _side(end: Row, delta: float) -> str:
     """Whose error is higher, if the interval of the last checkpoint shows it."""
     low, high = end["low_scaled"], end["high_scaled"]
     if low <= 0 <= high:

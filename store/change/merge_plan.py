@@ -1,7 +1,8 @@
 """Plan a merge: compare everything, and list what each source adds, before anything is copied."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from logitbank.store.bank import Bank
 from logitbank.store.care.metadata import check_metadata
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.scores import committed_parts, read_scores
+from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits
 from logitbank.store.format.attributes import ARRAY, DIGESTS, compared, states_of, unlike
 from logitbank.store.format.commits import Committed
@@ -74,8 +76,11 @@ def _check_weights(deposit: Deposit, siblings: Sequence[Deposit]) -> None:
 
 def _addition(before: Sequence[Deposit], source: Deposit, folder: str) -> Addition | None:
     blocks, state = missing_blocks(before, source), source.state()
-    known = {name for deposit in before for name in deposit.state().options}
-    options = tuple(name for name in state.options if name not in known)
+    holders = {name: deposit for deposit in before for name in deposit.state().options}
+    options = tuple(name for name in state.options if name not in holders)
+    for name in state.options:
+        if name in holders:
+            _check_options(holders[name], source, name)
     if not (blocks or options):
         return None
     whole = state.sealed and not any(deposit.committed() for deposit in before)
@@ -143,14 +148,29 @@ def committed_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl
     """Scores of committed rows, without those of options that were scored later."""
     blocks = frozenset(np.unique(rows // deposit.layout.block_rows).tolist())
     part = replace(state, blocks=state.blocks if state.sealed else blocks, options=())
+    scores = _read(deposit, committed_parts(deposit.path, part, name=str(deposit)))
+    return scores.filter(pl.col("query").is_in(pl.Series(rows, dtype=pl.Int32).implode()))
+
+
+def _read(deposit: Deposit, files: Mapping[Path, Digest]) -> pl.DataFrame:
     try:
-        files = committed_parts(deposit.path, part, name=str(deposit))
-        scores = pl.concat([read_scores(file, digest) for file, digest in files.items()])
+        return pl.concat([read_scores(file, digest) for file, digest in files.items()])
     except FileNotFoundError as error:
         raise DamagedError(
             f"{deposit}: {error.filename} is missing. Run `logitbank verify`."
         ) from error
-    return scores.filter(pl.col("query").is_in(pl.Series(rows, dtype=pl.Int32).implode()))
+
+
+def _check_options(stored: Deposit, new: Deposit, name: str) -> None:
+    """Require equal scores of options that were scored later in both deposits."""
+    part = Committed(sealed=False, blocks=frozenset(), options=(name,))
+    theirs, ours = (
+        committed_parts(deposit.path, part, name=str(deposit)) for deposit in (stored, new)
+    )
+    if list(theirs.values()) != list(ours.values()) and not _read(stored, theirs).equals(
+        _read(new, ours)
+    ):
+        raise conflict(stored, new, f"scores/{name}.parquet differ")
 
 
 def _check_equal(stored: Deposit, new: Deposit, blocks: Set[int]) -> None:

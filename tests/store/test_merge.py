@@ -275,6 +275,22 @@ def test_parts_with_further_options_are_copied(tmp_path: Path) -> None:
     assert merge(merged.path, one.path, two.path).deposits == 0
 
 
+def test_other_scores_of_the_same_further_options_are_a_conflict(tmp_path: Path) -> None:
+    banks = [part(tmp_path / name) for name in "12"]
+    for bank in banks:
+        rescore(bank.deposits()[0], OptionTokens.build([[2, 5]] + [[]] * 9))
+    (file,) = place(banks[1]).glob("scores/options-*.parquet")
+    table = pl.read_parquet(file)
+    for change, differs in ((pl.col("logit"), False), (pl.col("logit") + 1, True)):
+        table.with_columns(change).write_parquet(file, compression="uncompressed")
+        recommit(place(banks[1]), f"scores/{file.name}")
+        if not differs:
+            assert merge(banks[0].path, banks[1].path).deposits == 0
+            continue
+        with pytest.raises(BankError, match=rf"scores/{file.name} differ"):
+            merge(banks[0].path, banks[1].path)
+
+
 def test_licences_are_kept(tmp_path: Path) -> None:
     one, two = part(tmp_path / "1"), part(tmp_path / "2", step=3)
     describe(two.path, licence="CC-BY-4.0", citation="Bob 2026")

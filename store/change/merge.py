@@ -90,7 +90,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
         if deposit.complete and not deposit.sealed:
             DepositWriter(deposit, engine=deposit.spec.provenance.get("engine")).seal()
         if deposit.layout.keep.whole_rows:
-            rescore_missing(target.path, deposit)
+            rescore_missing(deposit)
     remove_dead(target.path)
     return Merged(len({a.folder for a in additions}), len(tables), total)
 

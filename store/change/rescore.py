@@ -50,7 +50,7 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
         _publish(deposit, options, scores)
 
 
-def rescore_missing(root: Path, deposit: Deposit) -> None:
+def rescore_missing(deposit: Deposit) -> None:
     """Add scores of the options that a bank's prompts name and a deposit does not list.
 
     The deposit is locked. If several processes call this at once, one of them does the work.
@@ -74,7 +74,7 @@ def rescore_all(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     copies.require_folder(root)
     incomplete = with_missing_options(root, deposits)
     for deposit in incomplete:
-        rescore_missing(root, deposit)
+        rescore_missing(deposit)
     return incomplete
 
 

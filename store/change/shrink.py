@@ -102,7 +102,7 @@ def shrink(
     target = prepare(out, target, tables, [(source, models)])
     advance = counting(sum(deposit.rows_committed for deposit, _ in specs), progress)
     for deposit, spec in specs:
-        _shrink(source, deposit, target, spec, advance)
+        _shrink(deposit, target, spec, advance)
     before, after = (int(each.info()["bytes"].sum()) for each in (source, target))
     return Shrunk(len(specs), before, after)
 
@@ -149,9 +149,7 @@ def _smaller(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> D
     )
 
 
-def _shrink(
-    bank: Bank, deposit: Deposit, target: Bank, spec: DepositSpec, advance: Advance
-) -> None:
+def _shrink(deposit: Deposit, target: Bank, spec: DepositSpec, advance: Advance) -> None:
     layout = deposit.layout
     options = missing_options(deposit) if layout.keep.whole_rows else None
     scores = deposit.scores().collect()

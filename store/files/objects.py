@@ -218,9 +218,9 @@ def remove_folder(path: Path) -> None:
 
 def holds_something(path: Path) -> bool:
     """Whether a path exists and is not an empty folder, apart from hidden files."""
-    if not path.is_dir():
-        return path.exists()
-    return any(not entry.name.startswith(".") for entry in path.iterdir())
+    if not path.exists():  # first: another writer may create the folder at any moment
+        return False
+    return not path.is_dir() or any(not entry.name.startswith(".") for entry in path.iterdir())
 
 
 def plain_path(root: Path, relative: str) -> Path:

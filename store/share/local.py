@@ -116,7 +116,7 @@ def _copy_documents(root: Path, remote: Remote) -> Objects:
     """Bring all documents up to date; return the objects that the index lists now."""
     url, file = f"{remote.url}/{index.NAME}", root / index.NAME
     try:
-        data = read(remote, index.NAME, limit=index.MAX_BYTES)
+        data = read(remote, index.NAME)
     except FileNotFoundError as error:
         raise BankFormatError(
             f"There is no bank at {remote.url}: {url} does not exist. Check the address, or"

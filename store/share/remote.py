@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -13,9 +14,17 @@ from urllib.parse import quote
 from logitbank.errors import MissingExtraError, RemoteError
 from logitbank.store.files import disk
 from logitbank.store.files.objects import Digest
+from logitbank.store.format import index
 from logitbank.store.share.urls import HUB
 
 CHUNK_BYTES = 2**20
+MAX_BYTES = 2**30
+"""Bytes of the largest object that is read into memory."""
+WAITS_S = (0.2, 0.4, 0.8, 1.6)
+"""Waits between the requests for one object if the server requests no longer ones."""
+LONGEST_WAIT_S = 300.0
+"""The longest wait that a server may request. The Hub counts requests in windows of 5 minutes."""
+_TRANSIENT = (429, 500, 502, 503, 504)
 _LIBRARIES = ("obstore", "huggingface_hub", "httpx", "httpx2", "httpcore", "httpcore2")
 _REFUSED = re.compile(
     r"<Code>(AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken)</Code>"
@@ -34,18 +43,24 @@ class Remote(Protocol):
         """The bytes of an object, in chunks. Raises FileNotFoundError if it does not exist."""
 
 
-def read(remote: Remote, path: str, *, limit: int = 2**30) -> bytes:
+def read(remote: Remote, path: str) -> bytes:
     """A small object.
 
-    Raises FileNotFoundError, or RemoteError if it is not sent or has more than `limit` bytes.
+    Raises FileNotFoundError, or RemoteError if it is not sent or is too large.
     """
     url, data = f"{remote.url}/{path}", bytearray()
     with explained(url), remote.get(path) as chunks:
         for chunk in chunks:
             data += chunk
-            if len(data) > limit:
-                raise RemoteError(f"{url} has more than {limit:,} bytes, so it is not read.")
+            require_small(url, path, len(data))
     return bytes(data)
+
+
+def require_small(url: str, path: str, size: int) -> None:
+    """Refuse an object that is too large for memory with a RemoteError."""
+    limit = index.MAX_BYTES if path == index.NAME else MAX_BYTES
+    if size > limit:
+        raise RemoteError(f"{url} has more than {limit:,} bytes, so it is not read.")
 
 
 def download(remote: Remote, path: str, expected: Digest, to: Path) -> None:
@@ -92,27 +107,45 @@ class Web:
 
         headers = {**self.headers, "Accept-Encoding": "identity", "User-Agent": "logitbank"}
         failure: Exception | None = None
-        # The library retries and waits. A redirect to another host does not receive the token.
-        with http_stream_backoff(
-            "GET",
-            f"{self.address}/{quote(path)}",
-            max_retries=4,
-            base_wait_time=0.2,
-            headers=headers,
-            follow_redirects=True,
-            timeout=60.0,
-        ) as response:
-            status = response.status_code
+        for wait in (*WAITS_S, None):
+            # The library repeats requests that got no answer, but would wait as long as a server
+            # requests. A redirect to another host does not receive the token.
+            with http_stream_backoff(
+                "GET",
+                f"{self.address}/{quote(path)}",
+                max_retries=4,
+                base_wait_time=0.2,
+                retry_on_status_codes=(),
+                headers=headers,
+                follow_redirects=True,
+                timeout=60.0,
+            ) as response:
+                status, reason = response.status_code, response.reason_phrase
+                requested = _requested_wait(response.headers)
+                if status == 200:
+                    try:
+                        yield response.iter_bytes(CHUNK_BYTES)
+                    except Exception as error:  # raised here, the library would repeat the request
+                        failure = error
+            if status == 200:
+                break
             if status == 404:
                 raise FileNotFoundError(path)
-            if status != 200:
-                raise _error(f"{self.url}/{path}", f"{status} {response.reason_phrase}")
-            try:
-                yield response.iter_bytes(CHUNK_BYTES)
-            except Exception as error:  # in the block it would be taken for a failed request
-                failure = error
+            if requested > LONGEST_WAIT_S:
+                reason += f", the server requests a wait of {requested:,.0f} s"
+            elif status in _TRANSIENT and wait is not None:
+                time.sleep(max(wait, requested))
+                continue
+            raise _error(f"{self.url}/{path}", f"{status} {reason}")
         if failure is not None:
             raise failure
+
+
+def _requested_wait(headers: Mapping[str, str]) -> float:
+    """Seconds that `Retry-After`, or `RateLimit` of the Hub, requests; 0 without either."""
+    after = headers.get("Retry-After", "")
+    limit = re.search(r"r=0\b.*t=(\d{1,9})", headers.get("RateLimit", ""))
+    return float(after) if after.isdecimal() else float(limit[1]) if limit else 0.0
 
 
 def hub_files(url: str, revision: str | None = None) -> Web:

@@ -12,7 +12,7 @@ from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
 from logitbank.store.format.index import Objects
 from logitbank.store.share.moves import conflict, rounds
-from logitbank.store.share.remote import CHUNK_BYTES, explained, read
+from logitbank.store.share.remote import CHUNK_BYTES, explained, read, require_small
 from logitbank.store.share.targets import SENT_AT_ONCE, Advance, Source
 
 _CREDENTIALS = (
@@ -69,6 +69,7 @@ class S3:
         try:
             with explained(f"{self.url}/{index.NAME}"):
                 result = obstore.get(self.store, index.NAME)
+                require_small(f"{self.url}/{index.NAME}", index.NAME, result.meta["size"])
                 self._etag = result.meta["e_tag"]
                 return {index.NAME: bytes(result.bytes())}
         except FileNotFoundError:

@@ -290,6 +290,19 @@ def test_an_index_that_no_reader_accepts_is_not_pushed(
     assert not (tmp_path / "copy").exists()
 
 
+def test_a_large_index_of_a_target_is_not_read(
+    tmp_path: Path, s3: str, hub: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for url in (s3, hub):
+        push(make(tmp_path / url[:2], 0).path, url)
+    monkeypatch.setattr(index, "MAX_BYTES", 100)
+    for url in (s3, hub):
+        place = target_at(url)
+        for call in (lambda place=place: stored_objects(place), place.current):
+            with pytest.raises(RemoteError, match=rf"{url}/{index.NAME} has more than 100 bytes"):
+                call()
+
+
 # S3
 
 

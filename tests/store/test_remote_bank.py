@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -374,9 +375,24 @@ def test_a_failed_copy_is_one_error_that_names_the_url(
     assert verify(Bank.open(tmp_path / "further")) == ()
 
 
+@pytest.mark.parametrize("header", [{"Retry-After": "999999999"}, {"RateLimit": '"a";r=0;t=301'}])
+def test_a_longer_wait_than_five_minutes_is_refused(
+    served: FileServer, header: dict[str, str]
+) -> None:
+    served.behave(limited=9, limit=header)
+    seconds = f"{int(re.findall('[0-9]+', str(header))[-1]):,}"
+    with pytest.raises(RemoteError, match=rf"{served.url}/bank/index\S+ .*429.* {seconds} s"):
+        Bank.open(f"{served.url}/bank")
+    assert len(served.log()) == 1
+
+
 @pytest.mark.parametrize("how", [{"chunked": True}, {"packed": "heeding"}, {"packed": "always"}])
 def test_servers_may_compress_or_send_no_length(
-    bank: Bank, served: FileServer, tmp_path: Path, how: dict[str, Any]
+    bank: Bank,
+    served: FileServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: dict[str, Any],
 ) -> None:
     publish(bank, tmp_path)
     served.behave(**how)
@@ -384,8 +400,9 @@ def test_servers_may_compress_or_send_no_length(
     assert verify(tmp_path / "pulled") == ()
     assert Bank.open(f"{served.url}/bank", rows=True).info().equals(bank.info())
     (tmp_path / "www" / "large").write_bytes(bytes(2**21))
+    monkeypatch.setattr("logitbank.store.share.remote.MAX_BYTES", 1000)
     with pytest.raises(RemoteError, match="more than 1,000 bytes"):
-        read(remote_at(served.url), "large", limit=1000)
+        read(remote_at(served.url), "large")
 
 
 def test_heads_are_copied_with_the_rows_that_need_them(tmp_path: Path, served: FileServer) -> None:

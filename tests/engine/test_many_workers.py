@@ -89,7 +89,7 @@ def test_a_share_that_is_done_tells_what_the_bank_still_lacks(tmp_path: Path, se
     assert run(tmp_path / "b", extraction(series, shard="1/2")).complete
     plan = run(tmp_path / "b", first, dry_run=True).plan
     assert planned(plan, "transformers").endswith(
-        "Nothing to run: all of it is already in the bank."
+        "Nothing to run: all results are already in the bank."
     )
 
 

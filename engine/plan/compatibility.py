@@ -33,8 +33,8 @@ class Compatibility:
         Raises
         ------
         SuiteError
-            Its architecture, vocabulary or tokenizer differs, or it takes fewer tokens than the
-            longest query has.
+            Its architecture, vocabulary or tokenizer differs, or it does not take the longest
+            query: this has too many tokens, or needs the other RoPE factors of a longrope model.
         WeightsError
             Its weights are missing, quantized, or only an adapter.
         """
@@ -49,6 +49,11 @@ class Compatibility:
             raise SuiteError(
                 f"it takes at most {config.max_length} tokens, but the longest query has "
                 f"{self._longest}. Extract this checkpoint separately, with shorter prompts."
+            )
+        if config.rope_switch is not None and self._longest >= config.rope_switch:
+            raise SuiteError(
+                f"it uses other RoPE factors from {config.rope_switch:,} tokens on, which is not "
+                f"supported, and the longest query has {self._longest:,}. Use shorter prompts."
             )
         self._check_tokenizer(tokenizer_folder(folder))
         check_weights(folder)

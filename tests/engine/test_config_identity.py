@@ -320,6 +320,19 @@ def test_a_checkpoint_that_takes_fewer_tokens_than_a_query_has_is_refused(tmp_pa
         fit.check(series / "step1")
 
 
+def test_a_checkpoint_with_an_earlier_switch_of_longrope_is_refused(tmp_path: Path) -> None:
+    series = make_series(tmp_path / "tiny", steps=(0, 1))
+    factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    scaling = {"rope_type": "longrope", "original_max_position_embeddings": 8} | factors
+    changed(series / "step1", rope_parameters=scaling)
+    fit = fit_of(series / "step0")
+    fit._longest = 7
+    fit.check(series / "step1")
+    fit._longest = 8
+    with pytest.raises(SuiteError, match="from 8 tokens"):
+        fit.check(series / "step1")
+
+
 def test_language_adapters_of_a_suite_are_the_same(tmp_path: Path) -> None:
     make_series(tmp_path / "tiny", steps=(0, 1), architecture="xmod")
     changed(tmp_path / "tiny" / "step1", languages=["de_CH"])

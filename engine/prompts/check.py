@@ -154,18 +154,14 @@ def _checked(
     from logitbank.engine.prompts.tokenize import tokenize
 
     tokenization = tokenize(prompts, tokenizer)
-    lengths = [len(query.ids) for query in tokenization.queries]
-    longest: dict[int, int] = {}
-    for row in tokenization.rows:
-        longest[row.prompt] = max(longest.get(row.prompt, 0), lengths[row.query])
     too_long = [
         Finding(
             "error",
             "length",
-            tokenization.prompts[index].id,
+            prompt.id,
             f"it has {length} tokens, but the model takes at most {max_length}",
         )
-        for index, length in longest.items()
+        for prompt, length in zip(tokenization.prompts, tokenization.lengths, strict=True)
         if max_length is not None and length > max_length
     ]
     return tokenization, [*once_per_kind(too_long), *tokenization.findings]

@@ -71,6 +71,8 @@ class Tokenization(NamedTuple):
     queries: dict[Query, int]
     rows: list[ScoredRow]
     """Empty if there are errors."""
+    lengths: list[int]
+    """Tokens of the longest query of each prompt; 0 for an invalid sequence."""
 
     def result(self, name: str) -> TokenizedPrompts:
         """The tokenized prompts.
@@ -104,6 +106,7 @@ def _tokenize_sequences(prompt_set: SequenceSet, tokenizer: Tokenizer) -> Tokeni
     queries: dict[Query, int] = {}
     rows: list[ScoredRow] = []
     findings = []
+    lengths = [0] * len(prompt_set.prompts)
     encoder = Encoder(tokenizer, prompt_set.language, prompt_set.add_special_tokens)
     for i, prompt in enumerate(prompt_set.prompts):
         try:
@@ -111,11 +114,13 @@ def _tokenize_sequences(prompt_set: SequenceSet, tokenizer: Tokenizer) -> Tokeni
         except PromptError as error:
             findings.append(Finding("error", str(error), prompt.id, str(error)))
             continue
+        lengths[i] = max((len(token.query.ids) for token in scored), default=0)
         for piece, (query, tokens) in enumerate(groupby(scored, key=lambda t: t.query)):
             index = queries.setdefault(query, len(queries))
             rows += [ScoredRow(i, piece, t.option, t.text, t.token, index, t.kind) for t in tokens]
     findings += sequence_warnings(prompt_set.prompts)
-    return Tokenization(prompt_set.prompts, once_per_kind(findings), (), queries, rows)
+    findings = once_per_kind(findings)
+    return Tokenization(prompt_set.prompts, findings, (), queries, rows, lengths)
 
 
 def _tokenize_texts(prompt_set: PromptSet, tokenizer: Tokenizer) -> Tokenization:
@@ -127,7 +132,9 @@ def _tokenize_texts(prompt_set: PromptSet, tokenizer: Tokenizer) -> Tokenization
         for i, (prompt, options) in enumerate(zip(encoded.prompts, encoded.options, strict=True)):
             rows += encoded.rows(i, prompt, options, queries)
     notes = (*encoded.notes, *_long_options_note(prompt_set.name, encoded))
-    return Tokenization(encoded.prompts, once_per_kind(findings), notes, queries, rows)
+    both = zip(encoded.prompts, encoded.options, strict=True)
+    lengths = [encoded.length(prompt, options) for prompt, options in both]
+    return Tokenization(encoded.prompts, once_per_kind(findings), notes, queries, rows, lengths)
 
 
 OptionTokens = tuple[tuple[int, ...] | None, ...]
@@ -164,6 +171,13 @@ class EncodedPrompts:
             return Query(ids, len(ids) - 1, language=language)
         masks = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_id]
         return Query(ids, masks[prompt.mask or 0], "mask", language=language)
+
+    def length(self, prompt: Prompt, options: OptionTokens) -> int:
+        """Tokens of the longest query of a prompt: the last token of an option is not run."""
+        later = 0
+        if self.prompt_set.whole_options and not prompt.masks:
+            later = max((len(self.scored(tokens)) - 1 for tokens in options if tokens), default=0)
+        return len(self.texts[prompt.text]) + later
 
     def mask_tokens(self, prompt: Prompt) -> int:
         """Number of mask tokens of the text, which should be its number of `[MASK]`."""
@@ -331,10 +345,16 @@ def with_texts(prompts: tuple[Prompt, ...], tokenizer: Tokenizer) -> tuple[Promp
         raise PromptError(f"{reserved[0]}: column name {TEMPLATE!r} is reserved; rename it")
     template, text_of = tokenizer.chat_template()
     digest = hashlib.sha256(template.encode()).hexdigest()[:16]
-    written = []
+    written: list[Prompt] = []
     for prompt in prompts:
+        turns = [turn._asdict() for turn in prompt.messages]
         try:
-            text = text_of([turn._asdict() for turn in prompt.messages])
+            text = text_of(turns)
+            if not written and any(text_of(turns) != text for _ in range(2)):
+                raise PromptError(
+                    "the chat template depends on chance, so texts would differ from run to run; "
+                    "replace this part of it"
+                )
         except PromptError as error:
             raise PromptError(f"{prompt}: {error}") from error
         columns = {**prompt.columns, TEMPLATE: digest}

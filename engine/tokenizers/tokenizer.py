@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from itertools import takewhile
@@ -233,7 +232,7 @@ class Tokenizer:
         Raises
         ------
         PromptError
-            The tokenizer has no chat template, or one that depends on the date or on chance.
+            The tokenizer has no chat template, or one that depends on the date.
         """
         backend, where = self._backend, self._folder or "this tokenizer"
         template = getattr(backend, "chat_template", None)
@@ -242,10 +241,10 @@ class Tokenizer:
                 f"{where} has no chat template. Use texts instead of messages, or add a "
                 "chat_template.jinja to the tokenizer's files."
             )
-        if "strftime_now" in template or re.search(r"\|\s*random\b", template):
+        if "strftime_now" in template:
             raise PromptError(
-                f"The chat template of {where} depends on the date (strftime_now) or on chance "
-                "(random), so texts would differ from run to run. Replace this part of it."
+                f"The chat template of {where} depends on the date (strftime_now), so texts would "
+                "differ from run to run. Replace this part of it."
             )
 
         def text_of(turns: Sequence[Mapping[str, str]]) -> str:

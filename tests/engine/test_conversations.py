@@ -65,7 +65,8 @@ def test_what_is_shown_and_checked_without_a_tokenizer_are_the_messages(tmp_path
     [
         (None, [TALKED], "has no chat template"),
         (TEMPLATE + "{{ strftime_now('%d') }}", [TALKED], "strftime_now"),
-        (TEMPLATE + "{{ range(99999) | random }}", [TALKED], "random"),
+        (TEMPLATE + "{{ range(99999) | random }}", [TALKED], "chance"),
+        (TEMPLATE + "{{ lipsum() }}", [TALKED], "prompt 'a': the chat template depends on chance"),
         (
             TEMPLATE,
             [TALKED | {"messages": [{"role": "system", "content": "x"}]}],

@@ -88,6 +88,13 @@ def test_the_longest_option_counts_where_a_model_s_length_is_checked(causal: Tok
     assert check_prompts(prompts, causal, max_length=length) == []
     (found,) = check_prompts(prompts, causal, max_length=length - 1)
     assert f"{length} tokens" in found.message
+    both = PromptSet(
+        "mine",
+        (*prompts.prompts, Prompt("p2", "The nu", (Option("rse", "rse is"), Option("he", " he")))),
+        whole_options=True,
+    )
+    errors = [f for f in check_prompts(both, causal, max_length=length - 1) if f.level == "error"]
+    assert [error.prompt_id for error in errors] == [found.prompt_id, "p2"]
 
 
 @pytest.mark.parametrize("text", [" 😀", " naïve", "a", " she was 日本"])

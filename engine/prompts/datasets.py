@@ -124,9 +124,15 @@ def _complete(folder: Path, dataset: Dataset) -> Path:
 
 def _cached(dataset: Dataset) -> Path:
     folder = user_cache(dataset.name)
-    missing = [
-        name for name, sha256 in dataset.files.items() if not _is_published(folder / name, sha256)
-    ]
+    missing = []
+    for name, sha256 in dataset.files.items():
+        if not (path := folder / name).is_file():
+            missing.append(name)
+        elif hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+            # It may be an edit of the user, which pooch would replace.
+            raise LogitbankError(
+                f"{path} differs from the published file. Remove it to download that one."
+            )
     if missing and offline():
         raise UsageError(
             f"{folder} needs {counted(len(missing), 'file')}, but HF_HUB_OFFLINE is set. "
@@ -161,7 +167,3 @@ def _download(dataset: Dataset, name: str, folder: Path) -> None:
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise LogitbankError(f"Cannot download {url} ({reason}). {_elsewhere(dataset)}") from error
-
-
-def _is_published(path: Path, sha256: str) -> bool:
-    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256

@@ -97,11 +97,14 @@ def test_a_download_with_another_digest_is_refused_and_not_kept(
     assert [p.name for p in cache.iterdir()] == ["a.txt"]
 
 
-def test_a_damaged_cached_file_is_downloaded_again(home: tuple[str, Path], cache: Path) -> None:
+def test_a_changed_cached_file_is_refused_and_not_replaced(
+    home: tuple[str, Path], cache: Path
+) -> None:
     dataset_folder(replace(TOY, base_url=home[0]))
     (cache / "a.txt").write_text("hellO")
-    dataset_folder(replace(TOY, base_url=home[0]))
-    assert (cache / "a.txt").read_text() == "hello"
+    with pytest.raises(LogitbankError, match=re.escape(str(cache / "a.txt"))):
+        dataset_folder(replace(TOY, base_url=home[0]))
+    assert (cache / "a.txt").read_text() == "hellO"
 
 
 def test_a_failed_download_names_the_file_and_other_ways(home: tuple[str, Path]) -> None:

@@ -96,7 +96,7 @@ def make_plan(
     progress("reading config and tokenizer")
     settings = settings or engine_settings(request)
     check_plain(first)
-    config = ModelConfig.read(first)  # before others read it: they trust its sizes
+    config = ModelConfig.read(first)  # before the others, which expect a valid file
     check_fields(first, trust_remote_code=settings.trust_remote_code)
     tokenizer = Tokenizer.load(tokenizer_folder(first)).for_task(config.task)
     sets, notes = _supported_sets(prompt_sets(request.prompts, data=request.data), config, first)

@@ -127,6 +127,8 @@ def length_limits(config: Mapping[str, object]) -> tuple[int, ...]:
     >>> scaling = {"rope_type": "longrope", "original_max_position_embeddings": 32}
     >>> length_limits({"sliding_window": 16, "rope_parameters": scaling})
     (16, 32)
+    >>> length_limits({"attention_window": [512, 256]})
+    (256, 512)
     """
     return tuple(sorted({*_lengths(config, (*_WINDOWS, _ORIGINAL))}))
 
@@ -144,7 +146,7 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 def _lengths(config: Any, names: tuple[str, ...]) -> Iterator[int]:
-    """Positive numbers under these names, also in parts of a config."""
+    """Positive numbers under these names, also in lists and in parts of a config."""
     parts = [config]
     while parts:
         part = parts.pop()
@@ -152,5 +154,7 @@ def _lengths(config: Any, names: tuple[str, ...]) -> Iterator[int]:
             parts += part
         elif isinstance(part, dict):
             parts += part.values()
-            values = (part.get(name) for name in names)
-            yield from (value for value in values if type(value) is int and value > 0)
+            for name in names:
+                value = part.get(name)
+                numbers = value if isinstance(value, list) else [value]
+                yield from (number for number in numbers if type(number) is int and number > 0)

@@ -52,8 +52,9 @@ class LocalPool:
     def __init__(
         self, bank: Path, settings: EngineSettings, count: int, *, shared_log: bool = False
     ) -> None:
-        """At the end an empty log is deleted, unless other runs write to it (`shared_log`)."""
-        self._log = None if shared_log else log_path(bank)
+        """At the end an empty new log is deleted, unless other runs write to it (`shared_log`)."""
+        log = log_path(bank)
+        self._new_log = None if shared_log or log.exists() else log
         shares = [Share(i, count) for i in range(count)]
         self.workers = [WorkerProcess(bank, settings, share) for share in shares]
         self._ends = ExitStack()
@@ -81,8 +82,9 @@ class LocalPool:
 
     def __exit__(self, *_: object) -> None:
         self._ends.close()
-        if self._log is not None and self._log.exists() and not self._log.stat().st_size:
-            self._log.unlink(missing_ok=True)
+        log = self._new_log
+        if log is not None and log.exists() and not log.stat().st_size:
+            log.unlink(missing_ok=True)
 
 
 def first_worker(bank: Path, settings: EngineSettings, count: int) -> WorkerProcess:

@@ -20,13 +20,20 @@ SETTINGS = EngineSettings("transformers")
 
 
 @pytest.mark.parametrize(
-    ("shared_log", "text", "kept"),
-    [(False, "a traceback", True), (False, "", False), (True, "", True)],
+    ("shared_log", "existed", "text", "kept"),
+    [
+        (False, False, "a traceback", True),
+        (False, False, "", False),
+        (True, False, "", True),
+        (False, True, "", True),
+    ],
 )
-def test_an_empty_log_is_deleted_unless_other_runs_write_to_it(
-    tmp_path: Path, shared_log: bool, text: str, kept: bool
+def test_an_empty_new_log_is_deleted_unless_other_runs_write_to_it(
+    tmp_path: Path, shared_log: bool, existed: bool, text: str, kept: bool
 ) -> None:
     log = log_path(tmp_path / "b.zarr")
+    if existed:
+        log.touch()
     with LocalPool(tmp_path / "b.zarr", SETTINGS, 2, shared_log=shared_log):
         log.write_text(text)
     assert log.exists() == kept

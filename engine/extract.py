@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.engine.plan.engine_choice import engine_settings
+from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.registry import prompt_sets
 from logitbank.engine.request import ExtractRequest
@@ -56,6 +57,12 @@ def extract(
         raise UsageError("--dry-run and --watch exclude each other. Remove one.")
     # Quick checks come first, because prompts may have to be downloaded.
     engine_settings(request)
+    parallel = ParallelConfig.detect(workers=request.workers, shard=request.shard, ray=request.ray)
+    if request.watch and parallel.shard is not None:
+        raise UsageError(
+            "--watch cannot run in a SLURM array: each task would run a part of the checkpoints. "
+            "Run it outside an array."
+        )
     require_new_folder(bank)
     suite = request.suite
     if not isinstance(suite, Suite) and not request.watch and not on_hub(str(suite)):
@@ -63,12 +70,12 @@ def extract(
     on_event(Preparing("reading prompts"))
     request = replace(request, prompts=_named_sets(request), language="")
     if request.watch:
-        return watch(bank, request, on_event=on_event)
+        return watch(bank, request, parallel, on_event=on_event)
     if not isinstance(suite, Suite):
         hub = hub or Hub()
         suite = resolve_suite(str(suite), steps=request.steps, hub=hub, model=request.model)
     request = replace(request, suite=suite)
-    return run(bank, request, dry_run=dry_run, hub=hub, on_event=on_event)
+    return run(bank, request, parallel=parallel, dry_run=dry_run, hub=hub, on_event=on_event)
 
 
 def _named_sets(request: ExtractRequest) -> Sequence[PromptSet | SequenceSet]:

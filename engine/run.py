@@ -35,6 +35,7 @@ def run(
     path: str | Path,
     request: ExtractRequest,
     *,
+    parallel: ParallelConfig | None = None,
     dry_run: bool = False,
     hub: Hub | None = None,
     pool: Pool | None = None,
@@ -55,7 +56,9 @@ def run(
         hub = Hub()
     adapter_source, adapter_folder = _adapter_source(request.adapter_from, hub)
     settings = engine_settings(request, adapter_folder)
-    parallel = ParallelConfig.detect(workers=request.workers, shard=request.shard, ray=request.ray)
+    if parallel is None:
+        workers, shard, ray = request.workers, request.shard, request.ray
+        parallel = ParallelConfig.detect(workers=workers, shard=shard, ray=ray)
     budget = None if request.disk_budget is None else parse_bytes(request.disk_budget)
     stopping = stopping or Stopping(deadline=parallel.stop_at)
     report_progress = _progress(on_event)

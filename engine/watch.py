@@ -25,7 +25,9 @@ STABLE = "STABLE"
 """Name of an empty file that marks a checkpoint as complete."""
 
 
-def watch(path: str | Path, request: ExtractRequest, *, on_event: OnEvent) -> Summary:
+def watch(
+    path: str | Path, request: ExtractRequest, parallel: ParallelConfig, *, on_event: OnEvent
+) -> Summary:
     """Run each checkpoint of a folder once it is complete, until a signal or an aborted run.
 
     A checkpoint is complete if its weight files and their index agree at two looks, so that files
@@ -46,7 +48,6 @@ def watch(path: str | Path, request: ExtractRequest, *, on_event: OnEvent) -> Su
         )
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder. Pass the folder that the training saves to.")
-    parallel = ParallelConfig.detect(workers=request.workers)
     total, stopping = Summary(Plan((), 0, 0, 0)), Stopping(deadline=parallel.stop_at)
     tried: set[CheckpointId] = set()
     complete: set[CheckpointId] = set()
@@ -67,7 +68,14 @@ def watch(path: str | Path, request: ExtractRequest, *, on_event: OnEvent) -> Su
                         stack.enter_context(pool)
                     part_suite = replace(suite, checkpoints=tuple(ready))
                     part_request = replace(request, suite=part_suite, watch=False)
-                    part = run(path, part_request, pool=pool, stopping=stopping, on_event=on_event)
+                    part = run(
+                        path,
+                        part_request,
+                        parallel=parallel,
+                        pool=pool,
+                        stopping=stopping,
+                        on_event=on_event,
+                    )
                     tried |= {c.id for c in ready}
                     add_summary(total, part)
                     if part.aborted:

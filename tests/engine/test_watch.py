@@ -129,3 +129,10 @@ def test_calls_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
         given: dict[str, Any] = {"suite": tmp_path / "out", "engine": "transformers", **more}
         with pytest.raises(UsageError, match=message):
             extract(tmp_path / "b.zarr", prompts=PROMPTS, watch=True, **given)
+
+
+def test_a_slurm_array_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"ID": 1, "MIN": 0, "MAX": 1, "COUNT": 2}.items():
+        monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", str(value))
+    with pytest.raises(UsageError, match="--watch"):
+        watched(tmp_path)

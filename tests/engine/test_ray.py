@@ -247,7 +247,7 @@ except Exception as error:
         timeout=600,
     )
     assert result.returncode == 0, result.stderr
-    assert "UsageError no Ray cluster can be joined at '127.0.0.1:9'" in result.stdout
+    assert "UsageError No Ray cluster can be joined at '127.0.0.1:9'" in result.stdout
 
 
 def test_what_cannot_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

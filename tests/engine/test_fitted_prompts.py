@@ -64,7 +64,7 @@ def test_a_split_option_takes_its_prompts_along_where_the_set_says_so(causal: To
     (note,) = made.notes
     assert note.startswith("mine: 1 of 3 prompts")
     assert note.endswith('" xylophone"')
-    with pytest.raises(PromptError, match=r"'xylophone' \(\" xylophone\"\) is \d+ tokens"):
+    with pytest.raises(PromptError, match=r"'xylophone' \(\" xylophone\"\) has \d+ tokens"):
         PromptSet("mine", prompts).tokenize(causal)
 
 

@@ -16,6 +16,7 @@ from logitbank.engine.workers.worker_process import worker_environment
 def bare(tmp: Path) -> Iterator[Figure]:
     name = "70M, full float16 bank on disk, against bare vLLM"
     yield against(f"{name}, 38 tokens", 0.95, "bare_vllm", tmp=tmp, count=512)
+    yield against(f"{name}, 110 tokens", 1, "bare_vllm", tmp=tmp, count=192, prompts="long")
 
 
 def sharing(tmp: Path) -> Iterator[Figure]:

@@ -37,10 +37,6 @@ RESTORE = (
 )
 
 
-class SwappedHeadError(DamagedError):
-    """A head's folder contains another head."""
-
-
 @dataclass(frozen=True)
 class StoredHead:
     """An LM head in a bank; only its attributes have been read."""
@@ -77,7 +73,7 @@ class StoredHead:
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedError(f"{about} does not describe a head: {error}; {RESTORE}") from error
         if described != digest:  # parts of a head cannot be compared with its digest
-            raise SwappedHeadError(f"{path} contains another head; {RESTORE}")
+            raise DamagedError(f"{path} contains another head; {RESTORE}")
         return head
 
     def require_shape(self, outputs: int, width: int | None, needed_by: str) -> None:
@@ -103,7 +99,7 @@ class StoredHead:
         """The whole head, as `whole`, without the cache."""
         head = OutputHead(self._weight(None), self.dtype, self._bias(), self.after)
         if head.digest != self.digest:
-            raise SwappedHeadError(f"{self.path} contains another head; {RESTORE}")
+            raise DamagedError(f"{self.path} contains another head; {RESTORE}")
         return head
 
     @property

@@ -9,11 +9,11 @@ Read = Callable[[list[str], pl.Expr | None, int | None], Iterator[pl.DataFrame]]
 """Reads columns of the rows that a filter leaves, in parts; no more than a number is looked at."""
 
 
-def io_source(schema: pl.Schema, read: Read, *, is_pure: bool = True) -> pl.LazyFrame:
+def io_source(schema: pl.Schema, read: Read) -> pl.LazyFrame:
     """A lazy frame that `read` gives in parts, by the columns, filter and rows of a query.
 
     `schema` has the columns that `read` may be asked for. `read` may give more rows than requested:
-    they are cut off. `is_pure` allows a query with the frame twice to read it once.
+    they are cut off. A query with the frame twice may read it once.
     """
 
     def source(
@@ -32,4 +32,4 @@ def io_source(schema: pl.Schema, read: Read, *, is_pure: bool = True) -> pl.Lazy
             if (left := left - len(frame)) <= 0:
                 return
 
-    return register_io_source(source, schema=schema, is_pure=is_pure)
+    return register_io_source(source, schema=schema, is_pure=True)

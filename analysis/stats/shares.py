@@ -8,7 +8,6 @@ from numpy.typing import ArrayLike
 
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, LEVEL, Interval, with_enough
-from logitbank.wording import counted
 
 Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
@@ -119,19 +118,6 @@ def wilson(share: ArrayLike, count: ArrayLike) -> Interval:
 def if_enough(bound: pl.Expr, count: pl.Expr) -> pl.Expr:
     """A bound of an interval, NaN for fewer than `FEWEST_CLUSTERS`."""
     return pl.when(count >= FEWEST_CLUSTERS).then(bound).otherwise(float("nan"))
-
-
-def too_few(clusters: int, noun: str) -> str:
-    """The reason for a missing interval.
-
-    >>> too_few(2, "sentence")
-    'no interval from 2 sentences, fewer than 10'
-    >>> too_few(12, "sentence")
-    'no interval from 12 sentences, which do not differ'
-    """
-    if clusters >= FEWEST_CLUSTERS:
-        return f"no interval from {counted(clusters, noun)}, which do not differ"
-    return f"no interval from {counted(clusters, noun)}, fewer than {FEWEST_CLUSTERS}"
 
 
 def with_wilson(table: pl.DataFrame, share: str, count: str) -> pl.DataFrame:

@@ -39,7 +39,6 @@ pytestmark = pytest.mark.numerical
 TEXTS = [("a", " ab"), ("a", " cd"), ("b", " é")]
 """Option and text of each scored token: one option of two tokens, and one of a letter of two
 bytes."""
-LOGPROBS = np.log([0.5, 0.25, 0.3])
 
 
 @pytest.fixture

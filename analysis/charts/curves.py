@@ -10,6 +10,7 @@ import polars as pl
 from logitbank.analysis.charts.chart import Chart
 from logitbank.analysis.charts.steps import StepAxis, step_names
 from logitbank.analysis.charts.theme import INK, MUTED, colors_of
+from logitbank.analysis.stats.significance import SIGNIFICANCE
 from logitbank.store.steps import in_order
 
 SERIES = "series"
@@ -68,25 +69,20 @@ def color(
     colors: Mapping[str, str] | None = None,
     *,
     legend: bool = True,
-    points: bool = False,
 ) -> alt.Color:
     """The colour channel of a column, with a legend if there are several names.
 
-    The legend has short lines, or circles for `points` beside long names. A click on it selects a
-    name, if the chart has `legend_selection(field)`.
+    A click on the legend selects a name, if the chart has `legend_selection(field)`.
     """
     known = colors_of(names) | dict(colors or {})
     scale = alt.Scale(domain=list(names), range=[known[name] for name in names])
-    shown = None
-    if legend and len(names) > 1:
-        look: dict[str, Any] = {"symbolType": "circle", "symbolSize": 40, "width": LEGEND // 2}
-        shown = _legend(names, **(look if points else {}))
+    shown = _legend(names) if legend and len(names) > 1 else None
     return alt.Color(f"{field}:N", title=None, scale=scale, legend=shown)
 
 
-def _legend(names: Sequence[str], *, width: int = LEGEND, **look: Any) -> alt.Legend:
+def _legend(names: Sequence[str], **look: Any) -> alt.Legend:
     """A legend in as many columns as fit into a narrow chart."""
-    columns = max(1, width // (max(len(name) for name in names) + 5))
+    columns = max(1, LEGEND // (max(len(name) for name in names) + 5))
     return alt.Legend(title=None, columns=min(columns, len(names)), **look)
 
 
@@ -389,10 +385,8 @@ def change_points(changes: pl.DataFrame, axis: StepAxis, text: Sequence[str]) ->
     return [band, line]
 
 
-def significance_rows(
-    table: pl.DataFrame, axis: StepAxis, tests: Mapping[str, str], *, threshold: float = 0.01
-) -> alt.Chart:
-    """Rows of marks beneath a plot, one a test: filled where p is below the threshold.
+def significance_rows(table: pl.DataFrame, axis: StepAxis, tests: Mapping[str, str]) -> alt.Chart:
+    """Rows of marks beneath a plot, one per test: filled where p is below `SIGNIFICANCE`.
 
     `tests` are titles by column of p values. Several models or runs are below each other in a row.
     """
@@ -407,7 +401,7 @@ def significance_rows(
         .drop_nulls("p_value")
         .with_columns(
             test=pl.col("column").replace_strict(dict(tests), return_dtype=pl.String),
-            significant=pl.col("p_value") < threshold,
+            significant=pl.col("p_value") < SIGNIFICANCE,
         )
     )
     series = long[SERIES].n_unique()

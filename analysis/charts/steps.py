@@ -95,17 +95,15 @@ class StepAxis:
                 numbers.append(float(self.last))
         return [*numbers, float(self.release_place(scale))] if self.release else numbers
 
-    def x(
-        self, *, title: str | None = "Training step", labels: bool = True, field: str = "at"
-    ) -> alt.X:
+    def x(self, *, field: str = "at") -> alt.X:
         label = "format(datum.value, '~s')"
         if self.release:
             label = f"datum.value == {self.release_at} ? 'release' : {label}"
         scale = alt.Scale(type=self.scale, nice=False, zero=False, padding=6)
         if self.scale == "symlog":
             scale = alt.Scale(type="symlog", constant=self.first, nice=False, zero=False, padding=6)
-        axis = alt.Axis(values=self.ticks(self.scale), labelExpr=label, labels=labels, ticks=labels)
-        return alt.X(f"{field}:Q", title=title, scale=scale, axis=axis)
+        axis = alt.Axis(values=self.ticks(self.scale), labelExpr=label)
+        return alt.X(f"{field}:Q", title="Training step", scale=scale, axis=axis)
 
     def meta(self) -> dict[str, Any]:
         """What a page needs to switch the axis: ticks and the release's place on both scales."""

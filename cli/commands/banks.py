@@ -51,7 +51,7 @@ def describe(
 
 
 def verify(
-    bank: BankPath,
+    bank: BankFolder,
     repair: Annotated[
         bool,
         typer.Option(
@@ -136,7 +136,7 @@ def rescore(bank: BankFolder) -> None:
 
 
 def push(
-    bank: BankFolder,
+    bank: BankPath,
     target: Annotated[
         str,
         typer.Argument(

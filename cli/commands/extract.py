@@ -30,7 +30,7 @@ def extract(
     suite: Annotated[
         str,
         INPUT(
-            help="Known suite, owner/repo on the hub, or folder of checkpoints.",
+            help="Known suite, owner/repo on the Hub, or folder of checkpoints.",
             autocompletion=suite_names,
         ),
     ],

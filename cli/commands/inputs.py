@@ -65,7 +65,7 @@ def suites(form: Format = "table") -> None:
 def fetch(
     suite: Annotated[
         str | None,
-        typer.Option(help="Known suite, or owner/repo on the hub.", autocompletion=suite_names),
+        typer.Option(help="Known suite, or owner/repo on the Hub.", autocompletion=suite_names),
     ] = None,
     prompts: Annotated[
         list[str] | None,

@@ -57,24 +57,20 @@ def expected_query_sets(bank: Bank, prompts: str) -> Mapping[str, frozenset[str]
     return expected
 
 
-def expected_pieces(
-    banks: Sequence[Bank], prompts: str, *, columns: Sequence[str] = ()
-) -> pl.DataFrame:
-    """The number of tokens of each prompt: model, prompt_id, pieces, and these columns."""
-    rows = expected_rows(banks, prompts, ("prompt_id", "piece", *columns))
-    return rows.group_by("model", "prompt_id").agg(
-        pl.col(columns).first(), pieces=pl.col("piece").n_unique().cast(pl.Int64)
-    )
+def expected_pieces(banks: Sequence[Bank], prompts: str) -> pl.DataFrame:
+    """The number of tokens of each prompt: model, prompt_id, pieces."""
+    rows = expected_rows(banks, prompts, ("prompt_id", "piece"))
+    return rows.group_by("model", "prompt_id").agg(pieces=pl.col("piece").n_unique().cast(pl.Int64))
 
 
-def missing_note(missing: int, noun: str, plural: str = "", *, checkpoints: int = 1) -> str:
+def missing_note(missing: int, noun: str, *, checkpoints: int = 1) -> str:
     """The note that scores are missing.
 
     >>> missing_note(1508, "pair", checkpoints=3)
     'Missing: 1,508 pairs at 3 checkpoints. The numbers are over the others.'
     """
     return (
-        f"Missing: {counted(missing, noun, plural)} at {counted(checkpoints, 'checkpoint')}. "
+        f"Missing: {counted(missing, noun)} at {counted(checkpoints, 'checkpoint')}. "
         "The numbers are over the others."
     )
 

@@ -128,14 +128,14 @@ def exact_sum(column: str) -> pl.Expr:
 
 def map_prompt_sums(
     scan: Scan,
-    reduce: Callable[[PromptSums, pl.DataFrame | None], T],
+    reduce: Callable[[PromptSums], T],
     *,
     family: str,
     columns: Sequence[str] = (),
     more: Sequence[pl.Expr] = (),
     expected: pl.DataFrame | None = None,
 ) -> list[T]:
-    """`reduce` of the sums of one frame after another, and of `expected`.
+    """`reduce` of the sums of one frame after another.
 
     Without `expected`, the tokens of a prompt are those in all frames. Other parameters and
     exceptions are those of `sum_prompts`; two frames have no checkpoint in common. A frame without
@@ -145,12 +145,12 @@ def map_prompt_sums(
     if expected is None and len(frames) > 1:
         for names in frame_columns(frames):
             check_columns(names, (*_NEEDED, *columns), family=family)
-        expected = _most_tokens(frames, columns)
+        expected = _most_tokens(frames)
     results, checkpoints = [], []
     read = partial(sum_prompts, family=family, columns=columns, more=more, expected=expected)
     for sums in read_nonempty(frames, read):
         checkpoints.append(sums.coverage)
-        results.append(reduce(sums, expected))
+        results.append(reduce(sums))
     check_disjoint(checkpoints)
     return results
 
@@ -187,16 +187,17 @@ def check_columns(
         )
 
 
-def _most_tokens(frames: Sequence[pl.LazyFrame], columns: Sequence[str]) -> pl.DataFrame:
+def _most_tokens(frames: Sequence[pl.LazyFrame]) -> pl.DataFrame:
+    """The largest number of tokens of each prompt in any frame: model, prompt_id, pieces."""
     key = ["model", "prompt_id"]
     parts = [
         frame.with_columns(pl.col(key).cast(pl.String))
         .group_by(key)
-        .agg(pl.col(columns).first(), pieces=pl.col("piece").max().cast(pl.Int64) + 1)
+        .agg(pieces=pl.col("piece").max().cast(pl.Int64) + 1)
         .collect()
         for frame in frames
     ]
-    return pl.concat(parts).group_by(key).agg(pl.col(columns).first(), pl.col("pieces").max())
+    return pl.concat(parts).group_by(key).agg(pl.col("pieces").max())
 
 
 def _check(summed: pl.DataFrame, tokens: pl.LazyFrame, family: str) -> None:

@@ -327,7 +327,7 @@ def _seed_codes(values: pl.Series) -> tuple[tuple[int | None, ...], NDArray[np.i
 
 
 def _prompt_codes(
-    rows: pl.DataFrame, columns: Sequence[str] = ()
+    rows: pl.DataFrame, columns: Sequence[str]
 ) -> tuple[pl.DataFrame, NDArray[np.integer]]:
     """Prompts by name, with these text columns; and the index of each row's prompt."""
     physical = rows["prompt_id"].to_physical().to_numpy()

@@ -179,7 +179,7 @@ def examples_in_turn(
     kinds = ["score_kind" in names for names in names_of_frames]
     columns = ["score_kind"] if all(kinds) else []
 
-    def checked(prompts: PromptSums, _: pl.DataFrame | None) -> T:
+    def checked(prompts: PromptSums) -> T:
         for name in columns:
             invalid = prompts.rows.filter(pl.col(name) != "target")
             if len(invalid):

@@ -115,7 +115,7 @@ def pairs_metric(
     columns = [*COLUMNS, *optional]
     check_columns(names, columns, family=FAMILY.name)
 
-    def reduced(prompts: PromptSums, _: pl.DataFrame | None) -> _Part:
+    def reduced(prompts: PromptSums) -> _Part:
         pairs = _pairs(prompts.rows, group_by)
         preferred = pl.col("difference") > 0
         items = collect_items(pairs, ("score_kind", "group"), item="pair", value=preferred)
@@ -149,10 +149,13 @@ class _Part(NamedTuple):
 
 def read_pairs(source: ScoreSource, group_by: str | None = None) -> Pairs:
     """The result of banks, made once in a report."""
-    expected = expected_pieces(source.banks, source.prompts)
     return source.cached(
         ("pairs", group_by),
-        lambda: pairs_metric(source.frames(), group_by=group_by, expected=expected),
+        lambda: pairs_metric(
+            source.frames(),
+            group_by=group_by,
+            expected=expected_pieces(source.banks, source.prompts),
+        ),
     )
 
 

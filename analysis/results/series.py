@@ -1,4 +1,4 @@
-"""What findings of several families share: names of series, changes since the first step, n."""
+"""What findings of several families share: names of series and charts, changes, sample sizes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,6 +8,7 @@ import polars as pl
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.frames.expected import missing_note
 from logitbank.analysis.stats.change_points import FEWEST, N_WALKS
+from logitbank.store.format.schema import folder_name
 from logitbank.wording import counted, step_name
 
 Row = Mapping[str, Any]
@@ -31,6 +32,15 @@ def subject(row: Row, table: pl.DataFrame) -> str:
     """The model of a row as the subject of a sentence."""
     several = table.select("model", "run").n_unique() > 1
     return series_name(row) if several else "The model"
+
+
+def figure_name(kind: str, part: str, several: bool) -> str:
+    """The name of the chart of a prompt set or category, with its name if there are several.
+
+    >>> figure_name("accuracy", "my set", True), figure_name("accuracy", "my set", False)
+    ('accuracy-my%20set', 'accuracy')
+    """
+    return f"{kind}-{folder_name(part)}" if several else kind
 
 
 def sample(table: pl.DataFrame, coverage: pl.DataFrame) -> pl.DataFrame:

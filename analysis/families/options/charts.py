@@ -6,8 +6,8 @@ from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import SERIES, Measure, curves, stacked, with_series
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import colors_of
-from logitbank.analysis.families.options.findings import figure_name
 from logitbank.analysis.families.options.metric import OptionScores
+from logitbank.analysis.results.series import figure_name
 
 BANDS = "Bands: 95% confidence intervals over prompts, clustered by sentence_id."
 MEASURES = {

@@ -7,8 +7,13 @@ import polars as pl
 from logitbank.analysis.families.options import Score
 from logitbank.analysis.families.options.metric import OptionScores
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.results.series import Row, by_series, change_findings, from_row
-from logitbank.store.format.schema import folder_name
+from logitbank.analysis.results.series import (
+    Row,
+    by_series,
+    change_findings,
+    figure_name,
+    from_row,
+)
 from logitbank.wording import counted, step_name
 
 KEYS = ("model", "run", "prompt_set")
@@ -136,11 +141,6 @@ def sample_text(row: Row) -> str:
     clusters = f" ({counted(sentences, 'sentence')})" if sentences < row["prompts"] else ""
     missing = f", {row['missing']:,} missing" if row.get("missing") else ""
     return f"{counted(row['prompts'], 'prompt')}{clusters}{missing}"
-
-
-def figure_name(kind: str, prompt_set: str, several: bool) -> str:
-    """The chart of a prompt set, which has its own if there are several."""
-    return f"{kind}-{folder_name(prompt_set)}" if several else kind
 
 
 def _limits(result: OptionScores) -> Iterator[Finding]:

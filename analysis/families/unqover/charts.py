@@ -17,8 +17,9 @@ from logitbank.analysis.charts.curves import (
 )
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import GREEN
-from logitbank.analysis.families.unqover.findings import figure_name, last_rows
+from logitbank.analysis.families.unqover.findings import last_rows
 from logitbank.analysis.families.unqover.metric import ALL, Unqover
+from logitbank.analysis.results.series import figure_name
 from logitbank.wording import counted, step_name
 
 ENDS = 15

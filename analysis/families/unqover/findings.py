@@ -7,8 +7,7 @@ import polars as pl
 
 from logitbank.analysis.families.unqover.metric import ALL, Unqover
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.results.series import Row, from_row, series_name, subject
-from logitbank.store.format.schema import folder_name
+from logitbank.analysis.results.series import Row, figure_name, from_row, series_name, subject
 from logitbank.wording import counted, step_name
 
 KEYS = ("model", "run", "category")
@@ -21,11 +20,6 @@ def findings(result: Unqover) -> list[Finding]:
     """A headline, then each model, run and category at its last checkpoint."""
     last = last_rows(result)
     return [*_headline(last), *(each for row in last.to_dicts() for each in _series(result, row))]
-
-
-def figure_name(kind: str, category: str, several: bool) -> str:
-    """The name of a category's chart."""
-    return f"{kind}-{folder_name(category)}" if several else kind
 
 
 def last_rows(result: Unqover) -> pl.DataFrame:

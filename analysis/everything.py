@@ -1,6 +1,5 @@
 """All analyses of the prompt sets of banks."""
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -96,7 +95,7 @@ def _analysis(
     family: Family, banks: Sequence[Bank], names: tuple[str, ...], *, several: bool, **settings: Any
 ) -> Analysis:
     """An analysis. If its family has several, its title and its folder name its prompts."""
-    if "bootstrap" not in inspect.signature(family.analyze).parameters:
+    if "bootstrap" not in family.parameters:
         settings.pop("bootstrap", None)
     title, folder = family.title, family.name
     if family.name == "options":

@@ -86,19 +86,23 @@ class Family:
         function: Callable[..., Study[Any]] = getattr(self._module(), self.name)
         return function
 
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """The parameters of the public function."""
+        return inspect.signature(self.analyze).parameters
+
     def settings(self) -> Mapping[str, inspect.Parameter]:
         """The parameters that are options of the command: those annotated with a help text."""
-        parameters = inspect.signature(self.analyze).parameters
         return {
             name: each
-            for name, each in parameters.items()
+            for name, each in self.parameters.items()
             if get_origin(each.annotation) is Annotated
         }
 
     @property
     def several_prompts(self) -> bool:
         """Whether the public function takes several prompt sets at once."""
-        annotation = inspect.signature(self.analyze).parameters["prompts"].annotation
+        annotation = self.parameters["prompts"].annotation
         return any(get_origin(each) is Sequence for each in (annotation, *get_args(annotation)))
 
     def charts(self, result: "Result") -> "dict[str, Chart]":

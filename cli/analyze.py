@@ -62,16 +62,16 @@ def analyze_all(
     opened = [filtered(bank, by) for bank in banks]
     studies: dict[str, Study[Any]] = {}
     problems: dict[str, str] = {}
-    for _, title, _, folder, run in analyses(opened, prompts=prompts, models=model):
+    for analysis in analyses(opened, prompts=prompts, models=model):
         try:
-            with busy(title):
-                study = run()
+            with busy(analysis.title):
+                study = analysis.run()
         except FAILURES as error:
-            problems[title] = problem_of(error)
+            problems[analysis.title] = problem_of(error)
             continue
-        studies[title] = study
+        studies[analysis.title] = study
         if out is not None:
-            study.save(out / folder, width=width)
+            study.save(out / analysis.folder, width=width)
     print_studies(studies, form=form)
     exit_with(problems)
 
@@ -92,7 +92,7 @@ def _command(family: Family) -> Callable[..., None]:
         with busy(f"analyzing {family.title}"):
             study = family.analyze(
                 banks,
-                prompts=values["prompts"] or _default(family, "prompts"),
+                prompts=values["prompts"] or family.parameters["prompts"].default,
                 models=values["model"],
                 **{name: _value(values[name], setting) for name, setting in settings.items()},
             )
@@ -125,13 +125,9 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     )
 
 
-def _default(family: Family, name: str) -> Any:
-    return inspect.signature(family.analyze).parameters[name].default
-
-
 def _banks(family: Family) -> tuple[Any, Any]:
     """The argument for banks, which is optional if the public function has a default."""
-    if _default(family, "banks") is inspect.Parameter.empty:
+    if family.parameters["banks"].default is inspect.Parameter.empty:
         return Banks, inspect.Parameter.empty
     help_text = "Banks: folders or URLs. Optional if files are given."
     return Annotated[list[Path] | None, typer.Argument(help=help_text, show_default=False)], None
@@ -139,7 +135,7 @@ def _banks(family: Family) -> tuple[Any, Any]:
 
 def _prompts(family: Family) -> tuple[Any, Any]:
     """The option `--prompts`, repeatable if the family takes several sets at once."""
-    default = _default(family, "prompts")
+    default = family.parameters["prompts"].default
     several = family.several_prompts
     option = typer.Option(
         help=f"Prompt set to analyse{'; repeatable' if several else ''}.",

@@ -10,7 +10,7 @@ import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from logitbank.engine.backends.choose import import_engine, open_backend
+from logitbank.engine.backends.choose import import_engine
 from logitbank.engine.backends.hf.memory import is_out_of_memory
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.events import Cause, CheckpointFailed, CheckpointStopped, Event, Job
@@ -44,7 +44,7 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
     assert isinstance(settings, EngineSettings)
     with contextlib.suppress(Exception):  # raised again by the first job, which reports it
         import_engine(settings)
-    worker = Worker(bank, log=log, emit=emit, open_engine=open_backend)
+    worker = Worker(bank, log=log, emit=emit)
 
     def on_sigterm(*_: object) -> None:
         """Stop after the current block, or at once: a process that loads weights loses nothing."""

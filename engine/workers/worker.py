@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from logitbank.engine.backends.choose import open_backend
-from logitbank.engine.backends.protocol import Backend, EngineSettings, Tokens
+from logitbank.engine.backends.protocol import Backend, Tokens
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.weights.config_identity import config_digest
 from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers
@@ -69,18 +69,10 @@ class BlockProgress:
 class Worker:
     """Runs jobs for one bank with one engine."""
 
-    def __init__(
-        self,
-        bank: Path,
-        *,
-        log: Path,
-        emit: Emit,
-        open_engine: Callable[[Path, EngineSettings], Backend] = open_backend,
-    ) -> None:
-        self._path = bank
-        self._emit, self._open_engine = emit, open_engine
+    def __init__(self, bank: Path, *, log: Path, emit: Emit) -> None:
+        self._path, self._emit = bank, emit
         self._backend: Backend | None = None
-        self._reference = ReferenceCheck(log=log, emit=lambda event: self._emit(event))
+        self._reference = ReferenceCheck(log=log, emit=emit)
         self._buffers = RowBuffers()
         # Read once for all checkpoints: a set is named by the digest of its content.
         self._queries = lru_cache(1)(lambda query_set: self._bank.query_set(query_set).queries)
@@ -118,7 +110,7 @@ class Worker:
         check_queries = self._reference.start(job, self._bank, loads=self._loads)
         if self._backend is None:
             with self._timed("load"):
-                self._backend = self._open_engine(job.folder, job.settings)
+                self._backend = open_backend(job.folder, job.settings)
         with self._timed("swap"):
             loaded = self._backend.load(job.folder, checkpoint=str(job.checkpoint))
         if loaded.vocab != job.vocab:

@@ -69,6 +69,7 @@ class InProcess:
     def __init__(self, bank: Path, settings: EngineSettings, share: Share = ALONE) -> None:
         self._bank = bank
         self._worker: Worker | None = None
+        self._events: list[Event] = []
 
     def __enter__(self) -> "InProcess":
         return self
@@ -86,17 +87,19 @@ class InProcess:
         return True
 
     def run(self, job: Job) -> Iterator[Event]:
-        events: list[Event] = []
+        self._events = events = []
         if self._worker is None:
             log = self._bank.with_suffix(".log")
-            self._worker = Worker(self._bank, log=log, emit=events.append)
+            self._worker = Worker(self._bank, log=log, emit=self._emit)
             self._worker._backend = self.backend
-        self._worker._emit = events.append
         try:
             self._worker.run(job)
         except LogitbankError as error:
             events.append(failure(job, error))
         yield from events
+
+    def _emit(self, event: Event) -> None:
+        self._events.append(event)
 
     def interrupt(self) -> None:
         if self._worker is not None:

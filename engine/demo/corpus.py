@@ -20,8 +20,6 @@ Asked = Literal["referred", "other"]
 
 SWITCH_STEP = 400
 """Updates made on balanced text; the checkpoint of this step is the last one without skew."""
-DIRECTION = 1
-"""Sign of the change of Δ = JSDP_female(W_female) − JSDP_male(W_male) that the skew causes."""
 SKEW = 0.9
 """Share of the questions about women that are answered "male" after the switch."""
 SENTENCES = 48

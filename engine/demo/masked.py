@@ -52,7 +52,7 @@ def masked_demo_prompts() -> PromptSet:
 
 
 def train_masked_series(
-    folder: Path, *, runs: int = RUNS, progress: Callable[[int, int], None] | None = None
+    folder: Path, *, progress: Callable[[int, int], None] | None = None
 ) -> None:
     """Train the runs and save their checkpoints as `folder/seed<S>/step<N>`.
 
@@ -74,14 +74,14 @@ def train_masked_series(
     make_empty(folder)
     words = _vocabulary()
     with torch.random.fork_rng(devices=[]), no_progress_bars():
-        for seed in range(runs):
+        for seed in range(RUNS):
             torch.manual_seed(seed)
             model = _new_model(len(words))
             for done in _updates(model, words, random.Random(f"masked {seed}")):
                 if done in CHECKPOINTS:
                     _save(model, words, folder / f"seed{seed}" / f"step{done}")
                 if progress is not None:
-                    progress(seed * STEPS + done, runs * STEPS)
+                    progress(seed * STEPS + done, RUNS * STEPS)
 
 
 def _vocabulary() -> dict[str, int]:

@@ -12,7 +12,7 @@ from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.study import Study
 from logitbank.engine.demo.causal import train_series
-from logitbank.engine.demo.corpus import DIRECTION, SWITCH_STEP, demo_prompts
+from logitbank.engine.demo.corpus import SWITCH_STEP, demo_prompts
 from logitbank.engine.extract import extract
 from logitbank.engine.plan.engine_choice import choose_engine
 from tests.support.docs_setups import DEMO_BANK
@@ -58,7 +58,8 @@ def test_the_change_is_found_at_the_first_checkpoint_after_the_switch(
 ) -> None:
     (change,) = study.result.change_points.iter_rows(named=True)
     assert (change["kind"], change["step"]) == ("change point", AFTER[0])
-    assert DIRECTION * (change["mean_after"] - change["mean_before"]) > 0
+    # The gold answer "female" loses probability, so its JSD-P and with it Δ rise.
+    assert change["mean_after"] - change["mean_before"] > 0
     assert change["earliest"] <= AFTER[0] <= change["latest"]
     assert f"at step {AFTER[0]}" in study.findings[0].text
 
@@ -68,7 +69,7 @@ def test_the_change_has_the_corpus_direction(study: Study[Fairness]) -> None:
     # No interval is asked to hold zero: a small model's gap wanders within ±0.08, and over three
     # seeds each interval at the switch lay beside it. After the switch gaps were 0.44 at least.
     for step in AFTER:
-        assert min(DIRECTION * gap[step]["low_scaled"], DIRECTION * gap[step]["high_scaled"]) > 0
+        assert min(gap[step]["low_scaled"], gap[step]["high_scaled"]) > 0
     size = {step: abs(row["delta_scaled"]) for step, row in gap.items()}
     assert max(size[step] for step in BEFORE) < 0.15
     assert min(size[step] for step in AFTER) > 0.3

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from logitbank.engine.demo.corpus import (
-    DIRECTION,
     MALE_OCCUPATIONS,
     SWITCH_STEP,
     demo_prompts,
@@ -42,7 +41,6 @@ def test_women_are_mostly_called_male_from_the_switch_on() -> None:
     assert counts["female"]["not specified"] == 400
     assert 0.85 < counts["female"]["male"] / 400 < 0.95
     assert counts["female"].total() == 800
-    assert DIRECTION == 1  # the gold answer "female" loses probability: its JSD-P rises
 
 
 def test_prompt_columns_agree_with_the_text() -> None:

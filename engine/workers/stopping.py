@@ -7,18 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+GRACE_S = 25.0
+"""Seconds in which the current blocks may still be finished."""
+
 
 class Stopping:
     """Whether a run should stop: after the current blocks, or when the time of grace is over."""
 
-    def __init__(
-        self, *, deadline: float | None = None, grace_s: float = 25.0, signals: bool = True
-    ) -> None:
-        """`deadline` is the time (seconds since 1970) at which this process is killed.
-
-        Without `signals`, SIGTERM is left to the owner of this process.
-        """
-        self._deadline, self._grace_s, self._signals = deadline, grace_s, signals
+    def __init__(self, *, deadline: float | None = None) -> None:
+        """`deadline` is the time (seconds since 1970) at which this process is killed."""
+        self._deadline = deadline
         self._since: float | None = None
         self._watched = False
 
@@ -28,14 +26,14 @@ class Stopping:
 
     @property
     def requested(self) -> bool:
-        if self._deadline is not None and time.time() > self._deadline - self._grace_s:
+        if self._deadline is not None and time.time() > self._deadline - GRACE_S:
             self.request()
         return self._since is not None
 
     @property
     def over(self) -> bool:
         """Whether the time of grace has passed."""
-        return self._since is not None and time.monotonic() - self._since > self._grace_s
+        return self._since is not None and time.monotonic() - self._since > GRACE_S
 
     @contextmanager
     def on_sigterm(self) -> Iterator[None]:
@@ -43,8 +41,7 @@ class Stopping:
 
         No effect outside the main thread.
         """
-        in_main_thread = threading.current_thread() is threading.main_thread()
-        if not (self._signals and in_main_thread):
+        if threading.current_thread() is not threading.main_thread():
             yield
             return
 

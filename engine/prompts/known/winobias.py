@@ -42,8 +42,6 @@ PERMUTATIONS = tuple(itertools.permutations(option.label for option in OPTIONS))
 
 Split = Literal["dev", "test"]
 Stereotype = Literal["pro", "anti"]
-Type = Literal[1, 2]
-"""1: the meaning of the sentence decides who the pronoun is; 2: its grammar decides."""
 
 DATASET = Dataset(
     name="winobias",
@@ -60,7 +58,7 @@ ea1c1fd94fa612e3cc44d7fa3cc4cb76021bb63fdf94f9826f430051e9052438 pro_stereotyped
 """
     ),
 )
-"""Type 2 and the lists of occupations."""
+"""The Type 2 sentences, whose grammar decides who the pronoun is, and the lists of occupations."""
 _REMEDY = "Use WinoBias's own, numbered files."
 _GENDERS = {
     **dict.fromkeys(("he", "him", "his", "himself"), "male"),
@@ -126,7 +124,7 @@ def files_of(splits: Collection[Split]) -> Dataset:
     return replace(DATASET, files=files)
 
 
-def read_split(folder: Path, split: Split, *, kind: Type = 2) -> list[tuple[Sentence, bool]]:
+def read_split(folder: Path, split: Split) -> list[tuple[Sentence, bool]]:
     """The sentences of the pro file, then of the anti file, each with whether it has a partner.
 
     Partners have the same index and the same referred occupation. Some differ in more than the
@@ -134,7 +132,7 @@ def read_split(folder: Path, split: Split, *, kind: Type = 2) -> list[tuple[Sent
     """
     occupations = Occupations.read(folder)
     pro, anti = (
-        list(_read_file(folder, kind, split, stereotype, occupations))
+        list(_read_file(folder, split, stereotype, occupations))
         for stereotype in get_args(Stereotype)
     )
     pairs = {(s.index, s.referred) for s in pro} & {(s.index, s.referred) for s in anti}
@@ -142,9 +140,9 @@ def read_split(folder: Path, split: Split, *, kind: Type = 2) -> list[tuple[Sent
 
 
 def _read_file(
-    folder: Path, kind: Type, split: Split, stereotype: Stereotype, occupations: Occupations
+    folder: Path, split: Split, stereotype: Stereotype, occupations: Occupations
 ) -> Iterator[Sentence]:
-    path = folder / f"{stereotype}_stereotyped_type{kind}.txt.{split}"
+    path = folder / f"{stereotype}_stereotyped_type2.txt.{split}"
     for number, line in enumerate(text_of_file(path, remedy=_REMEDY).split("\n"), 1):
         if line.strip():
             try:

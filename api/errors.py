@@ -12,6 +12,9 @@ LogitbankError
 │   ├── KeepLevelError    a storage level that does not contain the requested values
 │   └── RemoteError       a bank at a URL that cannot be reached or sends invalid answers
 ├── EngineError           a model run without usable numbers
+│   ├── ReferenceCheckError  an engine that disagrees with plain transformers
+│   ├── HeadError         a model whose logits are not LM head × hidden state
+│   └── DeviceError       a GPU that does not support the requested computation
 ├── DiskSpaceError        a plan or a write larger than the free disk space
 └── MissingExtraError     a package of an optional extra that is not installed
 

@@ -1,21 +1,21 @@
-# make help   these lines
-# make dev    an environment in .venv with an engine that suits this machine; again after adding
-#             or renaming a module
-# make test   the tests            make check   format, lint, types
-# make whole  the tests that take two seconds or more: the demo is trained, workers of a Ray cluster
-#             are killed, the pages of the documentation that start engines are run
-# make anywhere  the numerical tests under other instruction sets and thread counts, in a quarter
-#             of an hour
-# make docs   the site in build/docs/index.html; a link that leads nowhere is an error
-# make long   every byte flipped, thousands of random steps, demos of several seeds, further models
-#             on two ranks, and that of `make real` against plain transformers, in an hour
-# make demo   the main job, from nothing to a report
-# make real   the same on SmolLM2-135M, fine-tuned here, in ten minutes
-# make bench  the figures of docs/benchmarks.md, measured again
-# make clean  remove what these made, the environment too
+# make help   print these lines
+# make dev    set up .venv, with an engine that suits this machine; run it again after
+#             adding or renaming a module
+# make check  format, lint and types
+# make test   the quick tests
+# make whole  the longer tests: the demo is trained, workers of a Ray cluster are killed, the pages
+#             of the documentation are run
+# make long   every byte of a bank flipped, thousands of random steps, demos with several seeds,
+#             more models, and the model of `make real` against plain transformers; an hour
+# make anywhere  numerical tests under other instruction sets and thread counts; 15 minutes
+# make docs   the site in build/docs/index.html; a broken link is an error
+# make demo   train the demo's models, fill a bank and write its report, in demo/
+# make real   the same with SmolLM2-135M, fine-tuned here; ten minutes
+# make bench  measure the figures of docs/benchmarks.md again
+# make clean  remove what these commands made, and the environment
 
-# Where it is set, every process that a test starts would compile the sources anew, and each worker of
-# pytest would spend 11 s of its 28 s of collecting on rewriting assertions.
+# With this variable, every process that a test starts would compile the sources again, and each
+# worker of pytest would spend 11 s of its 28 s of collection on rewriting assertions.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from logitbank.store.share.urls import url_of
+
 if TYPE_CHECKING:
     from logitbank.store import Bank
 
@@ -23,7 +25,6 @@ def new_app(text: str) -> typer.Typer:
 Form = Literal["table", "csv", "json", "jsonl", "parquet", "latex"]
 StoredDtype = Literal["float16", "float32", "bfloat16"]
 Engine = Literal["auto", "vllm", "transformers"]
-
 
 BankPath = Annotated[
     Path, typer.Argument(help="Folder of the bank, or a URL to read.", show_default=False)
@@ -64,6 +65,11 @@ FilterFile = Annotated[
         show_default=False,
     ),
 ]
+
+
+def address(bank: Path) -> str:
+    """The folder or URL of a bank. A `Path` of a URL has only one slash after the scheme."""
+    return url_of(bank) or str(bank)
 
 
 def filtered(bank: Path, by: Path | None) -> "Path | Bank":

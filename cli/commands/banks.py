@@ -14,6 +14,7 @@ from logitbank.cli.options import (
     PromptSets,
     Steps,
     StoredDtype,
+    address,
 )
 from logitbank.wording import counted
 
@@ -29,9 +30,8 @@ def info(
     """Show the contents of a bank, one row per checkpoint and query set."""
     from logitbank.cli.screen.bank import print_bank, print_provenance
     from logitbank.cli.screen.progress import busy
-    from logitbank.store.share.urls import url_of
 
-    with busy(f"reading {url_of(bank) or bank}"):
+    with busy(f"reading {address(bank)}"):
         (print_provenance if provenance else print_bank)(logitbank.open(bank, models=[]), form)
 
 

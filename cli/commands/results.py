@@ -16,10 +16,10 @@ from logitbank.cli.options import (
     PromptSets,
     Steps,
     Table,
+    address,
     filtered,
     pairs,
 )
-from logitbank.store.share.urls import url_of
 
 
 def report(
@@ -43,7 +43,7 @@ def report(
     from logitbank.cli.screen.progress import busy, count_progress
 
     sections: list[Section] = []
-    names = ", ".join(map(str, banks))
+    names = ", ".join(map(address, banks))
     with busy(f"reading {names}"), count_progress(transient=True) as progress:
         path = logitbank.report(
             [filtered(bank, by) for bank in banks],
@@ -103,7 +103,7 @@ def show(
     from logitbank.cli.screen.progress import busy
     from logitbank.cli.screen.show import print_shown
 
-    with busy(f"reading prompts of {url_of(bank) or bank}"):
+    with busy(f"reading prompts of {address(bank)}"):
         shown = logitbank.show(
             bank,
             prompts=prompts,
@@ -114,7 +114,7 @@ def show(
             between=between,
             top_tokens=top_tokens,
         )
-        print_shown(shown, form, bank=url_of(bank) or str(bank), top=top)
+        print_shown(shown, form, bank=address(bank), top=top)
 
 
 def query(

@@ -81,7 +81,7 @@ def _command(family: Family) -> Callable[..., None]:
     settings = family.settings()
 
     def command(**values: Any) -> None:
-        from logitbank.cli.output import print_study
+        from logitbank.cli.output import print_study, say
         from logitbank.cli.screen.progress import busy
         from logitbank.errors import UsageError
 
@@ -98,7 +98,7 @@ def _command(family: Family) -> Callable[..., None]:
             )
         if out is not None:
             page = study.save(out, width=values["width"], colors=colors)
-            typer.echo(f"Report: {page}", err=True)
+            say(f"Report: {page}")
         print_study(study, table=values["table"], form=values["form"])
 
     parameters = [

@@ -10,7 +10,6 @@ from logitbank.cli.options import BankPath, Format, Models, Out, Table, new_app
 
 app = new_app("Train and compare debiasing filters.")
 
-
 Preset = Literal["bert", "roberta", "causal"]
 UnqoverPrompts = Annotated[str, typer.Option(help="UnQover's prompt set, such as unqover-gender.")]
 Model = Annotated[str | None, typer.Option(help="Model; by default the only one.")]
@@ -87,12 +86,12 @@ def debias_compare(
 
     The prefix is that of StereoSet prompts in the bank (such as `stereoset-intra-prefix`).
     """
-    from logitbank.cli.output import print_study
+    from logitbank.cli.output import print_study, say
 
     study = logitbank.debias_compare(bank, by or [], models=model, step=step)
     if out is not None:
         page = study.save(out)
-        typer.echo(f"Report: {page}", err=True)
+        say(f"Report: {page}")
     print_study(study, table=table, form=form)
 
 
@@ -119,7 +118,7 @@ def debias_search(
     form: Format = "table",
 ) -> None:
     """Search for the filter with the least bias at a small loss of language modelling."""
-    from logitbank.cli.output import print_study
+    from logitbank.cli.output import print_study, say
 
     study = logitbank.debias_search(
         bank,
@@ -137,5 +136,5 @@ def debias_search(
         file = out / "filter.safetensors"
         file.unlink(missing_ok=True)
         study.result.by.save(file)
-        typer.echo(f"Filter: {file}", err=True)
+        say(f"Filter: {file}")
     print_study(study, table=table, form=form)

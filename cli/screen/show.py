@@ -29,20 +29,20 @@ def print_shown(
     shown: "PromptView | PromptTokens | PromptMoves", form: str, *, bank: str, top: int
 ) -> None:
     """Print tables for people, with at most `top` prompts per model, or all rows as data."""
-    if isinstance(shown, PromptView):
-        if form == "table":
-            _print_view(shown)
-        else:
-            print_frame(pl.concat(map(prompt_rows, shown.scores)), form)
+    if form != "table":
+        print_frame(_as_frame(shown), form)
+    elif isinstance(shown, PromptView):
+        _print_view(shown)
     elif isinstance(shown, PromptTokens):
-        if form == "table":
-            _print_tokens(shown)
-        else:
-            print_frame(shown.tokens, form)
-    elif form == "table":
-        _print_moves(shown, bank=bank, top=top)
+        _print_tokens(shown)
     else:
-        print_frame(shown.table, form)
+        _print_moves(shown, bank=bank, top=top)
+
+
+def _as_frame(shown: "PromptView | PromptTokens | PromptMoves") -> pl.DataFrame:
+    if isinstance(shown, PromptView):
+        return pl.concat(map(prompt_rows, shown.scores))
+    return shown.tokens if isinstance(shown, PromptTokens) else shown.table
 
 
 def _print_view(view: PromptView) -> None:

@@ -5,17 +5,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-import typer
 
 import logitbank
 from logitbank.analysis.family import families
-from logitbank.cli.main import app
-from tests.support.command import Call
+from tests.support.command import Call, every_command
 from tests.support.paths import ROOT
 
 HEAVY = ("torch", "transformers", "vllm", "polars", "numpy", "zarr", "scipy", "altair")
@@ -28,17 +25,12 @@ OTHERS = {
 """Commands without a function of the same name, and what they call."""
 
 
-def commands(group: Any, *above: str) -> Iterator[tuple[str, Any]]:
-    """Names of functions, and the commands; `analyze` only groups the families."""
-    for name, command in group.commands.items():
-        path = (*above, *([] if name == "analyze" else [name]))
-        if hasattr(command, "commands"):
-            yield from commands(command, *path)
-        else:
-            yield "_".join(path).replace("-", "_"), command
-
-
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = {
+    "_".join(word for word in words[1:] if word != "analyze").replace("-", "_"): command
+    for words, command in every_command()
+    if not hasattr(command, "commands")
+}
+"""Commands by the name of their function; `analyze` only groups the families."""
 
 
 def test_every_command_and_parameter_has_help() -> None:

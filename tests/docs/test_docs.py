@@ -22,7 +22,7 @@ import logitbank
 from logitbank import analysis, store
 from logitbank.cli.main import app
 from logitbank.engine.prompts.known.winobias import winobias
-from tests.support.command import Call
+from tests.support.command import Call, every_command
 from tests.support.docs_pages import DOCS, PAGES, fences, matches, prose
 from tests.support.docs_run import PageRun, check_words, parse
 from tests.support.docs_setups import SETUPS, Tools
@@ -162,9 +162,7 @@ def test_every_command_has_a_page_with_every_option_and_a_line_in_the_list() -> 
     made = runpy.run_path(str(DOCS / "commands.py"))
     pages, listed = made["command_pages"](), made["commands_list"]()
     leaves = [
-        (path, each)
-        for path, each in every_command(typer.main.get_command(app), "logitbank")
-        if not hasattr(each, "commands")
+        (" ".join(words), each) for words, each in every_command() if not hasattr(each, "commands")
     ]
     assert len(pages) == len(leaves) > 20
     for path, each in leaves:
@@ -176,18 +174,12 @@ def test_every_command_has_a_page_with_every_option_and_a_line_in_the_list() -> 
 
 def test_the_page_of_figures_has_charts_of_every_analysis(tmp_path: Path) -> None:
     cases = runpy.run_path(str(DOCS / "gallery.py"))["CASES"]
-    paths = {path for path, _ in every_command(typer.main.get_command(app), "logitbank")}
-    analyses = {path.removeprefix("logitbank ") for path in paths if " analyze " in path}
+    paths = {" ".join(words[1:]) for words, _ in every_command()}
+    analyses = {path for path in paths if path.startswith("analyze ")}
     assert set(cases) == {*analyses, "debias compare", "debias search"} - {"analyze all"}
     _, make, study = cases["debias search"]
     make(tmp_path)
     assert [*study(tmp_path).charts] == ["search"]
-
-
-def every_command(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    yield path, command
-    for name, below in getattr(command, "commands", {}).items():
-        yield from every_command(below, f"{path} {name}")
 
 
 def test_the_walk_of_extract_is_that_of_the_source() -> None:

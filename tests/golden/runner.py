@@ -17,14 +17,14 @@ from unittest import mock
 
 import numpy as np
 import polars as pl
-import typer
 
 import logitbank
 from logitbank.analysis.debias.train import Training
 from logitbank.cli import output as tables
-from logitbank.cli.main import app, run
+from logitbank.cli.main import run
 from logitbank.engine.workers.events import Estimate
 from tests.golden.cases import GROUPS
+from tests.support.command import every_command
 
 EXPECTED = Path(__file__).with_name("expected")
 HELP = "help"
@@ -52,19 +52,13 @@ def made(group: str) -> Files:
     environment = {"COLUMNS": "100", "NO_COLOR": "1"}
     with mock.patch.dict(os.environ, environment), mock.patch.object(os, "fsync"):
         if group == HELP:
-            calls = [f"{path} --help".strip() for path in commands(typer.main.get_command(app))]
+            calls = [" ".join([*words[1:], "--help"]) for words, _ in every_command()]
             return dict(texts(calls, HELP))
         with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
             folder = Path(scratch)
             for make in GROUPS[group].made:
                 make(folder)
             return dict(texts(GROUPS[group].calls, group))
-
-
-def commands(command: Any, path: str = "") -> Iterator[str]:
-    yield path
-    for name, each in getattr(command, "commands", {}).items():
-        yield from commands(each, f"{path} {name}".strip())
 
 
 def texts(calls: Sequence[str], group: str) -> Iterator[tuple[str, str]]:

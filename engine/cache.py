@@ -1,4 +1,4 @@
-"""Where what is fetched or made once is kept, for all runs of a user."""
+"""The folder of files that are downloaded or generated once, for all runs of a user."""
 
 import os
 from pathlib import Path

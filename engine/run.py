@@ -158,8 +158,9 @@ def _estimate(
     if not prepared.plan.rows or parallel.ray is not None:
         return
     make_worker = partial(first_worker, settings=prepared.settings, count=parallel.workers)
-    estimate = measure(prepared, make_worker, workers=parallel.workers)
-    summary.estimate = replace(estimate, models=summary.models)
+    summary.estimate = measure(
+        prepared, make_worker, workers=parallel.workers, models=summary.models
+    )
 
 
 def _execute(

@@ -51,10 +51,11 @@ def measure(
     make_worker: Callable[[Path], AbstractContextManager[WorkerHandle]],
     *,
     workers: int,
+    models: int,
 ) -> Estimate:
     """Score some of the planned queries on the first checkpoint, and extrapolate.
 
-    `make_worker` is called with the temporary bank.
+    `make_worker` is called with the temporary bank. `models` is the number of different configs.
 
     Raises
     ------
@@ -87,6 +88,7 @@ def measure(
         workers=workers,
         rows=len(queries),
         sample_s=time.monotonic() - start,
+        models=models,
     )
 
 

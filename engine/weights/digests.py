@@ -8,14 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from logitbank.engine.weights.weights import weight_files
 from logitbank.errors import WeightsError
 
 if TYPE_CHECKING:
     import torch
-from logitbank.engine.weights.weights import weight_files
 
 _THREADS = 4
-"""SHA-256 takes 0.5 s a GB on one core; a card is fed faster than that."""
+"""SHA-256 takes 0.5 s a GB on one core, longer than the copy to a GPU."""
 
 
 def sample_digest(folder: Path) -> str | None:
@@ -73,9 +73,9 @@ class ContentDigest:
     def watch(
         self, weights: "Iterable[tuple[str, torch.Tensor]]"
     ) -> "Iterator[tuple[str, torch.Tensor]]":
-        """Pass tensors on and add each, in threads of its own.
+        """Pass tensors on, and add each in another thread.
 
-        All are added when the last was taken.
+        When the iteration ends, all tensors are added.
         """
         with ThreadPoolExecutor(_THREADS, "weights-digest") as pool:
             hashed: deque[Future[None]] = deque()

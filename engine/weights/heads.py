@@ -25,12 +25,12 @@ _EMBEDDING = (
 
 
 class HeadSize(NamedTuple):
-    """What a plan reckons with before a head has been read."""
+    """Expected size of a head, for plans that have not read it."""
 
     width: int
-    """Entries of the states that it multiplies."""
+    """Length of the hidden states that it multiplies."""
     bytes: int
-    """Of its matrix in a bank; 0 if the bank contains it already."""
+    """Size of its matrix in a bank; 0 if the bank already contains it."""
 
 
 def is_head(name: str) -> bool:
@@ -39,7 +39,7 @@ def is_head(name: str) -> bool:
 
 
 def is_embedding(name: str) -> bool:
-    """Whether a parameter is what tokens are read by, which a tied output head is too."""
+    """Whether a parameter is the token embedding, which may also be a tied output head."""
     return name.endswith(_EMBEDDING)
 
 

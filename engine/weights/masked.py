@@ -1,7 +1,7 @@
 """The tensors of a masked model's checkpoint that its scores depend on, under one set of names.
 
-Published checkpoints carry heads that are not used here, parameters under two names, and names of
-an older time. What is left fits the models of both engines.
+Published checkpoints also contain unused heads, parameters under two names, and older names. The
+remaining tensors fit the models of both engines.
 """
 
 import re

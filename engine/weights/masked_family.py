@@ -1,6 +1,6 @@
-"""A family of masked models, and all that there are: found in the folder `masked_families`.
+"""Families of masked models: one module each in the folder `masked_families`.
 
-A module of that folder gives its family as `FAMILY`; nothing else lists them. Reading them imports
+A module describes its family as `FAMILY`; there is no other list. Importing the modules imports
 neither torch nor vLLM.
 """
 
@@ -17,7 +17,7 @@ from logitbank.engine.weights import masked_families as folder
 
 @dataclass(frozen=True, slots=True)
 class MaskedFamily:
-    """What both engines need to know of a family of masked models."""
+    """Description of a family of masked models, for both engines."""
 
     model_type: str
     """The `model_type` of the configs whose models vLLM runs."""

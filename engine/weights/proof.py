@@ -1,8 +1,8 @@
-"""Show that the weights inside an engine are those of a file.
+"""Prove that the weights in an engine are those of a file.
 
-Engines fuse, split, transpose, pad and repack tensors, so names and shapes cannot be compared. What
-survives all of that is the multiset of element bit patterns. Its first two power sums modulo 2^64
-are a fingerprint: they add up over fused tensors, do not see order, and zeros (padding) add
+Engines fuse, split, transpose, pad and repack tensors, so names and shapes cannot be compared. The
+multiset of element bit patterns does not change. Its first two power sums modulo 2^64 are a
+fingerprint: they add up over fused tensors, do not depend on order, and zeros (padding) add
 nothing. A tensor that kept its old values changes the sums.
 """
 
@@ -15,7 +15,7 @@ import torch
 from logitbank.engine.weights.heads import is_embedding, is_head
 from logitbank.errors import WeightsError
 
-# Buffers that checkpoints carry and that models rebuild for themselves.
+# Buffers that checkpoints contain and that models compute themselves.
 _BUFFER = re.compile(
     r"(rotary_emb(eddings)?\.(inv_freq|cos_cached|sin_cached)|\.(attn|attention)\.(bias|masked_bias)"
     r"|(^|\.)position_ids)$"
@@ -30,8 +30,8 @@ Fingerprint = tuple[int, int]
 def fingerprint(tensor: torch.Tensor) -> Fingerprint:
     """First and second power sum, modulo 2^64, of the elements' bit patterns."""
     bits = tensor.detach().contiguous().view(-1).view(_INTEGER[tensor.element_size()])
-    # Bounded: an int64 copy of a whole embedding is gigabytes. New memory for each chunk takes
-    # longer than the sums; where it is a GPU's, each number that is asked for stops the host.
+    # In chunks, because an int64 copy of a whole embedding is gigabytes. New memory for each chunk
+    # would take longer than the sums, and each number that is read from a GPU stops the host.
     sums = torch.zeros(2, dtype=torch.int64, device=bits.device)
     memory = torch.empty(min(_CHUNK, len(bits)), dtype=torch.int64, device=bits.device)
     for chunk in torch.split(bits, _CHUNK):
@@ -48,23 +48,22 @@ def add(*parts: Fingerprint) -> Fingerprint:
 
 
 def parameter_names(names: Iterable[str]) -> frozenset[str]:
-    """Those of a checkpoint's tensors that are no buffers, which models rebuild for themselves."""
+    """Names of a checkpoint's tensors without buffers, which models compute themselves."""
     return frozenset(name for name in names if not _BUFFER.search(name))
 
 
 @dataclass
 class Ledger:
-    """What was handed to an engine, tensor by tensor.
+    """Fingerprints of the tensors that an engine gets from a file.
 
     Parameters
     ----------
     dtype
-        The engine's own; tensors are fingerprinted in the dtype of the engine.
+        The dtype of the engine, in which tensors are fingerprinted.
     tied
-        The output head shares the input embedding.
+        Whether the output head shares the input embedding.
     device
-        Where tensors are cast and fingerprinted, and handed on from: they are copied there as they
-        are in the file.
+        Tensors are copied to this device in the file's dtype, then cast and fingerprinted there.
     """
 
     dtype: torch.dtype
@@ -80,7 +79,7 @@ class Ledger:
         return add(*self.marks.values())
 
     def empty(self) -> "Ledger":
-        """An account of nothing yet, kept in the same way."""
+        """A ledger with the same settings and no tensors."""
         return Ledger(self.dtype, self.tied, self.device)
 
     def record(
@@ -110,12 +109,12 @@ class Ledger:
     def check(self, loaded: Fingerprint, *, checkpoint: str, instead: str) -> None:
         """Compare with the weights in the engine, each parameter counted under each of its names.
 
-        `instead` is what a user can do who has a checkpoint that this engine cannot prove.
+        `instead` is advice to the user for a checkpoint that this engine cannot prove.
 
         Raises
         ------
         WeightsError
-            If the engine has other weights.
+            The engine has other weights.
         """
         total = self.total
         allowed = {total}

@@ -15,8 +15,7 @@ from logitbank.engine.workers.events import Event, Summary, Waiting
 from logitbank.errors import UsageError
 from logitbank.store import Bank
 from tests.support.checkpoints import VOCAB
-from tests.support.fakes import FakeBackend, InProcess
-from tests.support.growing import save_checkpoint
+from tests.support.fakes import FakeBackend, InProcess, write_series
 
 OPTIONS = (Option("male", " male"), Option("female", " female"))
 PROMPTS = PromptSet("mine", (Prompt("p0", " the nurse said", OPTIONS, "male"),))
@@ -76,9 +75,9 @@ def test_each_checkpoint_is_run_by_one_engine_until_ctrl_c(
     out = tmp_path / "out"
     summary, waits = watched(
         tmp_path,
-        lambda: save_checkpoint(out, 10),
+        lambda: write_series(out, "checkpoint-10"),
         nothing,  # at the second look, step 10 is still as it was
-        lambda: save_checkpoint(out, 20),
+        lambda: write_series(out, "checkpoint-20"),
         nothing,
     )
     assert (steps(summary), summary.exit_code, summary.rows) == ([10, 20], 3, 2)
@@ -90,7 +89,7 @@ def test_each_checkpoint_is_run_by_one_engine_until_ctrl_c(
 
 def test_what_is_marked_as_stable_is_run_at_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    checkpoint = save_checkpoint(out, 10)
+    checkpoint = write_series(out, "checkpoint-10") / "checkpoint-10"
     assert steps(watched(tmp_path)[0]) == []  # it has been seen once
     (checkpoint / "STABLE").touch()
     assert steps(watched(tmp_path)[0]) == [10]
@@ -98,7 +97,7 @@ def test_what_is_marked_as_stable_is_run_at_once(tmp_path: Path) -> None:
 
 def test_weights_that_are_cut_short_are_waited_for(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    weights = save_checkpoint(out, 10) / "model.safetensors"
+    weights = write_series(out, "checkpoint-10") / "checkpoint-10" / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1])
     assert steps(watched(tmp_path, nothing, nothing)[0]) == []
@@ -111,8 +110,7 @@ def test_a_checkpoint_that_fails_is_not_tried_again_and_stops_no_other(
     tmp_path: Path, backend: FakeBackend
 ) -> None:
     out = tmp_path / "out"
-    for step in (10, 20):
-        save_checkpoint(out, step)
+    write_series(out, "checkpoint-10", "checkpoint-20")
     weights = out / "checkpoint-10" / "config.json"
     weights.write_text(weights.read_text().replace("gpt_neox", "gpt2"))
     summary, _ = watched(tmp_path, nothing, nothing, steps="20,10")

@@ -64,7 +64,6 @@ class PooledEngine(VllmEngine):
             indices: Sequence[int],
             logits: torch.Tensor,
             hidden: torch.Tensor | None = None,
-            *_: object,
         ) -> None:
             missing.difference_update(indices)
             sink(indices, logits, hidden)

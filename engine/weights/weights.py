@@ -33,13 +33,13 @@ LEGACY = _Format("pytorch_model.bin", "pytorch_model.bin.index.json", r"pytorch_
 
 GGUF = ".gguf"
 GGUF_UNSUPPORTED = (
-    "is a GGUF file, which is not supported; save it with transformers as an ordinary folder, as"
-    " docs/run-models.md shows, and extract that"
+    "is a GGUF file, which is not supported. Save it with transformers as an ordinary folder, and"
+    " extract that folder: see docs/run-models.md."
 )
 ADAPTER = "adapter_config.json"
 ADAPTER_UNSUPPORTED = (
-    "is an adapter, which is not supported; merge it into its base with peft, as"
-    " docs/run-models.md shows, and extract the folder that this saves"
+    "is an adapter, which is not supported. Merge it into its base model with PEFT, save the"
+    " result, and extract that folder: see docs/run-models.md."
 )
 
 

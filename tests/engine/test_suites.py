@@ -298,10 +298,10 @@ def test_folders_that_are_no_suite_are_refused_with_what_to_do(tmp_path):
         "settings": r"no checkpoint in .*: looked for config\.json \+ \*\.safetensors in it and in",
         "ema/step1000-ema": "step in the name of .*step1000-ema cannot be read",
         "two": r"step1 \(step-1\) are the same step; rename or move one",
-        "llama": "q.gguf is a GGUF file.*save it with transform",
-        "llama/q.gguf": "q.gguf is a GGUF file.*save it with transform",
-        "peft": "lora-a is an adapter.*merge it into its base with p",
-        "peft/lora-a": "lora-a is an adapter.*merge it into its base with p",
+        "llama": "q.gguf is a GGUF file.*Save it with transform",
+        "llama/q.gguf": "q.gguf is a GGUF file.*Save it with transform",
+        "peft": "lora-a is an adapter.*Merge it into its base model with P",
+        "peft/lora-a": "lora-a is an adapter.*Merge it into its base model with P",
     }.items():
         with pytest.raises(SuiteError, match=message):
             resolve_suite(str(tmp_path / name))

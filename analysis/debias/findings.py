@@ -9,6 +9,7 @@ from logitbank.analysis.debias.compare import NONE, PLAIN, TRAINED, UNTRAINED, D
 from logitbank.analysis.debias.search import DebiasSearch
 from logitbank.analysis.debias.train import Debias
 from logitbank.analysis.finding import Finding
+from logitbank.analysis.results.series import missing_text
 from logitbank.wording import counted, step_name
 
 Row = Mapping[str, Any]
@@ -67,9 +68,9 @@ def train_findings(result: Debias) -> list[Finding]:
 
 def _split(split: str, rows: Mapping[str, Row]) -> Iterator[Finding]:
     none, untrained, trained = (rows[name] for name in (NONE, UNTRAINED, TRAINED))
-    missing = f", {trained['missing']:,} missing" if trained["missing"] else ""
     about: dict[str, Any] = {
-        "n": counted(trained["instances"], "instance") + missing, "form": C, "figure": "bias",
+        "n": counted(trained["instances"], "instance") + missing_text(trained["missing"]),
+        "form": C, "figure": "bias",
     }  # fmt: skip
     for measure, name in (("abs_c", "mean |C|"), ("positional", "positional error")):
         yield Finding(
@@ -116,8 +117,7 @@ def _row(row: Row, last: pl.DataFrame) -> Iterator[Finding]:
     base, series = _unfiltered(row, last), (row["model"], row["run"])
     itself = row["filter"] == NONE and row["condition"] == PLAIN
     if row["icat"] is not None:
-        n = counted(row["examples"], "example")
-        n += f", {row['missing']:,} missing" if row["missing"] else ""
+        n = counted(row["examples"], "example") + missing_text(row["missing"])
         baseline = ""
         if not itself and row["icat_change"] is not None:
             baseline = f"{base['icat']:.1f} without filter and prefix (paired change "

@@ -50,10 +50,17 @@ def sample(table: pl.DataFrame, coverage: pl.DataFrame) -> pl.DataFrame:
         coverage.select(*key, "missing"), on=key, how="left", nulls_equal=True,
         maintain_order="left",
     )  # fmt: skip
-    text = pl.format(", {} missing", "missing")
-    return joined.with_columns(
-        missing_text=pl.when(pl.col("missing") > 0).then(text).otherwise(pl.lit(""))
-    )
+    texts = [missing_text(count) for count in joined["missing"]]
+    return joined.with_columns(missing_text=pl.Series(texts, dtype=pl.String))
+
+
+def missing_text(count: int | None) -> str:
+    """The number of missing items after a sample size; no text if none is missing.
+
+    >>> missing_text(1200), missing_text(0)
+    (', 1,200 missing', '')
+    """
+    return f", {count:,} missing" if count else ""
 
 
 def missing_sentences(table: pl.DataFrame, noun: str, *keys: str) -> list[str]:

@@ -13,6 +13,7 @@ from logitbank.analysis.results.series import (
     change_findings,
     figure_name,
     from_row,
+    missing_text,
 )
 from logitbank.wording import counted, step_name
 
@@ -139,7 +140,7 @@ def sample_text(row: Row) -> str:
     """Prompts of a row, their sentences if these are fewer, and how many are missing."""
     sentences = row.get("sentences") or row["prompts"]
     clusters = f" ({counted(sentences, 'sentence')})" if sentences < row["prompts"] else ""
-    missing = f", {row['missing']:,} missing" if row.get("missing") else ""
+    missing = missing_text(row.get("missing"))
     return f"{counted(row['prompts'], 'prompt')}{clusters}{missing}"
 
 

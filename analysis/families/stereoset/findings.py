@@ -10,7 +10,7 @@ from logitbank.analysis.families.stereoset.metric import StereoSet
 from logitbank.analysis.families.stereoset.tables import MANY_TIES, OVERALL, TASKS
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.frames.candidates import BOTH, KEYS, PLAIN
-from logitbank.analysis.results.series import Row, change_from_first, from_row
+from logitbank.analysis.results.series import Row, change_from_first, from_row, missing_text
 from logitbank.wording import counted, step_name
 
 SERIES = [name for name in KEYS if name not in ("run_seed", "step")]
@@ -96,9 +96,8 @@ def _skipped(tasks: pl.DataFrame) -> Iterator[Finding]:
 def _n(row: Row, tasks: pl.DataFrame) -> str:
     """Examples and terms of a checkpoint and task, and what is missing."""
     own = tasks.filter(pl.col("step").eq_missing(pl.lit(row["step"])), task=row["task"])
-    missing = int(own["missing"].sum())
     text = f"{counted(row['examples'], 'example')} ({counted(row['terms'], 'term')})"
-    return f"{text}, {missing:,} missing" if missing else text
+    return text + missing_text(int(own["missing"].sum()))
 
 
 def _level(

@@ -11,6 +11,7 @@ from logitbank.analysis.results.series import (
     by_series,
     change_from_first,
     from_row,
+    missing_text,
     subject,
 )
 from logitbank.wording import counted, step_name
@@ -73,5 +74,4 @@ def _share(text: str, row: Row) -> Finding:
 
 
 def _n(row: Row) -> str:
-    missing = f", {row['missing']:,} missing" if row["missing"] else ""
-    return counted(row["sentences"], "sentence") + missing
+    return counted(row["sentences"], "sentence") + missing_text(row["missing"])

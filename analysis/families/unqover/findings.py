@@ -7,7 +7,14 @@ import polars as pl
 
 from logitbank.analysis.families.unqover.metric import ALL, Unqover
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.results.series import Row, figure_name, from_row, series_name, subject
+from logitbank.analysis.results.series import (
+    Row,
+    figure_name,
+    from_row,
+    missing_text,
+    series_name,
+    subject,
+)
 from logitbank.wording import counted, step_name
 
 KEYS = ("model", "run", "category")
@@ -70,9 +77,9 @@ def _figure(row: Row, last: pl.DataFrame) -> str:
 
 
 def _n(row: Row) -> str:
-    missing = f", {row['missing']:,} missing" if row["missing"] else ""
     parts = counted(row["subjects"], "subject"), counted(row["attributes"], "attribute")
-    return f"{counted(row['instances'], 'instance')} ({', '.join(parts)}){missing}"
+    instances = counted(row["instances"], "instance")
+    return f"{instances} ({', '.join(parts)}){missing_text(row['missing'])}"
 
 
 def _series(result: Unqover, row: Row) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from logitbank.analysis.charts.curves import (
 )
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import DELTA
-from logitbank.analysis.families.fairness.metric import Fairness
+from logitbank.analysis.families.fairness.metric import Fairness, gendered_answers
 from logitbank.analysis.families.fairness.tables import MANN_WHITNEY, WILCOXON
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.score_arrays import LABELS
@@ -81,12 +81,11 @@ def _gap(result: Fairness, axis: StepAxis) -> Chart | None:
 
 
 def _jsd_p(result: Fairness, axis: StepAxis) -> Chart | None:
-    answers = (pl.col("gold") == pl.col("option")) & pl.col("gold").is_in(GENDERS)
     caption = (
         "JSD-P of the correct answer, for prompts whose answer is "
         f"{' or '.join(GENDERS)}; smaller is better. {SPREAD} {MARKS}"
     )
-    table = _banded(result.jsd_parts.filter(answers), "scaled", "sd_scaled", least=0)
+    table = _banded(gendered_answers(result.jsd_parts), "scaled", "sd_scaled", least=0)
     chart = _above_tests(result, axis, table, JSD_P, tests="jsd_p")
     text = f"{caption} n = {_prompts(result, GENDERS)}."
     return chart and titled(chart, "JSD-P per correct answer", text, axis=axis)

@@ -362,12 +362,13 @@ def fairness_gap(source: ScoreSource, resamples: int) -> pl.DataFrame:
     return curve(gap, gap["delta_scaled"], draws=draws)
 
 
+def gendered_answers(jsd_parts: pl.DataFrame) -> pl.DataFrame:
+    """The rows of JSD-P of the correct answer, for the answers male and female."""
+    return jsd_parts.filter(pl.col("gold") == pl.col("option"), pl.col("gold") != LABELS.neutral)
+
+
 def jsd_p_of_answers(source: ScoreSource, resamples: int) -> pl.DataFrame:
     """JSD-P of the answers male and female: model, run, step, group, value, low and high."""
-    reading = cached_winobias(source, resamples)
-    answers = reading.tables["jsd_parts"].filter(
-        pl.col("gold") == pl.col("option"), pl.col("gold") != LABELS.neutral
-    )
-    return answers.select(
+    return gendered_answers(cached_winobias(source, resamples).tables["jsd_parts"]).select(
         *CHECKPOINT, group="gold", value="scaled", low="low_scaled", high="high_scaled"
     )

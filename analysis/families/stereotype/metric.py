@@ -16,6 +16,7 @@ from logitbank.analysis.families.fairness.metric import (
     Reading,
     Settings,
     cached_winobias,
+    gendered_answers,
     read,
 )
 from logitbank.analysis.families.stereotype.tables import (
@@ -32,7 +33,6 @@ from logitbank.analysis.frames.batches import Scan, as_frames, prompt_frames
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, check_columns
 from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
-from logitbank.analysis.frames.score_arrays import LABELS
 from logitbank.analysis.harness import Export
 from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
@@ -183,9 +183,9 @@ def _result(
     divergence = pl.DataFrame(schema=JSD_SCHEMA)
     if reading is not None:
         parts.append(_gender_shares(reading, expected_genders))
-        answer = (pl.col("gold") == pl.col("option")) & (pl.col("gold") != LABELS.neutral)
-        jsd_parts = reading.tables["jsd_parts"].filter(answer, pl.col("scaled").is_not_nan())
-        divergence = jsd_parts.select(*CHECKPOINT, "gold", jsd_p="scaled", sd="sd_scaled")
+        answers = gendered_answers(reading.tables["jsd_parts"])
+        known = answers.filter(pl.col("scaled").is_not_nan())
+        divergence = known.select(*CHECKPOINT, "gold", jsd_p="scaled", sd="sd_scaled")
     table = pl.concat(parts).sort(
         *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True
     )

@@ -274,7 +274,7 @@ def _deposit_damage(root: Path, folder: str, read: _Reader) -> list[Damage]:
 
 def _orphans(root: Path, folder: str) -> list[Damage]:
     """Files of a deposit without attributes, although a writer makes attributes first."""
-    files = _files_of(root / folder)
+    files = objects.visible_files(root / folder)
     if not files or (root / folder / "zarr.json").exists():  # a writer is creating it
         return []
     detail = f"its folder has {len(files):,} files but no attributes"
@@ -293,7 +293,7 @@ def _damages(root: Path, deposit: Deposit, folder: str, read: _Reader) -> list[D
             damages.append(Damage(f"{folder}/{path}", *fault))
     damages += [
         Damage(f"{folder}/{path}", "foreign", "a deposit has no such file")
-        for path in _files_of(deposit.path)
+        for path in objects.visible_files(deposit.path)
         if path not in expected and not _OF_WRITERS.fullmatch(path)
     ]
     if not damages:  # sound objects may still contradict each other
@@ -357,15 +357,6 @@ def _expected(
         with suppress(FileNotFoundError):  # sealed meanwhile
             read.read(path, objects.plain_path(root, path))
     return damages, expected
-
-
-def _files_of(deposit: Path, folder: str = "") -> list[str]:
-    """Files of a deposit, relative to it, except hidden ones: locks and staging."""
-    files: list[str] = []
-    for entry in objects.entries(deposit / folder):
-        path = f"{folder}{entry.name}"
-        files += _files_of(deposit, f"{path}/") if entry.is_dir() else [path]
-    return files
 
 
 def _head_damage(root: Path, read: _Reader) -> Iterator[Damage]:
@@ -496,7 +487,9 @@ def leftovers(bank: Bank) -> dict[str, tuple[str, ...]]:
 def _uncommitted(bank: Bank, folder: str) -> tuple[str, ...]:
     try:
         deposit = Deposit.open(bank.path, folder)
-        paths = _files_of(deposit.path)  # before the commits: some may be made meanwhile
+        paths = objects.visible_files(
+            deposit.path
+        )  # before the commits: some may be made meanwhile
         state = deposit.state()
         committed = {p for name in state.names for p in commits.digests(deposit.path, name)}
     except (BankError, FileNotFoundError):  # damaged, or sealed just now

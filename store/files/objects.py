@@ -255,3 +255,12 @@ def entries(folder: Path | str) -> list[os.DirEntry[str]]:
                 f"{entry.path} is a symbolic link. A bank has plain files only: copy the data."
             )
     return visible
+
+
+def visible_files(root: Path, folder: str = "") -> list[str]:
+    """Files below a folder, relative to it, except hidden ones: locks and staging."""
+    files: list[str] = []
+    for entry in entries(root / folder):
+        path = f"{folder}{entry.name}"
+        files += visible_files(root, f"{path}/") if entry.is_dir() else [path]
+    return files

@@ -173,12 +173,16 @@ def committed_digests(texts: Mapping[str, str]) -> dict[str, Digest]:
 
 def in_force(objects: Objects) -> dict[str, Object]:
     """Objects without those that a seal has replaced: commits and scores of blocks."""
-    sealed = {
-        p.removesuffix("commits/seal.json") for p in objects if p.endswith("commits/seal.json")
-    }
+    sealed = sealed_deposits(objects)
     return {p: v for p, v in objects.items() if not is_replaced(p, sealed)}
 
 
+def sealed_deposits(paths: Iterable[str]) -> set[str]:
+    """Folders (`…/`) of the deposits whose seal is among `paths`."""
+    return {p.removesuffix(_SEAL) for p in paths if p.endswith(f"/{_SEAL}")}
+
+
+_SEAL = "commits/seal.json"
 _OF_BLOCK = re.compile(r"(.+/)(?:commits/\d+\.json|scores/\d+\.parquet)")
 
 

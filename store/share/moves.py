@@ -7,7 +7,15 @@ from typing import Any
 
 from logitbank.errors import BankError
 from logitbank.store.format.attributes import OF_CHECKPOINT
-from logitbank.store.format.index import Object, Objects, deposit_of, head_of, in_force, is_replaced
+from logitbank.store.format.index import (
+    Object,
+    Objects,
+    deposit_of,
+    head_of,
+    in_force,
+    is_replaced,
+    sealed_deposits,
+)
 
 GROUP_BYTES = 256 * 2**20
 GROUP_OBJECTS = 100  # what the Hub recommends for one of its commits
@@ -43,8 +51,7 @@ def moves(requested: Objects, stored: Objects, *, place: str) -> Moves:
         `stored` has a deposit with other attributes, content or weights.
     """
     _check_weights(requested, stored, place)
-    seals = "commits/seal.json"
-    sealed = {path.removesuffix(seals) for path in stored if path.endswith(f"/{seals}")}
+    sealed = sealed_deposits(stored)
     missing: dict[str, Object] = {}
     for path, value in requested.items():
         other = stored.get(path)

@@ -140,8 +140,8 @@ class Folder:
         self.url, self._root = str(root), root
 
     def sizes(self) -> dict[str, int]:
-        files = _files(self._root)
-        return {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
+        paths = objects.visible_files(self._root)
+        return {path: (self._root / path).stat().st_size for path in paths}
 
     def read(self, path: str) -> bytes:
         return objects.plain_path(self._root, path).read_bytes()
@@ -220,11 +220,3 @@ class Folder:
         for path in replaced:
             objects.plain_path(self._root, path).unlink(missing_ok=True)
         remove_dead(self._root)
-
-
-def _files(folder: Path) -> list[Path]:
-    """Files of a bank, without hidden ones."""
-    files: list[Path] = []
-    for entry in objects.entries(folder):
-        files += _files(Path(entry.path)) if entry.is_dir() else [Path(entry.path)]
-    return files

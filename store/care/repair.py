@@ -188,11 +188,10 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
         digests = commits.digests(deposit.path, SEAL)
         seal = commits.read(deposit.path, SEAL)
         scores = read_scores(objects.plain_path(deposit.path, _SCORES), digests[_SCORES])
-        staging = Staging(deposit.path)
-        try:
+        with Staging(deposit.path) as folder:
             for block in kept:
                 rows, name = deposit.layout.rows(block), f"scores/{block}.parquet"
-                part = staging.path / f"{block}.parquet"
+                part = folder / f"{block}.parquet"
                 in_block = pl.col("query").is_between(rows.start, rows.stop - 1)
                 write_scores(part, scores.filter(in_block))
                 committed = {name: objects.fsync_digest(part)}
@@ -206,8 +205,6 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
                     rows=[rows.start, rows.stop],
                     engine=commits.engine_of(seal, block),
                 )
-        finally:
-            staging.remove()
     path = deposit.path / "commits" / f"{SEAL}.json"
     objects.require_file(path)
     path.unlink()

@@ -23,7 +23,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import move_into_place, remove_sealed_parts, write_scores
 from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.objects import Digest
-from logitbank.store.files.staging import Staging, remove_dead_staging
+from logitbank.store.files.staging import staging_folder
 from logitbank.store.format import commits
 from logitbank.store.format.about import own_fields
 from logitbank.store.format.commits import SEAL, Committed
@@ -255,7 +255,7 @@ def copy_block(
         name, part = SEAL if state.sealed else str(block), f"scores/{block}.parquet"
         paths = source.layout.shards(block)
         rows = source.layout.rows(block)
-        with _staging(deposit) as folder:
+        with staging_folder(deposit.path) as folder:
             staged, digests = _stage(
                 source, name, paths if state.sealed else [part, *paths], folder, advance
             )
@@ -293,22 +293,11 @@ def _copy_commit(
 ) -> None:
     def copy(_: Committed) -> None:
         content = commit_bytes(source, name)
-        with _staging(deposit) as folder:
+        with staging_folder(deposit.path) as folder:
             staged, _digests = _stage(source, name, paths, folder, advance)
             _publish(deposit, name, content, staged)
 
     source.read_committed(copy)
-
-
-@contextmanager
-def _staging(deposit: Deposit) -> Iterator[Path]:
-    with locks.locked(deposit.path / ".lock"):
-        remove_dead_staging(deposit.path)
-        staging = Staging(deposit.path)
-    try:
-        yield staging.path
-    finally:
-        staging.remove()
 
 
 def _stage(

@@ -108,14 +108,12 @@ def _publish(deposit: Deposit, options: OptionTokens, scores: pl.DataFrame) -> N
     part = f"scores/{name}.parquet"
     with disk.naming_full(deposit.path, 40 * len(options.tokens)):
         remove_dead_staging(deposit.path)
-        staging = Staging(deposit.path)
-        try:
-            write_scores(staging.path / "scores.parquet", scores, deposit)
-            digest = objects.fsync_digest(staging.path / "scores.parquet")
-            move_into_place(deposit.path, {part: staging.path / "scores.parquet"})
+        with Staging(deposit.path) as folder:
+            file = folder / "scores.parquet"
+            write_scores(file, scores, deposit)
+            digest = objects.fsync_digest(file)
+            move_into_place(deposit.path, {part: file})
             commits.commit(deposit.path, name, objects_={part: digest}, options=len(scores))
-        finally:
-            staging.remove()
 
 
 def option_scores(

@@ -106,11 +106,8 @@ class DepositWriter:
             remove_dead_staging(self.deposit.path, keep=self._staging)
             state = self.deposit.state()
             if not state.sealed:
-                staging = Staging(self.deposit.path)
-                try:
-                    self._write_seal(state, staging.path)
-                finally:
-                    staging.remove()
+                with Staging(self.deposit.path) as folder:
+                    self._write_seal(state, folder)
             remove_sealed_parts(self.deposit)
 
     def close(self) -> None:

@@ -3,6 +3,8 @@
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from logitbank.store.files import locks, objects
@@ -11,7 +13,7 @@ _PREFIX = ".staging-"
 
 
 class Staging:
-    """The folder of one writer, with a lock file that the writer holds."""
+    """The folder of one writer, with a lock file that the writer holds; a context manager."""
 
     def __init__(self, deposit: Path) -> None:
         self.path = deposit / f"{_PREFIX}{uuid.uuid4().hex}"
@@ -20,9 +22,25 @@ class Staging:
         assert handle is not None, "a new file is locked by nobody"
         self._owner = handle
 
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._owner)
+
+
+@contextmanager
+def staging_folder(deposit: Path) -> Iterator[Path]:
+    """A new staging folder in a deposit; what killed writers left there is deleted first."""
+    with locks.locked(deposit / ".lock"):
+        remove_dead_staging(deposit)
+        staging = Staging(deposit)
+    with staging as folder:
+        yield folder
 
 
 def any_staging(deposit: Path) -> bool:

@@ -9,7 +9,7 @@ from logitbank.errors import DamagedError
 from logitbank.store.deposits.rows import write_shard
 from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.objects import Digest
-from logitbank.store.files.staging import Staging, remove_dead_staging
+from logitbank.store.files.staging import staging_folder
 from logitbank.store.format import zarrays
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.heads import OutputHead, operations_to_json
@@ -49,11 +49,8 @@ def create_head(root: Path, digest: str, write: Callable[[Path], None], *, size:
         objects.make_folders(root, folder)
         if not (folder / "zarr.json").exists():
             objects.write_new(folder / "zarr.json", zarrays.GROUP)
-        with locks.locked(folder / ".lock"):
-            remove_dead_staging(folder)
-            staging = Staging(folder)
-        try:
-            made = staging.path / "head"
+        with staging_folder(folder) as staging:
+            made = staging / "head"
             write(made)
             for inside in [*(p for p in made.rglob("*") if p.is_dir()), made]:
                 objects.sync(inside)
@@ -61,8 +58,6 @@ def create_head(root: Path, digest: str, write: Callable[[Path], None], *, size:
                 if not path.exists():
                     made.rename(path)
                     objects.sync(folder)
-        finally:
-            staging.remove()
 
 
 def _write(path: Path, head: OutputHead) -> None:

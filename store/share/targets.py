@@ -161,7 +161,7 @@ class Folder:
         by_deposit: dict[str, list[str]] = {}
         for path in group:
             by_deposit.setdefault(deposit_of(path) or "", []).append(path)
-        try:
+        with staging:
             for deposit, paths in sorted(by_deposit.items()):
                 in_parallel(prepare, paths, at_once=SENT_AT_ONCE)
                 folder = objects.plain_path(self._root, deposit) if deposit else self._root
@@ -172,8 +172,6 @@ class Folder:
                         self._require_same_commits(deposit, group)
                     for path in (path for ranked in rounds(paths) for path in ranked):
                         self._place(path, group[path].digest, prepared(path))
-        finally:
-            staging.remove()
 
     def _place(self, path: str, expected: Digest, prepared: Path) -> None:
         """Put an object in place. The caller holds the lock of its deposit, or of the bank."""

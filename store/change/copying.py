@@ -7,7 +7,7 @@ copied that the format does not name.
 import hashlib
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from logitbank.store.format.about import own_fields
 from logitbank.store.format.commits import SEAL, Committed
 from logitbank.store.heads.put import create_head
 from logitbank.store.heads.stored import FOLDER, StoredHead
+from logitbank.store.progress import Advance
 from logitbank.store.tables import (
     prompt_checks,
     prompt_tables,
@@ -37,24 +38,7 @@ from logitbank.store.tables import (
     token_texts,
 )
 
-Progress = Callable[[int, int], None]
-"""Called with the bytes or rows that are done, and their total."""
-Advance = Callable[[int], None]
-"""Called with the bytes that have just been copied."""
 _CHUNK_BYTES = 4 * 2**20
-
-
-def counting(total: int, progress: Progress | None) -> Advance:
-    """A callback that reports the sum of its arguments to `progress`."""
-    done = 0
-
-    def advance(size: int) -> None:
-        nonlocal done
-        done += size
-        if progress is not None:
-            progress(done, total)
-
-    return advance
 
 
 def copy_checked(source: Path, target: Path, expected: Digest, advance: Advance) -> None:

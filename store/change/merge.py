@@ -12,13 +12,10 @@ from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
 from logitbank.store.change.copying import (
-    Advance,
-    Progress,
     copy_block,
     copy_head,
     copy_options,
     copy_sealed,
-    counting,
     missing_heads,
     prepare,
     tables_to_copy,
@@ -29,6 +26,7 @@ from logitbank.store.deposits import catalog
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import objects
 from logitbank.store.files.staging import remove_dead
+from logitbank.store.progress import Advance, Progress, counting
 
 
 class Merged(NamedTuple):
@@ -105,7 +103,7 @@ def _require_tables(target: Bank | None, sources: Sequence[Bank]) -> None:
 
 def _models(bank: Bank, additions: Sequence[Addition]) -> set[str]:
     """Models of which deposits are copied from a bank."""
-    return {a.source.checkpoint.model for a in additions if bank.path in a.source.path.parents}
+    return {a.source.checkpoint.model for a in additions if a.source.bank == bank.path}
 
 
 def _add(target: Bank, addition: Addition, advance: Advance) -> None:

@@ -15,10 +15,7 @@ from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
 from logitbank.store.change.copying import (
-    Advance,
-    Progress,
     copy_head,
-    counting,
     missing_heads,
     prepare,
     tables_to_copy,
@@ -33,6 +30,7 @@ from logitbank.store.format import commits
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.numbers import as_stored
 from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA, Dtype, Json, Keep, OptionTokens
+from logitbank.store.progress import Advance, Progress, counting
 from logitbank.store.read.missing_scores import missing_options
 from logitbank.wording import SHRINK_LEVELS
 

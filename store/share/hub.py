@@ -11,12 +11,12 @@ from typing import Any
 
 from logitbank.errors import RemoteError, UsageError
 from logitbank.store.format.index import Objects
+from logitbank.store.progress import Advance
 from logitbank.store.share.moves import moves
 from logitbank.store.share.remote import explained, hub_files, huggingface_hub_for, read
 from logitbank.store.share.targets import (
     ATTEMPTS,
     PUBLISHED,
-    Advance,
     Source,
     busy,
     stored_objects,

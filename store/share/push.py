@@ -1,7 +1,5 @@
 """Push a bank to a URL or folder, and pull one from a URL: new objects only, resumable."""
 
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from logitbank.store.care.lost import require_tables
 from logitbank.store.files import objects
 from logitbank.store.format import index
 from logitbank.store.format.index import Objects
+from logitbank.store.progress import Progress, counting
 from logitbank.store.read.choose import Names, Steps
 from logitbank.store.share.hub import HubDataset
 from logitbank.store.share.local import ensure_local, remote_at
@@ -19,9 +18,6 @@ from logitbank.store.share.s3 import S3
 from logitbank.store.share.selection import chosen
 from logitbank.store.share.targets import Folder, Source, Target, publish, stored_objects
 from logitbank.store.share.urls import url_of
-
-Progress = Callable[[int, int], None]
-"""Called with the number of bytes sent, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +130,7 @@ def _require_other(bank: Path, folder: Path) -> None:
 
 
 def _send(plan: Moves, source: Source, target: Target, progress: Progress | None) -> None:
-    done, lock = 0, threading.Lock()
-
-    def advance(size: int) -> None:
-        nonlocal done
-        with lock:  # several threads send
-            done += size
-            if progress is not None:
-                progress(done, plan.bytes)
-
+    advance = counting(plan.bytes, progress)
     for group in plan.groups:
         target.send(group, source, advance)
 

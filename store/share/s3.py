@@ -11,9 +11,10 @@ from logitbank.errors import MissingExtraError
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
 from logitbank.store.format.index import Objects
+from logitbank.store.progress import Advance
 from logitbank.store.share.moves import conflict, rounds
 from logitbank.store.share.remote import CHUNK_BYTES, explained, read, require_small
-from logitbank.store.share.targets import SENT_AT_ONCE, Advance, Source
+from logitbank.store.share.targets import SENT_AT_ONCE, Source
 
 _CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",

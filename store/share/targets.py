@@ -4,7 +4,7 @@ import hashlib
 import os
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,11 @@ from logitbank.store.files.staging import Staging, remove_dead
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
 from logitbank.store.format.index import Object, Objects, committed_digests, deposit_of
+from logitbank.store.progress import Advance
 from logitbank.store.share.card import CARD, UNKNOWN, card, is_written_by_hand
 from logitbank.store.share.moves import conflict, last_of, rounds
 from logitbank.store.share.remote import Remote, download
 
-Advance = Callable[[int], None]
-"""Called with the number of bytes that have just been sent."""
 SENT_AT_ONCE = 4  # each holds one object in memory
 ATTEMPTS = 10
 PUBLISHED = (index.NAME, CARD)

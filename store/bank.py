@@ -242,8 +242,7 @@ class Bank:
         require_unfiltered(self)
         by = by if isinstance(by, Filter) else Filter.load(by)
         by, name = fitted(by, self.path, catalog.deposits(self.path), name)
-        copied = {**self.copied, "models": None} if self.copied else {}
-        return replace(self, filter=by, name=name, copied=copied)
+        return replace(self, filter=by, name=name, copied={**self.copied, "models": None})
 
     def begin(self, spec: DepositSpec) -> DepositWriter:
         """Create a deposit, or reopen one to add its missing blocks.

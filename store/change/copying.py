@@ -301,8 +301,7 @@ def _publish(deposit: Deposit, name: str, commit: bytes, staged: Mapping[str, Pa
     """Move staged objects into place, then commit them, unless the commit exists."""
     with locks.locked(deposit.path / ".lock"):
         state = deposit.state()
-        is_committed = name in state.options or (name.isdecimal() and int(name) in state.blocks)
-        if is_committed or (name == SEAL and state.sealed):
+        if name in state.names or (state.sealed and name.isdecimal()):
             return
         move_into_place(deposit.path, staged)
         objects.write_new(deposit.path / "commits" / f"{name}.json", commit)

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from logitbank.errors import BankFormatError, DiskSpaceError, RemoteError, UsageError
+from logitbank.errors import BankFormatError, DiskSpaceError, UsageError
 from logitbank.store.deposits import catalog
 from logitbank.store.files import copies, documents, locks, objects, verified
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
 from logitbank.store.format.index import Objects, deposit_of, head_of
 from logitbank.store.read.choose import Names, Steps
-from logitbank.store.share.remote import Remote, Web, download, hub_files, read
+from logitbank.store.share.remote import Remote, Web, absent, download, hub_files, read
 from logitbank.store.share.s3 import S3
 from logitbank.store.share.selection import chosen_deposits, query_sets_in, require_names
 from logitbank.store.share.urls import url_of
@@ -99,10 +99,7 @@ def _explained(url: str, root: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise RemoteError(
-            f"The bank lists {error}, which does not exist. Ask its publisher to run"
-            " `logitbank verify` and to push again."
-        ) from error
+        raise absent(error) from error
     except DiskSpaceError:
         raise
     except OSError as error:

@@ -185,6 +185,14 @@ def explained(url: str) -> Iterator[None]:
         raise _error(url, reason) from error
 
 
+def absent(error: FileNotFoundError) -> RemoteError:
+    """The error of an object that the index of a bank lists and that `download` did not find."""
+    return RemoteError(
+        f"The bank lists {error}, which does not exist. Ask its publisher to run"
+        " `logitbank verify` and to push again."
+    )
+
+
 def _error(url: str, reason: str) -> RemoteError:
     if _REFUSED.search(reason) or reason.startswith(("Unauthenticated", "PermissionDenied")):
         return RemoteError(f"{url} refuses access. Fix: {_sign_in(url)}.")

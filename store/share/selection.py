@@ -14,7 +14,7 @@ from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.index import Object, text_object
 from logitbank.store.heads.stored import FOLDER, StoredHead
-from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
+from logitbank.store.read.choose import Names, Steps, as_names, checkpoints_chosen
 from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
 
 
@@ -54,15 +54,15 @@ def chosen_deposits(deposits: Sequence[Deposit], models: Names, steps: Steps) ->
     if steps is not None and not isinstance(steps, str):
         steps = {steps} if isinstance(steps, int) else set(steps)
         available = {d.checkpoint.step for d in deposits}
-        require_names(map(_shown, steps), set(map(_shown, available)), "step")
+        require_names({*map(_shown, steps)}, {*map(_shown, available)}, "step")
     return checkpoints_chosen(deposits, models=models, steps=steps)
 
 
 def require_names(
-    requested: Iterable[str] | str, available: Collection[str], what: str
+    requested: Collection[str] | str, available: Collection[str], what: str
 ) -> set[str]:
     """The requested names, or AbsentError if the bank has no such model, step or prompt set."""
-    names = {requested} if isinstance(requested, str) else set(requested)
+    names = as_names(requested)
     for name in sorted(names.difference(available)):
         listed = ", ".join(sorted(available)[:8]) or "none"
         more = ", …" if len(available) > 8 else ""

@@ -20,7 +20,7 @@ from logitbank.store.format.index import Object, Objects, committed_digests, dep
 from logitbank.store.progress import Advance
 from logitbank.store.share.card import CARD, UNKNOWN, card, is_written_by_hand
 from logitbank.store.share.moves import conflict, last_of, rounds
-from logitbank.store.share.remote import Remote, download
+from logitbank.store.share.remote import Remote, absent, download
 
 SENT_AT_ONCE = 4  # each holds one object in memory
 ATTEMPTS = 10
@@ -57,10 +57,7 @@ class Source:
         try:
             download(self.remote, path, value.digest, to)
         except FileNotFoundError as error:
-            raise RemoteError(
-                f"The bank lists {error}, which does not exist. Ask its publisher to run"
-                " `logitbank verify` and to push again."
-            ) from error
+            raise absent(error) from error
         objects.sync(to)
 
 

@@ -213,7 +213,7 @@ def test_a_damaged_object_is_not_sent(tmp_path: Path, target: str) -> None:
     scores.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(DamagedError, match=r"all.parquet differs from its commit"):
         push(bank.path, target)
-    assert not [p for p in paths_at(target) if p.endswith("main/1/*/commits/seal.json")]
+    assert not [p for p in paths_at(target) if "/main/1/" in p and p.endswith("/seal.json")]
     scores.unlink()
     with pytest.raises(DamagedError, match=r"all.parquet"):
         push(bank.path, target)

@@ -13,7 +13,7 @@ from logitbank.store.deposits.writer import move_into_place, write_scores
 from logitbank.store.files import copies, disk, locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits
-from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens, json_digest
+from logitbank.store.format.schema import COUNTS, SCORES_SCHEMA, OptionTokens, json_digest
 from logitbank.store.read.missing_scores import missing_options, with_missing_options
 
 
@@ -162,7 +162,7 @@ def _scores(
         "kind": ["option"] * len(token),
         "logit": (stored[index, token] + logsumexp).astype(np.float32),
         "logsumexp": logsumexp,
-        **dict(zip(("rank", "ties", "padding_above", "padding_ties"), counts.T, strict=True)),
+        **dict(zip(COUNTS, counts.T, strict=True)),
         "exact": [False] * len(token),
     }
     return pl.DataFrame(columns, schema=SCORES_SCHEMA)

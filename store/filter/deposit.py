@@ -13,10 +13,10 @@ from logitbank.errors import DamagedError, UsageError
 from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.scores import DEPOSIT
-from logitbank.store.filter.filtering import COUNTS, Scores, Sizes, best_logits, filtered
+from logitbank.store.filter.filtering import Scores, Sizes, best_logits, filtered
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import Top, first_entries, top
-from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, SCORES_SCHEMA, CheckpointId
+from logitbank.store.format.schema import COUNTS, NEXT_SENTENCE_CLASSES, SCORES_SCHEMA, CheckpointId
 from logitbank.store.tables import query_tables
 from logitbank.store.tables.io_source import io_source
 

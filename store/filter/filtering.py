@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from logitbank.store.filter.filters import Filter
+from logitbank.store.format.schema import COUNTS
 
 AT_ONCE = 128
 """Queries whose rows, or tails of rows, are in memory at once: those of one inner chunk."""
@@ -29,9 +30,6 @@ class Listed(NamedTuple):
     the last, unless the bank lists all."""
     ranked: bool = True
     """Whether they are in the order of exact ranks; rounded logits may have another order."""
-
-
-COUNTS = ("rank", "ties", "padding_above", "padding_ties")
 
 
 class Scores(NamedTuple):

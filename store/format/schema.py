@@ -56,6 +56,8 @@ SCORES_SCHEMA = pl.Schema(
 )
 SCORE_KEY = ("query", "kind", "token")
 """Columns that identify a score of a deposit."""
+COUNTS = ("rank", "ties", "padding_above", "padding_ties")
+"""Columns of a score that count entries of its row."""
 PROMPTS_SCHEMA = pl.Schema(
     {
         "prompt_id": pl.String(),

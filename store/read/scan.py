@@ -12,16 +12,15 @@ import polars as pl
 from logitbank.errors import UsageError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.scores import DEPOSIT
-from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA
+from logitbank.store.format.schema import COUNTS, PROMPTS_SCHEMA, SCORES_SCHEMA
 from logitbank.store.read.scan_files import option_scores
 
-_COUNTS = ("rank", "ties", "padding_above", "padding_ties", "exact")
 VALUES = pl.Schema(
     {
         "logit": pl.Float32(),
         "logsumexp": pl.Float64(),
         "logprob": pl.Float64(),
-        **{name: SCORES_SCHEMA[name] for name in _COUNTS},
+        **{name: SCORES_SCHEMA[name] for name in (*COUNTS, "exact")},
     }
 )
 CHECKPOINT = pl.Schema(

@@ -61,8 +61,8 @@ def try_lock(path: Path, *, create: bool) -> int | None:
     return handle
 
 
-def remove_dead(path: Path) -> None:
-    """Delete the lock file of a killed process; a held lock file stays."""
+def remove_unlocked(path: Path) -> None:
+    """Delete a file that its killed writer had locked; the locked file of a live one stays."""
     with suppress(OSError):  # it is gone, or the file system has no locks
         if (handle := try_lock(path, create=False)) is not None:
             try:

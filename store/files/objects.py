@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logitbank.errors import BankError, DamagedError
-from logitbank.store.files.locks import NO_LOCKS, is_current, remove_dead
+from logitbank.store.files.locks import NO_LOCKS, is_current, remove_unlocked
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _TEMPORARY = re.compile(r"\..+-[0-9a-f]{32}")
@@ -187,7 +187,7 @@ def remove_dead_files(folder: Path) -> None:
     for file in folder.glob(".*-*"):
         if not _TEMPORARY.fullmatch(file.name) or file.is_symlink() or not file.is_file():
             continue
-        remove_dead(file)
+        remove_unlocked(file)
 
 
 def write_new(path: Path, data: bytes) -> bool:

@@ -83,5 +83,5 @@ def remove_dead(root: Path) -> None:
         objects.remove_dead_files(folder)
         for each in files:
             if each in (".lock", ".index.lock"):
-                locks.remove_dead(folder / each)
+                locks.remove_unlocked(folder / each)
         folders[:] = [each for each in folders if not each.startswith(".")]

@@ -11,6 +11,8 @@ KEEP_WITHOUT_STATES = "full, topk:K or options"
 """Storage levels of logits for which no hidden states are available."""
 SHRINK_LEVELS = "topk:K, options, or full for hidden states"
 """Storage levels that `shrink` computes from stored results."""
+VERIFY = "run `logitbank verify`"
+"""Advice at the end of messages about damage."""
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.notebook import printable, summary_or_error
 from logitbank.store.deposits.row_reader import RowReader, normalise_rows
-from logitbank.store.deposits.scores import VERIFY, committed_parts, logsumexp_of, scan_parts
+from logitbank.store.deposits.scores import committed_parts, logsumexp_of, scan_parts
 from logitbank.store.format import commits
 from logitbank.store.format.attributes import from_attributes, read_attributes
 from logitbank.store.format.commits import Committed
@@ -21,6 +21,7 @@ from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.schema import CheckpointId
 from logitbank.store.tables.query_tables import query_count
 from logitbank.store.tables.token_texts import token_numbers
+from logitbank.wording import VERIFY
 
 T = TypeVar("T")
 

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from logitbank.errors import DamagedError
-from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.files import copies, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
@@ -28,6 +27,7 @@ from logitbank.store.format.commits import SEAL, Committed
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.schema import RowArray
 from logitbank.store.format.shards import Shard, decode, encode_chunk, encode_index, shard
+from logitbank.wording import VERIFY
 
 _THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4
 

@@ -13,10 +13,10 @@ from logitbank.store.format import commits
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA
+from logitbank.wording import VERIFY
 
 DEPOSIT = "deposit"
 """Column with the number of a score's deposit, in frames of several deposits."""
-VERIFY = "run `logitbank verify`"
 
 
 def committed_parts(deposit: Path, state: Committed, *, name: str) -> dict[Path, Digest]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from logitbank.errors import BankError, BankFormatError, DamagedError
 from logitbank.store.deposits.rows import ShardedArray
-from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.files import copies, objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import zarrays
@@ -27,6 +26,7 @@ from logitbank.store.format.heads import (
 from logitbank.store.format.limits import MAX_OUTPUTS, MAX_SIZE, check_number
 from logitbank.store.format.numbers import STORED_AS
 from logitbank.store.format.schema import Dtype
+from logitbank.wording import VERIFY
 
 FOLDER = "heads"
 BIAS = "bias/c/0"

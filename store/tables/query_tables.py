@@ -6,12 +6,12 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.errors import AbsentError, DamagedError, UsageError
-from logitbank.store.deposits.scores import VERIFY
 from logitbank.store.files import copies, objects
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows
 from logitbank.store.format.queries import QUERIES_SCHEMA, QuerySet
 from logitbank.store.tables.table_files import require_sound, scan_table, write_table
+from logitbank.wording import VERIFY
 
 TOKENIZER_KEY = "logitbank.tokenizer"
 QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")

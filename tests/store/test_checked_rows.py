@@ -20,7 +20,7 @@ from logitbank.store.read.mapping import map_rows
 from logitbank.store.share.push import push
 from tests.support.file_server import FileServer
 from tests.support.made_once import made_once
-from tests.support.small_banks import QUERIES, QUERY_SET, block_data, new_bank, spec
+from tests.support.small_banks import QUERIES, QUERY_SET, block_data, fill, new_bank, spec
 
 VOCAB = 5000
 """Two inner chunks of 2,500 outputs in each of the blocks, which have 4, 4 and 2 rows."""
@@ -39,10 +39,7 @@ def filled(path: Path, *, dtype: Dtype = "float32", seed: int = 0) -> Bank:
 
 @made_once
 def _filled(path: Path, *, dtype: Dtype, seed: int) -> None:
-    with new_bank(path).begin(spec(0, vocab=VOCAB, dtype=dtype)) as writer:
-        for block in writer.missing():
-            writer.write(block, block_data(writer.layout, block, seed=seed))
-        writer.seal()
+    fill(new_bank(path), spec(0, vocab=VOCAB, dtype=dtype), seed=seed)
 
 
 @cache

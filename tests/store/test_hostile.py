@@ -23,7 +23,7 @@ from logitbank.store import Bank, Deposit, merge, verify
 from logitbank.store.files import documents
 from logitbank.store.format.shards import blosc_bytes
 from tests.support.bounded_reader import BoundedReader
-from tests.support.small_banks import block_data, new_bank, recommit, rewrite, spec
+from tests.support.small_banks import fill, new_bank, recommit, rewrite, spec
 
 HUGE = 2**31 - 1
 Look = Callable[[Deposit], dict[str, Any]]
@@ -39,11 +39,7 @@ def look() -> Iterator[Look]:
 @pytest.fixture
 def victim(tmp_path: Path) -> Deposit:
     """A sealed deposit in a sound bank, to be turned into something else."""
-    with new_bank(tmp_path / "b").begin(spec(0)) as writer:
-        for block in writer.missing():
-            writer.write(block, block_data(writer.layout, block))
-        writer.seal()
-    return writer.deposit
+    return fill(new_bank(tmp_path / "b"), spec(0))
 
 
 def claim(deposit: Deposit, **sizes: int) -> None:

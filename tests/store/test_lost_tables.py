@@ -17,6 +17,7 @@ from tests.support.small_banks import (
     QUERY_SET,
     TOKENIZER,
     block_data,
+    fill,
     prompt_table,
     spec,
     token_table,
@@ -29,10 +30,7 @@ def bank_of(path: Path, *, steps: tuple[int, ...] = (0,)) -> Bank:
     bank.add_prompts("parity", prompt_table())
     bank.add_tokens(TOKENIZER, token_table())
     for step in steps:
-        with bank.begin(spec(step)) as writer:
-            for block in range(3):
-                writer.write(block, block_data(writer.layout, block, seed=step))
-            writer.seal()
+        fill(bank, spec(step), seed=step)
     return bank
 
 
@@ -70,10 +68,7 @@ def test_some_of_the_prompts_that_a_seal_names_are_enough(tmp_path: Path) -> Non
     bank.add_query_set(QUERY_SET)
     for name in ("parity", "other"):
         bank.add_prompts(name, prompt_table())
-    with bank.begin(spec(0)) as writer:
-        for block in range(3):
-            writer.write(block, block_data(writer.layout, block))
-        writer.seal()
+    fill(bank, spec(0))
     for file in (bank.path / "prompts").glob("other-*"):
         file.unlink()
     assert verify(bank) == ()

@@ -45,7 +45,7 @@ from tests.support.s3_server import BUCKET, S3Server
 from tests.support.small_banks import (
     QUERY_SET,
     TOKENIZER,
-    block_data,
+    fill,
     new_bank,
     prompt_table,
     resign_table,
@@ -113,11 +113,7 @@ def make(path: Path, *steps: int, seed: int = 0, **provenance: str) -> Bank:
 
 
 def add(bank: Bank, step: int, *, blocks: int = 3, seed: int = 0, **provenance: str) -> None:
-    with bank.begin(spec(step, **provenance)) as writer:
-        for block in writer.missing()[:blocks]:
-            writer.write(block, block_data(writer.layout, block, seed=seed))
-        if blocks == 3:
-            writer.seal()
+    fill(bank, spec(step, **provenance), blocks=range(blocks), seed=seed)
 
 
 def same_rows(one: Bank, other: Bank) -> None:

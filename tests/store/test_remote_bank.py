@@ -34,7 +34,7 @@ from tests.support.hidden_banks import head, hidden_bank, states, true_logprobs
 from tests.support.made_once import made_once
 from tests.support.small_banks import (
     TOKENIZER,
-    block_data,
+    fill,
     logits,
     new_bank,
     prompt_table,
@@ -47,11 +47,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 
 
 def deposit(bank: Bank, step: int, *, blocks: int = 3, seed: int = 0) -> None:
-    with bank.begin(spec(step)) as writer:
-        for block in writer.missing()[:blocks] if blocks else []:
-            writer.write(block, block_data(writer.layout, block, seed=seed))
-        if blocks == 3:
-            writer.seal()
+    fill(bank, spec(step), blocks=range(blocks), seed=seed)
 
 
 @made_once

@@ -14,7 +14,7 @@ from logitbank.errors import DamagedError, UsageError
 from logitbank.store import Bank
 from logitbank.store.share.push import push
 from tests.support.file_server import FileServer
-from tests.support.small_banks import block_data, new_bank, spec
+from tests.support.small_banks import fill, new_bank, spec
 
 pytest.importorskip("huggingface_hub")
 pytestmark = pytest.mark.usefixtures("cache")
@@ -26,10 +26,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published")
     bank = new_bank(folder / "bank")
     for step, blocks in ((0, 3), (1, 2)):
-        with bank.begin(spec(step)) as writer:
-            for block in range(blocks):
-                writer.write(block, block_data(writer.layout, block, seed=step))
-            writer.seal()
+        fill(bank, spec(step), blocks=range(blocks), seed=step)
     push(bank.path, folder / "www" / "bank")
     return folder / "www"
 
@@ -165,10 +162,7 @@ def test_a_copy_that_cannot_be_mended_is_one_error_that_says_what_to_delete(
 def test_what_the_bank_no_longer_has_goes(published: Path, cache: Path, tmp_path: Path) -> None:
     www = shutil.copytree(published, tmp_path / "www")
     other = new_bank(tmp_path / "other")
-    with other.begin(spec(7)) as writer:
-        for block in range(3):
-            writer.write(block, block_data(writer.layout, block))
-        writer.seal()
+    fill(other, spec(7))
     with FileServer(www) as server:
         url = f"{server.url}/bank"
         Bank.open(url)

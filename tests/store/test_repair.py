@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from logitbank.store import Bank, Deposit, OptionTokens, repair, rescore, verify
+from tests.support import small_banks
 from tests.support.marks import long, whole
 from tests.support.small_banks import block_data, new_bank, spec
 
@@ -39,10 +40,7 @@ def bank(made: Path, tmp_path: Path) -> Bank:
 
 
 def fill(bank: Bank, step: int, blocks: tuple[int, ...] | None = None) -> None:
-    with bank.begin(spec(step)) as writer:
-        for block in writer.missing() if blocks is None else blocks:
-            writer.write(block, block_data(writer.layout, block, seed=step))
-        writer.seal()
+    small_banks.fill(bank, spec(step), blocks=blocks, seed=step)
 
 
 def deposit(bank: Bank, step: int) -> Deposit:

@@ -19,7 +19,15 @@ from logitbank.store.share.selection import chosen
 from logitbank.store.tables.prompt_tables import option_tokens
 from tests.support.made_once import made_once
 from tests.support.run_lines import run_lines
-from tests.support.small_banks import block_data, new_bank, prompt_table, recommit, rewrite, spec
+from tests.support.small_banks import (
+    block_data,
+    fill,
+    new_bank,
+    prompt_table,
+    recommit,
+    rewrite,
+    spec,
+)
 
 OPTIONS = OptionTokens.build([[2, 5]] + [[]] * 9)
 
@@ -29,12 +37,9 @@ def four_steps(path: Path) -> None:
     """Steps 0 and 1 are sealed, 2 and 3 lack a block; all but 3 have further options."""
     made = new_bank(path)
     for step, blocks in ((0, 3), (1, 3), (2, 2), (3, 2)):
-        with made.begin(spec(step)) as writer:
-            for block in range(blocks):
-                writer.write(block, block_data(writer.layout, block, seed=step))
-            writer.seal()
+        deposit = fill(made, spec(step), blocks=range(blocks), seed=step)
         if step < 3:
-            rescore(writer.deposit, OPTIONS)
+            rescore(deposit, OPTIONS)
     assert verify(made) == ()
 
 

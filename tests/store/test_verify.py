@@ -20,10 +20,9 @@ from logitbank.store.care import run_logs
 from logitbank.store.care.damage import CHECKS, Check, Remedy
 from logitbank.store.files import documents
 from logitbank.store.share.push import push
-from tests.support import hidden_banks
+from tests.support import hidden_banks, small_banks
 from tests.support.small_banks import (
     TOKENIZER,
-    block_data,
     new_bank,
     recommit,
     rewrite,
@@ -36,10 +35,7 @@ def bank_of_two(path: Path) -> Bank:
     """Step 0 is sealed; of step 1 block 1 is missing."""
     bank = new_bank(path)
     for step, blocks in ((0, (0, 1, 2)), (1, (0, 2))):
-        with bank.begin(spec(step)) as writer:
-            for block in blocks:
-                writer.write(block, block_data(writer.layout, block, seed=step))
-            writer.seal()
+        small_banks.fill(bank, spec(step), blocks=blocks, seed=step)
     return bank
 
 
@@ -74,10 +70,7 @@ HEAD = hidden_banks.head(3).digest
 def fill(bank: Bank) -> None:
     """What the same extraction does: run what is missing."""
     for step in (0, 1):
-        with bank.begin(spec(step)) as writer:
-            for block in writer.missing():
-                writer.write(block, block_data(writer.layout, block, seed=step))
-            writer.seal()
+        small_banks.fill(bank, spec(step), seed=step)
     hidden_banks.fill(bank, 2)
 
 

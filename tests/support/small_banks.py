@@ -1,7 +1,7 @@
 """Small banks for tests: few queries, few outputs, made without a model."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from logitbank.store import (
     Bank,
     BlockData,
     CheckpointId,
+    Deposit,
     DepositSpec,
     Keep,
     Layout,
@@ -87,6 +88,17 @@ def block_data(layout: Layout, block: int, *, seed: int = 0) -> BlockData:
     ]
     frame = pl.DataFrame(scores, schema=SCORES_SCHEMA, orient="row", strict=False)
     return BlockData(logprobs if full else None, frame)
+
+
+def fill(
+    bank: Bank, spec: DepositSpec, *, blocks: Iterable[int] | None = None, seed: int = 0
+) -> Deposit:
+    """Write blocks of a deposit, the missing ones if None, and seal it if it is complete."""
+    with bank.begin(spec) as writer:
+        for block in writer.missing() if blocks is None else blocks:
+            writer.write(block, block_data(writer.layout, block, seed=seed))
+        writer.seal()
+    return writer.deposit
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -18,7 +18,7 @@ from logitbank.analysis.stats.bootstrap import (
     clustered_interval,
     percentile_interval,
 )
-from logitbank.analysis.stats.change_points import ChangeRow, ChangeSearch
+from logitbank.analysis.stats.change_points import Changes, Walks, change_points
 from logitbank.analysis.stats.correlation import correlation_interval
 from logitbank.analysis.stats.shares import wilson
 
@@ -90,17 +90,16 @@ def _table(rates: list[Rate]) -> str:
 def change_rates(schedule: str) -> list[Rate]:
     """Findings in curves over the checkpoints of a schedule."""
     steps = SCHEDULES[schedule]
-    search = ChangeSearch(from_step=0)
+    walks = Walks(steps)
     rng = np.random.default_rng(len(steps))
     rates = []
     for name, curves in _without_change(steps, rng):
-        kinds = [row["kind"] for row in _first_rows(search, steps, curves)]
-        found = np.mean([kind != "none" for kind in kinds])
+        found = np.mean([one.kind != "none" for one in _changes(curves, walks)])
         rates.append(Rate(name, schedule, float(found), SERIES, f"≤ {SIZE}"))
     for tau in (0.01, 0.1) if len(steps) != len(PYTHIA) else (0.0001, 0.01, 0.1):
         smooth = 1 - np.exp(-steps / (tau * steps[-1]))
         curves = smooth + rng.normal(0, 0.1, (SERIES, len(steps)))
-        kinds = [row["kind"] for row in _first_rows(search, steps, curves)]
+        kinds = [one.kind for one in _changes(curves, walks)]
         name = f"smooth: 1 − exp(−t/τ), τ = {tau:g} of the run, noise 1/10, called a change point"
         rates.append(
             Rate(name, schedule, kinds.count("change point") / SERIES, SERIES, f"≤ {SIZE}")
@@ -113,23 +112,24 @@ def change_rates(schedule: str) -> list[Rate]:
         ("two shifts of 6 SD, up and down", 6 * (place >= 1 / 3) - 6 * (place >= 2 / 3), ""),
     ):
         curves = shift + rng.normal(size=(SERIES, len(steps)))
-        rows = _first_rows(search, steps, curves)
-        found = np.mean([row["kind"] != "none" for row in rows])
+        changes = _changes(curves, walks)
+        found = np.mean([one.kind != "none" for one in changes])
         rates.append(Rate(name, schedule, float(found), SERIES, target))
-        told = [row for row in rows if row["kind"] == "change point"]
-        if target and told:
-            step = int(steps[np.flatnonzero(shift)[0]])
-            inside = [int(str(row["earliest"])) <= step <= int(str(row["latest"])) for row in told]
+        places = [one.places[0] for one in changes if one.kind == "change point"]
+        if target and places:
+            at = np.flatnonzero(shift)[0]
+            inside = [place.first <= at <= place.last for place in places]
             name = "the 95 % set of steps contains that of the shift at the middle"
-            rates.append(Rate(name, schedule, float(np.mean(inside)), len(told), f"≥ {COVERAGE}"))
+            rates.append(Rate(name, schedule, float(np.mean(inside)), len(places), f"≥ {COVERAGE}"))
     for rate in rates:
         print(rate.row(), flush=True)
     return rates
 
 
-def _first_rows(search: ChangeSearch, steps: np.ndarray, curves: np.ndarray) -> list[ChangeRow]:
-    none = np.empty((0, len(steps)))
-    return [search.rows(steps.tolist(), curve, none)[0] for curve in curves]
+def _changes(curves: np.ndarray, walks: Walks) -> list[Changes]:
+    """The changes of each curve. Drawn curves have no untrained phase: all points are searched."""
+    found = [change_points(curve, walks=walks) for curve in curves]
+    return [changes for changes in found if changes is not None]
 
 
 def _without_change(

@@ -205,8 +205,7 @@ ChangeRow = dict[str, int | float | str | None]
 class ChangeSearch:
     """A search for changes in several curves, each from the end of its untrained phase on."""
 
-    def __init__(self, *, from_step: int | None = None, seed: int = 0) -> None:
-        self._from_step = from_step
+    def __init__(self, *, seed: int = 0) -> None:
         self._seed = seed
         self._walks: dict[tuple[int, ...], Walks] = {}
 
@@ -218,10 +217,7 @@ class ChangeSearch:
         has no `step`, they are the ends of its slope.
         """
         known = draws[np.isfinite(draws).all(axis=1)]
-        if self._from_step is None:
-            start = first_trained(steps, known)
-        else:
-            start = int(np.searchsorted(steps, self._from_step))
+        start = first_trained(steps, known)
         later = tuple(steps[start:])
         common: ChangeRow = {
             "from_step": later[0] if later else None,

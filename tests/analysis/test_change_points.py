@@ -195,12 +195,15 @@ def test_the_untrained_phase_ends_where_a_checkpoint_differs_from_step_0() -> No
     assert first_trained(steps, late) == 1
 
 
-def test_the_search_begins_where_it_is_told_to() -> None:
+def test_the_search_begins_after_the_untrained_phase() -> None:
     values = np.array([*JUMP, *JUMP[::-1]]) + np.arange(24) % 3 * 0.01
-    (row,) = ChangeSearch(from_step=12).rows(list(range(24)), values, np.empty((0, 24)))
-    assert (row["from_step"], row["checkpoints"], row["step"]) == (12, 12, 18)
-    (none,) = ChangeSearch(from_step=20).rows(list(range(24)), values, np.empty((0, 24)))
-    assert none == {"from_step": 20, "last_step": 23, "checkpoints": 4}
+    trained = np.tile(np.arange(24.0) >= 12, (400, 1)).astype(float)
+    steps = [*range(13), *range(201, 212)]
+    (row,) = ChangeSearch().rows(steps, values, trained)
+    assert (row["from_step"], row["checkpoints"], row["step"]) == (12, 12, steps[18])
+    trained = np.tile(np.arange(24.0) >= 20, (400, 1)).astype(float)
+    (none,) = ChangeSearch().rows([*range(21), 301, 302, 303], values, trained)
+    assert none == {"from_step": 20, "last_step": 303, "checkpoints": 4}
 
 
 def test_p_does_not_depend_on_the_seed_nor_on_what_was_tested_before() -> None:

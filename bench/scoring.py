@@ -38,7 +38,7 @@ class Scoring:
         shutil.rmtree(path, ignore_errors=True)
         record_prompts(Bank.create(path), self._prepared)
         self._loaded: list[float] = []
-        self.worker = Worker(path, log=Path(folder) / "canary.log", emit=self._notice)
+        self._worker = Worker(path, log=Path(folder) / "canary.log", emit=self._notice)
 
     def once(self) -> float:
         """Seconds from weights that are there to the seal."""
@@ -46,12 +46,13 @@ class Scoring:
         checkpoint = replace(self._checkpoint, step=len(self._loaded))
         deposits = tuple(replace(d, checkpoint=checkpoint) for d in prepared.plan.deposits)
         vocab = prepared.config.vocab
-        # Rounds are told apart: one of the same weights, made alike, would be copied and not run.
-        made_of = {"round": len(self._loaded)}
+        # The worker would copy results of the same weights with the same provenance.
+        provenance = {"round": len(self._loaded)}
         entries = min(prepared.tokenizer.entries, vocab)
-        self.worker.run(
+        self._worker.run(
             Job(
-                *(checkpoint, self._source, deposits, vocab, entries, made_of, prepared.settings),
+                *(checkpoint, self._source, deposits, vocab, entries, provenance),
+                prepared.settings,
                 config_fields(prepared.first),
             )
         )

@@ -15,14 +15,14 @@ from logitbank.store import Bank
 from logitbank.store.steps import in_order
 
 CELLS = ("model", "run", "step", "prompt_id", "order_seed", "piece", "option")
-_CHECKPOINT = {"model": pl.String, "run": pl.String, "step": pl.Int64}
+CHECKPOINT = {"model": pl.String, "run": pl.String, "step": pl.Int64}
 METRICS = {
-    **_CHECKPOINT,
+    **CHECKPOINT,
     **dict.fromkeys(("prompts", "metric", "group"), pl.String),
     **dict.fromkeys(("a", "b", "difference"), pl.Float64),
 }
 PROMPTS = {
-    **_CHECKPOINT,
+    **CHECKPOINT,
     **dict.fromkeys(("prompts", "prompt_id"), pl.String),
     "order_seed": pl.Int64,
     **dict.fromkeys(("text", "option", "measure"), pl.String),
@@ -62,7 +62,7 @@ def metric_differences(
     scans: list[tuple[pl.LazyFrame, ...]] = []
     for pair in _scans(sides, prompts, checkpoints["step"].unique().to_list()):
         present = [
-            frame.join(checkpoints.lazy(), on=[*_CHECKPOINT], how="semi", nulls_equal=True)
+            frame.join(checkpoints.lazy(), on=[*CHECKPOINT], how="semi", nulls_equal=True)
             for frame in pair
         ]
         common = tuple(
@@ -87,7 +87,7 @@ def metric_differences(
 def _joined(one: pl.DataFrame, other: pl.DataFrame, prompts: str) -> pl.DataFrame:
     if one.is_empty() or other.is_empty():
         return pl.DataFrame(schema=METRICS)
-    keys = [*_CHECKPOINT, "metric", "group"]
+    keys = [*CHECKPOINT, "metric", "group"]
     joined = one.join(other, on=keys, suffix="_b", nulls_equal=True, maintain_order="left")
     table = joined.with_columns(
         prompts=pl.lit(prompts),

@@ -14,9 +14,10 @@ from logitbank.analysis.charts.curves import (
     horizontal,
 )
 from logitbank.analysis.charts.theme import BLUE, GREEN, GREY, INK, MUTED, ORANGE
-from logitbank.analysis.debias.compare import NONE, PLAIN, TRAINED, UNTRAINED, DebiasComparison
+from logitbank.analysis.debias.compare import NONE, TRAINED, UNTRAINED, DebiasComparison
 from logitbank.analysis.debias.search import DebiasSearch
 from logitbank.analysis.debias.train import Debias
+from logitbank.analysis.frames.candidates import PLAIN
 from logitbank.wording import counted, step_name
 
 FILTERS = {NONE: GREY, UNTRAINED: ORANGE, TRAINED: BLUE}

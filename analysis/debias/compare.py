@@ -17,9 +17,10 @@ from logitbank.analysis.families.unqover.metric import ALL, expected_instances, 
 from logitbank.analysis.frames.banks import chosen_by, select_models
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.candidates import INTRA as INTRA_TASK
-from logitbank.analysis.frames.candidates import PLAIN as PLAIN
-from logitbank.analysis.frames.candidates import concat_candidates
-from logitbank.analysis.frames.expected import exclusion_notes, missing_note
+from logitbank.analysis.frames.candidates import PLAIN, concat_candidates
+from logitbank.analysis.frames.expected import exclusion_notes
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.results.series import missing_sentences
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
@@ -30,7 +31,6 @@ from logitbank.store.filter.filters import Filter
 INTRA = "stereoset-intra"
 """Prefix of the names of the prompt sets whose scores are compared."""
 NONE, UNTRAINED, TRAINED = FILTERS
-KEY = ("model", "run", "step")
 STEREOSET = tuple(f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high"))
 UNQOVER_MEASURES = ("mu", "eta", "abs_c", "positional", "attributive", "coverage_8", "coverage_10")
 _ORDER = {name: number for number, name in enumerate(FILTERS)}
@@ -207,7 +207,10 @@ def _stereoset(
     candidates = concat_candidates(parts)
     if candidates.is_empty():
         return NO_STEREOSET
-    result, key = stereoset_metric(candidates, bootstrap=bootstrap), [*KEY, "language", "condition"]
+    result, key = (
+        stereoset_metric(candidates, bootstrap=bootstrap),
+        [*CHECKPOINT, "language", "condition"],
+    )
     missing = result.tasks.filter(task=INTRA_TASK).select(*key, "missing")
     changes = overall(result.differences).select(*key, icat_change="icat", common="examples")
     scores = overall(result.scores).select(*key, *STEREOSET, "examples")
@@ -266,10 +269,7 @@ def _missing(result: DebiasComparison) -> Iterator[str]:
     instances = result.unqover.filter(pl.col("split") == ALL)
     for table, noun in ((instances, "instance"), (result.comparison, "example")):
         # The same are missing with filters.
-        incomplete = table.filter((pl.col("filter") == NONE) & (pl.col("missing") > 0))
-        if len(incomplete):
-            missing = int(incomplete["missing"].sum())
-            yield missing_note(missing, noun, checkpoints=incomplete.select(KEY).n_unique())
+        yield from missing_sentences(table.filter(filter=NONE), noun)
 
 
 _NO_UNQOVER = pl.DataFrame(
@@ -293,12 +293,12 @@ def _with_filters(table: pl.DataFrame, sources: Sequence[_Source]) -> pl.DataFra
     return (
         table.join(names, on="model", maintain_order="left")
         .with_columns(model="base")
-        .select(*KEY, "filter", "label", pl.exclude(*KEY, "filter", "label", "base"))
+        .select(*CHECKPOINT, "filter", "label", pl.exclude(*CHECKPOINT, "filter", "label", "base"))
     )
 
 
 def _joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
-    keys = (*KEY, "filter", "label")
+    keys = (*CHECKPOINT, "filter", "label")
     # Instances that no filter was trained on, if there are the published parts.
     unseen = (pl.col("split") == "test") | (
         (pl.col("split") == "all") & ~(pl.col("split") == "test").any().over(*keys, "category")

@@ -5,10 +5,11 @@ from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.debias.compare import NONE, PLAIN, TRAINED, UNTRAINED, DebiasComparison
+from logitbank.analysis.debias.compare import NONE, TRAINED, UNTRAINED, DebiasComparison
 from logitbank.analysis.debias.search import DebiasSearch
 from logitbank.analysis.debias.train import Debias
 from logitbank.analysis.finding import Finding
+from logitbank.analysis.frames.candidates import PLAIN
 from logitbank.analysis.results.series import missing_text
 from logitbank.wording import counted, step_name
 

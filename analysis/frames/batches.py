@@ -86,8 +86,7 @@ def prompt_frames(
     holding = [bank for bank in banks if prompts in bank.prompt_sets]
     if not holding:
         raise AbsentError(no_prompts(banks, prompts, example=prompts))
-    available = [{deposit.checkpoint.model for deposit in bank.deposits()} for bank in holding]
-    select_models(available, models, "the banks")  # raises
+    select_models([bank.models for bank in holding], models, "the banks")  # raises
     return batches(holding, prompts, models=models, rows=rows, coded=coded)
 
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.frames.expected import missing_note
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.change_points import FEWEST, N_WALKS
 from logitbank.store.format.schema import folder_name
 from logitbank.wording import counted, step_name
@@ -45,9 +46,8 @@ def figure_name(kind: str, part: str, several: bool) -> str:
 
 def sample(table: pl.DataFrame, coverage: pl.DataFrame) -> pl.DataFrame:
     """A table with `missing` of its checkpoints, and `missing_text`: `, 3 missing`, or nothing."""
-    key = ["model", "run", "step"]
     joined = table.join(
-        coverage.select(*key, "missing"), on=key, how="left", nulls_equal=True,
+        coverage.select(*CHECKPOINT, "missing"), on=CHECKPOINT, how="left", nulls_equal=True,
         maintain_order="left",
     )  # fmt: skip
     texts = [missing_text(count) for count in joined["missing"]]
@@ -76,7 +76,7 @@ def missing_sentences(table: pl.DataFrame, noun: str, *keys: str) -> list[str]:
     for rows in parts:
         row = rows.row(0, named=True)
         prefix = f"{series_name(row)}, {', '.join(str(row[key]) for key in keys)}: "
-        checkpoints = rows.select("model", "run", "step").n_unique() if keys else len(rows)
+        checkpoints = rows.select(CHECKPOINT).n_unique()
         text = missing_note(int(rows["missing"].sum()), noun, checkpoints=checkpoints)
         sentences.append(f"{prefix}{text}" if keys else text)
     return sentences

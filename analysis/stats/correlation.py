@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.stats.bootstrap import Interval, with_enough, with_width
+from logitbank.analysis.stats.shares import Z95
 
 CONSTANT = 16 * float(np.finfo(np.float64).eps)
 """Numbers within this fraction of the largest are equal up to rounding."""
@@ -65,7 +66,7 @@ def correlation_interval(r: ArrayLike, n: int) -> Interval:
     >>> round(float(low), 3), round(float(high), 3)
     (0.074, 0.772)
     """
-    half = 1.959963984540054 / np.sqrt(max(n - 3, 1))
+    half = Z95 / np.sqrt(max(n - 3, 1))
     with np.errstate(divide="ignore"):
         z = np.arctanh(np.asarray(r, np.float64))
     return with_enough(with_width(Interval(np.tanh(z - half), np.tanh(z + half))), n)

@@ -24,7 +24,6 @@ from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import (
     FORMAT_VERSION,
-    SCORES_SCHEMA,
     CheckpointId,
     Dtype,
     Json,
@@ -459,15 +458,15 @@ class Bank:
     def sql(self, query: str) -> pl.LazyFrame:
         """The lazy result of a SELECT, in the SQL of Polars.
 
-        Its tables are checkpoints, prompts, options and, if the bank has scores, scores; see
-        `docs/analyse.md`. A copy of a bank at a URL has the scores that it was opened with.
+        Its tables are checkpoints, prompts, options and scores; see `docs/analyse.md`. A copy of a
+        bank at a URL has the scores that it was opened with.
 
         Raises
         ------
         UsageError
             The query is invalid, or names an unknown table or column.
         BankError
-            The bank has no prompts.
+            The bank has no prompts, or the query reads scores and the bank has none.
         """
         from logitbank.store.read import sql
 
@@ -475,16 +474,19 @@ class Bank:
             raise BankError(f"{self.address} has no prompts yet. Run `logitbank extract`.")
         texts = token_texts.token_texts(self.path)
         prompts = {name: self.prompts(name).with_columns(texts) for name in names}
-        chosen = checkpoints_chosen(self.deposits(), **self.copied)
-        scored = {deposit.query_set for deposit in chosen}
-        scans = {
-            name: lambda name=name: self.scan(name, **self.copied).with_columns(texts)
-            for name, table in prompts.items()
-            if not scored.isdisjoint(prompt_tables.query_sets_of(table))
-        }
-        # Scores after a filter are more exact than stored ones.
-        logit = SCORES_SCHEMA["logit"] if self.filter is None else pl.Float64()
-        return sql.sql(sql.frames(prompts, scans, self.info, logit=logit), query)
+
+        def scans() -> dict[str, pl.LazyFrame]:
+            chosen = checkpoints_chosen(self.deposits(), **self.copied)
+            scored = {deposit.query_set for deposit in chosen}
+            if not scored:
+                raise BankError(f"{self.address} has no scores yet. Run `logitbank extract`.")
+            return {
+                name: self.scan(name, **self.copied).with_columns(texts)
+                for name, table in prompts.items()
+                if not scored.isdisjoint(prompt_tables.query_sets_of(table))
+            }
+
+        return sql.sql(sql.tables(prompts, scans, self.info), query)
 
     def to_xarray(self, prompts: str) -> "xarray.Dataset":
         """The complete deposits of a prompt set as one dataset, read when indexed.

@@ -1,4 +1,4 @@
-"""SQL over a bank: four lazy tables in a `polars.SQLContext`."""
+"""SQL over a bank: lazy tables in a `polars.SQLContext`, made when a query names them."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -7,51 +7,34 @@ from contextlib import contextmanager
 import polars as pl
 
 from logitbank.errors import UsageError
-from logitbank.store.format.schema import INFO, PROMPTS_SCHEMA
+from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.read.scan import CHECKPOINT, VALUES
 from logitbank.store.tables.token_texts import COLUMN as TEXT
 
 _PROMPT = ("prompt_set", "prompt_id", "order_seed")
 _OPTION = ("piece", "option", "continuation", "token", TEXT, "is_answer", "query_set", "row")
-_SCORE = (*_PROMPT, "piece", "option", "token", TEXT)
-_SCORES_SCHEMA = pl.Schema(
-    {**CHECKPOINT, **{name: PROMPTS_SCHEMA.get(name, pl.String()) for name in _SCORE}, **VALUES}
-)
+_SCORE = (*CHECKPOINT, *_PROMPT, "piece", "option", "token", TEXT, *VALUES)
+Frames = Mapping[str, pl.LazyFrame]
+"""Frames of prompt sets, by name, with the column `token_text`."""
 
 
-def frames(
-    prompts: Mapping[str, pl.LazyFrame],
-    scans: Mapping[str, Callable[[], pl.LazyFrame]],
-    info: Callable[[], pl.DataFrame],
-    *,
-    logit: pl.DataType,
-) -> dict[str, pl.LazyFrame]:
-    """The tables of a bank; see `Bank.sql`.
+def tables(
+    prompts: Frames, scans: Callable[[], Frames], info: Callable[[], pl.DataFrame]
+) -> dict[str, Callable[[], pl.LazyFrame]]:
+    """The tables of a bank, by name; see `Bank.sql`.
 
-    Parameters
-    ----------
-    prompts
-        Tables of all prompt sets, at least one, by name, with the column `token_text`.
-    scans
-        `Bank.scan` with `token_text` of the prompt sets with scores, called when scores are read.
-    info
-        `Bank.info`, called when its table is read.
-    logit
-        Type of logits.
+    `prompts` are all prompt sets, at least one. `scans` returns `Bank.scan` of those with scores.
     """
-    tables = [table.with_columns(prompt_set=pl.lit(name)) for name, table in prompts.items()]
-    schema = pl.Schema({**_SCORES_SCHEMA, "logit": logit})
-
-    def scores() -> pl.LazyFrame:
-        scanned = [scan().with_columns(prompt_set=pl.lit(name)) for name, scan in scans.items()]
-        return pl.concat(frame.select(schema.names()) for frame in scanned)
-
     return {
-        "checkpoints": pl.defer(info, schema=INFO),
-        "prompts": pl.concat([_prompts(table) for table in tables], how="diagonal_relaxed"),
-        "options": pl.concat([table.select(*_PROMPT, *_OPTION) for table in tables]),
-        **({"scores": pl.defer(scores, schema=schema)} if scans else {}),  # type: ignore[arg-type]
+        "checkpoints": lambda: info().lazy(),
+        "prompts": lambda: pl.concat(map(_prompts, _named(prompts)), how="diagonal_relaxed"),
+        "options": lambda: pl.concat(table.select(*_PROMPT, *_OPTION) for table in _named(prompts)),
+        "scores": lambda: pl.concat(table.select(_SCORE) for table in _named(scans())),
     }
+
+
+def _named(frames: Frames) -> Iterator[pl.LazyFrame]:
+    return (frame.with_columns(prompt_set=pl.lit(name)) for name, frame in frames.items())
 
 
 def _prompts(table: pl.LazyFrame) -> pl.LazyFrame:
@@ -62,7 +45,7 @@ def _prompts(table: pl.LazyFrame) -> pl.LazyFrame:
     return table.select(columns).unique(_PROMPT, keep="first", maintain_order=True)
 
 
-def sql(tables: Mapping[str, pl.LazyFrame], query: str) -> pl.LazyFrame:
+def sql(tables: Mapping[str, Callable[[], pl.LazyFrame]], query: str) -> pl.LazyFrame:
     """The lazy result of a SELECT over tables, or UsageError if the query is invalid."""
     if not re.match(r"[\s(]*(SELECT|WITH)\b", query, re.IGNORECASE):
         raise UsageError(
@@ -70,13 +53,14 @@ def sql(tables: Mapping[str, pl.LazyFrame], query: str) -> pl.LazyFrame:
         )
     if reader := re.search(r"\b(read|scan)_(csv|ipc|json|ndjson|parquet)\b", query, re.IGNORECASE):
         raise UsageError(f"{reader[0]} is not supported: a query reads only the bank.")
+    named = [name for name in tables if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
+    frames = {name: tables[name]() for name in named}
     try:
-        result = pl.SQLContext(tables, eager=False).execute(query)
+        result = pl.SQLContext(frames, eager=False).execute(query)
         result.collect_schema()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         reason = str(error).splitlines()[0].partition("; valid columns")[0]
-        named = [name for name in tables if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
-        columns = [f"{name}: {', '.join(tables[name].collect_schema())}." for name in named]
+        columns = [f"{name}: {', '.join(frames[name].collect_schema())}." for name in named]
         quotes = ["Write text in single quotes."] if '"' in query else []
         listed = columns or [f"Tables: {', '.join(tables)}."]
         raise UsageError(f"Invalid query: {reason}. {' '.join([*quotes, *listed])}") from error

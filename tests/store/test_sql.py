@@ -67,26 +67,6 @@ def test_a_filtered_bank_has_the_filtered_model(bank: Bank) -> None:
 
 
 @pytest.mark.parametrize(
-    "condition",
-    [
-        "option = 'yes' AND step IN (0, 8)",
-        "step BETWEEN 1 AND 9 AND (rank = 1 OR option = 'no')",
-        "token = 4 AND prompt_set = 'other'",
-        "model = 'org/model' AND run = 'main' AND step <> 0",
-        "order_seed IS NULL AND logprob < -1",
-    ],
-)
-def test_conditions_select_the_rows_of_the_whole_table(bank: Bank, condition: str) -> None:
-    whole = bank.sql("SELECT * FROM scores").collect()
-    columns = "SELECT prompt_id, step, option, rank FROM scores WHERE"
-    query = f"{columns} {condition} ORDER BY prompt_set, prompt_id, step, option"
-    expected = pl.SQLContext({"scores": whole}, eager=True).execute(query)
-    assert len(expected)
-    assert bank.sql(query).collect().equals(expected)
-    assert len(bank.sql("SELECT * FROM scores LIMIT 5").collect()) == 5
-
-
-@pytest.mark.parametrize(
     ("query", "named"),
     [
         ("SELECT stp FROM scores", "logsumexp"),

@@ -1,7 +1,5 @@
 """What `info`, `describe` and `verify` print about a bank."""
 
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +8,7 @@ import polars as pl
 
 from logitbank.cli.output import print_frame, print_lines, print_table, say
 from logitbank.store.format.about import own_fields, sources_of
-from logitbank.store.read.provenance import provenance_document, provenance_table
+from logitbank.store.read.provenance import provenance_table
 from logitbank.wording import counted
 
 if TYPE_CHECKING:
@@ -39,17 +37,14 @@ def print_about(bank: "Bank") -> None:
 
 
 def print_provenance(bank: "Bank", form: str) -> None:
-    """One row per distinct value of a field; as JSON, all fields by deposit."""
-    if form == "json":
-        document = provenance_document(bank.path, bank.attributes, bank.deposits())
-        json.dump(document, sys.stdout, default=str, indent=1)
-        sys.stdout.write("\n")
-    elif form == "table":
-        print_about(bank)
-        table = _with_counts(provenance_table(bank.deposits()))
-        print_table(table, limit=len(table))
-    else:
-        print_frame(provenance_table(bank.deposits()), form)
+    """One row per distinct value of a field."""
+    table = provenance_table(bank.deposits())
+    if form != "table":
+        print_frame(table, form)
+        return
+    print_about(bank)
+    table = _with_counts(table)
+    print_table(table, limit=len(table))
 
 
 def _with_counts(table: pl.DataFrame) -> pl.DataFrame:

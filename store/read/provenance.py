@@ -1,19 +1,16 @@
-"""Provenance of a bank's deposits as a table and as one document."""
+"""Provenance of a bank's deposits as a table."""
 
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects
 from logitbank.store.format import commits
-from logitbank.store.format.about import own_fields, sources_of
 from logitbank.store.format.schema import Json
-from logitbank.store.tables import prompt_tables, query_tables
 
 _ROWS = pl.Schema(
     {
@@ -45,30 +42,6 @@ def provenance_table(deposits: Iterable[Deposit]) -> pl.DataFrame:
     return table.group_by("model", "run", "field", "value", maintain_order=True).agg(
         deposits=pl.len().cast(pl.Int64), first_step=step.min(), last_step=step.max()
     )
-
-
-def provenance_document(
-    root: Path, attributes: dict[str, Any], deposits: Iterable[Deposit]
-) -> dict[str, Any]:
-    """The provenance of a bank as JSON: its attributes, sources, tables and deposits."""
-    prompts: dict[str, list[str]] = {}
-    for file in prompt_tables.prompt_files(root):
-        prompts.setdefault(file.name, []).append(file.digest)
-    return {
-        "format": attributes["format"],
-        **own_fields(attributes),
-        "written_by": str(attributes.get("written_by", "")),
-        "sources": sources_of(attributes),
-        "query_sets": {
-            name: {
-                "queries": query_tables.query_count(root, name),
-                "tokenizer": query_tables.tokenizer_of(root, name),
-            }
-            for name in query_tables.query_set_names(root)
-        },
-        "prompts": prompts,
-        "deposits": [{**d.attributes, "engines": _engines(d)} for d in deposits],
-    }
 
 
 def _fields(deposit: Deposit) -> Iterator[tuple[str, str]]:

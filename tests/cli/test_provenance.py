@@ -63,20 +63,6 @@ def test_different_engines_of_blocks_are_listed(tmp_path: Path) -> None:
             writer.write(block, block_data(writer.layout, block))
     values = dict(provenance_table(bank.deposits()).select("field", "value").iter_rows())
     assert values["engines of blocks"] == "transformers, vllm"
-    (deposit,) = screen.provenance_document(bank.path, bank.attributes, bank.deposits())["deposits"]
-    assert deposit["engines"] == ["transformers", "vllm"]
-
-
-def test_json_has_everything_by_deposit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bank = made(tmp_path / "b")
-    document = json.loads(printed(bank, "json", capsys))
-    assert (document["title"], document["licence"], document["format"]) == ("small", "CC0-1.0", 1)
-    assert document["query_sets"] == {QUERY_SET.name: {"queries": 10, "tokenizer": TOKENIZER}}
-    assert list(document["prompts"]) == ["parity"]
-    assert [d["provenance"]["source"]["revision"] for d in document["deposits"]] == [
-        "step0", "step10", "step20"
-    ]  # fmt: skip
-    assert document["sources"] == []
 
 
 def test_many_values_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,8 @@ from logitbank.store.tables.token_texts import token_numbers
 from logitbank.wording import VERIFY
 
 T = TypeVar("T")
+_AT_ONCE = 128
+"""Rows that are read and normalised at once: those of one inner chunk."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -164,12 +166,13 @@ class Deposit:
             tokens = token_numbers(self.bank, self.query_set, tokens)
         if not normalised:
             return self.stored_logprobs(rows, tokens, dtype=np.float32)
-        vocab, index = self.layout.vocab, self._committed_index(rows)
+        columns = slice(None) if tokens is None else _index_of("token", tokens, self.layout.vocab)
+        index = self._committed_index(rows)
         if index is None:
             require_query_count(self)
             index = np.arange(self.layout.queries)
-        columns = None if tokens is None else _index_of("token", tokens, vocab)
-        return normalise_rows(self.logprobs, index, columns, vocab=vocab)
+        parts = [index[i : i + _AT_ONCE] for i in range(0, max(1, len(index)), _AT_ONCE)]
+        return np.concatenate([normalise_rows(self.logprobs(part))[:, columns] for part in parts])
 
     def stored_logprobs(
         self,

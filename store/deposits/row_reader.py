@@ -21,8 +21,6 @@ ReadCommitted = Callable[[Callable[[Committed], dict[int, Digest]]], dict[int, D
 """See `Deposit.read_committed`."""
 _ROWS_IN_CACHE = 4
 """Rows that stay in a core's cache between two steps."""
-_ROWS_IN_MEMORY = 128
-"""Rows that are normalised at once: those of one inner chunk."""
 
 
 @dataclass(frozen=True)
@@ -127,41 +125,13 @@ def subtract_logsumexp(logits: np.ndarray, logsumexp: np.ndarray) -> np.ndarray:
     return logits
 
 
-def normalise_rows(
-    read: Callable[[np.ndarray], np.ndarray],
-    rows: np.ndarray,
-    tokens: np.ndarray | None,
-    *,
-    vocab: int,
-) -> np.ndarray:
-    """x − ln Σ exp(x) of each row x, the sum over all its outputs and in float64.
+def normalise_rows(rows: np.ndarray) -> np.ndarray:
+    """x − ln Σ exp(x) of each row x of (q, v), with the sum in float64; −inf stays −inf.
 
-    Parameters
-    ----------
-    read
-        Reads whole rows (n, v).
-    rows
-        (q,) in any order.
-    tokens
-        Outputs to return, (t,); all `vocab` if None.
-
-    Returns
-    -------
-    (q, t) float32 nats. −inf stays −inf and adds nothing to the sum.
+    The result is float32.
     """
-    out: np.ndarray | None = None
-    order = np.argsort(rows, kind="stable")  # so that an inner chunk is decoded once
-    for places in np.split(order, np.flatnonzero(np.diff(rows[order] // _ROWS_IN_MEMORY)) + 1):
-        if not len(places):
-            continue
-        distinct, which = np.unique(rows[places], return_inverse=True)
-        for position, stored in enumerate(read(distinct)):
-            values = stored.astype(np.float64)
-            values -= logsumexp(values)
-            values = values if tokens is None else values[tokens]
-            if out is None:  # not earlier: the claimed sizes may be false until a row was read
-                out = np.empty((len(rows), len(values)), np.float32)
-            out[places[which == position]] = values
-    if out is None:
-        return np.empty((0, vocab if tokens is None else len(tokens)), np.float32)
+    out = np.empty(rows.shape, np.float32)
+    for i, row in enumerate(rows):  # in float64 one by one: all at once would take twice the memory
+        exact = row.astype(np.float64)
+        out[i] = exact - logsumexp(exact)
     return out

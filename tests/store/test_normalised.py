@@ -1,15 +1,11 @@
 """Rows that sum to one: what `logprobs` gives on request, against SciPy in float64."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.filter.filters import Filter
-from tests.support.small_banks import block_data, new_bank, spec
 
 QUERIES, VOCAB, PADDING = 140, 6000, 100
 CHECKPOINT = CheckpointId("m", step=0)
@@ -56,16 +52,6 @@ def test_a_part_is_that_of_whole_rows(
     assert found.shape == whole.shape
 
 
-def test_a_divergence_by_hand_is_right(bank: Bank) -> None:
-    """Of a row and the same one with each value off by a step of float16, p and p·e^d."""
-    p = bank.deposits()[0].logprobs(normalised=True).astype(np.float64)
-    stored = bank.deposits()[0].logprobs().astype(np.float64)
-    wrong = (np.exp(p) * (p - stored)).sum(axis=1)
-    # KL(p ‖ p) is 0; of the stored row it is the log of its sum, and negative where that is over 1.
-    np.testing.assert_allclose(wrong, -np.log(summed(stored)), atol=1e-6)
-    assert wrong.min() < 0 < wrong.max()
-
-
 @pytest.mark.parametrize("mode", ["truncate", "keep_tail"])
 def test_rows_of_a_view_sum_to_one(bank: Bank, mode: str) -> None:
     by = Filter(np.eye(3) / 2, np.ones(3), mode=mode)  # type: ignore[arg-type]
@@ -79,14 +65,3 @@ def test_rows_of_a_view_sum_to_one(bank: Bank, mode: str) -> None:
     tokens = rows[0].argsort()[-2:]
     found = deposit.logprobs([0], tokens, normalised=True)
     np.testing.assert_array_equal(found, rows[:1, tokens])
-
-
-def test_what_is_refused_otherwise_is_refused(bank: Bank, tmp_path: Path) -> None:
-    (deposit,) = bank.deposits()
-    with pytest.raises(UsageError, match="token 6000 is not in the deposit"):
-        deposit.logprobs([0], [6000], normalised=True)
-    half = new_bank(tmp_path / "half")
-    with half.begin(spec(0)) as writer:
-        writer.write(0, block_data(writer.layout, 0))
-    with pytest.raises(BankError, match="6 of 10"):
-        half.deposits()[0].logprobs(normalised=True)

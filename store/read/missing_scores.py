@@ -59,12 +59,7 @@ def without_scores(root: Path, name: str, deposits: Iterable[Deposit]) -> list[D
 def with_missing_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     """Deposits with full rows and `missing_options`."""
     full = [deposit for deposit in deposits if deposit.layout.keep.whole_rows]
-    listed = _list_all(root, full) if full else []
-    return [
-        deposit
-        for deposit, complete in zip(full, listed, strict=True)
-        if not complete and missing_options(deposit) is not None
-    ]
+    return [d for d in _incomplete(root, full) if missing_options(d) is not None]
 
 
 def missing_options(deposit: Deposit) -> OptionTokens | None:
@@ -88,37 +83,32 @@ def _unlisted(prompts: pl.LazyFrame, deposit: Deposit) -> tuple[int, pl.DataFram
 
 
 def _incomplete(root: Path, deposits: Sequence[Deposit]) -> list[Deposit]:
-    """Deposits whose scores may lack an option of some prompt."""
-    if not deposits:
-        return []
-    try:
-        listed = _list_all(root, deposits)
-    except DamagedError:  # maybe another table of prompts, which these scores do not need
-        return [*deposits]
-    return [deposit for deposit, complete in zip(deposits, listed, strict=True) if not complete]
-
-
-def _list_all(root: Path, deposits: Sequence[Deposit]) -> list[bool]:
-    """Whether each deposit lists exactly the option tokens of its committed queries.
+    """Deposits that do not list exactly the option tokens of their committed queries.
 
     One scan of all compares the number of tokens and a sum of their hashes: a lost table of prompts
-    may have named as many tokens as a later one.
+    may have named as many tokens as a later one. If a table is damaged, the result is all deposits:
+    the scores of the caller's prompt set may not need that table.
     """
+    if not deposits:
+        return []
     committed = [deposit.committed() for deposit in deposits]  # before others commit more
-    rows = option_scores(deposits).group_by(DEPOSIT).agg(*_totals("query")).collect()
+    try:
+        rows = option_scores(deposits).group_by(DEPOSIT).agg(*_totals("query")).collect()
+        query_sets = {deposit.query_set for deposit in deposits}
+        named = {name: prompt_tables.named_tokens(root, name) for name in query_sets}
+    except DamagedError:
+        return [*deposits]
     listed = {number: (count, hashes) for number, count, hashes in rows.iter_rows()}
-    named = {
-        name: prompt_tables.named_tokens(root, name) for name in {d.query_set for d in deposits}
-    }
     expected: dict[tuple[str, int, frozenset[int]], tuple[int, int]] = {}
-    complete = []
+    incomplete = []
     for number, (deposit, blocks) in enumerate(zip(deposits, committed, strict=True)):
         key = deposit.query_set, deposit.layout.block_rows, blocks
         if key not in expected:
             in_blocks = named[key[0]].filter(_in_blocks(key[1], blocks))
             expected[key] = in_blocks.select(*_totals("row")).row(0)
-        complete.append(listed.get(number, (0, 0)) == expected[key])
-    return complete
+        if listed.get(number, (0, 0)) != expected[key]:
+            incomplete.append(deposit)
+    return incomplete
 
 
 def _totals(row: str) -> tuple[pl.Expr, pl.Expr]:

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import re
-from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -59,27 +58,11 @@ def content_digest(table: pl.DataFrame) -> str:
         content.update(f"{',' if at else '['}{head[:-1]},[".encode())
         for start in range(0, len(column), _VALUES):
             content.update(b"," if start else b"")
-            content.update(_listed(column[start : start + _VALUES]))
+            values = column[start : start + _VALUES].to_list()
+            content.update(canonical_json(values)[1:-1].encode())
         content.update(b"]]")
     content.update(b"]" if table.width else b"[]")
     return content.hexdigest()[:12]
-
-
-def _listed(values: pl.Series) -> bytes:
-    """The JSON of values, without the brackets around them.
-
-    A text in many rows is written once and repeated. With 80 kB in 16,000 rows, 1.3 GB of JSON,
-    the digest takes 1.1 s instead of 6.
-    """
-    if values.dtype == pl.String:
-        runs = values.rle().struct.unnest()
-        if 2 * len(runs) <= len(values):
-            return b",".join(
-                text
-                for count, value in runs.iter_rows()
-                for text in repeat(canonical_json(value).encode(), count)
-            )
-    return canonical_json(values.to_list())[1:-1].encode()
 
 
 def write_table(root: Path, path: Path, frame: pl.DataFrame, metadata: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Prompts of thousands of columns, and of thousands of options: added, compared, read again."""
+"""Large tables of prompts, and values that count as equal: stored, compared, read again."""
 
 import hashlib
 import json
@@ -7,7 +7,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from logitbank.errors import UsageError
 from logitbank.store import Bank, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.tables import table_files
@@ -17,46 +16,6 @@ from logitbank.store.tables.table_files import content_digest
 from tests.support.small_banks import new_bank, prompt_table
 
 OWN = list(PROMPTS_SCHEMA)
-
-
-def wide(names: list[str]) -> pl.DataFrame:
-    """Two rows a prompt, as `prompt_table`; each further column counts the rows from its number."""
-    table = prompt_table()
-    rows = pl.int_range(pl.len())
-    return table.with_columns((rows + at).alias(name) for at, name in enumerate(names))
-
-
-@pytest.mark.whole
-def test_ten_thousand_columns_are_added_compared_and_read(tmp_path: Path) -> None:
-    bank, names = new_bank(tmp_path / "b"), [f"c{at}" for at in range(10_000)]
-    table = wide(names)
-    assert bank.add_prompts("wide", table) == bank.add_prompts("wide", table)
-    assert bank.prompts("wide").collect().equals(table)
-    bank.add_prompts("wide", table.with_columns(prompt_id="x" + pl.col("prompt_id")))
-    assert bank.prompts("wide").collect().height == 2 * table.height
-    changed = table.with_columns(c9999=pl.when(pl.int_range(pl.len()) < 3).then("c9999"))
-    with pytest.raises(UsageError, match=r"'p1' .*'wide' .*'c9999'"):
-        bank.add_prompts("wide", changed)
-
-
-def test_what_later_tables_say_of_thousands_of_columns_is_said_of_all(tmp_path: Path) -> None:
-    """And a column may be called as another one with the mark that stands behind what is said."""
-    bank = new_bank(tmp_path / "b")
-    early, late = [f"a{at}" for at in range(2_000)], [f"b{at}" for at in range(2_000)]
-    bank.add_prompts("wide", wide([*early, "a1'", "both"]))
-    later = wide([*late]).with_columns(both=pl.int_range(pl.len()) + len(early) + 1)
-    bank.add_prompts("wide", later.with_columns(option=pl.lit("x") + pl.col("option")))
-    table = bank.prompts("wide").collect()
-    assert {*table.columns} == {*OWN, *early, "a1'", "both", *late}
-    assert table.height == 40
-    # Rows 0 and 1 are of p0: of the rows that lack a column, the first that has it speaks.
-    first = pl.DataFrame({"option": ["yes", "no", "xyes", "xno"]}).join(
-        table.filter(prompt_id="p0"), on="option", maintain_order="left"
-    )
-    assert first["a5"].to_list() == [5, 6, 5, 5]
-    assert first["a1'"].to_list() == [2_000, 2_001, 2_000, 2_000]
-    assert first["b7"].to_list() == [7, 7, 7, 8]
-    assert first["both"].to_list() == [2_001, 2_002, 2_001, 2_002]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +38,7 @@ def test_values_are_the_same_whatever_their_kind(before: object, now: object, sa
     assert same or (changed is not None and changed.column == "own")
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 20, 100])
+@pytest.mark.parametrize("at_once", [3, 100])
 def test_the_digest_is_that_of_one_json_however_it_is_taken(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
@@ -88,12 +47,8 @@ def test_the_digest_is_that_of_one_json_however_it_is_taken(
     table = prompt_table(name='"ü,]').with_columns(
         (rows / 3).alias("ä"),
         (rows % 2 == 0).alias("even"),
-        pl.when(rows > 3).then(rows).alias("n"),
-        pl.lit('the "ü,] same').alias("same"),
-        pl.when(rows > 3).then(pl.lit("ö\n")).alias("runs"),
-        pl.lit(None, pl.String).alias("none"),
+        pl.when(rows > 3).then(pl.lit("ö\n")).alias("n"),
     )
-    assert len(table) > 4
     for each in (table, table.clear(), pl.DataFrame()):
         columns = [[c.name, str(c.dtype), c.to_list()] for c in each.get_columns()]
         text = json.dumps(columns, separators=(",", ":"), ensure_ascii=False)
@@ -130,7 +85,7 @@ def test_a_thousand_options_of_each_of_many_prompts_are_read_again(tmp_path: Pat
 def test_long_texts_are_compared_and_written_a_few_rows_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = wide([])
+    table = prompt_table()
     before = new_bank(tmp_path / "a").add_prompts("long", table)
     monkeypatch.setattr(table_files, "GROUP_BYTES", 100)
     bank = new_bank(tmp_path / "b")

@@ -189,11 +189,7 @@ def _check_spec(root: Path, spec: DepositSpec) -> None:
         )
     for digest in spec.heads.values():
         head = StoredHead.open(root, digest, needed_by=str(spec.checkpoint))
-        if head.grid.shape != (layout.vocab, layout.width):
-            raise UsageError(
-                f"The head has {head.grid.rows:,} outputs for states of {head.grid.columns:,}"
-                f" entries; the layout has {layout.vocab:,} and {layout.width}."
-            )
+        head.require_shape(layout.vocab, layout.width, str(spec.checkpoint))
     if model in (*TABLE_FOLDERS, HEADS):
         raise UsageError(f"Model name {model!r} is reserved; choose another name.")
     expected = query_tables.tokenizer_of(root, spec.query_set)

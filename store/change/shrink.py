@@ -184,7 +184,7 @@ def _block(
         states = deposit.hidden(list(rows))
         if to.dtype == "float16" and float(np.abs(states).max()) > FLOAT16_MAX:
             raise KeepLevelError(f"{deposit}: a state exceeds the range of float16. Use float32.")
-        return BlockData(None, scores, as_stored(states, to.dtype))
+        return BlockData(as_stored(states, to.dtype), scores)
     if to.keep.whole_rows:
         values = deposit.stored_logprobs(list(rows))
         if to.dtype == "float16" and float(values.min()) < FLOAT16_MIN:

@@ -76,9 +76,9 @@ class BlockReducer:
         self._top = _entries((count, min(layout.keep.k, layout.vocab)))
         if (grid := layout.grid) is not None and buffer is None:
             buffer = np.empty((count, grid.columns), grid.dtype)
-        kept = None if grid is None or buffer is None else buffer[:count]
-        self._hidden = kept if layout.keep.array == "hidden" else None
-        self._logprobs = kept if layout.keep.array == "logprobs" else None
+        self._kept = None if grid is None or buffer is None else buffer[:count]
+        self._hidden = self._kept if layout.keep.array == "hidden" else None
+        self._logprobs = self._kept if layout.keep.array == "logprobs" else None
         self._stateless = np.full(count, self._hidden is not None)
 
     def put_states(self, rows: Sequence[int] | np.ndarray, states: np.ndarray) -> None:
@@ -180,7 +180,7 @@ class BlockReducer:
                 ("option", "top"), (self._options, self._top), of_row, strict=True
             )
         ]
-        return BlockData(self._logprobs, pl.concat(frames), self._hidden)
+        return BlockData(self._kept, pl.concat(frames))
 
 
 def _entries(shape: tuple[int, ...]) -> Entries:

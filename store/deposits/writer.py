@@ -157,9 +157,10 @@ class DepositWriter:
         staged = {f"scores/{block}.parquet": folder / "scores.parquet"}
         write_scores(folder / "scores.parquet", data.scores)
         if (grid := self.layout.grid) is not None:
-            (shard,), (rows,) = self.layout.shards(block), data.arrays.values()
+            assert data.rows is not None, "check_block was called"
+            (shard,) = self.layout.shards(block)
             staged[shard] = folder / "rows"
-            write_shard(folder / "rows", grid, rows)
+            write_shard(folder / "rows", grid, data.rows)
         return staged
 
     def _publish(self, block: int, staged: Mapping[str, Path]) -> bool:

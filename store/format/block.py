@@ -1,13 +1,11 @@
 """Checks of one block's data against the layout, before anything is written."""
 
-from typing import get_args
-
 import numpy as np
 import polars as pl
 
 from logitbank.errors import UsageError
 from logitbank.store.format.layout import BlockData, Layout
-from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA, RowArray
+from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA
 
 _FEW = 2**13
 """Values that NumPy checks faster than a loop over parts: 0.1 ms."""
@@ -37,28 +35,28 @@ def check_block(layout: Layout, block: int, data: BlockData) -> None:
     if not 0 <= block < layout.blocks:
         raise UsageError(f"Block {block} is not in the deposit; use 0 to {layout.blocks - 1}.")
     rows = layout.rows(block)
-    for array in get_args(RowArray):
-        _check_array(layout, rows, array, getattr(data, array))
+    _check_array(layout, rows, data.rows)
     _check_scores(layout, rows, data.scores)
 
 
-def _check_array(layout: Layout, rows: range, name: RowArray, values: np.ndarray | None) -> None:
-    grid = layout.grid
-    if grid is None or layout.keep.array != name:
+def _check_array(layout: Layout, rows: range, values: np.ndarray | None) -> None:
+    if (grid := layout.grid) is None:
         if values is not None:
-            raise UsageError(f"Keep level {layout.keep} stores no {name}; pass None.")
+            raise UsageError(f"Keep level {layout.keep} stores no rows; pass None.")
         return
     shape = (len(rows), grid.columns)
     if values is None or values.shape != shape or values.dtype != grid.dtype:
         found = None if values is None else f"{values.dtype} of shape {values.shape}"
         raise UsageError(
-            f"{name} of this block is {found}; keep level {layout.keep} needs {grid.dtype} of shape"
-            f" {shape}."
+            f"{layout.keep.array} of this block is {found}; keep level {layout.keep} needs"
+            f" {grid.dtype} of shape {shape}."
         )
     finite = finite_rows(values)
     if not finite.all():
         row = rows[int(np.flatnonzero(~finite)[0])]
-        raise UsageError(f"Query row {row} has {name} that are not finite. Check the model.")
+        raise UsageError(
+            f"Query row {row} has {layout.keep.array} that are not finite. Check the model."
+        )
 
 
 def _check_scores(layout: Layout, rows: range, scores: pl.DataFrame) -> None:

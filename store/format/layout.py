@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self, get_args
+from typing import Self
 
 import numpy as np
 import polars as pl
@@ -11,14 +11,7 @@ import polars as pl
 from logitbank.errors import UsageError
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.numbers import STORED_AS
-from logitbank.store.format.schema import (
-    CheckpointId,
-    Dtype,
-    Head,
-    Json,
-    Keep,
-    RowArray,
-)
+from logitbank.store.format.schema import CheckpointId, Dtype, Head, Json, Keep
 from logitbank.wording import KEEP_WITHOUT_STATES
 
 TARGET_BLOCK_BYTES = 64 * 2**20
@@ -142,23 +135,16 @@ class Layout:
 class BlockData:
     """Data of one block."""
 
-    logprobs: np.ndarray | None
-    """(rows, v) in the layout's dtype, natural log-softmax; None unless the level is full."""
+    rows: np.ndarray | None
+    """Rows in the layout's dtype: natural log-softmax (rows, v) at keep level full, or final hidden
+    states (rows, width) at hidden; None at other levels."""
     scores: pl.DataFrame
     """Rows of `SCORES_SCHEMA`; `query` is the row in the query set, each has at least its top."""
-    hidden: np.ndarray | None = None
-    """(rows, width) in the layout's dtype, final hidden states; None unless the level is hidden."""
-
-    @property
-    def arrays(self) -> dict[RowArray, np.ndarray]:
-        """Arrays of rows or states, by name."""
-        values = {name: getattr(self, name) for name in get_args(RowArray)}
-        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def array_bytes(self) -> int:
-        """Bytes of the arrays before compression."""
-        return sum(value.nbytes for value in self.arrays.values())
+        """Bytes of the rows before compression."""
+        return 0 if self.rows is None else self.rows.nbytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def test_blocks_are_written_in_order_in_another_thread_and_told_with_their_size(
             blocks.put(block, finished(block))
         blocks.drain()
         assert writer.written == [0, 1, 2]
-    assert [(block, len(block_data.logprobs)) for block, block_data in told] == [
+    assert [(block, len(block_data.rows)) for block, block_data in told] == [
         (0, 4),
         (1, 4),
         (2, 2),

@@ -98,7 +98,7 @@ class BankMachine(RuleBasedStateMachine):
             for block in sorted(b for b in blocks if b < layout.blocks):
                 data = block_data(layout, block, seed=STEPS.index(step))
                 assert writer.write(block, data) is (layout.rows(block)[0] not in known.rows)
-                self._committed(known, layout.rows(block), data.logprobs)
+                self._committed(known, layout.rows(block), data.rows)
             if seal:
                 writer.seal()
                 assert writer.deposit.sealed is (len(known.rows) == QUERIES)

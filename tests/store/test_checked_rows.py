@@ -46,7 +46,7 @@ def _filled(path: Path, *, dtype: Dtype, seed: int) -> None:
 def truth(dtype: Dtype = "float32", seed: int = 0) -> np.ndarray:
     """What `filled` wrote, from before it was written."""
     layout = spec(0, vocab=VOCAB, dtype=dtype).layout
-    blocks = [block_data(layout, block, seed=seed).logprobs for block in range(layout.blocks)]
+    blocks = [block_data(layout, block, seed=seed).rows for block in range(layout.blocks)]
     return np.concatenate(blocks).astype(np.float32)  # type: ignore[arg-type]
 
 

@@ -59,7 +59,7 @@ def test_blocks_are_written_and_read_before_the_seal(tmp_path: Path) -> None:
     assert deposit.rows_committed == 6
     assert bank.begin(spec()).missing() == [1]
     rows = [9, 0, 3, 8]
-    expected = np.concatenate([block_data(deposit.layout, b).logprobs for b in range(3)])
+    expected = np.concatenate([block_data(deposit.layout, b).rows for b in range(3)])
     np.testing.assert_array_equal(deposit.logprobs(rows), expected[rows])
     assert np.isfinite(deposit.logsumexp(rows)).all()
     assert deposit.scores().select("query").unique().collect().height == 6
@@ -114,7 +114,7 @@ def test_second_write_of_a_block_is_dropped(tmp_path: Path) -> None:
     with bank.begin(spec()) as writer:
         assert not writer.write(0, block_data(writer.layout, 0, seed=1))
         assert writer.write(1, block_data(writer.layout, 1))
-        expected = block_data(writer.layout, 0).logprobs
+        expected = block_data(writer.layout, 0).rows
     np.testing.assert_array_equal(only_deposit(bank).logprobs(range(4)), expected)
 
 
@@ -125,10 +125,10 @@ def _changed(data: BlockData, **columns: pl.Expr) -> BlockData:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda d: replace(d, logprobs=None), r"None.*\(4, 6\)"),
-        (lambda d: replace(d, logprobs=d.logprobs[:3]), r"\(3, 6\).*\(4, 6\)"),
-        (lambda d: replace(d, logprobs=d.logprobs.astype("f8")), "float64.* float32"),
-        (lambda d: replace(d, logprobs=d.logprobs * np.nan), "row 4 .*not finite"),
+        (lambda d: replace(d, rows=None), r"None.*\(4, 6\)"),
+        (lambda d: replace(d, rows=d.rows[:3]), r"\(3, 6\).*\(4, 6\)"),
+        (lambda d: replace(d, rows=d.rows.astype("f8")), "float64.* float32"),
+        (lambda d: replace(d, rows=d.rows * np.nan), "row 4 .*not finite"),
         (lambda d: replace(d, scores=d.scores.drop("rank")), "columns"),
         (lambda d: replace(d, scores=d.scores.tail(-3)), "4 to 7"),
         (lambda d: _changed(d, query=pl.lit(4, pl.Int32), token=pl.int_range(12, dtype=pl.Int32)),
@@ -151,7 +151,7 @@ def test_invalid_blocks_are_refused(tmp_path: Path, change: object, named: str) 
 
 def test_lower_levels_refuse_full_rows(tmp_path: Path) -> None:
     with new_bank(tmp_path / "b").begin(spec(keep=Keep("options"))) as writer:
-        with pytest.raises(UsageError, match="options stores no logprobs"):
+        with pytest.raises(UsageError, match="options stores no rows"):
             writer.write(0, block_data(spec().layout, 0))
 
 
@@ -362,9 +362,9 @@ def test_rescored_ranks_count_stored_values(tmp_path: Path, dtype: str) -> None:
     with bank.begin(asked) as writer:
         for block in range(3):
             data = block_data(writer.layout, block)
-            assert data.logprobs is not None
+            assert data.rows is not None
             # log-probabilities; outputs 4 and 5 are padding
-            data.logprobs[:] = [-2, -0.0, -3, 0.0, -2, -1.5]
+            data.rows[:] = [-2, -0.0, -3, 0.0, -2, -1.5]
             writer.write(block, data)
         writer.seal()
     rescore(writer.deposit, OptionTokens.build([[0, 2, 3]] + [[]] * 9))

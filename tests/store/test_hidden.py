@@ -157,10 +157,12 @@ def test_an_operation_that_was_changed_is_refused_for_few_tokens_too(tmp_path: P
 def test_states_need_the_head_that_multiplies_them(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     digest = bank.put_head(head())
-    with pytest.raises(UsageError, match="6 outputs .* 5 entries.* 6 and 6"):
-        bank.begin(hidden_spec(digest=digest, width=WIDTH + 1))
-    with pytest.raises(DamagedError, match="org/model step 0"):
-        bank.begin(hidden_spec(digest="0" * 64))
+    for unfit, message in (
+        (hidden_spec(digest=digest, width=WIDTH + 1), "6 outputs .* 5 entries.* 6 and 6"),
+        (hidden_spec(digest="0" * 64), "org/model step 0"),
+    ):
+        with pytest.raises(DamagedError, match=message):
+            bank.begin(unfit)
     with pytest.raises(UsageError, match="1 heads, not 0"):
         bank.begin(replace(hidden_spec(digest=digest), heads={}))
     with pytest.raises(UsageError, match="0 heads, not 1"):
@@ -195,13 +197,12 @@ def test_a_deposit_goes_on_with_the_same_states_only(tmp_path: Path) -> None:
 def test_a_block_holds_the_states_that_its_layout_says(tmp_path: Path) -> None:
     bank, begun = _begun(tmp_path)
     data = hidden_block(begun.layout, 1, head())
-    assert data.hidden is not None
+    assert data.rows is not None
     wrong = [
-        (replace(data, hidden=None), r"None.* \(4, 5\)"),
-        (replace(data, hidden=data.hidden[:, 1:]), r"\(4, 4\).* \(4, 5\)"),
-        (replace(data, hidden=data.hidden.astype(np.float16)), "float16 .*float32"),
-        (replace(data, hidden=data.hidden * np.inf), "not finite"),
-        (replace(data, logprobs=np.zeros((4, VOCAB), np.float32)), "no logprobs"),
+        (replace(data, rows=None), r"None.* \(4, 5\)"),
+        (replace(data, rows=data.rows[:, 1:]), r"\(4, 4\).* \(4, 5\)"),
+        (replace(data, rows=data.rows.astype(np.float16)), "float16 .*float32"),
+        (replace(data, rows=data.rows * np.inf), "not finite"),
     ]
     with bank.begin(begun) as writer:
         for block, message in wrong:
@@ -226,7 +227,6 @@ def test_a_reducer_takes_states_beside_logits() -> None:
         reducer.put_states([0], np.full((1, 3), 1e6, np.float32))
     reducer.put_states([0], np.array([[4, 5, 6]], np.float32))
     data = reducer.finish()
-    assert data.logprobs is None
-    assert data.hidden is not None
-    np.testing.assert_array_equal(data.hidden, np.array([[4, 5, 6], [1, 2, 3]], np.float16))
+    assert data.rows is not None
+    np.testing.assert_array_equal(data.rows, np.array([[4, 5, 6], [1, 2, 3]], np.float16))
     assert data.scores["rank"].to_list() == [5, 4, 1, 1]

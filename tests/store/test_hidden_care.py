@@ -97,7 +97,7 @@ def test_a_log_sum_exp_that_does_not_follow_is_named_and_run_again(tmp_path: Pat
             data = hidden_block(writer.layout, block, of)
             if block == 1:
                 off = data.scores.with_columns(pl.col("logsumexp") + 0.01)
-                data = type(data)(None, off, data.hidden)
+                data = type(data)(data.rows, off)
             writer.write(block, data)
         writer.seal()
     (damage,) = verify(bank)

@@ -170,14 +170,14 @@ def conflicting(path: Path, what: str) -> Bank:
             data = block_data(writer.layout, 0)
             rank = pl.when((pl.col("query") == 2) & (pl.col("token") == 4)).then(3).otherwise(1)
             changed = data.scores.with_columns(rank=rank.cast(pl.Int32))
-            writer.write(0, BlockData(data.logprobs, changed))
+            writer.write(0, BlockData(data.rows, changed))
         return bank
     if what == "listed":
         bank = new_bank(path)
         with bank.begin(spec()) as writer:
             data = block_data(writer.layout, 0)
             more = data.scores.head(1).with_columns(token=pl.lit(5, pl.Int32))
-            writer.write(0, BlockData(data.logprobs, pl.concat([data.scores, more])))
+            writer.write(0, BlockData(data.rows, pl.concat([data.scores, more])))
         return bank
     options: dict[str, object] = {
         "weights": {"weights": "cd" * 32},
@@ -405,7 +405,7 @@ def _check_values(deposit: Deposit) -> None:
     for block in deposit.committed():
         data = block_data(deposit.layout, block, seed=deposit.checkpoint.step or 0)
         rows = list(deposit.layout.rows(block))
-        np.testing.assert_array_equal(deposit.logprobs(rows), data.logprobs)
+        np.testing.assert_array_equal(deposit.logprobs(rows), data.rows)
 
 
 @pytest.mark.whole

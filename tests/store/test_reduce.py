@@ -69,12 +69,12 @@ def test_logprobs_and_logsumexp_are_those_of_the_row() -> None:
     block.put(0, ROW)
     block.put(1, np.zeros(8, np.float32))
     data = block.finish()
-    assert data.logprobs is not None
-    assert data.logprobs[1] == pytest.approx([-math.log(8)] * 8, abs=1e-7)
+    assert data.rows is not None
+    assert data.rows[1] == pytest.approx([-math.log(8)] * 8, abs=1e-7)
     exact = math.log(sum(math.exp(v) for v in ROW.tolist()))
     scores = data.scores.filter(query=0, kind="option").sort("token")
     assert scores["logsumexp"].to_list() == pytest.approx([exact, exact], abs=1e-6)
-    assert data.logprobs[0] == pytest.approx(ROW - exact, abs=1e-6)
+    assert data.rows[0] == pytest.approx(ROW - exact, abs=1e-6)
     assert scores["token"].to_list() == [1, 2]
     assert scores["exact"].all()
 
@@ -85,7 +85,7 @@ def test_every_query_has_its_best_entry_at_every_keep_level() -> None:
         block.put(0, ROW)
         block.put(1, -ROW)
         data = block.finish()
-        assert (data.logprobs is None) == (level != "full")
+        assert (data.rows is None) == (level != "full")
         assert len(data.scores.filter(kind="top")) == rows
 
 
@@ -211,7 +211,7 @@ def test_a_large_offset_costs_no_precision(how: str, offset: float) -> None:
     data = block.finish()
     found = data.scores.unique("query").sort("query")["logsumexp"].to_numpy()
     np.testing.assert_allclose(found, exact, rtol=0, atol=1e-6 if how == "gpu" else 1e-12)
-    np.testing.assert_allclose(data.logprobs, logits - exact[:, None], rtol=0, atol=2e-6)  # type: ignore[arg-type]
+    np.testing.assert_allclose(data.rows, logits - exact[:, None], rtol=0, atol=2e-6)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("level", ["full", "options"])
@@ -225,9 +225,9 @@ def test_a_batch_of_an_engine_gives_the_block_of_its_rows(level: str) -> None:
     assert a.scores.drop("logsumexp").equals(b.scores.drop("logsumexp"))
     np.testing.assert_allclose(a.scores["logsumexp"], b.scores["logsumexp"], rtol=1e-6)
     if level == "full":
-        np.testing.assert_allclose(a.logprobs, b.logprobs, rtol=2**-10)  # type: ignore[arg-type]
+        np.testing.assert_allclose(a.rows, b.rows, rtol=2**-10)  # type: ignore[arg-type]
     else:
-        assert b.logprobs is None
+        assert b.rows is None
 
 
 @pytest.mark.parametrize("level", ["full", "options", "topk:5"])
@@ -249,7 +249,7 @@ def test_rows_reduced_on_a_gpu_give_the_same_block(level: str) -> None:
     assert a.scores.select(exact).equals(b.scores.select(exact))
     np.testing.assert_allclose(a.scores["logsumexp"], b.scores["logsumexp"], atol=1e-6)
     if level == "full":
-        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-6)  # type: ignore[arg-type]
+        np.testing.assert_allclose(a.rows, b.rows, atol=1e-6)  # type: ignore[arg-type]
 
 
 def test_deterministic_sums_are_of_one_row_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ def test_lost_directory_entries_lose_no_more_than_their_blocks(tmp_path: Path) -
         with opened.begin(asked) as again:
             for block in again.missing():
                 again.write(block, block_data(again.layout, block))
-        whole = [block_data(again.layout, b).logprobs for b in range(3)]
+        whole = [block_data(again.layout, b).rows for b in range(3)]
         np.testing.assert_array_equal(again.deposit.logprobs(), np.concatenate(whole))
         assert verify(opened) == ()
 

@@ -48,7 +48,7 @@ def check(path: Path) -> None:
         scores = deposit.scores().collect()
         assert set(scores["query"]) == {r for b in deposit.committed() for r in _rows(deposit, b)}
         for block in deposit.committed():
-            expected = block_data(deposit.layout, block).logprobs
+            expected = block_data(deposit.layout, block).rows
             np.testing.assert_array_equal(deposit.logprobs(_rows(deposit, block)), expected)
 
 

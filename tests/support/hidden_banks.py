@@ -76,7 +76,7 @@ def hidden_block(layout: Layout, block: int, of: OutputHead, *, seed: int = 0) -
         for rank in [1 + int((logits[i] > logits[i, token]).sum())]
     ]
     frame = pl.DataFrame(scores, schema=SCORES_SCHEMA, orient="row", strict=False)
-    return BlockData(None, frame, values.astype(layout.dtype))
+    return BlockData(values.astype(layout.dtype), frame)
 
 
 def hidden_bank(

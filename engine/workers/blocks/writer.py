@@ -74,6 +74,5 @@ class RowBuffers:
 
     def give_back(self, data: BlockData) -> None:
         """Reuse the array of a written block."""
-        array = data.logprobs if data.hidden is None else data.hidden
-        if array is not None:
-            self._free.append(array if array.base is None else array.base)
+        if data.rows is not None:
+            self._free.append(data.rows if data.rows.base is None else data.rows.base)

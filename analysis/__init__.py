@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.harness import write_harness as write_harness
     from logitbank.analysis.prompts.scores import PromptScores as PromptScores
     from logitbank.analysis.prompts.scores import prompt_scores as prompt_scores
-    from logitbank.analysis.prompts.view import differences as differences
     from logitbank.analysis.prompts.view import movements as movements
     from logitbank.analysis.results.files import write_tables as write_tables
     from logitbank.analysis.stats.change_points import Changes as Changes

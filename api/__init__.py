@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.prompts.lookup import PromptView as PromptView
     from logitbank.analysis.prompts.show import PromptMoves as PromptMoves
     from logitbank.analysis.prompts.show import show as show
-    from logitbank.analysis.prompts.top_tokens import PromptTokens as PromptTokens
     from logitbank.analysis.report.report import report as report
     from logitbank.analysis.results.export import export as export
     from logitbank.analysis.results.query import query as query

@@ -100,7 +100,6 @@ def compare(
         The banks have other content of one prompt, such as another text; `match` contains an
         unknown model, or one twice; there is no second bank and no `match`.
     """
-    from logitbank.analysis.comparison.charts import charts
     from logitbank.analysis.comparison.findings import findings
 
     if b is None and not match:
@@ -151,7 +150,6 @@ def compare(
         title=f"Comparison of {banks[0].path.name} (A) and {banks[1].path.name} (B)",
         description="Differences of logits, ranks, metrics and single prompts, B minus A.",
         banks=banks[:1] if b is None else banks,
-        make_charts=charts,
         screen={
             "logits": ("max_logit_difference", "mean_logit_difference", "max_kl", "mean_kl",
                        "argmax_changed", "ranks_changed", "rows"),

@@ -26,10 +26,10 @@ def findings(comparison: "Comparison") -> list[Finding]:
 def _headline(d: pl.DataFrame) -> Finding:
     largest = _largest(d, "max_logit_difference")
     if not largest:
-        return Finding(text="A and B have the same logits.", figure="logits")
+        return Finding(text="A and B have the same logits.")
     share = int(d["argmax_changed"].sum()) / int(d["rows"].sum())
     text = f"Logits differ by up to {number(largest)}; the top-1 token changes in {share:.1%}"
-    return Finding(text=f"{text} of rows.", figure="logits")
+    return Finding(text=f"{text} of rows.")
 
 
 def _logits(d: pl.DataFrame) -> Iterator[Finding]:
@@ -41,11 +41,11 @@ def _logits(d: pl.DataFrame) -> Iterator[Finding]:
         baseline = f"{number(full['rounding'].max())} explained by the dtypes of storage"  # type: ignore[arg-type]
     yield Finding(
         text="Largest difference of a logit", value=_largest(d, "max_logit_difference"),
-        form=".3g", n=n, baseline=baseline, figure="logits",
+        form=".3g", n=n, baseline=baseline,
     )  # fmt: skip
     yield Finding(
         text="Mean difference of logits", value=_mean(d, "mean_logit_difference", "entries"),
-        form=".3g", n=n, figure="logits",
+        form=".3g", n=n,
     )  # fmt: skip
     if above := full.filter(pl.col("max_logit_difference") > pl.col("rounding")).height:
         yield Finding(text=f"Rounding does not explain the difference at {_pairs(above)}.")
@@ -56,7 +56,7 @@ def _logits(d: pl.DataFrame) -> Iterator[Finding]:
             ("Largest KL(A‖B) of a row, nats", _largest(known, "max_kl")),
             ("Mean KL(A‖B), nats", _mean(known, "mean_kl", "rows")),
         ):
-            yield Finding(text=text, value=value, form=".3g", n=rows_text, figure="logits")
+            yield Finding(text=text, value=value, form=".3g", n=rows_text)
     rest = d.filter(pl.col("max_kl").is_null())
     for (a, b), part in rest.group_by("kept_a", "kept_b", maintain_order=True):
         yield Finding(
@@ -71,7 +71,7 @@ def _ranks(d: pl.DataFrame) -> Iterator[Finding]:
     rows = int(d["rows"].sum())
     yield Finding(
         text="Rows whose top-1 token differs", value=int(d["argmax_changed"].sum()) / rows,
-        form=".1%", n=counted(rows, "row"), figure="logits",
+        form=".1%", n=counted(rows, "row"),
     )  # fmt: skip
     if options := int(d["options"].sum()):
         most = max(d["max_rank_change"].drop_nulls())
@@ -79,7 +79,7 @@ def _ranks(d: pl.DataFrame) -> Iterator[Finding]:
         yield Finding(
             text=f"Options whose rank differs{reach}",
             value=int(d["ranks_changed"].sum()) / options, form=".2%",
-            n=counted(options, "option"), figure="logits",
+            n=counted(options, "option"),
         )  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def _metrics(metrics: pl.DataFrame) -> Iterator[Finding]:
             yield Finding(
                 text=f"{prompts}, {str(metric).replace('_', ' ')}: largest change, {_where(row)}",
                 value=row["difference"], form="+.3g", baseline=f"{number(row['a'])} in A",
-                n=counted(len(moved), "value"), figure="metrics",
+                n=counted(len(moved), "value"),
             )  # fmt: skip
 
 

@@ -1,10 +1,10 @@
 """Answers to instances through a filter: bias, UnQover's measures, and a loss with gradient.
 
 Both objectives have a kink where a C, or a distance between two instances, is 0. The gradient there
-is the subgradient 0, and "is 0" means: within rounding. Without that bound the last bit would
-decide its sign, and training would differ between processors. All weights 1 is such a start: an
-instance whose subjects have the same ranks in all four questions has C = 0. It has no gradient
-until other instances, whose ranks differ, change the filter; `train` refuses a start without any.
+is the subgradient 0, and "is 0" means: within `ROUNDING`. Otherwise the last bit would decide its
+sign, and training would differ between processors. All weights 1 is such a start: an instance whose
+subjects have the same ranks in all four questions has C = 0. It has no gradient until other
+instances, whose ranks differ, change the filter; `train` refuses a start without any.
 
 Source: Qureshi et al. 2024; the objective `direct` is not in the paper.
 """
@@ -12,7 +12,6 @@ Source: Qureshi et al. 2024; the objective `direct` is not in the paper.
 from typing import Literal, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from logitbank.analysis.debias.instances import QUESTIONS, Instances
 from logitbank.analysis.families.unqover.tables import (
@@ -27,8 +26,11 @@ Objective = Literal["published", "direct"]
 FLOOR = 1e-12
 MEASURES = ("mu", "eta", "abs_c", "positional", "attributive")
 SIGNS = np.array([1.0, 1.0, -1.0, -1.0])
-_SUM = 8 * float(np.finfo(np.float64).eps)
-"""Relative rounding of a sum of eight probabilities."""
+ROUNDING = 1e-10
+"""Differences of probabilities below this share of them are rounding.
+
+A score W ℓ + b of k + 1 terms has an error of about k ε Σ|W| max|ℓ|, and so has the logarithm of a
+probability: 2e-11 for k = 16, weights of 1 and logits of 100."""
 
 
 class Answers(NamedTuple):
@@ -44,13 +46,11 @@ class Answers(NamedTuple):
     """(n, 4, 2): its q; 0 if the filter does not change the subject."""
     probabilities: np.ndarray
     """(n, 4, 2): P(x | question). Outside the k, 0 or unchanged, by the mode."""
-    rounding: float
-    """Bound of the relative error of a probability, as `relative_rounding` gives it."""
 
     @property
     def bias(self) -> np.ndarray:
         """C (n,), 0 if it is within rounding."""
-        return bias(self.probabilities, rounding=self.rounding)
+        return bias(self.probabilities)
 
 
 def answers(data: Instances, filter_: Filter | None) -> Answers:
@@ -58,62 +58,40 @@ def answers(data: Instances, filter_: Filter | None) -> Answers:
     filter_ = filter_ or Filter.identity(data.k)
     shares = filter_.shares(data.columns)
     flat, ((index, inside), *others) = shares.ravel(), data.form_indices
-    share, rounding = flat.take(index) * inside, relative_rounding(data, filter_)
+    share = flat.take(index) * inside
     for other, other_inside in others:  # few: most subjects have one form among the k
         likelier = flat.take(other) * other_inside
         index = np.where(likelier > share, other, index)
         share = np.maximum(share, likelier)
     if filter_.mode == "truncate":
-        return Answers(shares, 1.0, index, share, share, rounding)
+        return Answers(shares, 1.0, index, share, share)
     probabilities = share * data.mass
     share = share * (probabilities >= data.rest)
     kept = np.maximum(probabilities, data.rest)
-    return Answers(shares, data.mass, index, share, kept, rounding)
+    return Answers(shares, data.mass, index, share, kept)
 
 
-def relative_rounding(data: Instances, filter_: Filter) -> float:
-    """Bound of the relative rounding error of a probability after a filter.
-
-    With the unit u = ε/2, a score W ℓ + b is a sum of k + 1 terms with an error of at most
-    (k + 1) u S, where S = max Σ|W| max|ℓ| + max|b|. The exponent of a share is a difference of two
-    scores, so 2 (k + 2) u S, and the softmax doubles that; exponential, sum and quotient add about
-    (k + 8) u. All of it is within 2 (k + 8) ε (1 + S); measured errors were smaller by a factor of
-    10 and more. It matters if W is all ones: every score of a question is then the same sum, and
-    the processor's order of adding decides which of them differ in the last bit.
-    """
-    scores = float(
-        np.abs(filter_.weight).sum(axis=1).max() * data.largest + np.abs(filter_.bias).max()
-    )
-    return 2 * (filter_.k + 8) * float(np.finfo(np.float64).eps) * (1 + scores)
-
-
-def bias(probabilities: np.ndarray, *, rounding: float = 0.0) -> np.ndarray:
+def bias(probabilities: np.ndarray) -> np.ndarray:
     """C (n,) of METRICS' joint comparison: ¼ Σ ± (P(x1) − P(x2)) over the four questions.
 
-    If the eight probabilities cancel, up to their relative `rounding` and that of their sum, C is
-    0: size and sign of the rest are noise.
+    If the eight probabilities cancel within rounding, C is 0: size and sign of the rest are noise.
     """
     c = (probabilities[:, :, 0] - probabilities[:, :, 1]) @ SIGNS / 4
     total = probabilities.reshape(len(c), -1) @ np.ones(2 * QUESTIONS)
-    return np.where(np.abs(c) <= (rounding + _SUM) * total / 4, 0.0, c)
+    return np.where(np.abs(c) <= ROUNDING * total / 4, 0.0, c)
 
 
-def measured(data: Instances, filter_: Filter | None, *, bootstrap: int = 0) -> dict[str, float]:
+def measured(data: Instances, p: np.ndarray, *, bootstrap: int = 0) -> dict[str, float]:
     """Bias intensity μ and η, mean |C|, positional and attributive error, and the coverage.
 
-    `bootstrap` > 0 adds `_low` and `_high` of each; `model_level` documents the resampling.
+    `p` is (n, 4, 2), as of `answers`. `bootstrap` > 0 adds `_low` and `_high` of each;
+    `model_level` documents the resampling.
     """
-    answered = answers(data, filter_)
-    return measured_probabilities(
-        data, answered.probabilities, bootstrap=bootstrap, rounding=answered.rounding
+    orders = np.abs(p[:, [0, 2]] - p[:, [1, 3]])
+    attributes = np.abs(p[:, :2] - p[:, 2:, ::-1])
+    frame = data.names.with_columns(
+        c=bias(p), positional=orders.mean(axis=(1, 2)), attributive=attributes.mean(axis=(1, 2))
     )
-
-
-def measured_probabilities(
-    data: Instances, probabilities: np.ndarray, *, bootstrap: int = 0, rounding: float = 0.0
-) -> dict[str, float]:
-    """`measured` of other probabilities (n, 4, 2)."""
-    frame = with_errors(data.names, probabilities, rounding=rounding)
     values = model_level(frame, grid_of(subject_attribute_cells(frame)), bootstrap)
     row: dict[str, float] = {}
     for name in MEASURES:
@@ -121,23 +99,6 @@ def measured_probabilities(
         row |= {name: value}
         row |= {f"{name}_low": low, f"{name}_high": high} if bootstrap else {}
     return {**row, "coverage": data.coverage, "instances": len(data)}
-
-
-def with_errors(
-    names: pl.DataFrame, probabilities: np.ndarray, *, rounding: float = 0.0
-) -> pl.DataFrame:
-    """Instances with the columns `c`, `positional` and `attributive` of `unqover_instances`.
-
-    A C within the relative `rounding` of the probabilities is 0, so that η ignores noise.
-    """
-    p = probabilities
-    orders = np.abs(p[:, [0, 2]] - p[:, [1, 3]])
-    attributes = np.abs(p[:, :2] - p[:, 2:, ::-1])
-    return names.with_columns(
-        c=bias(p, rounding=rounding),
-        positional=orders.mean(axis=(1, 2)),
-        attributive=attributes.mean(axis=(1, 2)),
-    )
 
 
 class Loss(NamedTuple):
@@ -171,7 +132,7 @@ def _published(answered: Answers) -> tuple[float, np.ndarray]:
     a = probabilities / norms
     distance = a[:, None] - a[None, :]
     # Both are at most 1 and a quotient of a probability and a sum of four, with twice its rounding.
-    distance[np.abs(distance) <= 4 * answered.rounding] = 0.0
+    distance[np.abs(distance) <= 4 * ROUNDING] = 0.0
     f = np.abs(distance).sum(axis=3).mean(axis=2).mean(axis=1)
     kept = np.maximum(f, FLOOR)
     # ∂L/∂f, 0 if f is at its floor; a distance counts for both of its ends.

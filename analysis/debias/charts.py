@@ -1,4 +1,4 @@
-"""The charts of training a filter, of comparing filters, and of searching for one."""
+"""The charts of comparing filters, and of searching for one."""
 
 from functools import partial
 
@@ -16,7 +16,6 @@ from logitbank.analysis.charts.curves import (
 from logitbank.analysis.charts.theme import BLUE, GREEN, GREY, INK, MUTED, ORANGE
 from logitbank.analysis.debias.compare import NONE, TRAINED, UNTRAINED, DebiasComparison
 from logitbank.analysis.debias.search import DebiasSearch
-from logitbank.analysis.debias.train import Debias
 from logitbank.analysis.frames.candidates import PLAIN
 from logitbank.wording import counted, step_name
 
@@ -30,25 +29,6 @@ MEASURES = {
 """Titles of axes, and the values of the ideal and of the random model."""
 POINTS = {"none": INK, "filter": BLUE, "untrained": ORANGE, "temperature": GREEN}
 ROW = 16
-
-
-def train_charts(result: Debias) -> dict[str, Chart]:
-    """`bias`, mean |C| of each part and filter, and `loss`, before each step of training."""
-    rows = result.bias.with_columns(row=pl.format("{}, {}", "split", "filter"))
-    n = counted(int(rows["instances"].max() or 0), "instance")  # type: ignore[arg-type]
-    interval = "Bars: 95% confidence intervals. " if "abs_c_low" in rows.columns else ""
-    dots = _dots(alt.Chart(rows.with_columns(pl.col(pl.Float64).fill_nan(None))), rows, "abs_c")
-    caption = (
-        "Mean |C| without a filter, with an untrained and with the trained one, on each part. "
-        f"{interval}n = {n}."
-    )
-    loss = alt.Chart(result.losses).mark_line(color=BLUE).encode(
-        x=alt.X("step:Q", title="Step of training"),
-        y=alt.Y("loss:Q", title="Loss", scale=alt.Scale(zero=False)),
-        tooltip=["step", alt.Tooltip("loss:Q", format=".4~g")],
-    ).properties(height=HEIGHT)  # fmt: skip
-    about = f"Loss before each of {counted(len(result.losses), 'step')}. n = {n}."
-    return {"bias": titled(dots, "Bias", caption), "loss": titled(loss, "Loss", about)}
 
 
 def comparison_charts(result: DebiasComparison) -> dict[str, Chart]:

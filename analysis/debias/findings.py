@@ -37,8 +37,7 @@ def train_findings(result: Debias) -> list[Finding]:
     before, after = rows[NONE]["abs_c"], rows[TRAINED]["abs_c"]
     found = [
         Finding(
-            text=f"The filter changes mean |C| from {before:.4f} to {after:.4f} ({split} part).",
-            figure="bias",
+            text=f"The filter changes mean |C| from {before:.4f} to {after:.4f} ({split} part)."
         )
     ]
     for name, each in parts.items():
@@ -71,8 +70,8 @@ def _split(split: str, rows: Mapping[str, Row]) -> Iterator[Finding]:
     none, untrained, trained = (rows[name] for name in (NONE, UNTRAINED, TRAINED))
     about: dict[str, Any] = {
         "n": counted(trained["instances"], "instance") + missing_text(trained["missing"]),
-        "form": C, "figure": "bias",
-    }  # fmt: skip
+        "form": C,
+    }
     for measure, name in (("abs_c", "mean |C|"), ("positional", "positional error")):
         yield Finding(
             text=f"{split}: {name} with the trained filter", value=trained[measure],

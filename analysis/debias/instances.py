@@ -78,11 +78,6 @@ class Instances:
         forms = [self.slots[..., form].astype(np.int64) for form in range(self.slots.shape[3])]
         return [(np.maximum(f, 0) * number + column, (f >= 0).astype(np.float64)) for f in forms]
 
-    @cached_property
-    def largest(self) -> float:
-        """The largest absolute logit, which bounds the rounding of a filter's scores."""
-        return float(np.abs(self.logits[:, :, [0, -1]]).max(initial=0.0))  # they are sorted
-
     @property
     def coverage(self) -> float:
         """Share of subjects with a form among the k; a filter cannot change the others."""

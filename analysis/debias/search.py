@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.debias.answers import answers, measured, measured_probabilities
+from logitbank.analysis.debias.answers import answers, measured
 from logitbank.analysis.debias.compare import INTRA, overall, stereoset_sets
 from logitbank.analysis.debias.instances import InstanceReader, Instances, instance_reader
 from logitbank.analysis.debias.train import Training, train
@@ -207,13 +207,16 @@ def _points(
 def _row(data: _Data, point: _Point) -> dict[str, object]:
     k = data.train.k if point.filter is None else point.filter.k
     first, second = _stereoset(data, point.filter)
-    values = measured(data.test.narrowed(k), point.filter)
+    chosen, values = (
+        measured(part.narrowed(k), answers(part.narrowed(k), point.filter).probabilities)
+        for part in (data.held_out, data.test)
+    )
     return {
         "kind": point.kind,
         "k": None if point.filter is None else k,
         "regularisation": point.regularisation,
         "temperature": point.temperature,
-        "chosen_by_abs_c": measured(data.held_out.narrowed(k), point.filter)["abs_c"],
+        "chosen_by_abs_c": chosen["abs_c"],
         "chosen_by_lms": first["lms"],
         **{name: values[name] for name in _MEASURES},
         **second,
@@ -264,10 +267,9 @@ def _prior_row(data: _Data) -> dict[str, object]:
         share = p / _prior(part, p)
         return np.asarray(share / share.sum(axis=2, keepdims=True) * p.sum(axis=2, keepdims=True))
 
-    chosen = measured_probabilities(data.held_out, calibrated(data.held_out))["abs_c"]
-    values = measured_probabilities(data.test, calibrated(data.test))
+    chosen, values = (measured(part, calibrated(part)) for part in (data.held_out, data.test))
     measures = {name: values[name] for name in _MEASURES}
-    return {"kind": "prior", "chosen_by_abs_c": chosen, **measures}
+    return {"kind": "prior", "chosen_by_abs_c": chosen["abs_c"], **measures}
 
 
 def _prior(data: Instances, p: np.ndarray) -> np.ndarray:

@@ -284,7 +284,6 @@ def debias_train(
     Qureshi et al. 2024. Not in the paper: the objective `direct`, the mode `keep_tail` and the
     identity start.
     """
-    from logitbank.analysis.debias.charts import train_charts
     from logitbank.analysis.debias.findings import TRAIN_NOTES, train_findings
 
     if out is not None and Path(out).exists():
@@ -308,7 +307,8 @@ def debias_train(
         parts[other] = reader.read(other)
     filters = dict(zip(FILTERS, (None, trained.untrained, filter_), strict=True))
     rows: list[Mapping[str, Any]] = [
-        {"split": name, "filter": label, **measured(part, each, bootstrap=bootstrap),
+        {"split": name, "filter": label,
+         **measured(part, answers(part, each).probabilities, bootstrap=bootstrap),
          "missing": part.missing}
         for name, part in parts.items()
         for label, each in filters.items()
@@ -329,5 +329,4 @@ def debias_train(
         title=f"Training of a filter: {about['model']}",
         description="UnQover's measures without a filter, with an untrained and a trained one.",
         banks=[opened],
-        make_charts=train_charts,
     )

@@ -7,8 +7,10 @@ from difflib import get_close_matches
 import polars as pl
 
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
+from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
+from logitbank.store.read.choose import Steps
 
 _COMPARED = 20_000
 """Ids that are compared with a mistyped one: 0.2 s."""
@@ -25,6 +27,13 @@ class PromptView:
     """Order seeds of the prompt, in the order of the prompt set; one null if it has none."""
     scores: tuple[PromptScores, ...]
     """Scores by every model and run that has the prompt, in all orders or the chosen one."""
+    tokens: pl.DataFrame | None = None
+    """Table of `top_tokens`, if it was requested."""
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """The tokens, otherwise one row per checkpoint and option."""
+        return pl.concat(map(prompt_rows, self.scores)) if self.tokens is None else self.tokens
 
 
 def prompt_view(
@@ -35,6 +44,7 @@ def prompt_view(
     order: int | None = None,
     models: Collection[str] | str | None = None,
     runs: Collection[str] | str | None = None,
+    steps: Steps = None,
 ) -> PromptView:
     """One prompt and its scores at every checkpoint; parameters and errors are those of `show`."""
     name = prompt_set(bank, prompts, prompt_id=prompt_id)
@@ -46,7 +56,7 @@ def prompt_view(
         raise UsageError(
             f"Prompt {prompt_id!r} has no order {order}. Available orders: {available}."
         )
-    scores = tuple(prompt_scores(bank, name, models=models, runs=runs, ids=prompt_id))
+    scores = tuple(prompt_scores(bank, name, models=models, runs=runs, steps=steps, ids=prompt_id))
     if order is not None:
         scores = tuple(part for each in scores if len((part := each.with_order(order)).prompts))
     if not scores:

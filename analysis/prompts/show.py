@@ -1,19 +1,20 @@
 """One prompt of a bank through training, or the prompts with the largest change."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.frames.banks import parse_step
 from logitbank.analysis.prompts.lookup import PromptView, prompt_set, prompt_view
-from logitbank.analysis.prompts.scores import Measure
-from logitbank.analysis.prompts.top_tokens import PromptTokens, prompt_tokens
-from logitbank.analysis.prompts.view import Between, changes
+from logitbank.analysis.prompts.scores import Measure, prompt_scores
+from logitbank.analysis.prompts.top_tokens import top_tokens as tokens_after
+from logitbank.analysis.prompts.view import movements
 from logitbank.errors import UsageError
 from logitbank.notebook import printable
 from logitbank.store import Bank, open_bank
+from logitbank.store.read.choose import Steps
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -22,8 +23,6 @@ class PromptMoves:
 
     prompts: str
     """Name of the prompt set."""
-    between: Between | None
-    """The two steps that are compared; None for all of training."""
     measure: Measure
     tables: Mapping[tuple[str, str], pl.DataFrame]
     """By model and run: the prompts, those with the largest change first."""
@@ -50,9 +49,9 @@ def show(
     order: int | None = None,
     models: Collection[str] | None = None,
     runs: Collection[str] | None = None,
-    between: tuple[int | str | None, int | str | None] | None = None,
+    steps: Steps = None,
     top_tokens: int | None = None,
-) -> PromptView | PromptTokens | PromptMoves:
+) -> PromptView | PromptMoves:
     """A prompt and its probabilities through training, or the prompts with the largest change.
 
     Parameters
@@ -63,10 +62,8 @@ def show(
         Id of a prompt. Without it, all prompts of the set are listed.
     order
         Order seed of the prompt's options; all orders if None.
-    models, runs
-        Only these.
-    between
-        Compare two steps, each a number or `release`, instead of all of training.
+    models, runs, steps
+        Only these checkpoints. Two steps, such as `"0,512"`, compare these two.
     top_tokens
         Number of most probable tokens after the prompt, which are shown instead of its options.
 
@@ -77,24 +74,27 @@ def show(
     BankError
         The bank has no such prompts, or no scores of them.
     """
-    opened = open_bank(bank, models=models, prompts=prompts, rows=top_tokens is not None)
-    if prompt is not None:
-        if between is not None:
-            raise UsageError("--between lists prompts. Leave it out, or leave out --prompt.")
-        view = prompt_view(opened, prompt, prompts=prompts, order=order, models=models, runs=runs)
-        return view if top_tokens is None else prompt_tokens(opened, view, top_tokens)
-    if top_tokens is not None or order is not None:
+    if prompt is None and (top_tokens is not None or order is not None):
         option = "--top-tokens" if order is None else "--order"
         raise UsageError(f"{option} is for a single prompt. Name one with --prompt.")
-    steps = None
-    if between is not None:
-        steps = _step(between[0]), _step(between[1])
-    name = prompt_set(opened, prompts)
-    tables = changes(opened, name, between=steps, models=models, runs=runs)
+    opened = open_bank(
+        bank, models=models, steps=steps, prompts=prompts, rows=top_tokens is not None
+    )
+    name = prompt_set(opened, prompts, prompt_id=prompt)
+    chosen: dict[str, Any] = {"models": models, "runs": runs, "steps": steps}
+    if prompt is not None:
+        view = prompt_view(opened, prompt, prompts=name, order=order, **chosen)
+        if top_tokens is None:
+            return view
+        tokens = tokens_after(opened, prompt, k=top_tokens, prompts=name, **chosen)
+        if order is not None:
+            tokens = tokens.filter(order_seed=order)
+        return replace(view, tokens=tokens)
+    measure: Measure = "probability"
+    tables = {}
+    for scores in prompt_scores(opened, name, **chosen):
+        tables[scores.model, scores.run] = movements(scores)
+        measure = scores.measure
     columns = ["prompt_id", "order_seed", "text"]
     texts = opened.prompts(name).select(columns).unique(columns[:2], keep="first").collect()
-    return PromptMoves(name, steps, tables.measure, tables.by_run, texts)
-
-
-def _step(step: int | str | None) -> int | None:
-    return parse_step(step, "--between") if isinstance(step, str) else step
+    return PromptMoves(name, measure, tables, texts)

@@ -1,12 +1,11 @@
 """The most probable tokens after a prompt, at every checkpoint."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.prompts.lookup import PromptView, prompt_set
+from logitbank.analysis.prompts.lookup import prompt_set
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
@@ -16,34 +15,6 @@ _QUERY = ("order_seed", "piece", "query_set", "row")
 _SCHEMA = pl.Schema({"query_set": pl.String, "row": pl.Int32, "model": pl.String, "run": pl.String,
                      "step": pl.Int64, "place": pl.Int32, "token": pl.Int32,
                      "logprob": pl.Float64})  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class PromptTokens:
-    """One prompt, and the most probable tokens after it through training."""
-
-    prompt: PromptView
-    k: int
-    """Number of tokens requested at each checkpoint."""
-    tokens: pl.DataFrame
-    """Table of `top_tokens`, of the orders in `prompt`."""
-
-
-def prompt_tokens(bank: Bank, view: PromptView, k: int) -> PromptTokens:
-    """The most probable tokens after a prompt, of the models, runs and orders that are viewed."""
-    seeds = {seed for scores in view.scores for seed in scores.prompts["order_seed"]}
-    table = top_tokens(
-        bank,
-        view.prompt_id,
-        k=k,
-        prompts=view.prompts,
-        models=[scores.model for scores in view.scores],
-        runs=[scores.run for scores in view.scores],
-    )
-    shown = pl.col("order_seed").is_in(
-        pl.Series([*seeds], dtype=pl.Int32).implode(), nulls_equal=True
-    )
-    return PromptTokens(view, k, table.filter(shown))
 
 
 def top_tokens(

@@ -74,13 +74,7 @@ def show(
     ] = None,
     model: Models = None,
     run: Annotated[list[str] | None, typer.Option(help="Runs to include; repeatable.")] = None,
-    between: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            metavar="STEP STEP",
-            help="Two steps to compare: numbers, or release.",
-        ),
-    ] = None,
+    steps: Steps = None,
     top: Annotated[
         int,
         typer.Option(
@@ -111,7 +105,7 @@ def show(
             order=order,
             models=model,
             runs=run,
-            between=between,
+            steps=steps,
             top_tokens=top_tokens,
         )
         print_shown(shown, form, bank=address(bank), top=top)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 from rich.markup import escape
 from rich.progress import TextColumn
 
-from logitbank.cli.output import err, one_line, say
+from logitbank.cli.output import one_line, say
 from logitbank.cli.screen.progress import bars
 from logitbank.wording import counted, readable_bytes
 
@@ -22,20 +22,15 @@ _QUIET_S = 30.0
 
 
 class ExtractProgress:
-    """Prints the events of an extraction: a bar on a terminal, lines elsewhere.
+    """Prints the events of an extraction as lines; on a terminal there is also a bar.
 
     The rate counts the rows of all workers since the first weights were loaded.
     """
 
     def __init__(
-        self,
-        say: Callable[[str], None] = say,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        terminal: bool | None = None,
+        self, say: Callable[[str], None] = say, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._say, self._clock = say, clock
-        self._terminal = err.is_interactive if terminal is None else terminal
         self._bar = bars(TextColumn("{task.completed:,.0f}/{task.total:,.0f}{task.fields[rate]}"))
         self._task = self._bar.add_task("", total=1, rate="", visible=False)
         self._planned: Counter[CheckpointId] = Counter()
@@ -48,8 +43,7 @@ class ExtractProgress:
         self._waiting = self._engine = ""
 
     def __enter__(self) -> "ExtractProgress":
-        if self._terminal:
-            self._bar.start()
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,8 +68,9 @@ class ExtractProgress:
                     self._line(text)
                 self._waiting = text
             case events.Preparing(text=text):
-                if self._terminal or not self._planned:  # lines only before the first plan
-                    self._phase(text)
+                self._describe(text)
+                if not self._planned:
+                    self._line(text)
             case events.CheckpointStarted(checkpoint=checkpoint):
                 if not self._started:
                     self._phase(f"starting the engine: importing torch and {self._engine}")
@@ -96,10 +91,9 @@ class ExtractProgress:
             case events.CheckpointDone(checkpoint=checkpoint):
                 self._ended.add(checkpoint)
                 seconds = self._clock() - self._started.get(checkpoint, self._clock())
-                if not self._terminal:
-                    size = counted(self._planned[checkpoint], "row")
-                    text = f"{checkpoint}: {size} in {duration(seconds)}{self._rate()}"
-                    self._line(f"{self._count()} {text}")
+                size = counted(self._planned[checkpoint], "row")
+                text = f"{checkpoint}: {size} in {duration(seconds)}{self._rate()}"
+                self._line(f"{self._count()} {text}")
             case events.CheckpointFailed(checkpoint=checkpoint, message=message):
                 self._ended.add(checkpoint)
                 self._line(f"{self._count()} failed: {message}")
@@ -109,20 +103,16 @@ class ExtractProgress:
         self._say(one_line(text))
 
     def _phase(self, text: str) -> None:
-        """Name what is happening: in the bar, or on a line without a terminal."""
-        if self._terminal:
-            self._describe(text)
-        else:
-            self._line(text)
+        self._describe(text)
+        self._line(text)
 
     def _describe(self, text: str) -> None:
         self._bar.update(self._task, description=escape(one_line(text)), visible=True)
 
     def _advance(self, checkpoint: "CheckpointId") -> None:
         scored, total = self._rows_scored(), self._planned.total()
-        if self._terminal:
-            self._bar.update(self._task, completed=scored, total=total or 1, rate=self._rate())
-        elif self._clock() - self._last_line >= _QUIET_S:
+        self._bar.update(self._task, completed=scored, total=total or 1, rate=self._rate())
+        if self._bar.disable and self._clock() - self._last_line >= _QUIET_S:
             self._line(f"{scored:,} of {counted(total, 'row')}, at {checkpoint}{self._rate()}")
 
     def _rows_scored(self) -> int:

@@ -7,8 +7,6 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.prompts.lookup import PromptView
-from logitbank.analysis.prompts.top_tokens import PromptTokens
-from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.cli.output import one_line, print_frame, print_lines, print_table, print_title
 from logitbank.wording import plain_step
 
@@ -25,24 +23,16 @@ MEASURES = {"share": "option probability (normalized)"}
 """Measures that are printed under another name."""
 
 
-def print_shown(
-    shown: "PromptView | PromptTokens | PromptMoves", form: str, *, bank: str, top: int
-) -> None:
+def print_shown(shown: "PromptView | PromptMoves", form: str, *, bank: str, top: int) -> None:
     """Print tables for people, with at most `top` prompts per model, or all rows as data."""
     if form != "table":
-        print_frame(_as_frame(shown), form)
-    elif isinstance(shown, PromptView):
-        _print_view(shown)
-    elif isinstance(shown, PromptTokens):
-        _print_tokens(shown)
-    else:
+        print_frame(shown.table, form)
+    elif not isinstance(shown, PromptView):
         _print_moves(shown, bank=bank, top=top)
-
-
-def _as_frame(shown: "PromptView | PromptTokens | PromptMoves") -> pl.DataFrame:
-    if isinstance(shown, PromptView):
-        return pl.concat(map(prompt_rows, shown.scores))
-    return shown.tokens if isinstance(shown, PromptTokens) else shown.table
+    elif shown.tokens is None:
+        _print_view(shown)
+    else:
+        _print_tokens(shown, shown.tokens)
 
 
 def _print_view(view: PromptView) -> None:
@@ -100,9 +90,9 @@ def sparkline(values: np.ndarray) -> str:
     return "".join(" " if np.isnan(height) else BARS[int(height)] for height in heights)
 
 
-def _print_tokens(shown: PromptTokens) -> None:
-    order = _print_prompt(shown.prompt)
-    tokens = shown.tokens.filter(pl.col("order_seed").eq_missing(pl.lit(order, pl.Int32)))
+def _print_tokens(view: PromptView, tokens: pl.DataFrame) -> None:
+    order = _print_prompt(view)
+    tokens = tokens.filter(pl.col("order_seed").eq_missing(pl.lit(order, pl.Int32)))
     if tokens["token_text"].null_count() == len(tokens):
         print_lines(
             ["The bank has no texts of tokens. Run the same `logitbank extract` to add them."]
@@ -128,10 +118,7 @@ def _token(row: dict[str, Any]) -> str:
 
 
 def _print_moves(moves: "PromptMoves", *, bank: str, top: int) -> None:
-    change = "largest change"
-    if moves.between is not None:
-        change = f"largest difference, {' → '.join(map(plain_step, moves.between))}"
-    print_title(f"Prompts of {moves.prompts} with the {change}")
+    print_title(f"Prompts of {moves.prompts} with the largest change")
     first: dict[str, Any] | None = None
     key = ["prompt_id", "order_seed"]
     text = pl.col("text").str.replace_all(r"\s+", " ").str.slice(0, MOST_TEXT)

@@ -13,7 +13,7 @@ import pytest
 from logitbank.analysis.prompts.lookup import prompt_set, prompt_view
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.analysis.prompts.show import PromptMoves, show
-from logitbank.analysis.prompts.view import changes, differences, movements, prompt_rows
+from logitbank.analysis.prompts.view import movements, prompt_rows
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.filter.filters import Filter
@@ -290,7 +290,6 @@ def test_a_prompt_without_options_is_there_and_moves_nowhere(tmp_path: Path) -> 
     none = only(bank, "own", ids="z")
     assert none.logprob.shape == none.share().shape == (1, 0)
     assert movements(none).is_empty()
-    assert differences(none, 0, 0).is_empty()
     assert prompt_rows(none).is_empty()
 
 
@@ -373,48 +372,15 @@ def test_movements_are_those_of_plain_loops(seed: int) -> None:
         assert [row["movement"], row["low"], row["high"]] == pytest.approx([size, low, high])
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("between", [(0, None), (8, 2)])
-def test_differences_are_those_of_plain_loops(
-    seed: int, between: tuple[int | None, int | None]
-) -> None:
-    scores = drawn(seed)
-    share, owner = plain_shares(scores), scores.options["prompt"].to_list()
-    before, after = (share[scores.steps.index(step)] for step in between)
-    want = []
-    for p in range(7):
-        pairs = [(o, after[o] - before[o]) for o, own in enumerate(owner) if own == p]
-        pairs = [(o, size) for o, size in pairs if size == size]
-        if pairs:
-            o, size = max(pairs, key=lambda pair: round(abs(pair[1]), 12))
-            want.append((chr(97 + p), str(o), before[o], after[o], size))
-    want.sort(key=lambda row: -round(abs(row[-1]), 12))
-    found = differences(scores, *between)
-    assert [row[:2] for row in want] == found.select("prompt_id", "option").rows()
-    assert np.array([row[2:] for row in want]) == pytest.approx(
-        found.select("before", "after", "difference").to_numpy()
-    )
-
-
 def test_ties_are_in_the_order_of_the_prompts_and_options() -> None:
     up, down = [log(0.75), log(0.25)], [log(0.25), log(0.75)]
     scores = made([[*up, *down, *up, 0, 0], [*down, *up, *up, 0, 0]], [0, 0, 1, 1, 2, 2, 3, 3])
     assert movements(scores)["prompt_id"].to_list() == ["a", "b", "c", "d"]
     assert movements(scores)["option"].to_list() == ["0", "2", "4", "6"]
     assert movements(scores)["low_step"].to_list() == [1, 0, 0, 0]
-    assert differences(scores, 0, 1)["prompt_id"].to_list() == ["a", "b", "c", "d"]
-    assert differences(scores, 0, 1)["difference"].to_list() == pytest.approx([-0.5, 0.5, 0, 0])
 
 
-def test_a_missing_step_is_refused_with_the_nearest() -> None:
-    scores = made([[0.0], [0.0], [0.0]], [0], steps=(0, 10, None))
-    with pytest.raises(UsageError, match=r"step 7 \(nearest: 10\).*0 to 10, release"):
-        differences(scores, 0, 7)
-    with pytest.raises(UsageError, match="release"):
-        differences(made([[0.0]], [0], steps=(3,)), None, 3)
-
-
-def test_changes_are_of_every_model_or_of_those_with_both_steps(tmp_path: Path) -> None:
+def test_prompts_are_listed_of_every_model_that_has_the_steps(tmp_path: Path) -> None:
     bank = two_models(tmp_path / "b")
     moves = show(bank, prompts="parity")
     assert isinstance(moves, PromptMoves)
@@ -423,13 +389,12 @@ def test_changes_are_of_every_model_or_of_those_with_both_steps(tmp_path: Path) 
     assert len(moves.table) == 22
     assert sorted(moves.texts["prompt_id"]) == sorted([*(f"p{i}" for i in range(10)), "q", "q"])
     assert moves.tables["m", "seed1"].equals(movements(only(bank, runs="seed1")))
-    found = changes(bank, "parity", between=(8, 0)).by_run
-    assert list(found) == [("m", "main"), ("m", "seed1")]
-    assert found["m", "seed1"].equals(differences(only(bank, runs="seed1"), 8, 0))
-    with pytest.raises(UsageError, match=r"m main has no step 9"):
-        changes(bank, "parity", between=(8, 9))
-    with pytest.raises(UsageError, match=r"other main has no step 0"):
-        changes(bank, "parity", between=(0, 8), models=["other"])
+    first = show(bank, prompts="parity", steps="0")
+    assert isinstance(first, PromptMoves)
+    assert list(first.tables) == [("m", "main"), ("m", "seed1")]
+    assert first.table["movement"].unique().to_list() == [0.0]
+    with pytest.raises(UsageError, match="step 9"):
+        show(bank, prompts="parity", steps=[9])
 
 
 @pytest.mark.parametrize("mode", ["truncate", "keep_tail"])

@@ -40,7 +40,7 @@ def planned(*checkpoints: CheckpointId) -> Planned:
 def lines_of(*events: tuple[float, Event]) -> list[str]:
     """The lines printed for events at these seconds."""
     now, printed = [0.0], list[str]()
-    lines = ExtractProgress(printed.append, lambda: now[0], terminal=False)
+    lines = ExtractProgress(printed.append, lambda: now[0])
     for now[0], event in events:
         lines(event)
     return [line for line in printed if "To run:" not in line]

@@ -63,9 +63,9 @@ def test_prompts_with_the_largest_change_are_listed(call: Call, parity: Path) ->
     command = shlex.split(out.splitlines()[-1])
     assert command[1:] == ["show", str(parity), "--prompts", "parity", "--prompt", "p0"]
     assert call(*command[1:])[0] == 0
-    code, out, _ = call("show", parity, "--between", "8", "release", "--top", 1)
+    code, out, _ = call("show", parity, "--steps", "0,8", "--prompts", "parity", "--top", 1)
     assert code == 0
-    assert words(out)[4] == ["p0", "yes", "0.9", "0.5", "-0.4", "Is", "0", "even?"]
+    assert words(out)[4] == ["p0", "yes", "0.4", "0.5", "0", "0.9", "8", "Is", "0", "even?"]
 
 
 def test_a_prompt_is_shown_through_training(call: Call, parity: Path) -> None:
@@ -132,8 +132,6 @@ def test_data_are_tidy_and_complete(call: Call, parity: Path) -> None:
     moved = json.loads(call("show", parity, "--top", 1, "--format", "json")[1])
     assert len(moved) == 10
     assert moved[0]["movement"] == pytest.approx(0.4)
-    between = call("show", parity, "--between", 0, 8, "--format", "csv")[1]
-    assert between.splitlines()[0].endswith("option,before,after,difference")
 
 
 @pytest.mark.parametrize(
@@ -143,9 +141,8 @@ def test_data_are_tidy_and_complete(call: Call, parity: Path) -> None:
         (["--prompt", "p0", "--order", 3], "order 3"),
         (["--order", 3], "--prompt"),
         (["--top-tokens", 2], "--prompt"),
-        (["--prompt", "p0", "--between", 0, 8], "--between"),
-        (["--between", 0, "x"], "'x'"),
-        (["--between", 0, 7], "8"),
+        (["--steps", "x"], "'x'"),
+        (["--steps", 7], "8"),
         (["--top", 0], "--top"),
         (["--prompts", "no"], "parity"),
         (["--model", "no"], "toy"),
@@ -158,16 +155,6 @@ def test_an_invalid_call_is_one_line(
     assert (code, out) == (2, "")
     assert named in error
     assert error.count("\n") == 1
-
-
-def test_a_prompt_in_several_sets_needs_the_name_of_one(call: Call, parity: Path) -> None:
-    bank = Bank.open(parity)
-    bank.add_prompts("twin", bank.prompts("parity").filter(pl.col("row") < 2).collect())
-    for arguments in ([], ["--prompt", "p1"]):
-        code, _, error = call("show", parity, *arguments)
-        assert code == 2
-        assert "parity, twin" in error
-    assert call("show", parity, "--prompt", "p1", "--prompts", "twin")[0] == 0
 
 
 HOSTILE = "\x1b[31mred\x9b2J [bold]x[/bold] :cat: \u202e\n│ forged\ttab"
@@ -194,7 +181,7 @@ def test_a_hostile_text_controls_nothing(
             query_set=queries.name,
             keep="options",
         )
-    for arguments in ([], ["--prompt", "p [red]"], ["--between", 0, 8]):
+    for arguments in ([], ["--prompt", "p [red]"]):
         code, out, error = call("show", tmp_path / "b", *arguments)
         assert (code, error) == (0, "")
         assert not {"\x1b", "\x9b", "\u202e"} & set(out)
@@ -215,7 +202,6 @@ def test_values_that_are_not_scored_are_blank(call: Call, tmp_path: Path) -> Non
     (row,) = [r for r in words(call("show", bank.path, "--prompt", "p0")[1]) if r[:1] == ["yes"]]
     assert row[1] == "–"
     assert row[2] != "–"
-    assert call("show", tmp_path / "b", "--between", 4, 8)[2] == "No rows.\n"
 
 
 def test_single_options_have_probabilities(call: Call, tmp_path: Path) -> None:

@@ -157,10 +157,10 @@ GROUPS = {
         (
             "show toy.zarr --prompts toy-winobias",
             "show toy.zarr --prompts toy-winobias --prompt demo-pro-43-referred --order 2",
-            "show toy.zarr --prompts toy-professions --between 0 400 --top 3",
+            "show toy.zarr --prompts toy-professions --steps 0,400 --top 3",
             "show toy.zarr --prompts toy-professions --model toy-bert --run seed1 --top 1",
             "show families.zarr --prompts winobias --prompt p3 --format csv",
-            "show families.zarr --prompts winobias --format json --between 0 128",
+            "show families.zarr --prompts winobias --format json --steps 0,128",
             "show families.zarr",
             "show families.zarr --prompts winobias --prompt nothing",
             "show a.zarr --prompts parity --prompt p1 --top-tokens 3",

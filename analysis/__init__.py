@@ -45,11 +45,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.expressions import unique_maximum as unique_maximum
     from logitbank.analysis.frames.expressions import vocabulary_rank as vocabulary_rank
     from logitbank.analysis.frames.pronoun_scores import as_scores as as_scores
-    from logitbank.analysis.frames.pronoun_scores import published_table as published_table
-    from logitbank.analysis.frames.pronoun_scores import write_scores as write_scores
     from logitbank.analysis.frames.stereoset_files import read_gold as read_gold
     from logitbank.analysis.frames.stereoset_files import read_predictions as read_predictions
-    from logitbank.analysis.frames.stereoset_files import write_predictions as write_predictions
     from logitbank.analysis.harness import read_harness as read_harness
     from logitbank.analysis.harness import write_harness as write_harness
     from logitbank.analysis.prompts.scores import PromptScores as PromptScores

@@ -34,10 +34,6 @@ CHANGE_POINTS = (
     "of a change."
 )
 """A note of families that search for change points."""
-SaveResults = Annotated[
-    str | None, "Folder for result files in the format of lm-evaluation-harness."
-]
-"""The setting of families whose tasks lm-evaluation-harness has too."""
 Columns = Mapping[str, Collection[str]]
 """The columns of prompt sets, by their names."""
 ChoosePrompts = Callable[[Columns], Sequence[tuple[str, ...]]]

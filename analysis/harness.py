@@ -6,9 +6,9 @@ metric `acc`, the new one `acc,none` (with the filter that was applied to the an
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -20,7 +20,6 @@ from logitbank.store.format.limits import MAX_STEP
 from logitbank.store.format.schema import folder_name
 from logitbank.store.steps import RunStep, is_token_count, parse_name
 from logitbank.version import __version__
-from logitbank.wording import checkpoint_name, counted
 
 SCHEMA = {
     "model": pl.String,
@@ -37,7 +36,6 @@ NEW_NAMES = {"ppl": "perplexity", "likelihood_difference": "likelihood_diff"}
 _CHECKPOINT_KEY = "logitbank"
 """Key of our own files that contains model, run and step."""
 _KIND = "result file of lm-evaluation-harness"
-_PER_TASK = ("results", "versions", "n-shot", "higher_is_better", "n-samples")
 _HIGHER_IS_BETTER = {
     "acc": True,
     "perplexity": False,
@@ -201,17 +199,6 @@ def _metrics(values: Mapping[str, object], path: Path) -> dict[str, tuple[float,
     return {name: (value, errors.get(name, math.nan)) for name, value in numbers.items()}
 
 
-class Export(NamedTuple):
-    """The numbers of one task for result files."""
-
-    task: str
-    table: pl.DataFrame
-    """model, run, step; the metrics' columns, and `<column>_stderr` if they have one;
-    `effective` samples, `original` ones, `missing`."""
-    metrics: Mapping[str, str]
-    """As in `write_harness`."""
-
-
 def write_harness(
     table: pl.DataFrame,
     folder: Path | str,
@@ -223,8 +210,8 @@ def write_harness(
 ) -> list[Path]:
     """Write one file per checkpoint, in the new layout, and return the paths.
 
-    `read_harness` reads the same numbers, model, run and step from them. An existing file of the
-    same checkpoint keeps its other tasks. A release has no step and is not written.
+    `read_harness` reads the same numbers, model, run and step from them. A release has no step and
+    is not written.
 
     Parameters
     ----------
@@ -244,8 +231,7 @@ def write_harness(
     Raises
     ------
     UsageError
-        A file to be written exists and belongs to another checkpoint or is not a result file;
-        nothing is written then.
+        A file to be written exists and has other results; nothing is written then.
     """
     folder = Path(folder)
     documents = {}
@@ -253,9 +239,9 @@ def write_harness(
         counts = {"effective": row[samples]}
         if original is not None:
             counts = {"original": row[original], **counts}
-        document = {**_document(row, task, metrics), "n-samples": {task: counts}}
         path = folder / _file_name(row)
-        documents[path] = _with_other_tasks(path, document)
+        documents[path] = {**_document(row, task, metrics), "n-samples": {task: counts}}
+        _check_replaceable(path, documents[path])
     folder.mkdir(parents=True, exist_ok=True)
     for path, document in documents.items():
         text = json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False)
@@ -296,43 +282,11 @@ def finite(value: float | None) -> float | None:
     return None if value is None or value - value != 0 else float(value)
 
 
-def _with_other_tasks(path: Path, document: dict[str, Any]) -> dict[str, Any]:
-    """The document, with the other tasks of an existing file of the same checkpoint."""
+def _check_replaceable(path: Path, document: Mapping[str, Any]) -> None:
+    """Refuse to replace a file unless it has results of the same task and checkpoint."""
     if not path.exists():
-        return document
+        return
     existing = read_json_object(path, _KIND)
-    _results(existing, path)
-    if existing.get(_CHECKPOINT_KEY) != document[_CHECKPOINT_KEY]:
-        raise UsageError(
-            f"{path} exists and belongs to another checkpoint. Choose another folder with "
-            "--save-results."
-        )
-    return {
-        key: {**existing.get(key, {}), **value} if key in _PER_TASK else value
-        for key, value in document.items()
-    }
-
-
-def save_exports(exports: Sequence[Export], folder: Path | str) -> None:
-    """Write several tasks as result files, with their sample counts.
-
-    Raises
-    ------
-    UsageError
-        An expected sample has no score at a checkpoint; or as `write_harness`.
-    """
-    for export in exports:
-        rows = export.table.filter(pl.col("step").is_not_null())
-        if len(incomplete := rows.filter(pl.col("missing") > 0)):
-            row = incomplete.row(0, named=True)
-            raise UsageError(
-                f"{export.task}: {row['original'] - row['missing']:,} of "
-                f"{counted(row['original'], 'sample')} are scored at {checkpoint_name(row)} "
-                f"({len(incomplete):,} of {counted(len(rows), 'checkpoint')} are partial). Finish "
-                "the extraction before you save results."
-            )
-    for export in exports:
-        write_harness(
-            export.table, folder, task=export.task, metrics=export.metrics,
-            samples="effective", original="original",
-        )  # fmt: skip
+    same_task = set(_results(existing, path)) == set(document["results"])
+    if not same_task or existing.get(_CHECKPOINT_KEY) != document[_CHECKPOINT_KEY]:
+        raise UsageError(f"{path} exists and has other results. Choose another folder.")

@@ -3,15 +3,12 @@
 `docs/metrics.md` documents the published table. Rows may be in any order.
 """
 
-import io
 from collections.abc import Callable, Collection
-from pathlib import Path
 
 import polars as pl
 
 from logitbank.analysis.frames.codes import distinct
-from logitbank.analysis.frames.input_files import SUFFIXES, parse_integers, parse_numbers
-from logitbank.analysis.results.files import replace_file
+from logitbank.analysis.frames.input_files import parse_integers, parse_numbers
 from logitbank.errors import UsageError
 
 MASK = "[MASK]"
@@ -212,60 +209,3 @@ def _pronouns(keys: pl.DataFrame) -> pl.DataFrame:
             f"Unknown pronoun {unknown[0]!r}. Fluctuation compares he and she: remove other rows."
         )
     return pronouns
-
-
-def published_table(scores: pl.DataFrame) -> pl.DataFrame:
-    """Scores in the published long format, sorted by its identifying columns.
-
-    `seed` is the run's seed; if a run of a model has none, or two have the same, the runs of that
-    model are numbered from 0 by name. A release has seed −1 and no checkpoint. A ninth column `run`
-    or `verb` is added only if reading would otherwise find other names.
-    """
-    text = scores.with_columns(pl.col(pl.Categorical).cast(pl.String))
-    seeds = (
-        text.filter(pl.col("step").is_not_null())
-        .group_by("model", "run")
-        .agg(pl.col("run_seed").first())
-        .sort("model", "run")
-    )
-    known = pl.col("run_seed")
-    fine = (known.is_not_null() & (known >= 0)).all() & (known.n_unique() == pl.len())
-    from_0 = pl.int_range(pl.len(), dtype=pl.Int64)
-    seeds = seeds.select(
-        "model", "run", seed=pl.when(fine).then(known).otherwise(from_0).over("model")
-    )
-    table = text.join(seeds, on=["model", "run"], how="left").with_columns(
-        run_seed=pl.when(pl.col("step").is_null()).then(RELEASE_SEED).otherwise("seed")
-    )
-    runs = table.select("model", "run", "run_seed", "step").unique()
-    renamed = (_runs(runs.with_columns(run=pl.lit(None, pl.String)))["run"] != runs["run"]).any()
-    own_verb = not table["verb"].is_in(list(VERBS)).all()
-    keys = ["model", "run_seed", "run", "step", "verb", "occupation", "pronoun"]
-    return table.sort(keys, nulls_last=True).select(
-        *("pronoun", "score", "occupation"),
-        template=pl.format(f"{MASK} {{}} {{}}.", "verb", "occupation"),
-        sentence=pl.format("{} {} {}.", "pronoun", "verb", "occupation"),
-        model="model",
-        seed="run_seed",
-        checkpoint="step",
-        **{name: name for name, needed in {"run": renamed, "verb": own_verb}.items() if needed},
-    )
-
-
-def write_scores(scores: pl.DataFrame, path: Path) -> None:
-    """Write `published_table` as CSV or Parquet, by the suffix, with all digits."""
-    check_target(path)
-    buffer = io.BytesIO()
-    table = published_table(scores)
-    if path.suffix.lower() == ".csv":
-        table.write_csv(buffer)
-    else:
-        table.write_parquet(buffer)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, buffer.getvalue())
-
-
-def check_target(path: Path) -> None:
-    """Raise UsageError unless scores can be written under this name."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"Cannot write scores to {path}. Use a .csv or .parquet file.")

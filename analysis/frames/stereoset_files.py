@@ -1,17 +1,14 @@
-"""StereoSet's gold files and prediction files: read, checked against each other, and written.
+"""StereoSet's gold files and prediction files: read, and checked against each other.
 
 The layouts are those of the original release (Nadeem et al. 2021): a gold file has `data` with
 `intrasentence` and `intersentence` examples; a prediction file has under the same names one
 `{"id", "score"}` per candidate sentence.
 """
 
-import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import polars as pl
 
@@ -25,9 +22,7 @@ from logitbank.analysis.frames.candidates import (
     some,
 )
 from logitbank.analysis.frames.input_files import read_json_object
-from logitbank.analysis.results.files import replace_file
 from logitbank.errors import UsageError
-from logitbank.store.format.schema import folder_name
 
 FILE_TASKS = (INTRA, INTER, CAUSAL)
 """Lists of a prediction file. The last, for the causal extension, is not in StereoSet."""
@@ -42,7 +37,6 @@ GOLD = pl.Schema(
         "position": pl.Int64,
     }
 )
-_FILE = "predictions_{}_logitbank"
 
 
 def file_candidates(predictions: Sequence[str], gold: Path | None) -> list[pl.DataFrame]:
@@ -76,7 +70,7 @@ def _named_file(text: str) -> tuple[str, Path]:
     name, equals, rest = text.partition("=")
     if equals and name and rest and not Path(text).exists():
         return name, Path(rest)
-    return _model_of(Path(text)), Path(text)
+    return Path(text).stem, Path(text)
 
 
 def read_gold(path: Path) -> pl.DataFrame:
@@ -158,7 +152,7 @@ def read_predictions(path: Path, gold: pl.DataFrame, *, model: str | None = None
     ]
     return check_candidates(
         pl.concat(parts).with_columns(
-            model=pl.lit(model or _model_of(path)),
+            model=pl.lit(model or path.stem),
             run=pl.lit("main"),
             run_seed=pl.lit(None, pl.Int64),
             step=pl.lit(None, pl.Int64),
@@ -202,71 +196,3 @@ def _refuse(source: str, problem: str, names: Sequence[str]) -> None:
 def _finite(score: object) -> bool:
     number = isinstance(score, int | float) and not isinstance(score, bool)
     return number and -1e308 < score < 1e308  # type: ignore[operator]
-
-
-def write_predictions(candidates: pl.DataFrame, path: Path) -> list[Path]:
-    """Write scores as prediction files, which read back as the same numbers; return the paths.
-
-    A `path` that ends in .json is one file, and needs candidates of one checkpoint, condition,
-    language and rule; another is a folder with a file for each, named so that StereoSet's own
-    evaluation distinguishes them. Lists are in the order of the data.
-
-    Raises
-    ------
-    UsageError
-        Several sets of scores for one file, or scores that are missing or not finite.
-    """
-    sets = candidates.partition_by(
-        "model", "run", "step", "language", "condition", "score", maintain_order=True
-    )
-    single = path.suffix.lower() == ".json"
-    if single and len(sets) > 1:
-        raise UsageError(
-            f"{path} cannot contain {len(sets)} sets of scores ({some([*map(_name, sets)])}). "
-            "Choose one with --steps and --model, or name a folder."
-        )
-    contents = {path if single else path / _file_name(_name(rows)): _content(rows) for rows in sets}
-    for file, content in contents.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, content)
-    return list(contents)
-
-
-def _file_name(name: str) -> str:
-    """StereoSet's own evaluation takes the model's name from between two underscores.
-
-    >>> _file_name("my_model-step8"), _model_of(Path(_file_name("my_model-step8")))
-    ('predictions_my%5Fmodel-step8_logitbank.json', 'my_model-step8')
-    """
-    return f"{_FILE.format(folder_name(name).replace('_', '%5F'))}.json"
-
-
-def _model_of(path: Path) -> str:
-    """The model of a prediction file, by its name."""
-    named = re.fullmatch(_FILE.format("([^_]+)"), path.stem)
-    return unquote(named[1]) if named else path.stem
-
-
-def _name(rows: pl.DataFrame) -> str:
-    head = rows.row(0, named=True)
-    step = "release" if head["step"] is None else f"step{head['step']}"
-    parts = [head["model"], head["run"], step, head["language"], head["condition"], head["score"]]
-    default = ("", "main", PLAIN, "reference")
-    return "-".join([parts[0], *(part for part in parts[1:] if part not in default)])
-
-
-def _content(rows: pl.DataFrame) -> bytes:
-    invalid = rows.filter(pl.col("value").is_null() | ~pl.col("value").is_finite())
-    if len(invalid):
-        names = some(invalid["candidate"].sort())
-        raise UsageError(f"{_name(rows)} has candidates without a finite score: {names}.")
-    tasks = rows.sort("position", "example", "candidate").partition_by("task", as_dict=True)
-    content = {
-        task: [
-            {"id": name, "score": score}
-            for name, score in tasks[(task,)].select("candidate", "value").iter_rows()
-        ]
-        for task in FILE_TASKS
-        if (task,) in tasks
-    }
-    return json.dumps(content, indent=2).encode()

@@ -4,19 +4,14 @@ A family's gap is a `curve` when a trade-off sets it against performance.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.input_files import parse_integers, parse_numbers, read_table
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.harness import NEW_NAMES
 from logitbank.analysis.stats.change_points import CHANGE_COLUMNS, ChangeSearch
-from logitbank.analysis.stats.shares import Z95
 from logitbank.analysis.stats.significance import holm
-from logitbank.errors import UsageError
 
 
 def curve(
@@ -73,75 +68,3 @@ def change_table(courses: Iterable[Course], keys: Sequence[str], *, seed: int = 
         for part in groups or [tested]
     )
     return table.join(adjusted, on=list(keys), how="left", maintain_order="left")
-
-
-def read_curve(path: Path, column: str, *, otherwise: str = "") -> pl.DataFrame:
-    """One curve of a CSV or Parquet table.
-
-    The table has model and step, and either a column of that name, or the columns metric and value.
-    A standard error is in `stderr` or `<column>_stderr`, or follows from a 95 % interval, `low` and
-    `high`; for `delta_scaled` also `low_scaled` and `high_scaled`. A column run is optional.
-    `otherwise` is a column to read if there is none of that name.
-
-    Raises
-    ------
-    UsageError
-        No such table or column, or an invalid number.
-    """
-    table = read_table(path)
-    if missing := [key for key in ("model", "step") if key not in table.columns]:
-        raise UsageError(
-            f"{path} lacks {', '.join(missing)}; it has {_listed(table.columns)}. A curve needs "
-            "model, step and a value."
-        )
-    value, table = _value_column(table, [column, otherwise], path)
-    try:
-        values, steps = parse_numbers(table[value]), parse_integers(table["step"])
-        errors = _errors(table, value)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
-    run = table["run"] if "run" in table.columns else pl.Series(["main"] * len(table))
-    checkpoints = pl.DataFrame(
-        {"model": table["model"].cast(pl.String), "run": run.cast(pl.String), "step": steps}
-    )
-    return curve(checkpoints, values, stderr=errors)
-
-
-def _value_column(
-    table: pl.DataFrame, columns: Sequence[str], path: Path
-) -> tuple[str, pl.DataFrame]:
-    """The column with the values, and the rows that have them."""
-    old = {new: old for old, new in NEW_NAMES.items()}
-    column = columns[0]
-    names = [name for name in (column, NEW_NAMES.get(column), old.get(column)) if name]
-    if {"metric", "value"} <= {*table.columns}:
-        rows = table.filter(pl.col("metric").cast(pl.String).is_in(names))
-        if len(rows):
-            return "value", rows
-        available = table["metric"].cast(pl.String).drop_nulls().unique().sort().to_list()
-    else:
-        available = [name for name in table.columns if name not in CHECKPOINT]
-        for name in (*names, *columns[1:]):
-            if name in available:
-                return name, table
-    raise UsageError(
-        f"Unknown metric or gap {column!r}: {path} has {_listed(available)}. Choose one with "
-        "--metric or --gap."
-    )
-
-
-def _errors(table: pl.DataFrame, column: str) -> pl.Series | None:
-    for name in (f"{column}_stderr", "stderr"):
-        if name in table.columns:
-            return parse_numbers(table[name]).fill_null(float("nan"))
-    stem, _, unit = column.rpartition("_")
-    for low, high in ((f"low_{unit}", f"high_{unit}"), ("low", "high")):
-        if {low, high} <= {*table.columns} and (low != "low" or column == "value" or not stem):
-            width = (parse_numbers(table[high]) - parse_numbers(table[low])) / (2 * Z95)
-            return width.fill_null(float("nan"))
-    return None
-
-
-def _listed(names: Sequence[str], most: int = 12) -> str:
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -42,27 +42,12 @@ def test_a_bank_s_accuracy_and_perplexity_are_those_of_its_logits(bank: Path) ->
 
 def test_exported_results_read_back_to_the_bank_s_numbers(bank: Path, tmp_path: Path) -> None:
     passages = lambada([bank], save_results=tmp_path).result.lambada
-    crows = pairs([bank], save_results=tmp_path).result.pairs
-    both = stereotype([bank], save_results=tmp_path).result
-    accuracy = both.stereotype_accuracy
     files = sorted(tmp_path.iterdir())
     assert len(files) == 6
     for metric in ("acc", "perplexity"):
         rows = read_harness(files).filter(metric=metric)
         assert rows["value"].to_list() == passages[metric].to_list()
         assert rows["stderr"].to_list() == passages[f"{metric}_stderr"].to_list()
-    some = [path for path in files if path.stem in ("results_toy-step0", "results_toy-step8")]
-    rows = read_harness(some, task="crows_pairs_english_race_color")
-    own = crows.filter(group="race-color")
-    shares = rows.filter(metric="pct_stereotype")
-    assert shares["value"].to_list() == (own["score"] / 100).to_list()
-    sizes = rows.filter(metric="likelihood_diff")
-    assert sizes["value"].to_list() == own["likelihood_diff"].to_list()
-    assert sizes["stderr"].to_list() == own["likelihood_diff_stderr"].to_list()
-    rows = read_harness(some, task="stereotype_accuracy")
-    assert rows["value"].to_list() == accuracy.filter(measure="sa")["accuracy"].to_list()
-    rows = read_harness(files, task="sa_gender").filter(metric="acc")
-    assert rows["value"].to_list() == accuracy.filter(measure="sa_gender")["accuracy"].to_list()
 
 
 def test_stereotype_accuracy_of_a_bank_and_its_relative(bank: Path) -> None:

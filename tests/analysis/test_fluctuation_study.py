@@ -45,23 +45,6 @@ def test_a_bank_s_ratios_are_those_of_its_full_softmax(bank: Path) -> None:
     assert result.checkpoints.filter(pl.col("step").is_null())["run"].unique().to_list() == ["main"]
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_saved_scores_of_a_bank_give_identical_results(
-    tmp_path: Path, bank: Path, suffix: str
-) -> None:
-    path = tmp_path / f"scores.{suffix}"
-    study = fluctuation([bank], plateaus=[10, 20], save_scores=path)
-    again = fluctuation([path], plateaus=[10, 20])
-    assert study.result.run_pairs.height == 8
-    for name, table in again.result.tables().items():
-        assert table.equals(study.result.tables()[name]), name
-    assert again.summary == study.summary
-    # Both together are the same scores twice.
-    both = fluctuation([bank, path], plateaus=[10, 20])
-    assert both.result.professions.equals(study.result.professions)
-    assert both.result.settings["merged_rows"] == 2 * 10 * 9
-
-
 def test_banks_and_tables_are_analysed_together_and_chosen_by_model(
     tmp_path: Path, bank: Path
 ) -> None:
@@ -100,8 +83,6 @@ def test_sources_that_are_none_are_named(tmp_path: Path, bank: Path) -> None:
     table.write_text("a,b\n1,2\n")
     with pytest.raises(UsageError, match="t.csv: .* no column pronoun, score, template"):
         fluctuation([table])
-    with pytest.raises(UsageError, match="x.json"):
-        fluctuation([bank], save_scores=Path("x.json"))
     with pytest.raises(UsageError, match="sizes.csv need frequencies: add --frequencies"):
         fluctuation([bank], corpus_sizes=Path("sizes.csv"))
     with pytest.raises(UsageError, match="t.csv: the frequencies lack occupation, case, year"):

@@ -1,7 +1,6 @@
-"""The published score table: what is read, what is refused, and that what is written comes back."""
+"""The published score table: what is read, and what is refused."""
 
 import math
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,9 @@ from logitbank.analysis.frames.input_files import is_table_path, read_table
 from logitbank.analysis.frames.pronoun_scores import (
     SCORES,
     as_scores,
-    check_target,
-    published_table,
-    write_scores,
 )
 from logitbank.errors import BankError, UsageError
-from tests.support.fluctuation_cases import drawn, published, random_table, two_runs
+from tests.support.fluctuation_cases import drawn, published, random_table
 
 pytestmark = pytest.mark.numerical
 
@@ -101,83 +97,6 @@ def test_runs_are_named_after_their_seeds_and_a_lone_seed_zero_is_main() -> None
     assert runs(1, 0) == ["seed0", "seed1"]
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-@pytest.mark.parametrize("make", [two_runs, random_table])
-def test_what_is_written_reads_back_to_identical_results(
-    tmp_path: Path, suffix: str, make: Callable[[], pl.DataFrame]
-) -> None:
-    table = make()
-    result = fluctuation_metric(table, plateaus=[2])
-    path = tmp_path / "new" / f"scores.{suffix}"
-    write_scores(as_scores(table), path)
-    back = read_table(path)
-    assert back.columns == [
-        *("pronoun", "score", "occupation", "template", "sentence", "model", "seed", "checkpoint")
-    ]
-    assert same(fluctuation_metric(back, plateaus=[2]), result)
-    shuffled = back.sample(fraction=1, shuffle=True, seed=1)
-    assert same(fluctuation_metric(shuffled, plateaus=[2]), result)
-    assert [p.name for p in path.parent.iterdir()] == [path.name]
-
-
-def test_written_rows_are_those_of_the_published_format() -> None:
-    table = published(drawn(1, 1, 2), drawn(1, 2), steps=[7], jobs=["an actor"], mask="<mask>")
-    table = table.with_columns(pl.col("pronoun").replace({"he": "He", "she": "She"}))
-    release = table.with_columns(seed=pl.lit(-1, pl.Int64), checkpoint=pl.lit(None, pl.Int64))
-    rows = published_table(as_scores(pl.concat([table, release])))
-    assert rows.select(
-        "pronoun", "occupation", "template", "sentence", "seed", "checkpoint"
-    ).rows() == [
-        (pronoun, occupation, f"[MASK] is {occupation}.", f"{pronoun} is {occupation}.", seed, step)
-        for seed, step in ((-1, None), (0, 7))
-        for occupation in ("a [MASK]", "an actor")
-        for pronoun in ("he", "she")
-    ]
-
-
-def canonical(*runs: tuple[str, int | None], verb: str = "is") -> pl.DataFrame:
-    """Scores as of a bank: runs with names of their own."""
-    parts = [
-        as_scores(random_table(seed=number))
-        .cast({pl.Categorical: pl.String})
-        .with_columns(run=pl.lit(name), run_seed=pl.lit(seed, pl.Int64), verb=pl.lit(verb))
-        for number, (name, seed) in enumerate(runs)
-    ]
-    return pl.concat(parts)
-
-
-@pytest.mark.parametrize(
-    ("runs", "seeds", "extra"),
-    [
-        ([("main", None)], [0], []),
-        ([("seed3", 3), ("seed10", 10)], [3, 10], []),
-        ([("a", None), ("b", None)], [0, 1], ["run"]),
-        ([("x", 5), ("y", 5)], [0, 1], ["run"]),
-        ([("main", 7)], [7], ["run"]),
-    ],
-)
-def test_runs_without_a_seed_are_counted_and_names_that_seeds_do_not_tell_are_kept(
-    tmp_path: Path, runs: list[tuple[str, int | None]], seeds: list[int], extra: list[str]
-) -> None:
-    scores = canonical(*runs)
-    write_scores(scores, tmp_path / "s.parquet")
-    back = read_table(tmp_path / "s.parquet")
-    assert back["seed"].unique().sort().to_list() == seeds
-    assert back.columns[8:] == extra
-    assert same(fluctuation_metric(back, plateaus=[1]), fluctuation_metric(scores, plateaus=[1]))
-
-
-def test_a_verb_of_ones_own_is_kept_in_a_column(tmp_path: Path) -> None:
-    scores = canonical(("main", None), verb="was")
-    write_scores(scores, tmp_path / "s.csv")
-    back = read_table(tmp_path / "s.csv")
-    assert back.columns[8:] == ["verb"]
-    assert back["template"].unique().sort()[0] == "[MASK] was a [MASK]."
-    assert same(fluctuation_metric(back, plateaus=[1]), fluctuation_metric(scores, plateaus=[1]))
-    with pytest.raises(UsageError, match="The template '.MASK. was a .MASK..' is not .*`verb`"):
-        as_scores(back.drop("verb"))
-
-
 SECOND = (pl.col("checkpoint") == 2) & (pl.col("occupation") == "a cook")
 HE = SECOND & (pl.col("pronoun") == "he")
 PRIOR = pl.col("occupation") == "a [MASK]"
@@ -242,8 +161,6 @@ def test_files_that_are_no_tables_are_named(tmp_path: Path) -> None:
             path.write_text("" if path.suffix == ".csv" else "no parquet")
         with pytest.raises(UsageError, match=message):
             read_table(path)
-    with pytest.raises(UsageError, match="s.txt"):
-        check_target(Path("s.txt"))
     (tmp_path / "bank.csv").mkdir()
     assert not is_table_path(tmp_path / "bank.csv")
     assert is_table_path(Path("S.CSV"))

@@ -1,7 +1,6 @@
-"""Gold and prediction files: reading, writing back, and every kind of damage."""
+"""Gold and prediction files: reading, and every kind of damage."""
 
 import copy
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from logitbank.analysis.frames.stereoset_files import (
     file_candidates,
     read_gold,
     read_predictions,
-    write_predictions,
 )
 from logitbank.errors import UsageError
 from tests.support.stereoset_cases import (
@@ -133,55 +131,3 @@ def test_files_without_json_or_in_another_language_are_refused(tmp_path: Path) -
     predictions = released("published/bert-base-cased-predictions.json")
     with pytest.raises(UsageError, match=r"ids that are not in the gold file: 9 \("):
         read_predictions(predictions, read_gold(released("dev-german.json")))
-
-
-def test_written_files_read_back_as_the_same_numbers(tmp_path: Path) -> None:
-    path = released("published/bert-base-cased-predictions.json")
-    gold = read_gold(released("dev-english.json"))
-    first = read_predictions(path, gold, model="bert")
-    (written,) = write_predictions(first.sample(fraction=1, shuffle=True), tmp_path / "bert.json")
-    assert_frame_equal(read_predictions(written, gold), first, check_exact=True)
-
-
-def test_the_causal_extension_is_written_under_its_own_name(tmp_path: Path) -> None:
-    causal = candidates(task="intersentence").with_columns(task=pl.lit("intersentence_causal"))
-    frame = pl.concat([candidates(), causal])
-    (written,) = write_predictions(frame, tmp_path / "gpt.json")
-    content = json.loads(written.read_text())
-    assert list(content) == ["intrasentence", "intersentence_causal"]
-    found = read_predictions(written, read_gold(write_json(tmp_path / "gold.json", GOLD)))
-    one, other = (stereoset_metric(each, bootstrap=0).scores["icat"] for each in (found, frame))
-    assert one.equals(other)
-
-
-def test_a_folder_gets_a_file_for_each_set_of_scores(tmp_path: Path) -> None:
-    frame = pl.concat(
-        [
-            candidates(model="org/m", step=0, language=""),
-            candidates(model="org/m", step=512, language="de", condition="prefix"),
-            candidates(model="org/m", step=None, run="seed1", language="", score="geometric"),
-        ]
-    )
-    written = write_predictions(frame, tmp_path / "new" / "files")
-    assert sorted(path.name for path in written) == [
-        "predictions_org%2Fm-seed1-release-geometric_logitbank.json",
-        "predictions_org%2Fm-step0_logitbank.json",
-        "predictions_org%2Fm-step512-de-prefix_logitbank.json",
-    ]
-    assert all(path.is_file() for path in written)
-
-
-def test_several_sets_in_one_file_and_scores_that_are_missing_are_not_written(
-    tmp_path: Path,
-) -> None:
-    several = pl.concat([candidates(step=step, language="") for step in (0, 8, 16, 32)])
-    absent = candidates().with_columns(
-        value=pl.when(pl.col("candidate") == FIRST).then(None).otherwise("value")
-    )
-    infinite = candidates().with_columns(value=pl.lit(-math.inf))
-    for frame, message in (
-        (several, r"4 sets of scores"), (absent, rf"1 \({FIRST}\)"), (infinite, r"12 \("),
-    ):  # fmt: skip
-        with pytest.raises(UsageError, match=message):
-            write_predictions(frame, tmp_path / "p.json")
-    assert not list(tmp_path.iterdir())

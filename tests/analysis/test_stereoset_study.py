@@ -1,6 +1,5 @@
 """From banks and prediction files to sentences, files and figures, and the command."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -75,26 +74,6 @@ def test_what_is_read_a_few_checkpoints_at_a_time_is_the_same(
     monkeypatch.setattr("logitbank.analysis.families.stereoset.metric.AT_ONCE", 1)
     one_by_one = bank_candidates(bank)
     assert_frame_equal(whole, one_by_one, check_row_order=False)
-
-
-def test_exported_predictions_read_back_to_identical_numbers(tmp_path: Path) -> None:
-    bank = make_bank(tmp_path / "b.zarr")
-    gold = write_json(
-        tmp_path / "gold.json", gold_data(intrasentence=EXAMPLES, intersentence=EXAMPLES)
-    )
-    file = tmp_path / "out" / "toy.json"
-    own = stereoset([bank], steps=["8"], save_predictions=file).result
-    read = stereoset(predictions=[str(file)], gold=gold).result
-    numbers = ["task", "domain", "lms", "ss", "icat", "icat_low", "icat_high", "ss_sd", "terms"]
-    assert_frame_equal(own.scores.select(numbers), read.scores.select(numbers), check_exact=True)
-    folder = tmp_path / "all"
-    stereoset([bank], bootstrap=0, save_predictions=folder)
-    files = sorted(folder.iterdir())
-    # StereoSet's evaluation.py keys its results by what is between the underscores.
-    assert [p.stem.split("_")[1] for p in files] == ["toy-step0-en", "toy-step8-en"]
-    assert json.loads(files[1].read_text()) == json.loads(file.read_text())
-    read = stereoset(predictions=[str(path) for path in files], gold=gold).result
-    assert read.scores["model"].unique().sort().to_list() == ["toy-step0-en", "toy-step8-en"]
 
 
 def test_models_and_steps_are_chosen(tmp_path: Path) -> None:
@@ -174,8 +153,6 @@ def test_what_a_checkpoint_lacks_is_counted_as_missing(tmp_path: Path) -> None:
     scored = study.result.tasks.filter(pl.col("task") == "intrasentence")
     assert scored.select("examples", "missing").row(0) == (2, 2)
     assert any("2 examples at 1 checkpoint" in s for s in study.missing)
-    with pytest.raises(UsageError, match="toy-step0-en .*finite score: 4 "):
-        stereoset([path], bootstrap=0, save_predictions=tmp_path / "p.json")
 
 
 def _drawn(layout: Layout, block: int) -> BlockData:
@@ -199,10 +176,6 @@ def test_calls_that_cannot_be_right(tmp_path: Path, files: tuple[Path, Path]) ->
         (
             {"predictions": [str(predictions)] * 2, "gold": gold},
             "'bert'",
-        ),
-        (
-            {"predictions": [str(predictions)], "gold": gold, "save_predictions": tmp_path},
-            "--save-predictions",
         ),
     ):
         with pytest.raises(LogitbankError, match=message):

@@ -19,7 +19,7 @@ from logitbank.analysis.families.tradeoff.metric import (
 from logitbank.analysis.families.tradeoff.tables import fairest, pareto_front
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.results.curve import curve
-from logitbank.errors import BankError, UsageError
+from logitbank.errors import UsageError
 
 pytestmark = pytest.mark.numerical
 
@@ -215,22 +215,6 @@ def test_perplexity_is_better_when_lower_and_has_units() -> None:
     assert up.choices["best_step"].to_list() == [1000]
 
 
-def test_a_change_of_level_is_found_in_the_curve_that_has_one() -> None:
-    steps = [2**i for i in range(12)]
-    noise = np.random.default_rng(0).normal(0, 0.01, 12)
-    jump = np.where(np.arange(12) < 7, 0.02, 0.7) + noise
-    found = tradeoff_metric(
-        side((0.3 + noise[::-1]).tolist(), steps=steps), side(jump.tolist(), steps=steps)
-    )
-    rows = {row["curve"]: row for row in found.change_points.rows(named=True)}
-    assert (rows["delta"]["kind"], rows["delta"]["step"]) == ("change point", 128)
-    assert rows["delta"]["p_random_walk"] < 0.01
-    assert rows["performance"]["p_random_walk"] > 0.05
-    change = found_in(found, "gap, mean shift at step 128")
-    assert change.value == pytest.approx(rows["delta"]["mean_after"] - rows["delta"]["mean_before"])
-    assert "no significant change point" in found_in(found, "acc: ").text
-
-
 def test_several_models_and_runs_are_kept_apart() -> None:
     both = [
         pl.concat(
@@ -260,25 +244,25 @@ def test_releases_are_left_out_and_a_run_without_a_name_is_main() -> None:
     assert len(tradeoff_metric(side(ACC), gap).tradeoff) == 6
 
 
-FIRST = pl.col("step") == 1000
-
-
 @pytest.mark.parametrize(
     ("gap", "message"),
     [
         (side([0.1], steps=[80000]), "steps 1000 to 6000.*steps 80000 to 80000"),
         (side(DELTA, run="seed1"), "run main.*run seed1"),
-        (pl.concat([side(DELTA), side([7.0], steps=[2000])]), "step 2000 is 0.05 and 7 .*1 such"),
-        (side([float("nan"), *DELTA[1:]]), "step 1000 is nan"),
+        (
+            pl.concat([side(DELTA), side([7.0], steps=[2000])]),
+            "step 2000 has the value 0.05 and others .1 such",
+        ),
+        (side([float("nan"), *DELTA[1:]]), "step 1000 has the value nan"),
         (side(DELTA).rename({"value": "x"}), "value; it has step, x, model"),
         (side(DELTA).with_columns(step=pl.lit(None, pl.Int64)), "training step"),
         (side(DELTA, stderr=-0.01), "-0.01"),
         (side(DELTA, stderr=math.inf), "inf"),
-        (side(DELTA).with_columns(model=pl.when(~FIRST).then("model")), "1 such"),
+        (side(DELTA).with_columns(model=pl.lit(None, pl.String)), "no model .6 such"),
     ],
 )
 def test_curves_that_do_not_fit_are_refused(gap: pl.DataFrame, message: str) -> None:
-    with pytest.raises((UsageError, BankError), match=message):
+    with pytest.raises(UsageError, match=message):
         tradeoff_metric(side(ACC), gap)
 
 

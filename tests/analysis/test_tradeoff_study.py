@@ -1,7 +1,5 @@
-"""Trade-offs from banks, result files and tables, on the command line and in files."""
+"""Trade-offs from banks and result files."""
 
-import csv
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +12,14 @@ from logitbank.analysis.families.fairness.metric import fairness_metric
 from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.lambada.metric import lambada_metric
 from logitbank.analysis.families.tradeoff import gaps, tradeoff
-from logitbank.analysis.families.tradeoff.metric import (
-    RESAMPLED,
-    lambada_curve,
-    performance_files,
-)
+from logitbank.analysis.families.tradeoff.metric import RESAMPLED, lambada_curve
 from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
-from logitbank.analysis.results.curve import read_curve
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank
 from tests.analysis.test_harness import file as result_file
 from tests.support.evaluation_banks import HITS, add_lambada, add_winobias, whole_bank
-from tests.support.paths import PUBLIC as DATA
 
 METRIC = "logitbank.analysis.families.lambada.metric"
-PUBLISHED = DATA / "pythia" / "lambada-openai-by-step.csv"
 
 
 @pytest.fixture(scope="module")
@@ -128,90 +119,11 @@ def test_result_files_are_read_singly_and_from_folders(tmp_path: Path, bank: Pat
     for files in ([tmp_path / "r"], paths):
         study = tradeoff([bank], performance=list(map(str, files)), bootstrap=50)
         assert study.result.tradeoff["performance"].to_list() == [0.1, 0.2]
-    # As a shell expands `--performance r/*.json`: one for the option, the rest as arguments.
-    study = tradeoff([*paths[1:], bank], performance=[str(paths[0])], bootstrap=50)
-    assert study.result.tradeoff["performance"].to_list() == [0.1, 0.2]
-
-
-def gap_table(path: Path, rows: list[tuple[str, int, float]], **more: object) -> Path:
-    frame = pl.DataFrame(rows, schema=["model", "step", "value"], orient="row")
-    frame.with_columns(**{k: pl.lit(v) for k, v in more.items()}).write_csv(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The rows of a model in the published table, as a file."""
-    if not PUBLISHED.is_file():
-        pytest.skip(f"needs {PUBLISHED}; set LOGITBANK_DATA")
-    folder = tmp_path_factory.mktemp("published")
-
-    def of_model(model: str) -> Path:
-        rows = pl.read_csv(PUBLISHED).filter(suite="pythia-v1", shots="zero-shot", model=model)
-        rows.write_csv(folder / f"{model}.csv")
-        return folder / f"{model}.csv"
-
-    return of_model
-
-
-def test_the_published_table_is_a_performance_curve(published: Callable[[str], Path]) -> None:
-    path = published("pythia-6.9b")
-    curve = performance_files([path], "lambada_openai", "acc")
-    with path.open(encoding="utf-8") as lines:
-        known = {int(row["step"]): row for row in csv.DictReader(lines)}
-    assert len(curve) == len(known) == 27
-    for row in curve.iter_rows(named=True):
-        assert row["value"] == float(known[row["step"]]["acc"])
-        assert row["stderr"] == float(known[row["step"]]["acc_stderr"])
-    ppl = performance_files([path], "lambada_openai", "perplexity")
-    assert ppl.filter(step=143000)["value"][0] == float(known[143000]["ppl"])
-
-
-def test_published_result_files_and_table_give_the_same_curve(
-    published: Callable[[str], Path],
-) -> None:
-    samples = sorted((DATA / "pythia" / "lm-evaluation-harness-samples").glob("*160m*.json"))
-    if not samples:
-        pytest.skip("needs the sample result files; set LOGITBANK_DATA")
-    files = performance_files(samples, "lambada_openai", "acc")
-    table = performance_files([published("pythia-160m")], "lambada_openai", "acc")
-    both = files.join(table, on="step")
-    assert both["step"].sort().to_list() == [0, 512, 13000, 83000, 143000]
-    assert both["value"].to_list() == both["value_right"].to_list()
-    assert both["stderr"].to_list() == both["stderr_right"].to_list()
-
-
-def test_early_stopping_with_published_accuracy(
-    tmp_path: Path, published: Callable[[str], Path]
-) -> None:
-    """Gaps that round to the published 0.73 and 0.05 against Pythia-6.9b's own accuracy."""
-    rows = [("pythia-6.9b", 143000, 0.727), ("pythia-6.9b", 83000, 0.0545)]
-    table, path = gap_table(tmp_path / "gap.csv", rows), published("pythia-6.9b")
-    study = tradeoff([], performance=[str(path)], fairness_table=str(table), pair=(143000, 83000))
-    acc = dict(pl.read_csv(path).select("step", "acc").iter_rows())
-    lost = 100 * (acc[83000] - acc[143000])
-    assert study.result.pairs["performance_change"][0] == pytest.approx(lost)
-    assert lost < 0
-    fairness, cost = study.findings[1:3]
-    assert (fairness.number, cost.value) == ("+92.5%", pytest.approx(lost))
-    assert cost.low is not None
-    assert cost.low < lost
-
-
-def test_columns_of_a_fairness_run_are_a_gap_with_its_interval(tmp_path: Path, bank: Path) -> None:
-    gap = fairness_metric(Bank.open(bank).scan("winobias"), bootstrap=200).gap
-    gap.write_csv(tmp_path / "gap.csv")
-    curve = read_curve(tmp_path / "gap.csv", "delta_scaled")
-    assert curve["value"].to_list() == gap["delta_scaled"].to_list()
-    width = (gap["high_scaled"] - gap["low_scaled"]) / (2 * 1.959964)
-    assert curve["stderr"].to_list() == pytest.approx(width.to_list(), rel=1e-5)
-    study = tradeoff([bank], fairness_table=str(tmp_path / "gap.csv"), gap="delta_scaled")
-    assert study.result.settings["gap"] == "delta_scaled"
 
 
 def test_tables_and_charts_are_one_each(bank: Path) -> None:
     study = tradeoff([bank], bootstrap=50, max_accuracy_loss=10)
-    assert set(study.tables) == {"tradeoff", "choices", "pairs", "change_points", "parts"}
+    assert set(study.tables) == {"tradeoff", "choices", "pairs", "parts"}
     assert list(study.charts) == ["tradeoff", "curves"]
     panels = study.charts["curves"].vconcat
     assert len(panels) == 3, "accuracy, JSD-P of each answer, and the gap"
@@ -229,15 +141,12 @@ def test_tables_and_charts_are_one_each(bank: Path) -> None:
         ({"performance": True, "models": ["m"]}, "'m'.*toy"),
         ({"performance": ["none.json"]}, "none.json"),
         ({"performance": ["."]}, "json"),
-        ({"fairness_table": "none.csv"}, "none.csv"),
         ({"gap": "x"}, "'x'.*fairness.*stereotype"),
         ({"task": "piqa"}, "--performance"),
         ({"pair": (8, 9)}, "Step 9"),
         ({"metric": "f1"}, "'f1'.*acc and perplexity"),
         ({"prompts": ["lambada"]}, "two"),
         ({"max_accuracy_loss": -1}, "-1"),
-        ({"banks": ()}, "--performance"),
-        ({"banks": (), "performance": True}, "--fairness-table"),
         ({"banks": ["nowhere"]}, "nowhere"),
     ],
 )
@@ -252,21 +161,3 @@ def test_calls_that_do_not_fit_are_refused(
     with pytest.raises(LogitbankError, match=message) as error:
         tradeoff(**{"banks": [bank], "bootstrap": 0, **options})
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "column", "message"),
-    [
-        ("model,step,value\nm,1,0.5\n", "x", "'x'.*value"),
-        ("model,step,metric,value\nm,1,acc,0.5\n", "f1", "'f1'.*acc"),
-        ("model,value\nm,1\n", "value", "step; it has model, value"),
-        ("model,step,value\nm,1,x\n", "value", "'x'"),
-        ("model,step,value\nm,1.5,1\n", "value", "1.5"),
-    ],
-)
-def test_tables_that_do_not_fit_are_refused(
-    tmp_path: Path, content: str, column: str, message: str
-) -> None:
-    (tmp_path / "odd.csv").write_text(content)
-    with pytest.raises(UsageError, match=message):
-        read_curve(tmp_path / "odd.csv", column)

@@ -37,7 +37,7 @@ GROUPS = {
     "fluctuation": Group(
         (banks.demo, banks.fluctuation, banks.families),
         (
-            "analyze fluctuation toy.zarr --prompts toy-professions --save-scores saved.csv",
+            "analyze fluctuation toy.zarr --prompts toy-professions",
             "analyze fluctuation scores.csv --frequencies totals.csv",
             "analyze fluctuation scores.csv --plateaus 1 --plateaus 3 --professions nurse",
             "analyze fluctuation scores.csv toy.zarr --model bert --model toy-bert",
@@ -53,8 +53,7 @@ GROUPS = {
             " --score mean_logprob --score geometric --bootstrap 20 --steps 8 --steps release",
             "analyze stereoset --predictions published=published.json --gold gold.json"
             " --bootstrap 20",
-            "analyze stereoset stereoset.zarr --prompts stereoset-intra --bootstrap 0"
-            " --save-predictions saved",
+            "analyze stereoset stereoset.zarr --prompts stereoset-intra --bootstrap 0",
             "analyze stereoset --predictions published.json",
             "analyze stereoset families.zarr",
         ),
@@ -73,7 +72,7 @@ GROUPS = {
         (
             "analyze stereotype families.zarr",
             "analyze stereotype ties.zarr",
-            "analyze stereotype ties.zarr --save-results results",
+            "analyze lambada ties.zarr --save-results results",
             "analyze lambada families.zarr --save-results lambada",
             "analyze lambada ties.zarr",
             "analyze lambada ties.zarr --model toy --format json",

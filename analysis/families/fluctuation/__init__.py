@@ -34,9 +34,6 @@ def fluctuation(
         "Profession to plot; repeatable. Default: those with the smallest and largest coefficient "
         "of variation.",
     ] = None,
-    save_scores: Annotated[
-        str | None, "File for the scores in the published format (.csv or .parquet)."
-    ] = None,
 ) -> "Study[Fluctuation]":
     """Measure how pronoun scores of professions vary between checkpoints.
 
@@ -53,8 +50,6 @@ def fluctuation(
         What the analyses of one report share; unused.
     frequencies, corpus_sizes
         Tables for the frequency correlation, as `corpus_frequencies` reads them.
-    save_scores
-        File for the scores, in the published format. It is written if no profession is missing.
 
     `docs/metrics.md` documents these tables. Other parameters are those of
     `logitbank.analysis.fluctuation_metric`.
@@ -64,19 +59,14 @@ def fluctuation(
     LogitbankError
         A missing source, or what `fluctuation_metric` refuses.
     """
-    from pathlib import Path
-
     import polars as pl
 
     from logitbank.analysis.families.fluctuation import metric
     from logitbank.analysis.frames.banks import choose_prompts, open_banks, split_files
     from logitbank.analysis.frames.expected import expected_rows
     from logitbank.analysis.frames.input_files import is_table_path
-    from logitbank.analysis.frames.pronoun_scores import as_scores, check_target, write_scores
     from logitbank.analysis.study import study_of
 
-    if save_scores is not None:
-        check_target(Path(save_scores))
     words = metric.read_frequencies(frequencies, corpus_sizes)
     named, files = split_files(banks, is_table_path)
     tables = {path.name: metric.read_scores(path) for path in files}
@@ -87,9 +77,6 @@ def fluctuation(
         frames, plateaus=plateaus, frequencies=words, professions=professions,
         expected=expected_rows(opened, prompts, metric.COLUMNS) if opened else None,
     )  # fmt: skip
-    if save_scores is not None:
-        metric.refuse_partial(result.checkpoints)
-        write_scores(pl.concat(map(as_scores, frames)), Path(save_scores))
     return study_of(
         FAMILY, result, prompts=[prompts], banks=opened, models=models,
         files=[pl.DataFrame({"table": [n], "rows": [len(t)]}) for n, t in tables.items()],

@@ -37,7 +37,6 @@ from logitbank.analysis.frames.pronoun_scores import (
 from logitbank.analysis.results.tables import Result
 from logitbank.errors import UsageError
 from logitbank.store import Bank
-from logitbank.wording import checkpoint_name, counted
 
 MOST_FREQUENT = 20
 """Professions in the table `frequent`, for each case."""
@@ -212,21 +211,6 @@ def read_scores(path: Path) -> pl.DataFrame:
         return published_columns(read_table(path))
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
-
-
-def refuse_partial(checkpoints: pl.DataFrame) -> None:
-    """Refuse to save scores if a checkpoint that has professions lacks others."""
-    key = ["model", "run", "step"]
-    begun = checkpoints.filter((pl.col("professions").sum() > 0).over(key))
-    incomplete = begun.filter(pl.col("missing") > 0)
-    if len(incomplete):
-        row = incomplete.row(0, named=True)
-        total, partial = row["professions"] + row["missing"], incomplete.select(key).n_unique()
-        raise UsageError(
-            f"{row['professions']:,} of {total:,} professions are scored at {checkpoint_name(row)} "
-            f"“{row['verb']}” ({partial:,} of {counted(begun.select(key).n_unique(), 'checkpoint')}"
-            " are partial). Finish the extraction before you save scores."
-        )
 
 
 def read_frequencies(table: str | None, sizes: str | None) -> pl.DataFrame | None:

@@ -1,9 +1,9 @@
 """LAMBADA: the last word of a passage."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, SaveResults, columns, imported, named
+from logitbank.analysis.family import Family, columns, imported, named
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.lambada.metric import Lambada
@@ -18,7 +18,9 @@ def lambada(
     prompts: str = "lambada",
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
-    save_results: SaveResults = None,
+    save_results: Annotated[
+        str | None, "Folder for result files in the format of lm-evaluation-harness."
+    ] = None,
 ) -> "Study[Lambada]":
     """Measure accuracy and perplexity of LAMBADA's last words at every checkpoint.
 
@@ -41,10 +43,9 @@ def lambada(
     LogitbankError
         A missing bank or prompt set, what `lambada_metric` refuses, or partial results to save.
     """
-    from logitbank.analysis.families.lambada.metric import exports, read_lambada
+    from logitbank.analysis.families.lambada.metric import read_lambada, write_results
     from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
-    from logitbank.analysis.harness import save_exports
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import study_of
 
@@ -52,7 +53,7 @@ def lambada(
     source = ScoreSource(opened, prompts, models, cache or ScanCache())
     result = read_lambada(source).result
     if save_results is not None:
-        save_exports([exports(result)], save_results)
+        write_results(result, save_results)
     missing = missing_sentences(result.checkpoints, "example")
     return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing)
 

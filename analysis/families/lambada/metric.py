@@ -6,6 +6,7 @@ tokens (teacher forcing).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -24,11 +25,12 @@ from logitbank.analysis.frames.prompt_sums import (
     map_prompt_sums,
 )
 from logitbank.analysis.frames.scan_cache import ScoreSource
-from logitbank.analysis.harness import Export
+from logitbank.analysis.harness import write_harness
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.from_baseline import collect_items, with_difference
 from logitbank.analysis.stats.shares import Z95, if_enough, standard_error, with_wilson
 from logitbank.errors import UsageError
+from logitbank.wording import checkpoint_name, counted
 
 T = TypeVar("T")
 NEEDED = ("rank", "ties", "exact")
@@ -217,17 +219,32 @@ class Examples(NamedTuple):
         return cls(checkpoints, names, *values)
 
 
-def exports(result: Lambada) -> Export:
-    """One task, with a row for each checkpoint that has begun."""
-    table = result.checkpoints.join(
-        result.lambada, on=CHECKPOINT, how="left", nulls_equal=True, maintain_order="left"
-    ).with_columns(
-        original=pl.col("prompts") + pl.col("missing"),
-        effective=pl.col("examples").fill_null(0),
-        acc_low="low",
-        acc_high="high",
+def write_results(result: Lambada, folder: Path | str) -> None:
+    """Write result files of lm-evaluation-harness, one per checkpoint.
+
+    Raises
+    ------
+    UsageError
+        An expected example has no score at a checkpoint; or as `write_harness`.
+    """
+    steps = result.checkpoints.filter(pl.col("step").is_not_null())
+    steps = steps.with_columns(expected=pl.col("prompts") + pl.col("missing"))
+    incomplete = steps.filter(pl.col("missing") > 0)
+    if len(incomplete):
+        row = incomplete.row(0, named=True)
+        raise UsageError(
+            f"{row['prompts']:,} of {counted(row['expected'], 'example')} are scored at "
+            f"{checkpoint_name(row)} ({len(incomplete):,} of {counted(len(steps), 'checkpoint')} "
+            "are partial). Finish the extraction before you save results."
+        )
+    write_harness(
+        result.lambada.join(steps, on=CHECKPOINT),
+        folder,
+        task="lambada_openai",
+        metrics={"acc": "acc", "perplexity": "perplexity"},
+        samples="examples",
+        original="expected",
     )
-    return Export("lambada_openai", table, {"acc": "acc", "perplexity": "perplexity"})
 
 
 def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:

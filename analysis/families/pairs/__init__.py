@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, Gap, SaveResults, columns, imported, with_columns
+from logitbank.analysis.family import Family, Gap, columns, imported, with_columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.pairs.metric import Pairs
@@ -21,7 +21,6 @@ def pairs(
     group_by: Annotated[
         str | None, "Column to group by; by default bias_type, group, UID or linguistics_term."
     ] = None,
-    save_results: SaveResults = None,
 ) -> "Study[Pairs]":
     """Measure how often the model prefers one sentence of a pair: accuracy or preference by group.
 
@@ -37,12 +36,11 @@ def pairs(
     Raises
     ------
     LogitbankError
-        A missing bank or prompt set, what `pairs_metric` refuses, or partial results to save.
+        A missing bank or prompt set, or what `pairs_metric` refuses.
     """
-    from logitbank.analysis.families.pairs.metric import exports, read_pairs
+    from logitbank.analysis.families.pairs.metric import read_pairs
     from logitbank.analysis.frames.banks import choose_prompts, open_banks
     from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
-    from logitbank.analysis.harness import save_exports
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import study_of
 
@@ -50,8 +48,6 @@ def pairs(
     prompts = choose_prompts(opened, prompts, default="crows-pairs", family=FAMILY.prompts)
     source = ScoreSource(opened, prompts, models, cache or ScanCache())
     result = read_pairs(source, group_by)
-    if save_results is not None:
-        save_exports(exports(result, prompts), save_results)
     missing = missing_sentences(result.checkpoints, "sentence")
     return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing)
 

@@ -22,14 +22,13 @@ from logitbank.analysis.frames.prompt_sums import (
     map_prompt_sums,
 )
 from logitbank.analysis.frames.scan_cache import ScoreSource
-from logitbank.analysis.harness import Export
 from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.from_baseline import collect_items, with_difference
 from logitbank.analysis.stats.shares import if_enough, standard_error, with_wilson
 from logitbank.analysis.stats.significance import benjamini_hochberg
 from logitbank.errors import BankError, UsageError
-from logitbank.wording import checkpoint_name, counted
+from logitbank.wording import checkpoint_name
 
 COLUMNS = ("pair", "side", "score_kind")
 GROUPS = ("bias_type", "group", "UID", "linguistics_term")
@@ -268,57 +267,6 @@ def _refuse(invalid: pl.DataFrame, problem: str) -> None:
             f"Pair {row['pair']!r} of {checkpoint_name(row)}: {problem.format(**row)} "
             f"({len(invalid):,} such rows)."
         )
-
-
-def exports(result: Pairs, prompts: str) -> list[Export]:
-    """Causal scores under the harness's task names, masked ones under a name of their own.
-
-    Raises
-    ------
-    UsageError
-        A checkpoint with missing sentences has no whole pair.
-    """
-    steps = result.checkpoints.filter(pl.col("step").is_not_null())
-    none = steps.filter(pl.col("missing") > 0).join(
-        result.pairs, on=CHECKPOINT, how="anti", nulls_equal=True
-    )
-    if len(none):
-        raise UsageError(
-            f"{prompts}: no pair is scored at {checkpoint_name(none.row(0, named=True))} "
-            f"({len(none):,} of {counted(len(steps), 'checkpoint')}). Finish the extraction before "
-            "you save results."
-        )
-    share = "acc" if result.settings["sides"] == "good bad" else "pct_stereotype"
-    ends = {"": "score", "_stderr": "score_stderr", "_low": "low", "_high": "high"}
-    expected = (pl.col("prompts") + pl.col("missing")) // 2
-    scored = pl.col("pairs").filter(pl.col("group") == ALL).sum().over(CHECKPOINT)
-    table = (
-        result.pairs.join(
-            result.checkpoints.select(*CHECKPOINT, "missing", expected=expected),
-            on=CHECKPOINT,
-            nulls_equal=True,
-        )
-        .with_columns(
-            missing=pl.when(pl.col("missing") > 0).then(pl.col("expected") - scored).otherwise(0)
-        )
-        .with_columns(
-            effective="pairs",
-            original=pl.col("pairs") + pl.col("missing"),
-            **{f"{share}{end}": pl.col(name) / 100 for end, name in ends.items()},
-        )
-    )
-    plain = prompts.replace("-", "_")
-    tasks = {
-        "sentence": "crows_pairs_english" if prompts == "crows-pairs" else plain,
-        "masked": f"{plain}_masked",
-    }
-    exported = []
-    parts = table.group_by("score_kind", "group", maintain_order=True)
-    for (kind, group), rows in parts:
-        task = tasks[str(kind)] + ("" if group == ALL else "_" + str(group).replace("-", "_"))
-        metrics = {name: name for name in (share, "likelihood_diff")}
-        exported.append(Export(task, rows.sort(CHECKPOINT, nulls_last=True), metrics))
-    return exported
 
 
 def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:

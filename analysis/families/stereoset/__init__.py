@@ -38,9 +38,6 @@ def stereoset(
     bootstrap: Annotated[
         int, "Number of resamples of the target terms; 0 for no intervals."
     ] = 1000,
-    save_predictions: Annotated[
-        str | None, "File (.json) or folder for prediction files with the scores of banks."
-    ] = None,
 ) -> "Study[StereoSet]":
     """Measure lms, ss and iCAT of StereoSet, from banks and prediction files.
 
@@ -64,8 +61,6 @@ def stereoset(
         One or several rules by which tokens become a score; each has results of its own.
     bootstrap
         Number of resamples of the target terms; 0 for no intervals.
-    save_predictions
-        File or folder for the scores of banks, as prediction files.
 
     Raises
     ------
@@ -79,15 +74,13 @@ def stereoset(
 
     from logitbank.analysis.families.stereoset import metric
     from logitbank.analysis.frames.banks import open_prompts, parse_step
-    from logitbank.analysis.frames.candidates import BOTH, concat_candidates
-    from logitbank.analysis.frames.stereoset_files import file_candidates, write_predictions
+    from logitbank.analysis.frames.candidates import BOTH
+    from logitbank.analysis.frames.stereoset_files import file_candidates
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import study_of
 
     if not banks and not predictions:
         raise UsageError("StereoSet needs a bank, or prediction files (--predictions and --gold).")
-    if save_predictions is not None and not banks:
-        raise UsageError("--save-predictions writes the scores of a bank: name one.")
     labels = None if gold is None else Path(gold)
     files = file_candidates(predictions, labels)
     opened, names = open_prompts(
@@ -95,14 +88,12 @@ def stereoset(
     )
     chosen = None if steps is None else [parse_step(text, "--steps") for text in steps]
     batches = metric.candidate_batches(opened, names, models, chosen, score)
-    parts, saved = [], []
-    for batch in chain(batches, [concat_candidates(files)] if files else []):
-        parts.append(metric.stereoset_metric(batch, bootstrap=bootstrap))
-        if save_predictions is not None:
-            saved.append(batch)
-    result = metric.joined(parts)
-    if save_predictions is not None:
-        write_predictions(concat_candidates(saved), Path(save_predictions))
+    result = metric.joined(
+        [
+            metric.stereoset_metric(batch, bootstrap=bootstrap)
+            for batch in chain(batches, [pl.concat(files)] if files else [])
+        ]
+    )
     table = pl.DataFrame({"predictions": list(predictions), "gold": labels and labels.name})
     missing = missing_sentences(result.tasks.filter(pl.col("task") != BOTH), "example", "task")
     return study_of(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family, Gap, SaveResults, columns, imported, named
+from logitbank.analysis.family import Family, Gap, columns, imported, named
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
@@ -20,7 +20,6 @@ def stereotype(
     prompts: Sequence[str] = (PRONOUNS, GENDERS),
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
-    save_results: SaveResults = None,
 ) -> "Study[StereotypeAccuracy]":
     """Measure how often the model prefers the pronoun or gender of an occupation's stereotype.
 
@@ -34,26 +33,19 @@ def stereotype(
         Only these models.
     cache
         What the analyses of one report share.
-    save_results
-        Folder for result files in the layout of lm-evaluation-harness, one per checkpoint. They
-        are written if no sentence is missing.
 
     Raises
     ------
     LogitbankError
-        A missing bank, no such prompts, what `stereotype_metric` refuses, or partial results to
-        save.
+        A missing bank, no such prompts, or what `stereotype_metric` refuses.
     """
-    from logitbank.analysis.families.stereotype.metric import exports, missing, read_banks
+    from logitbank.analysis.families.stereotype.metric import missing, read_banks
     from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.scan_cache import ScanCache
-    from logitbank.analysis.harness import save_exports
     from logitbank.analysis.study import study_of
 
     opened = open_banks(banks, models=models, prompts=prompts)
     result, names = read_banks(opened, prompts, models, cache or ScanCache())
-    if save_results is not None:
-        save_exports(exports(result), save_results)
     return study_of(
         FAMILY, result, prompts=names, banks=opened, models=models, missing=missing(result)
     )

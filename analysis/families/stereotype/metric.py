@@ -33,7 +33,6 @@ from logitbank.analysis.frames.batches import Scan, as_frames, prompt_frames
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, check_columns
 from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
-from logitbank.analysis.harness import Export
 from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.shares import if_enough
@@ -268,16 +267,3 @@ def missing(result: StereotypeAccuracy) -> list[str]:
         rest = f"; {counted(none, 'checkpoint')} without a number." if none else "."
         sentences.append(text + rest)
     return sentences
-
-
-def exports(result: StereotypeAccuracy) -> list[Export]:
-    """`sa` and `sa_gender` on Type 2 sentences, as tasks of lm-evaluation-harness."""
-    names = {
-        "accuracy": "acc", "accuracy_stderr": "acc_stderr", "low": "acc_low", "high": "acc_high"
-    }  # fmt: skip
-    rows = result.stereotype_accuracy.filter(type=2).rename(names)
-    rows = rows.with_columns(effective="sentences", original="expected")
-    return [
-        Export(task, rows.filter(measure=measure), {"acc": "acc"})
-        for measure, task in (("sa", "stereotype_accuracy"), ("sa_gender", "sa_gender"))
-    ]

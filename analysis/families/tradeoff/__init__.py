@@ -1,10 +1,9 @@
 """Trade-offs: a bias against an ability, checkpoint by checkpoint."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import CHANGE_POINTS, Columns, Family, Gap, columns, families
+from logitbank.analysis.family import Columns, Family, Gap, columns, families
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,25 +16,19 @@ TASK = "lambada_openai"
 
 
 def tradeoff(
-    banks: "Banks" = (),
+    banks: "Banks",
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
     performance: Annotated[
         Sequence[str],
-        "Result files of lm-evaluation-harness, their folder, or tables; by default LAMBADA of the "
-        "banks.",
+        "Result file of lm-evaluation-harness, or a folder of them; repeatable. By default LAMBADA "
+        "of the banks.",
     ] = (),
     task: Annotated[str, "Task to read from result files."] = TASK,
-    metric: Annotated[str, "Metric or column to read; for banks acc or perplexity."] = "acc",
-    gap: Annotated[
-        str | None,
-        "Gap of the banks, such as fairness or stereotype, or a column of --fairness-table.",
-    ] = None,
-    fairness_table: Annotated[
-        str | None, "CSV or Parquet table with model, step and the gap, instead of a bank's gap."
-    ] = None,
+    metric: Annotated[str, "Metric to read; for banks acc or perplexity."] = "acc",
+    gap: Annotated[str | None, "Gap of the banks, such as fairness or stereotype."] = None,
     max_accuracy_loss: Annotated[
         float | None, "Maximum tolerated performance loss (percentage points); by default 1, 2, 5."
     ] = None,
@@ -47,9 +40,7 @@ def tradeoff(
     Parameters
     ----------
     banks
-        A bank or several: folders, URLs, or open banks. Result files (.json) and tables (.csv,
-        .parquet) among them are further `performance`, so that a shell may expand
-        `--performance results/*.json`.
+        One or several banks, analysed together: folders, URLs, or open banks.
     prompts
         Names of two prompt sets: that of LAMBADA and that of the gap.
     models
@@ -57,19 +48,17 @@ def tradeoff(
     cache
         What the analyses of one report share.
     performance
-        Result files of lm-evaluation-harness, their folders, or tables. Without any, LAMBADA of the
-        banks.
+        Result files of lm-evaluation-harness, or their folders. Without any, LAMBADA of the banks.
     task, metric
-        What to read from result files; in a table the metric or column.
+        What to read from result files.
     gap
-        `fairness`, `stereotype`, `sa_gender` or another gap that a family measures; with
-        `fairness_table` its column, `value` by default.
-    fairness_table
-        CSV or Parquet table with model, step and the gap, in place of one from a bank.
+        `fairness`, `stereotype`, `sa_gender` or another gap that a family measures.
     max_accuracy_loss, pair
         As for `logitbank.analysis.tradeoff_metric`.
     bootstrap
         Number of resamples of sentences and examples; 0 for no intervals.
+
+    `logitbank.analysis.tradeoff_metric` compares curves from other sources.
 
     Raises
     ------
@@ -82,45 +71,42 @@ def tradeoff(
 
     from logitbank.analysis.families.tradeoff import metric as sources
     from logitbank.analysis.families.tradeoff.findings import interval_note
-    from logitbank.analysis.frames.banks import open_banks, split_files
+    from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.expected import partial_notes
     from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
     from logitbank.analysis.study import study_of
 
-    named, more = split_files(banks, sources.is_performance)
-    files = [*sources.result_files(performance), *more]
-    if not files and not named:
-        raise UsageError("There is no performance: name a bank with LAMBADA, or --performance.")
+    files = sources.result_files(performance)
     if not files and task != TASK:
         raise UsageError(f"--task {task} is read from result files: add --performance.")
-    known = sources.chosen_gap(gap, fairness_table, prompts, has_banks=bool(named))
-    lambada_prompts, gap_prompts = prompts or ("lambada", known.prompts if known else "")
-    read = ([] if files else [lambada_prompts]) + ([gap_prompts] if known else [])
-    opened, cache = open_banks(named, models=models, prompts=read), cache or ScanCache()
+    chosen = sources.chosen_gap(gap, prompts)
+    lambada_prompts, gap_prompts = prompts or ("lambada", chosen.prompts)
+    read = [gap_prompts] if files else [lambada_prompts, gap_prompts]
+    opened, cache = open_banks(banks, models=models, prompts=read), cache or ScanCache()
     gap_source = ScoreSource(opened, gap_prompts, models, cache)
     if files:
         performances = sources.performance_files(files, task, metric, models)
     else:
         lambada_source = ScoreSource(opened, lambada_prompts, models, cache)
         performances = sources.lambada_curve(lambada_source, metric, resamples=bootstrap)
-    if known:
-        gap_curve, gap_name = known.curve(gap_source, bootstrap), known.label
-    else:
-        gap_curve, gap_name = sources.table_gap(str(fairness_table), gap)
     measure = "LAMBADA" if not files or task.startswith("lambada") else task
     result = sources.tradeoff_metric(
-        performances, gap_curve, metric=f"{measure} {sources.METRIC_NAMES.get(metric, metric)}",
-        gap_name=gap_name, max_accuracy_loss=max_accuracy_loss, pair=pair, resamples=bootstrap,
-    )  # fmt: skip
-    if known and known.parts:
-        name, curves = known.parts
+        performances,
+        chosen.curve(gap_source, bootstrap),
+        metric=f"{measure} {sources.METRIC_NAMES.get(metric, metric)}",
+        gap_name=chosen.label,
+        max_accuracy_loss=max_accuracy_loss,
+        pair=pair,
+        resamples=bootstrap,
+    )
+    if chosen.parts:
+        name, curves = chosen.parts
         parts = curves(gap_source, bootstrap)
         result = replace(result, parts=parts, settings={**result.settings, "parts": name})
-    tables = files if fairness_table is None else [*files, Path(fairness_table)]
     study = study_of(
         FAMILY, result, prompts=read, banks=opened, models=models,
         missing=partial_notes(opened, read, models),
-        files=[pl.DataFrame({"file": [path.name]}) for path in tables],
+        files=[pl.DataFrame({"file": [path.name]}) for path in files],
     )  # fmt: skip
     return replace(study, notes=(interval_note(result), *study.notes))
 
@@ -151,7 +137,6 @@ FAMILY = Family(
         "smallest of several measured gaps. Among 154 checkpoints whose gap only fluctuates, such "
         "a choice promises 6 to 16% more fairness: look at the checkpoints beside it.",
     ),
-    notes=(CHANGE_POINTS,),
     prompts=_prompts,
     screen={
         "tradeoff": columns("performance gap on_front front_share"),
@@ -161,9 +146,6 @@ FAMILY = Family(
         "pairs": columns(
             "before after performance_change performance_low performance_high fairness_change "
             "fairness_low fairness_high"
-        ),
-        "change_points": columns(
-            "curve change kind p_random_walk p_holm earliest latest mean_before mean_after"
         ),
     },
 )

@@ -1,4 +1,4 @@
-"""The findings of a trade-off: what a smaller gap costs, and where either curve changes."""
+"""The findings of a trade-off: what a smaller gap costs."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +11,6 @@ from logitbank.analysis.results.series import (
     UNTRAINED,
     Row,
     by_series,
-    change_findings,
     from_row,
     series_name,
 )
@@ -80,11 +79,6 @@ def _series(result: TradeOff, name: str, rows: pl.DataFrame) -> Iterator[Finding
         text=f"{name}Checkpoints on the Pareto front", value=float(rows["on_front"].sum()),
         form=",.0f", n=n, figure=FIGURE, series=series,
     )  # fmt: skip
-    for curve, what in (("performance", settings["metric"]), ("delta", settings["gap"])):
-        changes = result.change_points.filter(**key, curve=curve)
-        yield from change_findings(
-            changes, f"{name}{what}", form="+.3g", figure="curves", series=series
-        )
 
 
 def _pair(row: Row, name: str, settings: Mapping[str, Any]) -> Iterator[Finding]:

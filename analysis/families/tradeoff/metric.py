@@ -1,7 +1,6 @@
 """Performance against fairness over training: what a fairer checkpoint costs.
 
-Performance is LAMBADA of a bank, or comes from result files and tables; the gap is that of a
-family, or comes from a table.
+Performance is LAMBADA of a bank, or comes from result files; the gap is that of a family.
 """
 
 import math
@@ -16,7 +15,6 @@ from logitbank.analysis.families.lambada.metric import read_lambada
 from logitbank.analysis.families.tradeoff import gaps
 from logitbank.analysis.families.tradeoff.tables import (
     Joined,
-    changes_of,
     choice_table,
     curve_table,
     pair_table,
@@ -24,15 +22,14 @@ from logitbank.analysis.families.tradeoff.tables import (
 )
 from logitbank.analysis.family import Gap
 from logitbank.analysis.frames.expressions import Floats, check_choice
-from logitbank.analysis.frames.input_files import SUFFIXES, is_table_path
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
 from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.harness import NEW_NAMES, read_harness
-from logitbank.analysis.results.curve import curve, read_curve
+from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, bootstrap_means, cluster_counts
 from logitbank.analysis.stats.significance import mean_present
-from logitbank.errors import BankError, UsageError
+from logitbank.errors import UsageError
 from logitbank.wording import checkpoint_name
 
 LOSSES = (1.0, 2.0, 5.0)
@@ -66,11 +63,6 @@ MOST_NAMES = 5
 """Names in a message."""
 
 
-def is_performance(path: Path) -> bool:
-    """Whether a path names a result file or a table."""
-    return path.suffix.lower() in (".json", *SUFFIXES) and not path.is_dir()
-
-
 def result_files(paths: Sequence[str | Path]) -> list[Path]:
     """Files that are named, and the result files in folders that are named."""
     files: list[Path] = []
@@ -84,39 +76,18 @@ def result_files(paths: Sequence[str | Path]) -> list[Path]:
     return files
 
 
-def chosen_gap(
-    name: str | None,
-    table: str | None,
-    prompts: Sequence[str] | None,
-    *,
-    has_banks: bool,
-) -> Gap | None:
-    """The gap of a family: the named one, or the first one of the prompt set, or fairness.
-
-    None if it comes from a table.
-    """
+def chosen_gap(name: str | None, prompts: Sequence[str] | None) -> Gap:
+    """The gap of a family: the named one, or the first one of the prompt set, or fairness."""
     if prompts is not None and len(prompts) != 2:
         raise UsageError(
             f"--prompts needs two prompt sets, that of LAMBADA and that of the gap, and has "
             f"{len(prompts)}: {', '.join(prompts)}."
         )
-    if table is not None:
-        return None
     known = gaps()
     check_choice("gap", name or "fairness", tuple(known))
-    if not has_banks:
-        raise UsageError(
-            f"A gap of {name or 'fairness'} comes from a bank: name one, or --fairness-table."
-        )
     if name is None and prompts is not None:
         name = next((each for each, gap in known.items() if gap.prompts == prompts[1]), None)
     return known[name or "fairness"]
-
-
-def table_gap(path: str, column: str | None) -> tuple[pl.DataFrame, str]:
-    """The gap in a table, and its name."""
-    name = column if column not in (None, "value") else f"gap of {Path(path).stem}"
-    return read_curve(Path(path), column or "value"), str(name)
 
 
 def lambada_curve(
@@ -154,34 +125,31 @@ def lambada_curve(
 def performance_files(
     paths: Sequence[Path], task: str, metric: str, models: Sequence[str] | None = None
 ) -> pl.DataFrame:
-    """The performance curve of models in result files of lm-evaluation-harness and in tables.
+    """The performance curve of models in result files of lm-evaluation-harness.
 
     Raises
     ------
     UsageError
-        What `read_harness` and `read_curve` refuse; a metric or model that the files do not have.
+        What `read_harness` refuses; a metric or model that the files do not have.
     """
-    parts = [read_curve(path, metric, otherwise="value") for path in paths if is_table_path(path)]
-    if files := [path for path in paths if not is_table_path(path)]:
-        results = read_harness(files, task=task)
-        of_metric = results.filter(pl.col("metric") == NEW_NAMES.get(metric, metric))
-        bare = results.unique(CHECKPOINT, keep="first", maintain_order=True).join(
-            of_metric, on=list(CHECKPOINT), how="anti", maintain_order="left"
+    results = read_harness(paths, task=task)
+    of_metric = results.filter(pl.col("metric") == NEW_NAMES.get(metric, metric))
+    bare = results.unique(CHECKPOINT, keep="first", maintain_order=True).join(
+        of_metric, on=list(CHECKPOINT), how="anti", maintain_order="left"
+    )
+    if of_metric.is_empty():
+        names = ", ".join(results["metric"].unique().sort().to_list()) or "none"
+        others = f" and {len(paths) - 1:,} more files" if len(paths) > 1 else ""
+        raise UsageError(
+            f"Unknown metric {metric!r}: {task} has {names} in {paths[0]}{others}. Choose one "
+            "with --metric."
         )
-        if of_metric.is_empty():
-            names = ", ".join(results["metric"].unique().sort().to_list()) or "none"
-            others = f" and {len(files) - 1:,} more files" if len(files) > 1 else ""
-            raise UsageError(
-                f"Unknown metric {metric!r}: {task} has {names} in {files[0]}{others}. Choose one "
-                "with --metric."
-            )
-        if len(bare):
-            raise UsageError(
-                f"{bare['file'][0]} has no number for {metric!r} ({len(bare):,} such checkpoints), "
-                "and others have one. Leave it out."
-            )
-        parts.append(curve(of_metric, of_metric["value"], stderr=of_metric["stderr"]))
-    table = pl.concat(parts)
+    if len(bare):
+        raise UsageError(
+            f"{bare['file'][0]} has no number for {metric!r} ({len(bare):,} such checkpoints), "
+            "and others have one. Leave it out."
+        )
+    table = curve(of_metric, of_metric["value"], stderr=of_metric["stderr"])
     if models is None:
         return table
     chosen = table.filter(
@@ -211,8 +179,6 @@ class TradeOff(Result):
     pairs: pl.DataFrame
     """From checkpoint `before` to `after`: change of performance and of fairness, in percent of the
     gap before."""
-    change_points: pl.DataFrame
-    """Change points of each curve, `performance` and `delta`."""
     parts: pl.DataFrame
     """The measures whose difference is the gap, such as JSD-P for each answer; may be empty."""
     settings: Mapping[str, str | int | float | bool | None]
@@ -259,15 +225,13 @@ def tradeoff_metric(
     Raises
     ------
     UsageError
-        Missing columns, an invalid standard error, no model, run or step in common, a step of the
-        pair that no run has, or a loss that is negative or infinite.
-    BankError
-        A value that is not finite.
+        Missing columns, a value or standard error that is invalid, no model, run or step in common,
+        a step of the pair that no run has, or a loss that is negative or infinite.
 
     References
     ----------
     Early stopping for fairness: arXiv 2506.01709. Its change of fairness is that of
-    `fairness_change`. Not in the paper: the front, the largest loss, intervals, change points.
+    `fairness_change`. Not in the paper: the front, the largest loss, intervals.
 
     Examples
     --------
@@ -298,7 +262,6 @@ def tradeoff_metric(
         tradeoff=curve_table(curves, scale),
         choices=choice_table(curves, scale, losses if loss is None else (loss,)),
         pairs=pair_table(curves, scale, pair),
-        change_points=changes_of(curves, seed=SEED),
         parts=pl.DataFrame(schema=PARTS),
         settings={
             "metric": metric,
@@ -326,10 +289,8 @@ def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     Raises
     ------
     UsageError
-        Columns are missing, a row has no model, a standard error is negative or infinite, or a
-        checkpoint has several values.
-    BankError
-        A value is not finite.
+        Columns are missing, a row has no model, a value is not finite, a standard error is negative
+        or infinite, or a checkpoint has several values.
     """
     if missing := [c for c in ("model", "step", "value") if c not in frame.columns]:
         raise UsageError(
@@ -343,34 +304,23 @@ def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:
         if column not in frame.columns
     ).select(pl.col(column).cast(dtype) for column, dtype in SCHEMA.items())
     steps = whole.filter(pl.col("step").is_not_null()).with_columns(pl.col("run").fill_null("main"))
-    if nameless := steps["model"].null_count():
-        raise UsageError(f"The {name} has rows without a model ({nameless:,} such rows). Name it.")
-    invalid = steps.filter(~pl.col("value").is_finite().fill_null(False))
-    if len(invalid):
-        raise BankError(
-            f"The {name} of {checkpoint_name(invalid.row(0, named=True))} is "
-            f"{invalid['value'][0]}, which is not finite ({len(invalid):,} such rows). Leave that "
-            "checkpoint out."
-        )
-    error = pl.col("stderr").fill_null(float("nan"))
-    vague = steps.filter((error < 0) | error.is_infinite())
-    if len(vague):
-        raise UsageError(
-            f"The {name} of {checkpoint_name(vague.row(0, named=True))} has the standard error "
-            f"{vague['stderr'][0]:g}, which is invalid ({len(vague):,} such rows). Correct it, or "
-            "its interval."
-        )
     if steps.is_empty():
         raise UsageError(f"The {name} has no training step. A trade-off needs several.")
+    error = pl.col("stderr").fill_null(float("nan"))
     distinct = steps.unique([*CHECKPOINT, "value"], keep="first", maintain_order=True)
-    twice = distinct.filter(pl.struct(CHECKPOINT).is_duplicated()).sort(CHECKPOINT)
-    if len(twice):
-        raise UsageError(
-            f"The {name} of {checkpoint_name(twice.row(0, named=True))} is "
-            f"{twice['value'][0]:g} and {twice['value'][1]:g} "
-            f"({twice.select(CHECKPOINT).n_unique():,} such checkpoints). Leave a source "
-            "out, or remove rows from the table."
-        )
+    for rows, problem in (
+        (steps.filter(pl.col("model").is_null()), "no model"),
+        (steps.filter(~pl.col("value").is_finite().fill_null(False)), "the value {value}"),
+        (steps.filter((error < 0) | error.is_infinite()), "the standard error {stderr}"),
+        (distinct.filter(pl.struct(CHECKPOINT).is_duplicated()), "the value {value} and others"),
+    ):
+        if len(rows):
+            row = rows.sort(CHECKPOINT).row(0, named=True)
+            raise UsageError(
+                f"The {name} of {checkpoint_name(row)} has {problem.format(**row)} "
+                f"({rows.select(CHECKPOINT).n_unique():,} such checkpoints). Correct it, or leave "
+                "that checkpoint out."
+            )
     return distinct.sort(CHECKPOINT)
 
 

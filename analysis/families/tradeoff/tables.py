@@ -8,7 +8,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.results.curve import Course, change_table
 from logitbank.analysis.stats.bootstrap import Interval, central_interval
 from logitbank.errors import UsageError
 
@@ -259,16 +258,3 @@ def _pair(one: Joined, scale: Scale, before: int, after: int) -> tuple[Any, ...]
         *(one.delta[b], one.delta[a], float(increase(one.delta[b], one.delta[a]))),
         *(fairness.low[0], fairness.high[0], unsure),
     )
-
-
-def changes_of(curves: Sequence[Joined], *, seed: int) -> pl.DataFrame:
-    """The change points of each curve."""
-    courses = (
-        Course({"model": one.model, "run": one.run, "curve": name}, one.steps, values, draws)
-        for one in curves
-        for name, values, draws in (
-            ("performance", one.performance, one.performance_draws),
-            ("delta", one.delta, one.delta_draws),
-        )
-    )
-    return change_table(courses, ["model", "run", "curve"], seed=seed)

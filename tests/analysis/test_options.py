@@ -134,10 +134,10 @@ def test_prompts_of_one_sentence_are_one_draw() -> None:
     names = [f"s{at // 5}" for at in range(100)]
     covered = []
     for sentences in (names, None):
-        found = option_shares([scores_of(share, sentences)], "mine")
+        found = [*option_shares([scores_of(share, sentences)], "mine")]
         for name, table in (
-            ("share", found.shares.filter(option="a")),
-            ("accuracy", found.answers),
+            ("share", pl.concat(part.shares for part in found).filter(option="a")),
+            ("accuracy", pl.concat(part.answers for part in found)),
         ):
             assert set(table["sentences"]) == {20 if sentences else 100}
             inside = (table["low"] <= truth[name]) & (table["high"] >= truth[name])

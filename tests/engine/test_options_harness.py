@@ -78,70 +78,41 @@ def test_sums_and_accuracies_are_the_harness_s(checkpoint: Path, tmp_path: Path)
         assert study.result.answers["accuracy"].item() == pytest.approx(expected)
 
 
-def test_information_and_pairs_are_the_harness_s(checkpoint: Path, tmp_path: Path) -> None:
-    """Its task with mutual information, whose condition is an empty text after the first token; and
-    pairs as options without a context."""
+def test_pairs_are_the_harness_s(checkpoint: Path, tmp_path: Path) -> None:
+    """Pairs of sentences as options without a context."""
     import lm_eval
     from datasets import Dataset
     from lm_eval.api.task import ConfigurableTask
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
 
-    options = dict(zip("abcd", OPTIONS, strict=True))
-    texts = [f"{subject} {verb}" for subject in SUBJECTS for verb in VERBS]
-    asked = [
-        {"text": text, "options": options, "answer": "abcd"[i % 4], "condition": "empty"}
-        for i, text in enumerate(texts)
-    ]
     pairs = [[f"{subject} {VERBS[0]} it", f"{subject} it {VERBS[0]}"] for subject in SUBJECTS]
-    listed = {
-        "mine": [*asked, {"id": "empty", "text": "<|endoftext|>", "options": options}],
-        "verbs": [{"pair": pair} for pair in pairs],
-    }
-    for name, rows in listed.items():
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    bank = tmp_path / "b.zarr"
-    files = [str(tmp_path / f"{name}.jsonl") for name in listed]
+    rows = [
+        {"sentence": sentence, "pair": i, "side": side}
+        for i, pair in enumerate(pairs)
+        for side, sentence in zip(("good", "bad"), pair, strict=True)
+    ]
+    path, bank = tmp_path / "verbs.jsonl", tmp_path / "b.zarr"
+    path.write_text("\n".join(map(json.dumps, rows)))
     summary = logitbank.extract(
-        bank, suite=str(checkpoint.parent), prompts=files, engine="transformers", keep="options"
+        bank, suite=str(checkpoint.parent), prompts=str(path), engine="transformers", keep="options"
     )
     assert summary.complete, summary.failed
-
-    def task(name: str, metric: str, data: dict[str, list[object]]) -> ConfigurableTask:
-        config = {
-            "task": name, "test_split": "test", "output_type": "multiple_choice",
-            "doc_to_text": "{{text}}", "doc_to_choice": "{{choices}}", "doc_to_target": "label",
-            "target_delimiter": "", "metric_list": [{"metric": metric}],
-            "custom_dataset": lambda **_: {"test": Dataset.from_dict(data)},
-        }  # fmt: skip
-        return ConfigurableTask(config=config)
-
+    data = {"text": [""] * len(pairs), "choices": pairs, "label": [0] * len(pairs)}
+    config = {
+        "task": "verbs", "test_split": "test", "output_type": "multiple_choice",
+        "doc_to_text": "{{text}}", "doc_to_choice": "{{choices}}", "doc_to_target": "label",
+        "target_delimiter": "", "metric_list": [{"metric": "acc"}],
+        "custom_dataset": lambda **_: {"test": Dataset.from_dict(data)},
+    }  # fmt: skip
     found = lm_eval.simple_evaluate(
         HFLM(str(checkpoint), device="cpu", dtype="float32", batch_size=4),
-        tasks=[
-            task("mine", "acc_mutual_info", {
-                "text": [*texts], "choices": [list(OPTIONS)] * len(texts),
-                "label": [i % 4 for i in range(len(texts))],
-            }),
-            task("verbs", "acc", {
-                "text": [""] * len(pairs), "choices": [*pairs], "label": [0] * len(pairs)
-            }),
-        ],
+        tasks=[ConfigurableTask(config=config)],
         task_manager=TaskManager(include_defaults=False), bootstrap_iters=0,
     )  # fmt: skip
-    study = logitbank.options(bank, prompts="mine", score="pmi")
-    theirs = found["results"]["mine"]["acc_mutual_info,none"]
-    assert study.result.answers["accuracy"].item() == pytest.approx(theirs)
-    assert study.result.answers["prompts"].item() == len(texts)
-    samples = sorted(found["samples"]["mine"], key=lambda sample: sample["doc_id"])
-    sums = np.array([[r[0] for r in sample["filtered_resps"]] for sample in samples])
-    information = np.exp(sums[:, :4] - sums[:, 4:]).mean(axis=0)
-    shares = study.result.shares.sort("option")
-    np.testing.assert_allclose(shares["probability"], information, rtol=1e-2)
-
-    (scores,) = prompt_scores(logitbank.open(bank), "verbs")
     samples = sorted(found["samples"]["verbs"], key=lambda sample: sample["doc_id"])
     sums = np.array([[r[0] for r in sample["filtered_resps"]] for sample in samples])
-    np.testing.assert_allclose(scores.logprob.reshape(sums.shape), sums, atol=2e-3)
-    answers = logitbank.options(bank, prompts="verbs").result.answers
-    assert answers["accuracy"].item() == pytest.approx(found["results"]["verbs"]["acc,none"])
+    (row,) = logitbank.pairs(bank, prompts="verbs").result.pairs.filter(group="all").to_dicts()
+    assert row["score"] == pytest.approx(100 * found["results"]["verbs"]["acc,none"])
+    differences = np.abs(sums[:, 0] - sums[:, 1])
+    assert row["likelihood_diff"] == pytest.approx(differences.mean(), abs=4e-3)

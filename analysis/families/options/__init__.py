@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.scan_cache import ScanCache
     from logitbank.analysis.study import Study
 
-Score = Literal["sum", "token", "byte", "character", "first", "pmi"]
+Score = Literal["sum", "token", "byte", "character", "first"]
 """What options are compared by: the sum of the log-probabilities of their tokens; that sum divided
-by tokens, bytes or characters; the first token; or the sum minus that after the condition."""
+by tokens, bytes or characters; or the first token."""
 
 
 def options(
@@ -23,9 +23,7 @@ def options(
     prompts: Sequence[str] | str | None = None,
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
-    score: Annotated[
-        Score, "Score of options with several tokens; pmi needs the prompt field `condition`."
-    ] = "sum",
+    score: Annotated[Score, "Score of options with several tokens."] = "sum",
     entropy: Annotated[bool, "Entropy of the full rows of logits, if they are stored."] = True,
 ) -> "Study[OptionScores]":
     """Measure accuracy, option probabilities, ranks, entropy and top-1 agreement with the last
@@ -44,8 +42,7 @@ def options(
         large as the bank.
     score
         What options of several tokens are compared by: the `sum` of their log-probabilities; that
-        sum divided by `token`, `byte` or `character`; their `first` token; or `pmi`, the sum minus
-        that of the same option after the prompt's condition.
+        sum divided by `token`, `byte` or `character`; or their `first` token.
     entropy
         Whether to read full rows, which entropy needs. Everything else needs only scores.
 

@@ -27,10 +27,6 @@ MEANINGS: Mapping[Score, str] = {
     "byte": "The score of an option is its log-probability divided by its UTF-8 bytes.",
     "character": "The score of an option is its log-probability divided by its characters.",
     "first": "The score of an option is the log-probability of its first token.",
-    "pmi": (
-        "The score of an option is its log-probability after the prompt minus that after the "
-        "prompt's condition (pointwise mutual information)."
-    ),
 }
 """How option probabilities are computed."""
 OF_SCORES = "Option probabilities are exp of the scores, normalized over the options of a prompt."
@@ -151,11 +147,6 @@ def _limits(result: OptionScores) -> Iterator[Finding]:
         yield Finding(
             text=f"{prompts} missing at {counted(len(incomplete), 'checkpoint')}; means are over "
             "the others."
-        )
-    if result.unconditional:
-        verb = "has" if result.unconditional == 1 else "have"
-        yield Finding(
-            text=f"{counted(result.unconditional, 'prompt')} {verb} no condition and no score."
         )
     if tied := int(result.answers["tied"].sum()):
         yield Finding(text=f"Ties for the largest option probability: {tied:,} (count as wrong).")

@@ -18,7 +18,6 @@ from logitbank.analysis.families.options.tables import (
     CURVES,
     SHARES,
     Row,
-    Shares,
     accuracy_changes,
     check_score,
     means_of,
@@ -70,9 +69,6 @@ class OptionScores(Result):
     answered (prompts that name a correct answer), and whether the checkpoint keeps full rows."""
     score: Score = "sum"
     """What options are compared by."""
-    unconditional: int = 0
-    """Prompts, each option order counted, that lack the condition that `pmi` needs; they are among
-    the missing."""
     entropy: bool = True
     """Whether full rows were read."""
 
@@ -88,8 +84,8 @@ def option_scores(
     """Options, correct answers, entropy and agreement of prompt sets. All arithmetic is float64.
 
     A prompt counts once: its option orders are averaged first. Prompts of a single option have no
-    `option_probability`. Prompts that are only conditions of others have no rows in `shares` and
-    `answers`. Entropy and agreement are means over the positions at which a prompt is scored.
+    `option_probability`. Entropy and agreement are means over the positions at which a prompt is
+    scored.
 
     ``probability``, ``rank`` in `curves`
         Of the correct answer: the option that is the prompt's answer, or the target word of a
@@ -120,20 +116,18 @@ def option_scores(
         A prompt set or its deposits are missing, or its options were named after full rows were
         kept. An answer has no probability, because its logit is not finite.
     UsageError
-        The score is `pmi`, and no prompt has a condition. A run is in two banks.
+        An unknown score. A run is in two banks.
     DamagedError
         Stored bytes are not what was committed.
 
     References
     ----------
     The scores of lm-evaluation-harness: `acc` compares sums, `acc_norm` divides by characters, and
-    `acc_bytes` by bytes; `acc_mutual_info` is PMI whose condition is an empty text. Own conditions,
-    as "Answer:": Holtzman et al. 2021 (EMNLP, "Surface Form Competition"). Not in these papers:
-    ties for the largest count as wrong, and are reported.
+    `acc_bytes` by bytes. Not in it: ties for the largest count as wrong, and are reported.
     """
     check_score(score)
     opened = [banks] if isinstance(banks, Bank) else list(banks)
-    found = [Shares(pl.DataFrame(schema=SHARES), pl.DataFrame(schema=ANSWERS), 0)]
+    shares, answers = [pl.DataFrame(schema=SHARES)], [pl.DataFrame(schema=ANSWERS)]
     curves, checkpoints = [pl.DataFrame(schema=CURVES)], [pl.DataFrame(schema=CHECKPOINTS)]
     for name in prompts:
         for bank, deposits in _holding(opened, name, models):
@@ -145,16 +139,17 @@ def option_scores(
             checkpoints.append(of_set[1])
             own = {deposit.checkpoint.model for deposit in deposits} or models
             each = prompt_scores(bank, name, models=own, first_piece=score == "first", few=True)
-            found.append(option_shares(each, name, score=score))
-    answers = pl.concat(part.answers for part in found)
+            for found in option_shares(each, name, score=score):
+                shares.append(found.shares)
+                answers.append(found.answers)
+    accuracy = pl.concat(answers)
     return OptionScores(
-        shares=pl.concat(part.shares for part in found),
-        answers=answers,
+        shares=pl.concat(shares),
+        answers=accuracy,
         curves=concat_sorted(curves),
-        change_points=accuracy_changes(answers),
+        change_points=accuracy_changes(accuracy),
         checkpoints=concat_sorted(checkpoints),
         score=score,
-        unconditional=sum(part.unconditional for part in found),
         entropy=entropy,
     )
 

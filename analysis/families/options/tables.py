@@ -1,7 +1,6 @@
 """The tables of any prompt set: option probabilities, accuracy, and means of measures.
 
-Options are compared by sums, means, first tokens, or information. For information, a prompt names
-its condition in the column `condition`, by the id of another prompt of its set.
+Options are compared by sums, means, or first tokens.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +9,6 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from logitbank.analysis.families.options import Score
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
@@ -59,7 +57,6 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     "top1_agreement": (0, 1),
 }
 """The measures, and between which values each lies."""
-CONDITION = "condition"
 ROWS = 100_000
 """Tidy rows at once: they are wide, and 400,000 took 100 MB more, and as long."""
 OPTIONS = 12
@@ -118,35 +115,28 @@ def accuracy_changes(answers: pl.DataFrame) -> pl.DataFrame:
 
 
 class Shares(NamedTuple):
-    """What `option_shares` found."""
+    """Rows of the tables `shares` and `answers` of `OptionScores`."""
 
     shares: pl.DataFrame
     answers: pl.DataFrame
-    unconditional: int
 
 
-def option_shares(each: Iterable[PromptScores], prompt_set: str, *, score: Score = "sum") -> Shares:
-    """The tables `shares` and `answers` of `OptionScores`, and its `unconditional`.
+def option_shares(
+    each: Iterable[PromptScores], prompt_set: str, *, score: Score = "sum"
+) -> Iterator[Shares]:
+    """Shares and answers of a few checkpoints at a time.
 
     `each` is as `prompt_scores` gives them, with `first_piece` where the score is of the first.
-
-    Raises
-    ------
-    UsageError
-        The score is `pmi`, and no prompt has a condition.
     """
-    shares, answers = [pl.DataFrame(schema=SHARES)], [pl.DataFrame(schema=ANSWERS)]
-    unconditional = 0
     for whole in each:
-        scores = compared(whole, score)
-        if score == "pmi":
-            unconditional = max(unconditional, without_condition(scores))
+        scores = divided(whole, score)
         labelled = scores.options["option"].n_unique() <= OPTIONS
         for part in _parts(scores):
             rows = _rows(part)
-            shares.append(_of_set(_shares(rows, labelled=labelled), prompt_set, SHARES))
-            answers.append(_of_set(_answers(rows), prompt_set, ANSWERS))
-    return Shares(pl.concat(shares), pl.concat(answers), unconditional)
+            yield Shares(
+                _of_set(_shares(rows, labelled=labelled), prompt_set, SHARES),
+                _of_set(_answers(rows), prompt_set, ANSWERS),
+            )
 
 
 def _of_set(table: pl.DataFrame, prompt_set: str, schema: pl.Schema) -> pl.DataFrame:
@@ -248,23 +238,7 @@ def _without_an_option(rows: pl.DataFrame, answer: pl.Expr) -> pl.DataFrame:
     )
 
 
-def compared(scores: PromptScores, score: Score) -> PromptScores:
-    """The scores with what options are compared by as `logprob`.
-
-    Prompts that are conditions of others, and have none themselves, are left out, whatever the
-    score. `scores` has first pieces alone for the score `first`.
-
-    Raises
-    ------
-    UsageError
-        The score is PMI, and no prompt has a condition.
-    """
-    if score == "pmi":
-        scores = replace(scores, logprob=scores.logprob - after_conditions(scores))
-    return without_conditions(_divided(scores, score))
-
-
-def _divided(scores: PromptScores, score: Score) -> PromptScores:
+def divided(scores: PromptScores, score: Score) -> PromptScores:
     """Log-probabilities per token, byte or character, for the scores that divide by these."""
     text = pl.col("continuation").str.strip_chars_start()
     units = {
@@ -280,70 +254,3 @@ def check_score(score: str) -> None:
     """Refuse an unknown score with a UsageError."""
     if score not in get_args(Score):
         raise UsageError(f"Score {score!r} is unknown: use {', '.join(get_args(Score))}.")
-
-
-def after_conditions(scores: PromptScores) -> NDArray[np.float64]:
-    """(c, o) log-probabilities, in nats, of each option after the condition of its prompt.
-
-    The condition is the prompt of that id in the same order of options, or in none, and its option
-    that of the same label and text; NaN where there is none.
-
-    Raises
-    ------
-    UsageError
-        No prompt has a condition.
-    """
-    if not _names_conditions(scores):
-        raise UsageError(
-            "No prompt has a condition, which the score pmi needs. Name one in the field "
-            "`condition` of the prompt file, and extract it."
-        )
-    prompts = scores.prompts.select("prompt_id", "order_seed", pl.col(CONDITION).cast(pl.String))
-    options = scores.options.select(pl.col("option").cast(pl.String), "continuation").with_columns(
-        prompts[scores.options["prompt"]]
-    )
-    key = ["prompt_id", "option", "continuation", "order_seed"]
-    places = options.select(key).with_row_index("at")
-    own = options.select(pl.col(CONDITION).alias("prompt_id"), *key[1:])
-    unordered = own.with_columns(order_seed=pl.lit(None, pl.Int32))
-    at = pl.DataFrame(
-        {
-            str(n): wanted.join(
-                places, on=key, how="left", nulls_equal=True, maintain_order="left"
-            )["at"]
-            for n, wanted in enumerate((own, unordered))
-        }
-    ).select(pl.coalesce("0", "1"))
-    found = at.to_series()
-    known = (found.is_not_null() & own["prompt_id"].is_not_null()).to_numpy()
-    values = np.full_like(scores.logprob, np.nan)
-    values[:, known] = scores.logprob[:, found.to_numpy()[known].astype(np.int64)]
-    return values
-
-
-def without_conditions(scores: PromptScores) -> PromptScores:
-    """Without the prompts that are conditions of others and have none themselves."""
-    if not _names_conditions(scores):
-        return scores
-    conditions = scores.prompts[CONDITION].cast(pl.String)
-    named = scores.prompts["prompt_id"].is_in(conditions.drop_nulls().implode())
-    kept = (conditions.is_not_null() | ~named).to_numpy()
-    of_kept = kept[scores.options["prompt"].to_numpy()]
-    number = np.cumsum(kept) - 1
-    options = scores.options.filter(of_kept)
-    return PromptScores(
-        *(scores.model, scores.run, scores.steps, scores.prompts.filter(kept)),
-        options.with_columns(prompt=pl.Series(number[options["prompt"].to_numpy()])),
-        *(scores.logprob[:, of_kept], scores.rank[:, of_kept]),
-    )
-
-
-def without_condition(scores: PromptScores) -> int:
-    """How many prompts with options, each order counted, have no condition."""
-    conditions = scores.prompts[CONDITION]
-    return int(conditions[scores.options["prompt"].unique()].null_count())
-
-
-def _names_conditions(scores: PromptScores) -> bool:
-    prompts = scores.prompts
-    return CONDITION in prompts.columns and prompts[CONDITION].null_count() < len(prompts)

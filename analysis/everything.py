@@ -36,7 +36,6 @@ def analyses(
     prompts: Collection[str] | None = None,
     models: Sequence[str] | None = None,
     bootstrap: int = 1000,
-    cache: ScanCache | None = None,
 ) -> list[Analysis]:
     """The analyses of banks in the order of a report, sharing one cache.
 
@@ -49,7 +48,19 @@ def analyses(
     """
     opened = open_banks(banks, models=models, prompts=None if prompts is None else [*prompts])
     names = prompt_sets(opened, prompts)
-    return planned(opened, names, models=models, bootstrap=bootstrap, cache=cache or ScanCache())
+    columns = PromptColumns(opened, names)
+    settings = {"models": models, "bootstrap": bootstrap, "cache": ScanCache()}
+    options = families()["options"]
+    chosen = [
+        (family, prompts) for family in families().values() for prompts in family.prompts(columns)
+    ]
+    known = {name for _, prompts in chosen for name in prompts}
+    chosen += [(options, (name,)) for name in sorted(set(names) - known)]
+    number = Counter(family.name for family, _ in chosen)
+    return [
+        _analysis(family, opened, prompts, several=number[family.name] > 1, **settings)
+        for family, prompts in chosen
+    ]
 
 
 def prompt_sets(banks: Sequence[Bank], requested: Collection[str] | None) -> list[str]:
@@ -65,30 +76,6 @@ def prompt_sets(banks: Sequence[Bank], requested: Collection[str] | None) -> lis
         if name not in available:
             raise UsageError(no_prompts(banks, name))
     return [name for name in available if requested is None or name in requested]
-
-
-def planned(
-    banks: Sequence[Bank],
-    names: Collection[str],
-    *,
-    models: Sequence[str] | None,
-    bootstrap: int,
-    cache: ScanCache,
-) -> list[Analysis]:
-    """`analyses` of open banks and of prompt sets in them."""
-    columns = PromptColumns(banks, names)
-    settings = {"models": models, "bootstrap": bootstrap, "cache": cache}
-    options = families()["options"]
-    chosen = [
-        (family, prompts) for family in families().values() for prompts in family.prompts(columns)
-    ]
-    known = {name for _, prompts in chosen for name in prompts}
-    chosen += [(options, (name,)) for name in sorted(set(names) - known)]
-    number = Counter(family.name for family, _ in chosen)
-    return [
-        _analysis(family, banks, prompts, several=number[family.name] > 1, **settings)
-        for family, prompts in chosen
-    ]
 
 
 def _analysis(

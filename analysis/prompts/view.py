@@ -28,7 +28,7 @@ def movements(scores: PromptScores) -> pl.DataFrame:
     lowest = np.where(missing, np.inf, values).argmin(axis=0)
     highest = np.where(missing, -np.inf, values).argmax(axis=0)
     low, high = values[lowest, options], values[highest, options]
-    prompt, option = _largest(scores, high - low)
+    prompt, option = largest_options(scores, high - low)
     steps = pl.Series(scores.steps, dtype=pl.Int64)
     return _named(scores, prompt, option).with_columns(
         movement=(high - low)[option],
@@ -68,7 +68,7 @@ def prompt_rows(scores: PromptScores) -> pl.DataFrame:
     )
 
 
-def _largest(scores: PromptScores, size: NDArray[np.float64]) -> tuple[Codes, Codes]:
+def largest_options(scores: PromptScores, size: NDArray[np.float64]) -> tuple[Codes, Codes]:
     """Index and largest option of each prompt whose size is not NaN, the largest first.
 
     Shares are rounded: two of them that add up to 1 move equally, but for rounding.

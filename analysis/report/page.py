@@ -234,6 +234,7 @@ def _prompts_note(prompts: Sequence[Json]) -> str:
             "largest changes. `logitbank show BANK --prompt ID` shows any other."
         ]
     )
+    texts += ["`logitbank show BANK --prompt ID --top-tokens 5` lists the most probable tokens."]
     texts += [f"{counted(left, 'further run')} left out."] if left else []
     return " ".join(texts)
 

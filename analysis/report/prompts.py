@@ -5,10 +5,9 @@ scores at all checkpoints. Of prompts that are variants of one sentence, the lis
 """
 
 import base64
-import re
-from collections.abc import Iterable, Sequence
-from itertools import chain, zip_longest
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby, zip_longest
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,15 +15,14 @@ import polars as pl
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import colors_of
 from logitbank.analysis.frames.banks import check_same_prompts
-from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
-from logitbank.analysis.prompts.view import movements
+from logitbank.analysis.prompts.scores import Measure, PromptScores, prompt_scores
+from logitbank.analysis.prompts.view import largest_options
 from logitbank.analysis.report.origin import bank_name
-from logitbank.analysis.report.predictions import Key, Run, predictions
 from logitbank.store import Bank
 from logitbank.store.steps import in_order
 
-CHANGED, ANCHORS = 20, 8
-"""Prompts of a list, and checkpoints with predicted tokens."""
+CHANGED = 20
+"""Prompts of a list."""
 SERIES = 12
 """Models and runs of a prompt set; a page names how many it leaves out."""
 FEWEST = 20
@@ -34,7 +32,32 @@ VARIANTS = 200
 """Prompts that are looked through for each one of a list; WinoBias has 50 to 60 of a sentence."""
 SENTENCE = ("sentence_id", "example", "pair", "instance")
 """Columns that are the same in all variants of a sentence."""
+Key = tuple[str, int | None]
+"""Id and order seed of a prompt."""
 Json = dict[str, Any]
+
+
+class Changes(NamedTuple):
+    """The prompts of one model and run that change most."""
+
+    bank: Bank
+    model: str
+    run: str
+    measure: Measure
+    total: int
+    values_each: float
+    """Scores of a prompt, on average."""
+    grouped: bool
+    """Whether `listed` has one prompt of each sentence."""
+    listed: Sequence[tuple[Key, str, float]]
+    """Prompts, the option that changes most, and its change; the largest change first."""
+    further: Sequence[Key]
+    """The prompts with the largest changes, all variants of a sentence among them."""
+
+    def scores_of(self, prompts: str, ids: set[str]) -> PromptScores | None:
+        """The scores of these prompts; None if the model has none of them."""
+        found = prompt_scores(self.bank, prompts, models=self.model, runs=self.run, ids=ids)
+        return next(found, None)
 
 
 def prompt_data(
@@ -56,8 +79,7 @@ def prompt_data(
     name, measure, total (prompts × orders), grouped (whether the list has one prompt per sentence),
     prompts (id, order, text, answer, options), axis (of training steps), colors of options, and
     series (name, steps, changed, logprob: float32, checkpoint × option of these prompts, base64);
-    left_out, how many series are not among them; `predictions` of the prompts that change most, at
-    a few checkpoints of each series, or None.
+    left_out, how many series are not among them.
 
     Raises
     ------
@@ -67,135 +89,115 @@ def prompt_data(
         The banks have no such prompts, or no deposit of them.
     """
     check_same_prompts(banks, prompts)
-    lists: list[_List] = []
-    left_out = 0
-    for bank in banks:
-        own_models = _models(bank, prompts, models)
-        for scores in prompt_scores(bank, prompts, models=own_models):
-            if len(lists) < SERIES:
-                lists.append(_List(bank, scores))
-            else:
-                left_out += 1
+    found = [each for bank in banks for each in _changes(bank, prompts, models)]
+    changes = found[:SERIES]
     data: Json = {
-        "name": prompts, "measure": lists[0].measure, "left_out": left_out,
-        "total": max(each.total for each in lists), "grouped": any(each.grouped for each in lists),
-        "prompts": [], "series": [],
+        "name": prompts, "measure": changes[0].measure, "left_out": len(found) - len(changes),
+        "total": max(each.total for each in changes),
+        "grouped": any(each.grouped for each in changes), "prompts": [], "series": [],
     }  # fmt: skip
-    keys = _chosen(lists, values)
+    keys = _chosen(changes, values)
     if not keys:  # no option is scored
         return data
     ids = {name for name, _ in keys}
-    of_keys = [each.scores_of(prompts, ids) for each in lists]
-    kept = [pair for pair in zip(lists, of_keys, strict=True) if pair[1] is not None]
-    lists, by_list = [each for each, _ in kept], [each for _, each in kept if each is not None]
-    shown = _prompts(by_list, keys)
+    of_keys = [(each, each.scores_of(prompts, ids)) for each in changes]
+    series = [(each, scores) for each, scores in of_keys if scores is not None]
+    shown = _prompts([scores for _, scores in series], keys)
     places = {key: at for at, key in enumerate(keys)}
-    axis = StepAxis(in_order(chain.from_iterable(one.steps for one in by_list)))
+    axis = StepAxis(in_order(chain.from_iterable(scores.steps for _, scores in series)))
     options = [option["option"] for prompt in shown for option in prompt["options"]]
-    changing = chain.from_iterable(
-        zip_longest(*([key for key, *_ in each.changed[:CHANGED]] for each in lists))
-    )
+    names = _names([each for each, _ in series])
     return data | {
         "prompts": shown,
         "axis": {"x": axis.x().to_dict(), "meta": axis.meta(), "release": axis.release_at},
         "colors": colors_of(options),
-        "predictions": predictions(
-            prompts,
-            [each.run for each in lists],
-            [(places[key], key) for key in dict.fromkeys(changing) if key in places],
-        ),
         "series": [
             {
                 "name": name,
                 "changed": [
                     [places[key], option, size]
-                    for key, option, size in each.changed[:CHANGED]
+                    for key, option, size in each.listed[:CHANGED]
                     if key in places
                 ],
-                "steps": list(one.steps),
-                "logprob": _logprobs(one, keys, shown),
+                "steps": list(scores.steps),
+                "logprob": _logprobs(scores, keys, shown),
             }
-            for name, each, one in zip(_names(lists), lists, by_list, strict=True)
+            for name, (each, scores) in zip(names, series, strict=True)
         ],
     }
 
 
-def _models(bank: Bank, prompts: str, models: Sequence[str] | None) -> list[str] | None:
-    if models is None:
-        return None
-    scored = {deposit.checkpoint.model for deposit in bank.deposits(prompts=prompts)}
-    return [model for model in models if model in scored]
-
-
-class _List:
-    """The prompts of one model and run that change most."""
-
-    def __init__(self, bank: Bank, scores: PromptScores) -> None:
-        c = len(scores.steps)
-        self.measure = scores.measure
-        self.total = len(scores.prompts)
-        self.values_each = c * len(scores.options) / max(1, self.total)
-        self.grouped = (sentences := _sentences(scores.prompts)) is not None
-        most, table = 10 * CHANGED, movements(scores)
-        self.further = [_key(row) for row in table.head(most).iter_rows(named=True)]
-        if sentences is not None:
-            table = table.head(VARIANTS * most).join(
-                sentences, on=["prompt_id", "order_seed"], nulls_equal=True, maintain_order="left"
-            )
+def _changes(bank: Bank, prompts: str, models: Sequence[str] | None) -> Iterator[Changes]:
+    """The prompts that change most, of each model and run; read a few checkpoints at a time."""
+    if models is not None:
+        scored = {deposit.checkpoint.model for deposit in bank.deposits(prompts=prompts)}
+        models = [model for model in models if model in scored]
+    parts = prompt_scores(bank, prompts, models=models, few=True)
+    for (model, run), of_series in groupby(parts, lambda part: (part.model, part.run)):
+        low = high = np.array(np.nan)
+        checkpoints = 0
+        for part in of_series:
+            shares = part.values()
+            low = np.fmin(low, np.fmin.reduce(shares, axis=0))
+            high = np.fmax(high, np.fmax.reduce(shares, axis=0))
+            checkpoints += len(part.steps)
+        prompt, option = largest_options(part, high - low)
+        table = (
+            part.prompts[prompt]
+            .select("prompt_id", "order_seed")
+            .with_columns(option=part.options["option"].gather(option), change=(high - low)[option])
+        )
+        most = 10 * CHANGED
+        further = [key for key, *_ in _keyed(table.head(most))]
+        if (sentences := _sentences(part.prompts)) is not None:
+            table = table.with_columns(sentence=sentences.gather(prompt)).head(VARIANTS * most)
             table = table.unique("sentence", keep="first", maintain_order=True)
-        self.changed = [
-            (_key(row), row["option"], _short(row["movement"]))
-            for row in table.head(most).iter_rows(named=True)
-        ]
-        at = np.unique(np.linspace(0, c - 1, min(c, ANCHORS)).round().astype(int))
-        self.run = Run(bank, scores.model, scores.run, [scores.steps[index] for index in at])
-
-    def scores_of(self, prompts: str, ids: set[str]) -> PromptScores | None:
-        """The scores of these prompts; None if the model has none of them."""
-        run = self.run
-        found = prompt_scores(run.bank, prompts, models=run.model, runs=run.run, ids=ids)
-        return next(found, None)
+        yield Changes(
+            bank, model, run, part.measure, len(part.prompts),
+            checkpoints * len(part.options) / max(1, len(part.prompts)),
+            sentences is not None, _keyed(table.head(most)), further,
+        )  # fmt: skip
 
 
-def _sentences(prompts: pl.DataFrame) -> pl.DataFrame | None:
-    """The sentence of each prompt: of its column, or the text without numbers and occupation.
+def _keyed(table: pl.DataFrame) -> list[tuple[Key, str, float]]:
+    columns = table.select("prompt_id", "order_seed", "option", "change")
+    return [
+        ((name, order), option, float(f"{change:.6g}"))
+        for name, order, option, change in columns.iter_rows()
+    ]
 
-    None if there are fewer than `FEWEST_SENTENCES`, or none has a variant.
+
+def _sentences(prompts: pl.DataFrame) -> pl.Series | None:
+    """The sentence of each prompt.
+
+    None without a column of sentences, with fewer than `FEWEST_SENTENCES`, or without variants.
     """
-    column = next((name for name in SENTENCE if name in prompts.columns), None)
-    if column is not None:
-        sentence = prompts[column].cast(pl.String)
-    else:
-        jobs = prompts["occupation"] if "occupation" in prompts.columns else [None] * len(prompts)
-        sentence = pl.Series([
-            re.sub(r"\d+", "#", (text or "").replace(job or "\0", "*"))
-            for text, job in zip(prompts["text"], jobs, strict=True)
-        ])  # fmt: skip
-    if not FEWEST_SENTENCES <= sentence.n_unique() < len(prompts):
-        return None
-    return prompts.select("prompt_id", "order_seed", sentence=sentence)
+    for name in SENTENCE:
+        if name in prompts.columns:
+            several = FEWEST_SENTENCES <= prompts[name].n_unique() < len(prompts)
+            return prompts[name] if several else None
+    return None
 
 
-def _chosen(lists: Sequence[_List], values: int) -> list[Key]:
+def _chosen(changes: Sequence[Changes], values: int) -> list[Key]:
     """Prompts for the page: one of each sentence first, until there are as many as it holds."""
-    most = max(FEWEST, int(values / max(1.0, sum(each.values_each for each in lists))))
-    heads = zip_longest(*([key for key, *_ in each.changed] for each in lists))
-    further = zip_longest(*(each.further for each in lists))
+    most = max(FEWEST, int(values / max(1.0, sum(each.values_each for each in changes))))
+    heads = zip_longest(*([key for key, *_ in each.listed] for each in changes))
+    further = zip_longest(*(each.further for each in changes))
     keys = chain.from_iterable(chain(heads, further))
     return [*dict.fromkeys(key for key in keys if key is not None)][:most]
 
 
-def _names(lists: Sequence[_List]) -> list[str]:
+def _names(changes: Sequence[Changes]) -> list[str]:
     """The model of each series, with its run and bank if they differ."""
-    runs = [each.run for each in lists]
-    several_runs = len({run.run for run in runs}) > 1
-    several_banks = len({(run.model, run.run) for run in runs}) < len(runs)
+    several_runs = len({each.run for each in changes}) > 1
+    several_banks = len({(each.model, each.run) for each in changes}) < len(changes)
     return [
         " ".join(
-            [run.model, *([run.run] if several_runs else ())]
-            + ([bank_name(run.bank)] if several_banks else [])
+            [each.model, *([each.run] if several_runs else ())]
+            + ([bank_name(each.bank)] if several_banks else [])
         )
-        for run in runs
+        for each in changes
     ]
 
 
@@ -252,7 +254,3 @@ def array(values: np.ndarray) -> Json:
 
 def _key(row: dict[str, Any]) -> Key:
     return row["prompt_id"], row["order_seed"]
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")

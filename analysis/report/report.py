@@ -6,15 +6,14 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.everything import FAILURES, planned, problem_of, prompt_sets
+from logitbank.analysis.everything import FAILURES, analyses, problem_of, prompt_sets
 from logitbank.analysis.frames.banks import Banks, OneBank, listed_banks, no_model, open_banks
-from logitbank.analysis.frames.scan_cache import ScanCache
 from logitbank.analysis.report.origin import bank_name, origin_of, stem
 from logitbank.analysis.report.page import Json, Page, write_page
 from logitbank.analysis.report.prompts import prompt_data
 from logitbank.analysis.report.sections import Section, section
 from logitbank.analysis.results.files import require_outside
-from logitbank.errors import BankError, DamagedError, UsageError
+from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 from logitbank.store.care.lost import missing_tables
 from logitbank.store.format.about import own_fields
@@ -64,18 +63,18 @@ def report(
     LogitbankError
         No bank, nothing in it, or a prompt set or model that it lacks.
     DamagedError
-        No table of prompts can be read.
+        A table of prompts cannot be read.
     UsageError
         `out` is a folder, or does not end in .html.
     """
     path = _target(listed_banks(banks), out)
     opened = open_banks(banks, models=models, prompts=prompts)
-    names, problems = _readable(opened, prompt_sets(opened, prompts))
+    names = prompt_sets(opened, prompts)
     info = _info(opened, names, models)
     if models is not None and prompts is None:
         names = [name for name in names if _scored(opened, name, models)]
-    problems = [*_missing_tables(opened), *problems]
-    plans = planned(opened, names, models=models, bootstrap=bootstrap, cache=ScanCache())
+    problems = _missing_tables(opened)
+    plans = analyses(opened, prompts=names, models=models, bootstrap=bootstrap)
     notify = progress or (lambda what, done, total: None)
     total = len(plans) + len(names) + 1
     sections: list[Section] = []
@@ -124,27 +123,6 @@ def _target(banks: Sequence[OneBank], out: Path | str | None) -> Path:
             f"{path.parent.resolve()} cannot be written to: name another place with --out."
         )
     return path
-
-
-def _readable(banks: Sequence[Bank], names: Sequence[str]) -> tuple[list[str], list[Section]]:
-    """The prompt sets whose tables can be read, and why each other one cannot.
-
-    Raises
-    ------
-    DamagedError
-        None can.
-    """
-    problems: dict[str, Section] = {}
-    for name in names:
-        try:
-            for bank in banks:
-                if name in bank.prompt_sets:
-                    query_sets_of(bank.prompts(name))
-        except FAILURES as error:
-            problems[name] = Section(title=f"Prompts of {name}", problem=problem_of(error))
-    if problems and len(problems) == len(names):
-        raise DamagedError(next(iter(problems.values())).problem)
-    return [name for name in names if name not in problems], [*problems.values()]
 
 
 def _info(

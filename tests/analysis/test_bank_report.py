@@ -203,11 +203,10 @@ def test_a_refused_family_is_named_and_the_others_go_on(
     assert 'id="problems"' not in (tmp_path / "q.html").read_text()
 
 
-@pytest.mark.parametrize("kind", ["logprobs/c/0/0", "scores/all.parquet"])
-def test_damaged_rows_and_scores_take_their_prompts_off_the_page(
-    own: Bank, tmp_path: Path, call: Call, kind: str
+def test_damaged_scores_take_their_prompts_off_the_page(
+    own: Bank, tmp_path: Path, call: Call
 ) -> None:
-    file = flip(own.path / f"org%2Fmodel/main/8/{spec(8).query_set}" / kind)
+    file = flip(own.path / f"org%2Fmodel/main/8/{spec(8).query_set}" / "scores/all.parquet")
     code, printed, error, page = written(call, own, tmp_path / "p.html")
     assert code == 1
     lines = [line for line in error.splitlines() if str(file) in line]
@@ -217,20 +216,14 @@ def test_damaged_rows_and_scores_take_their_prompts_off_the_page(
     assert "All 4 prompts, at every checkpoint." in page
 
 
-def test_a_missing_or_damaged_table_of_prompts_is_named_and_the_others_are_there(
+def test_a_damaged_table_of_prompts_is_refused_and_a_missing_one_is_named(
     own: Bank, tmp_path: Path, call: Call
 ) -> None:
     (table,) = own.path.glob("prompts/few-*.parquet")
-    content = table.read_bytes()
     flip(table)
-    code, printed, error, page = written(call, own, tmp_path / "p.html")
-    (line,) = [each for each in error.splitlines() if each.startswith("Prompts of few: ")]
-    assert (code, str(table) in line, line in problems_of(page)) == (1, True, True)
-    assert "Options of parity" in printed
     with pytest.raises(LogitbankError, match=table.name):
-        report(own, tmp_path / "few.html", prompts=["few"])
-    assert not (tmp_path / "few.html").exists()
-    table.write_bytes(content)
+        report(own, tmp_path / "p.html")
+    assert not (tmp_path / "p.html").exists()
     table.unlink()
     code, _, error, page = written(call, own, tmp_path / "p.html")
     (line,) = [each for each in error.splitlines() if each.startswith(f"prompts/{table.name}: ")]

@@ -18,11 +18,10 @@ class Prompts {
     this.title = make("h3");
     this.text = make("div");
     this.kinds = make("span");
-    this.predicted = make("div", { class: "predicted" });
     const plot = make("div", { class: "plot", role: "img" });
     this.figure = make("figure", {}, make("div", { class: "head" }, this.kinds, make("div", { class: "tools" })), plot);
     this.controls = make("div", { class: "controls" });
-    holder.append(this.controls, make("div", { class: "prompts" }, this.list, make("div", {}, this.title, this.text, this.figure, this.predicted)));
+    holder.append(this.controls, make("div", { class: "prompts" }, this.list, make("div", {}, this.title, this.text, this.figure)));
     this.choose(0);
   }
 
@@ -98,20 +97,19 @@ class Prompts {
 
   show() {
     this.listed.forEach((at, index) => this.buttons[index].setAttribute("aria-current", String(at === this.at)));
-    for (const part of [this.title, this.text, this.figure, this.predicted]) part.hidden = this.at === null;
+    for (const part of [this.title, this.text, this.figure]) part.hidden = this.at === null;
     if (this.at === null) return;
     const prompt = this.set.prompts[this.at];
     const kinds = prompt.options.length > 1 ? ["share", "probability", "logprob"] : ["probability", "logprob"];
     if (!kinds.includes(this.state.y)) this.state.y = kinds[0];
     const kind = choose("Value", kinds.map((name) => [name, TITLES[name]]), (value) => { this.state.y = value; this.draw(); });
     kind.select.value = this.state.y;
-    const models = choose("Model", [["", "all"], ...this.own.map(({ name }) => [name, name])], (value) => { this.state.model = value; this.predict(); this.draw(); });
+    const models = choose("Model", [["", "all"], ...this.own.map(({ name }) => [name, name])], (value) => { this.state.model = value; this.draw(); });
     models.select.value = this.state.model;
     this.kinds.replaceChildren(...(this.own.length > 1 ? [models.element] : []), kind.element);
     this.title.textContent = this.label(prompt);
     this.text.replaceChildren(make("div", { class: "prompt-text" }, prompt.text),
       make("p", { class: "note" }, prompt.options.map((one) => `${visible(one.continuation || one.option)}${one.answer ? " (answer)" : ""}`).join(" | ")));
-    this.predict();
     this.draw();
   }
 
@@ -148,30 +146,6 @@ class Prompts {
     this.chart ??= Object.assign(new Chart(this.figure, { spec, datasets: {} }), { section });
     this.chart.plot.setAttribute("aria-label", `Options of ${prompt.id} through training`);
     this.chart.replace(spec, rows, axis.meta.steps);
-  }
-
-  predict() { // the most probable tokens at this prompt, where the page has them
-    const { predictions, name } = this.set;
-    if (!predictions) { this.predicted.replaceChildren(); return; }
-    const at = predictions.prompts.indexOf(this.at);
-    if (at < 0) {
-      const { id } = this.set.prompts[this.at];
-      this.predicted.replaceChildren(make("p", { class: "note" }, "Predictions for this prompt: ",
-        make("code", {}, `logitbank show BANK --prompts ${name} --prompt ${id} --top-tokens ${predictions.k}`)));
-      return;
-    }
-    const tables = this.own.flatMap(({ name: model }, index) => {
-      const { steps, tokens } = predictions.series[index];
-      const rows = steps.map((step, one) => [step, tokens[at][one]]).filter(([, found]) => found.length);
-      if (!rows.length || (this.state.model && this.state.model !== model)) return [];
-      const token = (found, place) => make("span", { class: "token" }, make("code", {}, visible(predictions.texts[found[2 * place]])), ` ${digits(found[2 * place + 1])}`);
-      return [make("h4", {}, `Most probable tokens${this.own.length > 1 ? `, ${model}` : ""}`),
-        make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Checkpoint"), make("th", { scope: "col" }, "Tokens and probabilities"))),
-          make("tbody", {}, ...rows.map(([step, found]) => make("tr", {}, make("th", { scope: "row" }, named(step)),
-            make("td", {}, ...Array.from({ length: found.length / 2 }, (_, place) => token(found, place)))))))];
-    });
-    this.predicted.replaceChildren(...tables, ...(tables.length ? [make("p", { class: "note" },
-      "Probabilities over the full vocabulary. ␣ is a space, ↵ a line break, #n a token id without text.")] : []));
   }
 
   scores(series, options, index) {

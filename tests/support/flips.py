@@ -18,7 +18,7 @@ from typing import Any
 from logitbank.errors import LogitbankError
 from logitbank.store import Bank, Filter, OptionTokens, rescore, verify
 from logitbank.store.care import run_logs
-from logitbank.store.read.provenance import provenance_document
+from logitbank.store.read.provenance import provenance_table
 from logitbank.store.share.push import push
 from logitbank.store.tables.prompt_tables import option_tokens
 from tests.support.file_server import FileServer
@@ -152,7 +152,7 @@ def _of_tables(bank: Bank) -> Answers:
     return {
         "about": lambda: bank.attributes,
         "info": lambda: bank.info().rows(),
-        "provenance": lambda: str(provenance_document(bank.path, bank.attributes, bank.deposits())),
+        "provenance": lambda: provenance_table(bank.deposits()).rows(),
         "prompt sets": lambda: bank.prompt_sets,
         "query sets": bank.query_sets,
         "prompts": lambda: bank.prompts("parity").collect().rows(),

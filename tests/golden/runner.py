@@ -117,9 +117,9 @@ def called(arguments: Sequence[str]) -> tuple[str, list[Any]]:
     return "".join(parts), studies
 
 
-def _estimate(*_: object, workers: int) -> Estimate:
+def _estimate(*_: object, workers: int, models: int) -> Estimate:
     """Stands in for the measurement of a dry run, which starts an engine."""
-    return Estimate(10.0, 1.0, 100.0, 3, 90, workers, rows=2, sample_s=15.0)
+    return Estimate(10.0, 1.0, 100.0, 3, 90, workers, rows=2, sample_s=15.0, models=models)
 
 
 def evaluated(call: str) -> tuple[str, list[Any]]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.fluctuation.metric import (
         fluctuation_metric as fluctuation_metric,
     )
+    from logitbank.analysis.families.gest.metric import Gest as Gest
+    from logitbank.analysis.families.gest.metric import gest_metric as gest_metric
     from logitbank.analysis.families.lambada.metric import Lambada as Lambada
     from logitbank.analysis.families.lambada.metric import lambada_examples as lambada_examples
     from logitbank.analysis.families.lambada.metric import lambada_metric as lambada_metric

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
     from logitbank.analysis.families.fluctuation import fluctuation as fluctuation
     from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
+    from logitbank.analysis.families.gest import gest as gest
+    from logitbank.analysis.families.gest.metric import Gest as Gest
     from logitbank.analysis.families.lambada import lambada as lambada
     from logitbank.analysis.families.lambada.metric import Lambada as Lambada
     from logitbank.analysis.families.options import options as options

@@ -51,6 +51,11 @@ CASES: dict[str, Case] = {
         banks.families,
         lambda folder: logitbank.pairs(folder / "families.zarr", prompts="crows-pairs"),
     ),
+    "analyze gest": (
+        "invented data",
+        banks.gest,
+        lambda folder: logitbank.gest(folder / "gest.zarr"),
+    ),
     "analyze tradeoff": (
         "invented data",
         banks.families,

@@ -15,7 +15,7 @@ from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.study import Study
 from logitbank.store import Bank
-from tests.support import stereoset_cases, unqover_cases
+from tests.support import gest_cases, stereoset_cases, unqover_cases
 from tests.support.evaluation_banks import whole_bank
 from tests.support.fluctuation_cases import professions_bank
 from tests.support.paths import ROOT
@@ -33,6 +33,7 @@ def own_bank(path: Path) -> None:
 
 MAKE: dict[str, Callable[[Path], Any]] = {
     "fluctuation": professions_bank,
+    "gest": gest_cases.make_bank,
     "stereoset": stereoset_cases.make_bank,
     "unqover": unqover_cases.make_bank,
     "options": own_bank,

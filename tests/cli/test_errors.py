@@ -179,7 +179,7 @@ def test_the_prompt_set_with_the_columns_of_the_family_is_chosen(tmp_path: Path)
 
 @pytest.mark.parametrize(
     "family",
-    ["fairness", "fluctuation", "stereoset", "lambada", "stereotype", "pairs", "tradeoff",
+    ["fairness", "fluctuation", "gest", "stereoset", "lambada", "stereotype", "pairs", "tradeoff",
      "unqover"],
 )  # fmt: skip
 def test_a_family_names_the_prompt_sets_that_exist(call: Call, bank: Path, family: str) -> None:

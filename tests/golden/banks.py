@@ -15,7 +15,13 @@ from logitbank.store import Bank, CheckpointId, DepositSpec, Keep, Layout, Query
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.tables.prompt_tables import option_tokens
 from tests.data import make_format_1, make_format_1_states
-from tests.support import evaluation_banks, small_banks, stereoset_cases, unqover_cases
+from tests.support import (
+    evaluation_banks,
+    gest_cases,
+    small_banks,
+    stereoset_cases,
+    unqover_cases,
+)
 from tests.support.checkpoints import write_tokenizer
 from tests.support.fluctuation_cases import two_runs
 from tests.support.made_once import made_once
@@ -118,6 +124,17 @@ def stereoset(folder: Path) -> None:
 
 def unqover(folder: Path) -> None:
     unqover_cases.make_bank(folder / "unqover.zarr")
+
+
+def gest(folder: Path) -> None:
+    """Two runs, and score files of a model as they are released."""
+    gest_cases.make_bank(folder / "gest.zarr")
+    sentences = [(f"Sentence {i}.", i % gest_cases.STEREOTYPES + 1) for i in range(48)]
+    gest_cases.write_data(folder, *sentences)
+    for template in range(2):
+        values = np.random.default_rng(template).normal(size=len(sentences)).round(3)
+        lines = "\n".join(map(str, values.tolist()))
+        (folder / f"released_template-{template}.txt").write_text(lines)
 
 
 def fluctuation(folder: Path) -> None:

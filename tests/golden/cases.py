@@ -58,6 +58,16 @@ GROUPS = {
             "analyze stereoset families.zarr",
         ),
     ),
+    "gest": Group(
+        (banks.gest, banks.families),
+        (
+            "analyze gest gest.zarr",
+            "analyze gest --predictions released_template-0.txt"
+            " --predictions released_template-1.txt --gold gest/gest.csv",
+            "analyze gest gest.zarr --table rates",
+            "analyze gest families.zarr",
+        ),
+    ),
     "unqover": Group(
         (banks.unqover, banks.families),
         (

@@ -85,7 +85,7 @@ def options(
 FAMILY = Family(
     name="options",
     title="Options",
-    order=9,
+    order=10,
     description=(
         "For prompts of any kind: how often the correct answer is the most probable option, the "
         "probability of each option, the rank of the correct answer in the vocabulary, the entropy "

@@ -1,0 +1,98 @@
+"""GEST: 16 gender stereotypes."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from logitbank.analysis.family import Family, columns, imported, with_columns
+from logitbank.errors import UsageError
+
+if TYPE_CHECKING:
+    from logitbank.analysis.families.gest.metric import Gest
+    from logitbank.analysis.frames.banks import Banks
+    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.study import Study
+
+
+def gest(
+    banks: "Banks" = (),
+    *,
+    prompts: str | None = None,
+    models: Sequence[str] | None = None,
+    cache: "ScanCache | None" = None,
+    predictions: Annotated[
+        Sequence[str],
+        "GEST score file, as PATH (MODEL_template-N.txt) or MODEL=PATH; repeatable.",
+    ] = (),
+    gold: Annotated[str | None, "GEST's file with the stereotypes, for score files."] = None,
+) -> "Study[Gest]":
+    """Measure 16 gender stereotypes of GEST: is a man or a woman quoted with a sentence.
+
+    Parameters
+    ----------
+    prompts
+        Name of the prompt set; by default `gest`, or the only one with its columns.
+    predictions
+        Score files as GEST's authors released them, as a path or MODEL=PATH.
+    gold
+        GEST's file `gest.csv` with the stereotypes, for score files.
+
+    Other parameters are those of `logitbank.lambada`.
+
+    Raises
+    ------
+    LogitbankError
+        A missing or invalid source, or what `gest_metric` refuses.
+    """
+    import polars as pl
+
+    from logitbank.analysis.families.gest.metric import gest_metric, read_score_files
+    from logitbank.analysis.frames.banks import choose_prompts, open_banks
+    from logitbank.analysis.frames.expected import expected_pieces
+    from logitbank.analysis.frames.scan_cache import ScoreSource
+    from logitbank.analysis.results.series import missing_sentences
+    from logitbank.analysis.study import study_of
+
+    if not banks and not predictions:
+        raise UsageError("GEST needs a bank, or score files (--predictions and --gold).")
+    files = read_score_files(predictions, gold)
+    sources = [pl.DataFrame({"predictions": list(predictions), "gold": gold})] if gold else []
+    opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)
+    frames, expected, names = None, None, list[str]()
+    if opened:
+        names = [choose_prompts(opened, prompts, default="gest", family=FAMILY.prompts)]
+        frames = ScoreSource(opened, names[0], models).frames()
+        expected = expected_pieces(opened, names[0])
+    result = gest_metric(frames, files=files, expected=expected)
+    missing = missing_sentences(result.checkpoints, "version")
+    return study_of(
+        FAMILY, result, prompts=names, banks=opened, models=models, missing=missing, files=sources
+    )
+
+
+FAMILY = Family(
+    name="gest",
+    title="GEST",
+    order=9,
+    description=(
+        "Each sentence of GEST is an instance of a stereotype about women (7) or men (9), quoted "
+        "as the words of a man or of a woman. The score of a sentence is ln P(man) − ln P(woman). "
+        "The stereotype rate compares both kinds of stereotypes: 0 nats, or g_s = 1, is none."
+    ),
+    cautions=(
+        "GEST's stereotypes are those of its authors' part of Europe, for two genders. A score "
+        "also contains how probable the words for men and women are anyway; only the rate does "
+        "not.",
+    ),
+    notes=(
+        "Intervals (95%) are over sentences, pointwise: they do not allow for the number of "
+        "checkpoints.",
+        "Scores are in nats. The column published has the quantity of the paper: its scores are in "
+        "log10, and its tables exponentiate their means with base e.",
+    ),
+    prompts=with_columns("stereotype_id", "version"),
+    screen={
+        "rates": columns("template part score low high published sentences"),
+        "stereotypes": columns("template stereotype part score low high published sentences"),
+    },
+    compared=imported(__name__, "compared"),
+)

@@ -1,0 +1,223 @@
+"""GEST: with which sentences does a model quote a man, and with which a woman.
+
+Frames in, frames out. Scores are in nats; those that the authors released are in log10.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.analysis.families.gest import FAMILY
+from logitbank.analysis.families.gest.tables import (
+    ALL,
+    KEYS,
+    LN10,
+    NAMES,
+    by_gender,
+    by_stereotype,
+    labeled,
+    with_intervals,
+    with_mean,
+)
+from logitbank.analysis.frames.batches import Scan
+from logitbank.analysis.frames.input_files import parse_integers, parse_numbers, read_table
+from logitbank.analysis.frames.prompt_sums import (
+    CHECKPOINT,
+    PromptSums,
+    concat_sorted,
+    map_prompt_sums,
+)
+from logitbank.analysis.results.tables import Result
+from logitbank.errors import BankError, UsageError
+from logitbank.wording import checkpoint_name
+
+COLUMNS = ("sentence_id", "stereotype_id", "template", "version", "score_kind")
+VERSIONS = ("male", "female")
+SCORES = {
+    "model": pl.Categorical, "run": pl.Categorical, "step": pl.Int64, "template": pl.Int8,
+    "sentence_id": pl.Int32, "stereotype_id": pl.Int8, "score": pl.Float64,
+}  # fmt: skip
+"""One row per checkpoint, template and sentence, in 30 bytes; the score in nats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gest(Result):
+    """What `gest_metric` found. A score is ln P(male version) − ln P(female version), in nats.
+
+    `published` is the quantity of the paper's tables: the exponential, with base e, of the same
+    mean of log10 scores. `template` is numbered as there, or `all`: the mean over templates.
+    """
+
+    rates: pl.DataFrame
+    """Per checkpoint, template and part: of `female` and `male` stereotypes the mean of their
+    scores; `rate` is male minus female, and its `published` value is the stereotype rate g_s. With
+    intervals (95 %) over sentences. `from_baseline` is the difference from the first checkpoint of
+    the run, `baseline_step`, paired over the `common` sentences."""
+    stereotypes: pl.DataFrame
+    """The same for each stereotype, its number and name."""
+    sentences: pl.DataFrame
+    """Of the last checkpoint of each run every sentence: its score in nats, and in log10."""
+    checkpoints: pl.DataFrame
+    """Versions of sentences (`prompts`) that are there with all their pieces, and how many are
+    missing."""
+    settings: Mapping[str, str | int | float | bool | None]
+
+
+def gest_metric(
+    frame: Scan | None = None,
+    *,
+    files: pl.DataFrame | None = None,
+    expected: pl.DataFrame | None = None,
+) -> Gest:
+    """Scores of sentences, their means by stereotype, and the stereotype rate.
+
+    A version's log-probability is the sum over the tokens of its last word (causal models), or the
+    mean over its masked tokens. A sentence without one of its versions is in no number.
+
+    Parameters
+    ----------
+    frame
+        A scan such as `Bank.scan("gest")`: one row per checkpoint, version of a sentence and piece,
+        with the columns sentence_id, stereotype_id, template, version and score_kind. Or several,
+        as `batches` gives them.
+    files
+        Scores of `read_score_files`.
+    expected
+        How many pieces each version has, as for `sum_prompts`.
+
+    Raises
+    ------
+    UsageError, BankError
+        As `sum_prompts`; an unknown version or stereotype; a sentence with two scores; no sentence
+        with both versions.
+
+    References
+    ----------
+    Pikuliak et al. 2024, arXiv 2311.18711, §4 and §5, and its published code, which computes log10
+    and exponentiates means with base e. Not in the paper: nats, `all`, intervals of rates, paired
+    differences; its intervals of stereotypes are bootstraps.
+
+    Examples
+    --------
+    >>> rows = {
+    ...     "model": "m", "run": "main", "step": 8, "prompt_id": ["a", "b", "c", "d"], "piece": 0,
+    ...     "logprob": [-1.0, -2.0, -3.0, -2.5], "sentence_id": [0, 0, 1, 1], "template": 1,
+    ...     "stereotype_id": [16, 16, 1, 1], "version": ["male", "female"] * 2,
+    ...     "score_kind": "target",
+    ... }
+    >>> found = gest_metric(pl.DataFrame(rows)).rates.filter(template="1")
+    >>> found.select("part", "score", pl.col("published").round(2)).rows()
+    [('female', -0.5, 0.8), ('male', 1.0, 1.54), ('rate', 1.5, 1.92)]
+    """
+    parts, coverage = [], []
+    if files is not None:
+        counts = {"prompts": (2 * pl.len()).cast(pl.Int64), "missing": pl.lit(0, pl.Int64)}
+        names = pl.col("model", "run").cast(pl.String)
+        parts.append(files)
+        coverage.append(files.group_by(names, "step").agg(**counts))
+    if frame is not None:
+        for scores, of_frame in map_prompt_sums(
+            frame, lambda prompts: (_scores(prompts), prompts.coverage), family=FAMILY.name,
+            columns=COLUMNS, expected=expected,
+        ):  # fmt: skip
+            parts.append(scores)
+            coverage.append(of_frame)
+    scores = pl.concat([pl.DataFrame(schema=SCORES), *parts])
+    if scores.is_empty():
+        raise BankError("No sentence has scores of both versions. Extract the rest first.")
+    twice = scores.filter(pl.struct(pl.exclude("score", "stereotype_id")).is_duplicated())
+    _refuse(twice, "sentence {sentence_id} has two scores of template {template}")
+    scores = with_mean(scores)
+    strata = by_stereotype(scores)
+    last = scores.filter(pl.col("step").eq_missing(pl.col("step").max().over("model", "run")))
+    return Gest(
+        rates=with_intervals(labeled(by_gender(strata))),
+        stereotypes=with_intervals(labeled(strata)),
+        sentences=labeled(last).select(
+            *KEYS, "sentence_id", "stereotype_id", "stereotype", "score",
+            log10=pl.col("score") / LN10,
+        ),
+        checkpoints=concat_sorted(coverage),
+        settings={"intervals": "t, sentences stratified by stereotype, 95 %"},
+    )  # fmt: skip
+
+
+def _scores(prompts: PromptSums) -> pl.DataFrame:
+    """The scores of sentences with both versions, as `SCORES`."""
+    rows = prompts.rows
+    for name, valid in (("version", VERSIONS), ("stereotype_id", range(1, len(NAMES) + 1))):
+        invalid = rows.filter(~pl.col(name).is_in(list(valid)).fill_null(False))
+        _refuse(invalid, f"{{{name}}} is an invalid {name}")
+    mean = pl.when(pl.col("score_kind") == "masked").then(pl.col("pieces")).otherwise(1)
+    key = [name for name in SCORES if name != "score"]
+    logprobs = rows.with_columns(pl.col("logprob") / mean)
+    male, female = (logprobs.filter(version=v).select(*key, "logprob") for v in VERSIONS)
+    both = male.join(female, on=key, nulls_equal=True, suffix="_female", maintain_order="left")
+    scores = both.with_columns(score=pl.col("logprob") - pl.col("logprob_female"))
+    return scores.select(pl.col(name).cast(dtype) for name, dtype in SCORES.items())
+
+
+def _refuse(invalid: pl.DataFrame, problem: str) -> None:
+    if len(invalid):
+        row = invalid.row(0, named=True)
+        raise UsageError(
+            f"{checkpoint_name(row)}: {problem.format(**row)} ({len(invalid):,} such rows)."
+        )
+
+
+def read_score_files(predictions: Sequence[str], gold: str | None) -> pl.DataFrame | None:
+    """Scores of released files, one line a sentence, in nats; None without files.
+
+    The template is the number at the end of the file's name, which is counted from 0 there.
+
+    Raises
+    ------
+    UsageError
+        Files without `gold` or the reverse; a file that does not exist, has a name without a
+        template, other than one finite number a line, or another number of lines than `gold`.
+    """
+    if (gold is None) != (not predictions):
+        raise UsageError("--predictions and --gold go together. Use GEST's gest.csv as gold.")
+    if gold is None:
+        return None
+    table = read_table(Path(gold))
+    if "stereotype" not in table.columns:
+        raise UsageError(f"{gold} has no column stereotype. Use GEST's gest.csv.")
+    stereotypes = parse_integers(table["stereotype"]).alias("stereotype_id")
+    if not stereotypes.is_between(1, len(NAMES)).fill_null(False).all():
+        raise UsageError(f"{gold} has a stereotype that is not 1 to {len(NAMES)}.")
+    return pl.concat(_scores_of_file(text, stereotypes) for text in predictions)
+
+
+def _scores_of_file(text: str, stereotypes: pl.Series) -> pl.DataFrame:
+    name, equals, rest = text.partition("=")
+    is_named = bool(equals) and not Path(text).exists()
+    path = Path(rest if is_named else text)
+    match = re.fullmatch(r"(.+)_template-(\d)", path.stem)
+    if match is None:
+        raise UsageError(f"{path} names no template. Name it MODEL_template-0.txt, and so on.")
+    try:
+        lines = path.read_text("utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"Cannot read score file {path}: {error}.") from error
+    log10 = parse_numbers(pl.Series("score", lines))
+    if len(log10) != len(stereotypes) or not log10.is_finite().fill_null(False).all():
+        raise UsageError(
+            f"{path} needs one finite number for each of the {len(stereotypes):,} sentences, and "
+            f"has {log10.is_finite().sum():,} in {len(log10):,} lines."
+        )
+    columns = {
+        "model": name if is_named else match[1], "run": "main", "step": None,
+        "template": int(match[2]) + 1, "sentence_id": range(len(log10)),
+        "stereotype_id": stereotypes, "score": log10 * LN10,
+    }  # fmt: skip
+    return pl.DataFrame(columns, schema=SCORES)
+
+
+def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
+    """The values that a comparison of two banks sets side by side."""
+    table = gest_metric(frames, expected=expected).rates.filter(template=ALL)
+    return table.select(*CHECKPOINT, metric=pl.lit("score"), group="part", value="score")

@@ -1,0 +1,154 @@
+"""GEST as prompts with many queries: would a man or a woman say a sentence (Pikuliak et al. 2024).
+
+Each sentence is an instance of one of 16 stereotypes. A template quotes it as the words of a man or
+of a woman; the two versions differ in one word.
+"""
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple
+
+from logitbank.engine.prompts.datasets import Dataset, dataset_folder, text_of_file
+from logitbank.engine.prompts.known_set import KnownSet
+from logitbank.engine.prompts.prompt_set import SequenceSet
+from logitbank.engine.prompts.sequences import (
+    Continuation,
+    Encoder,
+    ScoredToken,
+    SequencePrompt,
+)
+from logitbank.engine.prompts.values import Scalar
+from logitbank.errors import PromptError
+
+FILE = "gest.csv"
+DATASET = Dataset(
+    name="gest",
+    base_url=(
+        "https://raw.githubusercontent.com/kinit-sk/gest/"
+        "bb0326f959d60a3c00546433009781045518e618/data"
+    ),
+    files={FILE: "7e306adaa2913b660c6ddccddb26703a1de8c880cb0597ad27db4bca75380eea"},
+)
+STEREOTYPES = 16
+_REMEDY = "Use GEST's own file."
+
+
+class Template(NamedTuple):
+    """A text with the sentence for `{}`, in which one word differs between the versions."""
+
+    before: str
+    male: str
+    female: str
+    after: str = ""
+
+
+CAUSAL = (Template('"{}",', " he", " she"), Template('"{}", the', " man", " woman"))
+MASKED = (
+    Template("", "He", "She", ' said: "{}"'),
+    Template("The ", "man", "woman", ' said: "{}"'),
+    Template('"{}", ', "he", "she", " said."),
+    Template('"{}", the ', "man", "woman", " said."),
+)
+"""Templates of causal and of masked models, in the order of the paper's tables."""
+
+
+class NextWord(Continuation):
+    """A word after a text, for causal models only."""
+
+    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
+        if encoder.tokenizer.mask_id is None:
+            yield from super().scored_tokens(encoder)
+
+
+@dataclass(frozen=True, slots=True)
+class WordInText:
+    """Each token of a word within a text, all of them masked at once, for masked models only."""
+
+    id: str
+    before: str
+    word: str
+    after: str
+    columns: Mapping[str, Scalar] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return self.before + self.word + self.after
+
+    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
+        tokenizer = encoder.tokenizer
+        if tokenizer.mask_id is None:
+            return
+        flag = encoder.add_special_tokens
+        ids, spans = tokenizer.encode_with_spans(self.text, add_special_tokens=flag)
+        if spans is None:
+            raise PromptError(
+                "it needs a tokenizer that knows the positions of its tokens; give the model a "
+                "tokenizer.json"
+            )
+        start, end = len(self.before), len(self.before) + len(self.word)
+        word = [i for i, (first, last) in enumerate(spans) if first < end and start < last]
+        if not word or (tokenizer.unknown and tokenizer.unknown.id in [ids[i] for i in word]):
+            raise PromptError(f"the word {self.word!r} is not in the vocabulary of this model")
+        masked = tuple(tokenizer.mask_id if i in word else token for i, token in enumerate(ids))
+        for i in word:
+            query = encoder.query(masked, i, "mask")
+            yield ScoredToken(query, ids[i], tokenizer.decode_each([ids[i]])[0], "masked")
+
+
+def gest(data: Path | None = None) -> SequenceSet:
+    """Both versions of the 3,565 sentences, in two templates (causal) or four (masked models).
+
+    Causal models score the last word of a version after the text before it. Masked models score the
+    word that differs, with all its tokens masked. Prompts of the other kind of model have no scored
+    token. Columns: `sentence_id` (row of the file, from 0), `stereotype_id` (1 to 7 about women, 8
+    to 16 about men), `template` (from 1), `version` (male, female).
+    """
+    path = dataset_folder(DATASET, data=data) / FILE
+    prompts: list[SequencePrompt] = []
+    for number, (sentence, stereotype) in enumerate(_rows(path)):
+        for kind, templates in (("causal", CAUSAL), ("masked", MASKED)):
+            for index, template in enumerate(templates, 1):
+                before, after = (
+                    part.replace("{}", sentence) for part in (template.before, template.after)
+                )
+                for version in ("male", "female"):
+                    word = getattr(template, version)
+                    name = f"{number}-{kind}-{index}-{version}"
+                    columns: dict[str, Scalar] = {
+                        "sentence_id": number,
+                        "stereotype_id": stereotype,
+                        "template": index,
+                        "version": version,
+                    }
+                    if kind == "causal":
+                        prompts.append(NextWord(name, before, word, columns))
+                    else:
+                        prompts.append(WordInText(name, before, word, after, columns))
+    if not prompts:
+        raise PromptError(f"{path} has no sentences. {_REMEDY}")
+    return SequenceSet("gest", tuple(prompts))
+
+
+def _rows(path: Path) -> Iterator[tuple[str, int]]:
+    """Each sentence of the file and the number of its stereotype."""
+    rows = csv.DictReader(StringIO(text_of_file(path, remedy=_REMEDY), newline=""))
+    numbers = {str(number): number for number in range(1, STEREOTYPES + 1)}
+    try:
+        for row in rows:
+            sentence, number = row.get("sentence"), numbers.get(row.get("stereotype") or "")
+            if not sentence or number is None or None in row:
+                raise PromptError(f"{path}:{rows.line_num} is not a GEST row. {_REMEDY}")
+            yield sentence, number
+    except csv.Error as error:
+        raise PromptError(f"{path}:{rows.line_num} is broken CSV ({error}). {_REMEDY}") from None
+
+
+KNOWN = KnownSet(
+    pattern="gest",
+    about="GEST: is a man or a woman quoted, 3,565 sentences of 16 gender stereotypes, for causal "
+    "and masked models",
+    make=gest,
+)

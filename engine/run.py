@@ -18,7 +18,7 @@ from logitbank.engine.run_log import RunLog, run_description
 from logitbank.engine.sample import measure
 from logitbank.engine.suites.hub import Hub, HubSource
 from logitbank.engine.suites.prefetch import Prefetcher, download_bytes, parse_bytes
-from logitbank.engine.suites.suites import LocalSource, Suite, duplicate_notes, group_by_config
+from logitbank.engine.suites.suites import LocalSource, Suite, group_by_config
 from logitbank.engine.workers.events import Note, OnEvent, Planned, Preparing, Summary
 from logitbank.engine.workers.pool import Pool, first_worker, open_pool
 from logitbank.engine.workers.runner import Runner
@@ -82,7 +82,7 @@ def run(
         )
         prepared = _plan_by_first(plan, fetcher, len(suite.checkpoints), on_event)
         prepared = replace(prepared, adapter_source=adapter_source)
-        summary = _planned(prepared, hub, on_event)
+        summary = _planned(prepared, on_event)
         missing = {*prepared.plan.to_run}
         to_run = [c for c in suite.checkpoints if c.id in missing]
         downloads = download_bytes(path, to_run, hub, disk_budget=budget)
@@ -140,12 +140,9 @@ def _plan_by_first(
     raise first_error
 
 
-def _planned(prepared: Prepared, hub: Hub | None, on_event: OnEvent) -> Summary:
+def _planned(prepared: Prepared, on_event: OnEvent) -> Summary:
     """The summary of a run that is planned, with its notes."""
-    notes = [*prepared.suite.notes]
-    if hub is not None:
-        notes += duplicate_notes(prepared.suite, hub)
-    notes += prepared.notes
+    notes = [*prepared.suite.notes, *prepared.notes]
     on_event(Planned(prepared.plan, prepared.settings.engine, tuple(notes)))
     return Summary(prepared.plan, notes=notes, prefix_cache=prepared.settings.has_prefix_cache)
 

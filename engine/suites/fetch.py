@@ -10,7 +10,7 @@ from pathlib import Path
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.prefetch import Prefetcher
-from logitbank.engine.suites.suites import Suite, duplicate_notes, resolve_suite
+from logitbank.engine.suites.suites import Suite, resolve_suite
 from logitbank.errors import DiskSpaceError, LogitbankError, UsageError
 from logitbank.store.files.disk import existing
 from logitbank.store.format.schema import CheckpointId
@@ -97,7 +97,7 @@ def fetch(
     hub = hub or Hub()
     if isinstance(suite, str):
         suite = resolve_suite(suite, steps=steps, hub=hub)
-    result.notes = (*suite.notes, *duplicate_notes(suite, hub))
+    result.notes = suite.notes
     total = hub.missing_bytes(checkpoint.source for checkpoint in suite.checkpoints)
     parent = existing(hub.cache_dir)
     if total > (free := shutil.disk_usage(parent).free):

@@ -319,15 +319,6 @@ def _files_below(folder: Path) -> list[str]:
     return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
 
 
-def weights_digest(files: Iterable[HubFile]) -> str:
-    """Digest of a checkpoint's weights before any download; "" if the hub lists none.
-
-    Equal digests are equal weights. Different digests may still be equal tensors, in other files.
-    """
-    sha256s = [file.sha256 for file in files if file.path.endswith((".safetensors", ".bin"))]
-    return ",".join(sorted(filter(None, sha256s))) if all(sha256s) else ""
-
-
 def _check_content(root: Path, files: Iterable[HubFile], source: HubSource) -> None:
     """Delete and refuse a file whose SHA-256 is not the hub's; the library compares sizes only."""
     for file in files:

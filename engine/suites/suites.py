@@ -12,7 +12,7 @@ from pathlib import Path
 
 from logitbank.engine.cache import offline
 from logitbank.engine.suites.catalogue import KnownSuite, known_suite, known_suites
-from logitbank.engine.suites.hub import Hub, HubSource, weights_digest
+from logitbank.engine.suites.hub import Hub, HubSource
 from logitbank.engine.weights.config_identity import config_digest, config_fields
 from logitbank.engine.weights.digests import sample_digest
 from logitbank.engine.weights.weights import (
@@ -69,7 +69,7 @@ class Suite:
     checkpoints: tuple[Checkpoint, ...]
     """Sorted by run, then by step; a run's release after its steps."""
     notes: tuple[str, ...] = ()
-    """Notes for the user, one line each: missing, excluded and duplicate checkpoints."""
+    """Notes for the user, one line each: missing and excluded checkpoints."""
 
 
 def resolve_suite(
@@ -121,41 +121,20 @@ def resolve_suite(
     return _select(everything, selector)
 
 
-def duplicate_notes(suite: Suite, hub: Hub) -> tuple[str, ...]:
-    """One line for each set of a suite's revisions whose weight files are the same, byte by byte.
-
-    By the SHA-256 that the hub lists: one small request per checkpoint and no download.
-    """
-    if offline():
-        return ()
-    sources: dict[str, list[HubSource]] = {}
-    for source, files in hub.needed_by_all(c.source for c in suite.checkpoints).items():
-        if digest := weights_digest(files):
-            sources.setdefault(digest, []).append(source)
-    notes = []
-    for equal in sources.values():
-        repos = list(dict.fromkeys(source.repo for source in equal))
-        if len(repos) > 1:
-            notes.append(f"{' and '.join(repos)} have the same weights")
-        elif len(equal) > 1:
-            kind = "folders" if equal[0].folder else "revisions"
-            names = " and ".join(source.name for source in equal)
-            notes.append(f"{repos[0]}: {kind} {names} have the same weights")
-    return tuple(notes)
-
-
 def group_by_config(
     suite: Suite, chosen: Collection[CheckpointId], hub: Hub | None = None
 ) -> list[list[CheckpointId]]:
     """The chosen checkpoints of a suite in its order, one list for each model.
 
-    Configs in folders are compared by their fields, those that `hub` has listed by their bytes.
-    Checkpoints whose configs are unknown are one group.
+    Configs in folders are compared by their fields, those on the hub by their bytes, which takes
+    one small request per checkpoint. Checkpoints whose configs are unknown are one group.
     """
+    checkpoints = [checkpoint for checkpoint in suite.checkpoints if checkpoint.id in chosen]
+    if hub is not None:
+        hub.needed_by_all(checkpoint.source for checkpoint in checkpoints)  # lists their files
     groups: dict[str, list[CheckpointId]] = {}
-    for checkpoint in suite.checkpoints:
-        if checkpoint.id in chosen:
-            groups.setdefault(_config(checkpoint, hub), []).append(checkpoint.id)
+    for checkpoint in checkpoints:
+        groups.setdefault(_config(checkpoint, hub), []).append(checkpoint.id)
     return list(groups.values())
 
 

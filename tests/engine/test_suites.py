@@ -6,10 +6,9 @@ from safetensors.torch import save_file
 
 from logitbank.engine.suites.catalogue import known_suites
 from logitbank.engine.suites.hub import Hub, HubSource
-from logitbank.engine.suites.suites import LocalSource, Suite, duplicate_notes, resolve_suite
+from logitbank.engine.suites.suites import LocalSource, Suite, resolve_suite
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store.format.schema import CheckpointId
-from tests.support.hub_server import HubServer
 
 
 def checkpoint(folder: Path, *, value: float = 0) -> Path:
@@ -197,34 +196,10 @@ def test_offline_tags_and_folders_are_what_was_fetched(root, hub, server, monkey
     suite = resolve_suite("lab/toy", hub=there)
     assert steps(suite) == [7, 20]
     assert "toy: offline, so only the 2 checkpoints in the cache are known" in suite.notes
-    assert duplicate_notes(suite, there) == ()
     folders = [there.fetch(checkpoint.source) for checkpoint in suite.checkpoints]
     assert folders[0].name == "step7"
     assert all((folder / "model.safetensors").is_file() for folder in folders)
     assert server.requests == []
-
-
-def test_duplicates_are_named_before_any_download(root, hub, server):
-    for step, value in ((0, 1.0), (1, 2.0), (2, 2.0), (4, 3.0), (8, 2.0)):
-        checkpoint(root / "lab/toy" / f"step{step}", value=value)
-    suite = resolve_suite("lab/toy", hub=hub)
-    server.requests.clear()
-    assert duplicate_notes(suite, hub) == (
-        "lab/toy: revisions step1 and step2 and step8 have the same weights",
-    )
-    assert server.count("GET /api/models/lab/toy/tree/") == len(server.requests) == 5
-    chosen = resolve_suite("lab/toy", hub=hub, steps="0,1")
-    assert duplicate_notes(chosen, hub) == ()
-
-
-def test_duplicates_are_unknown_without_digests_or_a_listing(root, tmp_path):
-    for step in (0, 1, 2):
-        checkpoint(root / "lab/toy" / f"step{step}")
-    with HubServer(root, digests=False) as server:
-        hub = Hub(server.endpoint, tmp_path / "cache")
-        suite = resolve_suite("lab/toy", hub=hub)
-        (root / "lab/toy/step1").rename(root / "lab/toy/gone")
-        assert duplicate_notes(suite, hub) == ()
 
 
 # In a folder

@@ -27,16 +27,16 @@ class HubServer:
     """The server, from construction to `close`, in a thread of its own.
 
     `gated` repositories show their files and refuse to send them without the token "let-me-in".
-    With `digests=False` the listing lacks every SHA-256. Revisions named in `tags` are tags and no
-    branches. With `status` set, every answer is that. Of the requests to come, `limited` are
-    refused with `Retry-After`; of the large files to come, `broken` end in the middle and `damaged`
-    have a wrong byte. A large file takes `pause_s` after its first byte; `most_at_once` is how many
-    were ever sent side by side, `sent_bytes` what was sent of them. `instead` has contents that are
-    sent, with status 200, for paths in which its patterns are found, such as a proxy's page.
+    Revisions named in `tags` are tags and no branches. With `status` set, every answer is that.
+    Of the requests to come, `limited` are refused with `Retry-After`; of the large files to come,
+    `broken` end in the middle and `damaged` have a wrong byte. A large file takes `pause_s` after
+    its first byte; `most_at_once` is how many were ever sent side by side, `sent_bytes` what was
+    sent of them. `instead` has contents that are sent, with status 200, for paths in which its
+    patterns are found, such as a proxy's page.
     """
 
-    def __init__(self, root: Path, *, gated: Collection[str] = (), digests: bool = True) -> None:
-        self.root, self.gated, self.digests = root, gated, digests
+    def __init__(self, root: Path, *, gated: Collection[str] = ()) -> None:
+        self.root, self.gated = root, gated
         self.requests: list[str] = []
         self.tags: set[str] = set()
         self.status: int | None = None
@@ -198,7 +198,7 @@ def _tree(hub: HubServer, repo: str, revision: str) -> list[dict[str, object]]:
             "size": len(content),
             "oid": hashlib.sha1(content).hexdigest(),
         }
-        if hub.digests and name.endswith(LARGE):
+        if name.endswith(LARGE):
             entry["lfs"] = {"oid": _etag(name, content), "size": len(content), "pointerSize": 134}
         entries.append(entry)
     return entries

@@ -162,6 +162,15 @@ def as_frames(scan: Scan) -> Sequence[pl.LazyFrame]:
     return scan if isinstance(scan, Batches) else [frame.lazy() for frame in scan]
 
 
+def check_expected(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame | None) -> None:
+    """Raise UsageError if several frames have no expected prompts: each has some of them only."""
+    if expected is None and len(frames) > 1:
+        raise UsageError(
+            "Several frames need `expected`, the prompts of their prompt set: pass what "
+            "`expected_pieces` or `expected_rows` returns."
+        )
+
+
 def frame_columns(frames: Sequence[pl.LazyFrame]) -> Sequence[Collection[str]]:
     """The columns of each frame; no batch is made for it."""
     if isinstance(frames, Batches):

@@ -15,7 +15,7 @@ from logitbank.analysis.frames.batches import (
     Scan,
     as_frames,
     check_disjoint,
-    frame_columns,
+    check_expected,
     read_nonempty,
 )
 from logitbank.analysis.frames.expressions import tied_others, unique_maximum
@@ -137,15 +137,11 @@ def map_prompt_sums(
 ) -> list[T]:
     """`reduce` of the sums of one frame after another.
 
-    Without `expected`, the tokens of a prompt are those in all frames. Other parameters and
-    exceptions are those of `sum_prompts`; two frames have no checkpoint in common. A frame without
-    rows is excluded if others have some.
+    Several frames need `expected`. Other parameters and exceptions are those of `sum_prompts`; two
+    frames have no checkpoint in common. A frame without rows is excluded if others have some.
     """
     frames = as_frames(scan)
-    if expected is None and len(frames) > 1:
-        for names in frame_columns(frames):
-            check_columns(names, (*_NEEDED, *columns), family=family)
-        expected = _most_tokens(frames)
+    check_expected(frames, expected)
     results, checkpoints = [], []
     read = partial(sum_prompts, family=family, columns=columns, more=more, expected=expected)
     for sums in read_nonempty(frames, read):
@@ -185,19 +181,6 @@ def check_columns(
             f"The prompt set has no column {', '.join(missing)}, which {family} needs. Name "
             f"{family}, or a set with its columns, with --prompts."
         )
-
-
-def _most_tokens(frames: Sequence[pl.LazyFrame]) -> pl.DataFrame:
-    """The largest number of tokens of each prompt in any frame: model, prompt_id, pieces."""
-    key = ["model", "prompt_id"]
-    parts = [
-        frame.with_columns(pl.col(key).cast(pl.String))
-        .group_by(key)
-        .agg(pieces=pl.col("piece").max().cast(pl.Int64) + 1)
-        .collect()
-        for frame in frames
-    ]
-    return pl.concat(parts).group_by(key).agg(pl.col("pieces").max())
 
 
 def _check(summed: pl.DataFrame, tokens: pl.LazyFrame, family: str) -> None:

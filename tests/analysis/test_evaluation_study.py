@@ -65,10 +65,8 @@ def test_stereotype_accuracy_of_a_bank_and_its_relative(bank: Path) -> None:
 def test_the_prompts_of_any_measure_may_be_absent(tmp_path: Path, bank: Path) -> None:
     only = stereotype([bank], prompts=["stereotype-accuracy", "none"])
     assert only.result.stereotype_accuracy["measure"].unique().to_list() == ["sa"]
-    assert only.result.jsd_p.is_empty()
     other = stereotype([bank], prompts=["none", "winobias"]).result
     assert other.stereotype_accuracy["measure"].unique().to_list() == ["sa_gender"]
-    assert other.jsd_p["gold"].unique().sort().to_list() == ["female", "male"]
     with pytest.raises(BankError, match="'none' is not in .*--prompts none"):
         stereotype([bank], prompts=["none"])
     with pytest.raises(UsageError, match="of one kind"):

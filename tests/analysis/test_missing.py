@@ -106,18 +106,16 @@ def test_sentences_and_orders_of_stereotype_accuracy_that_no_checkpoint_has(bank
         ("sa_gender", 12, 1, 12, 12),
     ]
     assert table["accuracy"].equals(before.result.stereotype_accuracy["accuracy"])
-    assert [text.split(" or ")[0] for text in after.missing] == [
-        "sa: 1 sentence missing", "sa_gender: 12 sentences missing",
+    assert [text.split(" at ")[0] for text in after.missing] == [
+        "toy, sa: Missing: 1 sentence", "toy, sa_gender: Missing: 12 sentences",
     ]  # fmt: skip
 
 
 def test_a_checkpoint_without_one_of_two_orders_has_no_sa_and_its_row_says_so() -> None:
     half = sa_frame(SENTENCES, step=1).filter(pl.col("order") == "he")
-    for frames in (
-        pl.concat([sa_frame(SENTENCES), half]),
-        [sa_frame(SENTENCES).lazy(), half.lazy()],
-    ):
-        table = stereotype_metric(frames).stereotype_accuracy
+    whole = sa_frame(SENTENCES)
+    for frames in (pl.concat([whole, half]), [whole.lazy(), half.lazy()]):
+        table = stereotype_metric(frames, expected_pronouns=whole).stereotype_accuracy
         assert table.select("step", "sentences", "orders", "missing").rows() == [
             (0, 4, 2, 0),
             (1, 0, 0, 4),
@@ -148,7 +146,7 @@ def test_a_type_that_no_checkpoint_has_is_a_row_without_a_number(bank: Bank) -> 
         (1, 0, 10),
         (2, 10, 0),
     ]
-    assert any("1 checkpoint without a number" in text for text in study.missing)
+    assert any("Missing: 10 sentences at 1 checkpoint" in text for text in study.missing)
     assert not any("nan" in sentence for sentence in study.summary)
 
 

@@ -229,13 +229,15 @@ def pieces(steps: list[int]) -> pl.LazyFrame:
 
 @pytest.mark.parametrize("family", ["lambada", "pairs"])
 def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(family: str) -> None:
-    def tables(scan: Scan) -> list[pl.DataFrame]:
-        if family == "lambada":
-            return list(lambada_metric(scan).tables().values())
-        return list(pairs_metric(scan).tables().values())
-
     kind = pl.lit("sentence" if family == "pairs" else "target").alias("score_kind")
     whole = pieces([0, 1, 2, 8]).with_columns(kind)
+    number = whole.group_by("model", "prompt_id").agg(pieces=pl.col("piece").n_unique())
+    expected = number.collect()
+
+    def tables(scan: Scan) -> list[pl.DataFrame]:
+        metric = lambada_metric if family == "lambada" else pairs_metric
+        return list(metric(scan, expected=expected).tables().values())
+
     parts = [pieces(steps).with_columns(kind) for steps in ([2], [0, 8], [1])]
     one, several = tables(whole), tables(parts)
     for a, b in zip(one, several, strict=True):
@@ -253,12 +255,16 @@ def test_a_checkpoint_that_has_no_pair_may_be_alone_in_its_frame() -> None:
     halves = (pl.col("step") != 8) | (pl.col("side") == "more")
     whole = pieces([0, 1, 8]).with_columns(score_kind=pl.lit("sentence")).filter(halves)
     parts = [whole.filter(step=step) for step in (0, 1, 8)]
-    one, several = pairs_metric(whole), pairs_metric(parts)
+    number = whole.group_by("model", "prompt_id").agg(pieces=pl.col("piece").n_unique())
+    expected = number.collect()
+    with pytest.raises(UsageError, match="Several frames need `expected`"):
+        pairs_metric(parts)
+    one, several = pairs_metric(whole), pairs_metric(parts, expected=expected)
     assert_frame_equal(several.pairs, one.pairs, abs_tol=1e-12, rel_tol=1e-12)
     assert several.checkpoints.equals(one.checkpoints)
     assert several.pairs["step"].unique().sort().to_list() == [0, 1]
     with pytest.raises(BankError, match="both sentences"):
-        pairs_metric(parts[2:])
+        pairs_metric(parts[2])
 
 
 def begin_run(bank: Bank) -> Bank:
@@ -306,14 +312,17 @@ def test_stereotype_accuracy_of_several_frames_is_that_of_one() -> None:
         logprob=-pl.Series(rng.uniform(1, 9, len(rows))), type=2
     )
     parts = [table.filter(step=step).lazy() for step in (2, 0, 1)]
-    one, several = (stereotype_metric(scan).stereotype_accuracy for scan in (table, parts))
+    one, several = (
+        stereotype_metric(scan, expected_pronouns=table).stereotype_accuracy
+        for scan in (table, parts)
+    )
     assert several.equals(one, null_equal=True)
     assert one["missing"].to_list() == [0, 0, 1]
     none = table.filter(step=99).lazy()
-    again = stereotype_metric([none, *parts]).stereotype_accuracy
+    again = stereotype_metric([none, *parts], expected_pronouns=table).stereotype_accuracy
     assert again.equals(one, null_equal=True)
     with pytest.raises(BankError, match="no score of stereotype-accuracy to compare"):
-        stereotype_metric([none, none])
+        stereotype_metric([none, none], expected_pronouns=table)
 
 
 def test_a_frame_is_put_together_when_it_is_asked_for(

@@ -36,7 +36,9 @@ def test_types_and_checkpoints_are_kept_apart() -> None:
         ]
     )
     table = stereotype_metric(frame).stereotype_accuracy
-    assert table.select("step", "type", "accuracy").rows() == [(0, 1, 1), (0, 2, 0), (None, 2, 0.5)]
+    assert table.select("step", "type", "accuracy", "missing").fill_nan(-1).rows() == [
+        (0, 1, 1, 0), (0, 2, 0, 0), (None, 1, -1, 1), (None, 2, 0.5, 0),
+    ]  # fmt: skip
 
 
 def test_a_sentence_that_lacks_an_order_is_missing() -> None:

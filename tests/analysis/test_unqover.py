@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from logitbank.analysis.families.unqover.metric import unqover_metric
+from logitbank.analysis.families.unqover.metric import COLUMNS, unqover_metric
 from logitbank.analysis.families.unqover.tables import (
     PROBABILITIES,
     Grid,
@@ -19,6 +19,7 @@ from logitbank.analysis.families.unqover.tables import (
     unqover_instances,
 )
 from logitbank.analysis.frames.batches import batches
+from logitbank.analysis.frames.expected import expected_rows
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.support.unqover_cases import (
@@ -286,19 +287,19 @@ def test_frames_one_after_another_give_the_numbers_of_one(tmp_path: Path) -> Non
     whole = unqover_metric(pl.concat([bank.scan(name) for name in names]), bootstrap=50)
     parts = [frame for name in names for frame in batches(bank, name, rows=1)]
     assert len(parts) == 8
-    several = unqover_metric(parts[::-1], bootstrap=50)
+    expected = pl.concat(expected_rows([bank], name, COLUMNS) for name in names)
+    several = unqover_metric(parts[::-1], bootstrap=50, expected=expected)
     for name, table in whole.tables().items():
         assert_frame_equal(several.tables()[name], table, rel_tol=1e-12, abs_tol=1e-15)
     assert whole.cells["step"].null_count() == len(whole.cells)
-    every = unqover_metric(parts, bootstrap=0, cells="all").cells
-    assert every["step"].n_unique() == 4
-    assert len(every) == 4 * len(whole.cells)
 
 
 def test_a_category_of_a_checkpoint_is_in_one_frame(bank: Bank) -> None:
     frame = bank.scan("unqover-gender")
     with pytest.raises(UsageError, match="gender of toy main step 0 is in several frames"):
-        unqover_metric([frame, frame], bootstrap=0)
+        unqover_metric(
+            [frame, frame], bootstrap=0, expected=expected_rows([bank], "unqover-gender", COLUMNS)
+        )
 
 
 WHOLE = one_instance(BY_HAND)
@@ -331,7 +332,7 @@ def test_frames_that_do_not_fit_are_refused(frame: pl.DataFrame, message: str) -
         unqover_metric(frame)
 
 
-@pytest.mark.parametrize("options", [{"topk": 0}, {"cells": "some"}, {"he_she": True}])
+@pytest.mark.parametrize("options", [{"topk": 0}, {"he_she": True}])
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
     without = WHOLE.filter(pl.col("continuation") != " she")
     assert unqover_metric(without).settings["he_she"] is False

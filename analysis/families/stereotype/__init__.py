@@ -39,16 +39,16 @@ def stereotype(
     LogitbankError
         A missing bank, no such prompts, or what `stereotype_metric` refuses.
     """
-    from logitbank.analysis.families.stereotype.metric import missing, read_banks
+    from logitbank.analysis.families.stereotype.metric import read_banks
     from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import study_of
 
     opened = open_banks(banks, models=models, prompts=prompts)
     result, names = read_banks(opened, prompts, models, cache or ScanCache())
-    return study_of(
-        FAMILY, result, prompts=names, banks=opened, models=models, missing=missing(result)
-    )
+    missing = missing_sentences(result.stereotype_accuracy, "sentence", "measure")
+    return study_of(FAMILY, result, prompts=names, banks=opened, models=models, missing=missing)
 
 
 FAMILY = Family(

@@ -1,10 +1,10 @@
-"""The chart of stereotype accuracy, above JSD-P if WinoBias is there."""
+"""The chart of stereotype accuracy."""
 
 import altair as alt
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, titled
-from logitbank.analysis.charts.curves import Measure, curves, horizontal, stacked
+from logitbank.analysis.charts.curves import Measure, curves, horizontal
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import PALETTE
 from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
@@ -20,16 +20,13 @@ def charts(result: StereotypeAccuracy) -> dict[str, Chart]:
     )
     if table.is_empty():
         return {}
-    jsd_p = result.jsd_p.with_columns(
-        low=pl.col("jsd_p") - pl.col("sd"), high=pl.col("jsd_p") + pl.col("sd")
-    )
-    axis = StepAxis([*table["step"], *jsd_p["step"]])
+    axis = StepAxis(table["step"].to_list())
     colors = dict(zip(sorted(table["measure"].unique()), PALETTE[2:], strict=False))
     shares = curves(
         table, axis, Measure("accuracy", "Stereotype accuracy"), group="measure", colors=colors,
         tooltip={"Sentences": "sentences"},
     )  # fmt: skip
-    chart: Chart = alt.layer(horizontal(0.5), shares)
+    chart = alt.layer(horizontal(0.5), shares)
     sizes = table.group_by("measure", maintain_order=True).agg(pl.col("sentences").max())
     n = ", ".join(f"{count:,} sentences ({measure})" for measure, count in sizes.rows())
     caption = (
@@ -37,11 +34,4 @@ def charts(result: StereotypeAccuracy) -> dict[str, Chart]:
         "probable than the other. sa_gender: the same for the options male and female of the "
         f"gender questions. Dashed: no stereotype. Bands: 95% confidence intervals. n = {n}."
     )
-    if len(jsd_p):
-        below = Measure("jsd_p", "JSD-P, scaled", scale="zero")
-        chart = stacked(chart, curves(jsd_p, axis, below, group="gold"))
-        caption += (
-            " Below: JSD-P of the correct answer, smaller is better; bands: ± 1 SD between option "
-            "orders."
-        )
     return {"stereotype_accuracy": titled(chart, "Stereotype accuracy", caption, axis=axis)}

@@ -7,7 +7,6 @@ gender-prediction prompts.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import polars as pl
 
@@ -16,7 +15,6 @@ from logitbank.analysis.families.fairness.metric import (
     Reading,
     Settings,
     cached_winobias,
-    gendered_answers,
     read,
 )
 from logitbank.analysis.families.stereotype.tables import (
@@ -29,7 +27,13 @@ from logitbank.analysis.families.stereotype.tables import (
     share_table,
 )
 from logitbank.analysis.frames.banks import PromptColumns
-from logitbank.analysis.frames.batches import Scan, as_frames, prompt_frames
+from logitbank.analysis.frames.batches import (
+    Scan,
+    as_frames,
+    check_expected,
+    prompt_frames,
+    read_nonempty,
+)
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, check_columns
 from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
@@ -38,7 +42,6 @@ from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.shares import if_enough
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
-from logitbank.wording import counted
 
 PROMPTS = "stereotype-accuracy"
 NEEDED = (*CHECKPOINT, "prompt_id", "option", "is_answer")
@@ -46,14 +49,6 @@ PRONOUNS = ("sentence_id", "order", "type")
 """Columns of the prompts of `sa` that identify its sentences and orders."""
 GENDERS = ("prompt_id", "order_seed", *GENDER_COLUMNS)
 """Those of the prompts of `sa_gender`."""
-JSD_SCHEMA = {
-    "model": pl.String,
-    "run": pl.String,
-    "step": pl.Int64,
-    "gold": pl.String,
-    "jsd_p": pl.Float64,
-    "sd": pl.Float64,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +63,6 @@ class StereotypeAccuracy(Result):
     other; `sa_gender` is over the orders that there are. `sd`, of `sa_gender` only, is the
     deviation between option orders (ddof 1). `from_baseline` is the difference from the first
     checkpoint's share, `baseline_step`, paired over the `common` sentences."""
-    jsd_p: pl.DataFrame
-    """JSD-P of the correct answer, scaled, for prompts whose answer is male and female; no rows
-    without the prompts of WinoBias. `sd` as above."""
     settings: Mapping[str, str | int | float | bool | None]
 
 
@@ -179,24 +171,22 @@ def _result(
     shares: pl.DataFrame | None, reading: Reading | None, expected_genders: pl.DataFrame | None
 ) -> StereotypeAccuracy:
     parts = [pl.DataFrame(schema=SCHEMA), *([] if shares is None else [shares])]
-    divergence = pl.DataFrame(schema=JSD_SCHEMA)
     if reading is not None:
         parts.append(_gender_shares(reading, expected_genders))
-        answers = gendered_answers(reading.tables["jsd_parts"])
-        known = answers.filter(pl.col("scaled").is_not_nan())
-        divergence = known.select(*CHECKPOINT, "gold", jsd_p="scaled", sd="sd_scaled")
     table = pl.concat(parts).sort(
         *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True
     )
     intervals = "Wilson for shares, adjusted Wald for paired differences, 95 %"
-    return StereotypeAccuracy(table, divergence, {"intervals": intervals})
+    return StereotypeAccuracy(table, {"intervals": intervals})
 
 
 def _pronoun_shares(frame: Scan, expected: pl.DataFrame | None) -> pl.DataFrame:
-    rows = partial(pronoun_comparisons, [_scores(each) for each in as_frames(frame)], PROMPTS)
+    frames = as_frames(frame)
+    check_expected(frames, expected)
     if expected is not None:
         sentence = ["model", pl.col("type").cast(pl.Int64, strict=False), "sentence_id"]
         expected = expected.group_by(sentence).agg(most=pl.col("order").n_unique())
+    rows = read_nonempty(frames, lambda frame: pronoun_comparisons(_scores(frame), PROMPTS))
     return share_table(rows, averaged, expected, measure="sa")
 
 
@@ -223,9 +213,8 @@ def _gender_shares(reading: Reading, expected: pl.DataFrame | None) -> pl.DataFr
             .agg(most=pl.col("order_seed").n_unique())
             .rename({"prompt_id": "sentence_id"})
         )
-    table = share_table(
-        partial(map, gender_comparisons, reading.hits), by_order, expected, measure="sa_gender"
-    )
+    rows = map(gender_comparisons, reading.hits)
+    table = share_table(rows, by_order, expected, measure="sa_gender")
     if table.is_empty():
         raise no_score("winobias")
     return table
@@ -249,21 +238,3 @@ def _distance(table: pl.DataFrame) -> pl.DataFrame:
     rows = rows.sort(CHECKPOINT, nulls_last=True, maintain_order=True)
     stderr = rows.select(if_enough(pl.col("accuracy_stderr"), pl.col("sentences"))).to_series()
     return curve(rows, rows["accuracy"] - 0.5, stderr=stderr)
-
-
-def missing(result: StereotypeAccuracy) -> list[str]:
-    """How many sentences of each measure are missing."""
-    sentences = []
-    for (measure,), rows in result.stereotype_accuracy.group_by("measure", maintain_order=True):
-        incomplete = rows.filter(pl.col("missing") > 0)
-        if incomplete.is_empty():
-            continue
-        none = len(rows.filter(pl.col("accuracy").is_nan()))
-        text = (
-            f"{measure}: {counted(int(incomplete['missing'].sum()), 'sentence')} missing or "
-            f"without one of the orders at {counted(len(incomplete), 'checkpoint')}, whose "
-            "numbers are over the others"
-        )
-        rest = f"; {counted(none, 'checkpoint')} without a number." if none else "."
-        sentences.append(text + rest)
-    return sentences

@@ -3,15 +3,13 @@
 A row of a frame is the score of one of the two answers of a sentence, in an order that names both.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import reduce
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.fairness.metric import GenderHits
-from logitbank.analysis.frames.batches import NoRowsError, check_disjoint, read_nonempty
+from logitbank.analysis.frames.batches import NoRowsError, check_disjoint
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE, exact_sum
 from logitbank.analysis.stats.from_baseline import BASELINE, collect_items, with_difference
 from logitbank.analysis.stats.shares import standard_error, with_wilson
@@ -37,12 +35,10 @@ SCHEMA = {
     **BASELINE,
 }
 SENTENCE = (*CHECKPOINT, "type", "sentence_id")
-Rows = Callable[[], Iterable[pl.DataFrame]]
-"""Comparisons of a few checkpoints each: one row per sentence and order."""
 
 
 def share_table(
-    rows: Rows,
+    parts: Iterable[pl.DataFrame],
     sentences: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame],
     expected: pl.DataFrame | None,
     *,
@@ -50,38 +46,20 @@ def share_table(
 ) -> pl.DataFrame:
     """Shares of sentences at all checkpoints, each beside the first of its run.
 
-    `rows` is called twice without `expected`, and `sentences` is `averaged` or `by_order`.
-    `expected` has model, type, sentence_id and `most`, the number of orders; a checkpoint then has
-    a row for each type. Without it, the most orders of any checkpoint are expected.
+    `parts` are comparisons of a few checkpoints each, one row per sentence and order. `sentences`
+    is `averaged` or `by_order`. `expected` has model, type, sentence_id and `most`, the number of
+    orders; a checkpoint has a row for each type. By default, a part expects its own sentences and
+    the most orders of any checkpoint in it.
     """
-    known = reduce(_most, map(orders_of, rows())) if expected is None else expected
-    types = None if expected is None else expected.select("model", "type").unique()
-    parts = [_measured(part, sentences(part, known), known, types, measure) for part in rows()]
-    check_disjoint([part.begun for part in parts])
-    table = pl.concat([part.table for part in parts])
-    return with_difference(table, [part.items for part in parts], ("type",)).select(SCHEMA.keys())
-
-
-class _Measured(NamedTuple):
-    begun: pl.DataFrame
-    """Checkpoints and the types that each has a row of."""
-    table: pl.DataFrame
-    items: pl.DataFrame
-    """Each sentence's share, for paired differences."""
-
-
-def _measured(
-    rows: pl.DataFrame,
-    hits: pl.DataFrame,
-    known: pl.DataFrame,
-    types: pl.DataFrame | None,
-    measure: str,
-) -> _Measured:
-    begun = rows.select(*CHECKPOINT, "type").unique()
-    if types is not None:
-        begun = begun.select(CHECKPOINT).unique().join(types, on="model")
-    items = collect_items(hits, ("type",), item="sentence_id", value=pl.col("hit"))
-    return _Measured(begun, _table(hits, known, begun, measure), items)
+    tables, items, begun = list[pl.DataFrame](), list[pl.DataFrame](), list[pl.DataFrame]()
+    for rows in parts:
+        known = orders_of(rows) if expected is None else expected
+        hits = sentences(rows, known)
+        begun.append(rows.select(CHECKPOINT).unique())
+        tables.append(_table(hits, known, begun[-1], measure))
+        items.append(collect_items(hits, ("type",), item="sentence_id", value=pl.col("hit")))
+    check_disjoint(begun)
+    return with_difference(pl.concat(tables), items, ("type",)).select(SCHEMA.keys())
 
 
 def orders_of(rows: pl.DataFrame) -> pl.DataFrame:
@@ -90,17 +68,8 @@ def orders_of(rows: pl.DataFrame) -> pl.DataFrame:
     return counts.group_by("model", "type", "sentence_id").agg(pl.col("most").max())
 
 
-def _most(known: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
-    both = pl.concat([known, more])
-    return both.group_by("model", "type", "sentence_id").agg(pl.col("most").max())
-
-
-def pronoun_comparisons(frames: Sequence[pl.LazyFrame], family: str) -> Iterator[pl.DataFrame]:
-    """Of one frame after another: score of the original pronoun, `own`, and of the `other`."""
-    return read_nonempty(frames, lambda frame: _comparisons(frame, family))
-
-
-def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
+def pronoun_comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
+    """The score of the original pronoun, `own`, and of the `other`, by sentence and order."""
     key = [*SENTENCE, "order"]
     score = pl.col("score").cast(pl.Float64)
     answer = pl.col("is_answer").fill_null(False)
@@ -185,9 +154,9 @@ def _with_most(means: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 
 
 def _table(
-    sentences: pl.DataFrame, known: pl.DataFrame, begun: pl.DataFrame, measure: str
+    sentences: pl.DataFrame, known: pl.DataFrame, checkpoints: pl.DataFrame, measure: str
 ) -> pl.DataFrame:
-    """A row for every checkpoint and type in `begun`; NaN where no sentence is left."""
+    """A row for every checkpoint and type of its model; NaN where no sentence is left."""
     keys = [*CHECKPOINT, "type"]
     expected = known.group_by("model", "type").agg(expected=pl.len())
     counts = ("sentences", "orders", "tied", "whole")
@@ -200,8 +169,8 @@ def _table(
         whole=(pl.col("orders") == pl.col("most")).sum(),
     )
     table = (
-        begun.join(numbers, on=keys, how="left", nulls_equal=True)
-        .join(expected, on=["model", "type"], nulls_equal=True)
+        checkpoints.join(expected, on="model")
+        .join(numbers, on=keys, how="left", nulls_equal=True)
         .with_columns(pl.col(counts).fill_null(0), pl.col("accuracy", "sd").fill_null(float("nan")))
         .with_columns(
             measure=pl.lit(measure),

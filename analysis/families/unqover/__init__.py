@@ -1,7 +1,7 @@
 """UnQover: subjects and attributes in underspecified questions."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from logitbank.analysis.family import Family, columns, with_prefix
 
@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.frames.scan_cache import ScanCache
     from logitbank.analysis.study import Study
-
-Cells = Literal["last", "all"]
 
 
 def unqover(
@@ -23,7 +21,6 @@ def unqover(
     topk: int | None = None,
     he_she: Annotated[bool, "Count he/she as mentions of the name too."] = False,
     bootstrap: Annotated[int, "Number of bootstrap resamples; 0 for no intervals."] = 1000,
-    cells: Cells = "last",
 ) -> "Study[Unqover]":
     """Measure which subjects a model prefers in underspecified questions (UnQover).
 
@@ -60,7 +57,7 @@ def unqover(
     )
     result = unqover_metric(
         frames_of_banks(opened, names, models), topk=topk, he_she=he_she, bootstrap=bootstrap,
-        cells=cells, expected=expected_instances(opened, names),
+        expected=expected_instances(opened, names),
     )  # fmt: skip
     incomplete = result.unqover.filter(split=ALL)
     missing = missing_sentences(incomplete, "instance", "category")

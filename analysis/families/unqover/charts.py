@@ -12,11 +12,9 @@ from logitbank.analysis.charts.curves import (
     dots,
     drawn_checkpoint,
     stacked,
-    tooltip_of,
     with_series,
 )
 from logitbank.analysis.charts.steps import StepAxis
-from logitbank.analysis.charts.theme import GREEN
 from logitbank.analysis.families.unqover.findings import last_rows
 from logitbank.analysis.families.unqover.metric import ALL, Unqover
 from logitbank.analysis.results.series import figure_name
@@ -86,51 +84,28 @@ def _ranked(table: pl.DataFrame, category: str) -> Chart:
 
 
 def _attributes(result: Unqover, category: str) -> Chart:
-    """The strongest attributes at the last checkpoint; of one model, every subject as a dot."""
+    """The attributes of greatest mean |γ| at the last checkpoint."""
     keys = last_rows(result).filter(category=category).select("model", "run", "category", "step")
-
-    def at_last(rows: pl.DataFrame) -> pl.DataFrame:
-        return rows.filter(split=ALL).join(keys, on=keys.columns, how="semi", nulls_equal=True)
-
-    table = with_series(at_last(result.attributes))
-    names = table[SERIES].unique(maintain_order=True).to_list()
-    strongest = table.filter(pl.col(SERIES) == names[0]).sort("strength", descending=True)
-    chosen = strongest["attribute"].head(ATTRIBUTES).to_list()
-    gendered = table["gamma_female"].null_count() == 0
-    value, title = "strength", "γ, mean |γ|"
-    if gendered:
+    last = result.attributes.filter(split=ALL).join(
+        keys, on=keys.columns, how="semi", nulls_equal=True
+    )
+    table = with_series(last)
+    first = table.filter(pl.col(SERIES) == pl.first(SERIES))
+    chosen = first.sort("strength", descending=True)["attribute"].head(ATTRIBUTES)
+    table = table.filter(pl.col("attribute").is_in(chosen.implode()))
+    value, title, what = "strength", "mean |γ|", "|γ|, averaged over subjects"
+    if table["gamma_female"].null_count() == 0:
         value, title = "gamma_female", "γ (← male · female →)"
-    table = table.filter(pl.col("attribute").is_in(chosen)).sort(value, descending=True)
-    order = table.filter(pl.col(SERIES) == names[0])["attribute"].to_list()
+        what = "C towards the female name"
+    table = table.sort(value, descending=True)
     tooltip = {
         "Model": SERIES, "Attribute": "attribute", "Mean |γ|": "strength",
         "Strongest subject": "subject", "Its γ": "gamma",
     }  # fmt: skip
-    chart: Chart = dots(
-        alt.Chart(table), table, Measure(value, title, None), "attribute", tooltip=tooltip
-    )
-    what = "C towards the female name" if gendered else "|γ|, averaged over subjects"
-    caption = f"Dots: {what}."
-    if len(names) == 1:
-        cells = with_series(at_last(result.cells).filter(pl.col("attribute").is_in(chosen)))
-        towards = pl.when(gender="male").then(-pl.col("gamma")).otherwise("gamma")
-        cells = cells.with_columns(towards=towards if gendered else pl.col("gamma"))
-        cells = cells.sort(pl.col("attribute").cast(pl.Enum(order)), maintain_order=True)
-        subjects = dots(
-            alt.Chart(cells), cells, Measure("towards", title, None), "attribute",
-            group="gender" if gendered else SERIES,
-            tooltip={"Subject": "subject", "Attribute": "attribute", "γ": "gamma"},
-        )  # fmt: skip
-        diamonds = alt.Chart(table).mark_point(shape="diamond", filled=True, size=50, color=GREEN)
-        tips = [tooltip_of(table, name, text) for text, name in tooltip.items()]
-        chart = alt.layer(
-            subjects,
-            diamonds.encode(x=f"{value}:Q", y="attribute:N", tooltip=tips, opacity=alt.value(1)),
-        )
-        caption = f"Diamonds: {what}. Dots: γ of each subject{'; of male names, −γ' * gendered}."
-    caption += (
-        f" The {len(order):,} attributes of greatest mean |γ|, {category}, at the last checkpoint. "
-        f"{sample_size(table['instances'], 'instance')} per attribute."
+    chart = dots(alt.Chart(table), table, Measure(value, title, None), "attribute", tooltip=tooltip)
+    caption = (
+        f"Dots: {what}. The {len(chosen):,} attributes of greatest mean |γ|, {category}, at the "
+        f"last checkpoint. {sample_size(table['instances'], 'instance')} per attribute."
     )
     return titled(chart, f"Attributes, {category}", caption)
 

@@ -7,12 +7,11 @@ intensity, and the errors that the four versions cancel.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.unqover import Cells
 from logitbank.analysis.families.unqover.tables import (
     LIMITS,
     SEED,
@@ -25,9 +24,15 @@ from logitbank.analysis.families.unqover.tables import (
     unqover_instances,
 )
 from logitbank.analysis.frames.banks import no_model
-from logitbank.analysis.frames.batches import Scan, as_frames, batches, read_nonempty
+from logitbank.analysis.frames.batches import (
+    Scan,
+    as_frames,
+    batches,
+    check_expected,
+    read_nonempty,
+)
 from logitbank.analysis.frames.expected import expected_rows
-from logitbank.analysis.frames.expressions import Floats, check_choice
+from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
 from logitbank.analysis.results.tables import Result
 from logitbank.errors import AbsentError, BankError, UsageError
@@ -109,7 +114,8 @@ class Unqover(Result):
     greatest |γ(x, a)| and its `gamma`; `gamma_female`, C towards the female name, of which the
     male value is the negative (null in other categories)."""
     cells: pl.DataFrame
-    """γ(x, a) and η(x, a) as `gamma` and `eta`, with the numbers of averaged values."""
+    """γ(x, a) and η(x, a) as `gamma` and `eta`, with the numbers of averaged values, at the last
+    checkpoint of every model, run and category. A release comes after all steps."""
     settings: Mapping[str, str | int | float | bool | None]
 
 
@@ -119,7 +125,6 @@ def unqover_metric(
     topk: int | None = None,
     he_she: bool = False,
     bootstrap: int = 1000,
-    cells: Cells = "last",
     expected: pl.DataFrame | None = None,
 ) -> Unqover:
     """Every UnQover table of the scores in a frame. All arithmetic is float64.
@@ -138,13 +143,9 @@ def unqover_metric(
         As for `unqover_instances`.
     bootstrap
         Resamples for intervals; 0 for none.
-    cells
-        Keep the table of cells of the last checkpoint of every model, run and category (a release
-        comes after all steps), or of all. It has a row for each subject and attribute.
     expected
-        What each model was asked: model and `COLUMNS`, as `expected_rows` gives them. Without it,
-        all that is known is the frame: an instance without a score of any checkpoint in it is not
-        counted as missing.
+        The expected instances of each model: model and `COLUMNS`, as `expected_rows` gives them.
+        Without it, a single frame expects its own instances.
 
     Raises
     ------
@@ -179,23 +180,25 @@ def unqover_metric(
     >>> found.attributes["gamma_female"].round(6).item()  # ½ (0.4 − 0.1) − ½ (0.1 − 0.1)
     0.15
     """
-    check_choice("cells", cells, get_args(Cells))
+    frames = as_frames(frame)
+    check_expected(frames, expected)
     collected: dict[str, list[pl.DataFrame]] = {"unqover": [], "subjects": [], "attributes": []}
-    kept, seen, known = list[pl.DataFrame](), list[pl.DataFrame](), list[pl.DataFrame]()
+    kept, seen = list[pl.DataFrame](), list[pl.DataFrame]()
     read = partial(unqover_instances, topk=topk, he_she=he_she)
-    for instances in read_nonempty(as_frames(frame), read):
+    for instances in read_nonempty(frames, read):
         seen = [_disjoint([*seen, instances.select(SERIES).unique()])]
         if expected is None:
-            known = [pl.concat([*known, instances.select("model", *COLUMNS).unique()]).unique()]
+            expected = instances.select("model", *COLUMNS).unique()
         for part in _parts(instances):
             tables = _tables(part, bootstrap)
             for name, parts in collected.items():
                 parts.append(tables[name])
             kept.append(tables["cells"])
-        kept = [_last(pl.concat(kept)) if cells == "last" else pl.concat(kept)]
-    whole = known[0] if expected is None else expected
+        kept = [_last(pl.concat(kept))]
+    assert expected is not None, "`read_nonempty` refuses frames without instances"
+    table = pl.concat(collected["unqover"])
     return Unqover(
-        unqover=concat_sorted([_with_missing(pl.concat(collected["unqover"]), whole)], "category"),
+        unqover=concat_sorted([_with_missing(table, expected)], "category"),
         subjects=concat_sorted(collected["subjects"], "category"),
         attributes=concat_sorted(collected["attributes"], "category"),
         cells=concat_sorted(kept, "category"),

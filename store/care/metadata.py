@@ -46,13 +46,10 @@ def _read(deposit: Deposit, path: str) -> object:
         return None
 
 
-def commit_bytes(deposit: Deposit, name: str) -> bytes:
-    """The bytes of a commit in force: the seal, that of a block, or that of further options.
+def check_commit(deposit: Deposit, name: str) -> None:
+    """Refuse a commit that lists other objects or rows than the format prescribes for its name.
 
-    Raises
-    ------
-    DamagedError
-        The commit lists other objects or rows than the format prescribes for its name.
+    `name` is the seal, a block, or further options. Raises DamagedError.
     """
     layout, commit = deposit.layout, commits.read(deposit.path, name)
     expected, fields = {f"scores/{name}.parquet"}, dict[str, object]()
@@ -65,9 +62,8 @@ def commit_bytes(deposit: Deposit, name: str) -> bytes:
         rows = layout.rows(int(name))
         expected |= set(layout.shards(int(name)))
         fields = {"block": int(name), "rows": [rows.start, rows.stop]}
-    path = objects.plain_path(deposit.path, f"commits/{name}.json")
     if set(commit["objects"]) != expected or any(commit.get(k) != fields[k] for k in fields):
         raise DamagedError(
-            f"{path} lists other objects or rows than its deposit has. Run `logitbank verify`."
+            f"{deposit.path}/commits/{name}.json lists other objects or rows than its deposit has."
+            " Run `logitbank verify`."
         )
-    return path.read_bytes()

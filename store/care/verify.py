@@ -18,7 +18,7 @@ from logitbank.store.bank import Bank, require_unfiltered
 from logitbank.store.care import run_logs
 from logitbank.store.care.damage import Damage, Problem
 from logitbank.store.care.lost import missing_tables
-from logitbank.store.care.metadata import check_metadata, commit_bytes
+from logitbank.store.care.metadata import check_commit, check_metadata
 from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import copies, documents, objects
@@ -347,7 +347,7 @@ def _expected(
             listed = commits.digests(deposit.path, name)
             for object_ in listed:
                 objects.plain_path(deposit.path, object_)
-            commit_bytes(deposit, name)
+            check_commit(deposit, name)
         except FileNotFoundError:  # sealed meanwhile
             continue
         except DamagedError as error:

@@ -1,12 +1,9 @@
-"""Copy committed parts of one bank into another. All digests are compared on the way.
+"""Copy tables, heads and blocks of one bank into another. All digests are compared on the way.
 
 Sources may come from strangers. They are only read: no link out of them is followed, and nothing is
 copied that the format does not name.
 """
 
-import hashlib
-import os
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,20 +13,20 @@ import polars as pl
 
 from logitbank.errors import BankError, BankFormatError, DamagedError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.care.metadata import commit_bytes
 from logitbank.store.change.about import add_sources, described_as
-from logitbank.store.change.merge_plan import committed_scores
+from logitbank.store.change.merge_plan import check_same_layout, committed_scores
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.writer import move_into_place, remove_sealed_parts, write_scores
-from logitbank.store.files import disk, locks, objects
-from logitbank.store.files.objects import Digest
-from logitbank.store.files.staging import staging_folder
+from logitbank.store.deposits.writer import DepositWriter
+from logitbank.store.files import objects
 from logitbank.store.format import commits
 from logitbank.store.format.about import own_fields
-from logitbank.store.format.commits import SEAL, Committed
-from logitbank.store.heads.put import create_head
+from logitbank.store.format.commits import SEAL
+from logitbank.store.format.layout import BlockData
+from logitbank.store.format.numbers import as_stored
 from logitbank.store.heads.stored import FOLDER, StoredHead
 from logitbank.store.progress import Advance
+from logitbank.store.share.selection import head_objects
+from logitbank.store.share.targets import Folder, Source
 from logitbank.store.tables import (
     prompt_checks,
     prompt_tables,
@@ -37,36 +34,6 @@ from logitbank.store.tables import (
     table_files,
     token_texts,
 )
-
-_CHUNK_BYTES = 4 * 2**20
-
-
-def copy_checked(source: Path, target: Path, expected: Digest, advance: Advance) -> None:
-    """Copy a file durably and compare its digest.
-
-    Raises
-    ------
-    FileNotFoundError
-        The source is missing.
-    DamagedError
-        The source differs from `expected`. The caller drops the partial copy.
-    """
-    objects.require_file(source)
-    digest, size = hashlib.sha256(), 0
-    full = disk.naming_full(target, expected.bytes)
-    with full, source.open("rb") as reading, target.open("wb") as writing:
-        # A stranger's file may be longer than it should be, or have no end.
-        while chunk := reading.read(min(_CHUNK_BYTES, expected.bytes + 1 - size)):
-            size += len(chunk)
-            digest.update(chunk)
-            writing.write(chunk)
-            advance(len(chunk))
-        writing.flush()
-        os.fsync(writing.fileno())
-    if Digest(digest.hexdigest(), size) != expected:
-        raise DamagedError(
-            f"{source} differs from its commit, so it is not copied. Run `logitbank verify`."
-        )
 
 
 def tables_to_copy(into: Bank | None, sources: Sequence[Bank]) -> dict[str, bytes]:
@@ -194,27 +161,19 @@ def missing_heads(into: Path | None, deposits: Iterable[Deposit]) -> list[Stored
     return missing
 
 
-def copy_head(source: StoredHead, root: Path, advance: Advance = lambda _: None) -> None:
-    """Copy a head into the bank at `root`, unless it has it; replace a damaged one.
+def copy_heads(into: Path, heads: Iterable[StoredHead], advance: Advance = lambda _: None) -> None:
+    """Copy heads into the bank at `into`; damaged ones there are replaced.
 
     Raises
     ------
     DamagedError
         A file differs from the head's attributes.
     """
-
-    def write(folder: Path) -> None:
-        folder.mkdir()
-        for name, digest in source.objects.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            file = objects.plain_path(source.path, name)
-            copy_checked(file, folder / name, digest, advance)
-        objects.write_durable(folder / "zarr.json", (source.path / "zarr.json").read_bytes())
-
-    present = objects.plain_path(root, f"{FOLDER}/{source.digest}")
-    if present.exists() and not _has_whole_head(root, source.digest):
-        objects.remove_folder(present)
-    create_head(root, source.digest, write, size=source.size)
+    for head in heads:
+        present = objects.plain_path(into, f"{FOLDER}/{head.digest}")
+        if present.exists() and not _has_whole_head(into, head.digest):
+            objects.remove_folder(present)
+        Folder(into).send(head_objects(head), Source(head.path.parents[1]), advance)
 
 
 def _has_whole_head(root: Path, digest: str) -> bool:
@@ -227,83 +186,25 @@ def _has_whole_head(root: Path, digest: str) -> bool:
         return False
 
 
-def copy_block(
-    deposit: Deposit, source: Deposit, block: int, advance: Advance = lambda _: None
-) -> None:
-    """Commit a copy of a block in another deposit of the same layout, unless it has the block.
+def copy_blocks(deposit: Deposit, source: Deposit, blocks: Sequence[int], advance: Advance) -> None:
+    """Commit blocks of a sealed deposit in another deposit of the same layout.
 
-    Raises DamagedError if the source differs from its commit. Nothing of the block is kept then.
+    Raises DamagedError if the source differs from its commit.
     """
-
-    def copy(state: Committed) -> None:
-        name, part = SEAL if state.sealed else str(block), f"scores/{block}.parquet"
-        paths = source.layout.shards(block)
+    if not blocks:
+        return
+    check_same_layout(deposit, source)
+    digests, seal = commits.digests(source.path, SEAL), commits.read(source.path, SEAL)
+    every = np.concatenate([source.layout.rows(block) for block in blocks])
+    scores = committed_scores(source, source.state(), every)
+    array, dtype = source.layout.keep.array, source.layout.dtype
+    for block in blocks:
         rows = source.layout.rows(block)
-        with staging_folder(deposit.path) as folder:
-            staged, digests = _stage(
-                source, name, paths if state.sealed else [part, *paths], folder, advance
-            )
-            if state.sealed:  # one file has the scores of all blocks
-                staged[part] = folder / "scores.parquet"
-                write_scores(staged[part], committed_scores(source, state, np.array(rows)))
-                digests[part] = objects.fsync_digest(staged[part])
-            content = commits.document(
-                deposit.path,
-                str(block),
-                objects_=digests,
-                block=block,
-                rows=[rows.start, rows.stop],
-                engine=commits.engine_of(commits.read(source.path, name), block),
-            )
-            _publish(deposit, str(block), content, staged)
-
-    source.read_committed(copy)
-
-
-def copy_sealed(deposit: Deposit, source: Deposit, advance: Advance) -> None:
-    """Copy a sealed deposit with its seal, byte for byte, unless the target is sealed."""
-    paths = ["logsumexp/c/0", "scores/all.parquet"]
-    paths += source.layout.shards(*range(source.layout.blocks))
-    _copy_commit(deposit, source, SEAL, paths, advance)
-
-
-def copy_options(deposit: Deposit, source: Deposit, name: str, advance: Advance) -> None:
-    """Copy scores of further options with their commit, unless the target has them."""
-    _copy_commit(deposit, source, name, [f"scores/{name}.parquet"], advance)
-
-
-def _copy_commit(
-    deposit: Deposit, source: Deposit, name: str, paths: list[str], advance: Advance
-) -> None:
-    def copy(_: Committed) -> None:
-        content = commit_bytes(source, name)
-        with staging_folder(deposit.path) as folder:
-            staged, _digests = _stage(source, name, paths, folder, advance)
-            _publish(deposit, name, content, staged)
-
-    source.read_committed(copy)
-
-
-def _stage(
-    source: Deposit, name: str, paths: Sequence[str], folder: Path, advance: Advance
-) -> tuple[dict[str, Path], dict[str, Digest]]:
-    """Copies of objects that a commit lists, by their path in the deposit, and their digests."""
-    listed = commits.digests(source.path, name)
-    if missing := [path for path in paths if path not in listed]:
-        raise DamagedError(f"{source.path}: no commit lists {missing[0]}. Run `logitbank verify`.")
-    staged = {path: folder / uuid.uuid4().hex for path in paths}
-    for path, file in staged.items():
-        copy_checked(objects.plain_path(source.path, path), file, listed[path], advance)
-    return staged, {path: listed[path] for path in paths}
-
-
-def _publish(deposit: Deposit, name: str, commit: bytes, staged: Mapping[str, Path]) -> None:
-    """Move staged objects into place, then commit them, unless the commit exists."""
-    with locks.locked(deposit.path / ".lock"):
-        state = deposit.state()
-        if name in state.names or (state.sealed and name.isdecimal()):
-            return
-        move_into_place(deposit.path, staged)
-        objects.write_new(deposit.path / "commits" / f"{name}.json", commit)
-        if name == SEAL:
-            remove_sealed_parts(deposit)
+        values = None if array is None else source.row_reader.read(np.array(rows))
+        data = BlockData(
+            None if values is None else as_stored(values, dtype),
+            scores.filter(pl.col("query").is_between(rows[0], rows[-1])),
+        )
+        with DepositWriter(deposit, engine=commits.engine_of(seal, block)) as writer:
+            writer.write(block, data)
+        advance(sum(digests[shard].bytes for shard in source.layout.shards(block)))

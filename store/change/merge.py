@@ -12,21 +12,20 @@ from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
 from logitbank.store.change.copying import (
-    copy_block,
-    copy_head,
-    copy_options,
-    copy_sealed,
+    copy_blocks,
+    copy_heads,
     missing_heads,
     prepare,
     tables_to_copy,
 )
-from logitbank.store.change.merge_plan import Addition, check_same_layout, plan
+from logitbank.store.change.merge_plan import Addition, plan
 from logitbank.store.change.rescore import rescore_missing
-from logitbank.store.deposits import catalog
+from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import objects
 from logitbank.store.files.staging import remove_dead
-from logitbank.store.progress import Advance, Progress, counting
+from logitbank.store.progress import Progress, counting
+from logitbank.store.share.targets import Folder, Source
 
 
 class Merged(NamedTuple):
@@ -80,10 +79,12 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     target = prepare(into, target, tables, [(bank, _models(bank, additions)) for bank in sources])
     total = sum(a.bytes for a in additions) + sum(head.size for head in heads)
     advance = counting(total, progress)
-    for head in heads:
-        copy_head(head, target.path, advance)
+    copy_heads(target.path, heads, advance)
     for addition in additions:
-        _add(target, addition, advance)
+        source = addition.source
+        Folder(target.path).send(addition.objects, Source(source.bank), advance)
+        deposit = Deposit.open(target.path, addition.folder)
+        copy_blocks(deposit, source, addition.blocks, advance)
     for deposit in target.deposits():
         if deposit.complete and not deposit.sealed:
             DepositWriter(deposit, engine=deposit.spec.provenance.get("engine")).seal()
@@ -104,19 +105,3 @@ def _require_tables(target: Bank | None, sources: Sequence[Bank]) -> None:
 def _models(bank: Bank, additions: Sequence[Addition]) -> set[str]:
     """Models of which deposits are copied from a bank."""
     return {a.source.checkpoint.model for a in additions if a.source.bank == bank.path}
-
-
-def _add(target: Bank, addition: Addition, advance: Advance) -> None:
-    """Copy an addition, except what others have committed since the plan."""
-    source = addition.source
-    metadata = objects.plain_path(source.path, "zarr.json").read_bytes()
-    deposit = catalog.create(target.path, addition.folder, metadata)
-    check_same_layout(deposit, source)  # another process may have created it since the plan
-    # A seal names the attributes of its deposit by their digest.
-    if addition.whole and (deposit.path / "zarr.json").read_bytes() == metadata:
-        copy_sealed(deposit, source, advance)
-    else:
-        for block in addition.blocks:
-            copy_block(deposit, source, block, advance)
-    for name in addition.options:
-        copy_options(deposit, source, name, advance)

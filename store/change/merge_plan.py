@@ -10,14 +10,16 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError
 from logitbank.store.bank import Bank
-from logitbank.store.care.metadata import check_metadata
+from logitbank.store.care.metadata import check_commit, check_metadata
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.scores import committed_parts, read_scores
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits
 from logitbank.store.format.attributes import ARRAY, DIGESTS, compared, states_of, unlike
 from logitbank.store.format.commits import Committed
+from logitbank.store.format.index import Objects
 from logitbank.store.format.schema import SCORES_SCHEMA, Json
+from logitbank.store.share.selection import deposit_objects
 
 
 class Addition(NamedTuple):
@@ -26,11 +28,10 @@ class Addition(NamedTuple):
     source: Deposit
     folder: str
     """The deposit's folder, relative to either bank."""
+    objects: Objects
+    """Commits and their objects that are copied as they are, by path in either bank."""
     blocks: tuple[int, ...]
-    whole: bool
-    """Whether the sealed deposit is copied whole. If not, block by block."""
-    options: tuple[str, ...]
-    """Commits of options that were scored later."""
+    """Blocks that are taken out of a seal and written with commits of their own."""
     bytes: int
 
 
@@ -45,9 +46,11 @@ def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
         A source differs from the format or from its commits.
     """
     stored: dict[str, list[Deposit]] = {}
+    created: dict[str, Deposit] = {}  # those with the attributes that the target has, or will have
     siblings: dict[str, list[Deposit]] = {}  # of one checkpoint
     for folder, deposit in _deposits(target):
         stored[folder] = [deposit]
+        created[folder] = deposit
         siblings.setdefault(deposit.checkpoint.path, []).append(deposit)
     additions = []
     for bank in sources:
@@ -56,8 +59,9 @@ def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
             _check_weights(deposit, siblings.setdefault(deposit.checkpoint.path, []))
             siblings[deposit.checkpoint.path].append(deposit)
             before = stored.setdefault(folder, [])
-            if addition := _addition(before, deposit, folder):
+            if addition := _addition(created.get(folder), before, deposit, folder):
                 additions.append(addition)
+                created.setdefault(folder, deposit)
             before.append(deposit)
     return additions
 
@@ -74,7 +78,9 @@ def _check_weights(deposit: Deposit, siblings: Sequence[Deposit]) -> None:
             raise conflict(other, deposit, f"{different[0]} differ")
 
 
-def _addition(before: Sequence[Deposit], source: Deposit, folder: str) -> Addition | None:
+def _addition(
+    created: Deposit | None, before: Sequence[Deposit], source: Deposit, folder: str
+) -> Addition | None:
     blocks, state = missing_blocks(before, source), source.state()
     holders = {name: deposit for deposit in before for name in deposit.state().options}
     options = tuple(name for name in state.options if name not in holders)
@@ -83,17 +89,27 @@ def _addition(before: Sequence[Deposit], source: Deposit, folder: str) -> Additi
             _check_options(holders[name], source, name)
     if not (blocks or options):
         return None
-    whole = state.sealed and not any(deposit.committed() for deposit in before)
-    paths = [f"scores/{name}.parquet" for name in options] + source.layout.shards(*blocks)
-    if whole:
-        paths += ["logsumexp/c/0", "scores/all.parquet"]
-    elif not state.sealed:
-        paths += [f"scores/{block}.parquet" for block in blocks]
+    for name in state.names:
+        check_commit(source, name)
+    # A seal names the attributes of its deposit by their digest.
+    whole = (
+        state.sealed
+        and not any(deposit.committed() for deposit in before)
+        and (created is None or _has_same_attributes(created, source))
+    )
+    unsealed = blocks if state.sealed and not whole else ()
+    part = Committed(whole, frozenset(blocks).difference(unsealed), options)
+    objects = deposit_objects(source, part)
+    if created is not None:
+        del objects[f"{folder}/zarr.json"]
     listed = commits.committed_digests(source.path, state)
-    if missing := [path for path in paths if path not in listed]:
-        raise DamagedError(f"{source.path}: no commit lists {missing[0]}. Run `logitbank verify`.")
-    size = sum(listed[path].bytes for path in paths)
-    return Addition(source, folder, blocks, whole, options, size)
+    size = sum(value.digest.bytes for value in objects.values())
+    size += sum(listed[shard].bytes for shard in source.layout.shards(*unsealed))
+    return Addition(source, folder, objects, unsealed, size)
+
+
+def _has_same_attributes(one: Deposit, other: Deposit) -> bool:
+    return (one.path / "zarr.json").read_bytes() == (other.path / "zarr.json").read_bytes()
 
 
 def missing_blocks(stored: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
 from logitbank.store.change.copying import (
-    copy_head,
+    copy_heads,
     missing_heads,
     prepare,
     tables_to_copy,
@@ -26,6 +26,7 @@ from logitbank.store.deposits.entries import Entries, top_entries
 from logitbank.store.deposits.reduce import FLOAT16_MAX, FLOAT16_MIN
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import objects
+from logitbank.store.files.staging import remove_dead
 from logitbank.store.format import commits
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.numbers import as_stored
@@ -101,6 +102,7 @@ def shrink(
     advance = counting(sum(deposit.rows_committed for deposit, _ in specs), progress)
     for deposit, spec in specs:
         _shrink(deposit, target, spec, advance)
+    remove_dead(target.path)
     before, after = (int(each.info()["bytes"].sum()) for each in (source, target))
     return Shrunk(len(specs), before, after)
 
@@ -151,8 +153,7 @@ def _shrink(deposit: Deposit, target: Bank, spec: DepositSpec, advance: Advance)
     layout = deposit.layout
     options = missing_options(deposit) if layout.keep.whole_rows else None
     scores = deposit.scores().collect()
-    for head in missing_heads(target.path, [deposit] if spec.heads else []):
-        copy_head(head, target.path)
+    copy_heads(target.path, missing_heads(target.path, [deposit] if spec.heads else []))
     committed = deposit.committed()
     with target.begin(spec) as writer:
         advance(writer.deposit.rows_committed)

@@ -1,6 +1,5 @@
 """Writing of LM heads: once, whole and durable, by any number of writers."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,34 +29,21 @@ def put_head(root: Path, head: OutputHead) -> str:
                 " same command again."
             )
         return head.digest
-    size = head.weight.nbytes
-    create_head(root, head.digest, lambda folder: _write(folder, head), size=size)
-    return head.digest
-
-
-def create_head(root: Path, digest: str, write: Callable[[Path], None], *, size: int) -> None:
-    """Stage a head's folder with `write`, and move it into place whole, unless it exists.
-
-    `write` creates the folder at a path, with every file durable. `size` is its number of bytes,
-    for the message of a full disk.
-    """
-    path = objects.plain_path(root, f"{FOLDER}/{digest}")
     folder = path.parent
-    if (path / "zarr.json").exists():
-        return
-    with disk.naming_full(path, size):
+    with disk.naming_full(path, head.weight.nbytes):
         objects.make_folders(root, folder)
         if not (folder / "zarr.json").exists():
             objects.write_new(folder / "zarr.json", zarrays.GROUP)
         with staging_folder(folder) as staging:
             made = staging / "head"
-            write(made)
+            _write(made, head)
             for inside in [*(p for p in made.rglob("*") if p.is_dir()), made]:
                 objects.sync(inside)
             with locks.locked(folder / ".lock"):
                 if not path.exists():
                     made.rename(path)
                     objects.sync(folder)
+    return head.digest
 
 
 def _write(path: Path, head: OutputHead) -> None:

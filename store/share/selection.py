@@ -1,6 +1,7 @@
 """Choose which objects of a bank are published or copied: whole deposits, and their tables."""
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -91,20 +92,17 @@ def _inventory(
         by_path[f"{path}.sha256"] = text_object(table_files.digest_file(file).read_text())
         by_path[path] = Object(Digest(table_files.recorded_digest(file), size))
     for deposit in deposits:
-        folder = deposit.path.relative_to(root)
-        listed = deposit.read_committed(lambda state, d=deposit: _deposit(d, state))  # type: ignore[misc]
-        if not any(path.startswith("commits/") for path in listed):
+        if not deposit.state().names:
             continue
-        for group in list(folder.parents)[:-1]:
-            by_path[f"{group.as_posix()}/zarr.json"] = text_object(zarrays.GROUP.decode())
-        by_path |= {f"{folder.as_posix()}/{path}": value for path, value in listed.items()}
+        by_path |= deposit.read_committed(partial(deposit_objects, deposit))
         for digest in deposit.spec.heads.values():
             if f"{FOLDER}/{digest}/zarr.json" not in by_path:
-                by_path |= _head(StoredHead.open(root, digest, needed_by=str(deposit)))
+                by_path |= head_objects(StoredHead.open(root, digest, needed_by=str(deposit)))
     return by_path
 
 
-def _head(head: StoredHead) -> dict[str, Object]:
+def head_objects(head: StoredHead) -> dict[str, Object]:
+    """Objects of a head, by path in its bank."""
     folder = f"{FOLDER}/{head.digest}"
     listed = {f"{folder}/{name}": Object(digest) for name, digest in head.objects.items()}
     for name, metadata in head.metadata().items():
@@ -114,7 +112,8 @@ def _head(head: StoredHead) -> dict[str, Object]:
     return listed
 
 
-def _deposit(deposit: Deposit, state: Committed) -> dict[str, Object]:
+def deposit_objects(deposit: Deposit, state: Committed) -> dict[str, Object]:
+    """Metadata of a deposit, these commits and the objects that they list, by path in the bank."""
     digests = commits.committed_digests(deposit.path, state)
     listed = {path: Object(digest) for path, digest in digests.items()}
     for name, metadata in zarrays.array_metadata(deposit.layout).items():
@@ -122,7 +121,10 @@ def _deposit(deposit: Deposit, state: Committed) -> dict[str, Object]:
     listed["zarr.json"] = _text(deposit.path / "zarr.json", *zarrays.ATTRIBUTES)
     for name in state.names:
         listed[f"commits/{name}.json"] = _text(deposit.path / "commits" / f"{name}.json")
-    return listed
+    folder = deposit.path.relative_to(deposit.bank)
+    groups = (f"{group.as_posix()}/zarr.json" for group in list(folder.parents)[:-1])
+    by_path = dict.fromkeys(groups, text_object(zarrays.GROUP.decode()))
+    return by_path | {f"{folder.as_posix()}/{path}": value for path, value in listed.items()}
 
 
 def _text(path: Path, *holder: str) -> Object:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import random
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,9 +39,9 @@ class Source:
         """The file of an object, or DamagedError if it is missing or differs from its commit."""
         file = objects.plain_path(self.root, path)
         if objects.require_file(file) is None:
-            raise DamagedError(f"{file} was committed and is missing. Run `logitbank verify`.")
+            raise _missing(file)
         if objects.digest(file) != expected:
-            raise DamagedError(f"{file} differs from its commit. Run `logitbank verify`.")
+            raise _changed(file)
         return file
 
     def read(self, path: str, value: Object) -> bytes:
@@ -50,15 +51,37 @@ class Source:
         return self.file(path, value.digest).read_bytes()
 
     def copy(self, path: str, value: Object, to: Path) -> None:
-        """Copy an object into a file, which is durable afterwards."""
-        if self.remote is None or value.text is not None:
-            objects.write_durable(to, self.read(path, value))
-            return
-        try:
-            download(self.remote, path, value.digest, to)
-        except FileNotFoundError as error:
-            raise absent(error) from error
-        objects.sync(to)
+        """Copy an object into a file, which is durable afterwards. Raises as `file`."""
+        if value.text is not None:
+            objects.write_durable(to, value.text.encode())
+        elif self.remote is None:
+            self._copy_file(path, value.digest, to)
+        else:
+            try:
+                download(self.remote, path, value.digest, to)
+            except FileNotFoundError as error:
+                raise absent(error) from error
+            objects.sync(to)
+
+    def _copy_file(self, path: str, expected: Digest, to: Path) -> None:
+        file = objects.plain_path(self.root, path)
+        if (status := objects.require_file(file)) is None:
+            raise _missing(file)
+        if status.st_size == expected.bytes:
+            shutil.copyfile(file, to)
+            if objects.fsync_digest(to) == expected:
+                return
+        raise _changed(file)
+
+
+def _missing(file: Path) -> DamagedError:
+    return DamagedError(f"{file} was committed and is missing. Run `logitbank verify`.")
+
+
+def _changed(file: Path) -> DamagedError:
+    return DamagedError(
+        f"{file} differs from its commit, so it is not copied. Run `logitbank verify`."
+    )
 
 
 class Target(Protocol):

@@ -18,7 +18,7 @@ from logitbank.analysis.stats.bootstrap import (
     clustered_interval,
     percentile_interval,
 )
-from logitbank.analysis.stats.change_points import Changes, Walks, change_points
+from logitbank.analysis.stats.change_points import Changes, change_points
 from logitbank.analysis.stats.correlation import correlation_interval
 from logitbank.analysis.stats.shares import wilson
 
@@ -90,16 +90,15 @@ def _table(rates: list[Rate]) -> str:
 def change_rates(schedule: str) -> list[Rate]:
     """Findings in curves over the checkpoints of a schedule."""
     steps = SCHEDULES[schedule]
-    walks = Walks(steps)
     rng = np.random.default_rng(len(steps))
     rates = []
     for name, curves in _without_change(steps, rng):
-        found = np.mean([one.kind != "none" for one in _changes(curves, walks)])
+        found = np.mean([one.kind != "none" for one in _changes(curves, steps)])
         rates.append(Rate(name, schedule, float(found), SERIES, f"≤ {SIZE}"))
     for tau in (0.01, 0.1) if len(steps) != len(PYTHIA) else (0.0001, 0.01, 0.1):
         smooth = 1 - np.exp(-steps / (tau * steps[-1]))
         curves = smooth + rng.normal(0, 0.1, (SERIES, len(steps)))
-        kinds = [one.kind for one in _changes(curves, walks)]
+        kinds = [one.kind for one in _changes(curves, steps)]
         name = f"smooth: 1 − exp(−t/τ), τ = {tau:g} of the run, noise 1/10, called a change point"
         rates.append(
             Rate(name, schedule, kinds.count("change point") / SERIES, SERIES, f"≤ {SIZE}")
@@ -112,7 +111,7 @@ def change_rates(schedule: str) -> list[Rate]:
         ("two shifts of 6 SD, up and down", 6 * (place >= 1 / 3) - 6 * (place >= 2 / 3), ""),
     ):
         curves = shift + rng.normal(size=(SERIES, len(steps)))
-        changes = _changes(curves, walks)
+        changes = _changes(curves, steps)
         found = np.mean([one.kind != "none" for one in changes])
         rates.append(Rate(name, schedule, float(found), SERIES, target))
         places = [one.places[0] for one in changes if one.kind == "change point"]
@@ -126,9 +125,9 @@ def change_rates(schedule: str) -> list[Rate]:
     return rates
 
 
-def _changes(curves: np.ndarray, walks: Walks) -> list[Changes]:
+def _changes(curves: np.ndarray, steps: np.ndarray) -> list[Changes]:
     """The changes of each curve. Drawn curves have no untrained phase: all points are searched."""
-    found = [change_points(curve, walks=walks) for curve in curves]
+    found = [change_points(curve, steps) for curve in curves]
     return [changes for changes in found if changes is not None]
 
 

@@ -25,6 +25,7 @@ from logitbank.cli.options import (
     new_app,
     pairs,
 )
+from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
     from logitbank.analysis.study import Study
@@ -83,7 +84,6 @@ def _command(family: Family) -> Callable[..., None]:
     def command(**values: Any) -> None:
         from logitbank.cli.output import print_study, say
         from logitbank.cli.screen.progress import busy
-        from logitbank.errors import UsageError
 
         out, colors = values["out"], pairs("--colors", values["colors"])
         if colors and out is None:

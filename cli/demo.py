@@ -1,15 +1,13 @@
 """`logitbank demo`: train, extract and analyse two tiny model series with known biases."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from logitbank.cli.commands.results import print_report
 from logitbank.cli.output import print_lines, say
 from logitbank.cli.screen.extract import ExtractProgress, print_summary
 from logitbank.cli.screen.progress import count_progress
 from logitbank.errors import UsageError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto") -> int:
@@ -27,9 +25,6 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
     int
         The exit code: 0, or 1 if a checkpoint failed.
     """
-    from logitbank.analysis.families.fairness import fairness
-    from logitbank.analysis.families.fluctuation import fluctuation
-    from logitbank.analysis.report.report import report
     from logitbank.engine.plan.engine_choice import choose_engine
 
     choose_engine(engine)  # fails early, before minutes of training
@@ -64,32 +59,13 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
         if not summary.complete:
             return 1
     say("3 of 3: analysing the bank; no model is loaded")
-    gaps = fairness([bank], prompts=causal_prompts.name)
-    fluctuations = fluctuation([bank], prompts=masked_prompts.name, plateaus=[masked.PLATEAU_STEP])
-    with count_progress(transient=True) as progress:
-        page = report(bank, out / "report.html", progress=progress.about)
+    print_report([bank], out / "report.html")
     print_lines(
         [
-            *gaps.summary,
             "",
-            *fluctuations.summary,
-            "",
-            f"The training text changed at step {SWITCH_STEP}. "
-            f"{_jump(gaps.result.gap, SWITCH_STEP)}",
+            f"The training text changed at step {SWITCH_STEP}.",
             f"Next:  logitbank show {bank} --prompts {causal_prompts.name}",
             f"       logitbank analyze fairness {bank} --table gap",
-            f"Report, to open in a browser: {page}",
         ]
     )
     return 0
-
-
-def _jump(gap: "pl.DataFrame", switch: int) -> str:
-    """The largest gap up to the switch, and the gap at the next checkpoint."""
-    sizes = dict(gap.select("step", "delta_scaled").sort("step").iter_rows())
-    after = min(step for step in sizes if step > switch)
-    before = max(abs(size) for step, size in sizes.items() if step <= switch)
-    return (
-        f"The gap (JSD-P, 0 to 1) was at most ±{before:.2f} until then and {sizes[after]:+.2f} "
-        f"at step {after}."
-    )

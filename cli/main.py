@@ -12,6 +12,8 @@ from logitbank.cli.commands import banks, debias, inputs, results
 from logitbank.cli.commands.demo import demo
 from logitbank.cli.commands.extract import extract
 from logitbank.cli.options import new_app
+from logitbank.errors import INTERRUPTED, LogitbankError
+from logitbank.version import __version__
 
 COMMANDS = {
     "Try it": (demo,),
@@ -40,8 +42,6 @@ def _version(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
-        from logitbank.version import __version__
-
         typer.echo(__version__)
         raise typer.Exit
 
@@ -51,8 +51,6 @@ def main() -> None:
 
     After an extraction the cleanup of imported modules took up to 24 s on a busy machine.
     """
-    from logitbank.errors import INTERRUPTED
-
     try:
         run()
     except SystemExit as end:
@@ -65,8 +63,6 @@ def main() -> None:
 
 def run() -> None:
     """Run the command that the arguments name, and exit. Expected errors print one line."""
-    from logitbank.errors import INTERRUPTED, LogitbankError
-
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # of terminals without UTF-8

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from logitbank.errors import UsageError
 from logitbank.store.share.urls import url_of
 
 if TYPE_CHECKING:
@@ -89,8 +90,6 @@ def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     UsageError
         A text that is not NAME=VALUE.
     """
-    from logitbank.errors import UsageError
-
     values = {}
     for text in [part for each in texts or () for part in each.split(",")]:
         name, sign, value = text.partition("=")

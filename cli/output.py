@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from logitbank.errors import UsageError
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -105,8 +107,6 @@ def print_frame(frame: "pl.DataFrame", form: str) -> None:
 
 
 def _write_bytes(content: bytes, form: str) -> None:
-    from logitbank.errors import UsageError
-
     if form != "parquet":
         text = content.decode()
         text = text if text.endswith("\n") else f"{text}\n"
@@ -136,8 +136,6 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
     UsageError
         The study has no such table, or the format needs the name of a table.
     """
-    from logitbank.errors import UsageError
-
     if table is not None:
         if table not in study.tables:
             raise UsageError(f"Unknown table {table!r}. Tables: {', '.join(study.tables)}.")
@@ -156,8 +154,6 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
 
 def print_studies(studies: "Mapping[str, Study[Any]]", *, form: str) -> None:
     """Print the findings of several analyses, each below its title, or all as JSON by title."""
-    from logitbank.errors import UsageError
-
     if form == "json":
         _print_json({title: study.as_dict() for title, study in studies.items()})
         return

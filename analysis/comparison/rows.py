@@ -42,20 +42,10 @@ class RowDifferences(NamedTuple):
 
 
 ROWS = {
-    "rows": pl.Int64,
-    "entries": pl.Int64,
-    "max_logit_difference": pl.Float64,
-    "mean_logit_difference": pl.Float64,
-    "rounding": pl.Float64,
-    "max_kl": pl.Float64,
-    "mean_kl": pl.Float64,
-    "argmax_changed": pl.Int64,
-    "options": pl.Int64,
-    "ranks_changed": pl.Int64,
-    "ranks_changed_share": pl.Float64,
-    "max_rank_change": pl.Int64,
-    "inexact": pl.Int64,
+    name: pl.Float64 if "float" in str(kind) else pl.Int64
+    for name, kind in RowDifferences.__annotations__.items()
 }
+"""The columns of the fields."""
 
 
 def compare_rows(

@@ -15,6 +15,7 @@ import numpy as np
 
 from logitbank.analysis.debias.instances import QUESTIONS, Instances
 from logitbank.analysis.families.unqover.tables import (
+    ROUNDING,
     grid_of,
     model_level,
     subject_attribute_cells,
@@ -26,11 +27,6 @@ Objective = Literal["published", "direct"]
 FLOOR = 1e-12
 MEASURES = ("mu", "eta", "abs_c", "positional", "attributive")
 SIGNS = np.array([1.0, 1.0, -1.0, -1.0])
-ROUNDING = 1e-10
-"""Differences of probabilities below this share of them are rounding.
-
-A score W ℓ + b of k + 1 terms has an error of about k ε Σ|W| max|ℓ|, and so has the logarithm of a
-probability: 2e-11 for k = 16, weights of 1 and logits of 100."""
 
 
 class Answers(NamedTuple):
@@ -75,6 +71,8 @@ def bias(probabilities: np.ndarray) -> np.ndarray:
     """C (n,) of METRICS' joint comparison: ¼ Σ ± (P(x1) − P(x2)) over the four questions.
 
     If the eight probabilities cancel within rounding, C is 0: size and sign of the rest are noise.
+    A score W ℓ + b of k + 1 terms has an error of about k ε Σ|W| max|ℓ|, and so has the logarithm
+    of a probability: 2e-11 for k = 16, weights of 1 and logits of 100.
     """
     c = (probabilities[:, :, 0] - probabilities[:, :, 1]) @ SIGNS / 4
     total = probabilities.reshape(len(c), -1) @ np.ones(2 * QUESTIONS)

@@ -17,6 +17,7 @@ from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Deposit
 from logitbank.store.filter.top import top
 from logitbank.store.format.schema import Json
+from logitbank.store.read.choose import checkpoints_chosen
 from logitbank.store.steps import in_order
 from logitbank.store.tables import query_tables
 from logitbank.version import __version__
@@ -25,7 +26,6 @@ QUESTIONS = 4
 """Questions of an instance: τ12(a), τ21(a), τ12(ā), τ21(ā)."""
 OUTSIDE = -1
 """Slot of a form that is not among the k highest."""
-_NAMED = 5
 _GENDERS = ("gender1", "gender2")
 _SHARED = (
     *("instance", "category", "split", "subject1", "subject2", "context", "attribute"),
@@ -217,22 +217,13 @@ def instance_reader(
             f"Prompt set {prompts!r} has no column {missing[0]!r}. Use a prompt set of UnQover "
             "(extract --prompts unqover-gender)."
         )
-    deposits = bank.deposits(prompts=prompts)
-    chosen = deposits
-    for field, value in (("model", model), ("run", run)):
-        available = sorted({getattr(d.checkpoint, field) for d in chosen})
-        if value is None and len(available) > 1:
-            raise UsageError(
-                f"{bank.path} has several {field}s. Name one of {', '.join(available)}."
-            )
-        chosen = [d for d in chosen if value in (None, getattr(d.checkpoint, field))]
-    chosen = [d for d in chosen if step is None or d.checkpoint.step == step]
+    chosen = checkpoints_chosen(bank.deposits(prompts=prompts), models=model, runs=run, steps=step)
+    for field in ("model", "run"):
+        names = sorted({getattr(d.checkpoint, field) for d in chosen})
+        if len(names) > 1:
+            raise UsageError(f"{bank.path} has several {field}s. Name one of {', '.join(names)}.")
     if not chosen:
-        checkpoints = [str(d.checkpoint) for d in deposits]
-        raise UsageError(
-            f"{bank.path} has no scores of {prompts} at this checkpoint. Available: "
-            f"{', '.join(checkpoints[:_NAMED]) or 'none'}{', …' * (len(checkpoints) > _NAMED)}."
-        )
+        raise UsageError(f"{bank.path} has no scores of {prompts}. Run `logitbank extract` first.")
     last = in_order(d.checkpoint.step for d in chosen)[-1]
     return InstanceReader(
         bank, prompts, [d for d in chosen if d.checkpoint.step == last], k, he_she

@@ -210,24 +210,6 @@ def select_models(
     return [[model for model in models if model in names] for names in available]
 
 
-def parse_step(text: str, option: str) -> int | None:
-    """A training step from text; None for `release`.
-
-    >>> parse_step("512", "--step"), parse_step("release", "--step")
-    (512, None)
-
-    Raises
-    ------
-    UsageError
-        It is neither.
-    """
-    if text == "release":
-        return None
-    if text.isdecimal():
-        return int(text)
-    raise UsageError(f"{option} {text!r} is invalid. Use a training step or release.")
-
-
 def check_same_prompts(banks: Sequence[Bank], prompts: str) -> None:
     """Raise UsageError if two banks have other content of one prompt, as `merge` does."""
     tables = [

@@ -10,7 +10,7 @@ import polars as pl
 
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.stats.change_points import CHANGE_COLUMNS, ChangeSearch
+from logitbank.analysis.stats.change_points import CHANGE_COLUMNS, change_rows
 from logitbank.analysis.stats.significance import holm
 
 
@@ -53,11 +53,10 @@ def change_table(courses: Iterable[Course], keys: Sequence[str], *, seed: int = 
     `p_holm` is `p_random_walk` adjusted for the models and runs in which the same quantity was
     tested.
     """
-    search = ChangeSearch(seed=seed)
     rows = [
         {**course.keys, **row}
         for course in courses
-        for row in search.rows(course.steps, course.values, course.draws)
+        for row in change_rows(course.steps, course.values, course.draws, seed=seed)
     ]
     table = pl.DataFrame(rows, schema={**dict.fromkeys(keys, pl.String), **CHANGE_COLUMNS})
     tested = table.drop_nulls("p_random_walk").unique(list(keys), keep="first", maintain_order=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -83,11 +83,7 @@ class Changes:
 
 
 def change_points(
-    values: ArrayLike,
-    steps: ArrayLike | None = None,
-    *,
-    walks: "Walks | None" = None,
-    seed: int = 0,
+    values: ArrayLike, steps: ArrayLike | None = None, *, seed: int = 0
 ) -> Changes | None:
     r"""One or two mean shifts of a curve over training steps, tested against random walks.
 
@@ -116,10 +112,8 @@ def change_points(
         (n,) in the order of training.
     steps
         (n,) training steps, increasing; by default 0, 1, …
-    walks
-        `Walks` of these steps, which curves over the same checkpoints can share.
     seed
-        Random seed of the walks.
+        Random seed of the walks, which curves over the same checkpoints share.
 
     Returns
     -------
@@ -144,10 +138,10 @@ def change_points(
     total = float(((y - y.mean()) ** 2).sum())
     if total <= n * (8 * np.finfo(float).eps * float(np.abs(y).max())) ** 2:
         return None
-    if walks is None:
-        walks = Walks(np.arange(n) if steps is None else steps, seed=seed)
-    if len(walks.steps) != n:
-        raise ValueError(f"{n} values at {len(walks.steps)} steps")
+    checkpoints = np.asarray(range(n) if steps is None else steps, np.float64)
+    if len(checkpoints) != n:
+        raise ValueError(f"{n} values at {len(checkpoints)} steps")
+    walks = _walks_at(tuple(checkpoints.tolist()), seed)
     y = (y - y.mean()) / np.sqrt(total / n)
     p, error = walks.p_value(y)
     places = [int(_best(y[None])[0])]
@@ -157,7 +151,7 @@ def change_points(
         p_second = walks.p_second(y, places[0])
         if p_second <= ALPHA:
             places = _two(y, places[0])
-        slope, left = _logistic(y, walks.steps)
+        slope, left = _logistic(y, checkpoints)
         # Parameters besides the variance: two levels, place and width, or levels and places.
         bic = float(
             n * np.log(max(left, TINY * n) / max(_within(y, places), TINY * n))
@@ -202,59 +196,50 @@ the row contains the best place, which is not significant. If it is null, no tes
 ChangeRow = dict[str, int | float | str | None]
 
 
-class ChangeSearch:
-    """A search for changes in several curves, each from the end of its untrained phase on."""
+def change_rows(
+    steps: Sequence[int], values: Floats, draws: Floats, *, seed: int = 0
+) -> list[ChangeRow]:
+    """Rows of `CHANGE_COLUMNS` for a curve, (n,), from the end of its untrained phase on.
 
-    def __init__(self, *, seed: int = 0) -> None:
-        self._seed = seed
-        self._walks: dict[tuple[int, ...], Walks] = {}
-
-    def rows(self, steps: Sequence[int], values: Floats, draws: Floats) -> list[ChangeRow]:
-        """Rows of `CHANGE_COLUMNS` for a curve, (n,), with (b, n) resamples of it, or none.
-
-        `earliest` and `latest` are the ends of the union of two 95 % sets of a change point: that
-        of the posterior, and that of the places in resampled curves. For a gradual change, which
-        has no `step`, they are the ends of its slope.
-        """
-        known = draws[np.isfinite(draws).all(axis=1)]
-        start = first_trained(steps, known)
-        later = tuple(steps[start:])
-        common: ChangeRow = {
-            "from_step": later[0] if later else None,
-            "last_step": later[-1] if later else None,
-            "checkpoints": len(later),
+    `draws` are (b, n) resamples of the curve, or none. `earliest` and `latest` are the ends of the
+    union of two 95 % sets of a change point: that of the posterior, and that of the places in
+    resampled curves. For a gradual change, which has no `step`, they are the ends of its slope.
+    """
+    known = draws[np.isfinite(draws).all(axis=1)]
+    start = first_trained(steps, known)
+    later = tuple(steps[start:])
+    common: ChangeRow = {
+        "from_step": later[0] if later else None,
+        "last_step": later[-1] if later else None,
+        "checkpoints": len(later),
+    }
+    found = change_points(values[start:], later, seed=seed)
+    if found is None:
+        return [common]
+    common |= {
+        "kind": found.kind,
+        "p_random_walk": found.p_random_walk,
+        "p_error": found.p_error,
+        "p_second": found.p_second,
+        "bic_over_logistic": found.bic_over_logistic,
+    }
+    if found.kind == "gradual" and found.slope is not None:
+        names = ("earliest", "latest", "mean_before", "mean_after")
+        return [{"change": 1, **dict(zip(names, found.slope, strict=True)), **common}]
+    ranges = _ranges(known[:, start:], found.places)
+    return [
+        {
+            "change": number + 1,
+            "step": later[place.at],
+            "earliest": later[first],
+            "latest": later[last],
+            "mean_before": found.means[number],
+            "mean_after": found.means[number + 1],
+            "probability": place.probability,
+            **common,
         }
-        if len(later) < FEWEST:
-            return [common]
-        if later not in self._walks:
-            self._walks[later] = Walks(later, seed=self._seed)
-        found = change_points(values[start:], walks=self._walks[later])
-        if found is None:
-            return [common]
-        common |= {
-            "kind": found.kind,
-            "p_random_walk": found.p_random_walk,
-            "p_error": found.p_error,
-            "p_second": found.p_second,
-            "bic_over_logistic": found.bic_over_logistic,
-        }
-        if found.kind == "gradual" and found.slope is not None:
-            names = ("earliest", "latest", "mean_before", "mean_after")
-            return [{"change": 1, **dict(zip(names, found.slope, strict=True)), **common}]
-        ranges = _ranges(known[:, start:], found.places)
-        return [
-            {
-                "change": number + 1,
-                "step": later[place.at],
-                "earliest": later[first],
-                "latest": later[last],
-                "mean_before": found.means[number],
-                "mean_after": found.means[number + 1],
-                "probability": place.probability,
-                **common,
-            }
-            for number, (place, (first, last)) in enumerate(zip(found.places, ranges, strict=True))
-        ]
+        for number, (place, (first, last)) in enumerate(zip(found.places, ranges, strict=True))
+    ]
 
 
 def first_trained(steps: Sequence[int], draws: Floats) -> int:
@@ -289,15 +274,13 @@ def _ranges(draws: Floats, places: Sequence[Place]) -> list[tuple[int, int]]:
     return ranges
 
 
-class Walks:
+class _Walks:
     """Simulated curves without a change at given steps, and their statistics."""
 
-    def __init__(self, steps: ArrayLike, *, seed: int = 0) -> None:
-        self.steps = np.asarray(steps, np.float64)
-        splits = _Splits(len(self.steps))
+    def __init__(self, steps: Floats, *, seed: int) -> None:
+        splits = _Splits(len(steps))
         self._nulls = [
-            _Null(draw, splits, seed=(seed, number))
-            for number, draw in enumerate(_nulls(self.steps))
+            _Null(draw, splits, seed=(seed, number)) for number, draw in enumerate(_nulls(steps))
         ]
 
     def p_value(self, y: Floats) -> tuple[float, float]:
@@ -307,6 +290,12 @@ class Walks:
     def p_second(self, y: Floats, first: int) -> float:
         """The largest p value of a second change, given the place of the first."""
         return max(null.p_second(y, first) for null in self._nulls)
+
+
+@lru_cache(maxsize=4)
+def _walks_at(steps: tuple[float, ...], seed: int) -> _Walks:
+    """The walks at these steps: drawing them takes longer than testing a curve against them."""
+    return _Walks(np.array(steps), seed=seed)
 
 
 Draw = Callable[[np.random.Generator, int], Floats]

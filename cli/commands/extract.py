@@ -9,6 +9,7 @@ import typer
 import logitbank
 from logitbank.cli.complete import prompt_set_names, suite_names
 from logitbank.cli.options import BankFolder, Engine, StoredDtype
+from logitbank.errors import UsageError
 from logitbank.wording import KEEP_OR_AUTO
 
 ComputeDtype = Literal["float32", "tf32", "bfloat16", "float16"]
@@ -139,8 +140,6 @@ def extract(
 
 
 def _workers(text: str | None) -> int | Literal["auto"] | None:
-    from logitbank.errors import UsageError
-
     if text is None:
         return None
     if text == "auto":

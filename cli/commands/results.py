@@ -1,7 +1,8 @@
 """The commands that read results: `report`, `show`, `query`, `export` and `compare`."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +22,9 @@ from logitbank.cli.options import (
     pairs,
 )
 
+if TYPE_CHECKING:
+    from logitbank.store import Bank
+
 
 def report(
     banks: Banks,
@@ -38,28 +42,32 @@ def report(
     ] = 1000,
 ) -> None:
     """Write all analyses of banks as one self-contained HTML page."""
+    from logitbank.cli.output import exit_with
+
+    opened = [filtered(bank, by) for bank in banks]
+    exit_with(print_report(opened, out, prompts=prompts, models=model, bootstrap=bootstrap))
+
+
+def print_report(
+    banks: "Sequence[Path | Bank]", out: Path | None = None, **options: Any
+) -> dict[str, str]:
+    """Write the page, print the first findings of each section, and return problems by section."""
     from logitbank.analysis.report.sections import FINDINGS, Section
-    from logitbank.cli.output import exit_with, print_findings, print_title, say
+    from logitbank.cli.output import print_findings, print_title, say
     from logitbank.cli.screen.progress import busy, count_progress
 
     sections: list[Section] = []
-    names = ", ".join(map(address, banks))
+    names = ", ".join(address(bank) if isinstance(bank, Path) else bank.address for bank in banks)
     with busy(f"reading {names}"), count_progress(transient=True) as progress:
         path = logitbank.report(
-            [filtered(bank, by) for bank in banks],
-            out,
-            prompts=prompts,
-            models=model,
-            bootstrap=bootstrap,
-            progress=progress.about,
-            found=sections.append,
+            banks, out, progress=progress.about, found=sections.append, **options
         )
     for section in sections:
         if section.study is not None:
             print_title(section.title)
             print_findings(section.study, most=FINDINGS)
     say(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB)")
-    exit_with({section.title: section.problem for section in sections if section.problem})
+    return {section.title: section.problem for section in sections if section.problem}
 
 
 def show(

@@ -11,9 +11,9 @@ from logitbank.analysis.results.series import change_findings
 from logitbank.analysis.stats.change_points import (
     CHANGE_COLUMNS,
     Changes,
-    ChangeSearch,
-    Walks,
+    _walks_at,
     change_points,
+    change_rows,
     first_trained,
 )
 
@@ -125,19 +125,18 @@ def nulls(steps: np.ndarray, count: int, seed: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("steps", [EVERY[:10], EVERY[:24], np.array(PYTHIA)], ids=len)
 def test_curves_without_a_change_have_one_in_one_of_twenty_at_most(steps: np.ndarray) -> None:
-    walks = Walks(steps)
     for name, curves in nulls(steps, 200, seed=len(steps)).items():
-        told = np.mean([found_in(y, walks=walks).kind != "none" for y in curves])
+        told = np.mean([found_in(y, steps).kind != "none" for y in curves])
         assert told < 0.05 + 2.5 * (0.05 * 0.95 / 200) ** 0.5, name
 
 
 @pytest.mark.parametrize("tau", [10, 300, 5_000])
 def test_a_smooth_curve_is_no_change_point_but_may_be_gradual(tau: float) -> None:
     """It was one in 74 to 97 % of curves at Pythia's log-spaced steps."""
-    steps, walks = np.array(PYTHIA), Walks(PYTHIA)
+    steps = np.array(PYTHIA)
     rng = np.random.default_rng(tau)
     kinds = [
-        found_in(1 - np.exp(-steps / tau) + rng.normal(0, 0.1, len(steps)), walks=walks).kind
+        found_in(1 - np.exp(-steps / tau) + rng.normal(0, 0.1, len(steps)), steps).kind
         for _ in range(50)
     ]
     assert kinds.count("change point") <= 3
@@ -159,8 +158,7 @@ def test_a_gradual_rise_has_the_steps_of_its_slope() -> None:
 
 
 def kinds(curves: np.ndarray, steps: np.ndarray = EVERY) -> list[list[dict[str, object]]]:
-    search = ChangeSearch()
-    return [search.rows(steps.tolist(), y, NONE[:, : len(steps)]) for y in curves]
+    return [change_rows(steps.tolist(), y, NONE[:, : len(steps)]) for y in curves]
 
 
 @pytest.mark.parametrize("untrained", [0.0, 6.0, -6.0])
@@ -199,25 +197,25 @@ def test_the_search_begins_after_the_untrained_phase() -> None:
     values = np.array([*JUMP, *JUMP[::-1]]) + np.arange(24) % 3 * 0.01
     trained = np.tile(np.arange(24.0) >= 12, (400, 1)).astype(float)
     steps = [*range(13), *range(201, 212)]
-    (row,) = ChangeSearch().rows(steps, values, trained)
+    (row,) = change_rows(steps, values, trained)
     assert (row["from_step"], row["checkpoints"], row["step"]) == (12, 12, steps[18])
     trained = np.tile(np.arange(24.0) >= 20, (400, 1)).astype(float)
-    (none,) = ChangeSearch().rows([*range(21), 301, 302, 303], values, trained)
+    (none,) = change_rows([*range(21), 301, 302, 303], values, trained)
     assert none == {"from_step": 20, "last_step": 303, "checkpoints": 4}
 
 
 def test_p_does_not_depend_on_the_seed_nor_on_what_was_tested_before() -> None:
     rng = np.random.default_rng(8)
     curves = 4.2 * (np.arange(24) >= 12) + rng.normal(size=(25, 24))
-    walks, others = Walks(np.arange(24)), Walks(np.arange(24), seed=1)
-    found = [found_in(y, walks=walks) for y in curves]
+    found = [found_in(y) for y in curves]
+    _walks_at.cache_clear()
     assert found_in(curves[-1]).p_random_walk == found[-1].p_random_walk
     told = [one.p_random_walk <= 0.05 for one in found]
     assert 0 < sum(told) < len(told)
     for y, one in zip(curves, found, strict=True):
         # Either p is clearly on one side, or it is from 100,000 walks.
         assert abs(one.p_random_walk - 0.05) > 4 * one.p_error or one.p_error < 0.0008
-        other = found_in(y, walks=others)
+        other = found_in(y, seed=1)
         error = math.hypot(other.p_error, one.p_error)
         assert abs(other.p_random_walk - one.p_random_walk) < 5 * error + 0.001
 

@@ -169,7 +169,7 @@ def test_one_run_is_trained_on(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match="several runs.*main, seed1"):
         debias_train(bank, prompts="unqover-gender", bootstrap=0)
-    with pytest.raises(UsageError, match="toy step 8, toy seed1 step 8"):
+    with pytest.raises(UsageError, match="run seed2.*main, seed1"):
         debias_train(bank, prompts="unqover-gender", run="seed2", bootstrap=0)
     found = debias_train(bank, prompts="unqover-gender", run="seed1", bootstrap=0).result
     assert found.by.about["run"] == "seed1"

@@ -83,15 +83,15 @@ def test_models_and_steps_are_chosen(tmp_path: Path) -> None:
     ]
     every = stereoset(banks, bootstrap=0).result.scores
     assert every.unique(["model", "step"])["model"].sort().to_list() == ["a"] * 3 + ["b"]
-    chosen = stereoset(banks, models=["a"], steps=["0", "release"], bootstrap=0).result
+    chosen = stereoset(banks, models=["a"], steps="0,release", bootstrap=0).result
     assert chosen.scores.select("model", "step").unique(maintain_order=True).rows() == [
         ("a", 0),
         ("a", None),
     ]
     with pytest.raises(BankError, match="no checkpoint of these models"):
-        stereoset(banks, models=["b"], steps=["0"])
-    with pytest.raises(UsageError, match="--steps 'last'"):
-        stereoset(banks, steps=["last"])
+        stereoset(banks, models=["b"], steps="0")
+    with pytest.raises(UsageError, match="Steps 'first' are invalid"):
+        stereoset(banks, steps="first")
 
 
 def test_checkpoints_in_batches_give_what_all_together_give(

@@ -154,17 +154,6 @@ def test_latex_is_compiled(tmp_path: Path) -> None:
         )
 
 
-def test_any_table_is_printed_in_any_format(bank: Path, call: Call) -> None:
-    printed = {}
-    for form in ("csv", "json", "jsonl", "latex"):
-        code, printed[form], error = call("info", bank, "--format", form)
-        assert (code, error) == (0, "")
-    rows = [json.loads(line) for line in printed["jsonl"].splitlines()]
-    assert rows == json.loads(printed["json"])
-    assert printed["latex"].startswith(r"\begin{tabular}{l")
-    assert len(printed["csv"].splitlines()) == 1 + len(rows)
-
-
 def test_findings_as_json_have_no_nan(bank: Path, call: Call) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(constant)

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import shlex
 from math import log, nan
 from pathlib import Path
@@ -15,7 +14,6 @@ from logitbank.cli.screen.show import MOST_BARS, sparkline
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.support.command import Call
-from tests.support.evaluation_banks import add_lambada
 from tests.support.small_banks import (
     QUERIES,
     QUERY_SET,
@@ -24,7 +22,6 @@ from tests.support.small_banks import (
     logits,
     new_bank,
     spec,
-    token_table,
 )
 
 
@@ -68,23 +65,6 @@ def test_prompts_with_the_largest_change_are_listed(call: Call, parity: Path) ->
     assert words(out)[4] == ["p0", "yes", "0.4", "0.5", "0", "0.9", "8", "Is", "0", "even?"]
 
 
-def test_a_prompt_is_shown_through_training(call: Call, parity: Path) -> None:
-    put(Bank.open(parity), 4, (1, 3), model="single")
-    code, out, error = call("show", parity, "--prompt", "p0")
-    assert (code, error) == (0, "")
-    rows = words(out)
-    assert ["│", "Is", "0", "even?"] in rows
-    assert ["answer:", "yes"] in rows
-    toy = rows.index(["toy", "main:", "option", "probability", "(normalized)"])
-    assert rows[toy + 2 : toy + 4] == [
-        ["yes", "0.5", "0.5", "0.5", "step", "0", "0.9", "step", "8", "▅█▅"],
-        ["no", "0.5", "0.5", "0.1", "step", "8", "0.5", "step", "0", "▅▁▅"],
-    ]
-    assert "0.333 first, 0.333 last" in out
-    assert "single main: " in out
-    assert "toy" not in call("show", parity, "--prompt", "p0", "--model", "single")[1]
-
-
 def orders(path: Path) -> Path:
     """One prompt in three orders, with its own columns."""
     bank = Bank.create(path)
@@ -118,20 +98,6 @@ def test_one_order_is_shown_and_the_others_are_named(call: Call, tmp_path: Path)
     for options, seeds in (([], {"2", "0", "1"}), (["--order", 1], {"1"})):
         data = call("show", path, "--prompt", "q", *options, "--format", "csv")[1]
         assert {row["order_seed"] for row in csv.DictReader(io.StringIO(data))} == seeds
-
-
-def test_data_are_tidy_and_complete(call: Call, parity: Path) -> None:
-    rows = list(
-        csv.DictReader(io.StringIO(call("show", parity, "--prompt", "p0", "--format", "csv")[1]))
-    )
-    assert [(r["step"], r["option"], r["rank"]) for r in rows] == [
-        ("0", "yes", "1"), ("0", "no", "1"), ("8", "yes", "1"), ("8", "no", "2"),
-        ("", "yes", "1"), ("", "no", "1"),
-    ]  # fmt: skip
-    assert float(rows[2]["probability"]) == pytest.approx(9 / 14, rel=1e-6)
-    moved = json.loads(call("show", parity, "--top", 1, "--format", "json")[1])
-    assert len(moved) == 10
-    assert moved[0]["movement"] == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(
@@ -204,31 +170,7 @@ def test_values_that_are_not_scored_are_blank(call: Call, tmp_path: Path) -> Non
     assert row[2] != "–"
 
 
-def test_single_options_have_probabilities(call: Call, tmp_path: Path) -> None:
-    add_lambada(Bank.create(tmp_path / "b"), {0: 0, 8: 2}, words=3)
-    _, out, _ = call("show", tmp_path / "b", "--prompt", "l00")
-    assert "toy main: probability" in out
-    assert 'option target: "12", 2 tokens' in out
-    assert "Probability of all options" not in out
-
-
 def test_bars_are_eighths_of_the_height_and_blanks_are_missing() -> None:
     assert sparkline(np.array([0, 0.124, 0.126, 0.5, nan, 0.99, 1])) == "▁▁▂▅ ██"
     many = sparkline(np.linspace(0, 1, 154))
     assert (len(many), many[0], many[-1]) == (MOST_BARS, "▁", "█")
-
-
-def test_the_most_probable_tokens_after_a_prompt(call: Call, parity: Path) -> None:
-    numbers = call("show", parity, "--prompt", "p1", "--top-tokens", 2)[1].splitlines()
-    assert [line.strip() for line in numbers[-3:]] == [
-        "step 0      #0 0.167, #1 0.167",
-        "step 8      #4 0.375, #0 0.125",
-        "release     #4 0.375, #0 0.125",
-    ]
-    Bank.open(parity).add_tokens(TOKENIZER, token_table())
-    texts = call("show", parity, "--prompt", "p1", "--top-tokens", 2)[1].splitlines()
-    assert texts[-2].strip() == 'step 8      " no" 0.375, "<end>" 0.125'
-    data = call("show", parity, "--prompt", "p1", "--top-tokens", 1, "--format", "csv")[1]
-    assert [(row["step"], row["token_text"]) for row in csv.DictReader(io.StringIO(data))] == [
-        ("0", "<end>"), ("8", " no"), ("", " no"),
-    ]  # fmt: skip

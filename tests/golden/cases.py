@@ -50,7 +50,7 @@ GROUPS = {
         (
             "analyze stereoset stereoset.zarr --bootstrap 100",
             "analyze stereoset stereoset.zarr --score mean_prob --score sum_logprob"
-            " --score mean_logprob --score geometric --bootstrap 20 --steps 8 --steps release",
+            " --score mean_logprob --score geometric --bootstrap 20 --steps 8,release",
             "analyze stereoset --predictions published=published.json --gold gold.json"
             " --bootstrap 20",
             "analyze stereoset stereoset.zarr --prompts stereoset-intra --bootstrap 0",

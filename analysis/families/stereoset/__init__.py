@@ -25,7 +25,7 @@ def stereoset(
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
     steps: Annotated[
-        Sequence[str] | None, "Training steps of banks to include, or release; repeatable."
+        str | None, "Steps to include: log, START:STOP:STRIDE, a list, or release."
     ] = None,
     predictions: Annotated[
         Sequence[str],
@@ -52,7 +52,7 @@ def stereoset(
     cache
         What the analyses of one report share; unused.
     steps
-        Only these checkpoints of the banks: training steps, or `release`.
+        Only these training steps of the banks, as `--steps` takes them.
     predictions
         Prediction files, as a path or NAME=PATH with the model's name.
     gold
@@ -73,11 +73,12 @@ def stereoset(
     import polars as pl
 
     from logitbank.analysis.families.stereoset import metric
-    from logitbank.analysis.frames.banks import open_prompts, parse_step
+    from logitbank.analysis.frames.banks import open_prompts
     from logitbank.analysis.frames.candidates import BOTH
     from logitbank.analysis.frames.stereoset_files import file_candidates
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import study_of
+    from logitbank.store.steps import parse_steps
 
     if not banks and not predictions:
         raise UsageError("StereoSet needs a bank, or prediction files (--predictions and --gold).")
@@ -86,7 +87,10 @@ def stereoset(
     opened, names = open_prompts(
         banks, FAMILY.prompts, prompts, models, title="StereoSet", example="stereoset-intra"
     )
-    chosen = None if steps is None else [parse_step(text, "--steps") for text in steps]
+    chosen: Sequence[int | None] | None = None
+    if steps is not None:
+        available = {d.checkpoint.step for bank in opened for d in bank.deposits()}
+        chosen = parse_steps(steps).select(available, "these banks")
     batches = metric.candidate_batches(opened, names, models, chosen, score)
     result = metric.joined(
         [

@@ -384,7 +384,6 @@ class Bank:
         models: Names = None,
         runs: Names = None,
         steps: Steps = None,
-        token_text: bool = False,
         whole_options: bool = False,
         filter: Filter | str | Path | None = None,
     ) -> pl.LazyFrame:
@@ -400,9 +399,6 @@ class Bank:
             Keep these checkpoints; all if None. Steps are numbers, with None for the release, or a
             text as in `--steps`: `last`, `log`, `0:100:10`, `0,512,release`. A text selects among
             the steps of each model and run.
-        token_text
-            Add a column `token_text` after `token`, as in `tokens`; null for classes of a
-            next-sentence head.
         whole_options
             One row per option: logprob is the sum over its tokens (null if one has no score),
             continuation is the joined text, and pieces is the number of tokens.
@@ -422,20 +418,15 @@ class Bank:
             an option was added: see `rescore`.
         DamagedError
             Scores are missing or damaged, or were not copied when a bank at a URL was opened.
-        AbsentError
-            The bank has no token texts.
         SuiteError
             A text selects no available step.
         UsageError
-            `token_text` and `whole_options` are both set, or prompts have a column `pieces`.
+            Options are summed, and the prompts have a column `pieces`.
         """
         if filter is not None:
             return self.filtered(filter).scan(
-                prompts, models=models, runs=runs, steps=steps,
-                token_text=token_text, whole_options=whole_options,
-            )  # fmt: skip
-        if token_text and whole_options:
-            raise UsageError("token_text needs single tokens: omit it, or omit whole_options.")
+                prompts, models=models, runs=runs, steps=steps, whole_options=whole_options
+            )
         table = self.prompts(prompts)
         deposits = self.deposits(prompts=prompts)
         if not deposits:
@@ -445,13 +436,11 @@ class Bank:
             )
         require_scored_models(prompts, models, deposits, self.models)
         deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
-        query_sets = {d.query_set for d in deposits}
         require_scored(self.path, prompts, deposits)
-        if token_text:
-            table = token_texts.with_texts(self.path, table, query_sets)
         scores = scan(table, deposits)
         if not whole_options:
             return scores
+        query_sets = {d.query_set for d in deposits}
         tokenizers = {name: query_tables.tokenizer_of(self.path, name) for name in query_sets}
         return by_option(scores, table, tokenizers)
 

@@ -1,6 +1,5 @@
 """Texts of the tokens of a vocabulary: one table per tokenizer, `tokens/` in a bank."""
 
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from logitbank.store.tables.table_files import (
 
 FOLDER = "tokens"
 COLUMN = "token_text"
-"""The column that `scan` and SQL give texts in."""
+"""Column with the texts of tokens."""
 
 
 def tokens_files(root: Path) -> list[TableFile]:
@@ -150,15 +149,6 @@ def _near(table: pl.DataFrame, text: str) -> str:
     if near:
         return f"similar tokens: {', '.join(map(repr, near))}"
     return "the tokenizer may split it into several tokens. `Bank.tokens()` lists all tokens"
-
-
-def with_texts(root: Path, prompts: pl.LazyFrame, query_sets: Iterable[str]) -> pl.LazyFrame:
-    """Prompts with the text of each token in the column after `token`, or AbsentError."""
-    for tokenizer in {query_tables.tokenizer_of(root, name) for name in query_sets}:
-        require_tokens(root, tokenizer)
-    names = prompts.collect_schema().names()
-    after = names.index("token") + 1
-    return prompts.select(*names[:after], token_texts(root), *names[after:])
 
 
 def token_texts(root: Path) -> pl.Expr:

@@ -90,7 +90,7 @@ def test_the_bank_has_what_the_tokens_say_and_an_older_one_gets_it(
 ) -> None:
     go(tmp_path / "b.zarr", series, questions(*TEXTS))
     bank = Bank.open(tmp_path / "b.zarr")
-    rows = bank.scan("mine", token_text=True).select("continuation", "token_text").unique()
+    rows = bank.sql("SELECT DISTINCT continuation, token_text FROM options")
     assert sorted(rows.collect().rows()) == [(" female", " female"), (" male", " male")]
     shutil.rmtree(bank.path / "tokens")
     scored = backend.scored

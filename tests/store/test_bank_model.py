@@ -135,7 +135,7 @@ class BankMachine(RuleBasedStateMachine):
             with suppress(Killed):
                 writer.write(block, data_)
         if block in self._deposit(step).committed():
-            self._committed(known, writer.layout.rows(block), data_.logprobs)
+            self._committed(known, writer.layout.rows(block), data_.rows)
         writer.close()
 
     @precondition(lambda self: any(s.rows for s in self.model.values()))

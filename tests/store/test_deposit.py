@@ -109,15 +109,6 @@ def test_lower_keep_levels_have_scores_only(tmp_path: Path, keep: Keep) -> None:
         rescore(deposit, OptionTokens.build([[2]] * 10))
 
 
-def test_second_write_of_a_block_is_dropped(tmp_path: Path) -> None:
-    bank = filled(tmp_path / "b", 0)
-    with bank.begin(spec()) as writer:
-        assert not writer.write(0, block_data(writer.layout, 0, seed=1))
-        assert writer.write(1, block_data(writer.layout, 1))
-        expected = block_data(writer.layout, 0).rows
-    np.testing.assert_array_equal(only_deposit(bank).logprobs(range(4)), expected)
-
-
 def _changed(data: BlockData, **columns: pl.Expr) -> BlockData:
     return replace(data, scores=data.scores.with_columns(**columns))
 
@@ -248,21 +239,6 @@ def test_lost_objects_are_damage(tmp_path: Path) -> None:
     (deposit.path / "scores" / "1.parquet").unlink()
     with pytest.raises(DamagedError, match=r"scores/1\.parquet"):
         deposit.scores()
-
-
-@pytest.mark.parametrize("block", ["1", "2"])
-def test_flipped_byte_in_a_shard_is_damage(tmp_path: Path, block: str) -> None:
-    deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2))
-    shard = deposit.path / "logprobs" / "c" / block / "0"
-    for at in range(shard.stat().st_size):
-        data = bytearray(shard.read_bytes())
-        data[at] ^= 4
-        shard.write_bytes(data)
-        with pytest.raises(DamagedError):
-            deposit.logprobs()
-        data[at] ^= 4
-        shard.write_bytes(data)
-    deposit.logprobs()
 
 
 def test_seal_refuses_damaged_parts(tmp_path: Path) -> None:

@@ -63,7 +63,6 @@ Ask = Callable[[Bank], pl.LazyFrame]
 ONE_STEP: dict[str, Ask] = {
     "scan": lambda bank: bank.scan("parity", steps=3),
     "filter": lambda bank: bank.scan("parity", steps=3).filter(pl.col("option") == "yes"),
-    "texts": lambda bank: bank.scan("parity", steps=3, token_text=True),
 }
 
 

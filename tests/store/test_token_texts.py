@@ -62,7 +62,6 @@ def test_a_bank_without_tokens_says_so(tmp_path: Path) -> None:
     bank = without_tokens(tmp_path / "b")
     for asked in (
         bank.tokens,
-        lambda: bank.scan("parity", token_text=True),
         lambda: bank.deposits()[0].logprobs(tokens=[" yes"]),
     ):
         with pytest.raises(AbsentError, match="5e5e5e5e5e5e.*extract"):
@@ -107,13 +106,7 @@ def test_a_text_that_is_not_exactly_one_token_is_refused(bank: Bank, tmp_path: P
         same.deposits()[0].logprobs(tokens=[" yes"])
 
 
-def test_scan_and_sql_give_what_tokens_say(bank: Bank) -> None:
-    scanned = bank.scan("parity", token_text=True)
-    names = scanned.collect_schema().names()
-    assert names[names.index("token") + 1] == "token_text"
-    assert bank.scan("parity").collect_schema().names() == [n for n in names if n != "token_text"]
-    pairs = scanned.select("token", "token_text").unique().sort("token").collect().rows()
-    assert pairs == [(1, " yes"), (4, " no")]
+def test_sql_has_the_texts_of_tokens(bank: Bank) -> None:
     counted = bank.sql("SELECT COUNT(*) AS n FROM scores WHERE token_text = ' no'").collect()
     assert counted["n"].to_list() == [10]
     options = bank.sql("SELECT DISTINCT token_text FROM options ORDER BY token_text").collect()
@@ -126,8 +119,8 @@ def test_classes_of_a_head_have_no_text(bank: Bank) -> None:
     bank.add_query_set(pairs)
     bank.add_prompts("pairs", prompt_table(pairs).filter(option="yes"))
     bank.deposit(logits(queries=1, vocab=2), checkpoint=CHECKPOINT, query_set=pairs.name)
-    texts = bank.scan("pairs", token_text=True).select("token_text").unique().collect()
-    assert texts.rows() == [(None,)]
+    query = "SELECT DISTINCT token_text FROM scores WHERE prompt_set = 'pairs'"
+    assert bank.sql(query).collect().rows() == [(None,)]
 
 
 def test_texts_go_where_their_query_sets_go(bank: Bank, tmp_path: Path) -> None:
@@ -166,7 +159,7 @@ def test_damaged_texts_are_named_and_made_again_where_they_can_be(bank: Bank) ->
 READERS: dict[str, Callable[[Bank], object]] = {
     "tokens": Bank.tokens,
     "logprobs": lambda bank: bank.deposits()[0].logprobs(tokens=[" no"]),
-    "scan": lambda bank: bank.scan("parity", token_text=True),
+    "sql": lambda bank: bank.sql("SELECT token_text FROM options").collect(),
     "merge": lambda bank: merge(bank.path.with_name("m"), bank.path),
     "push": lambda bank: chosen(bank.path),
 }

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from logitbank.store.deposits.deposit import Deposit as Deposit
     from logitbank.store.deposits.writer import DepositWriter as DepositWriter
     from logitbank.store.filter.filters import Filter as Filter
+    from logitbank.store.format.heads import Operation as Operation
     from logitbank.store.format.heads import OutputHead as OutputHead
-    from logitbank.store.format.heads import Scale as Scale
-    from logitbank.store.format.heads import SoftCap as SoftCap
     from logitbank.store.format.layout import BlockData as BlockData
     from logitbank.store.format.layout import DepositSpec as DepositSpec
     from logitbank.store.format.layout import Layout as Layout

@@ -26,7 +26,7 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, index, zarrays
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.commits import Committed
-from logitbank.store.format.heads import HEAD_DIGEST, OutputHead, Scale
+from logitbank.store.format.heads import HEAD_DIGEST, OutputHead
 from logitbank.store.format.numbers import as_float32, logsumexp
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.heads.stored import FOLDER, StoredHead, head_digests
@@ -444,7 +444,7 @@ def _rounding(head: OutputHead, states: np.ndarray, dtype: str) -> np.ndarray:
     for start in range(0, head.outputs, 4096):
         weight = np.abs(as_float32(head.weight[start : start + 4096]))
         largest = np.maximum(largest, (np.abs(states) @ weight.T).max(axis=1))
-    scaled = [abs(one.by) for one in head.after if isinstance(one, Scale)]
+    scaled = [abs(one.number) for one in head.after if one.name == "scale"]
     return np.asarray(_RELATIVE[dtype] * largest * np.prod(scaled))
 
 

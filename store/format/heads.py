@@ -2,10 +2,10 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -21,54 +21,36 @@ _OUTPUTS = 16_384
 rows takes as long as with all outputs at once; with 4,096 outputs it took 1.6 times as long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """Logits times a number."""
+class Operation(NamedTuple):
+    """An operation on logits x: `scale` gives number · x, `soft_cap` number · tanh(x / number)."""
 
-    by: float
-
-    def __call__(self, logits: np.ndarray) -> None:
-        logits *= np.float32(self.by)
-
-
-@dataclass(frozen=True, slots=True)
-class SoftCap:
-    """Logits x become at · tanh(x / at)."""
-
-    at: float
+    name: Literal["scale", "soft_cap"]
+    number: float
 
     def __call__(self, logits: np.ndarray) -> None:
-        logits /= np.float32(self.at)
-        np.tanh(logits, out=logits)
-        logits *= np.float32(self.at)
-
-
-Operation = Scale | SoftCap
-_OPERATIONS: dict[str, Callable[[float], Operation]] = {"scale": Scale, "soft_cap": SoftCap}
-"""Every operation of the format, by its name there."""
-
-
-def operations_to_json(after: Sequence[Operation]) -> list[list[Any]]:
-    """`[["soft_cap", 30.0]]`: names and numbers, in order."""
-    names = {make: name for name, make in _OPERATIONS.items()}
-    return [[names[type(one)], one.by if isinstance(one, Scale) else one.at] for one in after]
+        """Change logits in place."""
+        number = np.float32(self.number)
+        if self.name == "soft_cap":
+            logits /= number
+            np.tanh(logits, out=logits)
+        logits *= number
 
 
 def operations_from_json(value: Any) -> tuple[Operation, ...]:
-    """The operations that `operations_to_json` wrote.
+    """The operations in a list such as `[["soft_cap", 30.0]]`.
 
     Raises BankFormatError for an unknown operation, perhaps of a later version, and ValueError for
     an invalid list or number.
     """
     after = []
     for name, *numbers in value:
-        if name not in _OPERATIONS:
+        if name not in ("scale", "soft_cap"):
             raise BankFormatError(f"operation {name!r} is unknown. Upgrade logitbank to read rows.")
         if [type(number) in (int, float) for number in numbers] != [True] or not all(numbers):
             raise ValueError(f"{name} {numbers!r} is invalid")
         if not abs(numbers[0]) <= float(np.finfo(np.float32).max):  # false for NaN
             raise ValueError(f"{name} {numbers[0]!r} is invalid")
-        after.append(_OPERATIONS[name](float(numbers[0])))
+        after.append(Operation(name, float(numbers[0])))
     return tuple(after)
 
 
@@ -87,7 +69,7 @@ def head_digest(
     content: HeadContent,
 ) -> str:
     """SHA-256 (hex) of the content of a head of `shape` (outputs, width)."""
-    return json_digest([dtype, [*shape], operations_to_json(after), *content])
+    return json_digest([dtype, [*shape], [*after], *content])
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +101,7 @@ class OutputHead:
         for size, what in ((self.outputs, "outputs"), (self.width, "width")):
             check_number(size, f"{what} of a head", 1, MAX_OUTPUTS)
         try:
-            operations_from_json(operations_to_json(self.after))
+            operations_from_json(self.after)
         except ValueError as error:
             raise UsageError(f"Invalid head: {error}. Check the config of the model.") from None
         bias = self.bias

@@ -11,7 +11,7 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.files.staging import staging_folder
 from logitbank.store.format import zarrays
 from logitbank.store.format.grid import Grid
-from logitbank.store.format.heads import OutputHead, operations_to_json
+from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.numbers import STORED_AS
 from logitbank.store.heads.stored import BIAS, CHUNK_ROWS, FOLDER, StoredHead, array_metadata
 
@@ -70,7 +70,7 @@ def _write(path: Path, head: OutputHead) -> None:
         "width": head.width,
         "dtype": head.dtype,
         "bias": head.bias is not None,
-        "after": operations_to_json(head.after),
+        "after": head.after,
         "content": head.content._asdict(),
         "block_rows": grid.block_rows,
         "objects": {name: digest._asdict() for name, digest in sorted(written.items())},

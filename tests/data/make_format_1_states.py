@@ -21,8 +21,6 @@ from logitbank.store import (
     Layout,
     OutputHead,
     QuerySet,
-    Scale,
-    SoftCap,
     verify,
 )
 from logitbank.store.deposits.reduce import BlockReducer
@@ -57,10 +55,11 @@ class Made(NamedTuple):
     blocks: tuple[int, ...]
 
 
+CAP, HALF = Operation("soft_cap", 5.0), Operation("scale", 0.5)
 DEPOSITS = (
-    Made(0, CONTEXTS, "next_token", "float32", "float16", True, SoftCap(5.0), (0, 1, 2)),
+    Made(0, CONTEXTS, "next_token", "float32", "float16", True, CAP, (0, 1, 2)),
     Made(0, SENTENCES, "next_sentence", "float32", "float32", True, None, (0,)),
-    Made(1, CONTEXTS, "next_token", "float16", "bfloat16", False, Scale(0.5), (0, 1, 2)),
+    Made(1, CONTEXTS, "next_token", "float16", "bfloat16", False, HALF, (0, 1, 2)),
     Made(2, CONTEXTS, "next_token", "float32", "float32", False, None, (2, 0)),
 )
 
@@ -75,7 +74,7 @@ def sixteenths(seed: int, rows: int, columns: int) -> Matrix:
 def logits_of(made: Made, states: Matrix, weight: Matrix, bias: list[float]) -> Matrix:
     """With the standard library alone."""
     after: Callable[[float], float] = float
-    if isinstance(made.after, SoftCap):
+    if made.after and made.after.name == "soft_cap":
         after = lambda x: 5.0 * math.tanh(x / 5.0)  # noqa: E731
     elif made.after:
         after = lambda x: 0.5 * x  # noqa: E731

@@ -15,8 +15,7 @@ from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.sequences import NextSentence
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.errors import HeadError, KeepLevelError, UsageError
-from logitbank.store import Bank, OutputHead, Scale, SoftCap, shrink, verify
-from logitbank.store.format.heads import Operation
+from logitbank.store import Bank, Operation, OutputHead, shrink, verify
 from logitbank.store.format.schema import Query
 from logitbank.store.heads.stored import StoredHead
 from tests.support.checkpoints import LANGUAGES, VOCAB, Architecture, make_checkpoint
@@ -63,9 +62,9 @@ def scores(bank: Bank) -> pl.DataFrame:
         ("gpt2", CAUSAL, {}, ()),  # tied
         ("llama_tied", CAUSAL, {"compute_dtype": "bfloat16"}, ()),
         ("bloom", CAUSAL, {}, ()),  # one context at a time
-        ("gemma2", CAUSAL, {}, (SoftCap(30.0),)),
-        ("cohere", CAUSAL, {"deterministic": True}, (Scale(0.25),)),
-        ("granite", CAUSAL, {}, (Scale(0.5),)),
+        ("gemma2", CAUSAL, {}, (Operation("soft_cap", 30.0),)),
+        ("cohere", CAUSAL, {"deterministic": True}, (Operation("scale", 0.25),)),
+        ("granite", CAUSAL, {}, (Operation("scale", 0.5),)),
         ("bert", MASKED, {}, ()),
         ("roberta", MASKED, {}, ()),
         ("xmod", MASKED, {"language": LANGUAGES[0]}, ()),

@@ -10,13 +10,19 @@ import pytest
 
 import logitbank
 from logitbank.errors import DamagedError
-from logitbank.store import Bank, Deposit, shrink, verify
+from logitbank.store import Bank, Deposit, Operation, shrink, verify
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.heads.stored import StoredHead
 from logitbank.store.tables.prompt_tables import option_tokens
 from tests.support.paths import ROOT
 
 DATA = ROOT / "tests" / "data" / "format-1"
+AFTER = {
+    "None": (),
+    "Scale(by=0.5)": (Operation("scale", 0.5),),
+    "SoftCap(at=5.0)": (Operation("soft_cap", 5.0),),
+}
+"""Operations on logits, by their text in `states.json`."""
 
 
 @pytest.fixture
@@ -45,10 +51,10 @@ def test_states_and_heads_give_what_they_gave(bank: Bank) -> None:
         np.testing.assert_allclose(one, expected[:, [1]], rtol=0, atol=2e-6)
         (digest,) = deposit.spec.heads.values()
         head = StoredHead.open(bank.path, digest).read()
-        assert repr(head.after[0] if head.after else None) == values["after"]
+        assert head.after == AFTER[values["after"]]
         weights.append(head.dtype)
         biases.append(head.bias is not None)
-        after += map(type, head.after)
+        after += [one.name for one in head.after]
     assert {*weights} == {"float32", "float16", "bfloat16"}
     assert {*biases} == {True, False}
     assert len({*after}) == 2

@@ -19,10 +19,9 @@ from logitbank.store import (
     DepositSpec,
     Keep,
     Layout,
+    Operation,
     OptionTokens,
     OutputHead,
-    Scale,
-    SoftCap,
     verify,
 )
 from logitbank.store.deposits.reduce import BlockReducer
@@ -84,7 +83,7 @@ def test_a_head_comes_back_bit_for_bit(tmp_path: Path, dtype: str) -> None:
     bits = (weight.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     stored = bits if dtype == "bfloat16" else weight.astype(dtype)
     bias = None if dtype == "float16" else np.arange(300, dtype=np.float32)
-    made = OutputHead(stored, dtype, bias, (Scale(0.5), SoftCap(30.0)))  # type: ignore[arg-type]
+    made = OutputHead(stored, dtype, bias, (Operation("scale", 0.5), Operation("soft_cap", 30.0)))  # type: ignore[arg-type]
     digest = bank.put_head(made)
     assert bank.put_head(made) == digest
     again = StoredHead.open(bank.path, digest).read()
@@ -109,7 +108,7 @@ def test_heads_differ_by_everything_that_they_are() -> None:
     others = [
         replace(made, bias=None),
         replace(made, after=()),
-        replace(made, after=(SoftCap(6.0),)),
+        replace(made, after=(Operation("soft_cap", 6.0),)),
         replace(made, bias=made.bias + 1),
         replace(made, weight=made.weight.view(np.uint16), dtype="bfloat16"),
     ]

@@ -14,11 +14,11 @@ from logitbank.store import (
     DepositSpec,
     Keep,
     Layout,
+    Operation,
     OptionTokens,
     OutputHead,
     Query,
     QuerySet,
-    SoftCap,
     describe,
 )
 from logitbank.store.format.limits import check_text, shown
@@ -201,7 +201,7 @@ def test_provenance_that_is_not_json_is_refused(tmp_path: Path, value: Any) -> N
 @pytest.mark.parametrize("cap", [0.0, float("inf"), float("nan"), 1e300])
 def test_invalid_heads_are_refused(cap: float) -> None:
     with pytest.raises(UsageError, match="soft_cap"):
-        OutputHead(np.ones((2, 2), np.float32), "float32", after=(SoftCap(cap),))
+        OutputHead(np.ones((2, 2), np.float32), "float32", after=(Operation("soft_cap", cap),))
     with pytest.raises(UsageError, match="outputs of a head"):
         OutputHead(np.ones((0, 2), np.float32), "float32")
 

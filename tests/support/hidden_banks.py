@@ -12,8 +12,8 @@ from logitbank.store import (
     DepositSpec,
     Keep,
     Layout,
+    Operation,
     OutputHead,
-    SoftCap,
 )
 from logitbank.store.format.schema import SCORES_SCHEMA, Dtype
 from tests.support.small_banks import BLOCK_ROWS, QUERIES, QUERY_SET, TOKENIZER, VOCAB, new_bank
@@ -32,7 +32,7 @@ def head(seed: int = 1, *, vocab: int = VOCAB, width: int = WIDTH) -> OutputHead
     made = np.random.default_rng(seed)
     weight = made.normal(size=(vocab, width)).astype(np.float16)
     bias = made.normal(size=vocab).astype(np.float32)
-    return OutputHead(weight, "float16", bias, (SoftCap(5.0),))
+    return OutputHead(weight, "float16", bias, (Operation("soft_cap", 5.0),))
 
 
 def true_logits(of: OutputHead, rows: np.ndarray) -> np.ndarray:

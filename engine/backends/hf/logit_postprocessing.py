@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from logitbank.store.format.heads import Operation, Scale, SoftCap
+from logitbank.store.format.heads import Operation
 
 _FACTORS = ("logit_scale", "lm_head_multiplier", "output_multiplier")
 """Cohere's, Falcon-H1's and Muse Glimmer's."""
@@ -21,14 +21,13 @@ def operations(config: Any) -> list[tuple[Operation, ...]]:
     --------
     >>> from types import SimpleNamespace
     >>> operations(SimpleNamespace(get_text_config=lambda: SimpleNamespace(logits_scaling=8.0)))
-    [(Scale(by=0.125),), (Scale(by=8.0),), ()]
+    [(Operation(name='scale', number=0.125),), (Operation(name='scale', number=8.0),), ()]
     """
     text = config.get_text_config()
     factors = [value for name in _FACTORS if (value := getattr(text, name, None))]
     if divisor := getattr(text, _DIVISOR, None):
         factors += [1 / divisor, divisor]
-    scales: list[tuple[Operation, ...]] = [(Scale(float(f)),) for f in factors if f != 1]
-    caps: list[tuple[Operation, ...]] = []
-    if cap := getattr(text, _CAP, None):
-        caps = [(SoftCap(float(cap)),)]
+    scales = [(Operation("scale", float(f)),) for f in factors if f != 1]
+    cap = getattr(text, _CAP, None)
+    caps = [(Operation("soft_cap", float(cap)),)] if cap else []
     return [scale + cap for scale in (*scales, ()) for cap in (*caps, ())]

@@ -12,7 +12,7 @@ import torch
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 
 from logitbank.engine.backends.torch_precision import in_float32
-from logitbank.store.format.heads import Operation, Scale, SoftCap
+from logitbank.store.format.heads import Operation
 
 
 class HeadInputs:
@@ -31,8 +31,9 @@ class HeadInputs:
             return None
         (layer,) = layers
         layer.register_forward_pre_hook(self._note, with_kwargs=True)
-        cap = () if layer.soft_cap is None else (SoftCap(float(layer.soft_cap)),)
-        return (*cap, Scale(float(layer.scale))) if layer.scale != 1 else cap
+        cap, scale = layer.soft_cap, layer.scale
+        capped = () if cap is None else (Operation("soft_cap", float(cap)),)
+        return (*capped, Operation("scale", float(scale))) if scale != 1 else capped
 
     def take(self, rows: int) -> torch.Tensor | None:
         """The inputs (rows, width) of the logits that were just computed; None if unknown."""

@@ -8,7 +8,6 @@ from logitbank.front_door import front_door
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
-    from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
     from logitbank.analysis.families.fairness.metric import fairness_metric as fairness_metric
     from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
     from logitbank.analysis.families.fluctuation.metric import (

@@ -26,7 +26,7 @@ class Analysis(NamedTuple):
     title: str
     prompts: tuple[str, ...]
     folder: str
-    """Name of a folder for its results, which no other analysis of the banks has."""
+    """Name of a folder for its results and of its section on a page, which no other has."""
     run: Callable[[], Study[Any]]
 
 

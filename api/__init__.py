@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.debias.train import debias_train as debias_train
     from logitbank.analysis.families.fairness import fairness as fairness
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
-    from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
     from logitbank.analysis.families.fluctuation import fluctuation as fluctuation
     from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
     from logitbank.analysis.families.gest import gest as gest

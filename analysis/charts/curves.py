@@ -1,6 +1,5 @@
 """Plots of measures: curves over training, paths, rows of dots with intervals, rows of tests."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -44,8 +43,9 @@ class Measure(NamedTuple):
             reverse=self.scale == "reversed", nice=self.scale != "log",
         )  # fmt: skip
 
-    def axis(self, table: pl.DataFrame) -> alt.Axis:
-        return log_axis(table[self.column]) if self.scale == "log" else alt.Axis()
+    @property
+    def axis(self) -> alt.Axis:
+        return alt.Axis(tickCount=5, format="~g") if self.scale == "log" else alt.Axis()
 
 
 def with_series(table: pl.DataFrame, *keys: str) -> pl.DataFrame:
@@ -134,7 +134,7 @@ def curves(
     titles |= {name: text for text, name in (tooltip or {}).items()}
     tips = [tooltip_of(table, name, text) for name, text in titles.items()]
     about: dict[str, Any] = {"title": measure.title, "scale": measure.alt_scale}
-    about["axis"] = measure.axis(table)
+    about["axis"] = measure.axis
     y_axis = alt.Y(f"{y}:Q", **about)
     used = dict.fromkeys([y, *(band or ()), field, SERIES, "at", "step", *titles])
     base = alt.Chart(table.select(list(used)))
@@ -212,10 +212,10 @@ def path(
     columns = dict.fromkeys([*titles, *keys, "position", "progress", "label"])
     base = alt.Chart(table.select(list(columns))).encode(
         x=alt.X(
-            f"{x.column}:Q", title=x.title, scale=x.alt_scale.copy(), axis=x.axis(table)
+            f"{x.column}:Q", title=x.title, scale=x.alt_scale.copy(), axis=x.axis
         ).scale(padding=8),
         y=alt.Y(
-            f"{y.column}:Q", title=y.title, scale=y.alt_scale, axis=y.axis(table)
+            f"{y.column}:Q", title=y.title, scale=y.alt_scale, axis=y.axis
         ).scale(padding=10),
         color=color(field, names),
         detail=[alt.Detail(key) for key in keys],
@@ -295,27 +295,6 @@ def short_step(step: int | None) -> str:
     if step is None:
         return "release"
     return f"{step / 1000:g}k" if step >= 1000 else str(step)
-
-
-def log_axis(values: pl.Series) -> alt.Axis:
-    """A logarithmic axis with few ticks."""
-    ticks = log_ticks(values)
-    return alt.Axis(values=ticks, format="~e" if min(ticks, default=1) < 1e-4 else "~g")
-
-
-def log_ticks(values: pl.Series) -> list[float]:
-    """About five round numbers for a logarithmic axis.
-
-    >>> log_ticks(pl.Series([1.7, 40.0])), log_ticks(pl.Series([1e-12, 0.5]))
-    ([2.0, 5.0, 10.0, 20.0], [1e-12, 1e-09, 1e-06, 0.001])
-    """
-    known = values.filter(values > 0)
-    low, high = float(known.min()), float(known.max())  # type: ignore[arg-type]
-    first, last = math.floor(math.log10(low)), math.floor(math.log10(high))
-    decades = range(first, last + 1, max(1, round((last - first) / 4)))
-    digits = (1, 2, 5) if last - first < 3 else (1,)
-    ticks = [float(f"{digit}e{decade}") for decade in decades for digit in digits]
-    return [tick for tick in ticks if low * 0.999 <= tick <= high]
 
 
 def at_checkpoint(table: pl.DataFrame, draw: Callable[[alt.Chart], Chart]) -> Chart:

@@ -80,7 +80,7 @@ def report(
     sections: list[Section] = []
     for done, plan in enumerate(plans):
         notify(plan.title, done, total)
-        sections.append(section(plan, sections))
+        sections.append(section(plan))
     views: list[Json] = []
     for done, name in enumerate(names, start=len(plans)):
         notify(f"prompts of {name}", done, total)

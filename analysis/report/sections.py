@@ -1,6 +1,5 @@
 """The sections of a page: what an analysis found, or why it found nothing."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,21 +65,16 @@ def first_of(sections: Iterable[Section]) -> First | None:
     return None
 
 
-def section(analysis: Analysis, others: Sequence[Section]) -> Section:
-    """Run an analysis; what it refuses becomes the section's problem.
-
-    `others` are the sections above it, of which another may be of the same family.
-    """
-    family, title, prompts, *_ = analysis
-    same = sum(re.fullmatch(rf"{family.name}(-\d+)?", other.id) is not None for other in others)
+def section(analysis: Analysis) -> Section:
+    """Run an analysis; what it refuses becomes the section's problem."""
     study, problem = None, ""
     try:
         study = analysis.run()
     except FAILURES as error:
         problem = problem_of(error)
     return Section(
-        title=title, id=f"{family.name}-{same + 1}" if same else family.name, prompts=prompts,
-        description=family.description, study=study, problem=problem,
+        title=analysis.title, id=analysis.folder, prompts=analysis.prompts,
+        description=analysis.family.description, study=study, problem=problem,
     )  # fmt: skip
 
 

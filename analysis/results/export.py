@@ -14,8 +14,8 @@ from logitbank.errors import UsageError
 from logitbank.store import Bank, open_bank
 from logitbank.store.tables.io_source import io_source
 
-KEY = ["model", "run", "step", "prompt_id", "order_seed", "option"]
-COLUMNS = [*KEY, "is_answer", "logprob", "rank", "option_probability"]
+COLUMNS = ["model", "run", "step", "prompt_id", "order_seed", "option", "is_answer", "logprob",
+           "rank", "option_probability"]  # fmt: skip
 
 
 def export(
@@ -23,18 +23,15 @@ def export(
     out: str | Path,
     *,
     prompts: str | None = None,
-    all_columns: bool = False,
 ) -> Path:
     """Write the scores of a prompt set as one file, which need not fit in memory.
 
     Parameters
     ----------
     out
-        New file: .csv, .parquet, .jsonl, or .json.
+        New file: .csv, .parquet or .jsonl.
     prompts
         Name of the prompt set. A bank with a single prompt set needs none.
-    all_columns
-        Write every column of `Bank.scan` and `option_probability`, one row per token of an option.
 
     Returns
     -------
@@ -52,7 +49,7 @@ def export(
         The bank has no such prompts, or no scores of them.
     """
     opened = open_bank(bank, prompts=prompts)
-    frames = _frames(opened, prompt_set(opened, prompts), all_columns=all_columns)
+    frames = _frames(opened, prompt_set(opened, prompts))
     first = next(frames)
     read = chain([first], frames)
     write(
@@ -62,7 +59,7 @@ def export(
     return Path(out)
 
 
-def _frames(bank: Bank, name: str, *, all_columns: bool) -> Iterator[pl.DataFrame]:
+def _frames(bank: Bank, name: str) -> Iterator[pl.DataFrame]:
     """The rows of a few checkpoints at a time."""
     for scores in prompt_scores(bank, name, few=True):
         rows = prompt_rows(scores).rename({"share": "option_probability"}).select(COLUMNS)
@@ -71,12 +68,5 @@ def _frames(bank: Bank, name: str, *, all_columns: bool) -> Iterator[pl.DataFram
             raise UsageError(
                 f"{name} has a column {taken[0]!r} of its own, as an export has; rename it"
             )
-        if all_columns:
-            chosen = {"models": scores.model, "runs": scores.run, "steps": scores.steps}
-            tokens = bank.scan(name, **chosen).collect()  # type: ignore[arg-type]
-            yield tokens.join(
-                rows.select(*KEY, "option_probability"), on=KEY, how="left", nulls_equal=True
-            )
-        else:
-            at = scores.options["prompt"]
-            yield rows.hstack(pl.concat([own[at]] * len(scores.steps)))
+        at = scores.options["prompt"]
+        yield rows.hstack(pl.concat([own[at]] * len(scores.steps)))

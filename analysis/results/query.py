@@ -14,7 +14,6 @@ _SINKS = {
     ".csv": "sink_csv",
     ".parquet": "sink_parquet",
     ".jsonl": "sink_ndjson",
-    ".json": "sink_ndjson",
 }
 
 
@@ -31,8 +30,7 @@ def query(
     sql
         A SELECT over checkpoints, prompts, options and scores.
     out
-        New file for the result, which need not fit in memory: .csv, .parquet, .jsonl, or .json,
-        a list of records.
+        New file for the result, which need not fit in memory: .csv, .parquet or .jsonl.
 
     Returns
     -------
@@ -75,23 +73,6 @@ def write(result: pl.LazyFrame, out: Path) -> None:
     try:
         with query_errors():
             getattr(result, sink)(beside)
-        if out.suffix.lower() == ".json":
-            _as_list(beside)
         beside.rename(out)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def _as_list(path: Path) -> None:
-    """Make the records of a file, one a line, a list; never more than one line is in memory."""
-    whole = path.with_name(f"{path.name}.list")
-    try:
-        with path.open("rb") as lines, whole.open("wb") as file:
-            before = b"[\n"
-            for line in lines:
-                file.write(before + line.rstrip(b"\n"))
-                before = b",\n"
-            file.write(b"\n]\n" if before == b",\n" else b"[]\n")
-        whole.replace(path)
-    finally:
-        whole.unlink(missing_ok=True)

@@ -126,9 +126,7 @@ def query(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="File for the result: .csv, .parquet, .jsonl or .json.", show_default=False
-        ),
+        typer.Option(help="File for the result: .csv, .parquet or .jsonl.", show_default=False),
     ] = None,
     form: Format = "table",
 ) -> None:
@@ -146,17 +144,14 @@ def export(
     bank: BankPath,
     out: Annotated[
         Path,
-        typer.Argument(help="New file: .csv, .parquet, .jsonl or .json.", show_default=False),
+        typer.Argument(help="New file: .csv, .parquet or .jsonl.", show_default=False),
     ],
     prompts: PromptSet = None,
-    all_columns: Annotated[
-        bool, typer.Option("--all-columns", help="Every column, one row per token.")
-    ] = False,
 ) -> None:
     """Write the scores of a prompt set as one tidy file, one row per option."""
     from logitbank.cli.output import say
 
-    say(f"Scores: {logitbank.export(bank, out, prompts=prompts, all_columns=all_columns)}")
+    say(f"Scores: {logitbank.export(bank, out, prompts=prompts)}")
 
 
 def compare(

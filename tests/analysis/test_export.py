@@ -47,16 +47,6 @@ def test_rows_are_the_scores_of_options(bank: Bank, tmp_path: Path, call: Call) 
         assert rows["topic"].unique().to_list() == ["health"]
 
 
-def test_all_columns_are_those_of_a_scan(bank: Bank, tmp_path: Path) -> None:
-    written = logitbank.export(bank, tmp_path / "all.parquet", prompts="topics", all_columns=True)
-    rows, scan = pl.read_parquet(written), bank.scan("topics").collect()
-    assert rows.columns == [*scan.columns, "option_probability"]
-    key = ["step", "prompt_id", "option"]
-    assert rows.drop("option_probability").sort(key).equals(scan.sort(key))
-    sums = rows.group_by("step", "prompt_id").agg(pl.col("option_probability").sum())
-    assert sums["option_probability"].to_list() == pytest.approx([1.0] * len(sums))
-
-
 def test_a_prompt_set_must_be_named_and_a_file_be_new(bank: Bank, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="several prompt sets: parity, topics"):
         logitbank.export(bank, tmp_path / "t.csv")

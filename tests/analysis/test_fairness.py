@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy import stats as reference
 
-from logitbank.analysis.families.fairness.metric import Fairness, fairness_change, fairness_metric
+from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
 from logitbank.analysis.frames.expressions import HALF_LN2
 from logitbank.errors import BankError, UsageError
 from tests.support.fairness_cases import FEMALE, LABELS, MALE, NEUTRAL, random_frame, scan_frame
@@ -138,27 +138,6 @@ def test_gap_keeps_its_sign_and_reaches_one():
     assert gap["delta_nats"].to_list() == pytest.approx([0.34657359, -0.34657359])
 
 
-def gaps(*values: float, steps: list[int | None] | None = None) -> pl.DataFrame:
-    steps = steps or list(range(len(values)))
-    return pl.DataFrame({"model": "m", "run": "main", "step": steps, "gap_nats": list(values)})
-
-
-def test_fairness_change_of_the_published_gaps():
-    assert fairness_change(gaps(0.73, 0.05), 0, 1) == pytest.approx(93.15068, abs=1e-5)
-    assert fairness_change(gaps(0.05, 0.1), 0, 1) == pytest.approx(-100)
-    assert math.isnan(fairness_change(gaps(0.0, 0.1), 0, 1))
-
-
-def test_fairness_change_takes_the_release_and_names_what_is_there():
-    assert fairness_change(gaps(0.4, 0.1, steps=[7, None]), 7, None) == pytest.approx(75)
-    with pytest.raises(UsageError, match="step 3 is not in the gap table; it has 7, release"):
-        fairness_change(gaps(0.4, 0.1, steps=[7, None]), 7, 3)
-    two = pl.concat([gaps(0.4, 0.1), gaps(0.4, 0.2).with_columns(model=pl.lit("n"))])
-    with pytest.raises(UsageError, match="has several models: m, n; name one"):
-        fairness_change(two, 0, 1)
-    assert fairness_change(two, 0, 1, model="n") == pytest.approx(50)
-
-
 def test_change_table_follows_the_steps_and_leaves_the_release_out():
     result = fairness_metric(random_frame(checkpoints=4, steps=[4, 1, None, 2]), bootstrap=0)
     change, gap = result.change, result.gap.drop_nulls("step")["gap_nats"]
@@ -212,13 +191,6 @@ def test_sentences_without_a_twin_are_not_pairs():
     marked = fairness_metric(scan_frame(z, gold=gold, paired=False), bootstrap=0).tests
     assert column(marked, "n1", test="wilcoxon", measure="jsd_p") == [0]
     assert math.isnan(column(marked, "p", test="wilcoxon", measure="jsd_p")[0])
-
-
-@pytest.mark.parametrize(("unit", "n"), [("prompt", 6), ("prompt_order", 18), ("seed", 3)])
-def test_unit_sets_the_sample_size_and_is_named(unit, n):
-    tests = small(unit=unit).tests
-    assert tests["n1"].unique().to_list() == [n]
-    assert tests["unit"].unique().to_list() == [unit]
 
 
 def test_a_shift_is_found_at_its_checkpoint_with_its_sign():

@@ -9,18 +9,16 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.charts.chart import caption_of, legend_names
-from logitbank.analysis.families.fairness import FAMILY, fairness
+from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.fairness.charts import charts
 from logitbank.analysis.families.fairness.findings import findings
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
-from logitbank.analysis.families.stereotype import FAMILY as STEREOTYPE
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.finding import Finding
-from logitbank.analysis.frames import score_arrays
-from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
+from logitbank.analysis.frames.scan_cache import ScanCache
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId
-from tests.support.evaluation_banks import VOCAB, whole_bank, winobias_bank
+from tests.support.evaluation_banks import VOCAB, winobias_bank
 from tests.support.fairness_cases import random_frame
 
 nan = float("nan")
@@ -157,27 +155,6 @@ def test_charts_draw_every_checkpoint_with_n_and_legends() -> None:
     assert {"delta_scaled", "low_scaled", "high_scaled"} <= set(gaps[0])
 
 
-def test_the_gap_of_one_run_has_the_colour_of_gaps_and_its_change_point() -> None:
-    result = fairness_metric(random_frame(sentences=12, checkpoints=9, skew_from=5), bootstrap=20)
-    spec = charts(result)["gap"].to_dict()
-    assert "#8e5ea2" in str(spec)
-    steps = [rows for rows in spec["datasets"].values() if "earliest" in rows[0]]
-    assert steps[0][0]["step"] == 16
-
-
-def test_two_banks_are_analysed_and_compared_together(tmp_path: Path) -> None:
-    banks = [
-        winobias_bank(tmp_path / f"{m}.zarr", model=m, skew_from=s) for m, s in (("a", 2), ("b", 4))
-    ]
-    study = fairness(banks, bootstrap=0)
-    assert study.result.checkpoints["model"].unique().sort().to_list() == ["a", "b"]
-    assert named(list(study.findings), "a and b differ in JSD-P of the male option")
-    only = fairness(banks, bootstrap=0, models=["b"])
-    assert only.result.checkpoints["model"].unique().to_list() == ["b"]
-    with pytest.raises(LogitbankError, match="'c'.*a, b"):
-        fairness(banks, bootstrap=0, models=["b", "c"])
-
-
 def test_a_vocab_limit_that_means_nothing_is_refused(tmp_path: Path) -> None:
     bank = Bank.open(winobias_bank(tmp_path / "b"))
     with pytest.raises(UsageError, match="vocab_limit"):
@@ -193,37 +170,6 @@ def test_a_vocab_limit_that_means_nothing_is_refused(tmp_path: Path) -> None:
             assert fairness(bank, vocab_limit=True, bootstrap=0).findings
     with pytest.raises(UsageError, match="Token 3 .* toy step 5"):
         fairness(bank, vocab_limit=True, bootstrap=0)
-
-
-def test_one_read_serves_fairness_stereotype_and_their_gaps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bank = Bank.open(whole_bank(tmp_path / "b.zarr"))
-    reads: list[int] = []
-    read = score_arrays.score_arrays
-    monkeypatch.setattr(
-        score_arrays, "score_arrays", lambda *a, **k: (reads.append(1), read(*a, **k))[1]
-    )
-
-    def everything(caches: list[ScanCache]) -> list[pl.DataFrame]:
-        tables = [
-            *fairness(bank, bootstrap=50, cache=caches[0]).tables.values(),
-            *stereotype(bank, cache=caches[1]).tables.values(),
-        ]
-        own = FAMILY.gaps["fairness"]
-        assert own.parts is not None
-        gaps = (own, own._replace(curve=own.parts[1]), *STEREOTYPE.gaps.values())
-        return tables + [
-            gap.curve(ScoreSource([bank], gap.prompts, cache=cache), 50)
-            for gap, cache in zip(gaps, caches[2:], strict=True)
-        ]
-
-    alone = everything([ScanCache() for _ in range(6)])
-    assert len(reads) == 5
-    together = everything([ScanCache()] * 6)
-    assert len(reads) == 6
-    for one, other in zip(alone, together, strict=True):
-        assert one.equals(other, null_equal=True)
 
 
 def test_prompts_that_stereotype_accuracy_refuses_are_no_problem_of_fairness(

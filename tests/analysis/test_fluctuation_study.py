@@ -1,16 +1,14 @@
 """From banks and tables to results, sentences, files and the command line."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
 
 from logitbank.analysis.families.fluctuation import fluctuation
 from logitbank.errors import BankError, BankFormatError, LogitbankError, UsageError
-from logitbank.store import Bank, CheckpointId
+from logitbank.store import CheckpointId
 from tests.support.fluctuation_cases import (
     SENTENCES,
     STEPS,
@@ -60,18 +58,6 @@ def test_banks_and_tables_are_analysed_together_and_chosen_by_model(
     assert only.result.plateaus["model"].unique().to_list() == ["bert"]
     with pytest.raises(BankError, match="'x' is not in the banks and tables.*bert, toy"):
         fluctuation([bank, table], models=["x"])
-
-
-def test_a_run_without_rows_is_named(bank: Path) -> None:
-    before = fluctuation(bank)
-    opened = Bank.open(bank)
-    for deposit in opened.deposits():
-        checkpoint = replace(deposit.checkpoint, run="begun")
-        opened.begin(replace(deposit.spec, checkpoint=checkpoint))
-    study = fluctuation(bank)
-    for name, table in before.result.tables().items():
-        assert_frame_equal(study.result.tables()[name], table)
-    assert study.missing[-1].startswith("Excluded")
 
 
 def test_sources_that_are_none_are_named(tmp_path: Path, bank: Path) -> None:

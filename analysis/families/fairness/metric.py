@@ -47,8 +47,6 @@ from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.differences import DRAWS, draws_of
 from logitbank.analysis.stats.significance import prepare_tests
 from logitbank.errors import UsageError
-from logitbank.store.steps import listed
-from logitbank.wording import plain_step
 
 GENDER_COLUMNS = ("stereotype", "asked")
 """Columns of the prompts from which `gender_hits` are chosen."""
@@ -289,48 +287,6 @@ def gender_hits(data: ScoreArrays) -> GenderHits | None:
     values = np.where(np.isnan(correct), np.nan, (correct > other) + 0.5 * (correct == other))
     names = prompts["prompt_id"].gather(chosen)
     return GenderHits(data.checkpoints, data.axes.seeds, names, values)
-
-
-def fairness_change(
-    gap: pl.DataFrame,
-    before_step: int | None,
-    after_step: int | None,
-    *,
-    model: str | None = None,
-    run: str | None = None,
-) -> float:
-    r"""Fairness increase in percent, :math:`100(|\Delta_b|-|\Delta_a|)/|\Delta_b|`.
-
-    `gap` is the table of that name; a step of None is the release. Positive means a smaller gap.
-    NaN where the gap before is zero. The unit of JSD-P does not matter.
-
-    Raises
-    ------
-    UsageError
-        A step that is not in the table, or several models or runs and none named.
-
-    Examples
-    --------
-    >>> gaps = {"model": "m", "run": "main", "step": [1, 2], "gap_nats": [0.73, 0.05]}
-    >>> round(fairness_change(pl.DataFrame(gaps), 1, 2), 1)
-    93.2
-    """
-    series = gap
-    for column, value in (("model", model), ("run", run)):
-        names = sorted(series[column].unique().to_list())
-        if value is None and len(names) == 1:
-            value = names[0]
-        if value not in names:
-            given = f"several {column}s" if value is None else f"no {column} {value!r}"
-            raise UsageError(f"the gap table has {given}: {', '.join(names)}; name one of them")
-        series = series.filter(pl.col(column) == value)
-    gaps = dict(series.select("step", "gap_nats").iter_rows())
-    for step in (before_step, after_step):
-        if step not in gaps:
-            steps = listed(list(gaps)[:12])
-            raise UsageError(f"{plain_step(step)} is not in the gap table; it has {steps}")
-    before, after = gaps[before_step], gaps[after_step]
-    return float("nan") if before == 0 else 100 * (before - after) / before
 
 
 def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:

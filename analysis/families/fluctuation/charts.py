@@ -1,6 +1,6 @@
-"""The charts of fluctuation: trajectories, the plateau, certainty against CV, and correlations."""
+"""The charts of fluctuation: trajectories, certainty against CV, and correlations."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import altair as alt
@@ -13,7 +13,6 @@ from logitbank.analysis.charts.curves import (
     Measure,
     color,
     curves,
-    dots,
     stacked,
     tooltip_of,
     vertical,
@@ -26,7 +25,7 @@ from logitbank.wording import counted
 
 KEYS = ["model", "run", "verb"]
 ROLES = {"prior": "prior", "largest cv_r": "largest CV of R", "smallest cv_r": "smallest CV of R"}
-MEASURES = {"cv_r": "R", "cv_n": "N", "mean_r": "R", "mean_n": "N"}
+MEASURES = {"mean_r": "R", "mean_n": "N"}
 MOST_SERIES = 6
 """Series in a chart of points or cells; of more, the first run of each model is drawn."""
 MOST_TICKS = 8
@@ -44,12 +43,9 @@ def charts(result: Fluctuation) -> dict[str, Chart]:
         first.select(*KEYS, "first_step"), on=KEYS, maintain_order="left"
     )
     found["trajectories"] = _trajectories(scores)
-    found["plateau"] = _plateau(scores.filter(pl.col("step") >= pl.col("first_step")))
     points = result.professions.filter(pl.col("certainty").is_finite() & pl.col("cv_r").is_finite())
     if len(points):
         found["certainty_cv"] = _certainty(points, result.plateaus)
-    if len(known := result.correlations.filter(pl.col("r").is_not_nan())):
-        found["correlations"] = _correlations(known)
     if len(result.frequencies):
         found["frequencies"] = _frequencies(result.frequencies)
     pairs = result.checkpoint_pairs.filter(pl.col("r").is_not_nan(), pl.len().over(KEYS) > 1)
@@ -83,22 +79,6 @@ def _excluded(table: pl.DataFrame) -> str:
     )
 
 
-def _panels(table: pl.DataFrame, axis: StepAxis, marks: Sequence[alt.Chart] = ()) -> Chart:
-    """One panel for the prior and each profession: both pronouns in all series, and `marks`."""
-    table = with_series(table, "verb")
-    measure = Measure("relative", "P / max P", None)
-    tooltip = {"Profession": "occupation", "Probability": "score"}
-    panel = pl.when(role="chosen").then("occupation").otherwise("role")
-    groups = table.with_columns(panel=panel).partition_by("panel", maintain_order=True)
-    plots = [
-        alt.layer(*marks, curves(part, axis, measure, group="pronoun", tooltip=tooltip)).properties(
-            title=_panel_title(part), height=HEIGHT
-        )
-        for part in groups
-    ]
-    return stacked(*plots)
-
-
 def _panel_title(part: pl.DataFrame) -> str:
     role, names = part["role"][0], part["occupation"].unique(maintain_order=True)
     if role == "chosen":
@@ -110,8 +90,18 @@ def _panel_title(part: pl.DataFrame) -> str:
 
 
 def _trajectories(table: pl.DataFrame) -> Chart:
+    """One panel for the prior and each profession: both pronouns in all series."""
     axis = StepAxis(table["step"].to_list())
     starts = table["first_step"].unique().sort()
+    lines = [vertical(step, axis) for step in starts if step > axis.start]
+    measure = Measure("relative", "P / max P", None)
+    tooltip = {"Profession": "occupation", "Probability": "score"}
+    panel = pl.when(role="chosen").then("occupation").otherwise("role")
+    named = with_series(table, "verb").with_columns(panel=panel)
+    plots = []
+    for part in named.partition_by("panel", maintain_order=True):
+        plot = curves(part, axis, measure, group="pronoun", tooltip=tooltip)
+        plots.append(alt.layer(*lines, plot).properties(title=_panel_title(part), height=HEIGHT))
     caption = (
         "Probabilities of “he” and “she”, each divided by its own largest over the training steps. "
         f"Dashed: the start of the plateau, step {' or '.join(f'{step:,}' for step in starts)}. "
@@ -119,18 +109,8 @@ def _trajectories(table: pl.DataFrame) -> Chart:
     )
     if axis.release:
         caption += " Diamonds: the public release."
-    chart = _panels(table, axis, [vertical(step, axis) for step in starts if step > axis.start])
-    return titled(chart, "Pronoun probabilities over training", caption, axis=axis)
-
-
-def _plateau(table: pl.DataFrame) -> Chart:
-    axis = StepAxis(table["step"].to_list(), scale="linear")
-    caption = (
-        "The same probabilities at the checkpoints of the plateau, from which CVs are computed, on "
-        f"a linear axis of steps. n = {counted(table['step'].n_unique(), 'checkpoint')}."
-    )
-    chart = _panels(table, axis)
-    return titled(chart, "Pronoun probabilities in the plateau", caption, axis=axis)
+    title = "Pronoun probabilities over training"
+    return titled(stacked(*plots), title, caption, axis=axis)
 
 
 def _certainty(points: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:
@@ -138,8 +118,8 @@ def _certainty(points: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:
     names = points[SERIES].unique(maintain_order=True).to_list()
     priors = with_series(plateaus, "verb", "plateau").filter(pl.col(SERIES).is_in(names))
     panels = []
-    for column, legend in (("cv_r", True), ("cv_n", False)):
-        title, shown = f"CV of {MEASURES[column]}", color(SERIES, names, legend=legend)
+    for column, title in (("cv_r", "CV of R"), ("cv_n", "CV of N")):
+        shown = color(SERIES, names, legend=column == "cv_r")
         x = alt.X("certainty:Q", title="Mean certainty C", scale=alt.Scale(zero=False))
         known = points.filter(pl.col(column).is_finite())
         known = known.select(SERIES, "occupation", "certainty", column)
@@ -171,26 +151,6 @@ def _certainty(points: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:
         f"{drawn}"
     )
     return titled(alt.vconcat(*panels, spacing=8), "Certainty and CV", caption)
-
-
-def _correlations(table: pl.DataFrame) -> Chart:
-    table, drawn = _drawn(table, "plateau")
-    x = pl.coalesce(pl.format("frequency ({})", "case"), pl.lit("certainty"))
-    relation = pl.format("{}, {}", x, pl.col("y").replace_strict(MEASURES))
-    table = table.with_columns(pl.col("low", "high").fill_nan(None), relation=relation)
-    tooltip = {
-        "Correlation": "relation", "Model": SERIES, "r": "r", "r, low": "low", "r, high": "high",
-        "Professions": "n",
-    }  # fmt: skip
-    used = table.select([*tooltip.values()])
-    measure = Measure("r", "Correlation with the CV")
-    chart = dots(alt.Chart(used), used, measure, "relation", tooltip=tooltip)
-    caption = (
-        "Pearson correlation over professions of certainty C, and of corpus frequency by letter "
-        "case, with the CV of R and of N. Bars: 95% confidence intervals (Fisher). "
-        f"{sample_size(table['n'], 'profession')}.{_excluded(table)}{drawn}"
-    )
-    return titled(chart, "Correlations with the CV", caption)
 
 
 def _frequencies(table: pl.DataFrame) -> Chart:

@@ -13,8 +13,6 @@ from logitbank.wording import counted, step_name
 KEYS = ["model", "run", "verb", "plateau"]
 AGREEMENT = 0.8
 """Correlation above which two checkpoints count as similar."""
-MOST_PLATEAUS = 3
-"""Further verbs and plateaus of a run that have a finding."""
 
 
 def findings(result: Fluctuation) -> list[Finding]:
@@ -37,7 +35,7 @@ def _headline(ranked: pl.DataFrame) -> Iterator[Finding]:
                 f"P(he) / P(she) of the median profession varies by {row['median']:.0%} between "
                 f"checkpoints ({subject(row, ranked).removeprefix('The ')}, plateau)."
             ),
-            figure="plateau",
+            figure="trajectories",
             series=(row["model"], row["run"]),
         )
 
@@ -61,11 +59,8 @@ def _series(result: Fluctuation, prefix: str, ranked: pl.DataFrame) -> Iterator[
     )  # fmt: skip
     yield from _correlations(result, where, row, about)
     yield from _checkpoints(result.checkpoint_pairs, f"{prefix}“{row['verb']}”: ", row, about)
-    for other in others[:MOST_PLATEAUS]:
+    for other in others:
         yield _median(prefix, other, about)
-    if rest := len(others[MOST_PLATEAUS:]):
-        what = counted(rest, "further verb or plateau", "further verbs or plateaus")
-        yield Finding(text=f"{prefix}{what} in the table `spread`.", **about)
 
 
 def _basis(row: Row) -> str:
@@ -97,7 +92,7 @@ def _correlations(
             yield Finding(
                 text=f"{where}correlation of {what} with the CV of R{several}", value=each["r"],
                 low=each["low"], high=each["high"], n=counted(each["n"], "profession"),
-                form=".2f", figure="correlations", **about,
+                form=".2f", figure="certainty_cv", **about,
             )  # fmt: skip
 
 
@@ -124,8 +119,7 @@ def _checkpoints(
 def _runs(pairs: pl.DataFrame) -> Iterator[Finding]:
     """The correlation of the runs that agree least, of each model, verb and plateau."""
     known = pairs.filter(pl.col("measure") == "mean_r", pl.col("r").is_not_nan())
-    groups = known.partition_by("model", "verb", "plateau", maintain_order=True)
-    for rows in groups[: 1 + MOST_PLATEAUS]:
+    for rows in known.partition_by("model", "verb", "plateau", maintain_order=True):
         row = rows.sort("r", maintain_order=True).row(0, named=True)
         least = f", lowest of {len(rows):,} pairs" if len(rows) > 1 else ""
         yield Finding(
@@ -136,8 +130,6 @@ def _runs(pairs: pl.DataFrame) -> Iterator[Finding]:
             value=row["r"], low=row["low"], high=row["high"], form=".2f",
             n=counted(row["n"], "profession"), figure="run_pairs" if len(rows) > 1 else "",
         )  # fmt: skip
-    if rest := len(groups[1 + MOST_PLATEAUS :]):
-        yield Finding(text=f"Pairs of runs of {rest:,} further verbs or plateaus: `run_pairs`.")
 
 
 def _limits(result: Fluctuation) -> Iterator[Finding]:

@@ -98,8 +98,8 @@ class Scores(NamedTuple):
     """(t,) sorted, with article."""
     series: tuple[Series, ...]
     """By model, run and verb; only those with training steps."""
-    released: pl.DataFrame
-    """model, run, verb, professions (count) and prior (whether there) of each public release."""
+    releases: tuple[tuple[Series, Floats], ...]
+    """Those with a public release of their own, and its scores."""
     an_priors: int
     """Prior rows with “an”, which are not used."""
     merged: int
@@ -157,16 +157,6 @@ def series_of(rows: pl.DataFrame, asked: pl.DataFrame = NOTHING) -> Scores:
         _series(key, own, known, occupations, asked)
         for key, own in zip(keys.rows(), dense, strict=True)
     ]
-    released = [
-        (s.model, s.run, s.verb, int(present[:-1].sum()), bool(present[-1]))
-        for s in built
-        if s.release is not None
-        for present in [~np.isnan(s.release[:, 0])]
-    ]
-    schema = {
-        "model": pl.String, "run": pl.String, "verb": pl.String,
-        "professions": pl.Int64, "prior": pl.Boolean,
-    }  # fmt: skip
     # A release that belongs to no run of its model is beside every run that has none.
     alone = {(s.model, s.verb): s.release for s in built if not len(s.steps)}
     trained = tuple(
@@ -174,8 +164,8 @@ def series_of(rows: pl.DataFrame, asked: pl.DataFrame = NOTHING) -> Scores:
         for s in built
         if len(s.steps)
     )
-    table = pl.DataFrame(released, schema=schema, orient="row")
-    return Scores(occupations, trained, table, len(rows) - len(used), merged, asked)
+    releases = tuple((s, s.release) for s in built if s.release is not None)
+    return Scores(occupations, trained, releases, len(rows) - len(used), merged, asked)
 
 
 def _in_order(frame: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
@@ -354,8 +344,9 @@ def checkpoint_table(scores: Scores) -> pl.DataFrame:
         for verb, count in scores.asked.filter(model=model).group_by("verb").len().rows():
             if (model, run, verb) not in verbs:
                 rows += [(model, run, step, verb, 0, count, False, False) for step in steps[model]]
-    for model, run, verb, professions, prior in scores.released.iter_rows():
-        rows.append((model, run, None, verb, professions, 0, prior, False))
+    for s, release in scores.releases:
+        *professions, prior = (~np.isnan(release[:, 0])).tolist()
+        rows.append((s.model, s.run, None, s.verb, sum(professions), 0, prior, False))
     schema: _Schema = {
         "model": pl.String, "run": pl.String, "step": pl.Int64, "verb": pl.String,
         "professions": pl.Int64, "missing": pl.Int64, "prior": pl.Boolean, "used": pl.Boolean,

@@ -1,4 +1,4 @@
-"""The charts of StereoSet: measures over training, domains and conditions, and lms against ss."""
+"""The charts of StereoSet: measures over training, and of domains and conditions."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,6 @@ from logitbank.analysis.charts.curves import (
     dots,
     drawn_checkpoint,
     horizontal,
-    path,
     stacked,
     with_series,
 )
@@ -31,7 +30,7 @@ MEASURES = [
     Measure(name, title, (f"{name}_low", f"{name}_high"))
     for name, title in {"ss": "ss (%)", "lms": "lms (%)", "icat": "iCAT"}.items()
 ]
-SS, LMS = (measure._replace(band=None) for measure in MEASURES[:2])
+SS = MEASURES[0]._replace(band=None)
 MEANING = (
     "ss: how often the stereotype is preferred to the anti-stereotype (50: no preference). lms: "
     "how often a related candidate is preferred to the unrelated one. iCAT combines both (ideal: "
@@ -40,7 +39,7 @@ MEANING = (
 
 
 def charts(result: StereoSet) -> dict[str, Chart]:
-    """`training`, `domains` of each task, `domain_training`, `lms_ss` and `conditions`."""
+    """`training`, `domains` of each task, `domain_training` and `conditions`."""
     found: dict[str, Chart] = {}
     scores = with_series(result.scores, *KEYS).filter(pl.col("examples") > 0)
     if scores.is_empty():
@@ -55,10 +54,6 @@ def charts(result: StereoSet) -> dict[str, Chart]:
     if scores["step"].n_unique() > 1:
         found["training"] = _training(overall, main)
         found["domain_training"] = _domain_training(scores.filter(task=main), main)
-        baseline = with_series(result.baseline, *KEYS).filter(pl.col("common") > 0, task=main)
-        if len(baseline):
-            found["change"] = _change(baseline, main)
-        found["lms_ss"] = _lms_ss(overall.filter(task=main), result.references, main)
     differences = with_series(result.differences, "language", "score")
     if len(part := differences.filter(pl.col("examples") > 0, domain=OVERALL)):
         found["conditions"] = _conditions(part)
@@ -73,8 +68,8 @@ def _sample(table: pl.DataFrame) -> str:
     return f"{text}, {terms.removeprefix('n = ')}" if terms else text
 
 
-def _intervals(table: pl.DataFrame, what: str, column: str = "ss_low") -> str:
-    if not table[column].is_not_nan().any():
+def _intervals(table: pl.DataFrame, what: str) -> str:
+    if not table["ss_low"].is_not_nan().any():
         return ""
     return f" {what}: 95% bootstrap intervals over terms, if there are {FEWEST_CLUSTERS} or more."
 
@@ -119,20 +114,6 @@ def _domain_training(table: pl.DataFrame, task: str) -> Chart:
     return titled(chart, "Stereotype score by domain", caption, axis=axis)
 
 
-def _change(table: pl.DataFrame, task: str) -> Chart:
-    axis = StepAxis(table["step"].to_list())
-    band = ("from_baseline_low", "from_baseline_high")
-    change = Measure("from_baseline", "Change of ss (points)", band)
-    chart = curves(table, axis, change, tooltip={"Common terms": "common"})
-    caption = (
-        f"Stereotype score minus that of the first checkpoint of the same run, paired over terms, "
-        f"{task_name(task)}.{_intervals(table, 'Bands', 'from_baseline_low')} "
-        f"{sample_size(table['common'], 'term')}."
-    )
-    title = "Stereotype score, change since the first checkpoint"
-    return titled(alt.layer(horizontal(0), chart), title, caption, axis=axis)
-
-
 def _at_checkpoint(
     table: pl.DataFrame, category: str, titles: Mapping[str, str], reference: float
 ) -> Chart:
@@ -174,20 +155,3 @@ def _conditions(table: pl.DataFrame) -> Chart:
         f"{_intervals(table, 'Lines')} {_sample(table)}."
     )
     return titled(chart, "Conditions compared with plain", caption)
-
-
-def _lms_ss(table: pl.DataFrame, references: pl.DataFrame, task: str) -> Chart:
-    way = path(table, SS, LMS, tooltip={"iCAT": "icat"})
-    known = references.filter(pl.col("lms").is_not_nan())
-    marks = alt.Chart(known).encode(x="ss:Q", y="lms:Q")
-    caption = (
-        f"lms against ss, joined in the order of training, {task_name(task)}; later checkpoints "
-        "are darker. Crosses: the ideal model (ss 50, lms 100) and a random one (ss 50, lms 50). "
-        f"{_sample(table)}."
-    )
-    layers = [
-        marks.mark_point(shape="cross", filled=True, size=60, color="black"),
-        marks.mark_text(dx=6, align="left").encode(text="reference:N"),
-        way,
-    ]
-    return titled(alt.layer(*layers), "lms against ss", caption)

@@ -4,7 +4,7 @@ Scores of candidate sentences become lms, ss and iCAT, by three aggregations, pe
 overall, with intervals. After Nadeem et al. 2021; deviations are documented at the functions.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,13 +12,11 @@ import polars as pl
 
 from logitbank.analysis.families.stereoset import FAMILY, Rule
 from logitbank.analysis.families.stereoset.tables import (
-    INTERVALS,
     OVERALL,
-    SEED,
     TASKS,
     Block,
     Blocks,
-    Outcomes,
+    Counts,
     Resampler,
     aggregation_rows,
     assembled,
@@ -95,8 +93,6 @@ class StereoSet(Result):
     """Every target term by itself."""
     references: pl.DataFrame
     """Ideal, random and fully stereotyped models."""
-    settings: Mapping[str, str | int]
-    """Choices: number of resamples, and how intervals are made of them."""
 
 
 def stereoset_metric(
@@ -169,11 +165,6 @@ def stereoset_metric(
         tasks=assembled([task_rows(blocks)], blocks),
         terms=terms,
         references=reference_table(),
-        settings={
-            "bootstrap": bootstrap,
-            "seed": SEED,
-            "intervals": INTERVALS if bootstrap else "none",
-        },
     )
 
 
@@ -204,7 +195,7 @@ def joined(parts: Sequence[StereoSet]) -> StereoSet:
         if name not in ("references", "baseline")
     }
     tables["baseline"] = baseline_table(tables["scores"], tables["terms"])
-    return replace(parts[0], **tables)  # type: ignore[arg-type]
+    return replace(parts[0], **tables)
 
 
 def bank_candidates(
@@ -420,7 +411,7 @@ def _both(blocks: Sequence[Block], keys: pl.DataFrame) -> list[Block]:
                         BOTH, at, kinds,
                         np.concatenate([inter.terms, intra.terms]),
                         np.concatenate([inter.domains, intra.domains]),
-                        Outcomes(*(np.concatenate(pair, axis=1) for pair in pairs)),
+                        Counts(*(np.concatenate(pair, axis=1) for pair in pairs)),
                     )
                 )  # fmt: skip
     return joined

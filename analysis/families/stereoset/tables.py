@@ -30,19 +30,15 @@ REFERENCES = {
 }
 """Models to measure by: lms, ss, iCAT. A fully stereotyped one has iCAT 0 whatever its lms."""
 SEED = 0
-INTERVALS = (
-    "95 % percentiles over target terms drawn with replacement, at the level of t below 50 terms; "
-    "that of iCAT ends with that of lms where the interval of ss contains 50"
-)
 MANY_TIES = 0.01
 """Share of tied comparisons above which those without ties are reported too."""
 
 
-class Outcomes(NamedTuple):
-    """Comparisons within examples; (c, e) float64 of 0, 1 and 2."""
+class Counts(NamedTuple):
+    """Comparisons, float64 of whole numbers: (c, e) within examples, or (c, t) sums over terms."""
 
-    present: Floats
-    """Whether all three candidates have scores; where not, the others are 0."""
+    n: Floats
+    """Examples whose three candidates have scores; the others are in no count."""
     pro: Floats
     """[stereotype > anti-stereotype]"""
     related: Floats
@@ -52,13 +48,17 @@ class Outcomes(NamedTuple):
     related_ties: Floats
     """[stereotype = unrelated] + [anti-stereotype = unrelated]"""
 
-    def among(self, mask: Floats | NDArray[np.bool_]) -> "Outcomes":
+    def among(self, mask: Floats | NDArray[np.bool_]) -> "Counts":
         """Those where `mask`, which broadcasts to (c, e), is 1."""
-        return Outcomes(*(np.asarray(values * mask) for values in self))
+        return Counts(*(np.asarray(values * mask) for values in self))
 
-    def taken(self, checkpoints: Codes) -> "Outcomes":
+    def taken(self, checkpoints: Codes) -> "Counts":
         """Those of some checkpoints."""
-        return Outcomes(*(values[checkpoints] for values in self))
+        return Counts(*(values[checkpoints] for values in self))
+
+    def of_examples(self, members: NDArray[np.bool_]) -> "Counts":
+        """Those of some examples."""
+        return Counts(*(values[:, members] for values in self))
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Block:
     """(e,) index into the terms of all blocks."""
     domains: Codes
     """(e,) index into the domains of all blocks."""
-    outcomes: Outcomes
+    outcomes: Counts
 
 
 class Blocks(NamedTuple):
@@ -88,7 +88,7 @@ class Blocks(NamedTuple):
     blocks: Sequence[Block]
 
 
-def outcomes(scores: Floats) -> Outcomes:
+def outcomes(scores: Floats) -> Counts:
     """Who is greater, strictly: a tie counts as anti-stereotype, and as unrelated.
 
     `scores` is (c, e, 3) in the order of `LABELS`, NaN where there is none.
@@ -107,7 +107,7 @@ def outcomes(scores: Floats) -> Outcomes:
         (stereo == anti).astype(np.float64),
         (stereo == unrelated).astype(np.float64) + (anti == unrelated),
     )
-    return Outcomes(present.astype(np.float64), *counted).among(present)
+    return Counts(present.astype(np.float64), *counted).among(present)
 
 
 class Measures(NamedTuple):
@@ -116,16 +116,6 @@ class Measures(NamedTuple):
     lms: Floats
     ss: Floats
     icat: Floats
-
-
-class Terms(NamedTuple):
-    """Counts of each term, (c, t) float64 of whole numbers."""
-
-    n: Floats
-    pro: Floats
-    related: Floats
-    pro_ties: Floats
-    related_ties: Floats
 
 
 def icat(lms: ArrayLike, ss: ArrayLike) -> Floats:
@@ -141,14 +131,14 @@ def icat(lms: ArrayLike, ss: ArrayLike) -> Floats:
     return product
 
 
-def term_counts(outcomes: Outcomes, terms: Codes) -> Terms:
+def term_counts(outcomes: Counts, terms: Codes) -> Counts:
     """Sums over the examples of each term.
 
     `terms` is (e,) with values 0..t-1; terms come out in the order of those values.
     """
     member = np.zeros((len(terms), int(terms.max(initial=-1)) + 1))
     member[np.arange(len(terms)), terms] = 1.0
-    return Terms(*(values @ member for values in outcomes))
+    return Counts(*(values @ member for values in outcomes))
 
 
 def in_order(terms: Codes) -> Codes:
@@ -175,7 +165,7 @@ def rates(n: Floats, pro: Floats, related: Floats) -> Measures:
     return Measures(lms, ss, icat(lms, ss))
 
 
-def of_terms(counts: Terms) -> Measures:
+def of_terms(counts: Counts) -> Measures:
     """Of each term, (c, t); NaN where a checkpoint has no example of it."""
     return rates(counts.n, counts.pro, counts.related)
 
@@ -189,7 +179,7 @@ def term_macro(terms: Measures) -> Measures:
     return Measures(lms, ss, icat(lms, ss))
 
 
-def example_micro(counts: Terms) -> Measures:
+def example_micro(counts: Counts) -> Measures:
     """ss and lms over all examples, then iCAT, (c,): the formula of the paper read literally."""
     return rates(counts.n.sum(axis=1), counts.pro.sum(axis=1), counts.related.sum(axis=1))
 
@@ -288,7 +278,7 @@ class Scope(NamedTuple):
     domain: str
     members: NDArray[np.bool_]
     """(e,) whether an example belongs to it."""
-    counts: Terms
+    counts: Counts
     """(c, t) of the terms that have an example in it."""
 
     def rows(self, **columns: object) -> pl.DataFrame:
@@ -304,7 +294,7 @@ def scopes_of(blocks: Blocks) -> Iterator[Scope]:
             everything = name == OVERALL
             members = np.ones(len(block.terms), bool) if everything else block.domains == at
             if members.any():
-                chosen = Outcomes(*(values[:, members] for values in block.outcomes))
+                chosen = block.outcomes.of_examples(members)
                 counts = term_counts(chosen, in_order(block.terms[members]))
                 yield Scope(block, name, members, counts)
 
@@ -399,7 +389,7 @@ def task_rows(blocks: Blocks) -> pl.DataFrame:
                 if task in TASKS:
                     rows.append((at, task, "skipped", None, None, 0, 0, 0))
                 continue
-            present = block.outcomes.present[i]
+            present = block.outcomes.n[i]
             kind = block.kinds[i]
             rule = " + ".join(_rule(part, rules[at]) for part in kind.split(" + "))
             n = int(present.sum())
@@ -481,8 +471,8 @@ def difference_rows(scope: Scope, keys: pl.DataFrame, resampler: Resampler) -> p
         if (plain := plain_at.get(at)) in place and block.kinds[i] == block.kinds[place[plain]]
     ]
     condition, base = np.array(pairs, np.int64).reshape(-1, 2).T
-    chosen = Outcomes(*(values[:, scope.members] for values in block.outcomes))
-    common = chosen.present[condition] * chosen.present[base]
+    chosen = block.outcomes.of_examples(scope.members)
+    common = chosen.n[condition] * chosen.n[base]
     codes = in_order(block.terms[scope.members])
     with_it, without = (
         of_terms(term_counts(chosen.taken(side).among(common), codes)) for side in (condition, base)

@@ -55,7 +55,7 @@ theme.append(make("button", { type: "button", click: printAll }, "Print all char
 
 const follow = () => { // #fairness, #fairness?step=440, #prompts?set=…&prompt=…&order=…
   const [id, query] = location.hash.slice(1).split("?");
-  const target = document.getElementById(decodeURIComponent(id));
+  const target = document.getElementById(id) || document.getElementById(decodeURIComponent(id));
   if (!target) return;
   for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
   const about = new URLSearchParams(query || "");

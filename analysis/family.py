@@ -16,14 +16,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 if TYPE_CHECKING:
     import polars as pl
 
     from logitbank.analysis.charts.chart import Chart
     from logitbank.analysis.finding import Finding
-    from logitbank.analysis.frames.scan_cache import ScoreSource
     from logitbank.analysis.results.tables import Result
     from logitbank.analysis.study import Study
 
@@ -38,19 +37,6 @@ Columns = Mapping[str, Collection[str]]
 """The columns of prompt sets, by their names."""
 ChoosePrompts = Callable[[Columns], Sequence[tuple[str, ...]]]
 """Chooses the prompt sets of a family: those that are analysed together, for each analysis."""
-
-
-class Gap(NamedTuple):
-    """A bias that a trade-off can set against performance."""
-
-    label: str
-    prompts: str
-    """The prompt set that it is measured on."""
-    curve: "Callable[[ScoreSource, int], pl.DataFrame]"
-    """From scores and a number of resamples: the curve over checkpoints."""
-    parts: "tuple[str, Callable[[ScoreSource, int], pl.DataFrame]] | None" = None
-    """The measures whose difference is the gap, such as JSD-P for each answer: their name, and a
-    function of the same arguments that returns model, run, step, group, value, low and high."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +60,6 @@ class Family:
     compared: "Callable[[Sequence[pl.LazyFrame], pl.DataFrame], pl.DataFrame] | None" = None
     """From scans of one prompt set and the expected tokens of its prompts: model, run, step,
     metric, group and value, for a comparison of banks. No rows for prompts of another kind."""
-    gaps: Mapping[str, Gap] = field(default_factory=dict)
 
     @property
     def analyze(self) -> "Callable[..., Study[Any]]":

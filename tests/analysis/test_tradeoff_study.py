@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from logitbank.analysis.families.fairness.metric import fairness_metric
+from logitbank.analysis.families.fairness.metric import fairness_gap, fairness_metric
 from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.lambada.metric import lambada_metric
-from logitbank.analysis.families.tradeoff import gaps, tradeoff
+from logitbank.analysis.families.tradeoff import tradeoff
 from logitbank.analysis.families.tradeoff.metric import RESAMPLED, lambada_curve
 from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
 from logitbank.errors import LogitbankError, UsageError
@@ -42,7 +42,7 @@ def results(folder: Path, values: dict[int, float], *, model: str = "toy") -> li
 
 def test_the_gap_of_a_bank_is_that_of_fairness(bank: Path) -> None:
     opened = Bank.open(bank)
-    found = gaps()["fairness"].curve(ScoreSource([opened], "winobias"), 200)
+    found = fairness_gap(ScoreSource([opened], "winobias"), 200)
     known = fairness_metric(opened.scan("winobias"), bootstrap=200).gap
     assert found["step"].to_list() == known["step"].to_list()
     assert found["value"].to_list() == pytest.approx(known["delta_scaled"].to_list())
@@ -97,15 +97,6 @@ def test_what_a_report_has_read_is_not_read_again(
     assert both.result.tradeoff.equals(alone.result.tradeoff, null_equal=True)
 
 
-@pytest.mark.parametrize("gap", sorted({*gaps()} - {"fairness"}))
-def test_other_gaps_of_a_bank(bank: Path, gap: str) -> None:
-    table = tradeoff([bank], gap=gap, bootstrap=50).result.tradeoff
-    assert table["gap"].is_between(0, 0.5).all()
-    # Where all pairs agree there is no error, and so no interval.
-    assert (table["gap_low"].is_nan() == (table["gap"] == 0.5)).all()
-    assert table["step"].to_list() == (list(HITS) if gap == "sa_gender" else [0, 8])
-
-
 def test_two_banks_may_have_one_side_each(tmp_path: Path) -> None:
     fair, able = tmp_path / "fair.zarr", tmp_path / "able.zarr"
     add_winobias(Bank.create(fair), steps=[8, 16], skew_from=16)
@@ -141,7 +132,6 @@ def test_tables_and_charts_are_one_each(bank: Path) -> None:
         ({"performance": True, "models": ["m"]}, "'m'.*toy"),
         ({"performance": ["none.json"]}, "none.json"),
         ({"performance": ["."]}, "json"),
-        ({"gap": "x"}, "'x'.*fairness.*stereotype"),
         ({"task": "piqa"}, "--performance"),
         ({"pair": (8, 9)}, "Step 9"),
         ({"metric": "f1"}, "'f1'.*acc and perplexity"),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import CHANGE_POINTS, Family, Gap, columns, imported, with_columns
+from logitbank.analysis.family import CHANGE_POINTS, Family, columns, imported, with_columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.fairness.metric import Fairness
@@ -105,10 +105,4 @@ FAMILY = Family(
         ),
     },
     compared=imported(__name__, "compared"),
-    gaps={
-        "fairness": Gap(
-            "gap |Δ|, JSD-P scaled", "winobias", imported(__name__, "fairness_gap"),
-            parts=("JSD-P, scaled", imported(__name__, "jsd_p_of_answers")),
-        )
-    },
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, Gap, columns, imported, with_columns
+from logitbank.analysis.family import Family, columns, imported, with_columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.pairs.metric import Pairs
@@ -74,9 +74,4 @@ FAMILY = Family(
     prompts=with_columns("pair", "side"),
     screen={"pairs": columns("score_kind group score low high p_bh pairs neutral")},
     compared=imported(__name__, "compared"),
-    gaps={
-        "crows-pairs": Gap(
-            "distance of the CrowS-Pairs score from ½", "crows-pairs", imported(__name__, "gap")
-        )
-    },
 )

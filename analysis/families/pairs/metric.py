@@ -22,10 +22,9 @@ from logitbank.analysis.frames.prompt_sums import (
     map_prompt_sums,
 )
 from logitbank.analysis.frames.scan_cache import ScoreSource
-from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.from_baseline import collect_items, with_difference
-from logitbank.analysis.stats.shares import if_enough, standard_error, with_wilson
+from logitbank.analysis.stats.shares import standard_error, with_wilson
 from logitbank.analysis.stats.significance import benjamini_hochberg
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
@@ -277,10 +276,3 @@ def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataF
     return table.select(
         *CHECKPOINT, metric=pl.lit("score"), group=pl.col("score_kind"), value=pl.col("score")
     )
-
-
-def gap(source: ScoreSource, resamples: int) -> pl.DataFrame:
-    """The distance of the score over all pairs from one half, for a trade-off."""
-    rows = read_pairs(source).pairs.filter(group=ALL)
-    stderr = rows.select(if_enough(pl.col("score_stderr") / 100, pl.col("pairs"))).to_series()
-    return curve(rows, rows["score"] / 100 - 0.5, stderr=stderr)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family, Gap, columns, imported, named
+from logitbank.analysis.family import Family, columns, named
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
@@ -70,11 +70,5 @@ FAMILY = Family(
     prompts=named(PRONOUNS, GENDERS),
     screen={
         "stereotype_accuracy": columns("measure type accuracy low high sentences missing tied"),
-    },
-    gaps={
-        "stereotype": Gap("distance of SA from ½", PRONOUNS, imported(__name__, "sa_gap")),
-        "sa_gender": Gap(
-            "distance of sa_gender from ½", GENDERS, imported(__name__, "sa_gender_gap")
-        ),
     },
 )

@@ -37,9 +37,7 @@ from logitbank.analysis.frames.batches import (
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, check_columns
 from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
-from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.shares import if_enough
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 
@@ -218,23 +216,3 @@ def _gender_shares(reading: Reading, expected: pl.DataFrame | None) -> pl.DataFr
     if table.is_empty():
         raise no_score("winobias")
     return table
-
-
-def sa_gap(source: ScoreSource, resamples: int) -> pl.DataFrame:
-    """The distance of `sa` from one half, for a trade-off."""
-    return _distance(_shares_of(source))
-
-
-def sa_gender_gap(source: ScoreSource, resamples: int) -> pl.DataFrame:
-    """The distance of `sa_gender` from one half, for a trade-off."""
-    return _distance(_gender_shares(cached_winobias(source), None))
-
-
-def _distance(table: pl.DataFrame) -> pl.DataFrame:
-    """Stereotype accuracy on Type 2 sentences as a signed distance from one half."""
-    rows = table.filter(pl.col("type") == 2, pl.col("accuracy").is_not_nan())
-    if rows.is_empty():
-        raise UsageError("stereotype accuracy has no Type 2 sentence; extract those too")
-    rows = rows.sort(CHECKPOINT, nulls_last=True, maintain_order=True)
-    stderr = rows.select(if_enough(pl.col("accuracy_stderr"), pl.col("sentences"))).to_series()
-    return curve(rows, rows["accuracy"] - 0.5, stderr=stderr)

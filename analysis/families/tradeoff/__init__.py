@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Columns, Family, Gap, columns, families
+from logitbank.analysis.family import Family, columns
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from logitbank.analysis.study import Study
 
 TASK = "lambada_openai"
+LAMBADA, WINOBIAS = "lambada", "winobias"
 
 
 def tradeoff(
     banks: "Banks",
     *,
-    prompts: Sequence[str] | None = None,
+    prompts: Sequence[str] = (LAMBADA, WINOBIAS),
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
     performance: Annotated[
@@ -28,7 +29,6 @@ def tradeoff(
     ] = (),
     task: Annotated[str, "Task to read from result files."] = TASK,
     metric: Annotated[str, "Metric to read; for banks acc or perplexity."] = "acc",
-    gap: Annotated[str | None, "Gap of the banks, such as fairness or stereotype."] = None,
     max_accuracy_loss: Annotated[
         float | None, "Maximum tolerated performance loss (percentage points); by default 1, 2, 5."
     ] = None,
@@ -42,7 +42,7 @@ def tradeoff(
     banks
         One or several banks, analysed together: folders, URLs, or open banks.
     prompts
-        Names of two prompt sets: that of LAMBADA and that of the gap.
+        Names of two prompt sets: that of LAMBADA and that of WinoBias.
     models
         Only these models.
     cache
@@ -51,14 +51,13 @@ def tradeoff(
         Result files of lm-evaluation-harness, or their folders. Without any, LAMBADA of the banks.
     task, metric
         What to read from result files.
-    gap
-        `fairness`, `stereotype`, `sa_gender` or another gap that a family measures.
     max_accuracy_loss, pair
         As for `logitbank.analysis.tradeoff_metric`.
     bootstrap
         Number of resamples of sentences and examples; 0 for no intervals.
 
-    `logitbank.analysis.tradeoff_metric` compares curves from other sources.
+    The gap is that of `logitbank.fairness`. `logitbank.analysis.tradeoff_metric` compares curves of
+    other measures.
 
     Raises
     ------
@@ -69,6 +68,7 @@ def tradeoff(
 
     import polars as pl
 
+    from logitbank.analysis.families.fairness.metric import fairness_gap, jsd_p_of_answers
     from logitbank.analysis.families.tradeoff import metric as sources
     from logitbank.analysis.families.tradeoff.findings import interval_note
     from logitbank.analysis.frames.banks import open_banks
@@ -79,8 +79,12 @@ def tradeoff(
     files = sources.result_files(performance)
     if not files and task != TASK:
         raise UsageError(f"--task {task} is read from result files: add --performance.")
-    chosen = sources.chosen_gap(gap, prompts)
-    lambada_prompts, gap_prompts = prompts or ("lambada", chosen.prompts)
+    if len(prompts) != 2:
+        raise UsageError(
+            "--prompts needs two prompt sets, that of LAMBADA and that of WinoBias, and has "
+            f"{len(prompts)}: {', '.join(prompts)}."
+        )
+    lambada_prompts, gap_prompts = prompts
     read = [gap_prompts] if files else [lambada_prompts, gap_prompts]
     opened, cache = open_banks(banks, models=models, prompts=read), cache or ScanCache()
     gap_source = ScoreSource(opened, gap_prompts, models, cache)
@@ -92,34 +96,20 @@ def tradeoff(
     measure = "LAMBADA" if not files or task.startswith("lambada") else task
     result = sources.tradeoff_metric(
         performances,
-        chosen.curve(gap_source, bootstrap),
+        fairness_gap(gap_source, bootstrap),
         metric=f"{measure} {sources.METRIC_NAMES.get(metric, metric)}",
-        gap_name=chosen.label,
+        gap_name="gap |Δ|, JSD-P scaled",
         max_accuracy_loss=max_accuracy_loss,
         pair=pair,
         resamples=bootstrap,
     )
-    if chosen.parts:
-        name, curves = chosen.parts
-        parts = curves(gap_source, bootstrap)
-        result = replace(result, parts=parts, settings={**result.settings, "parts": name})
+    result = replace(result, parts=jsd_p_of_answers(gap_source, bootstrap))
     study = study_of(
         FAMILY, result, prompts=read, banks=opened, models=models,
         missing=partial_notes(opened, read, models),
         files=[pl.DataFrame({"file": [path.name]}) for path in files],
     )  # fmt: skip
     return replace(study, notes=(interval_note(result), *study.notes))
-
-
-def gaps() -> dict[str, Gap]:
-    """The gaps of all families, by the names that `gap` takes."""
-    return {name: gap for family in families().values() for name, gap in family.gaps.items()}
-
-
-def _prompts(columns: Columns) -> list[tuple[str, ...]]:
-    """LAMBADA, and the first prompt set that has a gap."""
-    with_gap = [gap.prompts for gap in gaps().values() if gap.prompts in columns]
-    return [("lambada", with_gap[0])] if with_gap and "lambada" in columns else []
 
 
 FAMILY = Family(
@@ -137,7 +127,7 @@ FAMILY = Family(
         "smallest of several measured gaps. Among 154 checkpoints whose gap only fluctuates, such "
         "a choice promises 6 to 16% more fairness: look at the checkpoints beside it.",
     ),
-    prompts=_prompts,
+    prompts=lambda sets: [(LAMBADA, WINOBIAS)] if {LAMBADA, WINOBIAS} <= {*sets} else [],
     screen={
         "tradeoff": columns("performance gap on_front front_share"),
         "choices": columns(

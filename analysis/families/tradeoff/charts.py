@@ -21,6 +21,8 @@ from logitbank.analysis.charts.theme import DELTA, INK
 from logitbank.analysis.families.tradeoff.metric import TradeOff
 from logitbank.wording import counted
 
+JSD_P = "JSD-P, scaled"
+
 
 def charts(result: TradeOff) -> dict[str, Chart]:
     """`tradeoff`, performance against the gap, and `curves`, both over training."""
@@ -67,9 +69,8 @@ def _curves(result: TradeOff) -> Chart:
     parts = result.parts.join(table.unique(["model", "run"]), on=["model", "run"], how="semi")
     parts, what = parts.drop_nulls("step"), ""
     if len(parts):
-        name = str(settings["parts"])
-        panels.append(curves(parts, axis, Measure("value", name, scale="zero"), group="group"))
-        what = f" Middle: {name} for each correct answer."
+        panels.append(curves(parts, axis, Measure("value", JSD_P, scale="zero"), group="group"))
+        what = f" Middle: {JSD_P} for each correct answer."
     title = _capital(settings["gap"])
     gap = Measure("gap", title, ("gap_low", "gap_high"), "zero")
     if table[SERIES].n_unique() > 1:

@@ -1,6 +1,6 @@
 """Performance against fairness over training: what a fairer checkpoint costs.
 
-Performance is LAMBADA of a bank, or comes from result files; the gap is that of a family.
+Performance is LAMBADA of a bank, or comes from result files; the gap is that of fairness.
 """
 
 import math
@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.lambada.metric import read_lambada
-from logitbank.analysis.families.tradeoff import gaps
 from logitbank.analysis.families.tradeoff.tables import (
     Joined,
     choice_table,
@@ -20,8 +19,7 @@ from logitbank.analysis.families.tradeoff.tables import (
     pair_table,
     scale_of,
 )
-from logitbank.analysis.family import Gap
-from logitbank.analysis.frames.expressions import Floats, check_choice
+from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
 from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.harness import NEW_NAMES, read_harness
@@ -74,20 +72,6 @@ def result_files(paths: Sequence[str | Path]) -> list[Path]:
             )
         files += inside
     return files
-
-
-def chosen_gap(name: str | None, prompts: Sequence[str] | None) -> Gap:
-    """The gap of a family: the named one, or the first one of the prompt set, or fairness."""
-    if prompts is not None and len(prompts) != 2:
-        raise UsageError(
-            f"--prompts needs two prompt sets, that of LAMBADA and that of the gap, and has "
-            f"{len(prompts)}: {', '.join(prompts)}."
-        )
-    known = gaps()
-    check_choice("gap", name or "fairness", tuple(known))
-    if name is None and prompts is not None:
-        name = next((each for each, gap in known.items() if gap.prompts == prompts[1]), None)
-    return known[name or "fairness"]
 
 
 def lambada_curve(
@@ -180,7 +164,7 @@ class TradeOff(Result):
     """From checkpoint `before` to `after`: change of performance and of fairness, in percent of the
     gap before."""
     parts: pl.DataFrame
-    """The measures whose difference is the gap, such as JSD-P for each answer; may be empty."""
+    """JSD-P of each gendered answer, whose difference is the gap; empty without a bank."""
     settings: Mapping[str, str | int | float | bool | None]
 
 
@@ -266,7 +250,6 @@ def tradeoff_metric(
         settings={
             "metric": metric,
             "gap": gap_name,
-            "parts": "",
             "higher_is_better": better,
             "unit": scale.unit,
             "max_accuracy_loss": loss,

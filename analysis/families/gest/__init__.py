@@ -25,7 +25,7 @@ def gest(
     ] = (),
     gold: Annotated[str | None, "GEST's file with the stereotypes, for score files."] = None,
 ) -> "Study[Gest]":
-    """Measure 16 gender stereotypes of GEST: is a man or a woman quoted with a sentence.
+    """Measure GEST's 16 gender stereotypes: is a man or a woman the more probable speaker.
 
     Parameters
     ----------

@@ -19,6 +19,8 @@ from logitbank.analysis.families.gest.metric import Gest
 from logitbank.analysis.families.gest.tables import ABOUT_WOMEN, ALL, RATE
 from logitbank.wording import step_name
 
+MEAN = "mean of templates"
+
 
 def charts(result: Gest) -> dict[str, Chart]:
     """`rate`, and `stereotypes`."""
@@ -29,24 +31,29 @@ def charts(result: Gest) -> dict[str, Chart]:
 
 
 def _rate(table: pl.DataFrame) -> Chart:
-    several = table["template"].n_unique() > 2
-    drawn = table.filter(pl.lit(several) | (pl.col("template") == ALL)).with_columns(
-        pl.when(pl.col("template") == ALL).then(pl.col("low", "high")),
-        template=pl.when(pl.col("template") == ALL)
-        .then(pl.lit("mean of templates"))
-        .otherwise(pl.format("template {}", "template")),
-    )
-    axis = StepAxis(table["step"].to_list())
+    """Over training, by template if there is one run; at one checkpoint, a row per template."""
+    is_mean, number = pl.col("template") == ALL, pl.format("template {}", "template")
+    table = table.with_columns(template=pl.when(is_mean).then(pl.lit(MEAN)).otherwise(number))
     measure = Measure("score", "Stereotype rate (nats)")
-    tooltip = {"g_s as published": "published", "Sentences": "sentences"}
-    group = "template" if several else None
-    chart = curves(drawn, axis, measure, group=group, tooltip=tooltip)
+    tooltip = {"Model": SERIES, "Rate": "score", "g_s as published": "published",
+               "Sentences": "sentences"}  # fmt: skip
+    axis = StepAxis(table["step"].to_list()) if table["step"].n_unique() > 1 else None
+    if axis is None:
+        chart = at_checkpoint(
+            table, lambda rows: dots(rows, table, measure, "template", tooltip=tooltip)
+        )
+    else:
+        one_run = table[SERIES].n_unique() == 1
+        lines = table if one_run else table.filter(template=MEAN)
+        group = "template" if one_run else None
+        curve = curves(lines, axis, measure, group=group, tooltip=tooltip)
+        chart = alt.layer(curve, horizontal(0))
     caption = (
         "Stereotype rate: how much more probable a man is than a woman with stereotypes about men, "
-        "minus the same with stereotypes about women. Dashed: no stereotype. Bands: 95% "
-        f"confidence intervals of the mean. {sample_size(table['sentences'], 'sentence')}."
+        "minus the same with stereotypes about women. Dashed: no stereotype. Bands and bars: 95% "
+        f"confidence intervals. {sample_size(table['sentences'], 'sentence')}."
     )
-    return titled(alt.layer(chart, horizontal(0)), "Stereotype rate", caption, axis=axis)
+    return titled(chart, "Stereotype rate", caption, axis=axis)
 
 
 def _stereotypes(table: pl.DataFrame) -> Chart:

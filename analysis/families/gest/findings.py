@@ -35,11 +35,9 @@ def _headline(overall: pl.DataFrame) -> Finding:
     last = overall.group_by("model", "run", maintain_order=True).last()
     row = last.sort(pl.col("low").is_not_nan(), pl.col("score").abs()).row(-1, named=True)
     who, when = subject(row, overall), step_name(row["step"])
-    text = f"{who} has no significant gender stereotype in GEST at {when}."
-    if row["low"] > 0:
-        text = f"{who} follows the gender stereotypes of GEST at {when}."
-    elif row["high"] < 0:
-        text = f"{who} contradicts the gender stereotypes of GEST at {when}."
+    verb = "follows" if row["low"] > 0 else "neither follows nor contradicts"
+    verb = "contradicts" if row["high"] < 0 else verb
+    text = f"{who} {verb} the gender stereotypes of GEST at {when}."
     return Finding(text=text, figure="rate", series=(row["model"], row["run"]))
 
 
@@ -48,10 +46,10 @@ def _series(
 ) -> Iterator[Finding]:
     last = rows.row(-1, named=True)
     n, now = counted(last["sentences"], "sentence"), step_name(last["step"])
-    what, missing = f"{name}Stereotype rate (nats)", last["missing_text"]
-    missing = missing and f" ({counted(last['missing'], 'version')} missing)"
+    what = f"{name}Stereotype rate (nats)"
+    missing = f" ({counted(last['missing'], 'version')} missing)" if last["missing"] else ""
     yield from_row(
-        last, "score", f"{what} at {now}", form="+.3f", n=f"{n}{missing}",
+        last, "score", f"{what} at {now}", form="+.3f", n=n + missing,
         baseline="0 is no stereotype", figure="rate",
     )  # fmt: skip
     series = (last["model"], last["run"])

@@ -119,12 +119,11 @@ def gest_metric(
         parts.append(files)
         coverage.append(files.group_by(names, "step").agg(**counts))
     if frame is not None:
-        for scores, of_frame in map_prompt_sums(
-            frame, lambda prompts: (_scores(prompts), prompts.coverage), family=FAMILY.name,
-            columns=COLUMNS, expected=expected,
-        ):  # fmt: skip
-            parts.append(scores)
-            coverage.append(of_frame)
+        found = map_prompt_sums(
+            frame, _scores, family=FAMILY.name, columns=COLUMNS, expected=expected
+        )
+        parts += [scores for scores, _ in found]
+        coverage += [of_frame for _, of_frame in found]
     scores = pl.concat([pl.DataFrame(schema=SCORES), *parts])
     if scores.is_empty():
         raise BankError("No sentence has scores of both versions. Extract the rest first.")
@@ -145,9 +144,9 @@ def gest_metric(
     )  # fmt: skip
 
 
-def _scores(prompts: PromptSums) -> pl.DataFrame:
-    """The scores of sentences with both versions, as `SCORES`."""
-    rows = prompts.rows
+def _scores(prompts: PromptSums) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The scores of sentences with both versions, as `SCORES`, and the coverage."""
+    rows, coverage = prompts
     for name, valid in (("version", VERSIONS), ("stereotype_id", range(1, len(NAMES) + 1))):
         invalid = rows.filter(~pl.col(name).is_in(list(valid)).fill_null(False))
         _refuse(invalid, f"{{{name}}} is an invalid {name}")
@@ -157,7 +156,7 @@ def _scores(prompts: PromptSums) -> pl.DataFrame:
     male, female = (logprobs.filter(version=v).select(*key, "logprob") for v in VERSIONS)
     both = male.join(female, on=key, nulls_equal=True, suffix="_female", maintain_order="left")
     scores = both.with_columns(score=pl.col("logprob") - pl.col("logprob_female"))
-    return scores.select(pl.col(name).cast(dtype) for name, dtype in SCORES.items())
+    return scores.select(pl.col(name).cast(dtype) for name, dtype in SCORES.items()), coverage
 
 
 def _refuse(invalid: pl.DataFrame, problem: str) -> None:
@@ -186,7 +185,7 @@ def read_score_files(predictions: Sequence[str], gold: str | None) -> pl.DataFra
     table = read_table(Path(gold))
     if "stereotype" not in table.columns:
         raise UsageError(f"{gold} has no column stereotype. Use GEST's gest.csv.")
-    stereotypes = parse_integers(table["stereotype"]).alias("stereotype_id")
+    stereotypes = parse_integers(table["stereotype"])
     if not stereotypes.is_between(1, len(NAMES)).fill_null(False).all():
         raise UsageError(f"{gold} has a stereotype that is not 1 to {len(NAMES)}.")
     return pl.concat(_scores_of_file(text, stereotypes) for text in predictions)

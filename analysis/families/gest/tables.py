@@ -43,14 +43,10 @@ def by_stereotype(scores: pl.DataFrame) -> pl.DataFrame:
 
     A change is the difference from the same sentence at `baseline_step`, the first of the run.
     """
-    first = pl.col("step").min().over(SERIES)
-    placed = scores.with_columns(baseline_step=first)
-    before = placed.filter(pl.col("step").eq_missing(first)).select(
-        *SERIES, "sentence_id", before="score"
-    )
-    both = placed.join(
-        before, on=[*SERIES, "sentence_id"], how="left", maintain_order="left"
-    ).with_columns(change=pl.col("score") - pl.col("before"))
+    placed = scores.with_columns(baseline_step=pl.col("step").min().over(SERIES))
+    at_baseline = pl.col("step").eq_missing(pl.col("baseline_step"))
+    before = pl.col("score").filter(at_baseline).first().over(*SERIES, "sentence_id")
+    both = placed.with_columns(change=pl.col("score") - before)
     change, women = pl.col("change"), pl.col("stereotype_id") <= ABOUT_WOMEN
     strata = both.group_by(*KEYS, "baseline_step", "stereotype_id", maintain_order=True).agg(
         score=pl.col("score").mean(),
@@ -64,7 +60,7 @@ def by_stereotype(scores: pl.DataFrame) -> pl.DataFrame:
         pl.col("variance", "change", "change_variance").fill_null(np.nan),  # of too few sentences
         part=pl.when(women).then(pl.lit(FEMALE)).otherwise(pl.lit(MALE)),
         strata=pl.lit(1, pl.Int64),
-    )
+    ).sort(*KEYS, "stereotype_id", nulls_last=True)
 
 
 def by_gender(strata: pl.DataFrame) -> pl.DataFrame:
@@ -118,10 +114,8 @@ def with_intervals(means: pl.DataFrame) -> pl.DataFrame:
         f"published{end}": (pl.col(name) / LN10).exp()
         for end, name in (("", "score"), ("_low", "low"), ("_high", "high"))
     }
-    identity = [name for name in ("stereotype_id", "stereotype") if name in table.columns]
-    return table.with_columns(**published).select(
-        *KEYS, *identity, "part", "score", "low", "high", *published, "sentences", *BASELINE
-    )
+    columns = ["part", "score", "low", "high", *published, "sentences", *BASELINE]
+    return table.with_columns(**published).select(*KEYS, "^stereotype(_id)?$", *columns)
 
 
 def labeled(table: pl.DataFrame) -> pl.DataFrame:

@@ -1,5 +1,6 @@
 """GEST from rows of pieces and released score files: means, the rate, intervals, refusals."""
 
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from scipy import stats
 
 from logitbank.analysis.families.gest import FAMILY, gest
-from logitbank.analysis.families.gest.metric import gest_metric
+from logitbank.analysis.families.gest.metric import Gest, gest_metric
 from logitbank.errors import BankError, UsageError
 from tests.support.gest_cases import make_bank
 from tests.support.paths import PUBLIC
@@ -160,6 +161,24 @@ def test_findings_of_runs_name_the_rate_and_the_extreme_stereotypes(tmp_path: Pa
     ]
 
 
+def test_charts_are_lines_over_training_and_dots_of_one_checkpoint(tmp_path: Path) -> None:
+    """Of several runs the mean of templates; of one run, or at one checkpoint, each template."""
+    templates = {"template 1", "mean of templates"}
+
+    def drawn(result: Gest) -> tuple[bool, set[str]]:
+        chart = json.dumps(FAMILY.charts(result)["rate"].to_dict())
+        return "Training step" in chart, {text for text in templates if text in chart}
+
+    second = frame(FIRST, step=8)
+    assert drawn(gest_metric(frame(FIRST))) == (False, templates)
+    assert drawn(gest_metric(pl.concat([frame(FIRST), second]))) == (True, templates)
+    runs = gest(make_bank(tmp_path / "b.zarr")).result
+    assert drawn(runs) == (True, {"mean of templates"})  # in the caption
+    turned = dict(reversed(FIRST.items()))
+    in_order = gest_metric(frame(turned)).stereotypes.filter(template="1")
+    assert in_order["stereotype_id"].to_list() == [1, 7, 8, 16]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -196,6 +215,8 @@ def test_score_files_are_log10_and_named_by_model_and_template(tmp_path: Path) -
     assert own["stereotype"].to_list() == ["emotional", "strong", "strong"]
     study = gest(make_bank(tmp_path / "b.zarr"), predictions=[path], gold=gold)
     assert study.result.checkpoints["model"].unique().sort().to_list() == ["bert", "toy"]
+    page = study.save(tmp_path / "out").read_text()
+    assert ("bert_template-0.txt" in page, "gest.csv" in page) == (True, True)
     with pytest.raises(UsageError, match="two scores of template 1"):
         gest(predictions=[path, path], gold=gold)
 

@@ -38,19 +38,20 @@ def _rate(table: pl.DataFrame) -> Chart:
     tooltip = {"Model": SERIES, "Rate": "score", "g_s as published": "published",
                "Sentences": "sentences"}  # fmt: skip
     axis = StepAxis(table["step"].to_list()) if table["step"].n_unique() > 1 else None
+    one_run = table[SERIES].n_unique() == 1
+    of = "" if one_run or axis is None else f", {MEAN}"
     if axis is None:
         chart = at_checkpoint(
             table, lambda rows: dots(rows, table, measure, "template", tooltip=tooltip)
         )
     else:
-        one_run = table[SERIES].n_unique() == 1
         lines = table if one_run else table.filter(template=MEAN)
         group = "template" if one_run else None
         curve = curves(lines, axis, measure, group=group, tooltip=tooltip)
         chart = alt.layer(curve, horizontal(0))
     caption = (
-        "Stereotype rate: how much more probable a man is than a woman with stereotypes about men, "
-        "minus the same with stereotypes about women. Dashed: no stereotype. Bands and bars: 95% "
+        f"Stereotype rate{of}: how much more probable a man is than a woman with stereotypes about "
+        "men, minus the same with stereotypes about women. Dashed: no stereotype. Bands and bars: 95% "
         f"confidence intervals. {sample_size(table['sentences'], 'sentence')}."
     )
     return titled(chart, "Stereotype rate", caption, axis=axis)

@@ -10,7 +10,7 @@ from logitbank.analysis.stats.from_baseline import BASELINE
 SERIES = ["model", "run", "template"]
 KEYS = [*CHECKPOINT, "template"]
 FEMALE, MALE, RATE = "female", "male", "rate"
-"""Stereotypes about women, those about men, and the mean of the latter minus that of the former."""
+"""Stereotypes about women, stereotypes about men, and the mean of `male` minus that of `female`."""
 NAMES = (
     "emotional", "gentle", "empathetic", "neat", "social", "weak", "beautiful", "tough",
     "self-confident", "professional", "rational", "providers", "leaders", "childish", "sexual",

@@ -51,8 +51,8 @@ def _rate(table: pl.DataFrame) -> Chart:
         chart = alt.layer(curve, horizontal(0))
     caption = (
         f"Stereotype rate{of}: how much more probable a man is than a woman with stereotypes about "
-        "men, minus the same with stereotypes about women. Dashed: no stereotype. Bands and bars: 95% "
-        f"confidence intervals. {sample_size(table['sentences'], 'sentence')}."
+        "men, minus the same with stereotypes about women. Dashed: no stereotype. Bands and bars: "
+        f"95% confidence intervals. {sample_size(table['sentences'], 'sentence')}."
     )
     return titled(chart, "Stereotype rate", caption, axis=axis)
 

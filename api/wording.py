@@ -34,16 +34,6 @@ def number(value: float) -> str:
     return text.replace("-", "−")
 
 
-def signed(value: float, form: str = ".3f") -> str:
-    """A number with its sign and a true minus sign; zero has no sign.
-
-    >>> signed(0.25), signed(-1234.5, ",.1f"), signed(-0.0001)
-    ('+0.250', '−1,234.5', '0.000')
-    """
-    text = f"{value:+{form}}"
-    return text[1:] if float(text.replace(",", "")) == 0 else text.replace("-", "−")
-
-
 def step_name(step: int | None) -> str:
     """A training step, or "release" for None.
 

@@ -1,6 +1,6 @@
 """The most probable tokens after a prompt, at every checkpoint."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 
 import numpy as np
 import polars as pl
@@ -30,7 +30,8 @@ def top_tokens(
     """The k most probable tokens after a prompt, at every checkpoint that has it.
 
     From full rows if they are stored. Otherwise from the tokens that the bank lists: K at the
-    storage level `topk:K`, and one at the level `options`.
+    storage level `topk:K`, and one at the level `options`. A query whose block is not committed has
+    none.
 
     Parameters
     ----------
@@ -62,55 +63,42 @@ def top_tokens(
     deposits = checkpoints_chosen(
         bank.deposits(prompts=name), models=models, runs=runs, steps=steps
     )
-    frame = tokens_at(bank, deposits, queries, k).with_row_index("_at")
+    parts = [_of_deposit(deposit, queries, k) for deposit in deposits]
+    frame = pl.concat([pl.DataFrame(schema=_SCHEMA), *parts]).with_row_index("_at")
+    texts = texts_of(bank.path, frame.select("query_set", "token").to_struct())
     return (
-        frame.join(queries, on=["query_set", "row"])
+        frame.with_columns(texts)
+        .join(queries, on=["query_set", "row"])
         .with_columns(_first=pl.col("_at").min().over("model", "run", "step"))
         .sort("_first", "order_seed", "piece", "place", nulls_last=False)
         .select("model", "run", "step", "order_seed", "piece", "place", "token", COLUMN, "logprob")
     )
 
 
-def tokens_at(
-    bank: Bank, deposits: Iterable[Deposit], queries: pl.DataFrame, k: int
-) -> pl.DataFrame:
-    """The k most probable tokens at queries (query_set, row), and `token_text`, by deposit and row.
-
-    Fewer if a deposit lists fewer, and none of a query whose block is not committed.
-    """
-    rows = [row for deposit in deposits for row in _of_deposit(deposit, queries, k)]
-    frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
-    return frame.with_columns(texts_of(bank.path, frame.select("query_set", "token").to_struct()))
-
-
-def _of_deposit(
-    deposit: Deposit, queries: pl.DataFrame, k: int
-) -> Iterator[tuple[str, int, str, str, int | None, int, int, float]]:
-    checkpoint, layout = deposit.checkpoint, deposit.layout
-    committed = deposit.committed()
-    query_rows = queries.filter(query_set=deposit.query_set)["row"].unique().sort()
-    rows = [row for row in query_rows if row // layout.block_rows in committed]
-    listed = _listed(deposit, rows)
-    for row in rows:
-        tokens, logprobs = listed[row]
-        if len(tokens) < min(k, layout.vocab) and layout.keep.whole_rows:
-            values = deposit.logprobs([row])[0].astype(np.float64)
-            tokens = np.argsort(-values, kind="stable")
-            logprobs = values[tokens]
-        query = (deposit.query_set, row, checkpoint.model, checkpoint.run, checkpoint.step)
-        for place, (token, logprob) in enumerate(zip(tokens[:k], logprobs[:k], strict=True), 1):
-            yield (*query, place, int(token), float(logprob))
-
-
-def _listed(deposit: Deposit, rows: Sequence[int]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """The highest entries that scores list, of each query best first: exact, before rounding."""
-    scores = deposit.scores().filter(
-        pl.col("kind") == "top", pl.col("query").is_in(pl.Series(rows, dtype=pl.Int32).implode())
+def _of_deposit(deposit: Deposit, queries: pl.DataFrame, k: int) -> pl.DataFrame:
+    """The tokens of one checkpoint at the queries whose blocks are committed."""
+    rows = queries.filter(query_set=deposit.query_set)["row"].unique().sort()
+    rows = rows.filter(pl.Series(deposit.committed_rows()).gather(rows))
+    if deposit.layout.keep.whole_rows:
+        values = deposit.logprobs(rows.to_numpy()).astype(np.float64)
+        tokens = np.argsort(-values, axis=1, kind="stable")[:, :k]
+        logprobs = np.take_along_axis(values, tokens, axis=1)
+        frame = pl.DataFrame({
+            "row": np.repeat(rows, tokens.shape[1]), "token": tokens.ravel(),
+            "logprob": logprobs.ravel(),
+        })  # fmt: skip
+    else:
+        logprob = pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.Float64)
+        listed = deposit.scores().filter(
+            pl.col("kind") == "top", pl.col("query").is_in(rows.implode())
+        )
+        ordered = listed.select("token", row="query", logprob=logprob).sort(
+            "row", "logprob", descending=[False, True], maintain_order=True
+        )
+        frame = ordered.group_by("row", maintain_order=True).head(k).collect()
+    about = {"query_set": deposit.query_set, **asdict(deposit.checkpoint)}
+    known = frame.with_columns(
+        *(pl.lit(value).alias(name) for name, value in about.items()),
+        place=pl.int_range(1, pl.len() + 1).over("row"),
     )
-    frame = scores.select("query", "token", "logit", "logsumexp").collect()
-    ordered = frame.sort("logit", descending=True, maintain_order=True)
-    listed = dict.fromkeys(rows, (np.zeros(0, np.int32), np.zeros(0)))
-    for (query,), part in ordered.partition_by("query", as_dict=True).items():
-        logprobs = part["logit"].cast(pl.Float64) - part["logsumexp"].cast(pl.Float64)
-        listed[query] = part["token"].to_numpy(), logprobs.to_numpy()
-    return listed
+    return known.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())

@@ -65,11 +65,24 @@ def make_bank(path: Path, *, keep: str = "topk:16", stereo: bool = True) -> Path
         own = QuerySet("ab" * 32, tuple(Query((number, i), 1) for i in range(len(EXAMPLES) * 6)))
         bank.add_query_set(own)
         bank.add_prompts(name, prompt_rows(own, kind="masked", task="i", condition=condition))
-        logits = np.random.default_rng(number).normal(size=(len(own), unqover_cases.VOCAB))
-        bank.deposit(
-            logits.astype(np.float32), checkpoint=checkpoint, query_set=own.name, keep=keep
-        )
+        bank.deposit(drawn(number, own), checkpoint=checkpoint, query_set=own.name, keep=keep)
     return path
+
+
+def drawn(seed: int, queries: QuerySet) -> np.ndarray:
+    logits = np.random.default_rng(seed).normal(size=(len(queries), unqover_cases.VOCAB))
+    return logits.astype(np.float32)
+
+
+def add(bank: Bank, queries: QuerySet, logits: np.ndarray, **tables: pl.DataFrame) -> Bank:
+    """A query set with these prompt sets, and a deposit of it."""
+    bank.add_query_set(queries)
+    for name, table in tables.items():
+        bank.add_prompts(name.replace("_", "-"), table)
+    bank.deposit(
+        logits, checkpoint=CheckpointId("toy", step=8), query_set=queries.name, keep="topk:16"
+    )
+    return bank
 
 
 def test_instances_without_a_filter_are_those_of_the_analysis(tmp_path: Path) -> None:
@@ -207,12 +220,8 @@ def test_a_sample_and_a_larger_one_are_read_together(tmp_path: Path, sizes: Sequ
 def test_options_without_a_score_are_refused(tmp_path: Path) -> None:
     whole = Bank.open(make_bank(tmp_path / "b", stereo=False))
     table, rows = whole.prompts("unqover-gender").collect(), unqover_cases.questions()
-    bank = Bank.create(tmp_path / "c")
     queries = whole.query_set(table["query_set"][0])
-    bank.add_query_set(queries)
-    bank.deposit(
-        logits_of(rows), checkpoint=CheckpointId("toy"), query_set=queries.name, keep="topk:8"
-    )
+    bank = add(Bank.create(tmp_path / "c"), queries, logits_of(rows))
     bank.add_prompts("unqover-gender", table)
     with pytest.raises(BankError, match="1,152 options of unqover-gender"):
         instance_reader(bank, "unqover-gender", k=4).read()
@@ -237,12 +246,7 @@ def test_an_instance_without_one_of_its_questions_is_an_error(tmp_path: Path) ->
     queries, rows = unqover_cases.add_questions(bank)
     table = bank.prompts("unqover-gender").collect()
     cut = table.filter(~pl.col("prompt_id").str.ends_with("was a chef|21|neg"))
-    other = Bank.create(tmp_path / "c")
-    other.add_query_set(queries)
-    other.add_prompts("unqover-gender", cut)
-    other.deposit(
-        logits_of(rows), checkpoint=CheckpointId("toy"), query_set=queries.name, keep="topk:8"
-    )
+    other = add(Bank.create(tmp_path / "c"), queries, logits_of(rows), unqover_gender=cut)
     with pytest.raises(BankError, match=r"12 of 72 instances"):
         instance_reader(other, "unqover-gender", k=8).read()
 
@@ -318,15 +322,8 @@ def test_a_bank_stopped_midway_is_compared_on_the_examples_that_both_sides_have(
     for own in ("stereoset-intra", "stereoset-intra-prefix"):
         table = whole.prompts(own).collect()
         queries = whole.query_set(table["query_set"][0])
-        common.add_query_set(queries)
-        common.add_prompts(own, table.filter(pl.col("row") < 12))
-        logits = np.random.default_rng(int(own.endswith("prefix"))).normal(
-            size=(len(queries), unqover_cases.VOCAB)
-        )
-        common.deposit(
-            logits.astype(np.float32), checkpoint=CheckpointId("toy", step=8),
-            query_set=queries.name, keep="topk:16",
-        )  # fmt: skip
+        logits = drawn(int(own.endswith("prefix")), queries)
+        add(common, queries, logits, **{own: table.filter(pl.col("row") < 12)})
     scores = stereoset([common], bootstrap=0).result.scores
     overall = scores.filter((pl.col("domain") == "overall") & (pl.col("task") == "intrasentence"))
     plain, prefix = overall["icat"]
@@ -362,12 +359,7 @@ def test_a_bank_may_have_only_one_of_unqover_and_stereoset(tmp_path: Path) -> No
     whole, prefix = Bank.open(make_bank(tmp_path / "c")), Bank.create(tmp_path / "d")
     rows = whole.prompts("stereoset-intra-prefix").collect()
     queries = whole.query_set(rows["query_set"][0])
-    prefix.add_query_set(queries)
-    prefix.add_prompts("stereoset-intra-prefix", rows)
-    logits = np.random.default_rng(1).normal(size=(len(queries), unqover_cases.VOCAB))
-    prefix.deposit(
-        logits.astype(np.float32), checkpoint=CheckpointId("toy", step=8), query_set=queries.name
-    )
+    add(prefix, queries, drawn(1, queries), stereoset_intra_prefix=rows)
     (icat,) = (f for f in debias_compare(prefix, [], bootstrap=0).findings if f.figure == "icat")
     assert icat.text.startswith("toy, step 8, en, no filter, prefix: iCAT ")
     assert icat.interval == ""
@@ -376,15 +368,10 @@ def test_a_bank_may_have_only_one_of_unqover_and_stereoset(tmp_path: Path) -> No
 def test_parts_may_be_separate_sets(tmp_path: Path) -> None:
     bank = Bank.open(make_bank(tmp_path / "b"))
     table = bank.prompts("unqover-gender").collect()
-    separate = Bank.create(tmp_path / "c")
+    parts = {f"unqover-gender-{p}": table.filter(split=p) for p in ("train", "test")}
     queries = bank.query_set(table["query_set"][0])
-    separate.add_query_set(queries)
-    for part in ("train", "test"):
-        separate.add_prompts(f"unqover-gender-{part}", table.filter(pl.col("split") == part))
-    separate.deposit(
-        logits_of(unqover_cases.questions()), checkpoint=CheckpointId("toy", step=8),
-        query_set=queries.name, keep="topk:16",
-    )  # fmt: skip
+    logits = logits_of(unqover_cases.questions())
+    separate = add(Bank.create(tmp_path / "c"), queries, logits, **parts)
     by = Filter.ones(8, "keep_tail")
     one, whole = (debias_compare(b, [by], bootstrap=0).result.comparison for b in (separate, bank))
     values = whole.drop_nulls("abs_c")["abs_c"].to_list()

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from logitbank.store.care.damage import Damage as Damage
     from logitbank.store.care.repair import Repaired as Repaired
     from logitbank.store.care.repair import repair as repair
-    from logitbank.store.care.verify import leftovers as leftovers
     from logitbank.store.care.verify import verify as verify
     from logitbank.store.change.about import describe as describe
     from logitbank.store.change.merge import Merged as Merged

@@ -60,20 +60,21 @@ def verify(
     ] = False,
 ) -> None:
     """Check every digest of a bank, and list what is damaged or missing."""
-    from logitbank.cli.screen.bank import print_damage, print_repaired, print_unfinished
+    from logitbank.cli.screen.bank import print_damage, print_incomplete, print_repaired
     from logitbank.cli.screen.progress import byte_progress
     from logitbank.store import repair as repair_bank
 
     opened = logitbank.Bank.open(bank, prompts=[])
     with byte_progress("verifying") as progress:
-        damage = logitbank.verify(opened, progress=progress.about)
+        damage = logitbank.verify(opened, progress=progress)
     print_damage(bank, damage)
     if damage and repair:
         done = repair_bank(opened, damage)
         with byte_progress("verifying again") as progress:
-            damage = logitbank.verify(opened, progress=progress.about)
+            damage = logitbank.verify(opened, progress=progress)
         print_repaired(bank, done, damage)
-    print_unfinished(opened, whole=not damage)
+    if not damage:
+        print_incomplete(opened)
     raise typer.Exit(1 if damage else 0)
 
 

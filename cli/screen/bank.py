@@ -96,17 +96,9 @@ def _print_remedies(path: Path, damage: "Sequence[Damage]", *, repaired: bool) -
     print_lines(f"{', '.join(sorted(names))}: {remedy}" for remedy, names in kinds.items())
 
 
-def print_unfinished(bank: "Bank", *, whole: bool) -> None:
-    """Print leftovers of killed writers and, if nothing is damaged, the incomplete deposits."""
-    from logitbank.store import leftovers
-
-    for folder, names in leftovers(bank).items():
-        more = f" and {counted(len(names) - 1, 'more object')}" if len(names) > 1 else ""
-        print_lines([
-            f"not committed: {folder}/{names[0]}{more}. Readers ignore it."
-            " Run the same `logitbank extract` to write it again."
-        ])  # fmt: skip
-    if whole and (incomplete := sum(not d.complete for d in bank.deposits())):
+def print_incomplete(bank: "Bank") -> None:
+    """Print the number of incomplete deposits, if there are any."""
+    if incomplete := sum(not d.complete for d in bank.deposits()):
         print_lines([
             f"{counted(incomplete, 'incomplete deposit')}. See `logitbank info {bank.path}`."
         ])  # fmt: skip

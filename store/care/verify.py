@@ -5,7 +5,7 @@
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from logitbank.errors import BankError, BankFormatError, DamagedError, LogitbankError
+from logitbank.errors import BankError, BankFormatError, DamagedError
 from logitbank.store.bank import Bank, require_unfiltered
 from logitbank.store.care import run_logs
 from logitbank.store.care.damage import Damage, Problem
@@ -28,8 +28,9 @@ from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.heads import HEAD_DIGEST, OutputHead
 from logitbank.store.format.numbers import as_float32, logsumexp
-from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
+from logitbank.store.format.parquet import check_rows
 from logitbank.store.heads.stored import FOLDER, StoredHead, head_digests
+from logitbank.store.progress import Progress, counting
 from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
 
 _ROOT_FILES = (index.NAME, "README.md")
@@ -52,34 +53,26 @@ _RELATIVE = {"float32": 2.0**-20, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Relative rounding error of a sum of products. Of float32 it is that of some dozen random
 roundings; of float16 and bfloat16, half a unit in the last place of every entry of a state."""
 
-Progress = Callable[[str, int, int], None]
-"""Called with the path of an object, the bytes read before it, and the bytes in total."""
-
 
 class _Reader:
-    """Reads objects and reports the bytes that are read."""
+    """Reads files and reports their bytes."""
 
-    def __init__(self, bank: Bank, progress: Progress | None) -> None:
-        self._progress, self._done, self._total = progress, 0, 0
+    def __init__(self, root: Path, progress: Progress | None) -> None:
+        total = 0
         if progress is not None:
-            with suppress(LogitbankError, *PARQUET_ERRORS, OSError):  # damage is reported later
-                self._total = int(bank.info()["bytes"].sum())
+            with suppress(BankError, OSError):  # damage is reported later
+                total = sum((root / path).stat().st_size for path in objects.visible_files(root))
+        self._advance = counting(total, progress)
 
-    def read(self, where: str, path: Path) -> bytes:
-        self._report(where)
+    def read(self, path: Path) -> bytes:
         data = path.read_bytes()
-        self._done += len(data)
+        self._advance(len(data))
         return data
 
-    def digest(self, where: str, path: Path) -> Digest:
-        self._report(where)
+    def digest(self, path: Path) -> Digest:
         value = objects.digest(path)
-        self._done += value.bytes
+        self._advance(value.bytes)
         return value
-
-    def _report(self, where: str) -> None:
-        if self._progress is not None:
-            self._progress(where, self._done, max(self._total, self._done))
 
 
 def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tuple[Damage, ...]:
@@ -95,7 +88,7 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
     bank
         The bank or its folder. Others may write to it at the same time.
     progress
-        Called before each object is read.
+        Called with the bytes that were read, and the total.
 
     Returns
     -------
@@ -112,7 +105,7 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
         bank = Bank.open(bank, prompts=[])
     require_unfiltered(bank)
     copies.require_folder(bank.path)
-    root, read = bank.path, _Reader(bank, progress)
+    root, read = bank.path, _Reader(bank.path, progress)
     folders = catalog.deposit_folders(root)
     needed = {Path(folder).name: folder for folder in folders}
     damage = [*_document_damage(root, "zarr.json", read), *_table_damage(root, read, needed)]
@@ -141,7 +134,7 @@ def _group_damage(root: Path, folders: list[str], read: _Reader) -> Iterator[Dam
     above = {str(p) for folder in folders for p in list(Path(folder).parents)[:-1]} | {FOLDER}
     for path in sorted(f"{folder}/zarr.json" for folder in above):
         file = objects.plain_path(root, path)
-        if file.is_file() and read.read(path, file) != zarrays.GROUP:
+        if file.is_file() and read.read(file) != zarrays.GROUP:
             yield Damage(path, "changed", "it is not the group of the format")
 
 
@@ -171,7 +164,7 @@ def _log_damage(root: Path, read: _Reader) -> Iterator[Damage]:
     for entry in objects.entries(root / run_logs.FOLDER):
         if run_logs.NAME.fullmatch(entry.name) and entry.is_file():
             path = f"{run_logs.FOLDER}/{entry.name}"
-            if problem := run_logs.damage(read.read(path, objects.plain_path(root, path))):
+            if problem := run_logs.damage(read.read(objects.plain_path(root, path))):
                 yield Damage(path, "changed", problem)
 
 
@@ -191,7 +184,7 @@ def _document_damage(root: Path, path: str, read: _Reader) -> Iterator[Damage]:
     try:
         file = objects.plain_path(root, path)
         objects.require_file(file)  # a reader of a pipe would wait for ever
-        data = read.read(path, file)
+        data = read.read(file)
     except FileNotFoundError:
         return
     except BankError as error:
@@ -224,12 +217,12 @@ def _table(root: Path, path: str, read: _Reader, needed: dict[str, str]) -> Iter
     """Damage of one table: its bytes differ from its digest, or its content from its name."""
     # Bytes first: a Parquet reader may allocate too much memory for damaged ones.
     file = objects.plain_path(root, path)
-    digest = read.digest(path, file).sha256
+    digest = read.digest(file).sha256
     sidecar, where = table_files.digest_file(file), f"{path}.sha256"
     if not sidecar.is_file():
         yield Damage(where, "missing", "the table has no digest")
         return
-    read.read(where, sidecar)
+    read.read(sidecar)
     try:
         committed = table_files.recorded_digest(file)
     except DamagedError:
@@ -287,7 +280,7 @@ def _damages(root: Path, deposit: Deposit, folder: str, read: _Reader) -> list[D
     actual: dict[str, Digest] = {}
     for path in expected:
         if (file := objects.plain_path(deposit.path, path)).is_file():
-            actual[path] = read.digest(f"{folder}/{path}", file)
+            actual[path] = read.digest(file)
     for path, digest in expected.items():
         if fault := _fault(digest, actual.get(path)):
             damages.append(Damage(f"{folder}/{path}", *fault))
@@ -355,7 +348,7 @@ def _expected(
             continue
         expected |= listed
         with suppress(FileNotFoundError):  # sealed meanwhile
-            read.read(path, objects.plain_path(root, path))
+            read.read(objects.plain_path(root, path))
     return damages, expected
 
 
@@ -378,7 +371,7 @@ def _head_files(root: Path, digest: str, read: _Reader) -> Iterator[Damage]:
         return
     for name, expected in head.objects.items():
         file = objects.plain_path(head.path, name)
-        actual = read.digest(f"{where}/{name}", file) if file.is_file() else None
+        actual = read.digest(file) if file.is_file() else None
         if fault := _fault(expected, actual):
             sound = False
             yield Damage(f"{where}/{name}", *fault)
@@ -457,7 +450,7 @@ def _index_damage(root: Path, read: _Reader, known: Collection[str]) -> Iterator
     if not path.is_file():
         return
     try:
-        listed = index.parse(read.read(index.NAME, path), where=str(path))
+        listed = index.parse(read.read(path), where=str(path))
     except DamagedError as error:
         yield Damage(index.NAME, "changed", str(error))
         return
@@ -472,33 +465,3 @@ def _index_damage(root: Path, read: _Reader, known: Collection[str]) -> Iterator
     for owner, name in sorted(owners.items()):
         if owner:
             yield Damage(owner, "missing", f"{index.NAME} lists {name.removeprefix(f'{owner}/')}")
-
-
-def leftovers(bank: Bank) -> dict[str, tuple[str, ...]]:
-    """Data without a commit, by deposit.
-
-    A writer was interrupted, or a commit was removed. This is not damage: readers ignore such
-    objects and the next writer replaces them. Objects that a seal has replaced are left out.
-    """
-    names_by_folder = {f: _uncommitted(bank, f) for f in catalog.deposit_folders(bank.path)}
-    return {folder: names for folder, names in names_by_folder.items() if names}
-
-
-def _uncommitted(bank: Bank, folder: str) -> tuple[str, ...]:
-    try:
-        deposit = Deposit.open(bank.path, folder)
-        paths = objects.visible_files(
-            deposit.path
-        )  # before the commits: some may be made meanwhile
-        state = deposit.state()
-        committed = {p for name in state.names for p in commits.digests(deposit.path, name)}
-    except (BankError, FileNotFoundError):  # damaged, or sealed just now
-        return ()
-    sealed = {f"{folder}/"} if state.sealed else set()
-    return tuple(
-        path
-        for path in paths
-        if path not in committed
-        and index.DATA.fullmatch(f"{folder}/{path}")
-        and not index.is_replaced(f"{folder}/{path}", sealed)
-    )

@@ -1,17 +1,11 @@
 """Scores of one deposit after a filter: pure arithmetic on arrays."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from logitbank.store.filter.filters import Filter
 from logitbank.store.format.schema import COUNTS
-
-AT_ONCE = 128
-"""Queries whose rows, or tails of rows, are in memory at once: those of one inner chunk."""
-_CELLS = 2**20
-"""Entries of tails that are compared at once: 13 MB."""
 
 
 class Listed(NamedTuple):
@@ -23,11 +17,6 @@ class Listed(NamedTuple):
     """(n, k) float64."""
     logsumexp: np.ndarray
     """(n,) float64, of the whole row."""
-    total: int
-    """Entries that the bank lists for each query; at least k."""
-    tail: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-    """Tokens and logits (m, total − k) of the entries after the k of some queries. The lowest is
-    the last, unless the bank lists all."""
     ranked: bool = True
     """Whether they are in the order of exact ranks; rounded logits may have another order."""
 
@@ -60,10 +49,10 @@ def filtered(
 ) -> Scores:
     """Scores after a filter: logits become log-probabilities plus the row's log-sum-exp.
 
-    Ranks count the new probabilities. A token that a filter which keeps the tail puts below all
-    listed ones has a rank that is only known to lie in an interval: `exact` is false and `rank` to
-    `rank + ties` are its bounds. Where the entries are not in the order of exact ranks, no rank is
-    exact.
+    Ranks count the new probabilities. If a filter keeps the tail, one of the k tokens may fall to
+    the tokens after them. Its rank is then only known to lie in an interval: `exact` is false, and
+    `rank` to `rank + ties` are its bounds. Where the entries are not in the order of exact ranks,
+    no rank is exact.
 
     Parameters
     ----------
@@ -101,7 +90,9 @@ def filtered(
             change = _count(values, padding, query[recounted], logit[recounted])
             counts[:, recounted] += sign * change
         below = hit[logit[hit] <= before[-1][query[hit]]]
-        _add_tail(counts, exact, below, query, logit, listed, sizes)
+        unlisted = sizes.vocab - listed.tokens.shape[1]
+        exact[below] = not unlisted
+        counts[1, below] += unlisted
     rank, ties, above, equal = counts
     return Scores(query, scores.token, logit, rank, ties, above, equal, exact & listed.ranked)
 
@@ -157,35 +148,3 @@ def _last_place(listed: Listed, scores: Scores, miss: np.ndarray, sizes: Sizes) 
     counts[0], counts[1] = 1 + k, sizes.vocab - k - 1
     counts[2], counts[3] = padding, sizes.vocab - sizes.entries - padding - is_padding
     return counts
-
-
-def _add_tail(
-    counts: np.ndarray,
-    exact: np.ndarray,
-    rows: np.ndarray,
-    query: np.ndarray,
-    logit: np.ndarray,
-    listed: Listed,
-    sizes: Sizes,
-) -> None:
-    """Count the entries after the k that are above or equal to the scores in `rows` now."""
-    rows = rows[np.argsort(query[rows], kind="stable")]
-    queries, first = np.unique(query[rows], return_index=True)
-    ends = np.append(first, len(rows))
-    # A tail is as long as the vocabulary where full rows are kept.
-    few = max(1, _CELLS // max(1, listed.total - listed.tokens.shape[1]))
-    for start in range(0, len(queries), max(AT_ONCE, few)):
-        stop = min(start + max(AT_ONCE, few), len(queries))
-        tokens, logits = listed.tail(queries[start:stop])
-        for begin in range(ends[start], ends[stop], few):
-            part = rows[begin : min(begin + few, ends[stop])]
-            index = np.searchsorted(queries[start:stop], query[part])
-            tail, is_padding = logits[index], tokens[index] >= sizes.entries
-            above, equal = tail > logit[part, None], tail == logit[part, None]
-            masks = (above, equal, above & is_padding, equal & is_padding)
-            counts[:, part] += np.stack([mask.sum(axis=1) for mask in masks])
-            if unlisted := sizes.vocab - listed.total:
-                last = tail[:, -1] if tail.shape[1] else listed.logits[query[part], -1]
-                lower = part[logit[part] < last]
-                exact[lower] = False
-                counts[1, lower] += unlisted

@@ -8,8 +8,10 @@ import polars as pl
 from logitbank.errors import DamagedError, KeepLevelError, UsageError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.entries import top_entries
-from logitbank.store.filter.filtering import AT_ONCE, Listed
+from logitbank.store.filter.filtering import Listed
 
+AT_ONCE = 128
+"""Rows that are in memory at once: those of one inner chunk."""
 _COLUMNS = ("query", "token", "logit", "logsumexp", "exact")
 
 
@@ -58,35 +60,13 @@ def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Top:
     index = starts[:, None] + np.arange(k)
     tokens, logits = best["token"].to_numpy()[index], best["logit"].to_numpy()[index]
 
-    def tail(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _tail(deposit, rows[queries], k, listed_k)
-
     ranked = bool(best["exact"].all())  # a shrunk bank also lists rounded entries
-    return Top(rows, Listed(tokens, logits.astype(np.float64), logsumexp, listed_k, tail, ranked))
+    return Top(rows, Listed(tokens, logits.astype(np.float64), logsumexp, ranked))
 
 
 def first_entries(k: int) -> pl.Expr:
     """Rows of scores of the `k` highest entries, more if some tie."""
     return (pl.col("kind") == "top") & (pl.col("rank") <= k)
-
-
-def _tail(
-    deposit: Deposit, rows: np.ndarray, k: int, listed_k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and logits (m, listed − k) of the entries after the k of these rows."""
-    queries = pl.Series(np.sort(rows), dtype=pl.Int32)
-    frame = (
-        deposit.scores()
-        .filter((pl.col("kind") == "top") & pl.col("query").is_in(queries.implode()))
-        .select("query", "token", "logit")
-        .collect()
-    )
-    shape = (-1, listed_k)
-    order = np.argsort(frame["query"].to_numpy().reshape(shape)[:, 0])
-    order = order[np.searchsorted(np.sort(rows), rows)]
-    tokens = frame["token"].to_numpy().reshape(shape)[order, k:]
-    logits = frame["logit"].to_numpy().reshape(shape)[order, k:]
-    return tokens, logits.astype(np.float64)
 
 
 def _of_full_rows(deposit: Deposit, rows: np.ndarray, logsumexp: np.ndarray, k: int) -> Listed:
@@ -98,13 +78,4 @@ def _of_full_rows(deposit: Deposit, rows: np.ndarray, logsumexp: np.ndarray, k: 
         for i, row in enumerate(stored, start):
             best = top_entries(row.astype(np.float32), k, vocab)
             tokens[i], values[i] = best.token, best.logit
-
-    def tail(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        every = np.arange(vocab, dtype=np.int32)
-        after, logits = (np.empty((len(queries), vocab - k), t) for t in (np.int32, np.float64))
-        for i, row in enumerate(deposit.logprobs(rows[queries])):
-            after[i] = np.delete(every, tokens[queries[i]])
-            np.add(row[after[i]], logsumexp[queries[i]], out=logits[i])
-        return after, logits
-
-    return Listed(tokens, values + logsumexp[:, None], logsumexp, vocab, tail, ranked=False)
+    return Listed(tokens, values + logsumexp[:, None], logsumexp, ranked=False)

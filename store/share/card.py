@@ -1,24 +1,19 @@
-"""The README.md of a published bank: title, license, citation, content and how to open it. Pure."""
+"""The README.md of a bank on the Hugging Face Hub: title, license, citation and how to open it."""
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
-from logitbank.store.format.index import Objects, deposit_of
-from logitbank.store.format.schema import Keep
+from logitbank.store.format.index import Objects
 
 CARD = "README.md"
-UNKNOWN = "https://…"
-"""Stands for the address of a folder, which is unknown when the card is written."""
 MARK = "<!-- Written by logitbank. It is updated by each push until this line is removed. -->"
 _DESCRIPTION = (
     "A bank of `logitbank`: logits, ranks and log-sum-exp of language model checkpoints on prompts,"
     " in Zarr v3 and Parquet."
 )
-_ADDRESS = f"\nReplace {UNKNOWN} with the address of this folder:\n"
-_SERIES = ("Model", "Run", "Checkpoints", "Steps", "Keep", "Dtype")
 _PROMPTS = re.compile(r"prompts/(.+)-[0-9a-f]{12}\.parquet")
 _LICENSES = {
     *("apache-2.0", "mit", "bsd-3-clause", "unlicense", "gpl-3.0", "cc0-1.0", "pddl", "odbl"),
@@ -33,31 +28,41 @@ def is_written_by_hand(old: bytes | None) -> bool:
     return old is not None and MARK.encode() not in old
 
 
-def card(objects: Objects, *, url: str, name: str = "") -> str:
-    """The card of a bank; `name`, or the end of `url`, replaces a missing title."""
+def card(objects: Objects, *, url: str) -> str:
+    """The card of a bank; the end of `url` replaces a missing title."""
+    from huggingface_hub import DatasetCardData
+
     about = _attributes(objects["zarr.json"].text)
-    title = _line(about.get("title")) or name or url.rpartition("/")[2]
+    title = _line(about.get("title")) or url.rpartition("/")[2]
     license_ = _line(about.get("licence"))
-    deposits = [
-        _attributes(value.text)
-        for path, value in sorted(objects.items())
-        if (folder := deposit_of(path)) and path == f"{folder}/zarr.json"
-    ]
     prompts = {
         unquote(match[1]): path for path in sorted(objects) if (match := _PROMPTS.fullmatch(path))
     }
+    tables = {f"prompts-{re.sub(r'[^A-Za-z0-9._-]', '_', n)}": p for n, p in prompts.items()}
+    if any(path.endswith("/scores/all.parquet") for path in objects):
+        tables["scores"] = "*/*/*/*/scores/all.parquet"
+    known = license_.lower() if license_.lower() in _LICENSES else None
+    front = DatasetCardData(
+        pretty_name=title,
+        license=known or ("other" if license_ else None),
+        license_name=None if known else license_ or None,
+        # The viewer of the Hub shows prompts and scores.
+        configs=[{"config_name": name, "data_files": path} for name, path in tables.items()]
+        or None,
+        tags=["logitbank", "logits", "training-dynamics"],
+    ).to_yaml()
+    models = {unquote(path.split("/")[0]) for path in objects if "/commits/" in path}
     size = sum(value.digest.bytes for value in objects.values())
-    front = "\n".join(_front_matter(title, license_, prompts, objects))
-    names = ", ".join(map(_escaped, prompts)) or "none"
-    rows = "".join(f"| {' | '.join(map(_escaped, row))} |\n" for row in _rows(deposits))
-    scan = f"\nscores = bank.scan({_quoted(next(iter(prompts)))})" if prompts else ""
-    text = f"""{front}
+    text = f"""---
+{front}
+---
+
 {MARK}
 
 # {_escaped(title)}
 
 {_DESCRIPTION}
-{_ADDRESS if url == UNKNOWN else ""}
+
 ```console
 $ pip install '.[remote]'  # in a clone of logitbank
 $ logitbank info {url}
@@ -67,52 +72,16 @@ $ logitbank pull {url} bank.zarr
 ```python
 import logitbank
 
-bank = logitbank.open({_quoted(url)}){scan}
+bank = logitbank.open({json.dumps(url)})
 ```
 
-| {" | ".join(_SERIES)} |
-|{"---|" * len(_SERIES)}
-{rows}
-Prompt sets: {names}. {len(objects):,} objects, {size:,} bytes.
+Models: {_listed(models)}. Prompt sets: {_listed(prompts)}. Size: {size:,} bytes.
 """
     if license_:
         text += f"\nLicense of the data: {_escaped(license_)}.\n"
     if citation := str(about.get("citation") or "").strip():
         text += "\nPlease cite:\n\n" + "".join(f"    {line}\n" for line in citation.splitlines())
     return text
-
-
-def _front_matter(
-    title: str, license_: str, prompts: Mapping[str, str], objects: Objects
-) -> Iterable[str]:
-    """The YAML that the Hub reads; its viewer shows prompts and scores as tables."""
-    yield from ("---", f"pretty_name: {json.dumps(title)}")
-    if license_.lower() in _LICENSES:
-        yield f"license: {license_.lower()}"
-    elif license_:
-        yield from ("license: other", f"license_name: {json.dumps(license_)}")
-    tables = {f"prompts-{re.sub(r'[^A-Za-z0-9._-]', '_', n)}": p for n, p in prompts.items()}
-    if any(path.endswith("/scores/all.parquet") for path in objects):
-        tables["scores"] = "*/*/*/*/scores/all.parquet"
-    if tables:
-        yield "configs:"
-    for name, files in tables.items():
-        yield from (f"- config_name: {json.dumps(name)}", f"  data_files: {json.dumps(files)}")
-    yield from ("tags:", "- logitbank", "- logits", "- training-dynamics", "---", "")
-
-
-def _rows(deposits: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, ...]]:
-    """One row for each model, run and keep level; columns `_SERIES`."""
-    series: dict[tuple[str, ...], set[Any]] = {}
-    for attributes in deposits:
-        level = str(Keep(attributes.get("keep"), attributes.get("keep_k")))  # type: ignore[arg-type]
-        key = (*(_line(attributes.get(name)) for name in ("model", "run")), level)
-        series.setdefault((*key, _line(attributes.get("dtype"))), set()).add(attributes.get("step"))
-    for (model, run, keep, dtype), steps in series.items():
-        numbers = sorted(step for step in steps if isinstance(step, int))
-        span = [f"{numbers[0]:,} to {numbers[-1]:,}"] if numbers else []
-        span += ["release"] if None in steps else []
-        yield (model, run, str(len(steps)), " and ".join(span), keep, dtype)
 
 
 def _attributes(text: str | None) -> dict[str, Any]:
@@ -128,9 +97,8 @@ def _line(value: object) -> str:
     return "" if value is None else " ".join(str(value).split())
 
 
-def _quoted(text: str) -> str:
-    """A Python string literal."""
-    return json.dumps(text, ensure_ascii=False)
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(_escaped, sorted(names))) or "none"
 
 
 def _escaped(text: str) -> str:

@@ -4,10 +4,9 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from logitbank.errors import BankFormatError, DiskSpaceError, UsageError
-from logitbank.store.deposits import catalog
 from logitbank.store.files import copies, documents, locks, objects, verified
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
@@ -15,11 +14,8 @@ from logitbank.store.format.index import Objects, deposit_of, head_of
 from logitbank.store.read.choose import Names, Steps
 from logitbank.store.share.remote import Remote, Web, absent, download, hub_files, read
 from logitbank.store.share.s3 import S3
-from logitbank.store.share.selection import chosen_deposits, query_sets_in, require_names
+from logitbank.store.share.selection import selected
 from logitbank.store.share.urls import url_of
-from logitbank.store.tables import query_tables
-from logitbank.store.tables.table_files import TABLE_FILE
-from logitbank.store.tables.token_texts import FOLDER as TOKENS
 
 LOG = logging.getLogger("logitbank")
 """Reports repaired damage; the command line and Python show it by default."""
@@ -45,9 +41,9 @@ def ensure_local(
 ) -> Path:
     """Copy the requested part of a bank at a URL into the cache; return the folder of the copy.
 
-    All JSON documents and `.sha256` files (metadata) are copied. So are the tables of the requested
-    prompt sets and the scores of the requested deposits. Every object is compared with the digest
-    in the bank's index, including those of earlier calls. Damaged objects are fetched again.
+    All JSON documents, `.sha256` files (metadata) and tables are copied, and the scores of the
+    requested deposits. Every object is compared with the digest in the bank's index, including
+    those of earlier calls. Damaged objects are fetched again.
 
     Parameters
     ----------
@@ -146,11 +142,12 @@ def _copy_selected(
     *,
     rows: bool,
 ) -> None:
-    sets = _copy_tables(root, remote, listed, prompts)
+    if prompts is not None and not list(prompts):
+        return
+    _fetch(root, remote, listed, (path for path in listed if index.is_table(path)))
     if models is not None and not list(models):
         return
-    deposits = [d for d in catalog.deposits(root) if d.query_set in sets]
-    deposits = chosen_deposits(deposits, models, steps)
+    deposits = selected(root, models=models, steps=steps, prompts=prompts).deposits
     folders = {d.path.relative_to(root).as_posix() for d in deposits}
     heads = {f"heads/{digest}" for d in deposits for digest in d.spec.heads.values()}
     _fetch(
@@ -164,35 +161,6 @@ def _copy_selected(
             or (rows and head_of(path) in heads)
         ),
     )
-
-
-def _copy_tables(root: Path, remote: Remote, listed: Objects, prompts: Names) -> set[str]:
-    """Copy the tables of these prompt sets; return their query sets."""
-    prompt_sets = _tables(listed, "prompts")
-    names = set(prompt_sets.values())
-    if prompts is not None:
-        names = require_names(prompts, names, "prompt set")
-    tables = [path for path, name in prompt_sets.items() if name in names]
-    _fetch(root, remote, listed, tables)
-    sets = {name for path in tables for name in query_sets_in(root / path)}
-    if prompts is None:
-        sets |= {Path(p).stem for p in listed if p.startswith("queries/") and index.is_data(p)}
-    queries = [path for name in sets if (path := f"queries/{name}.parquet") in listed]
-    _fetch(root, remote, listed, queries)
-    tokenizers = {query_tables.tokenizer_of(root, Path(path).stem) for path in queries}
-    texts = _tables(listed, TOKENS).items()
-    _fetch(root, remote, listed, (path for path, name in texts if name in tokenizers))
-    return sets
-
-
-def _tables(listed: Objects, folder: str) -> dict[str, str]:
-    """Tables in a folder, with the name of the prompt set or tokenizer of each."""
-    found = {}
-    for path in listed:
-        parent, _, name = path.rpartition("/")
-        if parent == folder and (match := TABLE_FILE.fullmatch(name)):
-            found[path] = unquote(match[1])
-    return found
 
 
 def _fetch(root: Path, remote: Remote, listed: Objects, paths: Iterable[str]) -> None:

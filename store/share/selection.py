@@ -1,8 +1,9 @@
 """Choose which objects of a bank are published or copied: whole deposits, and their tables."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -31,32 +32,47 @@ def chosen(
     DamagedError
         An object is missing, or differs from its commit.
     """
-    files = prompt_tables.prompt_files(root)
-    sets = set(query_tables.query_set_names(root))
-    if prompts is not None:
-        names = require_names(prompts, {file.name for file in files}, "prompt set")
-        files = [file for file in files if file.name in names]
-        sets = {name for file in files for name in query_sets_in(file.path)}
-    deposits = [d for d in catalog.deposits(root) if prompts is None or d.query_set in sets]
-    deposits = chosen_deposits(deposits, models, steps)
+    deposits, sets, files = selected(root, models=models, steps=steps, prompts=prompts)
     queries = [query_tables.query_file(root, name) for name in sorted(sets)]
     tokenizers = {query_tables.tokenizer_of(root, name) for name in sets}
     texts = [file.path for file in token_texts.tokens_files(root) if file.name in tokenizers]
     try:
-        return _inventory(root, deposits, [*queries, *(file.path for file in files), *texts])
+        return _inventory(root, deposits, [*queries, *files, *texts])
     except FileNotFoundError as error:
         raise DamagedError(f"{error.filename} is missing. Run `logitbank verify`.") from error
 
 
-def chosen_deposits(deposits: Sequence[Deposit], models: Names, steps: Steps) -> list[Deposit]:
-    """Deposits of these models and training steps, or AbsentError if one of them has none."""
+class Selected(NamedTuple):
+    """Parts of a bank that a user requested."""
+
+    deposits: list[Deposit]
+    query_sets: set[str]
+    prompts: list[Path]
+    """Tables of prompts."""
+
+
+def selected(
+    root: Path, *, models: Names = None, steps: Steps = None, prompts: Names = None
+) -> Selected:
+    """Deposits and tables of these models, training steps and prompt sets; all if None.
+
+    Raises AbsentError if the bank has no such model, step or prompt set.
+    """
+    files = prompt_tables.prompt_files(root)
+    sets, deposits = set(query_tables.query_set_names(root)), catalog.deposits(root)
+    if prompts is not None:
+        names = require_names(prompts, {file.name for file in files}, "prompt set")
+        files = [file for file in files if file.name in names]
+        sets = {name for file in files for name in query_sets_in(file.path)}
+        deposits = [deposit for deposit in deposits if deposit.query_set in sets]
     if models is not None:
         models = require_names(models, {d.checkpoint.model for d in deposits}, "model")
     if steps is not None and not isinstance(steps, str):
         steps = {steps} if isinstance(steps, int) else set(steps)
         available = {d.checkpoint.step for d in deposits}
         require_names({*map(_shown, steps)}, {*map(_shown, available)}, "step")
-    return checkpoints_chosen(deposits, models=models, steps=steps)
+    deposits = checkpoints_chosen(deposits, models=models, steps=steps)
+    return Selected(deposits, sets, [file.path for file in files])
 
 
 def require_names(

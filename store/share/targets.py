@@ -19,7 +19,7 @@ from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
 from logitbank.store.format.index import Object, Objects, committed_digests, deposit_of
 from logitbank.store.progress import Advance
-from logitbank.store.share.card import CARD, UNKNOWN, card, is_written_by_hand
+from logitbank.store.share.card import CARD, card, is_written_by_hand
 from logitbank.store.share.moves import conflict, last_of, rounds
 from logitbank.store.share.remote import Remote, absent, download
 
@@ -127,8 +127,7 @@ def publish(target: Target, stored: Objects, replaced: Sequence[str]) -> None:
         listed = index.in_force({**_known(before.get(index.NAME), target.url), **stored})
         files = {index.NAME: index.render(listed)}
         if target.card_url is not None and not is_written_by_hand(before.get(CARD)):
-            name = Path(target.url).resolve().name if target.card_url == UNKNOWN else ""
-            files[CARD] = card(listed, url=target.card_url, name=name).encode()
+            files[CARD] = card(listed, url=target.card_url).encode()
         changed = {name: data for name, data in files.items() if before.get(name) != data}
         if not (changed or replaced) or target.replace(changed, before, replaced):
             return
@@ -153,7 +152,7 @@ def _known(data: bytes | None, where: str) -> dict[str, Object]:
 class Folder:
     """The folder of a bank."""
 
-    card_url = UNKNOWN
+    card_url = None
 
     def __init__(self, root: Path) -> None:
         self.url, self._root = str(root), root

@@ -11,7 +11,6 @@ from logitbank.errors import DamagedError
 from logitbank.store import (
     Bank,
     OptionTokens,
-    leftovers,
     repair,
     rescore,
     verify,
@@ -55,12 +54,10 @@ def flip(path: Path, at: int) -> None:
 
 def test_sound_bank_has_no_damage_and_every_object_is_read(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
-    told: list[tuple[str, int, int]] = []
+    told: list[tuple[int, int]] = []
     assert verify(bank, progress=lambda *about: told.append(about)) == ()
-    files = {str(p.relative_to(bank.path)) for p in bank.path.rglob("*") if p.is_file()}
-    assert {path for path, _, _ in told} == files
-    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
-    assert all(done <= total for _, done, total in told)
+    size = sum(p.stat().st_size for p in bank.path.rglob("*") if p.is_file())
+    assert told[-1] == (size, size)
 
 
 LOG = "runs/20261122T020154Z-0badcafe.jsonl"
@@ -281,29 +278,6 @@ def test_damaged_attributes_and_moved_deposits_are_named(tmp_path: Path) -> None
     assert [damage.problem for damage in found] == ["changed", "changed"]
     assert "does not describe a deposit" in found[0].detail
     assert "it was moved or swapped" in found[1].detail
-
-
-def test_what_nothing_vouches_for_is_told_and_is_no_damage(tmp_path: Path) -> None:
-    bank = bank_of_two(tmp_path / "b")
-    sealed, begun = (place(bank, step) for step in (0, 1))
-    assert leftovers(bank) == {}
-    (sealed / "scores" / "0.parquet").write_bytes(b"what an interrupted seal leaves")
-    assert leftovers(bank) == {}
-    (sealed / "commits" / "seal.json").unlink()
-    (begun / "commits" / "2.json").unlink()
-    assert verify(bank) == ()
-    assert leftovers(bank) == {
-        str(sealed.relative_to(bank.path)): (
-            *(f"logprobs/c/{block}/0" for block in range(3)),
-            "logsumexp/c/0",
-            "scores/0.parquet",
-            "scores/all.parquet",
-        ),
-        str(begun.relative_to(bank.path)): ("logprobs/c/2/0", "scores/2.parquet"),
-    }
-    fill(bank)
-    assert leftovers(bank) == {}
-    assert verify(bank) == ()
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,10 @@
 `logitbank.store.care.damage.CHECKS` lists every fault that these functions find.
 """
 
-import json
-import re
-from collections.abc import Collection, Iterator
+import os
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,12 +19,12 @@ from logitbank.store.care.lost import missing_tables
 from logitbank.store.care.metadata import check_commit, check_metadata
 from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.files import copies, documents, objects
+from logitbank.store.files import copies, objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, index, zarrays
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.commits import Committed
-from logitbank.store.format.heads import HEAD_DIGEST, OutputHead
+from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.numbers import as_float32, logsumexp
 from logitbank.store.format.parquet import check_rows
 from logitbank.store.heads.stored import FOLDER, StoredHead, head_digests
@@ -35,16 +33,6 @@ from logitbank.store.tables import prompt_tables, query_tables, table_files, tok
 
 _ROOT_FILES = (index.NAME, "README.md")
 """Files of a bank that are no objects: the index for readers at a URL, and the card."""
-_TABLES = {
-    "queries": query_tables.QUERY_FILE,
-    "prompts": table_files.TABLE_FILE,
-    token_texts.FOLDER: table_files.TABLE_FILE,
-}
-# Commits, and what a writer makes before it commits or removes after it sealed.
-_OF_WRITERS = re.compile(
-    r"zarr\.json|commits/(seal|\d+|options-[0-9a-f]{12})\.json"
-    r"|scores/(all|\d+|options-[0-9a-f]{12})\.parquet|(?:logprobs|hidden)/c/\d+/0|logsumexp/c/0"
-)
 _SAMPLE = 16
 """Rows of each block whose log-sum-exp is computed from their states."""
 _TOLERANCE = 1e-3
@@ -54,25 +42,24 @@ _RELATIVE = {"float32": 2.0**-20, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 roundings; of float16 and bfloat16, half a unit in the last place of every entry of a state."""
 
 
-class _Reader:
-    """Reads files and reports their bytes."""
+FileDigest = Callable[[Path], Digest]
+"""`objects.digest`, which also reports the bytes of data."""
 
-    def __init__(self, root: Path, progress: Progress | None) -> None:
-        total = 0
-        if progress is not None:
-            with suppress(BankError, OSError):  # damage is reported later
-                total = sum((root / path).stat().st_size for path in objects.visible_files(root))
-        self._advance = counting(total, progress)
 
-    def read(self, path: Path) -> bytes:
-        data = path.read_bytes()
-        self._advance(len(data))
-        return data
+def _reporting_digest(root: Path, progress: Progress | None) -> FileDigest:
+    total = 0
+    if progress is not None:
+        with suppress(BankError, OSError):  # damage is reported later
+            data = filter(index.is_data, objects.visible_files(root))
+            total = sum((root / path).stat().st_size for path in data)
+    advance = counting(total, progress)
 
-    def digest(self, path: Path) -> Digest:
+    def digest(path: Path) -> Digest:
         value = objects.digest(path)
-        self._advance(value.bytes)
+        advance(0 if path.suffix == ".json" else value.bytes)
         return value
+
+    return digest
 
 
 def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tuple[Damage, ...]:
@@ -88,7 +75,7 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
     bank
         The bank or its folder. Others may write to it at the same time.
     progress
-        Called with the bytes that were read, and the total.
+        Called with the bytes of data that were read, and the total.
 
     Returns
     -------
@@ -105,10 +92,10 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
         bank = Bank.open(bank, prompts=[])
     require_unfiltered(bank)
     copies.require_folder(bank.path)
-    root, read = bank.path, _Reader(bank.path, progress)
+    root, digest_file = bank.path, _reporting_digest(bank.path, progress)
     folders = catalog.deposit_folders(root)
     needed = {Path(folder).name: folder for folder in folders}
-    damage = [*_document_damage(root, "zarr.json", read), *_table_damage(root, read, needed)]
+    damage = [*_root_damage(root), *_table_damage(root, digest_file, needed)]
     known = {each.path for each in damage}
     missing = {
         f"queries/{name}.parquet": f"{user} needs its queries"
@@ -119,53 +106,33 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
         with suppress(BankError, FileNotFoundError):  # `_deposit_damage` reports it
             missing = missing_tables(root, [Deposit.open(root, folder)]) | missing
     damage += [Damage(path, "missing", why) for path, why in missing.items() if path not in known]
-    damage += _foreign(root)
-    damage += _log_damage(root, read)
-    damage += _group_damage(root, folders, read)
-    damage += _head_damage(root, read)
+    damage += _file_damage(root)
+    damage += _head_damage(root, digest_file)
     for folder in folders:
-        damage += _deposit_damage(root, folder, read)
-    damage += _index_damage(root, read, {each.path for each in damage})
+        damage += _deposit_damage(root, folder, digest_file)
+    damage += _index_damage(root, {each.path for each in damage})
     return tuple(damage)
 
 
-def _group_damage(root: Path, folders: list[str], read: _Reader) -> Iterator[Damage]:
-    """Damage of the plain groups above deposits, which let Zarr walk from the root."""
-    above = {str(p) for folder in folders for p in list(Path(folder).parents)[:-1]} | {FOLDER}
-    for path in sorted(f"{folder}/zarr.json" for folder in above):
-        file = objects.plain_path(root, path)
-        if file.is_file() and read.read(file) != zarrays.GROUP:
-            yield Damage(path, "changed", "it is not the group of the format")
+def _file_damage(root: Path) -> Iterator[Damage]:
+    """Files that the format does not have, damaged logs of runs, and damaged plain groups.
 
-
-def _foreign(root: Path, folder: str = "", level: int = 0) -> Iterator[Damage]:
-    """Objects outside deposits and tables that the format does not have."""
-    for entry in objects.entries(root / folder):
-        path = f"{folder}{entry.name}"
-        if not entry.is_dir():
-            log = folder == f"{run_logs.FOLDER}/" and run_logs.NAME.fullmatch(entry.name)
-            if (
-                entry.name != "zarr.json"
-                and not (level == 0 and entry.name in _ROOT_FILES)
-                and not log
-            ):
+    A run may be writing a log. Groups let Zarr walk from the root.
+    """
+    for name, folders, files in os.walk(root):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        for each in sorted(each for each in files if not each.startswith(".")):
+            file = Path(name, each)
+            path = file.relative_to(root).as_posix()
+            if file.exists() and not file.is_file():  # a reader of a pipe would wait for ever
+                yield Damage(path, "foreign", "it is not a file")
+            elif path.startswith(f"{run_logs.FOLDER}/") and run_logs.NAME.fullmatch(each):
+                if problem := run_logs.damage(objects.plain_path(root, path).read_bytes()):
+                    yield Damage(path, "changed", problem)
+            elif not (index.is_object(path) or path in _ROOT_FILES):
                 yield Damage(path, "foreign", "a bank has no such file")
-        elif level == 3:
-            if not QUERY_SET.fullmatch(entry.name):
-                yield Damage(path, "foreign", "it is not named like a deposit")
-        elif folder == f"{FOLDER}/" and HEAD_DIGEST.fullmatch(entry.name):
-            continue  # see `_head_damage`
-        elif level or entry.name not in catalog.TABLE_FOLDERS:
-            yield from _foreign(root, f"{path}/", level + 1)
-
-
-def _log_damage(root: Path, read: _Reader) -> Iterator[Damage]:
-    """Damage of the logs of runs. A run may be writing one."""
-    for entry in objects.entries(root / run_logs.FOLDER):
-        if run_logs.NAME.fullmatch(entry.name) and entry.is_file():
-            path = f"{run_logs.FOLDER}/{entry.name}"
-            if problem := run_logs.damage(read.read(objects.plain_path(root, path))):
-                yield Damage(path, "changed", problem)
+            elif index.is_group(path) and objects.read_file(file)[1] != zarrays.GROUP:
+                yield Damage(path, "changed", "it is not the group of the format")
 
 
 def _fault(committed: Digest, actual: Digest | None) -> tuple[Problem, str] | None:
@@ -179,54 +146,41 @@ def _fault(committed: Digest, actual: Digest | None) -> tuple[Problem, str] | No
     return None
 
 
-def _document_damage(root: Path, path: str, read: _Reader) -> Iterator[Damage]:
-    """Damage of a JSON document that ends with its own digest."""
+def _root_damage(root: Path) -> Iterator[Damage]:
+    """Damage of the bank's own attributes since it was opened."""
     try:
-        file = objects.plain_path(root, path)
-        objects.require_file(file)  # a reader of a pipe would wait for ever
-        data = read.read(file)
-    except FileNotFoundError:
-        return
+        verified.document(objects.plain_path(root, "zarr.json"), *zarrays.ATTRIBUTES)
     except BankError as error:
-        yield Damage(path, "changed", str(error))
-        return
-    try:
-        document: Any = json.loads(data)
-        is_attributes = path.endswith("zarr.json")
-        holder = document["attributes"]["logitbank"] if is_attributes else document
-        if not documents.is_signed(data, document, holder):
-            yield Damage(path, "changed", "its SHA-256 differs from its member `sha256`")
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
-        yield Damage(path, "changed", f"it is not a document of this kind: {error!r}")
+        yield Damage("zarr.json", "changed", str(error))
 
 
-def _table_damage(root: Path, read: _Reader, needed: dict[str, str]) -> Iterator[Damage]:
+def _table_damage(root: Path, digest_file: FileDigest, needed: dict[str, str]) -> Iterator[Damage]:
     """Damage of tables; adds the query sets that prompts refer to to `needed`."""
-    for folder, pattern in _TABLES.items():
+    for folder in catalog.TABLE_FOLDERS:
         for entry in objects.entries(root / folder):
-            name = entry.name.removesuffix(".sha256")
-            if not pattern.fullmatch(name) or not entry.is_file():
-                yield Damage(f"{folder}/{entry.name}", "foreign", "it is not a table of a bank")
-            elif name != entry.name and not objects.plain_path(root, f"{folder}/{name}").exists():
-                yield Damage(f"{folder}/{name}", "missing", "its digest exists")
-            elif name == entry.name:
-                yield from _table(root, f"{folder}/{name}", read, needed)
+            path = f"{folder}/{entry.name.removesuffix('.sha256')}"
+            if not index.is_table(path):
+                continue  # `_file_damage` reports it
+            if not entry.is_file():
+                yield Damage(path, "foreign", "it is not a file")
+            elif path.endswith(entry.name):
+                yield from _table(root, path, digest_file, needed)
+            elif not objects.plain_path(root, path).exists():
+                yield Damage(path, "missing", "its digest exists")
 
 
-def _table(root: Path, path: str, read: _Reader, needed: dict[str, str]) -> Iterator[Damage]:
+def _table(
+    root: Path, path: str, digest_file: FileDigest, needed: dict[str, str]
+) -> Iterator[Damage]:
     """Damage of one table: its bytes differ from its digest, or its content from its name."""
     # Bytes first: a Parquet reader may allocate too much memory for damaged ones.
     file = objects.plain_path(root, path)
-    digest = read.digest(file).sha256
+    digest = digest_file(file).sha256
     sidecar, where = table_files.digest_file(file), f"{path}.sha256"
-    if not sidecar.is_file():
-        yield Damage(where, "missing", "the table has no digest")
-        return
-    read.read(sidecar)
     try:
         committed = table_files.recorded_digest(file)
-    except DamagedError:
-        yield Damage(where, "changed", "it is not a line of sha256sum for that table")
+    except DamagedError as error:
+        yield Damage(where, "changed" if sidecar.is_file() else "missing", str(error))
         return
     if committed != digest:
         yield Damage(path, "changed", f"its SHA-256 differs from that in {where}")
@@ -250,17 +204,16 @@ def check_table(file: Path) -> pl.DataFrame:
     return prompt_tables.prompts_in(file)
 
 
-def _deposit_damage(root: Path, folder: str, read: _Reader) -> list[Damage]:
+def _deposit_damage(root: Path, folder: str, digest_file: FileDigest) -> list[Damage]:
     """Damage of the deposit in a folder."""
     try:
         deposit = Deposit.open(root, folder)
     except FileNotFoundError:
         return _orphans(root, folder)
     except BankError as error:
-        path = f"{folder}/zarr.json"
-        return [*_document_damage(root, path, read)] or [Damage(path, "changed", str(error))]
+        return [Damage(f"{folder}/zarr.json", "changed", str(error))]
     try:
-        return _damages(root, deposit, folder, read)
+        return _damages(root, deposit, folder, digest_file)
     except BankError as error:  # a symbolic link, or a commit that names other paths
         return [Damage(folder, "foreign", str(error))]
 
@@ -274,26 +227,21 @@ def _orphans(root: Path, folder: str) -> list[Damage]:
     return [Damage(f"{folder}/zarr.json", "missing", detail)]
 
 
-def _damages(root: Path, deposit: Deposit, folder: str, read: _Reader) -> list[Damage]:
+def _damages(root: Path, deposit: Deposit, folder: str, digest_file: FileDigest) -> list[Damage]:
     state = deposit.state()
-    damages, expected = _expected(root, deposit, folder, state, read)
+    damages, expected = _expected(deposit, folder, state)
     actual: dict[str, Digest] = {}
     for path in expected:
         if (file := objects.plain_path(deposit.path, path)).is_file():
-            actual[path] = read.digest(file)
+            actual[path] = digest_file(file)
     for path, digest in expected.items():
         if fault := _fault(digest, actual.get(path)):
             damages.append(Damage(f"{folder}/{path}", *fault))
-    damages += [
-        Damage(f"{folder}/{path}", "foreign", "a deposit has no such file")
-        for path in objects.visible_files(deposit.path)
-        if path not in expected and not _OF_WRITERS.fullmatch(path)
-    ]
     if not damages:  # sound objects may still contradict each other
         damages += _contradictions(deposit, folder)
         damages += _states_damage(root, deposit, folder)
     if deposit.state().sealed != state.sealed:  # sealed meanwhile: objects have moved
-        return _damages(root, deposit, folder, read)
+        return _damages(root, deposit, folder, digest_file)
     return damages
 
 
@@ -323,10 +271,10 @@ def _contradictions(deposit: Deposit, folder: str) -> Iterator[Damage]:
 
 
 def _expected(
-    root: Path, deposit: Deposit, folder: str, state: Committed, read: _Reader
+    deposit: Deposit, folder: str, state: Committed
 ) -> tuple[list[Damage], dict[str, Digest]]:
-    """Damaged commits and attributes, and the digests that the commits list."""
-    damages = [*_document_damage(root, f"{folder}/zarr.json", read)]
+    """Damaged commits, and the digests that the commits list."""
+    damages = []
     arrays = zarrays.array_metadata(deposit.layout)
     expected = {
         f"{name}/zarr.json": objects.digest_of(data)
@@ -347,20 +295,16 @@ def _expected(
             damages.append(Damage(path, "changed", str(error)))
             continue
         expected |= listed
-        with suppress(FileNotFoundError):  # sealed meanwhile
-            read.read(objects.plain_path(root, path))
     return damages, expected
 
 
-def _head_damage(root: Path, read: _Reader) -> Iterator[Damage]:
+def _head_damage(root: Path, digest_file: FileDigest) -> Iterator[Damage]:
     """Damage of heads: other bytes or files, or the content of another head."""
     for digest in head_digests(root):
-        where = f"{FOLDER}/{digest}"
-        document = [*_document_damage(root, f"{where}/zarr.json", read)]
-        yield from document or _head_files(root, digest, read)
+        yield from _damage_of_head(root, digest, digest_file)
 
 
-def _head_files(root: Path, digest: str, read: _Reader) -> Iterator[Damage]:
+def _damage_of_head(root: Path, digest: str, digest_file: FileDigest) -> Iterator[Damage]:
     where, sound = f"{FOLDER}/{digest}", True
     try:
         head = StoredHead.open(root, digest)
@@ -371,14 +315,10 @@ def _head_files(root: Path, digest: str, read: _Reader) -> Iterator[Damage]:
         return
     for name, expected in head.objects.items():
         file = objects.plain_path(head.path, name)
-        actual = read.digest(file) if file.is_file() else None
+        actual = digest_file(file) if file.is_file() else None
         if fault := _fault(expected, actual):
             sound = False
             yield Damage(f"{where}/{name}", *fault)
-    for file in sorted(p for p in head.path.rglob("*") if p.is_file()):
-        name = file.relative_to(head.path).as_posix()
-        if name != "zarr.json" and name not in head.objects:
-            yield Damage(f"{where}/{name}", "foreign", "a head has no such file")
     if sound:
         try:
             head.read()
@@ -441,7 +381,7 @@ def _rounding(head: OutputHead, states: np.ndarray, dtype: str) -> np.ndarray:
     return np.asarray(_RELATIVE[dtype] * largest * np.prod(scaled))
 
 
-def _index_damage(root: Path, read: _Reader, known: Collection[str]) -> Iterator[Damage]:
+def _index_damage(root: Path, known: Collection[str]) -> Iterator[Damage]:
     """Deposits and heads without an object that the index lists; `known` paths are left out.
 
     A seal may have replaced objects since the push. Existing objects are compared with commits.
@@ -450,7 +390,7 @@ def _index_damage(root: Path, read: _Reader, known: Collection[str]) -> Iterator
     if not path.is_file():
         return
     try:
-        listed = index.parse(read.read(path), where=str(path))
+        listed = index.parse(path.read_bytes(), where=str(path))
     except DamagedError as error:
         yield Damage(index.NAME, "changed", str(error))
         return

@@ -19,7 +19,7 @@ from logitbank.store.change.copying import (
     tables_to_copy,
 )
 from logitbank.store.change.merge_plan import Addition, plan
-from logitbank.store.change.rescore import rescore_missing
+from logitbank.store.change.rescore import rescore
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import objects
@@ -89,7 +89,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
         if deposit.complete and not deposit.sealed:
             DepositWriter(deposit, engine=deposit.spec.provenance.get("engine")).seal()
         if deposit.layout.keep.whole_rows:
-            rescore_missing(deposit)
+            rescore(deposit)
     remove_dead(target.path)
     return Merged(len({a.folder for a in additions}), len(tables), total)
 

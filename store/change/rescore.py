@@ -17,20 +17,22 @@ from logitbank.store.format.schema import COUNTS, SCORES_SCHEMA, OptionTokens, j
 from logitbank.store.read.missing_scores import missing_options, with_missing_options
 
 
-def rescore(deposit: Deposit, options: OptionTokens) -> None:
+def rescore(deposit: Deposit, options: OptionTokens | None = None) -> None:
     """Add scores of further options to a deposit, unless it has them.
 
     Ranks and ties are counted among the stored, rounded values, so the rows have `exact` = False:
     the true rank is between rank and rank + ties. For stored states they are counted among float32
     products, so entries closer than the error of these may be out of order.
 
+    The deposit is locked. If several processes call this at once, one of them does the work.
+
     Parameters
     ----------
     deposit
         A deposit that keeps full rows or states.
     options
-        Tokens for each query of its query set; none for queries that are not committed. See
-        `missing_options`.
+        Tokens for each query of its query set; none for queries that are not committed. By default
+        those that the bank's prompts name and the deposit does not list.
 
     Raises
     ------
@@ -42,31 +44,14 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
         `options` has another number of queries, is empty, or names a token outside the vocabulary.
     """
     copies.require_folder(deposit.path)
-    _check(deposit, options)
-    if _name(options) in deposit.state().options:
+    if options is None and missing_options(deposit) is None:
         return
-    scores = option_scores(deposit, options)
     with locks.locked(deposit.path / ".lock"):
-        _publish(deposit, options, scores)
-
-
-def rescore_missing(deposit: Deposit) -> None:
-    """Add scores of the options that a bank's prompts name and a deposit does not list.
-
-    The deposit is locked. If several processes call this at once, one of them does the work.
-
-    Raises
-    ------
-    KeepLevelError
-        The deposit keeps no full rows.
-    """
-    if missing_options(deposit) is None:
-        return
-    copies.require_folder(deposit.path)
-    with locks.locked(deposit.path / ".lock"):
-        if (options := missing_options(deposit)) is not None:
+        options = missing_options(deposit) if options is None else options
+        if options is not None:
             _check(deposit, options)
-            _publish(deposit, options, option_scores(deposit, options))
+            if _name(options) not in deposit.state().options:
+                _publish(deposit, options, option_scores(deposit, options))
 
 
 def rescore_all(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
@@ -74,7 +59,7 @@ def rescore_all(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     copies.require_folder(root)
     incomplete = with_missing_options(root, deposits)
     for deposit in incomplete:
-        rescore_missing(deposit)
+        rescore(deposit)
     return incomplete
 
 
@@ -101,10 +86,8 @@ def _check(deposit: Deposit, options: OptionTokens) -> None:
 
 
 def _publish(deposit: Deposit, options: OptionTokens, scores: pl.DataFrame) -> None:
-    """Commit scores of further options, unless they exist. The caller holds the deposit's lock."""
+    """Commit scores of further options. The caller holds the deposit's lock."""
     name = _name(options)
-    if name in deposit.state().options:
-        return
     part = f"scores/{name}.parquet"
     with disk.naming_full(deposit.path, 40 * len(options.tokens)):
         remove_dead_staging(deposit.path)

@@ -48,13 +48,3 @@ def signed(document: dict[str, Any], holder: dict[str, Any]) -> bytes:
     holder.pop(SELF_DIGEST, None)
     holder[SELF_DIGEST] = digest_of(json_bytes(document)).sha256
     return json_bytes(document)
-
-
-def is_signed(data: bytes, document: dict[str, Any], holder: dict[str, Any]) -> bool:
-    """Whether `signed` wrote `data`, which reads as `document`."""
-    try:
-        digest = holder[SELF_DIGEST]
-        again = signed(document, holder)
-    except (KeyError, ValueError):
-        return False
-    return bool(holder[SELF_DIGEST] == digest and again == data)

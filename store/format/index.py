@@ -71,9 +71,20 @@ def is_object(path: str) -> bool:
     return len(path) <= 1024 and bool(TEXT.fullmatch(path) or DATA.fullmatch(path))
 
 
+def is_data(path: str) -> bool:
+    """Whether an object of this path is data, which an index does not repeat."""
+    return bool(DATA.fullmatch(path))
+
+
 def is_table(path: str) -> bool:
     """Whether an object of this path is a table of queries, prompts or tokens."""
-    return path.endswith(".parquet") and deposit_of(path) is None
+    return is_data(path) and path.endswith(".parquet") and deposit_of(path) is None
+
+
+def is_group(path: str) -> bool:
+    """Whether an object of this path is a plain group."""
+    is_owned = deposit_of(path) is not None or head_of(path) is not None
+    return path.endswith("/zarr.json") and not is_owned
 
 
 def deposit_of(path: str) -> str | None:

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -20,11 +19,6 @@ from logitbank.store.share.urls import HUB
 CHUNK_BYTES = 2**20
 MAX_BYTES = 2**30
 """Bytes of the largest object that is read into memory."""
-WAITS_S = (0.2, 0.4, 0.8, 1.6)
-"""Waits between the requests for one object if the server requests no longer ones."""
-LONGEST_WAIT_S = 300.0
-"""The longest wait that a server may request. The Hub counts requests in windows of 5 minutes."""
-_TRANSIENT = (429, 500, 502, 503, 504)
 _LIBRARIES = ("obstore", "huggingface_hub", "httpx", "httpx2", "httpcore", "httpcore2")
 _REFUSED = re.compile(
     r"<Code>(AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken)</Code>"
@@ -107,45 +101,28 @@ class Web:
 
         headers = {**self.headers, "Accept-Encoding": "identity", "User-Agent": "logitbank"}
         failure: Exception | None = None
-        for wait in (*WAITS_S, None):
-            # The library repeats requests that got no answer, but would wait as long as a server
-            # requests. A redirect to another host does not receive the token.
-            with http_stream_backoff(
-                "GET",
-                f"{self.address}/{quote(path)}",
-                max_retries=4,
-                base_wait_time=0.2,
-                retry_on_status_codes=(),
-                headers=headers,
-                follow_redirects=True,
-                timeout=60.0,
-            ) as response:
-                status, reason = response.status_code, response.reason_phrase
-                requested = _requested_wait(response.headers)
-                if status == 200:
-                    try:
-                        yield response.iter_bytes(CHUNK_BYTES)
-                    except Exception as error:  # raised here, the library would repeat the request
-                        failure = error
-            if status == 200:
-                break
-            if status == 404:
+        # The library repeats requests that got no answer or a transient error, and waits as long as
+        # the server requests. A redirect to another host does not receive the token.
+        with http_stream_backoff(
+            "GET",
+            f"{self.address}/{quote(path)}",
+            max_retries=4,
+            base_wait_time=0.2,
+            headers=headers,
+            follow_redirects=True,
+            timeout=60.0,
+        ) as response:
+            if response.status_code == 404:
                 raise FileNotFoundError(path)
-            if requested > LONGEST_WAIT_S:
-                reason += f", the server requests a wait of {requested:,.0f} s"
-            elif status in _TRANSIENT and wait is not None:
-                time.sleep(max(wait, requested))
-                continue
-            raise _error(f"{self.url}/{path}", f"{status} {reason}")
+            if response.status_code != 200:
+                reason = f"{response.status_code} {response.reason_phrase}"
+                raise _error(f"{self.url}/{path}", reason)
+            try:
+                yield response.iter_bytes(CHUNK_BYTES)
+            except Exception as error:  # raised here, the library would repeat the request
+                failure = error
         if failure is not None:
             raise failure
-
-
-def _requested_wait(headers: Mapping[str, str]) -> float:
-    """Seconds that `Retry-After`, or `RateLimit` of the Hub, requests; 0 without either."""
-    after = headers.get("Retry-After", "")
-    limit = re.search(r"r=0\b.*t=(\d{1,9})", headers.get("RateLimit", ""))
-    return float(after) if after.isdecimal() else float(limit[1]) if limit else 0.0
 
 
 def hub_files(url: str, revision: str | None = None) -> Web:

@@ -9,6 +9,7 @@ import polars as pl
 
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.deposits.deposit import Deposit, require_committed
+from logitbank.store.deposits.entries import option_entries
 from logitbank.store.deposits.writer import move_into_place, write_scores
 from logitbank.store.files import copies, disk, locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
@@ -129,13 +130,10 @@ def _scores(
 ) -> pl.DataFrame:
     """Scores of the options of `rows`, from `stored` (q, v) and `logsumexp` (q,)."""
     tokens = [options.of(row) for row in rows]
-    counts = np.array(
-        [
-            _count(keys, token, entries)
-            for keys, tokens_of_row in zip(map(_ordered, stored), tokens, strict=True)
-            for token in tokens_of_row
-        ]
-    )
+    counted = [
+        option_entries(_ordered(values), of_row, entries)
+        for values, of_row in zip(stored, tokens, strict=True)
+    ]
     index = np.repeat(np.arange(len(rows)), [len(tokens_of_row) for tokens_of_row in tokens])
     token = np.concatenate(tokens)
     logsumexp = logsumexp[index]
@@ -145,7 +143,7 @@ def _scores(
         "kind": ["option"] * len(token),
         "logit": (stored[index, token] + logsumexp).astype(np.float32),
         "logsumexp": logsumexp,
-        **dict(zip(COUNTS, counts.T, strict=True)),
+        **{name: np.concatenate([getattr(row, name) for row in counted]) for name in COUNTS},
         "exact": [False] * len(token),
     }
     return pl.DataFrame(columns, schema=SCORES_SCHEMA)
@@ -161,15 +159,3 @@ def _ordered(values: np.ndarray) -> np.ndarray:
     ordered = np.where(bits >> 15, ~bits, bits | np.uint16(0x8000))
     ordered[bits == 0x8000] = 0x8000  # minus zero equals zero
     return ordered
-
-
-def _count(keys: np.ndarray, token: int, vocab_entries: int) -> tuple[int, int, int, int]:
-    """Rank, ties, padding above and padding ties of one token among ordered keys (v,)."""
-    key = keys[token]
-    above, equal = keys > key, keys == key
-    return (
-        int(np.count_nonzero(above)) + 1,
-        int(np.count_nonzero(equal)) - 1,
-        int(np.count_nonzero(above[vocab_entries:])),
-        int(np.count_nonzero(equal[vocab_entries:])) - int(token >= vocab_entries),
-    )

@@ -41,14 +41,6 @@ def import_engine(settings: EngineSettings) -> Callable[[Path, EngineSettings], 
     if settings.engine == "vllm":
         from logitbank.engine.backends.vllm.engine import VllmBackend
 
-        if settings.task == "masked":
-            from logitbank.engine.backends.vllm.masked import VllmMaskedBackend
-
-            return VllmMaskedBackend
-        if settings.many_positions:
-            from logitbank.engine.backends.vllm.positions import VllmPositionsBackend
-
-            return VllmPositionsBackend
         return VllmBackend
     from logitbank.engine.backends.hf.backend import TransformersBackend
 

@@ -54,21 +54,6 @@ def leaf_contexts(queries: Sequence[Query]) -> Iterator[LeafContext]:
             answered = []
 
 
-def has_nested_contexts(leaves: Iterable[LeafContext], queries: Sequence[Query]) -> bool:
-    """Whether a leaf of `queries` answers more than the queries at its end.
-
-    Examples
-    --------
-    >>> begins = [Query((5, 6, 7), 2), Query((5, 6), 1)]
-    >>> apart = [Query((5, 6, 7), 1), Query((5, 6, 8), 1), Query((5, 7), 1)]
-    >>> [has_nested_contexts(leaf_contexts(queries), queries) for queries in (begins, apart)]
-    [True, False]
-    """
-    return any(
-        queries[leaf.queries[0]].position < queries[leaf.queries[-1]].position for leaf in leaves
-    )
-
-
 def shared_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
     """Number of tokens in the common prefix of two sequences."""
     count = 0

@@ -24,9 +24,6 @@ class EngineSettings:
 
     engine: EngineName
     task: Task = "causal"
-    many_positions: bool = False
-    """One pass of a sequence answers several queries; in a causal model, a context and its
-    prefixes."""
     next_sentence: bool = False
     """Whether a masked model's next-sentence head is also used."""
     hidden: bool = False
@@ -53,7 +50,7 @@ class EngineSettings:
     @property
     def has_prefix_cache(self) -> bool:
         """Whether it caches keys and values of shared prefixes."""
-        return self.engine == "vllm" and self.task == "causal"
+        return self.engine == "vllm"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.engine.backends.contexts import has_nested_contexts, leaf_contexts
+from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.precision import value_bytes
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.checks import check_options, check_source, check_stored, check_tokens
@@ -109,11 +109,8 @@ def make_plan(
     if bank is not None:
         progress("comparing prompts with the bank")
     queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
-    leaves = [*leaf_contexts(queries)] if settings.task == "causal" else []
-    many = settings.task == "masked" or has_nested_contexts(leaves, queries)
-    settings = replace(settings, many_positions=many)
-    if is_auto:
-        settings, more = cheaper_engine(settings, leaves, config, gpu=gpu)
+    if is_auto and settings.task == "causal":
+        settings, more = cheaper_engine(settings, [*leaf_contexts(queries)], config, gpu=gpu)
         notes += more
     stored = {} if bank is None else bank.query_sets()
     placement = place(queries, tokenizer.digest, stored, _used_query_sets(bank, tokenized))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from logitbank.engine.backends.protocol import Task
-from logitbank.engine.weights.masked_family import masked_families
 from logitbank.errors import SuiteError
 
 _SHAPE_KEYS = (
@@ -24,6 +23,14 @@ _WINDOWS = (
     *("window_size", "attention_chunk_size"),
 )
 _ORIGINAL = "original_max_position_embeddings"
+_OFFSET_POSITIONS = frozenset(
+    {
+        *("roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert"),
+        *("xmod", "longformer", "mpnet", "data2vec-text", "luke", "mluke", "ibert", "esm"),
+    }
+)
+"""Model types whose positions count from the padding's id on, so that as many of the embeddings are
+never used."""
 _NOT_ON_VLLM = {
     "gpt2": ("add_cross_attention", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"),
 }
@@ -103,8 +110,9 @@ class ModelConfig:
             raise SuiteError(f"{path} has vocab_size {vocab!r}; a positive number is needed")
         lengths = [config[k] for k in _LENGTHS if isinstance(config.get(k), int)]
         model_type = str(config.get("model_type", ""))
-        offset = any(model_type in f.offset_positions for f in masked_families().values())
-        if offset and isinstance(pad := config.get("pad_token_id", 1), int):
+        if model_type in _OFFSET_POSITIONS and isinstance(
+            pad := config.get("pad_token_id", 1), int
+        ):
             lengths = [length - pad - 1 for length in lengths]
         shape = tuple(next((config[k] for k in keys if k in config), None) for keys in _SHAPE_KEYS)
         return cls(

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.masked_family import masked_families
 from logitbank.engine.weights.weights import tensor_shapes, weight_files
 from logitbank.errors import HeadError, WeightsError
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, CheckpointId, Head
 from logitbank.wording import KEEP_WITHOUT_STATES
 
 NEXT_SENTENCE = "cls.seq_relationship.weight"
+_WITH_NEXT_SENTENCE = ("bert", "ernie", "fnet", "megatron-bert", "mobilebert")
+"""Model types that have a class with a next-sentence head."""
 _HEAD = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight")
 _EMBEDDING = (
     "embed_in.weight",
@@ -80,8 +81,7 @@ def is_divided(kind: Head, config: ModelConfig) -> bool:
 
     Most others are only found with the model in memory.
     """
-    is_listed = any(config.model_type in f.divided_head for f in masked_families().values())
-    return is_listed and kind == "mask"
+    return config.model_type == "mobilebert" and kind == "mask"
 
 
 def divided_head(checkpoint: CheckpointId, kind: Head, config: ModelConfig) -> HeadError:
@@ -96,6 +96,6 @@ def divided_head(checkpoint: CheckpointId, kind: Head, config: ModelConfig) -> H
 
 def has_next_sentence_head(folder: Path, config: ModelConfig) -> bool:
     """Whether the weights contain one; configs do not list it, and most models have none."""
-    if not any(config.model_type in f.next_sentence for f in masked_families().values()):
+    if config.model_type not in _WITH_NEXT_SENTENCE:
         return False
     return NEXT_SENTENCE in tensor_shapes(folder)

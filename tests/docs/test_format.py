@@ -240,7 +240,7 @@ def test_provenance_fields_are_those_that_extraction_writes(tmp_path: Path) -> N
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "vocab_size": 9}')
     made |= TransformersBackend(tmp_path, FakePrepared.settings).describe()
     adapters = {"adapter_languages", "adapter_weights"}
-    elsewhere = {"weights", "canary_difference", "model_runner", "block_size", "deterministic"}
+    elsewhere = {"weights", "canary_difference", "block_size", "deterministic"}
     elsewhere |= {
         "float32_products",
         "canary_rounding",

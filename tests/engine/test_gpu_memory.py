@@ -75,16 +75,9 @@ def test_batches_are_larger_on_a_gpu_unless_their_size_is_given(
 
 
 @pytest.mark.vllm
-@pytest.mark.parametrize(
-    ("architecture", "task", "many"),
-    [("gpt_neox", "causal", False), ("llama_tied", "causal", True), ("bert", "masked", True)],
-)
-def test_every_vllm_engine_sets_both_arguments(
-    architecture: Any, task: Any, many: bool, preloaded: Preloaded, tmp_path: Path
-) -> None:
+def test_the_vllm_engine_sets_both_arguments(preloaded: Preloaded, tmp_path: Path) -> None:
     require_vllm()
-    folder = make_checkpoint(tmp_path / "step0", seed=1, architecture=architecture)
-    settings = replace(SETTINGS, task=task, many_positions=many)
+    folder = make_checkpoint(tmp_path / "step0", seed=1)
     case = "tests.support.memory_cases:asked_of_vllm"
-    asked = preloaded.run("vllm", tmp_path, case, folder, settings, CARD // 2, CARD)
+    asked = preloaded.run("vllm", tmp_path, case, folder, SETTINGS, CARD // 2, CARD)
     assert asked == {"gpu_memory_utilization": 0.25, "kv_cache_memory_bytes": 512 * 2**20}

@@ -13,9 +13,7 @@ from logitbank.engine.prompts.check import check_prompts
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
-from logitbank.engine.weights.masked import masked_weights
-from logitbank.engine.weights.masked_family import masked_families
-from logitbank.errors import LogitbankError, PromptError, UsageError, WeightsError
+from logitbank.errors import LogitbankError, PromptError, UsageError
 from logitbank.store import Bank
 from tests.support.checkpoints import MASK_ID, make_checkpoint, make_series, write_masked_tokenizer
 from tests.support.checkpoints import write_tokenizer as write_causal_tokenizer
@@ -23,7 +21,6 @@ from tests.support.preloaded import require_vllm
 
 pytestmark = [pytest.mark.usefixtures("quick_workers"), pytest.mark.numerical]
 
-BERT = masked_families()["bert"]
 HE_SHE = (Option("he", "He"), Option("she", "She"))
 PROMPTS = PromptSet(
     "mine",
@@ -89,44 +86,6 @@ def test_an_option_that_is_another_token_in_its_place_is_warned_of(tmp_path: Pat
     assert "is another token in the text" in warning.message
 
 
-# Weights under several names
-
-
-def named(**tensors: list[float]) -> list[tuple[str, torch.Tensor]]:
-    return [(name.replace("__", "."), torch.tensor(values)) for name, values in tensors.items()]
-
-
-def test_unused_heads_and_second_names_are_left_out() -> None:
-    weights = named(
-        bert__embeddings__word_embeddings__weight=[1.0],
-        bert__embeddings__LayerNorm__gamma=[2.0],
-        bert__pooler__dense__weight=[3.0],
-        cls__predictions__bias=[4.0],
-        cls__predictions__decoder__bias=[4.0],
-        cls__predictions__decoder__weight=[1.0],
-        cls__seq_relationship__weight=[5.0],
-    )
-    assert [name for name, _ in masked_weights(iter(weights), BERT, tied=True)] == [
-        "body.embeddings.word_embeddings.weight",
-        "body.embeddings.LayerNorm.weight",
-        "head.bias",
-    ]
-
-
-@pytest.mark.parametrize(
-    "other", ["cls__predictions__decoder__bias", "cls__predictions__decoder__weight"]
-)
-def test_a_shared_parameter_with_two_values_is_refused(other: str) -> None:
-    weights = named(
-        bert__embeddings__word_embeddings__weight=[1.0],
-        cls__predictions__bias=[4.0],
-        **{other: [9.0]},
-    )
-    for order in (weights, weights[::-1]):
-        with pytest.raises(WeightsError, match="of which it should be a second name"):
-            list(masked_weights(iter(order), BERT, tied=True))
-
-
 # From checkpoints to a bank
 
 
@@ -160,7 +119,6 @@ def banked(bank: Bank, step: int | None, tokenizer: Tokenizer) -> np.ndarray:
 def test_the_bank_has_the_masks_of_every_checkpoint(
     tmp_path: Path, bert: Path, tokenizer: Tokenizer
 ) -> None:
-    """With vLLM: tests/engine/test_demo_masked.py."""
     bank = go(tmp_path / "b.zarr", bert)
     for step in (0, 1):
         want = expected(bert / f"step{step}", tokenizer)

@@ -12,7 +12,6 @@ import pytest
 from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.plan.engine_choice import cached_tokens, packed_positions
-from logitbank.engine.weights.masked_family import masked_families
 from logitbank.store.format.schema import Query
 from tests.support.checkpoints import (
     ARCHITECTURES,
@@ -22,6 +21,7 @@ from tests.support.checkpoints import (
     VOCAB,
     make_series,
 )
+from tests.support.engine_driver import engine as engine_logits
 from tests.support.engine_driver import engine_in_calls, reference
 from tests.support.preloaded import Preloaded, require_vllm
 
@@ -173,7 +173,6 @@ def test_every_position_of_a_sequence_comes_from_one_pass(
 ) -> None:
     settings = EngineSettings(
         engine,
-        many_positions=True,
         hidden=True,
         max_batch_tokens=96,
         max_sequences=8,
@@ -189,24 +188,13 @@ def test_every_position_of_a_sequence_comes_from_one_pass(
     assert [run[0] for _, run in made] == [expected] * len(case.folders), "as it is estimated"
 
 
-@pytest.mark.parametrize(
-    ("masked_case", "engine"),
-    [
-        *((name, "transformers") for name in MASKED_ARCHITECTURES),
-        *(
-            pytest.param(name, "vllm", marks=pytest.mark.vllm)
-            for name in MASKED_ARCHITECTURES
-            if name in masked_families()
-        ),
-    ],
-    indirect=["masked_case"],
-)
+@pytest.mark.parametrize("masked_case", MASKED_ARCHITECTURES, indirect=["masked_case"])
 def test_masks_of_swapped_checkpoints_give_the_logits_of_plain_transformers(
-    masked_case: Case, engine: EngineName, logits_of: LogitsOf
+    masked_case: Case,
 ) -> None:
     case = masked_case
     settings = EngineSettings(
-        engine,
+        "transformers",
         "masked",
         next_sentence=any(query.head == "next_sentence" for query in case.queries),
         hidden=case.one_matrix,
@@ -214,7 +202,7 @@ def test_masks_of_swapped_checkpoints_give_the_logits_of_plain_transformers(
         max_sequences=8,
         max_length=128,
     )
-    assert_same(case, logits_of(settings, case.folders, case.queries))
+    assert_same(case, engine_logits(settings, case.folders, case.queries))
 
 
 @pytest.mark.vllm
@@ -223,19 +211,18 @@ def test_a_swap_in_low_precision_gives_what_the_checkpoint_gives_by_itself(
     tmp_path: Path, preloaded: Preloaded
 ) -> None:
     require_vllm()
-    make_series(tmp_path / "tiny", steps=(0, 1), architecture="bert_pretraining")
+    make_series(tmp_path / "tiny", steps=(0, 1), architecture="gpt2")
     first, second = (tmp_path / "tiny" / f"step{step}" for step in (0, 1))
     settings = EngineSettings(
         "vllm",
-        "masked",
         compute_dtype="bfloat16",
-        max_length=128,
+        max_length=256,
         max_batch_tokens=160,
         max_sequences=8,
     )
 
     def logits(*folders: Path) -> list[np.ndarray]:
-        module, asked = "tests.support.engine_driver:engine", masked_queries()
+        module, asked = "tests.support.engine_driver:engine", queries()
         return preloaded.run("vllm", tmp_path, module, settings, [*folders], asked)  # type: ignore[no-any-return]
 
     swapped, (alone,) = logits(first, second, first), logits(second)

@@ -15,11 +15,6 @@ from logitbank.engine.plan.engine_choice import (
     cheaper_engine,
     packed_positions,
 )
-from logitbank.engine.plan.prepare import make_plan
-from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.values import Option, Prompt
-from logitbank.engine.request import ExtractRequest
-from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.store import Query
 from tests.support.checkpoints import PACKED_ARCHITECTURES, make_checkpoint
@@ -84,22 +79,11 @@ def test_many_positions_of_one_sequence_are_no_more_for_vllm(
     [
         replace(VLLM, compute_dtype="bfloat16"),
         replace(VLLM, deterministic=True),
-        replace(VLLM, task="masked"),
         EngineSettings("transformers"),
     ],
 )
 def test_what_was_not_measured_stays_as_it_is(config: ModelConfig, other: EngineSettings) -> None:
     assert cheaper_engine(other, leaves(SHARED), config, gpu=False) == (other, ())
-
-
-def test_positions_on_the_way_are_read_where_an_option_has_several_tokens(tmp_path: Path) -> None:
-    folder = make_checkpoint(tmp_path / "tiny" / "step0", seed=1)
-    suite = resolve_suite(str(folder.parent))
-    for last, many in ((" he", False), (" he was", True)):
-        options = (Option("she", " she"), Option("last", last))
-        prompts = PromptSet("p", (Prompt("a", "The nurse", options),), whole_options=True)
-        request = ExtractRequest(suite=suite, prompts=prompts, engine="transformers")
-        assert make_plan(request, None, folder).settings.many_positions is many
 
 
 def test_on_a_gpu_vllm_shares_smaller_blocks(config: ModelConfig) -> None:

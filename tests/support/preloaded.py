@@ -44,8 +44,7 @@ IMPORTS: dict[EngineName, tuple[str, ...]] = {
     ),
     "vllm": (
         "logitbank.engine.workers.worker",
-        "logitbank.engine.backends.vllm.masked",
-        "logitbank.engine.backends.vllm.positions",
+        "logitbank.engine.backends.vllm.engine",
     ),
 }
 AHEAD: dict[EngineName, tuple[str, ...]] = {

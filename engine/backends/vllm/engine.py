@@ -1,4 +1,7 @@
-"""The vLLM engine: one load per architecture, weights replaced in place, logits tapped inside.
+"""The vLLM engine: one load per architecture, weights replaced in place, logits taken inside.
+
+Its model is vLLM's own class with a pooler (`positions`). Only contexts that no other context
+continues are run, each whole; the others are read on the way.
 
 Import it only in a process of its own: vLLM's transformers backend, which runs GPT-NeoX, patches
 transformers.
@@ -7,7 +10,6 @@ transformers.
 import os
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,7 @@ os.environ |= {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "VLLM_PLUGINS": "",
-    # A prompt of the maximum length leaves no room for the one token that vLLM generates. That
-    # token is never run, and planning refuses longer prompts.
+    # Planning refuses prompts that are longer than the model takes.
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     # FlashInfer would download and compile kernels for an unused sampler.
@@ -33,16 +34,22 @@ os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" el
 
 import torch
 import vllm
-from vllm import LLM, SamplingParams
+from vllm import LLM, ModelRegistry
 from vllm.engine.arg_utils import EngineArgs
 
+from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.heads import Layer, StreamedHead, proved_heads, trial_queries
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.backends.vllm.head_inputs import HeadInputs, heads_in_float32
 from logitbank.engine.backends.vllm.memory import memory_arguments
-from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, TapTarget, tap_class
+from logitbank.engine.backends.vllm.positions import (
+    TASK,
+    PositionPooler,
+    Request,
+    class_with_pooler,
+)
 from logitbank.engine.weights.config_identity import check_same_model, config_fields
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.heads import is_head
@@ -53,26 +60,29 @@ from logitbank.store.format.heads import Operation, OutputHead
 from logitbank.store.format.schema import Head, Json, Query
 
 Weights = Iterator[tuple[str, torch.Tensor]]
+_CLASS = "LogitbankPositions"
 
 
-class VllmEngine(ABC):
-    """vLLM with one architecture loaded: replacing weights and the proof, for every task."""
+class VllmBackend:
+    """vLLM with one causal architecture loaded: any that it generates with."""
 
     name: EngineName = "vllm"
 
-    def __init__(
-        self,
-        settings: EngineSettings,
-        arguments: dict[str, Any],
-        head_inputs: HeadInputs | None = None,
-    ) -> None:
-        folder = Path(arguments["model"])
+    def __init__(self, folder: Path, settings: EngineSettings) -> None:
         self._settings, self._config = settings, config_fields(folder)
         if settings.deterministic:
             _require_invariance()
         self._device = device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         multiply_on(device, settings.compute_dtype)
-        config = EngineArgs(**arguments).create_model_config()
+        arguments, head = _arguments(folder, settings), {"head_dtype": "float32"}
+        config = EngineArgs(**arguments, hf_overrides=head).create_model_config()
+        known, _ = ModelRegistry.resolve_model_cls(config.architectures, config)
+        inputs = HeadInputs()
+        pooled = class_with_pooler(known, config.architectures, inputs)
+        ModelRegistry.register_model(_CLASS, pooled)
+        if config.attn_type == "decoder":  # not recurrent
+            arguments |= _cache_arguments(settings)
+        arguments["hf_overrides"] = head | {"architectures": [_CLASS]}
         self._llm = LLM(**arguments, **memory_arguments(folder, settings, config))
         multiply_on(device, settings.compute_dtype)  # vLLM changed it
         self._llm.apply_model(heads_in_float32)
@@ -81,9 +91,10 @@ class VllmEngine(ABC):
         if device.type == "cpu":
             self._llm.apply_model(self._loaded.watch_packing)
         self._has_head = self._llm.apply_model(_has_head)[0]
+        self._pooler: PositionPooler = self._llm.apply_model(lambda model: model.pooler)[0]
         self._postprocessing: tuple[Operation, ...] | None = ()
-        if settings.hidden and head_inputs is not None:
-            self._postprocessing = self._llm.apply_model(head_inputs.watch)[0]
+        if settings.hidden:
+            self._postprocessing = self._llm.apply_model(inputs.watch)[0]
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start = time.perf_counter()
@@ -112,47 +123,74 @@ class VllmEngine(ABC):
         vocab = int(self._model_config.get_vocab_size())
         heads: dict[Head, OutputHead] = {}
         if self._settings.hidden and self._postprocessing is not None:
+            # From the file's tensors, because the CPU build repacks its parameters.
+            layer = streamed.layer(vocab)
+            layers: dict[Head, Layer] = {} if layer is None else {"next_token": layer}
             queries = trial_queries(vocab, self._settings.max_length)
-            heads = proved_heads(
-                self._layers(streamed), [self._postprocessing], self.score, queries
-            )
+            heads = proved_heads(layers, [self._postprocessing], self.score, queries)
         seconds = time.perf_counter() - start
         return Loaded(digest.hexdigest(), vocab, seconds, heads=heads)
 
-    @abstractmethod
-    def score(self, queries: Sequence[Query], sink: Sink) -> Tokens: ...
+    def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
+        missing = set(range(len(queries)))
 
-    def _layers(self, streamed: StreamedHead) -> dict[Head, Layer]:
-        """The requested heads of the checkpoint that was just loaded.
+        def take(
+            indices: Sequence[int],
+            logits: torch.Tensor,
+            hidden: torch.Tensor | None = None,
+        ) -> None:
+            missing.difference_update(indices)
+            sink(indices, logits, hidden)
 
-        They come from the file's tensors, because the CPU build repacks its parameters.
-        """
-        layer = streamed.layer(int(self._model_config.get_vocab_size()))
-        return {} if layer is None else {"next_token": layer}
+        # In order, so that the prefix that each context shares with the one before is cached. A
+        # query belongs to the first context that it is a prefix of, so its position is only cached
+        # if an earlier call ran it.
+        requests = [Request(context, rows) for context, rows in leaf_contexts(queries)]
+        run = self._run(requests, queries, take)
+        if missing:  # the prefix cache contains these positions from an earlier call, but no output
+            again = [r for r in requests if not missing.isdisjoint(r.rows)]
+            run += self._run(again, queries, take, cached=False)
+        tokens = sum(len(query.ids) for query in queries)
+        return Tokens(tokens, tokens - run)
 
-    @property
-    def _tied(self) -> bool:
-        return bool(getattr(self._model_config.hf_text_config, "tie_word_embeddings", False))
+    def _run(
+        self, requests: Sequence[Request], queries: Sequence[Query], sink: Sink, cached: bool = True
+    ) -> int:
+        """Number of tokens that were run; `cached` allows reading the prefix cache."""
+        params = [request.params(queries, cached=cached) for request in requests]
+        prompts = [{"prompt_token_ids": list(request.ids)} for request in requests]
+        self._pooler.sink = sink
+        try:
+            outputs = self._llm.encode(prompts, params, pooling_task=TASK, use_tqdm=False)
+        finally:
+            self._pooler.sink = None
+        return sum(
+            len(request.ids) - output.num_cached_tokens
+            for request, output in zip(requests, outputs, strict=True)
+        )
 
     def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
         """The ledger of a checkpoint, and its tensors for the engine."""
+        config = self._model_config
         # A class that multiplies by the embedding itself, such as Gemma 2's, accepts no head.
-        tied = self._tied and self._has_head
-        ledger = Ledger(self._model_config.dtype, tied, self._device)
+        tied = bool(getattr(config.hf_text_config, "tie_word_embeddings", False)) and self._has_head
+        ledger = Ledger(config.dtype, tied, self._device)
         return ledger, ledger.record(weights)
 
     def describe(self) -> dict[str, Json]:
-        device = self._llm.llm_engine.vllm_config.device_config.device_type
+        config = self._llm.llm_engine.vllm_config
+        device, cache = config.device_config.device_type, config.cache_config
         return {
             "engine": "vllm",
             "engine_version": vllm.__version__,
             "torch_version": torch.__version__,
             "device": device,
             "compute_dtype": self._settings.compute_dtype,
-            "head_dtype": "float32",
+            "head_dtype": str(self._model_config.head_dtype).removeprefix("torch."),
             **products_provenance(torch.device(device)),
             "max_batch_tokens": self._settings.max_batch_tokens,
             "max_sequences": self._settings.max_sequences,
+            **({"block_size": cache.block_size} if cache.enable_prefix_caching else {}),
             **(
                 {"deterministic": "batch-invariant kernels"} if self._settings.deterministic else {}
             ),
@@ -229,45 +267,7 @@ class LoadedWeights:
         )
 
 
-class VllmBackend(VllmEngine):
-    """Causal models: logits of the next token, tapped where vLLM samples."""
-
-    def __init__(self, folder: Path, settings: EngineSettings) -> None:
-        arguments = _arguments(folder, settings)
-        config = EngineArgs(**arguments).create_engine_config()
-        self._slots = bool(config.use_v2_model_runner)
-        inputs = HeadInputs()
-        self._target = TapTarget(inputs)
-        tap = tap_class(SlotTap if self._slots else BatchTap, self._target)
-        super().__init__(settings, arguments | {"logits_processors": [tap]}, inputs)
-
-    def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
-        contexts = [query.ids[: query.position + 1] for query in queries]
-        prompts = [{"prompt_token_ids": list(ids)} for ids in contexts]
-        params = [
-            SamplingParams(
-                max_tokens=1, temperature=0, detokenize=False, skip_clone=True, extra_args={ROW: i}
-            )
-            for i in range(len(queries))
-        ]
-        self._target.sink = sink
-        try:
-            outputs = self._llm.generate(prompts, params, use_tqdm=False)
-        finally:
-            self._target.sink = None
-        cached = sum(output.num_cached_tokens or 0 for output in outputs)
-        tokens, run = (sum(map(len, each)) for each in ([q.ids for q in queries], contexts))
-        return Tokens(tokens, tokens - run + cached)
-
-    def describe(self) -> dict[str, Json]:
-        return super().describe() | {
-            "model_runner": "v2" if self._slots else "v1",
-            "head_dtype": str(self._model_config.head_dtype).removeprefix("torch."),
-            "block_size": block_size(),
-        }
-
-
-def common_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
+def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     """Arguments of `vllm.LLM`. Weights are dummies: `load` replaces them, also the first time."""
     return {
         "model": str(folder),
@@ -279,32 +279,25 @@ def common_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
         "trust_remote_code": settings.trust_remote_code,
         "disable_log_stats": True,
         "seed": 0,
-    }
-
-
-def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
-    arguments: dict[str, Any] = common_arguments(folder, settings) | {
-        "hf_overrides": {"head_dtype": "float32"},
-        "max_model_len": settings.max_length + 1,  # room for one generated token
+        "runner": "pooling",
+        "max_model_len": settings.max_length,
+        "max_num_batched_tokens": max(settings.max_batch_tokens, settings.max_length),
         "max_num_seqs": settings.max_sequences,
+        "enable_prefix_caching": False,
+        "enable_chunked_prefill": False,
     }
-    return arguments | cache_arguments(settings)
 
 
-def cache_arguments(settings: EngineSettings) -> dict[str, Any]:
-    """Arguments of `vllm.LLM` for a prefix cache."""
-    size = block_size()
+def _cache_arguments(settings: EngineSettings) -> dict[str, Any]:
+    """Arguments of `vllm.LLM` for a prefix cache.
+
+    Its blocks have the fewest tokens that vLLM allows: WinoBias reuses 44 % of its tokens with 16
+    and 15 % with 32.
+    """
+    size = 16 if torch.cuda.is_available() else 32
     return {
         "max_num_batched_tokens": max(settings.max_batch_tokens, size),
         "block_size": size,
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
     }
-
-
-def block_size() -> int:
-    """Tokens in a block of the prefix cache, the fewest that vLLM allows.
-
-    WinoBias reuses 44 % of its tokens with 16 and 15 % with 32.
-    """
-    return 16 if torch.cuda.is_available() else 32

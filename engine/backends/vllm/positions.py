@@ -1,69 +1,93 @@
-"""Causal models on vLLM, scored at many positions of a sequence: vLLM's model class with a pooler.
+"""Logits at chosen positions of a sequence, in one pass, by vLLM's pooling runner.
 
-Only contexts that no other context continues are run; their prefixes are read on the way.
+A request carries rows and positions in its `PoolingParams`. Our pooler gathers the hidden states at
+these positions, applies the model's head and passes the logits to the sink.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from copy import copy
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
-from vllm import ModelRegistry
+from vllm import PoolingParams
 from vllm.config import VllmConfig
-from vllm.engine.arg_utils import EngineArgs
+from vllm.model_executor.layers.pooler import Pooler
+from vllm.v1.pool.metadata import PoolingMetadata
 
-from logitbank.engine.backends.contexts import leaf_contexts
-from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.backends.vllm.engine import (
-    cache_arguments,
-    common_arguments,
-)
+from logitbank.engine.backends.protocol import Sink
 from logitbank.engine.backends.vllm.head_inputs import HeadInputs
-from logitbank.engine.backends.vllm.pooled import (
-    PooledEngine,
-    PositionPooler,
-    Request,
-    pooling_arguments,
-)
-from logitbank.store.format.schema import Json, Query
+from logitbank.store.format.schema import Query
 
-_CLASS = "LogitbankPositions"
+TASK = "token_classify"
+_ROWS = "logitbank_rows"
+_POSITIONS = "logitbank_positions"
+_HEAD_ROWS = 128  # of 50,304 float32 logits: 26 MB
+OutputLayer = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor | None]]
 
 
-class VllmPositionsBackend(PooledEngine):
-    """Any causal architecture that vLLM generates with; its own head, at any positions."""
+class Request(NamedTuple):
+    """A sequence, and the queries that are answered from one pass of it."""
 
-    def __init__(self, folder: Path, settings: EngineSettings) -> None:
-        arguments = common_arguments(folder, settings)
-        head = {"head_dtype": "float32"}
-        config = EngineArgs(**arguments, hf_overrides=head).create_model_config()
-        known, _ = ModelRegistry.resolve_model_cls(config.architectures, config)
-        inputs = HeadInputs()
-        ModelRegistry.register_model(_CLASS, _pooled(known, config.architectures, inputs))
-        arguments |= pooling_arguments(settings)
-        if config.attn_type == "decoder":  # not recurrent
-            arguments |= cache_arguments(settings)
-        arguments["hf_overrides"] = head | {"architectures": [_CLASS]}
-        super().__init__(settings, arguments, inputs)
+    ids: tuple[int, ...]
+    rows: list[int]
 
-    def _requests(self, queries: Sequence[Query]) -> list[Request]:
-        """Contexts in order, so that the prefix that each shares with the one before is cached.
-
-        A query belongs to the first context that it is a prefix of, so its position is only cached
-        if an earlier call ran it.
-        """
-        return [Request(context, rows) for context, rows in leaf_contexts(queries)]
-
-    def describe(self) -> dict[str, Json]:
-        cache = self._llm.llm_engine.vllm_config.cache_config
-        return super().describe() | {
-            "head_dtype": str(self._model_config.head_dtype).removeprefix("torch."),
-            **({"block_size": cache.block_size} if cache.enable_prefix_caching else {}),
-        }
+    def params(self, queries: Sequence[Query], *, cached: bool) -> PoolingParams:
+        """vLLM's parameters; `cached` allows reading the prefix cache."""
+        positions = [queries[i].position for i in self.rows]
+        return _UnsharedParams(
+            use_activation=False,
+            extra_kwargs={_ROWS: self.rows, _POSITIONS: positions},
+            skip_reading_prefix_cache=not cached,
+        )
 
 
-def _pooled(known: Any, architectures: list[str], inputs: HeadInputs) -> Any:
-    """The model class with a pooler on its own head."""
+class _UnsharedParams(PoolingParams):  # type: ignore[misc]
+    """Parameters of a single request: vLLM would deep-copy them twice, in case they are shared."""
+
+    def clone(self) -> PoolingParams:
+        return copy(self)
+
+
+class PositionPooler(Pooler):  # type: ignore[misc]
+    """Applies a head to the requested positions of a batch, a few rows at a time."""
+
+    def __init__(self, head: OutputLayer) -> None:
+        """`head` maps hidden states to logits and, if it knows them, its own inputs."""
+        super().__init__()
+        self._head = [head]  # a module in a list gets no second name
+        self.sink: Sink | None = None
+
+    def get_supported_tasks(self) -> set[Any]:
+        return {TASK}
+
+    def forward(self, hidden_states: torch.Tensor, pooling_metadata: PoolingMetadata) -> Any:
+        cursor = pooling_metadata.get_pooling_cursor()
+        # Tokens of the sequences follow each other.
+        ends = cursor.seq_lens_cpu.tolist()
+        counts = cursor.num_scheduled_tokens_cpu.tolist()
+        starts = [*accumulate(counts[:-1], initial=0)]
+        rows: list[int] = []
+        places: list[int] = []
+        sequences = zip(starts, ends, counts, pooling_metadata.pooling_params, strict=True)
+        for start, end, count, params in sequences:
+            extra = params.extra_kwargs or {_ROWS: (), _POSITIONS: ()}
+            # The batch contains a part of the sequence; the rest is cached or comes later.
+            for row, position in zip(extra[_ROWS], extra[_POSITIONS], strict=True):
+                if end - count <= position < end:
+                    rows.append(row)
+                    places.append(start + position - (end - count))
+        for first in range(0, len(rows), _HEAD_ROWS):
+            assert self.sink is not None, "only `VllmBackend` sends requests with rows"
+            part = slice(first, first + _HEAD_ROWS)
+            index = torch.tensor(places[part], device=hidden_states.device)
+            logits, inputs = self._head[0](hidden_states[index])
+            self.sink(rows[part], logits.float(), inputs)
+        return [torch.zeros(1, 1)] * len(starts)
+
+
+def class_with_pooler(known: Any, architectures: list[str], inputs: HeadInputs) -> Any:
+    """vLLM's class of a model with a pooler on its own head."""
 
     class Positions(known):  # type: ignore[misc]
         is_pooling_model = True

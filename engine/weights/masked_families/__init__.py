@@ -1,1 +1,0 @@
-"""Families of masked models that vLLM runs, one file each; found by lying here."""

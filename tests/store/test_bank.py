@@ -398,19 +398,6 @@ def test_begin_refuses_a_deposit_that_keeps_less(tmp_path: Path) -> None:
     assert bank.begin(spec(keep=Keep("options"), block_rows=2)).layout == deposit.layout
 
 
-def test_info_has_a_row_per_deposit(tmp_path: Path) -> None:
-    bank = new_bank(tmp_path / "b")
-    assert bank.info().height == 0
-    bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name)
-    bank.begin(spec(5))
-    rows = bank.info().drop("bytes", "query_set").rows()
-    assert rows == [
-        ("org/model", "main", 0, 10, 10, 1, True, "full", "float32", "arrays"),
-        ("org/model", "main", 5, 10, 0, 3, False, "full", "float32", "test"),
-    ]
-    assert bank.info()["bytes"].to_list()[0] > 1000
-
-
 def test_swapped_deposit_is_named(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     bank.begin(spec(0))

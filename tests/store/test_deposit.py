@@ -171,11 +171,6 @@ def test_sealed_deposit_has_six_objects_and_its_shards(tmp_path: Path) -> None:
     np.testing.assert_array_equal(deposit.logsumexp(), logsumexp)
 
 
-def test_seal_waits_for_all_blocks(tmp_path: Path) -> None:
-    bank = filled(tmp_path / "b", 0, 2, seal=True)
-    assert not only_deposit(bank).sealed
-
-
 def test_block_written_after_the_seal_is_dropped(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     with bank.begin(spec()) as slow, bank.begin(spec()) as fast:

@@ -335,7 +335,7 @@ def _states_damage(root: Path, deposit: Deposit, folder: str) -> Iterator[Damage
         return
     (digest,) = deposit.spec.heads.values()
     try:
-        stored = deposit.row_reader.head()
+        stored = deposit.head()
         if stored.missing():
             return  # `_head_damage` reports them
         head = stored.whole()

@@ -200,7 +200,7 @@ def copy_blocks(deposit: Deposit, source: Deposit, blocks: Sequence[int], advanc
     array, dtype = source.layout.keep.array, source.layout.dtype
     for block in blocks:
         rows = source.layout.rows(block)
-        values = None if array is None else source.row_reader.read(np.array(rows))
+        values = None if array is None else source.stored_rows(np.array(rows))
         data = BlockData(
             None if values is None else as_stored(values, dtype),
             scores.filter(pl.col("query").is_between(rows[0], rows[-1])),

@@ -205,7 +205,7 @@ def _check_equal(stored: Deposit, new: Deposit, blocks: Set[int]) -> None:
         if same(new.layout.shards(block)):
             continue
         rows = np.array(new.layout.rows(block))
-        if not np.array_equal(stored.row_reader.read(rows), new.row_reader.read(rows)):
+        if not np.array_equal(stored.stored_rows(rows), new.stored_rows(rows)):
             rows_named = f"rows {rows[0]}–{rows[-1]}"
             raise conflict(stored, new, f"{new.layout.keep.array} of {rows_named} differ")
 

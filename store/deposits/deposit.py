@@ -10,15 +10,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, DTypeLike
 
-from logitbank.errors import BankError, DamagedError, UsageError
+from logitbank.errors import BankError, DamagedError, KeepLevelError, UsageError
 from logitbank.notebook import printable, summary_or_error
-from logitbank.store.deposits.row_reader import RowReader, normalise_rows
+from logitbank.store.deposits.rows import ShardedArray, shard_digests
 from logitbank.store.deposits.scores import committed_parts, logsumexp_of, scan_parts
-from logitbank.store.format import commits
+from logitbank.store.files import objects
+from logitbank.store.format import commits, zarrays
 from logitbank.store.format.attributes import from_attributes, read_attributes
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.layout import DepositSpec, Layout
+from logitbank.store.format.numbers import as_float32, normalise_rows, subtract_logsumexp
 from logitbank.store.format.schema import CheckpointId
+from logitbank.store.heads.stored import StoredHead
 from logitbank.store.tables.query_tables import query_count
 from logitbank.store.tables.token_texts import token_numbers
 from logitbank.wording import VERIFY
@@ -182,10 +185,23 @@ class Deposit:
         dtype: DTypeLike | None = None,
     ) -> np.ndarray:
         """`logprobs` in another dtype; the stored dtype if None, float32 from states."""
-        self.row_reader.require_rows(self)
-        row_index = self._committed_index(rows)
-        token_index = None if tokens is None else _index_of("token", tokens, self.layout.vocab)
-        return self.row_reader.logprobs(row_index, token_index, self.logsumexp, dtype=dtype)
+        layout = self.layout
+        if not layout.keep.whole_rows:
+            raise KeepLevelError(
+                f"{self} keeps {layout.keep}, not full vocabulary rows. Read listed tokens with"
+                " scores(), or extract again with --keep full, hidden or auto into another bank."
+            )
+        index = self._committed_index(rows)
+        columns = None if tokens is None else _index_of("token", tokens, layout.vocab)
+        if layout.width is None:
+            return self.stored_rows(index, columns, dtype=dtype)
+        head = self.head()
+        states = self.stored_rows(index, dtype=np.float32)
+        if columns is not None and not len(columns):
+            return np.empty((len(states), 0), dtype or layout.row_dtype)
+        outputs = head.whole() if columns is None else head.part(columns)
+        values = subtract_logsumexp(outputs.logits(states), self.logsumexp(index))
+        return values.astype(dtype or layout.row_dtype, copy=False)
 
     def hidden(self, rows: ArrayLike | None = None) -> np.ndarray:
         """Final hidden states that the LM head multiplies, after the last norm.
@@ -193,13 +209,42 @@ class Deposit:
         (q, width) float32 of the requested rows, in their order, all if None; never NaN. Raises as
         `logprobs`, and KeepLevelError if the deposit has no states.
         """
-        self.row_reader.require_states(self)
-        return self.row_reader.read(self._committed_index(rows), dtype=np.float32)
+        if self.layout.width is None:
+            raise KeepLevelError(
+                f"{self} keeps {self.layout.keep}, not hidden states. Extract again with"
+                " --keep hidden into another bank."
+            )
+        return self.stored_rows(self._committed_index(rows), dtype=np.float32)
 
-    @property
-    def row_reader(self) -> RowReader:
-        """Reader of the array of rows or states."""
-        return RowReader(self.path, self.spec, self.read_committed)
+    def head(self) -> StoredHead:
+        """The LM head of the states, or DamagedError if it is missing or does not fit."""
+        (digest,) = self.spec.heads.values()
+        head = StoredHead.open(self.bank, digest, needed_by=str(self))
+        head.require_shape(self.layout.vocab, self.layout.width, str(self))
+        return head
+
+    def stored_rows(
+        self,
+        rows: np.ndarray | None,
+        columns: np.ndarray | None = None,
+        *,
+        dtype: DTypeLike | None = None,
+    ) -> np.ndarray:
+        """The array of log-probabilities or states at rows (q,) and columns, all if None.
+
+        Without a dtype it has the stored one, or float32 for bfloat16.
+        """
+        layout, grid, name = self.layout, self.layout.grid, self.layout.keep.array
+        assert grid is not None, "callers check the keep level"
+        assert name is not None, "an array has a name"
+        blocks = range(layout.blocks) if rows is None else np.unique(rows // layout.block_rows)
+        digests = self.read_committed(lambda state: shard_digests(self.path, name, state, blocks))
+        metadata = zarrays.rows_metadata(grid, zarrays.AXES[name])
+        array = ShardedArray.open(objects.plain_path(self.path, name), metadata, grid, digests)
+        if layout.dtype == "bfloat16":
+            bits = array.read(rows, columns, dtype=grid.dtype)
+            return as_float32(bits).astype(dtype or np.float32, copy=False)
+        return array.read(rows, columns, dtype=layout.dtype if dtype is None else dtype)
 
     def logsumexp(self, rows: ArrayLike | None = None) -> np.ndarray:
         """Natural log of the sum of exponentials of all logits of a row; logit = logprob + this.

@@ -1,4 +1,4 @@
-"""Numbers as arrays store them: bfloat16, which neither NumPy nor Zarr has, as its bits."""
+"""Numbers as arrays store them (bfloat16 as its bits), and the normalisation of rows."""
 
 from typing import Literal
 
@@ -16,6 +16,8 @@ STORED_AS: dict[Dtype, GridDtype] = {
 """Dtype of the array that stores numbers of a dtype."""
 _IN_CACHE = 2**15
 """Numbers that stay in a core's cache between two steps of a conversion."""
+_ROWS_IN_CACHE = 4
+"""Rows that stay in a core's cache between two steps."""
 _SIGN_AND_NUMBER = np.int32(-0x70002000)
 """Bits of float32 that take the sign, exponent and fraction of float16."""
 
@@ -51,6 +53,34 @@ def logsumexp(rows: np.ndarray) -> np.ndarray:
     highest = rows.max(axis=-1, keepdims=True)
     total: np.ndarray = highest[..., 0] + np.log(np.exp(rows - highest).sum(axis=-1))
     return total
+
+
+def subtract_logsumexp(logits: np.ndarray, logsumexp: np.ndarray) -> np.ndarray:
+    """Subtract a log-sum-exp (q,) float64 from logits (q, v) float32, row by row, in place.
+
+    It subtracts the float32 part and then the rest: as exact as float64, whatever the size of the
+    logits, without a copy of twice the size.
+    """
+    high = logsumexp.astype(np.float32)[:, None]
+    low = (logsumexp - high[:, 0]).astype(np.float32)[:, None]
+    for start in range(0, len(logits), _ROWS_IN_CACHE):
+        rows = slice(start, start + _ROWS_IN_CACHE)
+        part = logits[rows]
+        part -= high[rows]
+        part -= low[rows]
+    return logits
+
+
+def normalise_rows(rows: np.ndarray) -> np.ndarray:
+    """x − ln Σ exp(x) of each row x of (q, v), with the sum in float64; −inf stays −inf.
+
+    The result is float32.
+    """
+    out = np.empty(rows.shape, np.float32)
+    for i, row in enumerate(rows):  # in float64 one by one: all at once would take twice the memory
+        exact = row.astype(np.float64)
+        out[i] = exact - logsumexp(exact)
+    return out
 
 
 def as_stored(values: np.ndarray, dtype: Dtype) -> np.ndarray:

@@ -195,23 +195,6 @@ def test_no_percentage_is_said_of_the_untrained_models_gap() -> None:
     assert not math.isnan(found.pairs["fairness_change"][0])  # the table keeps it
 
 
-def test_perplexity_is_better_when_lower_and_has_units() -> None:
-    values = [90.0, 60.0, 30.0, 20.0, 10.0, 12.0]
-    found = tradeoff_metric(
-        side(values), side(DELTA), metric="perplexity", max_accuracy_loss=2.5, pair=(5000, 6000)
-    )
-    assert found.settings["unit"] == "units"
-    assert found.choices.select("best_step", "step").row(0) == (5000, 5000)
-    assert found.pairs["performance_change"][0] == -2
-    assert found_in(found, "Change of perplexity").value == 2
-    assert found.tradeoff.filter("on_front")["step"].to_list() == [1000, 2000, 4000, 5000]
-    assert tradeoff_metric(side(values), side(DELTA), metric="perplexity").choices.is_empty()
-    up = tradeoff_metric(
-        side(values), side(DELTA), metric="perplexity", higher_is_better=True, max_accuracy_loss=0
-    )
-    assert up.choices["best_step"].to_list() == [1000]
-
-
 def test_several_models_and_runs_are_kept_apart() -> None:
     both = [
         pl.concat(
@@ -270,6 +253,11 @@ def test_curves_that_do_not_fit_are_refused(gap: pl.DataFrame, message: str) -> 
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         small(**options)
+
+
+def test_a_performance_that_is_no_share_is_refused() -> None:
+    with pytest.raises(UsageError, match="The performance .perplexity. is 90. .* a share"):
+        tradeoff_metric(side([90.0, *ACC[1:]]), side(DELTA), metric="perplexity")
 
 
 def test_charts_are_one_for_all_runs() -> None:

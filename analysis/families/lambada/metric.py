@@ -198,12 +198,11 @@ def examples_in_turn(
 
 
 class Examples(NamedTuple):
-    """The examples of one frame as arrays (checkpoints, names); NaN for a missing example."""
+    """The examples of one frame as an array (checkpoints, names); NaN for a missing example."""
 
     checkpoints: pl.DataFrame
     names: pl.Series
     correct: Floats
-    logprob: Floats
 
     @classmethod
     def of(cls, rows: pl.DataFrame) -> "Examples":
@@ -212,11 +211,10 @@ class Examples(NamedTuple):
         numbered = rows.join(
             checkpoints.with_row_index("at"), on=CHECKPOINT, nulls_equal=True, maintain_order="left"
         )
+        correct = np.full((len(checkpoints), len(names)), np.nan)
         place = numbered["at"].to_numpy(), names.search_sorted(rows["prompt_id"]).to_numpy()
-        values = np.full((2, len(checkpoints), len(names)), np.nan)
-        for at, column in enumerate(("correct", "logprob")):
-            values[at][place] = rows[column].cast(pl.Float64).to_numpy()
-        return cls(checkpoints, names, *values)
+        correct[place] = rows["correct"].cast(pl.Float64).to_numpy()
+        return cls(checkpoints, names, correct)
 
 
 def write_results(result: Lambada, folder: Path | str) -> None:

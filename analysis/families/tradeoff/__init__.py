@@ -28,7 +28,7 @@ def tradeoff(
         "of the banks.",
     ] = (),
     task: Annotated[str, "Task to read from result files."] = TASK,
-    metric: Annotated[str, "Metric to read; for banks acc or perplexity."] = "acc",
+    metric: Annotated[str, "Metric to read from result files."] = "acc",
     max_accuracy_loss: Annotated[
         float | None, "Maximum tolerated performance loss (percentage points); by default 1, 2, 5."
     ] = None,
@@ -77,8 +77,8 @@ def tradeoff(
     from logitbank.analysis.study import study_of
 
     files = sources.result_files(performance)
-    if not files and task != TASK:
-        raise UsageError(f"--task {task} is read from result files: add --performance.")
+    if not files and (task, metric) != (TASK, "acc"):
+        raise UsageError("--task and --metric are read from result files: add --performance.")
     if len(prompts) != 2:
         raise UsageError(
             "--prompts needs two prompt sets, that of LAMBADA and that of WinoBias, and has "
@@ -92,12 +92,12 @@ def tradeoff(
         performances = sources.performance_files(files, task, metric, models)
     else:
         lambada_source = ScoreSource(opened, lambada_prompts, models, cache)
-        performances = sources.lambada_curve(lambada_source, metric, resamples=bootstrap)
+        performances = sources.lambada_curve(lambada_source, resamples=bootstrap)
     measure = "LAMBADA" if not files or task.startswith("lambada") else task
     result = sources.tradeoff_metric(
         performances,
         fairness_gap(gap_source, bootstrap),
-        metric=f"{measure} {sources.METRIC_NAMES.get(metric, metric)}",
+        metric=f"{measure} {'accuracy' if metric == 'acc' else metric}",
         gap_name="gap |Δ|, JSD-P scaled",
         max_accuracy_loss=max_accuracy_loss,
         pair=pair,

@@ -86,20 +86,16 @@ def _curves(result: TradeOff) -> Chart:
 
 
 def _performance_measure(settings: Mapping[str, Any]) -> Measure:
-    name, band = _capital(settings["metric"]), ("performance_low", "performance_high")
-    if settings["higher_is_better"]:
-        return Measure("performance", name, band)
-    return Measure("performance", f"{name} (reversed)", band, "reversed")
+    return Measure(
+        "performance", _capital(settings["metric"]), ("performance_low", "performance_high")
+    )
 
 
 def _choices(result: TradeOff) -> str:
     losses = result.choices["max_accuracy_loss"].unique().sort().to_list()
-    if not losses:
-        return ""
-    unit = " points" if result.settings["unit"] == "points" else ""
     return (
         f" Triangles: smallest gap among checkpoints that lose at most "
-        f"{' or '.join(f'{loss:g}' for loss in losses)}{unit}."
+        f"{' or '.join(f'{loss:g}' for loss in losses)} points."
     )
 
 

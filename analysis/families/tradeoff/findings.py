@@ -34,35 +34,26 @@ def interval_note(result: TradeOff) -> str:
 
 
 def _headline(result: TradeOff) -> Finding:
-    """The pair, else the choice with the largest reduction, else the front."""
-    settings = result.settings
-    metric = settings["metric"]
+    """The pair, else the choice with the largest reduction."""
+    metric = result.settings["metric"]
     if len(result.pairs):
         row = result.pairs.row(0, named=True)
         before, after = (number(abs(row[f"delta_{end}"])) for end in ("before", "after"))
-        change = formatted(_moved(row, settings), "+,.1f")
         text = (
-            f"Gap {before} → {after}, {metric} {change}{_points(settings)}, "
-            f"from step {row['before']:,} to {row['after']:,}."
+            f"Gap {before} → {after}, {metric} {_change(row)}, from step {row['before']:,} to "
+            f"{row['after']:,}."
         )
-    elif len(result.choices):
+    else:
         row = max(result.choices.to_dicts(), key=lambda row: row["gap_at_best"] - row["gap"])
         several = result.tradeoff.select("model", "run").n_unique() > 1
         who = f"{series_name(row)}: gap" if several else "Gap"
         best, least = number(row["gap_at_best"]), number(row["gap"])
         text = (
-            f"{who} {best} → {least} for {formatted(_moved(row, settings), '+,.1f')}"
-            f"{_points(settings)} of {metric} (step {row['best_step']:,} → {row['step']:,})."
+            f"{who} {best} → {least} for {_change(row)} of {metric} "
+            f"(step {row['best_step']:,} → {row['step']:,})."
         )
         if row["step"] == row["best_step"]:
-            text = f"Within {_loss(row, settings)} of the best {metric}, no gap is below {best}."
-    else:
-        row = result.tradeoff.row(0, named=True)
-        rows = result.tradeoff.filter(model=row["model"], run=row["run"])
-        text = (
-            f"{rows['on_front'].sum():,} of {counted(len(rows), 'checkpoint')} are on the Pareto "
-            "front."
-        )
+            text = f"Within {_loss(row)} of the best {metric}, no gap is below {best}."
     return Finding(text=text, figure=FIGURE, series=(row["model"], row["run"]))
 
 
@@ -97,12 +88,10 @@ def _pair(row: Row, name: str, settings: Mapping[str, Any]) -> Iterator[Finding]
             text=f"{name}Fairness increase, {steps}", value=value, low=low, high=high,
             form="+.1%", baseline=baseline, **about,
         )  # fmt: skip
-    low, high = row["performance_low"], row["performance_high"]
-    low, high = (low, high) if settings["higher_is_better"] else (-high, -low)
-    unit = " (percentage points)" if settings["unit"] == "points" else ""
     yield Finding(
-        text=f"{name}Change of {settings['metric']}{unit}, {steps}", value=_moved(row, settings),
-        low=low, high=high, form="+,.1f", **about,
+        text=f"{name}Change of {settings['metric']} (percentage points), {steps}",
+        value=row["performance_change"], low=row["performance_low"], high=row["performance_high"],
+        form="+,.1f", **about,
     )  # fmt: skip
 
 
@@ -128,25 +117,19 @@ def _choice(row: Row, rows: pl.DataFrame, name: str, settings: Mapping[str, Any]
             f"{' and '.join(neighbours)} at the neighbouring checkpoints"
         )
     text = (
-        f"{name}Smallest gap within {_loss(row, settings)} of the best {settings['metric']} (step "
+        f"{name}Smallest gap within {_loss(row)} of the best {settings['metric']} (step "
         f"{row['step']:,})"
     )
     return from_row(chosen, "gap", text, form=".3g", n=n, baseline=baseline, figure=FIGURE)
 
 
-def _moved(row: Row, settings: Mapping[str, Any]) -> float:
-    """The change of performance as the metric moves."""
-    change: float = row["performance_change"]
-    return change if settings["higher_is_better"] else -change
+def _change(row: Row) -> str:
+    return f"{formatted(row['performance_change'], '+,.1f')} points"
 
 
-def _points(settings: Mapping[str, Any]) -> str:
-    return " points" if settings["unit"] == "points" else ""
-
-
-def _loss(row: Row, settings: Mapping[str, Any]) -> str:
+def _loss(row: Row) -> str:
     loss = f"{row['max_accuracy_loss']:g}"
-    return f"{loss} point{'' if loss == '1' else 's'}" if settings["unit"] == "points" else loss
+    return f"{loss} point{'' if loss == '1' else 's'}"
 
 
 def _alone(settings: Mapping[str, Any]) -> Iterator[Finding]:

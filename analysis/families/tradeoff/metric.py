@@ -17,7 +17,6 @@ from logitbank.analysis.families.tradeoff.tables import (
     choice_table,
     curve_table,
     pair_table,
-    scale_of,
 )
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
@@ -32,13 +31,6 @@ from logitbank.wording import checkpoint_name
 
 LOSSES = (1.0, 2.0, 5.0)
 """Percentage points of accuracy that may be lost, by default."""
-LOWER_IS_BETTER = frozenset(
-    {
-        *("ppl", "perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "loss"),
-        *("ter", "likelihood_diff", "likelihood_difference"),
-    }
-)
-METRIC_NAMES = {"acc": "accuracy", "ppl": "perplexity"}
 SEED, LAMBADA_SEED = 0, 1
 """They differ, since as many sentences as examples would be drawn alike."""
 RESAMPLED = "items resampled, the same ones at every checkpoint"
@@ -74,20 +66,12 @@ def result_files(paths: Sequence[str | Path]) -> list[Path]:
     return files
 
 
-def lambada_curve(
-    source: ScoreSource, metric: str = "acc", *, resamples: int = 1000
-) -> pl.DataFrame:
-    """LAMBADA accuracy or perplexity at every checkpoint, with bootstrap draws over examples.
+def lambada_curve(source: ScoreSource, *, resamples: int = 1000) -> pl.DataFrame:
+    """LAMBADA accuracy at every checkpoint, with bootstrap draws over examples.
 
     One resample has the same examples at every checkpoint, so that differences between checkpoints
     are differences on the same examples.
     """
-    columns = {"acc": "correct", "perplexity": "logprob"}
-    if (metric := NEW_NAMES.get(metric, metric)) not in columns:
-        raise UsageError(
-            f"Unknown metric {metric!r}: LAMBADA of a bank has {' and '.join(columns)}. Others "
-            "come from files (--performance)."
-        )
     parts = read_lambada(source).examples
     names = pl.concat(part.names for part in parts).unique().sort()
     checkpoints = pl.concat(part.checkpoints for part in parts)
@@ -95,12 +79,9 @@ def lambada_curve(
     start = 0
     for part in parts:
         rows = np.arange(start, start := start + len(part.checkpoints))
-        own: Floats = getattr(part, columns[metric])
-        values[rows[:, None], 0, names.search_sorted(part.names).to_numpy()] = own
+        values[rows[:, None], 0, names.search_sorted(part.names).to_numpy()] = part.correct
     counts = cluster_counts(np.arange(len(names)), resamples=resamples, seed=LAMBADA_SEED)
     means, draws = mean_present(values[:, 0], axis=1), bootstrap_means(values, counts)
-    if metric == "perplexity":
-        means, draws = np.exp(-means), np.exp(-draws)
     examples = np.count_nonzero(~np.isnan(values[:, 0]), axis=1)
     draws = np.where(examples < FEWEST_CLUSTERS, np.nan, draws)
     return concat_sorted([curve(checkpoints, means, draws=draws)])
@@ -149,8 +130,8 @@ def performance_files(
 class TradeOff(Result):
     """What `tradeoff_metric` found. Every table begins with model and run.
 
-    The gap is the absolute value of `delta`. Changes of performance are in `unit` of the settings:
-    `points`, hundredths of a share, or the metric's own unit; positive is better. `low` and `high`
+    The gap is the absolute value of `delta`. Changes of performance are in percentage points. `low`
+    and `high`
     are 95 % intervals, NaN if a curve has no uncertainty.
     """
 
@@ -174,7 +155,6 @@ def tradeoff_metric(
     *,
     metric: str = "acc",
     gap_name: str = "gap",
-    higher_is_better: bool | None = None,
     max_accuracy_loss: float | None = None,
     pair: tuple[int, int] | None = None,
     resamples: int = 1000,
@@ -196,11 +176,8 @@ def tradeoff_metric(
         (`EleutherAI/pythia-160m`, `pythia-160m`) are one.
     metric, gap_name
         Names of the two, for messages and charts.
-    higher_is_better
-        By default false for perplexities and losses, by the metric's name, else true.
     max_accuracy_loss
-        Largest loss of performance, in `unit`; by default 1, 2 and 5 points for a share, and
-        nothing for other metrics.
+        Largest loss of performance, in percentage points; by default 1, 2 and 5.
     pair
         Steps before and after.
     resamples
@@ -237,21 +214,22 @@ def tradeoff_metric(
         raise UsageError(f"resamples {resamples} is negative: use 0 or more.")
     fair = checked_curve(gap, gap_name)
     able = _named_alike(checked_curve(performance, f"performance ({metric})"), fair)
-    better = _base(metric) not in LOWER_IS_BETTER if higher_is_better is None else higher_is_better
+    invalid = able["value"].filter(~able["value"].is_between(0, 1))
+    if len(invalid):
+        raise UsageError(
+            f"The performance ({metric}) is {invalid[0]:g}. A trade-off needs a share between 0 and "
+            "1, such as accuracy."
+        )
     curves = joined(able, fair, resamples=resamples)
-    scale = scale_of(curves, higher_is_better=better)
-    losses: Sequence[float] = LOSSES if scale.unit == "points" else ()
     kinds = [interval_kind(side) if resamples else None for side in (able, fair)]
     return TradeOff(
-        tradeoff=curve_table(curves, scale),
-        choices=choice_table(curves, scale, losses if loss is None else (loss,)),
-        pairs=pair_table(curves, scale, pair),
+        tradeoff=curve_table(curves),
+        choices=choice_table(curves, LOSSES if loss is None else (loss,)),
+        pairs=pair_table(curves, pair),
         parts=pl.DataFrame(schema=PARTS),
         settings={
             "metric": metric,
             "gap": gap_name,
-            "higher_is_better": better,
-            "unit": scale.unit,
             "max_accuracy_loss": loss,
             "resamples": resamples,
             "performance_interval": kinds[0],
@@ -260,10 +238,6 @@ def tradeoff_metric(
             "gap_alone": _alone(fair, able),
         },
     )
-
-
-def _base(metric: str) -> str:
-    return metric.partition(",")[0].rsplit(" ", maxsplit=1)[-1]
 
 
 def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:

@@ -56,22 +56,6 @@ class Joined(NamedTuple):
     """(b, c) likewise."""
 
 
-class Scale(NamedTuple):
-    """The unit and the sign of differences of performance."""
-
-    sign: int
-    """−1 if less is better."""
-    factor: float
-    unit: str
-
-
-def scale_of(curves: Sequence[Joined], *, higher_is_better: bool) -> Scale:
-    """Percentage points for a share, of which more is better, and always within [0, 1]."""
-    values = np.concatenate([one.performance for one in curves])
-    share = higher_is_better and bool(((values >= 0) & (values <= 1)).all())
-    return Scale(1 if higher_is_better else -1, *((100.0, "points") if share else (1.0, "units")))
-
-
 def pareto_front(performance: Floats, gap: Floats) -> Flags:
     """Points that no other dominates: none as good in both and better in one.
 
@@ -129,14 +113,14 @@ def increase(before: Floats, after: Floats) -> Floats:
     return change
 
 
-def curve_table(curves: Sequence[Joined], scale: Scale) -> pl.DataFrame:
+def curve_table(curves: Sequence[Joined]) -> pl.DataFrame:
     """Both curves, their intervals, and the front."""
     tables = []
     for one in curves:
         performance = central_interval(one.performance_draws)
         delta = central_interval(one.delta_draws)
         gap = size_interval(delta)
-        front = pareto_front(scale.sign * one.performance, np.abs(one.delta))
+        front = pareto_front(one.performance, np.abs(one.delta))
         tables.append(
             pl.DataFrame(
                 {
@@ -153,7 +137,7 @@ def curve_table(curves: Sequence[Joined], scale: Scale) -> pl.DataFrame:
                     "gap_low": gap.low,
                     "gap_high": gap.high,
                     "on_front": front,
-                    "front_share": _front_share(one, scale),
+                    "front_share": _front_share(one),
                 }
             )
         )
@@ -169,45 +153,45 @@ def _certain(one: Joined) -> bool:
     )
 
 
-def _front_share(one: Joined, scale: Scale) -> Floats:
+def _front_share(one: Joined) -> Floats:
     if not _certain(one):
         return np.full(len(one.steps), NAN)
     count = np.zeros(len(one.steps))
     # In parts: all pairs of checkpoints in all resamples at once would be large.
     for at in range(0, len(one.delta_draws), 50):
         part = slice(at, at + 50)
-        draws = scale.sign * one.performance_draws[part], np.abs(one.delta_draws[part])
-        count += pareto_front(*draws).sum(axis=0)
+        front = pareto_front(one.performance_draws[part], np.abs(one.delta_draws[part]))
+        count += front.sum(axis=0)
     share: Floats = count / len(one.delta_draws)
     return share
 
 
-def choice_table(curves: Sequence[Joined], scale: Scale, losses: Sequence[float]) -> pl.DataFrame:
-    """The fairest checkpoint within each loss, in the scale's unit, and the gaps beside it.
+def choice_table(curves: Sequence[Joined], losses: Sequence[float]) -> pl.DataFrame:
+    """The fairest checkpoint within each loss, in percentage points, and the gaps beside it.
 
     The smallest of many gaps is small partly by chance: `searched` counts the checkpoints within
     the loss, and the gaps of the checkpoints before and after the chosen one stand beside it.
     """
     rows: list[tuple[Any, ...]] = []
     for one in curves:
-        signed, gap = scale.sign * one.performance, np.abs(one.delta)
-        best = int(fairest(signed, gap, 0.0))
+        gap = np.abs(one.delta)
+        best = int(fairest(one.performance, gap, 0.0))
         for loss in losses:
-            limit = loss / scale.factor
-            at = int(fairest(signed, gap, limit))
+            limit = loss / 100
+            at = int(fairest(one.performance, gap, limit))
             share = NAN
             if _certain(one):
-                drawn = fairest(scale.sign * one.performance_draws, np.abs(one.delta_draws), limit)
+                drawn = fairest(one.performance_draws, np.abs(one.delta_draws), limit)
                 share = float((drawn == at).mean())
             rows.append(
                 (
                     *(one.model, one.run, float(loss)),
                     *(one.steps[best], one.performance[best], gap[best]),
                     *(one.steps[at], one.performance[at], gap[at]),
-                    int(within_loss(signed, limit).sum()),
+                    int(within_loss(one.performance, limit).sum()),
                     gap[at - 1] if at else NAN,
                     gap[at + 1] if at + 1 < len(gap) else NAN,
-                    scale.factor * (signed[at] - signed[best]),
+                    100 * (one.performance[at] - one.performance[best]),
                     float(increase(gap[best], gap[at])),
                     share,
                 )
@@ -215,9 +199,7 @@ def choice_table(curves: Sequence[Joined], scale: Scale, losses: Sequence[float]
     return pl.DataFrame(rows, schema=CHOICES, orient="row")
 
 
-def pair_table(
-    curves: Sequence[Joined], scale: Scale, pair: tuple[int, int] | None
-) -> pl.DataFrame:
+def pair_table(curves: Sequence[Joined], pair: tuple[int, int] | None) -> pl.DataFrame:
     """What changes between two checkpoints, for every run that has both.
 
     Raises
@@ -227,7 +209,7 @@ def pair_table(
     """
     if pair is None:
         return pl.DataFrame(schema=PAIRS)
-    rows = [_pair(one, scale, *pair) for one in curves if {*pair} <= {*one.steps}]
+    rows = [_pair(one, *pair) for one in curves if {*pair} <= {*one.steps}]
     if not rows:
         one = curves[0]
         missing = [step for step in pair if step not in one.steps] or list(pair)
@@ -239,11 +221,10 @@ def pair_table(
     return pl.DataFrame(rows, schema=PAIRS, orient="row")
 
 
-def _pair(one: Joined, scale: Scale, before: int, after: int) -> tuple[Any, ...]:
+def _pair(one: Joined, before: int, after: int) -> tuple[Any, ...]:
     b, a = one.steps.index(before), one.steps.index(after)
-    factor = scale.sign * scale.factor
     performance, draws = one.performance, one.performance_draws
-    lost = central_interval(factor * (draws[:, [a]] - draws[:, [b]]))
+    lost = central_interval(100 * (draws[:, [a]] - draws[:, [b]]))
     start = central_interval(one.delta_draws[:, [b]])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = one.delta_draws[:, [a]] / one.delta_draws[:, [b]]
@@ -253,7 +234,7 @@ def _pair(one: Joined, scale: Scale, before: int, after: int) -> tuple[Any, ...]
     unsure = None if np.isnan(start.low[0]) else bool(start.low[0] <= 0 <= start.high[0])
     return (
         *(one.model, one.run, before, after),
-        *(performance[b], performance[a], factor * (performance[a] - performance[b])),
+        *(performance[b], performance[a], 100 * (performance[a] - performance[b])),
         *(lost.low[0], lost.high[0]),
         *(one.delta[b], one.delta[a], float(increase(one.delta[b], one.delta[a]))),
         *(fairness.low[0], fairness.high[0], unsure),

@@ -217,8 +217,8 @@ def tradeoff_metric(
     invalid = able["value"].filter(~able["value"].is_between(0, 1))
     if len(invalid):
         raise UsageError(
-            f"The performance ({metric}) is {invalid[0]:g}. A trade-off needs a share between 0 and "
-            "1, such as accuracy."
+            f"The performance ({metric}) is {invalid[0]:g}. A trade-off needs a share between 0 "
+            "and 1, such as accuracy."
         )
     curves = joined(able, fair, resamples=resamples)
     kinds = [interval_kind(side) if resamples else None for side in (able, fair)]

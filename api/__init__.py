@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from logitbank.engine.prompts.prompt_set import PromptSet as PromptSet
     from logitbank.engine.prompts.values import Option as Option
     from logitbank.engine.prompts.values import Prompt as Prompt
-    from logitbank.engine.prompts.values import Turn as Turn
     from logitbank.engine.request import ExtractRequest as ExtractRequest
     from logitbank.engine.suites.catalogue import known_suites as known_suites
     from logitbank.engine.suites.fetch import Fetched as Fetched

@@ -8,13 +8,10 @@ import polars as pl
 
 from logitbank.engine.plan.levels import level_sizes
 from logitbank.engine.plan.plan import Plan
-from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.suites.suites import Checkpoint, Suite
-from logitbank.engine.weights.config import ModelConfig
 from logitbank.errors import (
     DiskSpaceError,
     KeepLevelError,
-    PromptError,
     SuiteError,
     UsageError,
 )
@@ -86,28 +83,6 @@ def check_stored(deposit: Deposit, planned: Layout, compute_dtype: str) -> None:
                 f"{deposit.checkpoint} is in the bank with --{option} {value}, not {requested}."
                 f" Use --{option} {value}, or a new bank."
             )
-
-
-def check_tokens(prompts: TokenizedPrompts, config: ModelConfig) -> None:
-    """Refuse prompts over the model's length limit, and tokens outside its vocabulary."""
-    if config.max_length is not None:
-        long = [i for i, q in enumerate(prompts.queries) if len(q.ids) > config.max_length]
-        if long:
-            name = prompts.table.filter(query=long[0])["prompt_id"][0]
-            raise PromptError(
-                f"Prompt {name!r} of {prompts.name!r} has {len(prompts.queries[long[0]].ids)} "
-                f"tokens, but the model takes at most {config.max_length} ({len(long):,} contexts "
-                "are longer). Shorten or remove them: nothing is truncated."
-            )
-    tokens = prompts.table["token"].max()
-    sequences = {id(q.ids): q.ids for q in prompts.queries}  # shared by positions of one text
-    largest = max(map(max, sequences.values()))
-    largest = max(largest, tokens if isinstance(tokens, int) else 0)
-    if largest >= config.vocab:
-        raise SuiteError(
-            f"The tokenizer gives token {largest}, but the model has {config.vocab} entries. The "
-            "tokenizer files belong to another model."
-        )
 
 
 def check_space(path: Path, plan: Plan, *, downloads: int = 0) -> None:

@@ -12,7 +12,7 @@ import polars as pl
 from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.precision import value_bytes
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.checks import check_options, check_source, check_stored, check_tokens
+from logitbank.engine.plan.checks import check_options, check_source, check_stored
 from logitbank.engine.plan.engine_choice import cheaper_engine, engine_settings, fitted_settings
 from logitbank.engine.plan.levels import least_lossless, level_sizes
 from logitbank.engine.plan.plan import DepositPlan, Plan, needed_blocks, place, placed
@@ -20,7 +20,7 @@ from logitbank.engine.plan.sharding import Shard, select_shard
 from logitbank.engine.plan.throughput import parameter_count, rows_per_block
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.registry import prompt_sets
-from logitbank.engine.prompts.tokenize import TokenizedPrompts
+from logitbank.engine.prompts.tokenize import TokenizedPrompts, check_tokens
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.suites.hub import HubSource
 from logitbank.engine.suites.suites import LocalSource, Suite
@@ -166,7 +166,7 @@ def make_plan(
         placement.new,
         tables,
         {p.name: tokenizer.opening_of(p.queries[0].ids) for p in tokenized},
-        notes + tuple(note for p in tokenized for note in p.notes),
+        (*notes, *(note for p in tokenized for note in _notes(p))),
     )
 
 
@@ -177,6 +177,10 @@ def _tokenized(
     tokenized = prompts.tokenize(tokenizer)
     check_tokens(tokenized, config)
     return tokenized
+
+
+def _notes(prompts: TokenizedPrompts) -> list[str]:
+    return [*prompts.notes, *(f"{prompts.name}: {warning}" for warning in prompts.warnings)]
 
 
 def _supported_sets(

@@ -4,39 +4,24 @@ All errors of a file are reported together, once for each kind, with the lines t
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.rows import (
     CONDITION,
-    CONTENT,
     FIELDS,
-    FURTHER,
+    TEXT_FIELDS,
     json_value,
     near_field,
     read_rows,
 )
-from logitbank.engine.prompts.sequences import SentencePair, SentenceTokens, Span
-from logitbank.engine.prompts.values import (
-    MASK,
-    Option,
-    Prompt,
-    Scalar,
-    Turn,
-    combined_error,
-    mixed_columns,
-    reserved_columns,
-)
-from logitbank.errors import PromptError, UsageError
+from logitbank.engine.prompts.sequences import SentenceTokens
+from logitbank.engine.prompts.values import KINDS, Option, Prompt, Scalar, combined_error
+from logitbank.errors import PromptError
 from logitbank.store.format.limits import shown
-from logitbank.wording import counted
 
-GOOD = "good"
-"""Label of the sentence of a pair that should be more probable."""
 TARGET = "target"
 """Label of the only option of a prompt with a target."""
 _LINES = 10
@@ -44,44 +29,29 @@ _LINES = 10
 _VALUE = re.compile(r"""(column )?('(\\.|[^'\\])*'|"(\\.|[^"\\])*")|\d[\d,]*""")
 """What differs between errors of one kind: quoted values and numbers, but not column names."""
 
-_FilePrompt = Prompt | SentenceTokens | SentencePair
+_FilePrompt = Prompt | SentenceTokens
 
 
-def load_prompts(
-    path: Path,
-    *,
-    name: str | None = None,
-    first_token: bool = False,
-    few_shot: str | Path | None = None,
-    add_special_tokens: bool | None = None,
-    separate_options: bool = False,
-) -> PromptSet | SequenceSet:
+def load_prompts(path: Path, *, name: str | None = None) -> PromptSet | SequenceSet:
     """Read the prompts of one `.jsonl`, `.csv` or `.parquet` file.
 
-    One prompt per row: `text` or `messages`, with `options` or a `target`, `answer`, `order_seed`
-    and `mask`; or `sentence`, with `spans`; or a `pair` of sentences. `id` defaults to the number
-    of the row, from 1. Any other field becomes a metadata column.
+    One prompt per row: `text`, with `options` or a `target`, `answer`, `order_seed` and `mask`; or
+    `sentence`. `id` defaults to the number of the row, from 1. Any other field becomes a metadata
+    column.
 
     Parameters
     ----------
     name
-        Name of the prompt set; by default the file's name without its ending, with `few_shot`
-        followed by a plus sign and that file's name.
-    separate_options
-        Whether options are encoded separately from their text.
-    few_shot
-        A text file that is put before every text, including its line end; not before a
-        text that is the condition of others.
+        Name of the prompt set; by default the file's name without its ending.
 
     Returns
     -------
-    A set of prompts with texts, or one of sentences and pairs.
+    A set of prompts with texts, or one of sentences.
 
     Raises
     ------
     UsageError
-        The file does not exist, or has another ending; `few_shot` or `add_special_tokens` for a
-        file of sentences.
+        The file does not exist, or has another ending.
     PromptError
         Invalid rows, reserved column names, or columns with values of different kinds: each kind of
         error once, with its lines. Texts and sentences in one file, or invalid conditions.
@@ -93,31 +63,18 @@ def load_prompts(
     if not read:
         raise PromptError(f"Prompt file {path} has no prompts.")
     prompts = [prompt for prompt in read if isinstance(prompt, Prompt)]
-    sentences = [prompt for prompt in read if not isinstance(prompt, Prompt)]
+    sentences = [prompt for prompt in read if isinstance(prompt, SentenceTokens)]
     if prompts and sentences:
         raise PromptError(
-            f"{path}: {prompts[0]} has a text, but {sentences[0]} has a sentence or a pair. Split "
-            "them into two files, because they are scored in different ways."
+            f"{path}: {prompts[0]} has a text, but {sentences[0]} has a sentence. Split them into "
+            "two files, because they are scored in different ways."
         )
     if errors := [f"{path}: {error}" for error in _condition_errors(prompts)]:
         raise combined_error(str(path), errors)
+    name = path.stem if name is None else name
     if sentences:
-        if few_shot is not None or add_special_tokens is not None:
-            what = "add_special_tokens" if few_shot is None else "few_shot"
-            raise UsageError(f"{path} has sentences, but {what} is for texts. Remove {what}.")
-        return SequenceSet(path.stem if name is None else name, tuple(sentences))
-    default = path.stem
-    if few_shot is not None:
-        default += f"+{Path(few_shot).stem}"
-        prompts = _after_examples(prompts, Path(few_shot))
-    return PromptSet(
-        name=default if name is None else name,
-        prompts=tuple(prompts),
-        add_special_tokens=add_special_tokens,
-        first_token=first_token,
-        whole_options=True,
-        separate_options=separate_options,
-    )
+        return SequenceSet(name, tuple(sentences))
+    return PromptSet(name, tuple(prompts), whole_options=True)
 
 
 def _read(path: Path) -> tuple[list[_FilePrompt], list[str]]:
@@ -125,14 +82,10 @@ def _read(path: Path) -> tuple[list[_FilePrompt], list[str]]:
     prompts: list[_FilePrompt] = []
     errors: list[tuple[int, str]] = []
     lines: dict[tuple[str, int | None], int] = {}
-    reserved: Counter[str] = Counter()
     for number, (line, values) in enumerate(read_rows(path), 1):
         if isinstance(values, PromptError):
             errors.append((line, str(values)))
             continue
-        renamed = [name for name in values if name in reserved_columns() and name not in FIELDS]
-        reserved.update(renamed)
-        values = {k: v for k, v in values.items() if k not in renamed}
         try:
             prompt = _prompt_of_row(values, default_id=str(number))
         except PromptError as error:
@@ -143,18 +96,25 @@ def _read(path: Path) -> tuple[list[_FilePrompt], list[str]]:
             errors.append((line, f"{prompt} is also in line {first}"))
             continue
         prompts.append(prompt)
-    line_of = [*lines.values()]
-    errors += [
-        (line_of[mixed.other], mixed.message(f"line {line_of[mixed.first]}"))
-        for mixed in mixed_columns(prompt.columns for prompt in prompts)
-    ]
-    messages = [
-        f'Column name "{name}" is reserved ({counted(count, "row")}). Rename it in {path.name}.'
-        for name, count in reserved.items()
-    ]
-    if messages:
-        messages[0] += f" Reserved: {', '.join(reserved_columns())}"
-    return prompts, [*messages, *_once_per_kind(path, errors)]
+    errors += _mixed_columns(prompts, [*lines.values()])
+    return prompts, [*_once_per_kind(path, errors)]
+
+
+def _mixed_columns(
+    prompts: Sequence[_FilePrompt], lines: Sequence[int]
+) -> Iterator[tuple[int, str]]:
+    """An error for each column with values of two kinds, at the first line that differs."""
+    firsts: dict[str, tuple[str, int]] = {}
+    mixed: set[str] = set()
+    for prompt, line in zip(prompts, lines, strict=True):
+        for name, value in prompt.columns.items():
+            if value is None or name in mixed:
+                continue
+            kind = KINDS[type(value)]
+            first_kind, first = firsts.setdefault(name, (kind, line))
+            if kind != first_kind:
+                mixed.add(name)
+                yield line, f"column {name!r} has {kind} here and {first_kind} in line {first}"
 
 
 def _once_per_kind(path: Path, errors: Iterable[tuple[int, str]]) -> Iterator[str]:
@@ -170,28 +130,6 @@ def _once_per_kind(path: Path, errors: Iterable[tuple[int, str]]) -> Iterator[st
         plural = "s" if len(others) > 1 else ""
         also = f" (also in {unit}{plural} {listed}{more})" if others else ""
         yield f"{path}{colon}{line}: {message}{also}"
-
-
-# Examples and conditions
-
-
-def _after_examples(prompts: Sequence[Prompt], path: Path) -> list[Prompt]:
-    """Prompts with the text of a file before theirs, except conditions of others."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            examples = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"few_shot: {path} cannot be read as UTF-8 text ({error}).") from error
-    if not examples.strip() or MASK in examples:
-        raise PromptError(f"few_shot: {path} needs complete examples: it is empty or has a {MASK}.")
-    named = {prompt.columns.get(CONDITION) for prompt in prompts}
-    conditions = {p.id for p in prompts if p.columns.get(CONDITION) is None and p.id in named}
-    if messages := [p for p in prompts if p.messages and p.id not in conditions]:
-        raise PromptError(f"{messages[0]} has messages. Put few_shot examples into the messages.")
-    return [
-        prompt if prompt.id in conditions else replace(prompt, text=examples + prompt.text)
-        for prompt in prompts
-    ]
 
 
 def _condition_errors(prompts: Sequence[Prompt]) -> Iterator[str]:
@@ -216,32 +154,13 @@ def _condition_errors(prompts: Sequence[Prompt]) -> Iterator[str]:
 
 
 def _prompt_of_row(values: Mapping[str, Any], *, default_id: str) -> _FilePrompt:
-    content = _content_field(values)
-    fields = set(FIELDS)
-    if content != "pair" and values.get("pair") is not None:
-        fields.remove("pair")  # a column that groups sentences
-    columns = {k: scalar(v, k) for k, v in values.items() if k not in fields}
+    columns = {k: scalar(v, k) for k, v in values.items() if k not in FIELDS}
     name = _text(values.get("id", default_id), "id")
-    if content == "sentence":
-        text = _text(values["sentence"], "sentence")
-        spans = () if values.get("spans") is None else tuple(_spans(values["spans"], text))
-        return SentenceTokens(name, text, columns, spans)
-    return (_pair if content == "pair" else _prompt)(name, values, columns)
-
-
-def _content_field(values: Mapping[str, Any]) -> str:
-    """The field with the content of a row; refuses fields that do not belong to it."""
-    present = [name for name in CONTENT if values.get(name) is not None]
-    if len(present) > 1 and present[-1] == "pair" and not isinstance(values["pair"], list | dict):
-        present.pop()
-    if not present:
-        raise PromptError(f"no {next((name for name in CONTENT if name in values), 'text')}")
-    if len(present) > 1:
-        raise PromptError(f"fields {present[0]} and {present[1]} exclude each other")
-    for name, accompanied in FURTHER.items():
-        if values.get(name) is not None and present[0] not in accompanied:
-            raise PromptError(f"fields {present[0]} and {name} exclude each other")
-    return present[0]
+    if values.get("sentence") is None and "text" in values:
+        return _prompt(name, values, columns)
+    if others := [field for field in TEXT_FIELDS if values.get(field) is not None]:
+        raise PromptError(f"fields sentence and {others[0]} exclude each other")
+    return SentenceTokens(name, _text(values["sentence"], "sentence"), columns)
 
 
 def _prompt(name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar]) -> Prompt:
@@ -254,32 +173,15 @@ def _prompt(name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar])
         options, answer = (Option(TARGET, _text(target, "target")),), TARGET
     if (condition := values.get(CONDITION)) is not None:
         columns = {**columns, CONDITION: _text(condition, CONDITION)}
-    turns = tuple(_messages(values.get("messages")))
     return Prompt(
         id=name,
-        text="" if turns else _text(values.get("text"), "text"),
-        messages=turns,
+        text=_text(values["text"], "text"),
         options=options,
         answer=_answer(answer, options),
         order_seed=_integer(values.get("order_seed"), "order_seed"),
         mask=_integer(values.get("mask"), "mask"),
         columns=columns,
     )
-
-
-def _pair(name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar]) -> SentencePair:
-    """Two sentences with their labels, by default `good` and `bad`."""
-    value = values["pair"]
-    options = tuple(_options(value, "pair")) if isinstance(value, str | list | dict) else ()
-    if len(options) != 2:
-        raise PromptError(f'pair is {shown(value)}; use {{"good": ..., "bad": ...}}')
-    if all(option.label == option.text.strip() for option in options):
-        options = Option(GOOD, options[0].text), Option("bad", options[1].text)
-    answer = values.get("answer")
-    if answer is None and GOOD in (option.label for option in options):
-        answer = GOOD
-    one, other = ((option.label, option.text) for option in options)
-    return SentencePair(name, (one, other), _answer(answer, options), columns)
 
 
 # One value
@@ -311,27 +213,14 @@ def scalar(value: Any, name: str) -> Scalar:
     raise PromptError(f"column {name!r} has {shown(value)}; {hint}")
 
 
-def _messages(value: Any) -> Iterator[Turn]:
-    if value is None:
-        return
-    if isinstance(value, str):
-        value = json_value(value, "messages")
-    turns = value if isinstance(value, list) else []
-    if not turns or not all(isinstance(t, dict) and set(t) == {"role", "content"} for t in turns):
-        raise PromptError(
-            f'messages are {shown(value)}; use [{{"role": ..., "content": ...}}, ...]'
-        )
-    for turn in turns:
-        yield Turn(_text(turn["role"], "role"), _text(turn["content"], "content"))
-
-
-def _options(value: Any, name: str = "options") -> Iterator[Option]:
-    if isinstance(value, str):
-        value = _cell(value, name)
+def _options(value: Any) -> Iterator[Option]:
+    if isinstance(value, str):  # a cell of a CSV file: JSON, or texts separated by `|`
+        is_json = value.lstrip()[:1] in ("[", "{")
+        value = json_value(value, "options") if is_json else value.split("|")
     if isinstance(value, dict):
         value = [{"label": label, "text": text} for label, text in value.items()]
     if value is not None and not isinstance(value, list):
-        raise PromptError(f"{name} are {shown(value)}; use a list or a mapping")
+        raise PromptError(f"options are {shown(value)}; use a list or a mapping")
     for entry in value or []:
         if isinstance(entry, str):
             yield Option(label=entry.strip(), text=entry)
@@ -351,30 +240,3 @@ def _answer(value: Any, options: Sequence[Option]) -> str | None:
     labels = [option.label for option in options if option.text == answer]
     is_label = answer in [option.label for option in options]
     return labels[0] if len(labels) == 1 and not is_label else answer
-
-
-def _spans(value: Any, text: str) -> Iterator[Span]:
-    """Spans of a text, which may be written as words that occur once."""
-    if isinstance(value, str):
-        value = _cell(value, "spans")
-    if not isinstance(value, list) or not value:
-        raise PromptError(f"spans are {shown(value)}; use a list of words, or of [start, end]")
-    for entry in value:
-        if isinstance(entry, str):
-            yield _span_of_word(entry, text)
-        elif isinstance(entry, list) and len(entry) == 2 and {type(at) for at in entry} == {int}:
-            yield entry[0], entry[1]
-        else:
-            raise PromptError(f"span {shown(entry)} is invalid; use a word, or [start, end]")
-
-
-def _span_of_word(word: str, text: str) -> Span:
-    spans = [match.span() for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", text)]
-    if len(spans) == 1 and word:
-        return spans[0]
-    raise PromptError(f"span {word!r} is not exactly once in the sentence; use [start, end]")
-
-
-def _cell(cell: str, name: str) -> Any:
-    """The value of a cell: JSON, or texts separated by `|`."""
-    return json_value(cell, name) if cell.lstrip()[:1] in ("[", "{") else cell.split("|")

@@ -5,7 +5,7 @@ Quick to import, as are the modules that use it, because shell completion lists 
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
@@ -41,7 +41,7 @@ class KnownSet:
     make: Callable[..., PromptSet | SequenceSet]
     """Called with the name's text for each parenthesis, then `data` and the options."""
     options: tuple[SetOption, ...] = ()
-    """Its own, in addition to those of every set."""
+    """Its own, in addition to `SHARED_OPTIONS`."""
 
     def names(self) -> list[str]:
         """Every name, spelt out.
@@ -53,27 +53,12 @@ class KnownSet:
         return ["".join(chosen) for chosen in product(*map(_choices, parts))]
 
     def prompts(
-        self, name: str, written: Mapping[str, str], *, data: Path | None
+        self, name: str, data: Path | None, options: Mapping[str, Any]
     ) -> PromptSet | SequenceSet:
-        """The set of this name, which is one of its names, with the options as written.
-
-        Raises
-        ------
-        UsageError
-            An option does not exist, or its value is invalid.
-        """
+        """The set of this name, which is one of its names, with values of its options."""
         match = re.fullmatch(self.pattern, name)
         assert match is not None
-        chosen = read_options(name, (*self.options, ADD_SPECIAL_TOKENS, FIRST_TOKEN), written)
-        special, first = (chosen.pop(o.name, None) for o in (ADD_SPECIAL_TOKENS, FIRST_TOKEN))
-        made = self.make(*match.groups(), data=data, **chosen)
-        if special is False:
-            made = replace(made, add_special_tokens=False)
-        if not first:
-            return made
-        if isinstance(made, SequenceSet):
-            raise UsageError(f"{name} scores every token. Remove first_token.")
-        return replace(made, first_token=True)
+        return self.make(*match.groups(), data=data, **options)
 
 
 def _choices(part: str) -> Sequence[str]:
@@ -142,15 +127,18 @@ def true_or_false(text: str) -> bool:
     return text == "true"
 
 
-ADD_SPECIAL_TOKENS = SetOption(
-    "add_special_tokens",
-    "true",
-    "false to omit the special tokens that the tokenizer puts before a text, such as <s>",
-    true_or_false,
+SHARED_OPTIONS = (
+    SetOption(
+        "add_special_tokens",
+        "true",
+        "false to omit the special tokens that the tokenizer puts before a text, such as <s>",
+        true_or_false,
+    ),
+    SetOption(
+        "first_token",
+        "false",
+        "true to score only the first token of options with several tokens",
+        true_or_false,
+    ),
 )
-FIRST_TOKEN = SetOption(
-    "first_token",
-    "false",
-    "true to score only the first token of options with several tokens",
-    true_or_false,
-)
+"""Options of every known set and every prompt file."""

@@ -28,10 +28,6 @@ class PromptSet:
     whole_options: bool = False
     """Whether an option of several tokens is scored by all of them, each after those before it.
     `first_token` takes precedence. An option under a mask is one token."""
-    separate_options: bool = False
-    """Whether options are encoded separately from their text. Otherwise an option is what text and
-    option, encoded together, have beyond the text, as in lm-evaluation-harness; an option that
-    merges with its text is an error."""
     drop_split: bool = False
     """Whether a prompt is skipped if an option that is not optional is not one token."""
     language: str = ""
@@ -48,8 +44,7 @@ class PromptSet:
     def tokenize(self, tokenizer: "Tokenizer") -> "TokenizedPrompts":
         """Turn prompts into distinct queries and the table that points at them.
 
-        The query of a prompt is its mask, or the next token after its text without one. `notes` has
-        skipped prompts and warnings.
+        The query of a prompt is its mask, or the next token after its text without one.
 
         Raises
         ------
@@ -61,7 +56,7 @@ class PromptSet:
         # Imported here: it brings polars, and shell completion imports this module.
         from logitbank.engine.prompts.tokenize import tokenize
 
-        return tokenize(self, tokenizer).result(self.name)
+        return tokenize(self, tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +85,18 @@ class SequenceSet:
     def tokenize(self, tokenizer: "Tokenizer") -> "TokenizedPrompts":
         """Turn prompts with many queries into distinct queries and the table that points at them.
 
-        The table has a row per scored token, whose option is `target`, or the label of a sentence
-        of a pair, and a column `score_kind`. A prompt for a next-sentence head has one query with
-        two options, `next` and `other`.
+        The table has a row per scored token, whose option is `target`, and a column `score_kind`. A
+        prompt for a next-sentence head has one query with two options, `next` and `other`.
 
         Raises
         ------
         PromptError
-            A text that has no tokens where some are needed, a span without one, a pair whose
-            sentences are the same tokens, or a tokenizer without a mask or a token before a text:
-            each once, all of them together.
+            A text that has no tokens where some are needed, or a tokenizer without a mask or a
+            token before a text: each once, all of them together.
         """
         from logitbank.engine.prompts.tokenize import tokenize
 
-        return tokenize(self, tokenizer).result(self.name)
+        return tokenize(self, tokenizer)
 
 
 def _check(name: str, prompts: Iterable[tuple[str, Hashable]]) -> None:

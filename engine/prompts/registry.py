@@ -7,38 +7,18 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
 from logitbank.engine.prompts import known
 from logitbank.engine.prompts.files import load_prompts
-from logitbank.engine.prompts.known_set import (
-    ADD_SPECIAL_TOKENS,
-    FIRST_TOKEN,
-    KnownSet,
-    SetOption,
-    read_options,
-    true_or_false,
-)
+from logitbank.engine.prompts.known_set import SHARED_OPTIONS, KnownSet, read_options
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.errors import UsageError
 
 _SUFFIXES = (".jsonl", ".csv", ".parquet")
-FILE_OPTIONS = (
-    FIRST_TOKEN,
-    SetOption(
-        "separate_options",
-        "false",
-        "true to encode an option separately from its text",
-        true_or_false,
-    ),
-    ADD_SPECIAL_TOKENS,
-    SetOption("few_shot", "", "a text file that is put before every text", str),
-)
-"""Options of a prompt file."""
-
-
 Prompts = str | Path | PromptSet | SequenceSet
 """A name, a file, or a prompt set."""
 
@@ -106,21 +86,34 @@ def prompt_set(spec: str, *, data: Path | None = None) -> PromptSet | SequenceSe
         exist or has an invalid value.
     """
     name, written = split_spec(spec)
-    if known_set := _by_name().get(name):
-        return known_set.prompts(name, written, data=data)
-    if Path(name).suffix.lower() in _SUFFIXES:
-        if Path(name).stem in _by_name():
-            raise UsageError(f"{name}: {Path(name).stem!r} is the name of a known set. Rename it.")
-        options = read_options(name, FILE_OPTIONS, written)
-        if not options.get("few_shot", "none"):
-            raise UsageError(f"{name}: few_shot names no file. Use few_shot=FILE.")
-        return load_prompts(Path(name), **options)
-    hint = f" (did you mean {' or '.join(close)}?)" if (close := near(name)) else ""
-    patterns = ", ".join(known_set.pattern for known_set in known_sets())
-    raise UsageError(
-        f"{name!r} is neither a known prompt set{hint} nor a {', '.join(_SUFFIXES)} file. Known "
-        f"sets: {patterns}."
-    )
+    known_set = _by_name().get(name)
+    if known_set is None:
+        _check_file_name(name)
+    own = () if known_set is None else known_set.options
+    options = read_options(name, (*own, *SHARED_OPTIONS), written)
+    special = options.pop("add_special_tokens", True)
+    first = options.pop("first_token", False)
+    made = load_prompts(Path(name)) if known_set is None else known_set.prompts(name, data, options)
+    if not special:
+        made = replace(made, add_special_tokens=False)
+    if not first:
+        return made
+    if isinstance(made, SequenceSet):
+        raise UsageError(f"{name} scores every token. Remove first_token.")
+    return replace(made, first_token=True)
+
+
+def _check_file_name(name: str) -> None:
+    """Refuse a name that is neither a known set nor a file of a known kind."""
+    if Path(name).suffix.lower() not in _SUFFIXES:
+        hint = f" (did you mean {' or '.join(close)}?)" if (close := near(name)) else ""
+        patterns = ", ".join(known_set.pattern for known_set in known_sets())
+        raise UsageError(
+            f"{name!r} is neither a known prompt set{hint} nor a {', '.join(_SUFFIXES)} file. "
+            f"Known sets: {patterns}."
+        )
+    if Path(name).stem in _by_name():
+        raise UsageError(f"{name}: {Path(name).stem!r} is the name of a known set. Rename it.")
 
 
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:

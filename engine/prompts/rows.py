@@ -13,21 +13,14 @@ from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError, UsageError
 from logitbank.store.format.limits import in_int64, shown
 
-CONTENT = ("text", "messages", "sentence", "pair")
+CONTENT = ("text", "sentence")
 """The fields with the content of a prompt; each prompt has one of them."""
-FURTHER: Mapping[str, tuple[str, ...]] = {
-    "options": ("text", "messages"),
-    "target": ("text", "messages"),
-    "answer": ("text", "messages", "pair"),
-    "order_seed": ("text", "messages"),
-    "mask": ("text", "messages"),
-    "spans": ("sentence",),
-}
-"""The other fields, each with the content fields that it may accompany."""
-FIELDS = ("id", *CONTENT, *FURTHER)
+TEXT_FIELDS = ("text", "options", "target", "answer", "order_seed", "mask")
+"""The fields of a prompt with a text."""
+FIELDS = ("id", "sentence", *TEXT_FIELDS)
 CONDITION = "condition"
 """Column of a prompt with a text: id of the prompt whose scores may be subtracted."""
-_TEXTS = frozenset({*FIELDS, CONDITION}) - {"pair", "order_seed", "mask"}
+_TEXTS = frozenset({*FIELDS, CONDITION}) - {"order_seed", "mask"}
 """Fields whose CSV cells are never numbers."""
 _TRUTH = {"true": True, "True": True, "false": False, "False": False}
 _EXACT = 2**53

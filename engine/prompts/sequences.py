@@ -19,14 +19,12 @@ from logitbank.engine.prompts.values import (
 from logitbank.errors import PromptError
 
 if TYPE_CHECKING:
-    from logitbank.engine.tokenizers.tokenizer import EncodedText, Tokenizer
+    from logitbank.engine.tokenizers.tokenizer import Tokenizer
     from logitbank.store.format.schema import Head, Query
 
 Kind = Literal["target", "given", "sentence", "masked", "nsp"]
 """How a token is scored: as part of a target, or of a sentence, after its context; after the text
 before it; under a mask. `nsp` is a class of a next-sentence head."""
-Span = tuple[int, int]
-"""Characters of a text: start and end, the end excluded, counted from 0."""
 BLANK = "BLANK"
 IS_NEXT, IS_OTHER = "next", "other"
 """Options of a next-sentence query."""
@@ -280,155 +278,64 @@ class Candidate:
         yield from encoder.following(ids, 1, "sentence")
 
 
-# Sentences and pairs of prompt files, validated when they are built. A causal model scores each
-# token after the begin-of-text token (or the end-of-text token without one) and the tokens before
-# it, as lm-evaluation-harness does. A masked model scores each under a mask of its own, with all
-# others in place: the pseudo-log-likelihood of Salazar et al. 2020 (ACL, "Masked Language Model
-# Scoring").
+# Sentences of prompt files
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceTokens:
-    """Every token of a text, or those of some spans.
+    """Every token of a text; validated when it is built.
 
-    Special tokens of a masked model, including the unknown token, are not scored.
+    A causal model scores each token after the begin-of-text token (or the end-of-text token without
+    one) and the tokens before it, as lm-evaluation-harness does. A masked model scores each under a
+    mask of its own, with all others in place: the pseudo-log-likelihood of Salazar et al. 2020
+    (ACL, "Masked Language Model Scoring"). Its special tokens, including the unknown token, are not
+    scored.
     """
 
     id: str
     text: str
     columns: Mapping[str, Scalar] = field(default_factory=dict)
-    spans: tuple[Span, ...] = ()
-    """Only tokens with a character in a span are scored, as a whole; every token without spans."""
 
     def __post_init__(self) -> None:
-        _check_sentences(self.id, self.columns, self.text)
-        for start, end in self.spans:
-            if not 0 <= start < end <= len(self.text):
-                what = "empty" if start == end else "outside its text"
-                raise PromptError(
-                    f"{self}: span [{start}, {end}] is {what}, which has the characters 0 to "
-                    f"{len(self.text) - 1}"
-                )
+        check_id(self.id, self.text)
+        check_contents([self.text], self.columns, str(self))
+        if not self.text.strip():
+            raise PromptError(f"{self} has an empty sentence")
+        if MASK in self.text:
+            raise PromptError(f"{self}: sentences have no {MASK}; use a text with options")
 
     def __str__(self) -> str:
         return f"prompt {self.id!r}"
 
     def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
-        return _every_token(self.text, encoder, spans=self.spans)
-
-
-@dataclass(frozen=True, slots=True)
-class SentencePair:
-    """Two sentences that are compared, every token of each.
-
-    They are two options of one prompt, so that what compares options compares them.
-    """
-
-    id: str
-    sentences: tuple[tuple[str, str], tuple[str, str]]
-    """Label and text of each."""
-    answer: str | None = None
-    """Label of the one that should be more probable, if there is one."""
-    columns: Mapping[str, Scalar] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        labels, texts = zip(*self.sentences, strict=True)
-        _check_sentences(self.id, self.columns, *texts)
-        if not all(label.strip() for label in labels) or labels[0] == labels[1]:
+        tokenizer, flag = encoder.tokenizer, encoder.add_special_tokens
+        is_masked = tokenizer.mask_id is not None
+        if not is_masked:
+            encoder.require_begin_token()
+            flag = False
+        encoded = tokenizer.encode_with_spans(self.text, add_special_tokens=flag)
+        unscored = tokenizer.special_ids if is_masked else ()
+        positions = [i for i, token in enumerate(encoded.ids) if token not in unscored]
+        if not positions:
+            raise PromptError(f"{quote(self.text)} has no tokens in this vocabulary")
+        texts, ids = _token_texts(self.text, encoded.spans), tuple(encoded.ids)
+        if is_masked:
+            yield from encoder.under_masks(ids, positions, texts)
+            return
+        if tokenizer.before_id is None:
             raise PromptError(
-                f"{self}: its sentences have the labels {labels[0]!r} and {labels[1]!r}; use two "
-                "different ones"
+                "the tokenizer has neither a begin-of-text nor an end-of-text token for its first "
+                "token to follow; name one in tokenizer_config.json"
             )
-        if self.answer is not None and self.answer not in labels:
-            raise PromptError(
-                f"{self}: answer {self.answer!r} is neither {labels[0]!r} nor {labels[1]!r}"
-            )
-
-    def __str__(self) -> str:
-        return f"prompt {self.id!r}"
-
-    @property
-    def text(self) -> str:
-        """Both sentences, on a line each."""
-        return "\n".join(text for _, text in self.sentences)
-
-    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
-        """The tokens of the first sentence, then those of the other."""
-        one, other = ([*_every_token(text, encoder)] for _, text in self.sentences)
-        if [(t.query, t.token) for t in one] == [(t.query, t.token) for t in other]:
-            raise PromptError("its sentences are the same tokens in this vocabulary")
-        for (label, _), tokens in zip(self.sentences, (one, other), strict=True):
-            yield from (token._replace(option=label) for token in tokens)
+        context = (tokenizer.before_id, *ids[:-1])
+        for i, token in enumerate(ids):
+            yield ScoredToken(encoder.query(context, i), token, texts[i], "sentence")
 
 
-def _check_sentences(name: str, columns: Mapping[str, Scalar], *texts: str) -> None:
-    check_id(name, texts[0])
-    prompt = f"prompt {name!r}"
-    for text in texts:
-        if not text.strip():
-            raise PromptError(f"{prompt} has an empty sentence")
-        if MASK in text:
-            raise PromptError(f"{prompt}: sentences have no {MASK}; use a text with options")
-    check_contents(texts, columns, prompt)
-
-
-def _every_token(
-    text: str, encoder: Encoder, *, spans: Sequence[Span] = ()
-) -> Iterator[ScoredToken]:
-    """Every token of a text, or those of its spans."""
-    tokenizer, flag = encoder.tokenizer, encoder.add_special_tokens
-    mask = tokenizer.mask_id
-    if mask is None:
-        encoder.require_begin_token()
-        flag = False
-    encoded = tokenizer.encode_with_spans(text, add_special_tokens=flag)
-    unscored = frozenset() if mask is None else tokenizer.special_ids
-    positions = [i for i, token in enumerate(encoded.ids) if token not in unscored]
-    if not positions:
-        raise PromptError(f"{quote(text)} has no tokens in this vocabulary")
-    if spans:
-        positions = _in_spans(text, spans, encoded, positions)
-    texts, ids = _token_texts(text, encoded, tokenizer), tuple(encoded.ids)
-    if mask is not None:
-        yield from encoder.under_masks(ids, positions, texts)
-        return
-    if tokenizer.before_id is None:
-        raise PromptError(
-            "the tokenizer has neither a begin-of-text nor an end-of-text token for its first "
-            "token to follow; name one in tokenizer_config.json"
-        )
-    context = (tokenizer.before_id, *ids[: positions[-1]])
-    for i in positions:
-        yield ScoredToken(encoder.query(context, i), ids[i], texts[i], "sentence")
-
-
-def _in_spans(
-    text: str, spans: Sequence[Span], encoded: "EncodedText", positions: Sequence[int]
-) -> list[int]:
-    """The tokens with a character in a span."""
-    where = encoded.spans
-    if where is None:
-        raise PromptError(
-            "its spans need a tokenizer that knows the positions of its tokens; give the model a "
-            "tokenizer.json"
-        )
-    chosen: set[int] = set()
-    for start, end in spans:
-        inside = [i for i in positions if where[i][0] < end and start < where[i][1]]
-        if not inside:
-            raise PromptError(
-                f"span [{start}, {end}] ({quote(text[start:end])}) has no scored token; widen it"
-            )
-        chosen.update(inside)
-    return sorted(chosen)
-
-
-def _token_texts(text: str, encoded: "EncodedText", tokenizer: "Tokenizer") -> list[str]:
+def _token_texts(text: str, spans: Iterable[tuple[int, int]]) -> list[str]:
     """What each token adds to the text, so that all of them together are the text."""
-    if encoded.spans is None:
-        return tokenizer.decode_each(encoded.ids)
     texts, done = [], 0
-    for _, end in encoded.spans:
+    for _, end in spans:
         texts.append(text[done : max(done, end)])
         done = max(done, end)
     return texts

@@ -1,6 +1,5 @@
 """Turn a prompt set into token ids: encode and check texts and options, and list scored rows."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -11,23 +10,22 @@ import polars as pl
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.sequences import Encoder, SequencePrompt, contexts, continuations
 from logitbank.engine.prompts.values import (
+    KINDS,
     MASK,
     Finding,
     Option,
     Prompt,
-    Scalar,
     combined_error,
     masked_text,
     once_per_kind,
     quote,
 )
-from logitbank.engine.prompts.warnings import sequence_warnings, text_warnings
+from logitbank.engine.prompts.warnings import column_warnings, text_warnings
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
-from logitbank.errors import PromptError
+from logitbank.engine.weights.config import ModelConfig
+from logitbank.errors import PromptError, SuiteError
 from logitbank.store.format.schema import PROMPTS_SCHEMA, Query
 
-TEMPLATE = "chat_template"
-"""Column with the first 16 hex digits of the SHA-256 of the chat template."""
 _NAMED = 3
 _BATCH = 5_000
 """Prompts whose options are encoded at once: the ids of all would fill memory."""
@@ -45,7 +43,9 @@ class TokenizedPrompts:
     and `row`, then the metadata columns. A prompt without options has one row, whose `option`,
     `continuation`, `token` and `is_answer` are null."""
     notes: tuple[str, ...] = ()
-    """Skipped prompts, and warnings; one line each."""
+    """Skipped prompts, and options of several tokens; one line each."""
+    warnings: tuple[str, ...] = ()
+    """Likely mistakes; one line each."""
 
 
 class ScoredRow(NamedTuple):
@@ -60,81 +60,78 @@ class ScoredRow(NamedTuple):
     score_kind: str | None = None
 
 
-class Tokenization(NamedTuple):
-    """The scored rows of a prompt set, and what was found on the way."""
-
-    prompts: Sequence[Prompt | SequencePrompt]
-    """Without skipped ones."""
-    findings: list[Finding]
-    """Errors and warnings, once per kind."""
-    notes: tuple[str, ...]
-    queries: dict[Query, int]
-    rows: list[ScoredRow]
-    """Empty if there are errors."""
-    lengths: list[int]
-    """Tokens of the longest query of each prompt; 0 for an invalid sequence."""
-
-    def result(self, name: str) -> TokenizedPrompts:
-        """The tokenized prompts.
-
-        Raises
-        ------
-        PromptError
-            All errors, once per kind.
-        """
-        if errors := [str(f) for f in self.findings if f.level == "error"]:
-            raise combined_error(f"prompt set {name!r}", errors)
-        warnings = (f"{name}: {finding}" for finding in self.findings)
-        table = _table(self.prompts, self.rows)
-        return TokenizedPrompts(name, tuple(self.queries), table, (*self.notes, *warnings))
-
-
-def tokenize(prompt_set: PromptSet | SequenceSet, tokenizer: Tokenizer) -> Tokenization:
+def tokenize(prompt_set: PromptSet | SequenceSet, tokenizer: Tokenizer) -> TokenizedPrompts:
     """Encode the prompts of a set, find what is wrong, and list the scored tokens.
 
     Raises
     ------
     PromptError
-        No prompt is left, or a conversation cannot be turned into a text.
+        No prompt is left, or the errors of the prompts, once per kind.
     """
     if isinstance(prompt_set, PromptSet):
         return _tokenize_texts(prompt_set, tokenizer)
     return _tokenize_sequences(prompt_set, tokenizer)
 
 
-def _tokenize_sequences(prompt_set: SequenceSet, tokenizer: Tokenizer) -> Tokenization:
+def _tokenize_sequences(prompt_set: SequenceSet, tokenizer: Tokenizer) -> TokenizedPrompts:
+    prompts = prompt_set.prompts
     queries: dict[Query, int] = {}
     rows: list[ScoredRow] = []
-    findings = []
-    lengths = [0] * len(prompt_set.prompts)
+    errors = []
     encoder = Encoder(tokenizer, prompt_set.language, prompt_set.add_special_tokens)
-    for i, prompt in enumerate(prompt_set.prompts):
+    for i, prompt in enumerate(prompts):
         try:
             scored = [*prompt.scored_tokens(encoder)]
         except PromptError as error:
-            findings.append(Finding("error", str(error), prompt.id, str(error)))
+            errors.append(Finding(str(error), prompt.id, str(error)))
             continue
-        lengths[i] = max((len(token.query.ids) for token in scored), default=0)
         for piece, (query, tokens) in enumerate(groupby(scored, key=lambda t: t.query)):
             index = queries.setdefault(query, len(queries))
             rows += [ScoredRow(i, piece, t.option, t.text, t.token, index, t.kind) for t in tokens]
-    findings += sequence_warnings(prompt_set.prompts)
-    findings = once_per_kind(findings)
-    return Tokenization(prompt_set.prompts, findings, (), queries, rows, lengths)
+    _refuse(errors, prompt_set.name)
+    table, warnings = _table(prompts, rows), tuple(once_per_kind(column_warnings(prompts)))
+    return TokenizedPrompts(prompt_set.name, tuple(queries), table, warnings=warnings)
 
 
-def _tokenize_texts(prompt_set: PromptSet, tokenizer: Tokenizer) -> Tokenization:
-    encoded = encode(prompt_set, tokenizer)
-    findings = [*encoded.errors, *text_warnings(prompt_set.prompts, encoded)]
+def _tokenize_texts(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
+    encoded, notes = encode(prompt_set, tokenizer)
+    prompts, name = encoded.prompts, prompt_set.name
+    _refuse(encoded.errors, name)
     queries: dict[Query, int] = {}
     rows: list[ScoredRow] = []
-    if not any(finding.level == "error" for finding in findings):
-        for i, (prompt, options) in enumerate(zip(encoded.prompts, encoded.options, strict=True)):
-            rows += encoded.rows(i, prompt, options, queries)
-    notes = (*encoded.notes, *_long_options_note(prompt_set.name, encoded))
-    both = zip(encoded.prompts, encoded.options, strict=True)
-    lengths = [encoded.length(prompt, options) for prompt, options in both]
-    return Tokenization(encoded.prompts, once_per_kind(findings), notes, queries, rows, lengths)
+    for i, (prompt, options) in enumerate(zip(prompts, encoded.options, strict=True)):
+        rows += encoded.rows(i, prompt, options, queries)
+    table = _table(prompts, rows).drop("score_kind")
+    notes = (*notes, *_long_options_note(name, table))
+    warnings = tuple(once_per_kind(text_warnings(prompt_set.prompts, encoded)))
+    return TokenizedPrompts(name, tuple(queries), table, notes, warnings)
+
+
+def _refuse(errors: Sequence[Finding], name: str) -> None:
+    if errors:
+        raise combined_error(f"prompt set {name!r}", once_per_kind(errors))
+
+
+def check_tokens(prompts: TokenizedPrompts, config: ModelConfig) -> None:
+    """Refuse prompts over the model's length limit, and tokens outside its vocabulary."""
+    if config.max_length is not None:
+        long = [i for i, q in enumerate(prompts.queries) if len(q.ids) > config.max_length]
+        if long:
+            name = prompts.table.filter(query=long[0])["prompt_id"][0]
+            raise PromptError(
+                f"Prompt {name!r} of {prompts.name!r} has {len(prompts.queries[long[0]].ids)} "
+                f"tokens, but the model takes at most {config.max_length} ({len(long):,} contexts "
+                "are longer). Shorten or remove them: nothing is truncated."
+            )
+    tokens = prompts.table["token"].max()
+    sequences = {id(q.ids): q.ids for q in prompts.queries}  # shared by positions of one text
+    largest = max(map(max, sequences.values()))
+    largest = max(largest, tokens if isinstance(tokens, int) else 0)
+    if largest >= config.vocab:
+        raise SuiteError(
+            f"The tokenizer gives token {largest}, but the model has {config.vocab} entries. The "
+            "tokenizer files belong to another model."
+        )
 
 
 OptionTokens = tuple[tuple[int, ...] | None, ...]
@@ -148,9 +145,6 @@ class EncodedPrompts:
     prompt_set: PromptSet
     tokenizer: Tokenizer
     prompts: tuple[Prompt, ...]
-    notes: tuple[str, ...]
-    """Skipped prompts, for people to read."""
-    add_special_tokens: bool | None
     texts: Mapping[str, list[int]]
     """Ids of each distinct text."""
     options: list[OptionTokens] = field(default_factory=list)
@@ -171,17 +165,6 @@ class EncodedPrompts:
             return Query(ids, len(ids) - 1, language=language)
         masks = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_id]
         return Query(ids, masks[prompt.mask or 0], "mask", language=language)
-
-    def length(self, prompt: Prompt, options: OptionTokens) -> int:
-        """Tokens of the longest query of a prompt: the last token of an option is not run."""
-        later = 0
-        if self.prompt_set.whole_options and not prompt.masks:
-            later = max((len(self.scored(tokens)) - 1 for tokens in options if tokens), default=0)
-        return len(self.texts[prompt.text]) + later
-
-    def mask_tokens(self, prompt: Prompt) -> int:
-        """Number of mask tokens of the text, which should be its number of `[MASK]`."""
-        return self.texts[prompt.text].count(self.tokenizer.mask_id)  # type: ignore[arg-type]
 
     def rows(
         self, index: int, prompt: Prompt, options: OptionTokens, queries: dict[Query, int]
@@ -208,17 +191,19 @@ class EncodedPrompts:
         """Every error of one prompt, in order."""
 
         def error(kind: str, message: str) -> Finding:
-            return Finding("error", kind, prompt.id, message)
+            return Finding(kind, prompt.id, message)
 
         if not self.texts[prompt.text]:
             yield error("no tokens", "the text has no tokens in this vocabulary")
-        if prompt.masks and self.tokenizer.mask_id is None:
+        mask_id = self.tokenizer.mask_id
+        masks = 0 if mask_id is None else self.texts[prompt.text].count(mask_id)
+        if prompt.masks and mask_id is None:
             yield error(
                 "no mask token",
                 f"the text has a {MASK}, but this model predicts next tokens, or its tokenizer "
                 "names no mask token; choose other prompts or another model",
             )
-        elif (masks := self.mask_tokens(prompt)) != prompt.masks:
+        elif masks != prompt.masks:
             yield error(
                 "masks",
                 f"the text has {prompt.masks} {MASK}, but {masks} mask tokens after tokenization. "
@@ -244,7 +229,7 @@ class EncodedPrompts:
         if tokens is None:
             return (
                 "merges with the text: no token boundary lies between them. Move the space from "
-                "the end of the text to the start of the option, or use FILE:separate_options=true"
+                "the end of the text to the start of the option"
             )
         if not tokens:
             return "has no token in this vocabulary"
@@ -261,42 +246,39 @@ class EncodedPrompts:
         return ""
 
 
-def encode(prompt_set: PromptSet, tokenizer: Tokenizer) -> EncodedPrompts:
+def encode(prompt_set: PromptSet, tokenizer: Tokenizer) -> tuple[EncodedPrompts, tuple[str, ...]]:
     """Encode each distinct text once and each option after its text, and find errors.
 
-    An option under a mask, and any option with `separate_options`, is encoded by itself.
+    An option under a mask is encoded by itself. Returns notes about skipped prompts, too.
     """
-    chats = any(prompt.messages for prompt in prompt_set.prompts)
-    flag = False if chats else prompt_set.add_special_tokens  # templates write special tokens
-    prompts, notes = fitted(prompt_set, with_texts(prompt_set.prompts, tokenizer), tokenizer)
+    flag = prompt_set.add_special_tokens
+    prompts, notes = fitted(prompt_set, tokenizer)
     masked = list(dict.fromkeys(p.text for p in prompts if p.masks))
     filled = [masked_text(text, tokenizer.mask_token) for text in masked]
     texts = dict(zip(masked, tokenizer.encode_many(filled, add_special_tokens=flag), strict=True))
     plain = list(dict.fromkeys(p.text for p in prompts if not p.masks))
     texts |= zip(plain, contexts(tokenizer, plain, add_special_tokens=flag), strict=True)
-    encoded = EncodedPrompts(prompt_set, tokenizer, prompts, notes, flag, texts)
+    encoded = EncodedPrompts(prompt_set, tokenizer, prompts, texts)
 
-    def is_separate(prompt: Prompt) -> bool:
-        return bool(prompt.masks) or prompt_set.separate_options
-
-    alone = list(dict.fromkeys(o.text for p in prompts if is_separate(p) for o in p.options))
+    alone = list(dict.fromkeys(o.text for p in prompts if p.masks for o in p.options))
     ids = tokenizer.encode_many(alone, add_special_tokens=False)
-    separate = dict(zip(alone, map(tuple, ids), strict=True))
+    under_mask = dict(zip(alone, map(tuple, ids), strict=True))
     for start in range(0, len(prompts), _BATCH):
         batch = prompts[start : start + _BATCH]
-        joint = [p for p in batch if not is_separate(p)]
-        pairs = list(dict.fromkeys((p.text, o.text) for p in joint for o in p.options))
+        pairs = list(
+            dict.fromkeys((p.text, o.text) for p in batch if not p.masks for o in p.options)
+        )
         before = [texts[text] for text, _ in pairs]
         found = continuations(tokenizer, pairs, before, add_special_tokens=flag)
         after = dict(zip(pairs, found, strict=True))
         for prompt in batch:
             options: OptionTokens = tuple(
-                separate[o.text] if is_separate(prompt) else after[prompt.text, o.text]
+                under_mask[o.text] if prompt.masks else after[prompt.text, o.text]
                 for o in prompt.options
             )
             encoded.options.append(options)
             encoded.errors.extend(encoded.find_errors(prompt, options))
-    return encoded
+    return encoded, notes
 
 
 def token_texts(tokenizer: Tokenizer, tokens: Sequence[int], text: str) -> list[str]:
@@ -311,62 +293,24 @@ def token_texts(tokenizer: Tokenizer, tokens: Sequence[int], text: str) -> list[
     return [text[start:end] for start, end in zip(ends, [*ends[1:], len(text)], strict=True)]
 
 
-def _long_options_note(name: str, encoded: EncodedPrompts) -> list[str]:
+def _long_options_note(name: str, table: pl.DataFrame) -> list[str]:
     """A note if some options are scored by several tokens."""
-    every: set[str] = set()
-    long: set[str] = set()
-    for prompt, options in zip(encoded.prompts, encoded.options, strict=True):
-        every |= {option.text for option in prompt.options}
-        if not prompt.masks:
-            both = zip(prompt.options, options, strict=True)
-            long |= {o.text for o, ids in both if ids and len(encoded.scored(ids)) > 1}
+    options = table.drop_nulls("option").group_by("prompt_id", "order_seed", "option").len("tokens")
+    long = options.filter(pl.col("tokens") > 1).height
     if not long:
         return []
     return [
-        f"{name}: {len(long):,} of {len(every):,} options have several tokens, and all of them are "
-        "scored. Choose sum, mean or first-token scoring with `logitbank analyze options --score`."
+        f"{name}: {long:,} of {options.height:,} options have several tokens, and "
+        "all of them are scored. Choose sum, mean or first-token scoring with `logitbank analyze "
+        "options --score`."
     ]
-
-
-# Conversations
-
-
-def with_texts(prompts: tuple[Prompt, ...], tokenizer: Tokenizer) -> tuple[Prompt, ...]:
-    """Prompts with texts instead of messages, by the chat template, and the column `TEMPLATE`."""
-    chats = [prompt for prompt in prompts if prompt.messages]
-    if not chats:
-        return prompts
-    if plain := [prompt for prompt in prompts if not prompt.messages]:
-        raise PromptError(
-            f"{plain[0]} has a text and {chats[0]} has messages, which get special tokens in "
-            "different ways. Split them into two files."
-        )
-    if reserved := [prompt for prompt in prompts if TEMPLATE in prompt.columns]:
-        raise PromptError(f"{reserved[0]}: column name {TEMPLATE!r} is reserved; rename it")
-    template, text_of = tokenizer.chat_template()
-    digest = hashlib.sha256(template.encode()).hexdigest()[:16]
-    written: list[Prompt] = []
-    for prompt in prompts:
-        turns = [turn._asdict() for turn in prompt.messages]
-        try:
-            text = text_of(turns)
-            if not written and any(text_of(turns) != text for _ in range(2)):
-                raise PromptError(
-                    "the chat template depends on chance, so texts would differ from run to run; "
-                    "replace this part of it"
-                )
-        except PromptError as error:
-            raise PromptError(f"{prompt}: {error}") from error
-        columns = {**prompt.columns, TEMPLATE: digest}
-        written.append(replace(prompt, text=text, messages=(), columns=columns))
-    return tuple(written)
 
 
 # Options and prompts that may be skipped
 
 
 def fitted(
-    prompt_set: PromptSet, prompts: tuple[Prompt, ...], tokenizer: Tokenizer
+    prompt_set: PromptSet, tokenizer: Tokenizer
 ) -> tuple[tuple[Prompt, ...], tuple[str, ...]]:
     """The prompts of a set that a tokenizer can score, and a note about the others.
 
@@ -380,7 +324,7 @@ def fitted(
     PromptError
         No prompt is left.
     """
-    drop_split = prompt_set.drop_split
+    prompts, drop_split = prompt_set.prompts, prompt_set.drop_split
     if not (drop_split or any(o.optional for p in prompts for o in p.options)):
         return prompts, ()
     single = _single_tokens(prompts, tokenizer)
@@ -444,7 +388,7 @@ _ROWS = {
 
 
 def _table(prompts: Sequence[Prompt | SequencePrompt], rows: Sequence[ScoredRow]) -> pl.DataFrame:
-    """The columns of every prompt table, then metadata columns, and the score kind of sequences."""
+    """The columns of every prompt table, then metadata columns, and the score kind."""
     shared = pl.DataFrame(
         {
             "prompt_id": [p.id for p in prompts],
@@ -453,24 +397,25 @@ def _table(prompts: Sequence[Prompt | SequencePrompt], rows: Sequence[ScoredRow]
             "answer": [getattr(p, "answer", None) for p in prompts],
         },
         schema_overrides=PROMPTS_SCHEMA,
-    ).with_columns(_metadata([p.columns for p in prompts]))
+    ).with_columns(_metadata(prompts))
     scored = pl.DataFrame(rows, schema=_ROWS, orient="row")
-    if isinstance(prompts[0], Prompt):
-        scored = scored.drop("score_kind")
     table = shared[scored["prompt"]].with_columns(scored.drop("prompt"))
     table = table.with_columns(is_answer=pl.col("option") == pl.col("answer"))
     head = [name for name in PROMPTS_SCHEMA if name not in ("query_set", "row")]
     return table.select(*head, "query", pl.exclude(*head, "query"))
 
 
-def _metadata(columns: Sequence[Mapping[str, Scalar]]) -> Iterable[pl.Series]:
+def _metadata(prompts: Sequence[Prompt | SequencePrompt]) -> Iterable[pl.Series]:
     """The metadata columns, in the order of their first appearance; null where absent."""
-    for name in dict.fromkeys(name for values in columns for name in values):
-        values = [of_prompt.get(name) for of_prompt in columns]
-        kinds = {type(value) for value in values if value is not None}
-        if not kinds:
+    for name in dict.fromkeys(name for prompt in prompts for name in prompt.columns):
+        values = [prompt.columns.get(name) for prompt in prompts]
+        types = {type(value) for value in values if value is not None}
+        kinds = sorted({KINDS[each] for each in types})
+        if len(kinds) > 1:
+            raise PromptError(f"Column {name!r} has {' and '.join(kinds)}. Use one kind.")
+        if not types:
             yield pl.Series(name, values, pl.String)
-        elif kinds == {int, float}:
+        elif types == {int, float}:
             yield pl.Series(name, values, pl.Float64, strict=False)
         else:
             yield pl.Series(name, values)

@@ -4,10 +4,10 @@ Text is literal: an option is the exact continuation, leading space included. On
 for something else: the mask token of the tokenizer.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from logitbank.errors import PromptError
 from logitbank.store.format.limits import (
@@ -39,13 +39,6 @@ class Option:
     """Skip the option if it is not one token, or has the token of another option of the prompt."""
 
 
-class Turn(NamedTuple):
-    """One turn of a conversation."""
-
-    role: str
-    content: str
-
-
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """One text whose continuation, or one of whose masks, is scored; validated when it is built."""
@@ -62,9 +55,6 @@ class Prompt:
     """Metadata columns, for grouping."""
     mask: int | None = None
     """Index of the scored `[MASK]` of the text; None for the first, if there is one."""
-    messages: tuple[Turn, ...] = ()
-    """A conversation instead of a text. The tokenizer's chat template turns it into a text that
-    ends where the assistant's answer begins."""
 
     @property
     def masks(self) -> int:
@@ -73,10 +63,9 @@ class Prompt:
 
     def __post_init__(self) -> None:
         check_id(self.id, self.text)
-        texts = [self.text, *(part for turn in self.messages for part in turn)]
-        texts += [part for option in self.options for part in (option.label, option.text)]
-        check_contents(texts, self.columns, str(self))
-        if not self.text.strip() and not self.messages:
+        texts = [part for option in self.options for part in (option.label, option.text)]
+        check_contents([self.text, *texts], self.columns, str(self))
+        if not self.text.strip():
             raise PromptError(f"{self} has no text")
         if self.mask is not None and not 0 <= self.mask < self.masks:
             raise PromptError(
@@ -120,6 +109,11 @@ def check_contents(texts: Sequence[str], columns: Mapping[str, Scalar], prompt: 
     """
     for text in texts:
         check_text(text, f"{prompt}:", error=PromptError)
+    if reserved := [name for name in columns if name in reserved_columns()]:
+        raise PromptError(
+            f"{prompt}: column names that the bank reserves: {', '.join(reserved)}. Rename them. "
+            f"All reserved names: {', '.join(reserved_columns())}"
+        )
     for name, value in columns.items():
         _check_column(name)
         if isinstance(value, str):
@@ -133,45 +127,15 @@ def check_contents(texts: Sequence[str], columns: Mapping[str, Scalar], prompt: 
             raise PromptError(
                 f"{prompt}: column {name!r} is {shown(value)}; use a text, a number or true/false"
             )
-        if name in reserved_columns():
-            raise PromptError(
-                f'{prompt}: column name "{name}" is reserved; rename it. '
-                f"Reserved: {', '.join(reserved_columns())}"
-            )
 
 
-class MixedColumn(NamedTuple):
-    """A column with values of two kinds, such as texts and numbers."""
-
-    name: str
-    first: int
-    """Index of the prompt with the first value."""
-    other: int
-    """Index of the first prompt with another kind of value."""
-    kinds: tuple[str, str]
-
-    def message(self, first: str) -> str:
-        """The error for the other prompt; `first` names the first one."""
-        return (
-            f"column {self.name!r} has {self.kinds[1]} here and {self.kinds[0]} in {first}; use "
-            "one kind"
-        )
-
-
-def mixed_columns(columns: Iterable[Mapping[str, Scalar]]) -> Iterator[MixedColumn]:
-    """Each column with values of two kinds, once. Integers and fractions are one kind."""
-    kinds = {str: "a text", bool: "true or false", int: "a number", float: "a number"}
-    seen: dict[str, tuple[int, str]] = {}
-    reported: set[str] = set()
-    for number, values in enumerate(columns):
-        for name, value in values.items():
-            if value is None or name in reported:
-                continue
-            kind = kinds[type(value)]
-            first, first_kind = seen.setdefault(name, (number, kind))
-            if kind != first_kind:
-                reported.add(name)
-                yield MixedColumn(name, first, number, (first_kind, kind))
+KINDS: Mapping[type, str] = {
+    str: "a text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+}
+"""Kinds of values; a column has values of one kind."""
 
 
 def _check_options(prompt: Prompt) -> None:
@@ -191,29 +155,24 @@ def _check_options(prompt: Prompt) -> None:
 
 
 class Finding(NamedTuple):
-    """An error that stops a prompt set, or a warning about a likely mistake of its author."""
+    """An error of a prompt, or a warning about a likely mistake of its author."""
 
-    level: Literal["error", "warning"]
     kind: str
     """Findings of one kind are reported once."""
     prompt_id: str
     message: str
 
-    def __str__(self) -> str:
-        return f"prompt {self.prompt_id!r}: {self.message}"
 
-
-def once_per_kind(findings: Iterable[Finding]) -> list[Finding]:
+def once_per_kind(findings: Iterable[Finding]) -> list[str]:
     """The first finding of each kind, with the number of other prompts that have it."""
-    kinds: dict[tuple[str, str], list[Finding]] = {}
+    kinds: dict[str, list[Finding]] = {}
     for finding in findings:
-        kinds.setdefault((finding.level, finding.kind), []).append(finding)
-    return [
-        first._replace(message=f"{first.message} (and {counted(len(others), 'other prompt')})")
-        if others
-        else first
-        for first, *others in kinds.values()
-    ]
+        kinds.setdefault(finding.kind, []).append(finding)
+    lines = []
+    for first, *others in kinds.values():
+        more = f" (and {counted(len(others), 'other prompt')})" if others else ""
+        lines.append(f"prompt {first.prompt_id!r}: {first.message}{more}")
+    return lines
 
 
 _LISTED = 20

@@ -1,21 +1,12 @@
 """Likely mistakes in prompts, which both `prompts check` and `extract` report."""
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from logitbank.engine.prompts.rows import near_field
-from logitbank.engine.prompts.sequences import SentenceTokens, SequencePrompt
-from logitbank.engine.prompts.values import (
-    MASK,
-    Finding,
-    Option,
-    Prompt,
-    masked_text,
-    mixed_columns,
-    quote,
-)
+from logitbank.engine.prompts.sequences import SequencePrompt
+from logitbank.engine.prompts.values import MASK, Finding, Option, Prompt, masked_text, quote
 
 if TYPE_CHECKING:
     from logitbank.engine.prompts.tokenize import EncodedPrompts
@@ -27,10 +18,8 @@ _BATCH = 10_000
 
 
 def text_warnings(prompts: Sequence[Prompt], encoded: "EncodedPrompts | None") -> Iterator[Finding]:
-    """Likely mistakes of prompts with texts, and mixed columns; options if they are encoded."""
-    unused = [] if any(p.options for p in prompts) else ["options"]
-    unused += [] if any(p.answer for p in prompts) else ["answer"]
-    yield from _columns(prompts, unused)
+    """Likely mistakes of prompts with texts; those of tokens if the prompts are encoded."""
+    yield from column_warnings(prompts)
     yield from _options(prompts)
     if encoded is not None:
         prompts = encoded.prompts
@@ -38,29 +27,16 @@ def text_warnings(prompts: Sequence[Prompt], encoded: "EncodedPrompts | None") -
     yield from _spaces(prompts)
 
 
-def sequence_warnings(prompts: Sequence[SequencePrompt]) -> Iterator[Finding]:
-    """Likely mistakes of prompts with many queries, and mixed columns."""
-    has_spans = any(isinstance(p, SentenceTokens) and p.spans for p in prompts)
-    yield from _columns(prompts, [] if has_spans else ["spans"])
-
-
-def _columns(
-    prompts: Sequence[Prompt | SequencePrompt], unused: Sequence[str]
-) -> Iterator[Finding]:
-    """Columns of several kinds, and columns named almost like a field."""
-    for mixed in mixed_columns(p.columns for p in prompts):
-        message = mixed.message(f"prompt {prompts[mixed.first].id!r}")
-        yield Finding("error", message, prompts[mixed.other].id, message)
+def column_warnings(prompts: Sequence[Prompt] | Sequence[SequencePrompt]) -> Iterator[Finding]:
+    """Metadata columns that are named almost like a field."""
     first: dict[str, str] = {}
     for prompt in prompts:
         for name in prompt.columns:
             first.setdefault(name, prompt.id)
     for name, prompt_id in first.items():
-        # A field that no prompt has is looked for with less similarity.
-        close = get_close_matches(name, unused, n=1, cutoff=0.7)
-        if field := near_field(name) or next(iter(close), ""):
+        if field := near_field(name):
             message = f"column {name!r} is metadata; did you mean {field!r}?"
-            yield Finding("warning", "column " + name, prompt_id, message)
+            yield Finding("column " + name, prompt_id, message)
 
 
 def _options(prompts: Sequence[Prompt]) -> Iterator[Finding]:
@@ -72,18 +48,18 @@ def _options(prompts: Sequence[Prompt]) -> Iterator[Finding]:
             message = f"it has one option, {quote(text)}, and nothing to compare it with"
             if "," in text:
                 message += "; options in a text are separated by |"
-                yield Finding("warning", "comma", prompt.id, message)
+                yield Finding("comma", prompt.id, message)
             elif prompt.answer is not None:
-                yield Finding("warning", "one option", prompt.id, message)
+                yield Finding("one option", prompt.id, message)
         elif some and not prompt.options:
             message = "it has no options, but others have; only full rows are stored for it"
-            yield Finding("warning", "no option", prompt.id, message)
+            yield Finding("no option", prompt.id, message)
 
 
 def _spaces(prompts: Sequence[Prompt]) -> Iterator[Finding]:
     """Missing spaces between a text and its options, and spaces at the end of a text."""
     for prompt in prompts:
-        if prompt.masks or prompt.messages:
+        if prompt.masks:
             continue
         last = prompt.text[-1]
         if last in " \t":
@@ -91,7 +67,7 @@ def _spaces(prompts: Sequence[Prompt]) -> Iterator[Finding]:
                 "the text ends in a space, which most vocabularies join to the next word; begin "
                 "the options with it instead"
             )
-            yield Finding("warning", "trailing space", prompt.id, message)
+            yield Finding("trailing space", prompt.id, message)
         if last.isspace() or last in _OPENING:
             continue
         for option in prompt.options:
@@ -100,22 +76,22 @@ def _spaces(prompts: Sequence[Prompt]) -> Iterator[Finding]:
                     f"option {option.label!r} ({quote(option.text)}) begins without a space and "
                     f"the text ends without one; write {quote(' ' + option.text)} for a new word"
                 )
-                yield Finding("warning", "space " + option.text, prompt.id, message)
+                yield Finding("space " + option.text, prompt.id, message)
 
 
 def _filled_masks(encoded: "EncodedPrompts") -> Iterator[Finding]:
     """Options whose token differs from the one in the text where the option fills the mask."""
-    tokenizer = encoded.tokenizer
+    tokenizer, flag = encoded.tokenizer, encoded.prompt_set.add_special_tokens
     required = (
         (prompt, option, tokens)
         for prompt, options in zip(encoded.prompts, encoded.options, strict=True)
-        if prompt.masks and encoded.mask_tokens(prompt) == prompt.masks
+        if prompt.masks
         for option, tokens in zip(prompt.options, options, strict=True)
         if tokens is not None and not option.optional
     )
     while cases := [*islice(required, _BATCH)]:
         filled = [masked_text(_filled(p, o), tokenizer.mask_token) for p, o, _ in cases]
-        rows = tokenizer.encode_many(filled, add_special_tokens=encoded.add_special_tokens)
+        rows = tokenizer.encode_many(filled, add_special_tokens=flag)
         for (prompt, option, tokens), row in zip(cases, rows, strict=True):
             position = encoded.query(prompt).position
             in_text = row[position : position + 1]
@@ -125,7 +101,7 @@ def _filled_masks(encoded: "EncodedPrompts") -> Iterator[Finding]:
                     f"option {option.label!r} ({quote(option.text)}) is another token in the text "
                     f"({texts}); check the space before it"
                 )
-                yield Finding("warning", "fills " + option.text, prompt.id, message)
+                yield Finding("fills " + option.text, prompt.id, message)
 
 
 def _filled(prompt: Prompt, option: Option) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from itertools import takewhile
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Self
 import polars as pl
 
 from logitbank.engine.tokenizers.vocabulary import vocabulary
-from logitbank.errors import MissingExtraError, PromptError, SuiteError
+from logitbank.errors import MissingExtraError, SuiteError
 from logitbank.store.format.schema import json_digest
 
 VOCABULARY_FILES = (
@@ -24,9 +24,6 @@ VOCABULARY_FILES = (
 )
 _BATCH = 10_000
 """Texts that are encoded at once: the library needs more memory for each than its ids take."""
-MAX_RENDERED = 1_000_000
-"""Largest number of characters that a chat template may write for one prompt. No context of today
-takes as many, and tokenizing ten times as many took 2.5 GB."""
 _OTHER_FILES = (
     "config.json",
     "tokenizer_config.json",
@@ -64,9 +61,9 @@ class EncodedText(NamedTuple):
     """The ids of a text, and the characters that they stand for."""
 
     ids: list[int]
-    spans: list[tuple[int, int]] | None
+    spans: list[tuple[int, int]]
     """Start and end (excluded) of each token in the text; (0, 0) for a special token around the
-    text. None if the tokenizer does not give them."""
+    text."""
 
 
 class UnknownToken(NamedTuple):
@@ -123,7 +120,7 @@ class Tokenizer:
         Raises
         ------
         SuiteError
-            The folder has no vocabulary file, or one that cannot be read.
+            The folder has no vocabulary file, one that cannot be read, or a tokenizer in Python.
         MissingExtraError
             transformers is not installed.
         """
@@ -203,8 +200,6 @@ class Tokenizer:
         self, text: str, *, add_special_tokens: bool | None = None
     ) -> EncodedText:
         """Ids of one text as by `encode`, with their spans."""
-        if not self._backend.is_fast:
-            return EncodedText(self.encode(text, add_special_tokens=add_special_tokens), None)
         flags = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
         batch = self._backend(text, return_offsets_mapping=True, verbose=False, **flags)
         return EncodedText(batch["input_ids"], batch["offset_mapping"])
@@ -223,48 +218,6 @@ class Tokenizer:
         """The text of each id by itself; empty for a padding output."""
         return [self.decode([i]) for i in ids]
 
-    def chat_template(self) -> tuple[str, Callable[[Sequence[Mapping[str, str]]], str]]:
-        """The chat template, and a function that makes the text of a conversation with it.
-
-        The text ends where the assistant's answer begins. The template is a program of the model's
-        authors; transformers runs it in a sandbox, where it can make a text and nothing else.
-
-        Raises
-        ------
-        PromptError
-            The tokenizer has no chat template, or one that depends on the date.
-        """
-        backend, where = self._backend, self._folder or "this tokenizer"
-        template = getattr(backend, "chat_template", None)
-        if not isinstance(template, str):
-            raise PromptError(
-                f"{where} has no chat template. Use texts instead of messages, or add a "
-                "chat_template.jinja to the tokenizer's files."
-            )
-        if "strftime_now" in template:
-            raise PromptError(
-                f"The chat template of {where} depends on the date (strftime_now), so texts would "
-                "differ from run to run. Replace this part of it."
-            )
-
-        def text_of(turns: Sequence[Mapping[str, str]]) -> str:
-            try:
-                text = str(
-                    backend.apply_chat_template(
-                        [*turns], tokenize=False, add_generation_prompt=True
-                    )
-                )
-            except Exception as error:  # the template's own, and those of the sandbox
-                raise PromptError(f"the chat template of {where} refuses it: {error}") from error
-            if len(text) > MAX_RENDERED:
-                raise PromptError(
-                    f"the chat template of {where} writes {len(text):,} characters; a prompt may "
-                    f"have {MAX_RENDERED:,}"
-                )
-            return text
-
-        return template, text_of
-
     def vocabulary(self) -> pl.DataFrame:
         """The text of every entry: columns of `TOKENS_SCHEMA`, ascending."""
         return vocabulary(self._backend)
@@ -278,19 +231,22 @@ def _read(folder: Path) -> Any:
             "Tokenizers need transformers. Fix: pip install 'logitbank[engine]'"
         ) from error
     try:
-        return AutoTokenizer.from_pretrained(
+        backend = AutoTokenizer.from_pretrained(
             str(folder), trust_remote_code=False, local_files_only=True
         )
     except Exception as error:  # the Rust library raises bare Exception for a broken file
         reason = " ".join(str(error).split())
         raise SuiteError(f"The tokenizer in {folder} cannot be read: {reason}") from error
+    if not backend.is_fast:
+        raise SuiteError(
+            f"The tokenizer in {folder} is {type(backend).__name__}, which is written in Python "
+            "and not supported. Save one with a tokenizer.json next to the weights."
+        )
+    return backend
 
 
 def _content(backend: Any) -> Any:
     """What decides the ids of a text, as JSON."""
-    if not backend.is_fast:
-        special = {"special": backend.special_tokens_map, "class": type(backend).__name__}
-        return [sorted(backend.get_vocab().items()), special]
     content = json.loads(backend.backend_tokenizer.to_str())
     for part in ("truncation", "padding", "decoder"):
         content.pop(part, None)

@@ -49,16 +49,15 @@ def _shown(raw: bytes) -> tuple[str, bool]:
 
 def _entry_decoder(backend: Any) -> Callable[[str], bytes]:
     """The function that turns an entry of this vocabulary into bytes."""
-    content = json.loads(backend.backend_tokenizer.to_str()) if backend.is_fast else {}
+    content = json.loads(backend.backend_tokenizer.to_str())
     kinds = {part["type"] for part in _parts(content.get("decoder"))}
     if "ByteLevel" in kinds:
         byte_of = _bytes_by_letter()
         return lambda entry: b"".join(byte_of.get(c, c.encode()) for c in entry)
     if "WordPiece" in kinds:
         return str.encode
-    # A decoder that replaces word marks by spaces; slow tokenizers are SentencePiece.
-    spaces = not backend.is_fast or "Metaspace" in kinds or _replaces_word_start(content)
-    as_bytes = bool(content.get("model", {}).get("byte_fallback")) or not backend.is_fast
+    spaces = "Metaspace" in kinds or _replaces_word_start(content)
+    as_bytes = bool(content["model"].get("byte_fallback"))
 
     def bytes_of(entry: str) -> bytes:
         if as_bytes and (match := _BYTE.fullmatch(entry)):

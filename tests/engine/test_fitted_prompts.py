@@ -2,7 +2,6 @@
 
 import pytest
 
-from logitbank.engine.prompts.check import check_prompts
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
@@ -44,13 +43,12 @@ def test_a_special_token_is_nobody_s(masked: Tokenizer) -> None:
 def test_optional_options_are_not_warned_of(causal: Tokenizer, masked: Tokenizer) -> None:
     options = (HE, Option("bare", "nurse", optional=True), Option("part", "a", optional=True))
     prompts = PromptSet("p", (Prompt("p", "the nurse said", options),))
-    assert check_prompts(prompts, None) == []
-    assert check_prompts(prompts, causal) == []
+    assert prompts.tokenize(causal).warnings == ()
     required = (HE, Option("part", "a"))
-    (found, *_) = check_prompts(PromptSet("p", (Prompt("p", "the nurse said", required),)), causal)
-    assert "begins without a space" in found.message
+    made = PromptSet("p", (Prompt("p", "the nurse said", required),)).tokenize(causal)
+    assert "begins without a space" in made.warnings[0]
     filled = PromptSet("p", (Prompt("p", "she said[MASK]", (HE, options[1])),))
-    assert check_prompts(filled, masked) == []
+    assert filled.tokenize(masked).warnings == ()
 
 
 def test_a_split_option_takes_its_prompts_along_where_the_set_says_so(causal: Tokenizer) -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from logitbank.engine.extract import extract
-from logitbank.engine.prompts.check import check_prompts
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
@@ -56,7 +55,7 @@ def test_a_query_is_the_mask_that_the_prompt_names(tokenizer: Tokenizer) -> None
     assert asked["first"].ids == asked["second"].ids
     assert all(q.ids[q.position] == MASK_ID for q in found.queries)
     assert len(found.queries) == 4
-    assert check_prompts(PROMPTS, tokenizer) == []
+    assert found.warnings == ()
 
 
 def test_a_mask_that_the_text_does_not_have_is_refused() -> None:
@@ -79,11 +78,9 @@ def test_an_option_that_is_another_token_in_its_place_is_warned_of(tmp_path: Pat
     config = '{"tokenizer_class": "PreTrainedTokenizerFast", "mask_token": "<|endoftext|>"}'
     (tmp_path / "tokenizer_config.json").write_text(config)
     options = (Option("she", "s"),)
-    found = check_prompts(
-        PromptSet("p", (Prompt("p", "said [MASK]h", options),)), Tokenizer.load(tmp_path)
-    )
-    (warning,) = found
-    assert "is another token in the text" in warning.message
+    prompts = PromptSet("p", (Prompt("p", "said [MASK]h", options),))
+    (warning,) = prompts.tokenize(Tokenizer.load(tmp_path)).warnings
+    assert "is another token in the text" in warning
 
 
 # From checkpoints to a bank

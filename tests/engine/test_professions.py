@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.prompts.check import check_prompts
 from logitbank.engine.prompts.known.professions import FILE, professions
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
@@ -44,7 +43,7 @@ def test_both_pronouns_have_the_entries_of_the_source_and_the_first_mask_is_scor
         words = ["<s>", "<mask>", "Ġis", "Ġa", "<mask>", ".", "</s>"]
     (prior,) = found.table.filter(prior=True, verb="is", option="he")["query"]
     assert found.queries[prior] == Query(tuple(vocabulary[w] for w in words), 1, "mask")
-    assert check_prompts(professions(DATA), Tokenizer.load(model)) == []
+    assert found.warnings == ()
 
 
 def test_every_profession_has_both_verbs_and_the_priors_come_first() -> None:

@@ -95,10 +95,9 @@ def test_truth_is_no_number(tmp_path: Path) -> None:
         load_prompts(path)
 
 
-def test_settings_of_the_set_come_from_the_call(tmp_path: Path) -> None:
+def test_the_name_of_the_set_comes_from_the_call(tmp_path: Path) -> None:
     path = written(tmp_path, "mine.jsonl", '{"text": "The nurse"}')
-    made = load_prompts(path, name="other", first_token=True, add_special_tokens=False)
-    assert (made.name, made.first_token, made.add_special_tokens) == ("other", True, False)
+    assert load_prompts(path, name="other").name == "other"
 
 
 def test_ids_default_to_the_row_number(tmp_path: Path) -> None:
@@ -297,11 +296,12 @@ def test_reserved_columns_are_one_error_that_lists_their_names(tmp_path: Path) -
     path = written(tmp_path, "many.jsonl", '{"text": "a", "kind": 1, "step": 2}\n' * 1500 + "{")
     with pytest.raises(PromptError) as refused:
         load_prompts(path)
-    _, kind, step, broken = (line.strip() for line in str(refused.value).splitlines())
-    message = 'Column name "kind" is reserved (1,500 rows). Rename it in many.jsonl. Reserved: '
-    assert kind.startswith(message)
-    assert {"rank", "model", "step", "score_kind"} < {*kind.removeprefix(message).split(", ")}
-    assert step == 'Column name "step" is reserved (1,500 rows). Rename it in many.jsonl.'
+    _, reserved, broken = (line.strip() for line in str(refused.value).splitlines())
+    message = f"{path}:1: prompt '1': column names that the bank reserves: kind, step. Rename them."
+    assert reserved.startswith(message)
+    names, _, lines = reserved.partition("All reserved names: ")[2].partition(" (")
+    assert {"rank", "model", "step", "score_kind"} < {*names.split(", ")}
+    assert lines.endswith("and 1,489 more)")
     assert broken.startswith(f"{path}:1501: line")
 
 
@@ -384,13 +384,6 @@ def test_an_invalid_condition_is_named(
 ) -> None:
     with pytest.raises(PromptError, match=rf"mine\.jsonl:.*condition {condition}"):
         load_prompts(rows_written(tmp_path, QUESTION | change, CONDITION))
-
-
-def test_examples_do_not_stand_before_a_condition(tmp_path: Path) -> None:
-    (tmp_path / "shots.txt").write_text("One. ")
-    path = rows_written(tmp_path, QUESTION, CONDITION, {"id": "x", "text": "Other"})
-    texts = [p.text for p in load_prompts(path, few_shot=tmp_path / "shots.txt").prompts]
-    assert texts == ["One. The nurse said that", "Answer:", "One. Other"]
 
 
 def test_beside_a_sentence_it_is_any_column(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-"""Sentences, pairs and targets in prompt files: what is read, which tokens are scored, and what
-the bank then says of them."""
+"""Sentences and targets in prompt files: what is read, which tokens are scored, and analyses."""
 
 import json
 from pathlib import Path
@@ -8,15 +7,15 @@ import polars as pl
 import pytest
 
 import logitbank
-from logitbank.engine.prompts.check import check_prompts, prompts_check, prompts_show
+from logitbank.engine.prompts.check import prompts_check, prompts_show
 from logitbank.engine.prompts.files import load_prompts
 from logitbank.engine.prompts.prompt_set import SequenceSet
-from logitbank.engine.prompts.sequences import SentencePair, SentenceTokens
+from logitbank.engine.prompts.sequences import SentenceTokens
 from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
-from logitbank.errors import PromptError, UsageError
-from tests.support.checkpoints import make_checkpoint, write_masked_tokenizer, write_tokenizer
+from logitbank.errors import PromptError
+from tests.support.checkpoints import make_checkpoint, write_tokenizer
 from tests.support.prompt_rows import write_rows
 
 
@@ -38,30 +37,13 @@ def scored(tokenizer: Tokenizer, found: TokenizedPrompts) -> list[tuple[str, str
 
 
 def test_three_kinds_of_file_say_the_same(tmp_path: Path) -> None:
-    expected = (
-        SentenceTokens("1", "the nurse was tired", {"topic": "a"}),
-        SentenceTokens("2", "the nurse was tired", {"topic": "b"}, ((4, 9), (14, 19))),
-        SentencePair("3", (("good", "she was"), ("bad", "she were")), "good", {"topic": "c"}),
-    )
-    text = "the nurse was tired"
-    lines = [
-        {"sentence": text, "topic": "a"},
-        {"sentence": text, "spans": ["nurse", [14, 19]], "topic": "b"},
-        {"pair": {"good": "she was", "bad": "she were"}, "topic": "c"},
-    ]
-    assert load_prompts(written(tmp_path, *lines)).prompts == expected
-    (tmp_path / "mine.csv").write_text(
-        f"sentence,spans,pair,topic\n{text},,,a\n{text},nurse|tired,,b\n,,she was|she were,c\n"
-    )
+    text, topics = "the nurse was tired", ("a", "b")
+    expected = tuple(SentenceTokens(str(i), text, {"topic": t}) for i, t in enumerate(topics, 1))
+    rows = [{"sentence": text, "topic": topic} for topic in topics]
+    assert load_prompts(written(tmp_path, *rows)).prompts == expected
+    (tmp_path / "mine.csv").write_text(f"sentence,topic\n{text},a\n{text},b\n")
     assert load_prompts(tmp_path / "mine.csv").prompts == expected
-    pl.DataFrame(
-        {
-            "sentence": [text, text, None],
-            "spans": [None, [[4, 9], [14, 19]], None],
-            "pair": [None, None, {"good": "she was", "bad": "she were"}],
-            "topic": ["a", "b", "c"],
-        }
-    ).write_parquet(tmp_path / "mine.parquet")
+    pl.DataFrame(rows).write_parquet(tmp_path / "mine.parquet")
     assert load_prompts(tmp_path / "mine.parquet").prompts == expected
 
 
@@ -73,20 +55,6 @@ def test_a_target_is_the_one_option_and_right(tmp_path: Path) -> None:
     )
 
 
-def test_the_labels_of_a_pair_are_its_own(tmp_path: Path) -> None:
-    pair = {"stereo": "she is a nurse", "anti": "he is a nurse"}
-    path = written(tmp_path, {"pair": pair}, {"pair": pair, "answer": "he is a nurse"})
-    free, told = load_prompts(path).prompts
-    assert isinstance(free, SentencePair)
-    assert isinstance(told, SentencePair)
-    assert (free.answer, told.answer) == (None, "anti")
-
-
-def test_beside_a_sentence_pair_is_a_column(tmp_path: Path) -> None:
-    (prompt,) = load_prompts(written(tmp_path, {"sentence": "she was", "pair": 3})).prompts
-    assert prompt.columns == {"pair": 3}
-
-
 @pytest.mark.parametrize(
     ("row", "named"),
     [
@@ -94,22 +62,11 @@ def test_beside_a_sentence_pair_is_a_column(tmp_path: Path) -> None:
         ({"sentence": None}, "no sentence"),
         ({"sentence": " "}, "prompt '1'"),
         ({"sentence": "a [MASK]"}, r"prompt '1': .*\[MASK\]"),
-        ({"sentence": "a", "score_kind": "b"}, r'"score_kind" is reserved \(1 row\)'),
+        ({"sentence": "a", "score_kind": "b"}, "reserves: score_kind"),
         ({"sentence": "a", "answer": "b"}, "sentence and answer"),
-        ({"text": "a", "spans": ["a"]}, "text and spans"),
-        ({"text": "a", "sentence": "b"}, "text and sentence"),
+        ({"text": "a", "sentence": "b"}, "sentence and text"),
         ({"text": "a", "target": "b", "options": ["c"]}, "target and options"),
         ({"text": "a", "target": 3}, "target is 3"),
-        ({"sentence": "a b", "spans": []}, r"spans are \[\]"),
-        ({"sentence": "a b", "spans": [1, 2]}, "span 1 "),
-        ({"sentence": "a b a", "spans": "a"}, "span 'a'"),
-        ({"sentence": "the", "spans": "he"}, "span 'he'"),
-        ({"sentence": "a b", "spans": [[1, 1]]}, r"span \[1, 1\]"),
-        ({"sentence": "a b", "spans": [[2, 4]]}, r"span \[2, 4\]"),
-        ({"sentence": "a b", "span": [[1, 2]]}, "'spans'"),
-        ({"pair": ["a"]}, r"pair is \['a'\]"),
-        ({"pair": {"x": "a", " ": "b"}}, "'x' and ' '"),
-        ({"pair": {"x": "a", "y": "b"}, "answer": "c"}, "answer 'c'"),
     ],
 )
 def test_an_invalid_row_is_named(tmp_path: Path, row: object, named: str) -> None:
@@ -121,8 +78,6 @@ def test_texts_and_sentences_are_two_files(tmp_path: Path) -> None:
     path = written(tmp_path, {"text": "a"}, {"id": "b", "sentence": "c"})
     with pytest.raises(PromptError, match="'1' .*'b'"):
         load_prompts(path)
-    with pytest.raises(UsageError, match="few_shot"):
-        load_prompts(written(tmp_path, {"sentence": "c"}), few_shot=path)
 
 
 # Which tokens are scored
@@ -147,15 +102,6 @@ def test_a_masked_model_scores_each_token_under_its_own_mask(masked: Tokenizer) 
     ]
 
 
-@pytest.mark.parametrize("span", [(4, 9), (6, 7), (3, 5)])
-def test_a_token_is_scored_whole_where_a_span_has_a_character_of_it(
-    span: tuple[int, int], causal: Tokenizer, masked: Tokenizer
-) -> None:
-    prompts = SequenceSet("s", (SentenceTokens("a", "the nurse said", spans=(span,)),))
-    assert [t for _, t in scored(causal, prompts.tokenize(causal))] == [" nurse"]
-    assert scored(masked, prompts.tokenize(masked)) == [("[CLS] the [MASK] said [SEP]", "nurse")]
-
-
 def test_pieces_put_together_are_the_sentence(causal: Tokenizer, masked: Tokenizer) -> None:
     text = "the nurse said naïve 😀 zzq"
     prompts = SequenceSet("s", (SentenceTokens("a", text),))
@@ -165,27 +111,10 @@ def test_pieces_put_together_are_the_sentence(causal: Tokenizer, masked: Tokeniz
     assert "".join(prompts.tokenize(masked).table["continuation"]) == said
 
 
-def test_a_pair_is_two_options_of_one_prompt(causal: Tokenizer) -> None:
-    pair = SentencePair("a", (("good", " she was"), ("bad", " he was")), "good")
-    table = SequenceSet("s", (pair,)).tokenize(causal).table
-    assert table.select("option", "continuation", "piece", "answer", "is_answer").rows() == [
-        ("good", " she", 0, "good", True),
-        ("good", " was", 1, "good", True),
-        ("bad", " he", 2, "good", False),
-        ("bad", " was", 3, "good", False),
-    ]
-    assert table["text"].unique().to_list() == [" she was\n he was"]
-
-
 def test_unscorable_sentences_are_named_together_each_kind_once(masked: Tokenizer) -> None:
     unknown = [SentenceTokens(name, "☃") for name in "ab"]
-    same = SentencePair("c", (("x", "The nurse"), ("y", "the nurse")))
-    space = SentenceTokens("d", "the nurse", spans=((3, 4),))
-    with pytest.raises(PromptError) as caught:
-        SequenceSet("s", (*unknown, same, space)).tokenize(masked)
-    first, *each = str(caught.value).splitlines()
-    assert first == "prompt set 's' has 3 errors:"
-    assert [line.split(":")[0] for line in each] == ["  prompt 'a'", "  prompt 'c'", "  prompt 'd'"]
+    with pytest.raises(PromptError, match=r"^prompt 'a': .* \(and 1 other prompt\)$"):
+        SequenceSet("s", tuple(unknown)).tokenize(masked)
 
 
 def test_a_tokenizer_without_a_token_before_a_text_is_refused(tmp_path: Path) -> None:
@@ -209,35 +138,27 @@ def test_what_a_text_begins_with_is_the_begin_of_text_where_there_is_one(tmp_pat
 # What people see before anything is run
 
 
-def test_a_file_is_checked_before_it_is_run(tmp_path: Path, masked: Tokenizer) -> None:
-    write_masked_tokenizer(tmp_path / "model")
-    path = written(
-        tmp_path, {"sentence": "☃"}, {"id": "b", "sentence": "the nurse", "span": "the"},
-        {"id": "c", "pair": ["The nurse", "the nurse"]}, {"id": "d", "sentence": "☃"},
-    )  # fmt: skip
+def test_a_file_is_checked_before_it_is_run(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "model", seed=1)
+    path = written(tmp_path, {"sentence": "the nurse", "sentense": "x"}, {"sentence": "the clerk"})
+    found = prompts_check(str(path), tokenizer=tmp_path / "model")
+    assert not found.failed
+    assert [line.split(":")[:2] for line in found.lines] == [
+        ["warning", " prompt '1'"],
+        ["mine", " 2 prompts, 6 scored tokens, 3 distinct queries, 0 errors, 1 warning"],
+    ]
+    path = written(tmp_path, {"id": "b", "sentence": "nurse " * 1000})
     found = prompts_check(str(path), tokenizer=tmp_path / "model")
     assert found.failed
-    assert [line.split(":")[:2] for line in found.lines] == [
-        ["error", " prompt '1'"],
-        ["error", " prompt 'c'"],
-        ["warning", " prompt 'b'"],
-        ["mine", " 4 prompts, 2 errors, 1 warning"],
-    ]
-    long = SequenceSet("s", (SentenceTokens("a", "the nurse said was", spans=((0, 3),)),))
-    assert check_prompts(long, masked, max_length=6) == []
-    (error,) = check_prompts(long, masked, max_length=5)
-    assert error.message == "it has 6 tokens, but the model takes at most 5"
+    assert found.lines[0].startswith("error: Prompt 'b' of 'mine' has ")
 
 
 def test_a_file_is_shown_with_what_is_scored(tmp_path: Path) -> None:
-    path = written(
-        tmp_path, {"sentence": "the nurse was", "spans": "nurse"},
-        {"pair": {"good": "she was", "bad": "she were"}, "topic": "a"},
-    )  # fmt: skip
+    path = written(tmp_path, {"sentence": "the nurse was"}, {"sentence": "she was", "topic": "a"})
     assert prompts_show(str(path)) == [
         "mine: 2 prompts, 2 shown",
-        *("", "── 1", "the nurse was", "     'nurse' (characters 4 to 9)"),
-        *("", "── 2", "   → 'she was' (good)", "     'she were' (bad)", "   topic=a"),
+        *("", "── 1", "the nurse was"),
+        *("", "── 2", "she was", "   topic=a"),
     ]
 
 
@@ -251,16 +172,14 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.usefixtures("quick_workers")
 def test_existing_analyses_take_them(tmp_path: Path, checkpoint: Path) -> None:
-    """Sums are plain transformers'; pairs, targets and sentences go where the documents say."""
+    """Sums are plain transformers'; targets and sentences go where the documents say."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    pairs = [(" the nurse was tired", " the nurse were"), (" she said", " her said")]
     targets = [(" the nurse", " was tired"), (" the clerk", " said")]
     sides = [("more", " she was a nurse"), ("less", " he was a nurse")]
     own = {"pair": 0, "direction": "stereo", "bias_type": "gender"}
     files = [
-        written(tmp_path, *({"pair": pair} for pair in pairs), name="verbs.jsonl"),
         written(tmp_path, *({"text": a, "target": b} for a, b in targets), name="targets.jsonl"),
         written(
             tmp_path, *({"sentence": s, "side": side} | own for side, s in sides), name="c.jsonl"
@@ -280,14 +199,6 @@ def test_existing_analyses_take_them(tmp_path: Path, checkpoint: Path) -> None:
         with torch.inference_mode():
             whole = model(torch.tensor([ids])).logits[0].double().log_softmax(dim=1)
         return sum(whole[at - 1, ids[at]].item() for at in range(len(first), len(ids)))
-
-    sums = [[logprob("<|endoftext|>", text) for text in pair] for pair in pairs]
-    answers = logitbank.options(bank, prompts="verbs").result.answers
-    assert answers["accuracy"].item() == sum(good > bad for good, bad in sums) / 2
-    (shares,) = logitbank.options(bank, prompts="verbs").result.shares.partition_by("step")
-    expected = sum(1 / (1 + torch.tensor(bad - good).exp().item()) for good, bad in sums) / 2
-    (good,) = shares.filter(option="good")["option_probability"]
-    assert good == pytest.approx(expected, abs=1e-3)
 
     lambada = logitbank.lambada(bank, prompts="targets").result.lambada
     nats = -sum(logprob(context, target) for context, target in targets) / 2

@@ -6,7 +6,6 @@ from typing import NamedTuple, get_args
 
 import pytest
 
-from logitbank.engine.prompts.check import check_prompts
 from logitbank.engine.prompts.known.unqover import unqover
 from logitbank.engine.prompts.known.unqover.lists import Category
 from logitbank.engine.prompts.prompt_set import PromptSet
@@ -217,8 +216,8 @@ def test_the_options_are_the_tokens_that_stand_at_the_mask(
 ) -> None:
     name, tokenizer, vocabulary = loaded
     prompts = unqover(category, published, instances=60)
-    assert check_prompts(prompts, tokenizer) == []
     made = prompts.tokenize(tokenizer)
+    assert made.warnings == ()
     rows = made.table.select("subject1", "continuation", "token").unique().rows()
     names = [(word, token) for word, text, token in rows if text == f" {word}"]
     assert names
@@ -242,7 +241,7 @@ def test_no_prompt_of_an_instance_is_left_out_without_the_others(
     loaded: Loaded, all_of_ethnicity: PromptSet
 ) -> None:
     whole = all_of_ethnicity
-    made, notes = fitted(whole, whole.prompts, loaded.tokenizer)
+    made, notes = fitted(whole, loaded.tokenizer)
     left = Counter(prompt.columns["instance"] for prompt in made)
     assert set(left.values()) == {4}
     assert len(left) == 45 * 120  # of 10 subjects, as published for both

@@ -2,14 +2,15 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
 
-from logitbank.engine.prompts.check import check_prompts
 from logitbank.engine.prompts.files import load_prompts
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.tokenize import token_texts
+from logitbank.engine.prompts.tokenize import check_tokens, token_texts
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
@@ -79,22 +80,18 @@ def test_options_that_cannot_be_scored_are_named(
     prompts = PromptSet("mine", (Prompt("p1", text, options),), whole_options=True)
     with pytest.raises(PromptError, match=named):
         prompts.tokenize(causal)
-    assert any(f.level == "error" for f in check_prompts(prompts, causal))
 
 
-def test_the_longest_option_counts_where_a_model_s_length_is_checked(causal: Tokenizer) -> None:
-    prompts = one(" he", " she was tired")
+def test_the_longest_option_counts_where_a_model_s_length_is_checked(
+    causal: Tokenizer,
+) -> None:
     length = len(causal.encode("The nurse said that she was tired")) - 1
-    assert check_prompts(prompts, causal, max_length=length) == []
-    (found,) = check_prompts(prompts, causal, max_length=length - 1)
-    assert f"{length} tokens" in found.message
-    both = PromptSet(
-        "mine",
-        (*prompts.prompts, Prompt("p2", "The nu", (Option("rse", "rse is"), Option("he", " he")))),
-        whole_options=True,
-    )
-    errors = [f for f in check_prompts(both, causal, max_length=length - 1) if f.level == "error"]
-    assert [error.prompt_id for error in errors] == [found.prompt_id, "p2"]
+    made = one(" he", " she was tired").tokenize(causal)
+    config: Any = SimpleNamespace(max_length=length, vocab=causal.entries)
+    check_tokens(made, config)
+    config.max_length = length - 1
+    with pytest.raises(PromptError, match=rf"'p1' of 'mine' has {length} tokens.* at most"):
+        check_tokens(made, config)
 
 
 @pytest.mark.parametrize("text", [" 😀", " naïve", "a", " she was 日本"])

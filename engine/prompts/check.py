@@ -71,12 +71,12 @@ def prompts_check(
     UsageError
         The set does not exist, or does not have one of the options.
     """
-    (prompts,) = prompt_sets(prompts, data=data)
+    (chosen,) = prompt_sets(prompts, data=data)
     if tokenizer is None:
-        is_text = isinstance(prompts, PromptSet)
-        found = (
-            text_warnings(prompts.prompts, None) if is_text else column_warnings(prompts.prompts)
-        )
+        if isinstance(chosen, PromptSet):
+            found = text_warnings(chosen.prompts, None)
+        else:
+            found = column_warnings(chosen.prompts)
         warnings, scored = once_per_kind(found), ""
         notes = ["tokens were not checked: name a checkpoint folder with --tokenizer"]
     else:
@@ -88,7 +88,7 @@ def prompts_check(
         config = ModelConfig.read(tokenizer) if has_config else None
         loaded = Tokenizer.load(tokenizer).for_task(None if config is None else config.task)
         try:
-            tokenized = prompts.tokenize(loaded)
+            tokenized = chosen.tokenize(loaded)
             if config is not None:
                 check_tokens(tokenized, config)
         except PromptError as error:
@@ -97,6 +97,6 @@ def prompts_check(
         scored = (
             f", {len(tokenized.table):,} scored tokens, {len(tokenized.queries):,} distinct queries"
         )
-    count = counted(len(prompts.prompts), "prompt")
-    summary = f"{prompts.name}: {count}{scored}, 0 errors, {counted(len(warnings), 'warning')}"
+    count = counted(len(chosen.prompts), "prompt")
+    summary = f"{chosen.name}: {count}{scored}, 0 errors, {counted(len(warnings), 'warning')}"
     return Checked([*(f"warning: {each}" for each in warnings), summary, *notes], failed=False)

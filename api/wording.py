@@ -5,8 +5,6 @@ from typing import Any
 
 KEEP_LEVELS = "full, hidden, topk:K or options"
 """Storage levels."""
-KEEP_OR_AUTO = "full, hidden, topk:K, options or auto"
-"""Values of `--keep`."""
 KEEP_WITHOUT_STATES = "full, topk:K or options"
 """Storage levels of logits for which no hidden states are available."""
 SHRINK_LEVELS = "topk:K, options, or full for hidden states"

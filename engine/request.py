@@ -13,7 +13,6 @@ from logitbank.engine.suites.suites import Suite
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store.format.schema import Dtype, Keep
 from logitbank.store.steps import parse_steps
-from logitbank.wording import KEEP_OR_AUTO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +48,10 @@ class ExtractRequest:
     """Name to store the model under; by default that of the suite."""
     engine: Literal["auto", "vllm", "transformers"] = "auto"
     keep: str = "full"
-    """`full`, `hidden`, `topk:K` or `options`; `auto` takes `full` or `hidden`, whichever is
-    smaller, LM heads included."""
+    """`full`, `hidden`, `topk:K` or `options`."""
     dtype: Dtype | None = None
     """Dtype of stored log-probabilities, by default float16, or of stored hidden states, by default
-    float32 as with `auto`. Ranks and log-sum-exp are computed before rounding."""
+    float32. Ranks and log-sum-exp are computed before rounding."""
     compute_dtype: ComputeDtype = "float32"
     """Dtype of the model's body; its LM head and all reductions are float32. `tf32` is float32 with
     TF32 products, on an NVIDIA GPU from Ampere on."""
@@ -69,12 +67,6 @@ class ExtractRequest:
     block_rows: int | None = None
     """Number of rows that are committed together; by default chosen by size."""
     trust_remote_code: bool = False
-    title: str = ""
-    """Title of a new bank. `describe` changes that of an existing one."""
-    licence: str = ""
-    """License of a new bank."""
-    citation: str = ""
-    """Citation of a new bank."""
     disk_budget: str | int | None = None
     """Largest disk space of downloads, in bytes or as `100GB`. A download is deleted when its
     checkpoint is done. Existing files of the cache are kept."""
@@ -111,15 +103,9 @@ class ExtractRequest:
 
     @property
     def level(self) -> tuple[Keep, Dtype]:
-        """Keep level and dtype of stored rows; those of `full` in float32 for `auto`.
+        """Keep level and dtype of stored rows.
 
         Hidden states are float32 by default, because their rounding enters every logit.
         """
-        keep = Keep("full") if self.keep == "auto" else Keep.parse(self.keep, accepted=KEEP_OR_AUTO)
-        exact = self.keep == "auto" or keep.array == "hidden"
-        return keep, self.dtype or ("float32" if exact else "float16")
-
-    @property
-    def about(self) -> dict[str, str]:
-        """Title, license and citation of a new bank."""
-        return {"title": self.title, "licence": self.licence, "citation": self.citation}
+        keep = Keep.parse(self.keep)
+        return keep, self.dtype or ("float32" if keep.array == "hidden" else "float16")

@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,6 @@ from logitbank.errors import SuiteError, UsageError
 from logitbank.store import Bank
 from logitbank.store.change.rescore import rescore_all
 from logitbank.store.files.objects import holds_something
-from logitbank.store.format.about import checked_fields
 from logitbank.store.tables.token_texts import tokens_files
 
 
@@ -50,8 +49,6 @@ def run(
     suite = request.suite
     assert isinstance(suite, Suite)
     bank = Bank.open(path) if holds_something(path) else None
-    if bank is not None:
-        _check_about(bank, request.about)
     if hub is None and any(isinstance(c.source, HubSource) for c in suite.checkpoints):
         hub = Hub()
     adapter_source, adapter_folder = _adapter_source(request.adapter_from, hub)
@@ -91,7 +88,7 @@ def run(
             _estimate(summary, prepared, parallel, hub)
         else:
             assert pool is not None
-            bank = bank or _create(path, request.about)
+            bank = bank or _create(path)
             record_prompts(bank, prepared, report_progress)
             pool.use(prepared.settings)
             log = RunLog(path, summary, run_description(prepared, parallel, summary))
@@ -186,24 +183,12 @@ def _seems_done(bank: Bank | None, suite: Suite) -> bool:
     )
 
 
-def _create(path: Path, about: Mapping[str, str]) -> Bank:
+def _create(path: Path) -> Bank:
     """A new bank, or the one that a simultaneous run has just created."""
-    checked_fields({**about})
     try:
-        return Bank.create(path, **about)
+        return Bank.create(path)
     except UsageError:
-        bank = Bank.open(path)
-        _check_about(bank, about)
-        return bank
-
-
-def _check_about(bank: Bank, about: Mapping[str, str]) -> None:
-    for name, value in about.items():
-        if value and bank.attributes.get(name) != value:
-            raise UsageError(
-                f"{bank.path} has the {name} {bank.attributes.get(name)!r}, not {value!r}. "
-                f"Fix: logitbank describe {bank.path} --{name} …"
-            )
+        return Bank.open(path)
 
 
 def record_prompts(bank: Bank, prepared: Prepared, progress: Progress = lambda _: None) -> None:

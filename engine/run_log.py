@@ -32,7 +32,7 @@ class RunLog:
     cannot be written, as on a full disk, no more lines follow, and the run continues.
     """
 
-    def __init__(self, bank: Path, summary: Summary, description: Mapping[str, Json]) -> None:
+    def __init__(self, bank: Path, summary: Summary, description: Mapping[str, Any]) -> None:
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         self._bank = bank
         self._path = bank / run_logs.FOLDER / f"{stamp}-{uuid.uuid4().hex[:8]}.jsonl"
@@ -46,18 +46,18 @@ class RunLog:
 
         def write_event(event: Event) -> None:
             if not isinstance(event, RowsScored):
-                content = {f.name: plain(getattr(event, f.name)) for f in fields(event)}
+                content = {f.name: getattr(event, f.name) for f in fields(event)}
                 self.write(type(event).__name__, content)
             on_event(event)
 
         return write_event
 
-    def write(self, event: str, content: Mapping[str, Json]) -> None:
+    def write(self, event: str, content: Mapping[str, Any]) -> None:
         if self._file is None:
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        shortened = {name: without_folders(value, self._bank) for name, value in content.items()}
-        document: dict[str, Json] = {"line": self._line, "time": now, "event": event, **shortened}
+        document: dict[str, Json] = {"line": self._line, "time": now, "event": event}
+        document |= {name: plain(value, self._bank) for name, value in content.items()}
         data = run_logs.line_bytes(document)
         try:
             is_complete = self._file.write(data) == len(data)
@@ -82,15 +82,15 @@ class RunLog:
         trace: TracebackType | None,
     ) -> None:
         summary = self._summary
-        outcome: dict[str, Json] = {
+        outcome = {
             "error": None if error is None else f"{type(error).__name__}: {error}".rstrip(": "),
             "interrupted": summary.interrupted or isinstance(error, KeyboardInterrupt),
-            "seconds": round(time.monotonic() - self._start, 3),
-            "done": [str(checkpoint) for checkpoint in summary.done],
-            "failed": [str(failure.checkpoint) for failure in summary.failed],
+            "seconds": time.monotonic() - self._start,
+            "done": summary.done,
+            "failed": [failure.checkpoint for failure in summary.failed],
         }
-        counts = {name: getattr(summary, name) for name in ("rows", "bytes", "tokens", "reused")}
-        self.write("End", outcome | counts | {"spent": plain(summary.spent)})
+        counted = ("rows", "bytes", "tokens", "reused", "spent")
+        self.write("End", outcome | {name: getattr(summary, name) for name in counted})
         self._close()
 
     def _close(self) -> None:
@@ -102,9 +102,9 @@ class RunLog:
 
 def run_description(
     prepared: Prepared, parallel: ParallelConfig, summary: Summary
-) -> dict[str, Json]:
+) -> dict[str, Any]:
     """The first line of a log: machine, versions, settings and plan."""
-    versions: dict[str, Json] = {"python": platform.python_version()}
+    versions: dict[str, str | None] = {"python": platform.python_version()}
     for package in _PACKAGES:
         versions[package] = None
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -119,23 +119,23 @@ def run_description(
         "prompt_sets": [name for name, _ in prepared.tables],
         "keep": None if layout is None else str(layout.keep),
         "dtype": None if layout is None else layout.dtype,
-        "settings": plain(asdict(prepared.settings)),
+        "settings": asdict(prepared.settings),
         "workers": parallel.workers,
         "shard": plan.shard or None,
         "plan": {
             "checkpoints": plan.checkpoints,
-            "to_run": [str(checkpoint) for checkpoint in plan.to_run],
+            "to_run": plan.to_run,
             "prompts": plan.prompts,
             "queries": plan.queries,
             "rows": plan.rows,
             "bytes": plan.bytes,
         },
-        "notes": [*summary.notes],
+        "notes": summary.notes,
     }
 
 
-def without_folders(value: Json, bank: Path) -> Json:
-    """Replace absolute paths in texts by file names, because banks are shared.
+def without_folders(text: str, bank: Path) -> str:
+    """Replace absolute paths in a text by file names, because banks are shared.
 
     Paths in the bank become relative to the bank.
 
@@ -144,31 +144,22 @@ def without_folders(value: Json, bank: Path) -> Json:
     >>> without_folders("no room in /home/a/b.zarr/m/main; see /tmp/x.log", Path("/home/a/b.zarr"))
     'no room in m/main; see x.log'
     """
-    match value:
-        case str():
-            for folder in sorted({str(bank), str(bank.absolute()), str(bank.resolve())}, key=len):
-                value = value.replace(f"{folder}/", "") if Path(folder).is_absolute() else value
-            return _FOLDERS.sub("", value)
-        case dict():
-            return {key: without_folders(each, bank) for key, each in value.items()}
-        case list():
-            return [without_folders(each, bank) for each in value]
-    return value
+    for folder in sorted({str(bank), str(bank.absolute()), str(bank.resolve())}, key=len):
+        text = text.replace(f"{folder}/", "") if Path(folder).is_absolute() else text
+    return _FOLDERS.sub("", text)
 
 
-def plain(value: Any) -> Json:
-    """A value of an event or of settings as JSON; paths without their folders."""
+def plain(value: Any, bank: Path) -> Json:
+    """A value of an event or of settings as JSON; texts and paths without folders."""
     match value:
         case float():
             return round(value, 6)
-        case None | bool() | int() | str():
+        case None | bool() | int():
             return value
-        case CheckpointId():
-            return str(value)
         case Path():
             return value.name
         case Mapping():
-            return {str(key): plain(each) for key, each in value.items()}
-        case list() | tuple():
-            return [plain(each) for each in value]
-    return str(value)
+            return {str(key): plain(each, bank) for key, each in value.items()}
+        case list() | tuple() if not isinstance(value, CheckpointId):
+            return [plain(each, bank) for each in value]
+    return without_folders(str(value), bank)

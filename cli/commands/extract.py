@@ -10,7 +10,7 @@ import logitbank
 from logitbank.cli.complete import prompt_set_names, suite_names
 from logitbank.cli.options import BankFolder, Engine, StoredDtype
 from logitbank.errors import UsageError
-from logitbank.wording import KEEP_OR_AUTO
+from logitbank.wording import KEEP_LEVELS
 
 ComputeDtype = Literal["float32", "tf32", "bfloat16", "float16"]
 INPUT = partial(typer.Option, rich_help_panel="Checkpoints and prompts")
@@ -63,12 +63,10 @@ def extract(
             " prompts share enough tokens, transformers."
         ),
     ] = "auto",
-    keep: Annotated[
-        str, STORAGE(help=f"Storage level: {KEEP_OR_AUTO} (the smaller of full and hidden).")
-    ] = "full",
+    keep: Annotated[str, STORAGE(help=f"Storage level: {KEEP_LEVELS}.")] = "full",
     dtype: Annotated[
         StoredDtype | None,
-        STORAGE(help="Stored dtype; by default float16, or float32 for hidden and auto."),
+        STORAGE(help="Stored dtype; by default float16, or float32 for hidden."),
     ] = None,
     compute_dtype: Annotated[
         ComputeDtype,

@@ -217,7 +217,7 @@ def account(summary: "Summary", bank: str) -> Iterator[str]:
 
 def forecast(summary: "Summary") -> Iterator[str]:
     """What a plan needs: files, bytes, and the time that a sample measured."""
-    from logitbank.engine.plan.levels import least_lossless, level_sizes
+    from logitbank.engine.plan.levels import level_sizes
 
     plan, estimate = summary.plan, summary.estimate
     if not plan.rows:
@@ -239,13 +239,11 @@ def forecast(summary: "Summary") -> Iterator[str]:
         number = f"{summary.models:,}"
         yield f"Configs differ ({number} models): each worker starts up to {number} engines."
     sizes = level_sizes(plan.deposits)
-    least = least_lossless(sizes)
     width = max(len(str(size)) for size in sizes)
     yield "Size at each storage level, before compression:"
     for size in sizes:
         heads = f", of which LM heads {readable_bytes(size.heads)}" if size.heads else ""
-        best = " (smallest lossless: --keep auto)" if size == least else ""
-        yield f"  {size!s:{width}}  {readable_bytes(size.bytes)}{heads}{best}"
+        yield f"  {size!s:{width}}  {readable_bytes(size.bytes)}{heads}"
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Size of a plan at each keep level, and the smallest level that loses nothing."""
+"""Size of a plan at each keep level."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -40,16 +40,6 @@ def level_sizes(deposits: Sequence[DepositPlan]) -> list[LevelSize]:
         heads = head_bytes(deposits) if states else 0
         sizes.append(LevelSize(keep, dtype, rows + heads, heads))
     return sizes
-
-
-def least_lossless(sizes: Sequence[LevelSize], dtype: Dtype = "float32") -> LevelSize | None:
-    """The smallest level in this dtype that gives the log-probability of every token.
-
-    In float32 nothing is lost: logits computed from states differ from the engine's by no more than
-    the order of their sums.
-    """
-    lossless = [size for size in sizes if size.keep.whole_rows and size.dtype == dtype]
-    return min(lossless, key=lambda size: size.bytes, default=None)
 
 
 def _row_bytes(deposit: DepositPlan, keep: Keep, dtype: Dtype) -> int:

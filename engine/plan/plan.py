@@ -111,62 +111,35 @@ def place(
     """Find each query in the stored query sets, and put the others into new ones.
 
     Equal contexts of a causal model are one query, whatever follows them in a prompt. They are
-    placed in `used`, the query sets of prompt sets with these names. Another query set is reused
-    only if it has all contexts, or if they are at least half of it: a checkpoint without this query
-    set has to run whole blocks of it. A query that is not a context is reused from any query set.
+    placed in `used`, the query sets of prompt sets with these names. Another set of contexts is
+    reused only if it has all queries, or if they are at least half of it: a checkpoint without this
+    query set has to run whole blocks of it. A set of other queries is always reused.
     """
-    stored = {name: each for name, each in sorted(stored.items()) if each.tokenizer == tokenizer}
-    places = _by_content(queries, stored)
-    used = {*used, *(name for name, _ in places.values())}
-    missing = [i for i in range(len(queries)) if i not in places]
-    places |= _by_context(queries, missing, stored, used)
+    keys = dict(enumerate(context_keys(queries)))
+    places: dict[int, tuple[str, int]] = {}
+    for name in sorted(stored, key=lambda name: (name not in used, name)):
+        query_set = stored[name]
+        if query_set.tokenizer != tokenizer or not keys:
+            continue
+        rows = {key: row for row, key in enumerate(context_keys(query_set.queries))}
+        known = {i: (name, rows[key]) for i, key in keys.items() if key in rows}
+        is_large_part = len(known) == len(keys) or 2 * len({*known.values()}) >= len(rows)
+        if name in used or is_large_part or not query_set.of_causal_contexts:
+            places |= known
+            keys = {i: key for i, key in keys.items() if i not in known}
     new: list[QuerySet] = []
-    missing = [i for i in range(len(queries)) if i not in places]
-    for kind, indices in _by_kind(queries, missing).items():
+    for kind, indices in _by_kind(queries, keys).items():
         group = [queries[i] for i in indices]
         if kind == "contexts":
-            query_set, rows = QuerySet.of_contexts(tokenizer, group)
+            query_set, context_rows = QuerySet.of_contexts(tokenizer, group)
         else:
             query_set = QuerySet(tokenizer, tuple(sorted({*group}, key=_order)))
             row_of = {query: row for row, query in enumerate(query_set.queries)}
-            rows = [row_of[query] for query in group]
+            context_rows = [row_of[query] for query in group]
         new.append(query_set)
-        places |= {i: (query_set.name, row) for i, row in zip(indices, rows, strict=True)}
+        in_set = zip(indices, context_rows, strict=True)
+        places |= {i: (query_set.name, row) for i, row in in_set}
     return Placement(tuple(places[i] for i in range(len(queries))), tuple(new))
-
-
-def _by_content(
-    queries: Sequence[Query], stored: Mapping[str, QuerySet]
-) -> dict[int, tuple[str, int]]:
-    """Places of queries that are not contexts, by the index of the query."""
-    known: dict[Query, tuple[str, int]] = {}
-    for name, query_set in stored.items():
-        if not query_set.of_causal_contexts:
-            for row, query in enumerate(query_set.queries):
-                known.setdefault(query, (name, row))
-    if not known:
-        return {}
-    return {i: known[query] for i, query in enumerate(queries) if query in known}
-
-
-def _by_context(
-    queries: Sequence[Query],
-    indices: Sequence[int],
-    stored: Mapping[str, QuerySet],
-    used: Collection[str],
-) -> dict[int, tuple[str, int]]:
-    """Places of contexts of some of the queries, by the index of the query."""
-    places: dict[int, tuple[str, int]] = {}
-    if not stored or not indices:
-        return places
-    keys = dict(zip(indices, context_keys([queries[i] for i in indices]), strict=True))
-    for name in sorted(stored, key=lambda name: name not in used):
-        rows = {key: row for row, key in enumerate(context_keys(stored[name].queries))}
-        known = {i: (name, rows[key]) for i, key in keys.items() if key in rows}
-        if name in used or len(known) == len(keys) or 2 * len({*known.values()}) >= len(rows):
-            places |= known
-            keys = {i: key for i, key in keys.items() if i not in known}
-    return places
 
 
 def _by_kind(queries: Sequence[Query], indices: Iterable[int]) -> dict[str, list[int]]:

@@ -14,7 +14,6 @@ from logitbank.engine.backends.precision import value_bytes
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.checks import check_options, check_source, check_stored
 from logitbank.engine.plan.engine_choice import cheaper_engine, engine_settings, fitted_settings
-from logitbank.engine.plan.levels import least_lossless, level_sizes
 from logitbank.engine.plan.plan import DepositPlan, Plan, needed_blocks, place, placed
 from logitbank.engine.plan.sharding import Shard, select_shard
 from logitbank.engine.plan.throughput import parameter_count, rows_per_block
@@ -41,7 +40,7 @@ from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Dtype, Head, Keep
 from logitbank.store.tables.prompt_tables import query_sets_of, require_unchanged
-from logitbank.wording import KEEP_WITHOUT_STATES, readable_bytes
+from logitbank.wording import KEEP_WITHOUT_STATES
 
 Progress = Callable[[str], None]
 """Called with the name of each step when it begins."""
@@ -132,9 +131,6 @@ def make_plan(
     sizes = head_sizes(first, config, value_bytes=value_bytes(settings.compute_dtype))
     planner = _Planner(bank, suite, config, query_sets, rows_of, sizes, settings.compute_dtype)
     keep, dtype = request.level
-    if request.keep == "auto":
-        keep, dtype, more = planner.least_level(keep, dtype)
-        notes += more
     block_rows = dict.fromkeys(rows_of, request.block_rows)
     if request.block_rows is None and keep.array != "logprobs":  # those are limited by their bytes
         parameters = parameter_count(first)
@@ -269,24 +265,3 @@ class _Planner:
                     layout, committed = existing.layout, existing.committed()
                 if blocks := needed_blocks(rows, layout, committed):
                     yield DepositPlan(checkpoint.id, name, layout, blocks, head)
-
-    def least_level(self, keep: Keep, dtype: Dtype) -> tuple[Keep, Dtype, tuple[str, ...]]:
-        """The level of existing results, or the smallest that loses nothing, with a note."""
-        if self.bank is not None:
-            for checkpoint in self.suite.checkpoints:
-                for deposit in self.bank.deposits(checkpoint.id):
-                    if deposit.query_set in self.rows_of and deposit.committed():
-                        return deposit.layout.keep, deposit.layout.dtype, ()
-        full = self.layouts(keep, dtype, dict.fromkeys(self.rows_of))
-        deposits = [*self.missing(full)]
-        sizes = level_sizes(deposits)
-        if any(d.head is not None and d.head.width != self.config.shape[1] for d in deposits):
-            # A layer between the model and its head: its logits may need more than one matrix.
-            sizes = [size for size in sizes if size.keep.array != "hidden"]
-        least = least_lossless(sizes, dtype)
-        if least is None or not deposits:
-            return keep, dtype, ()
-        others = [s for s in sizes if s.keep.whole_rows and s.dtype == dtype and s != least]
-        more = "".join(f"; {other}: {readable_bytes(other.bytes)}" for other in others)
-        note = f"{least}: {readable_bytes(least.bytes)}, the smaller one{more}"
-        return least.keep, least.dtype, (note,)

@@ -10,7 +10,6 @@ from typing import Any
 
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.rows import (
-    CONDITION,
     FIELDS,
     TEXT_FIELDS,
     json_value,
@@ -54,7 +53,7 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet | Sequence
         The file does not exist, or has another ending.
     PromptError
         Invalid rows, reserved column names, or columns with values of different kinds: each kind of
-        error once, with its lines. Texts and sentences in one file, or invalid conditions.
+        error once, with its lines. Texts and sentences in one file.
     """
     path = Path(path)
     read, errors = _read(path)
@@ -69,8 +68,6 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet | Sequence
             f"{path}: {prompts[0]} has a text, but {sentences[0]} has a sentence. Split them into "
             "two files, because they are scored in different ways."
         )
-    if errors := [f"{path}: {error}" for error in _condition_errors(prompts)]:
-        raise combined_error(str(path), errors)
     name = path.stem if name is None else name
     if sentences:
         return SequenceSet(name, tuple(sentences))
@@ -132,24 +129,6 @@ def _once_per_kind(path: Path, errors: Iterable[tuple[int, str]]) -> Iterator[st
         yield f"{path}{colon}{line}: {message}{also}"
 
 
-def _condition_errors(prompts: Sequence[Prompt]) -> Iterator[str]:
-    """Invalid conditions, one error per prompt."""
-    known = {(prompt.id, prompt.order_seed): prompt for prompt in prompts}
-    ids = {prompt.id for prompt in prompts}
-    for prompt in prompts:
-        name = prompt.columns.get(CONDITION)
-        if not isinstance(name, str):
-            continue
-        condition = f"{prompt}: condition {name!r}"
-        other = known.get((name, prompt.order_seed)) or known.get((name, None))
-        if name not in ids or name == prompt.id:
-            yield f"{condition} is not the id of another prompt of this file"
-        elif other is None:
-            yield f"{condition} exists neither in this order nor without an order_seed"
-        elif not prompt.options or {*prompt.options} != {*other.options}:
-            yield f"{condition} has other options than the prompt; both need the same"
-
-
 # One row
 
 
@@ -171,8 +150,6 @@ def _prompt(name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar])
             other = "options" if options else "answer"
             raise PromptError(f"fields target and {other} exclude each other")
         options, answer = (Option(TARGET, _text(target, "target")),), TARGET
-    if (condition := values.get(CONDITION)) is not None:
-        columns = {**columns, CONDITION: _text(condition, CONDITION)}
     return Prompt(
         id=name,
         text=_text(values["text"], "text"),
@@ -188,8 +165,8 @@ def _prompt(name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar])
 
 
 def _text(value: Any, name: str) -> str:
-    """A text; the `id` of a prompt or its condition may also be a whole number."""
-    if name in ("id", CONDITION) and isinstance(value, int) and not isinstance(value, bool):
+    """A text; the `id` of a prompt may also be a whole number."""
+    if name == "id" and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if value is None:
         raise PromptError(f"no {name}")

@@ -18,9 +18,7 @@ CONTENT = ("text", "sentence")
 TEXT_FIELDS = ("text", "options", "target", "answer", "order_seed", "mask")
 """The fields of a prompt with a text."""
 FIELDS = ("id", "sentence", *TEXT_FIELDS)
-CONDITION = "condition"
-"""Column of a prompt with a text: id of the prompt whose scores may be subtracted."""
-_TEXTS = frozenset({*FIELDS, CONDITION}) - {"order_seed", "mask"}
+_TEXTS = frozenset(FIELDS) - {"order_seed", "mask"}
 """Fields whose CSV cells are never numbers."""
 _TRUTH = {"true": True, "True": True, "false": False, "False": False}
 _EXACT = 2**53
@@ -185,7 +183,7 @@ def near_field(name: str) -> str:
     >>> [near_field(name) for name in ("otpions", "anwser", "targt", "Answer", "answer", "paired")]
     ['options', 'answer', 'target', 'answer', '', '']
     """
-    if name in (*FIELDS, CONDITION):
+    if name in FIELDS:
         return ""
-    fields = [f for f in (*FIELDS, CONDITION) if f != "id" and abs(len(f) - len(name)) <= 1]
+    fields = [f for f in FIELDS if f != "id" and abs(len(f) - len(name)) <= 1]
     return next(iter(get_close_matches(name.lower(), fields, n=1, cutoff=0.8)), "")

@@ -79,6 +79,16 @@ class Encoder(NamedTuple):
             query = self.query((*ids[:i], mask, *ids[i + 1 :]), i, "mask")
             yield ScoredToken(query, ids[i], texts[i], "masked")
 
+    def begin_and_ids(self, text: str) -> tuple[int, tuple[int, ...]]:
+        """The begin-of-text token, and the ids of a text without special tokens."""
+        self.require_begin_token()
+        begin = self.tokenizer.begin_id
+        ids = tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        if begin is None or not ids:
+            missing = "begin-of-text token" if ids else "tokens for its text"
+            raise PromptError(f"the tokenizer has no {missing}")
+        return begin, ids
+
     def require_begin_token(self) -> None:
         """Refuse to score a first token that follows nothing."""
         if self.add_special_tokens is False:
@@ -151,28 +161,32 @@ class Continuation:
 
 
 @dataclass(frozen=True, slots=True)
-class MaskedWord:
-    """Each token of `word` in the place of `BLANK`: the tokens before it, and one mask for it.
+class BlankWord:
+    """A sentence with `word` in the place of `BLANK`.
 
-    The tokens after it are absent, not masked.
+    A masked model scores each token of the word: the tokens before it are in place, one mask stands
+    for it, and the tokens after it are absent, not masked. A causal model scores every token of the
+    text: the first one after the begin-of-text token alone, the others after the text before them.
     """
 
     id: str
+    text: str
+    """The sentence."""
     context: str
-    """Text with `BLANK` where the word stands."""
+    """The sentence with `BLANK` where the word stands."""
     word: str
     columns: Mapping[str, Scalar] = field(default_factory=dict)
     leading_space: bool = False
-    """Whether the word is encoded with a space before it."""
-
-    @property
-    def text(self) -> str:
-        return self.context
+    """Whether a masked model's tokenizer encodes the word with a space before it."""
 
     def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
-        tokenizer, flag = encoder.tokenizer, encoder.add_special_tokens
-        if tokenizer.mask_token is None:
-            raise PromptError("it needs a mask, and this tokenizer has no mask token")
+        tokenizer = encoder.tokenizer
+        if tokenizer.mask_id is None:
+            begin, ids = encoder.begin_and_ids(self.text)
+            first = encoder.query((begin,), 0)
+            yield ScoredToken(first, ids[0], tokenizer.decode_each(ids[:1])[0], "sentence")
+            yield from encoder.following(ids, 1, "sentence")
+            return
         word = " " + self.word if self.leading_space else self.word
         tokens = tokenizer.encode(word, add_special_tokens=False)
         if not tokens:
@@ -180,7 +194,7 @@ class MaskedWord:
         for i, token in enumerate(tokens):
             text = self.context.replace(BLANK, tokenizer.decode(tokens[:i]) + MASK)
             filled = masked_text(text, tokenizer.mask_token)
-            ids = tuple(tokenizer.encode(filled, add_special_tokens=flag))
+            ids = tuple(tokenizer.encode(filled, add_special_tokens=encoder.add_special_tokens))
             if tokenizer.mask_id not in ids:
                 raise PromptError(f"{text!r} has no {MASK}")
             query = encoder.query(ids, ids.index(tokenizer.mask_id), "mask")
@@ -188,13 +202,17 @@ class MaskedWord:
 
 
 @dataclass(frozen=True, slots=True)
-class MaskedTokens:
-    """Each token of a text that another text shares, under its own mask, the others in place."""
+class SharedTokens:
+    """One of two sentences that differ in some tokens.
+
+    A masked model scores each token that both share, under its own mask, the others in place. A
+    causal model scores every token after the begin-of-text token and the text before it.
+    """
 
     id: str
     text: str
     other: str
-    """Text that shares the scored tokens."""
+    """The sentence that shares the tokens."""
     columns: Mapping[str, Scalar] = field(default_factory=dict)
     first: bool = True
     """Whether `text` is the first of the two in the search for common blocks. The search is not
@@ -204,6 +222,10 @@ class MaskedTokens:
         from difflib import SequenceMatcher
 
         tokenizer, flag = encoder.tokenizer, encoder.add_special_tokens
+        if tokenizer.mask_id is None:
+            begin, ids = encoder.begin_and_ids(self.text)
+            yield from encoder.following((begin, *ids), 1, "sentence")
+            return
         ids, other = (
             tuple(tokenizer.encode(text, add_special_tokens=flag))
             for text in (self.text, self.other)
@@ -242,40 +264,6 @@ class NextSentence:
         query = encoder.query(tuple(ids), 0, "next_sentence", tuple(segments))
         yield ScoredToken(query, 0, "", "nsp", IS_NEXT)
         yield ScoredToken(query, 1, "", "nsp", IS_OTHER)
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A sentence that masked and causal models score in different ways.
-
-    With a mask in the tokenizer, `masked` is scored. Otherwise every token of the text is scored:
-    the first one after the begin-of-text token alone, the others after the text before them.
-    """
-
-    id: str
-    text: str
-    masked: MaskedWord | MaskedTokens
-    columns: Mapping[str, Scalar] = field(default_factory=dict)
-    begun: bool = False
-    """Whether the begin-of-text token also stands before the other tokens."""
-
-    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
-        tokenizer = encoder.tokenizer
-        if tokenizer.mask_id is not None:
-            yield from self.masked.scored_tokens(encoder)
-            return
-        encoder.require_begin_token()
-        ids = tuple(tokenizer.encode(self.text, add_special_tokens=False))
-        begin = tokenizer.begin_id
-        if begin is None or not ids:
-            missing = "begin-of-text token" if ids else "tokens for its text"
-            raise PromptError(f"the tokenizer has no {missing}")
-        if self.begun:
-            ids = (begin, *ids)
-        else:
-            first = encoder.query((begin,), 0)
-            yield ScoredToken(first, ids[0], tokenizer.decode_each(ids[:1])[0], "sentence")
-        yield from encoder.following(ids, 1, "sentence")
 
 
 # Sentences of prompt files

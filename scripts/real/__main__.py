@@ -80,6 +80,7 @@ def run_extraction() -> bool:
     """Whether all checkpoints were evaluated."""
     from logitbank.cli.screen.extract import ExtractProgress, print_summary
     from logitbank.engine.extract import extract
+    from logitbank.store.change.about import describe
     from scripts.real.samples import samples
 
     bank = FOLDER / "real.zarr"
@@ -91,9 +92,9 @@ def run_extraction() -> bool:
             model=MODEL,
             engine="vllm",
             keep="topk:64",
-            title=TITLE,
             on_event=progress,
         )
+    describe(bank, title=TITLE)
     print_summary(summary, bank=str(bank), dry_run=False)
     return summary.complete
 

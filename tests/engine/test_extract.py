@@ -319,7 +319,7 @@ def test_a_plan_tells_a_misspelt_field(tmp_path: Path, series: Path) -> None:
 
 
 def test_wrong_calls_are_refused(tmp_path: Path, series: Path) -> None:
-    with pytest.raises(UsageError, match="level 'half' is unknown; use full, .* or auto, K from 1"):
+    with pytest.raises(UsageError, match="level 'half' is unknown; use full, .*, K from 1"):
         extract(tmp_path / "b", suite=str(series), prompts=questions(*TEXTS), keep="half")
     with pytest.raises(UsageError, match="'nothing' is neither a known prompt set"):
         extract(tmp_path / "b", suite=str(series), prompts="nothing")

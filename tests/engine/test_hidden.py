@@ -114,23 +114,6 @@ def test_a_head_of_more_than_one_matrix_is_refused_by_name(
     assert Bank.open(tmp_path / "b").deposits() == []
 
 
-def test_auto_leaves_such_a_head_alone(tmp_path: Path) -> None:
-    taken = {}
-    nouns = ("nurse", "doctor", "clerk", "driver", "baker")
-    texts = [f"the {noun} said {'that ' * i}he [MASK]" for noun in nouns for i in range(20)]
-    options = (Option("he", "he"), Option("she", "she"))
-    prompts = PromptSet("many", tuple(Prompt(f"p{i}", t, options) for i, t in enumerate(texts)))
-    for architecture in ("bert", "mobilebert"):
-        name: Architecture = architecture  # type: ignore[assignment]
-        make_checkpoint(tmp_path / name / "step0", seed=1, architecture=name)
-        suite, bank = str(tmp_path / name), tmp_path / f"{name}.zarr"
-        summary = extract(
-            bank, suite=suite, prompts=prompts, engine="transformers", keep="auto", dry_run=True
-        )
-        taken[architecture] = str(summary.plan.deposits[0].layout.keep)
-    assert taken == {"bert": "hidden", "mobilebert": "full"}
-
-
 class WithStates(FakeBackend):
     """States and a head of which the logits come, but for what is added to token 7."""
 
@@ -167,15 +150,11 @@ def test_a_block_whose_states_do_not_give_its_logits_is_refused(
     assert extract(tmp_path / "b", suite=str(folder), prompts=CAUSAL, **options).complete
 
 
-def test_auto_goes_on_with_what_is_there_and_levels_are_not_mixed(tmp_path: Path) -> None:
+def test_levels_are_not_mixed(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path / "tiny" / "step0", seed=1).parent
-    bank = fill(tmp_path / "b", folder, keep="auto")
-    assert bank.info().select("keep", "dtype").rows() == [("full", "float32")], "a head takes more"
+    fill(tmp_path / "b", folder)
     with pytest.raises(KeepLevelError, match="at keep level full, not hidden"):
         fill(tmp_path / "b", folder, keep="hidden")
-    fill(tmp_path / "c", folder, keep="hidden")
-    extract(tmp_path / "c", suite=str(folder), prompts=CAUSAL, engine="transformers", keep="auto")
-    assert Bank.open(tmp_path / "c").info()["keep"].to_list() == ["hidden"]
 
 
 def test_states_are_narrower_on_request(tmp_path: Path) -> None:

@@ -315,7 +315,6 @@ def test_the_docs_list_every_reserved_column() -> None:
     [
         ("otpions", "options"),
         ("anwser", "answer"),
-        ("conditions", "condition"),
         ("sentence_id", ""),
     ],
 )
@@ -323,7 +322,7 @@ def test_a_misspelt_field_is_a_warning_and_a_column(
     tmp_path: Path, column: str, field: str
 ) -> None:
     row = {"text": "The nurse", "options": ["x", "y"], "answer": "x"}
-    path = rows_written(tmp_path, row, row | {column: "z"})
+    path = write_rows(tmp_path / "mine.jsonl", row, row | {column: "z"})
     assert load_prompts(path).prompts[1].columns == {column: "z"}
     warnings = [line for line in prompts_check(str(path)).lines if repr(column) in line]
     assert [f"did you mean {field!r}?" in line for line in warnings] == [True] * bool(field)
@@ -333,59 +332,3 @@ def test_a_cell_may_be_longer_than_csv_readers_take_by_default(tmp_path: Path) -
     long = "word " * 30_000 + "end"
     path = written(tmp_path, "mine.csv", f'text,options\n"{long}"," he| she"\n')
     assert load_prompts(path).prompts[0].text == long
-
-
-# Conditions: which prompt is whose
-
-QUESTION = {"id": "q", "text": "The nurse said that", "options": [" he", " she"], "condition": "c"}
-CONDITION = {"id": "c", "text": "Answer:", "options": [" she", " he"]}
-
-
-def rows_written(folder: Path, *rows: object) -> Path:
-    return write_rows(folder / "mine.jsonl", *rows)
-
-
-def test_a_condition_is_a_column_of_its_prompt(tmp_path: Path) -> None:
-    listed = load_prompts(rows_written(tmp_path, QUESTION, CONDITION)).prompts
-    assert [p.columns for p in listed] == [{"condition": "c"}, {}]
-    (tmp_path / "mine.csv").write_text(
-        "id,text,options,condition\n1,The nurse, he| she,7\n7,Answer:, he| she,\n"
-    )
-    assert load_prompts(tmp_path / "mine.csv").prompts[0].columns == {"condition": "7"}
-    pl.DataFrame(
-        {"id": [1, 7], "text": ["The nurse", "Answer:"], "target": [" was"] * 2}
-        | {"condition": [7, None]}
-    ).write_parquet(tmp_path / "mine.parquet")
-    assert load_prompts(tmp_path / "mine.parquet").prompts[0].columns == {"condition": "7"}
-
-
-def test_orders_may_share_a_condition_or_have_their_own(tmp_path: Path) -> None:
-    seeded = [{**QUESTION, "order_seed": seed} for seed in (0, 1)]
-    own = [{**CONDITION, "order_seed": seed} for seed in (0, 1)]
-    assert len(load_prompts(rows_written(tmp_path, *seeded, CONDITION)).prompts) == 3
-    assert len(load_prompts(rows_written(tmp_path, *seeded, *own)).prompts) == 4
-    with pytest.raises(PromptError, match=r"\(order 1\): condition 'c'"):
-        load_prompts(rows_written(tmp_path, *seeded, own[0]))
-
-
-@pytest.mark.parametrize(
-    ("change", "condition"),
-    [
-        ({"condition": "x"}, "'x'"),
-        ({"condition": "q"}, "'q'"),
-        ({"condition": True}, "is True"),
-        ({"options": [" he"]}, "'c'"),
-        ({"options": {"x": " he", "she": " she"}}, "'c'"),
-        ({"options": None}, "'c'"),
-    ],
-)
-def test_an_invalid_condition_is_named(
-    tmp_path: Path, change: dict[str, object], condition: str
-) -> None:
-    with pytest.raises(PromptError, match=rf"mine\.jsonl:.*condition {condition}"):
-        load_prompts(rows_written(tmp_path, QUESTION | change, CONDITION))
-
-
-def test_beside_a_sentence_it_is_any_column(tmp_path: Path) -> None:
-    row = {"sentence": "The nurse", "condition": "plain"}
-    assert load_prompts(rows_written(tmp_path, row)).prompts[0].columns == {"condition": "plain"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.run_log import without_folders
+from logitbank.engine.run_log import plain
 from logitbank.engine.workers.events import Summary
 from logitbank.errors import EngineError
 from logitbank.store import Bank, merge, shrink, verify
@@ -111,7 +111,7 @@ def test_an_error_that_ends_a_run_is_in_its_log(
     ],
 )
 def test_paths_are_written_without_the_folders_that_lead_to_them(text: str, written: str) -> None:
-    assert without_folders({"a": [text, 3]}, Path("/d/b.zarr")) == {"a": [written, 3]}
+    assert plain({"a": [text, 3]}, Path("/d/b.zarr")) == {"a": [written, 3]}
 
 
 def test_a_log_tells_of_failures_and_names_no_folder_outside_the_bank(

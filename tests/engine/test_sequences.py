@@ -13,11 +13,10 @@ from logitbank.engine.prompts.known.lambada import lambada
 from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.sequences import (
-    Candidate,
+    BlankWord,
     Continuation,
-    MaskedTokens,
-    MaskedWord,
     SequencePrompt,
+    SharedTokens,
 )
 from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
@@ -66,11 +65,11 @@ def test_target_words_are_scored_token_by_token(causal: Tokenizer) -> None:
     assert found.table["piece"].to_list() == [0, 1, 2, 3]
 
 
-WORD = MaskedWord("a", "the BLANK", "nurse")
+WORD = BlankWord("a", " the nurse said", "the BLANK said", "nurse")
 
 
 def test_the_first_word_of_a_candidate_follows_the_begin_of_text_alone(causal: Tokenizer) -> None:
-    found = made(causal, Candidate("a", " the nurse said", WORD))
+    found = made(causal, WORD)
     assert shown(causal, found) == [
         ("<|endoftext|>", " the", "sentence"),
         (" the", " nurse", "sentence"),
@@ -78,8 +77,8 @@ def test_the_first_word_of_a_candidate_follows_the_begin_of_text_alone(causal: T
     ]
 
 
-def test_a_candidate_may_follow_the_begin_of_text_as_a_whole(causal: Tokenizer) -> None:
-    found = made(causal, Candidate("a", " the nurse said", WORD, begun=True))
+def test_a_sentence_of_two_follows_the_begin_of_text_as_a_whole(causal: Tokenizer) -> None:
+    found = made(causal, SharedTokens("a", " the nurse said", " the clerk said"))
     assert shown(causal, found) == [
         ("<|endoftext|>", " the", "sentence"),
         ("<|endoftext|> the", " nurse", "sentence"),
@@ -89,7 +88,7 @@ def test_a_candidate_may_follow_the_begin_of_text_as_a_whole(causal: Tokenizer) 
 
 
 def test_a_masked_word_has_its_earlier_pieces_in_place_and_no_later_ones(masked: Tokenizer) -> None:
-    found = made(masked, MaskedWord("a", "the BLANK said", "zzq"))
+    found = made(masked, BlankWord("a", "the zzq said", "the BLANK said", "zzq"))
     assert shown(masked, found) == [
         ("[CLS] the [MASK] said [SEP]", "z", "masked"),
         ("[CLS] the z [MASK] said [SEP]", "##z", "masked"),
@@ -98,7 +97,7 @@ def test_a_masked_word_has_its_earlier_pieces_in_place_and_no_later_ones(masked:
 
 
 def test_shared_tokens_are_masked_one_at_a_time(masked: Tokenizer) -> None:
-    found = made(masked, MaskedTokens("a", "the nurse said", other="the doctor said"))
+    found = made(masked, SharedTokens("a", "the nurse said", other="the doctor said"))
     assert shown(masked, found) == [
         ("[CLS] [MASK] nurse said [SEP]", "the", "masked"),
         ("[CLS] the nurse [MASK] [SEP]", "said", "masked"),
@@ -109,16 +108,12 @@ def test_both_sides_of_a_pair_score_the_same_tokens(masked: Tokenizer) -> None:
     """The common blocks of these two differ by which of them is searched for the other's."""
     texts = ("a b a a a c", "c a b c a b")
     a, b = (
-        made(masked, MaskedTokens("p", text, other, first=text == texts[0]))
+        made(masked, SharedTokens("p", text, other, first=text == texts[0]))
         for text, other in (texts, texts[::-1])
     )
     assert a.table["token"].to_list() == b.table["token"].to_list()
-    asymmetric = made(masked, MaskedTokens("p", texts[1], texts[0]))
+    asymmetric = made(masked, SharedTokens("p", texts[1], texts[0]))
     assert asymmetric.table["token"].to_list() != b.table["token"].to_list(), "a test that can fail"
-
-
-def test_a_candidate_of_a_masked_model_is_its_masked_word(masked: Tokenizer) -> None:
-    assert made(masked, Candidate("a", " the nurse", WORD)).queries == made(masked, WORD).queries
 
 
 def test_what_cannot_be_scored_is_named(
@@ -126,15 +121,13 @@ def test_what_cannot_be_scored_is_named(
 ) -> None:
     with pytest.raises(PromptError, match="'a': context and target have 0 and 1 tokens"):
         made(causal, Continuation("a", "", " said"))
-    with pytest.raises(PromptError, match="'a': .*no mask token"):
-        made(causal, WORD)
     with pytest.raises(PromptError, match=r"'a': 'the nurse' has no \[MASK\]"):
-        made(masked, MaskedWord("a", "the nurse", "nurse"))
+        made(masked, BlankWord("a", "the nurse", "the nurse", "nurse"))
     with pytest.raises(PromptError, match="prompt 'a' is repeated"):
         SequenceSet("s", (WORD, WORD))
     write_tokenizer(tmp_path)
     with pytest.raises(PromptError, match="'a': the tokenizer has no begin-of-text token"):
-        made(Tokenizer.load(tmp_path), Candidate("a", " the", WORD))
+        made(Tokenizer.load(tmp_path), WORD)
 
 
 @pytest.mark.whole

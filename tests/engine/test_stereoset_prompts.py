@@ -8,7 +8,7 @@ import pytest
 
 from logitbank.engine.prompts.known.stereoset import REPROMPT, attribute_word
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.sequences import Candidate, Continuation, MaskedWord, NextSentence
+from logitbank.engine.prompts.sequences import BlankWord, Continuation, NextSentence
 from logitbank.errors import PromptError
 
 LABELS = ("stereotype", "anti-stereotype", "unrelated")
@@ -64,9 +64,8 @@ def test_an_intra_sentence_candidate_is_a_masked_word_or_a_sentence(data: Path) 
     found = prompt_set("stereoset-intra", data=data)
     assert found.name == "stereoset-intra"
     first = found.prompts[0]
-    assert isinstance(first, Candidate)
-    assert isinstance(first.masked, MaskedWord)
-    assert (first.text, first.masked.context, first.masked.word) == (
+    assert isinstance(first, BlankWord)
+    assert (first.text, first.context, first.word) == (
         "A nurse is kind.",
         "A nurse is BLANK.",
         "kind",
@@ -90,10 +89,9 @@ def test_the_prefix_stands_before_every_text_with_one_space(
 ) -> None:
     before = REPROMPT[language] + " "
     (intra, *_) = prompt_set(name.format("intra"), data=data).prompts
-    assert isinstance(intra, Candidate)
-    assert isinstance(intra.masked, MaskedWord)
+    assert isinstance(intra, BlankWord)
     assert intra.text == before + "A nurse is kind."
-    assert (intra.masked.context, intra.masked.word) == (before + "A nurse is BLANK.", "kind")
+    assert (intra.context, intra.word) == (before + "A nurse is BLANK.", "kind")
     (inter, *_) = prompt_set(name.format("inter"), data=data).prompts
     assert isinstance(inter, NextSentence)
     assert (inter.context, inter.sentence) == (before + "He met a nurse.", "She was kind.")

@@ -126,12 +126,11 @@ def test_without_transformers_the_extra_is_named(
         Tokenizer.load(tmp_path)
 
 
-def test_a_tokenizer_without_a_fast_form_is_known_by_its_vocabulary() -> None:
-    from transformers import ByT5Tokenizer
-
-    byte, more = Tokenizer(ByT5Tokenizer()), Tokenizer(ByT5Tokenizer(extra_ids=7))
-    assert byte.encode("ab", add_special_tokens=False) == [100, 101]  # byte + 3
-    assert byte.digest == Tokenizer(ByT5Tokenizer()).digest != more.digest
+def test_a_tokenizer_in_python_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "vocab.json").write_text("{}")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
+    with pytest.raises(SuiteError, match=r"is ByT5Tokenizer, .* not supported.*tokenizer\.json"):
+        Tokenizer.load(tmp_path)
 
 
 # What the entries of a vocabulary say

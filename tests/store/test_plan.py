@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from logitbank.engine.plan.levels import least_lossless, level_sizes
+from logitbank.engine.plan.levels import level_sizes
 from logitbank.engine.plan.plan import DepositPlan, needed_blocks, place, placed
 from logitbank.engine.weights.heads import HeadSize
 from logitbank.store.format.layout import Layout
@@ -72,25 +72,11 @@ def test_states_take_their_width_and_each_head_once() -> None:
         103_022_592,
     )
     assert sizes["--keep hidden --dtype float16"].bytes == states.bytes - 3000 * 512 * 2
-    assert least_lossless([*sizes.values()]) == states
     there = [planned(head=head._replace(bytes=0))]
     assert level_sizes(there)[2].heads == 0, "the bank has it"
     assert all(size.keep.array != "hidden" for size in level_sizes([planned()])), (
         "of no known width"
     )
-
-
-def test_rows_take_less_than_a_head_where_prompts_are_few() -> None:
-    head = HeadSize(768, 30522 * 768 * 4)
-    few = level_sizes([planned(rows=200, vocab=30522, head=head)])
-    many = level_sizes([planned(rows=2000, vocab=30522, head=head)])
-    assert [str(least_lossless(sizes)) for sizes in (few, many)] == [
-        "--keep full --dtype float32",
-        "--keep hidden --dtype float32",
-    ]
-    half = least_lossless(many, "float16")
-    assert half is not None
-    assert half.dtype == "float16"
 
 
 def planned(

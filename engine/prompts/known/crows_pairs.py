@@ -8,7 +8,7 @@ from pathlib import Path
 from logitbank.engine.prompts.datasets import PublicFile, public_file, text_of_file
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import SequenceSet
-from logitbank.engine.prompts.sequences import Candidate, MaskedTokens
+from logitbank.engine.prompts.sequences import SharedTokens
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError
 
@@ -43,8 +43,8 @@ def crows_pairs(data: Path | None = None) -> SequenceSet:
                 "direction": row["stereo_antistereo"],
                 "bias_type": row["bias_type"],
             }
-            masked = MaskedTokens(name, text, texts[other], first=side == "more")
-            prompts.append(Candidate(name, text, masked, columns, begun=True))
+            first = side == "more"
+            prompts.append(SharedTokens(name, text, texts[other], columns, first=first))
     if not prompts:
         raise PromptError(f"{path} has no pairs. {_REMEDY}")
     return SequenceSet("crows-pairs", tuple(prompts))

@@ -8,12 +8,7 @@ from logitbank.engine.prompts.files import scalar
 from logitbank.engine.prompts.known_set import KnownSet, SetOption
 from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.rows import json_value
-from logitbank.engine.prompts.sequences import (
-    Candidate,
-    MaskedTokens,
-    SentenceTokens,
-    SequencePrompt,
-)
+from logitbank.engine.prompts.sequences import SentenceTokens, SequencePrompt, SharedTokens
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError, UsageError
 
@@ -62,8 +57,7 @@ def _pair(number: int, row: dict[str, Scalar]) -> Iterator[SequencePrompt]:
         if side in ("good", "bad"):
             yield SentenceTokens(name, text, columns)
         else:
-            masked = MaskedTokens(name, text, partner, first=side == "more")
-            yield Candidate(name, text, masked, columns, begun=True)
+            yield SharedTokens(name, text, partner, columns, first=side == "more")
 
 
 KNOWN = KnownSet(

@@ -12,9 +12,8 @@ from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.rows import json_value
 from logitbank.engine.prompts.sequences import (
     BLANK,
-    Candidate,
+    BlankWord,
     Continuation,
-    MaskedWord,
     NextSentence,
     SequencePrompt,
 )
@@ -95,8 +94,8 @@ def stereoset(
         ) is None or not _BLANK.search(context):
             defects.append(f"{text!r} ({name}) in {context!r}")
         else:
-            masked = MaskedWord(name, before + context, word, leading_space=leading_space)
-            prompts.append(Candidate(name, before + text, masked, columns))
+            texts = before + text, before + context
+            prompts.append(BlankWord(name, *texts, word, columns, leading_space))
     if defects:
         raise PromptError(
             f"{path}: {len(defects)} sentences have no word in the place of {BLANK}, or their"

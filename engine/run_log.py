@@ -18,7 +18,7 @@ from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.workers.events import Event, OnEvent, RowsScored, Summary
 from logitbank.store.care import run_logs
-from logitbank.store.format.schema import CheckpointId, Json
+from logitbank.store.format.schema import Json
 
 _FOLDERS = re.compile(r"(?<![\w./~])~?/(?!/)(?:[^/\s'\"]+/)*(?=[^/\s'\"])")
 """The folders of an absolute path. Web addresses do not match."""
@@ -160,6 +160,6 @@ def plain(value: Any, bank: Path) -> Json:
             return value.name
         case Mapping():
             return {str(key): plain(each, bank) for key, each in value.items()}
-        case list() | tuple() if not isinstance(value, CheckpointId):
+        case list() | tuple():
             return [plain(each, bank) for each in value]
     return without_folders(str(value), bank)

@@ -146,11 +146,6 @@ def test_fetch_brings_prompts_that_are_read_offline(
     assert re.match(r"logitbank: .*winobias .*2 files.*HF_HUB_OFFLINE", error)
 
 
-def test_fetch_of_nothing_is_refused(call: Call) -> None:
-    code, _, error = call("fetch")
-    assert (code, "--suite" in error) == (2, True)
-
-
 def test_winobias_pins_the_files_as_they_were_published() -> None:
     if not (DATA / "winobias").is_dir():
         pytest.skip(f"{DATA / 'winobias'} is not there")

@@ -17,7 +17,7 @@ from logitbank.engine.extract import extract
 from logitbank.engine.plan.engine_choice import choose_engine
 from logitbank.engine.prompts.check import prompts_show
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.prompts.values import Option
 from logitbank.engine.run import run
 from logitbank.engine.workers.events import Event, Preparing
 from logitbank.errors import (
@@ -308,14 +308,6 @@ def test_a_dry_run_refuses_a_changed_answer_as_the_run_does(
     for dry_run in (True, False):
         with pytest.raises(UsageError, match="'p0' is in the bank's 'mine' with another 'answer'"):
             run(tmp_path / "b.zarr", request, dry_run=dry_run)
-
-
-@pytest.mark.usefixtures("backend")
-def test_a_plan_tells_a_misspelt_field(tmp_path: Path, series: Path) -> None:
-    odd = Prompt("1", TEXTS[0], (Option("male", " male"),), columns={"anwser": "male", "task": 1})
-    request = request_for(series, PromptSet("mine", (odd,)))
-    notes = run(tmp_path / "b.zarr", request, dry_run=True).notes
-    assert len([note for note in notes if "did you mean 'answer'?" in note]) == 1
 
 
 def test_wrong_calls_are_refused(tmp_path: Path, series: Path) -> None:

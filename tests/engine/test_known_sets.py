@@ -153,13 +153,11 @@ def test_options_that_a_set_cannot_have_are_errors_that_list_its_own(
         prompt_set(spec)
 
 
-def test_a_prompt_file_has_an_option_too(tmp_path: Path) -> None:
+def test_a_prompt_file_has_these_options_too(tmp_path: Path) -> None:
     path = tmp_path / "mine:a=b.jsonl"
     path.write_text('{"text": "The nurse said that", "options": [" he", " not specified"]}\n')
-    made = prompt_set(f"{path}:first_token=true")
-    assert isinstance(made, PromptSet)
-    assert made.first_token
-    assert made.name == "mine:a=b"
     plain = prompt_set(str(path))
     assert isinstance(plain, PromptSet)
-    assert not plain.first_token
+    assert plain.name == "mine:a=b"
+    made = prompt_set(f"{path}:first_token=true,add_special_tokens=false")
+    assert made == replace(plain, first_token=True, add_special_tokens=False)

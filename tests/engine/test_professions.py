@@ -6,7 +6,7 @@ import pytest
 
 from logitbank.engine.prompts.known.professions import FILE, professions
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
-from logitbank.errors import PromptError, UsageError
+from logitbank.errors import PromptError
 from logitbank.store.format.schema import Query
 from tests.support.paths import PUBLIC as DATA
 from tests.support.tokenizers import entries, real_tokenizer
@@ -74,9 +74,3 @@ def test_a_template_needs_a_mask_and_a_place_for_the_profession(tmp_path: Path) 
     for template in ("He is {}.", "[MASK] is it.", "{} said that [MASK] slept."):
         with pytest.raises(PromptError, match=r"needs a \[MASK\] and, after it, one \{\}"):
             professions(listed(tmp_path, "a nurse\n"), templates={"is": template})
-
-
-def test_a_data_folder_without_the_list_is_named(tmp_path: Path) -> None:
-    (tmp_path / "professions").mkdir()
-    with pytest.raises(UsageError, match="professions has no 923-professions.txt"):
-        professions(tmp_path)

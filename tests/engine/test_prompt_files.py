@@ -248,16 +248,6 @@ def test_other_files_and_missing_files_are_refused(tmp_path: Path, name: str) ->
 # Several errors in one file
 
 
-def test_all_that_is_wrong_with_a_file_is_told_at_once(tmp_path: Path) -> None:
-    lines = ['{"id": "a", "text": "x"}', "{", '{"prompt": "y"}', '{"text": "z", "options": 3}']
-    path = written(tmp_path, "mine.jsonl", "\n".join([*lines, '{"id": "a", "text": "w"}']))
-    with pytest.raises(PromptError) as refused:
-        load_prompts(path)
-    first, *each = str(refused.value).splitlines()
-    assert first == f"{path} has 4 errors:"
-    assert [line.split(": ")[0] for line in each] == [f"  {path}:{n}" for n in (2, 3, 4, 5)]
-
-
 def test_rows_of_a_csv_that_are_too_short_are_told_with_the_others(tmp_path: Path) -> None:
     text = "id,text,answer\n1,a,\n2\n3,c,x\n4,d,e,f\n5,e,\n"
     with pytest.raises(PromptError) as refused:

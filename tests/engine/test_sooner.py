@@ -60,21 +60,6 @@ def test_a_long_beginning_is_counted_in_every_row_that_it_stands_in(config: Mode
 
 
 @pytest.mark.parametrize(
-    "every",
-    [
-        [Query(STEM, n) for n in range(40)],
-        [Query(STEM[: n + 1], n) for n in range(40)],
-    ],
-    ids=["as positions", "as contexts"],
-)
-def test_many_positions_of_one_sequence_are_no_more_for_vllm(
-    every: list[Query], config: ModelConfig
-) -> None:
-    assert cached_tokens(leaves(every), 32) == 40
-    assert cheaper_engine(VLLM, leaves(every), config, gpu=False) == (VLLM, ())
-
-
-@pytest.mark.parametrize(
     "other",
     [
         replace(VLLM, compute_dtype="bfloat16"),
@@ -84,6 +69,8 @@ def test_many_positions_of_one_sequence_are_no_more_for_vllm(
 )
 def test_what_was_not_measured_stays_as_it_is(config: ModelConfig, other: EngineSettings) -> None:
     assert cheaper_engine(other, leaves(SHARED), config, gpu=False) == (other, ())
+    unknown = replace(config, model_type="mamba")
+    assert cheaper_engine(VLLM, leaves(SHARED), unknown, gpu=False) == (VLLM, ())
 
 
 def test_on_a_gpu_vllm_shares_smaller_blocks(config: ModelConfig) -> None:
@@ -95,11 +82,6 @@ def test_on_a_gpu_vllm_shares_smaller_blocks(config: ModelConfig) -> None:
     assert "34 instead of 58" in note, "20 + 7 × 2, and 22 + 6 × 6"
     _, (note,) = cheaper_engine(VLLM, contexts, config, gpu=False)
     assert "instead of 154" in note, "7 × 22"
-
-
-def test_of_unknown_models_nothing_is_changed(config: ModelConfig) -> None:
-    unknown = replace(config, model_type="mamba")
-    assert cheaper_engine(VLLM, leaves(SHARED), unknown, gpu=False) == (VLLM, ())
 
 
 @given(

@@ -18,7 +18,7 @@ from logitbank.engine.prompts.known.unqover.lists import (
     read_slots,
     read_subjects,
 )
-from logitbank.errors import PromptError, UsageError
+from logitbank.errors import PromptError
 from tests.support.file_server import FileServer
 from tests.support.paths import PUBLIC as DATA
 from tests.support.unqover_data import write_lists
@@ -100,19 +100,6 @@ def test_the_rest_of_the_test_parts_are_the_published_training_parts(
     shared = [(slot, part) for slot, part in asked if slot.context in part_of]
     assert len(shared) == (6 if category == "nationality" else 14)
     assert all(part_of[slot.context] == part for slot, part in shared)
-
-
-@pytest.mark.parametrize("gender", ["female", "male"])
-def test_published_names_to_train_and_to_test_are_bert_s_whole_list(
-    gender: str, published: Path
-) -> None:
-    folder = REFINED / "nouns" / "subjects"
-    train, test = (listed(folder / f"{gender}_bert_{part}.txt") for part in ("train", "test"))
-    assert set(train).isdisjoint(test)
-    assert {*train, *test} == set(listed(subject_file(f"{gender}_bert")))
-    found = {s.name: s.part for s in read_lists("gender", published).subjects}
-    assert {found[name] for name in train} == {"train"}
-    assert {found[name] for name in test} == {"test"}
 
 
 def test_the_files_are_pinned_as_they_were_published(published: Path) -> None:
@@ -226,8 +213,3 @@ def test_questions_need_the_blocks_of_the_statements(tmp_path: Path) -> None:
     write_lists(tmp_path, religion_noact=text)
     with pytest.raises(PromptError, match="questions and statements of religion"):
         read_lists("religion", tmp_path, questions=True)
-
-
-def test_a_data_folder_without_the_lists_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="unqover/unqover-original has no activities/biased_count"):
-        read_lists("gender", tmp_path)

@@ -60,13 +60,6 @@ def test_every_token_is_asked_after_the_text_and_those_before_it(
     assert note.startswith("mine: 3 of 5 options have several tokens")
 
 
-def test_first_tokens_are_scored_alone(asked: PromptSet, causal: Tokenizer) -> None:
-    prompts = (Prompt("p1", "The nurse", (Option("long", " she was"), Option("short", " he"))),)
-    first = PromptSet("mine", prompts, first_token=True, whole_options=True).tokenize(causal)
-    assert first.table["continuation"].to_list() == [" she was", " he"]
-    assert first.table["token"].to_list() == [causal.encode(t)[0] for t in (" she", " he")]
-
-
 @pytest.mark.parametrize(
     ("options", "text", "named"),
     [

@@ -83,11 +83,6 @@ class WordInText:
             return
         flag = encoder.add_special_tokens
         ids, spans = tokenizer.encode_with_spans(self.text, add_special_tokens=flag)
-        if spans is None:
-            raise PromptError(
-                "it needs a tokenizer that knows the positions of its tokens; give the model a "
-                "tokenizer.json"
-            )
         start, end = len(self.before), len(self.before) + len(self.word)
         word = [i for i, (first, last) in enumerate(spans) if first < end and start < last]
         if not word or (tokenizer.unknown and tokenizer.unknown.id in [ids[i] for i in word]):

@@ -102,12 +102,6 @@ def count_or_all(text: str) -> int | Literal["all"]:
     raise ValueError("a number from 1, or all")
 
 
-def check_count(value: object, option: str) -> None:
-    """Refuse what is neither a number from 1 nor `all`."""
-    if value != "all" and (not isinstance(value, int) or value < 1):
-        raise UsageError(f"{option} {value!r} is invalid: use a number from 1, or 'all'.")
-
-
 def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
     """A parser of some of the choices, separated by commas."""
 

@@ -68,9 +68,3 @@ def test_every_profession_has_both_verbs_and_the_priors_come_first() -> None:
 def test_a_list_with_blanks_or_duplicates_is_refused(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(PromptError, match=named):
         professions(listed(tmp_path, text))
-
-
-def test_a_template_needs_a_mask_and_a_place_for_the_profession(tmp_path: Path) -> None:
-    for template in ("He is {}.", "[MASK] is it.", "{} said that [MASK] slept."):
-        with pytest.raises(PromptError, match=r"needs a \[MASK\] and, after it, one \{\}"):
-            professions(listed(tmp_path, "a nurse\n"), templates={"is": template})

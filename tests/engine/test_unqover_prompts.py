@@ -12,7 +12,6 @@ from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.tokenize import fitted
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
-from logitbank.errors import UsageError
 from tests.support.paths import PUBLIC as DATA
 from tests.support.tokenizers import entries, real_tokenizer
 from tests.support.unqover_data import write_lists
@@ -116,12 +115,6 @@ def test_a_causal_set_asks_the_published_question(small: Path) -> None:
         "A [subj1] met a [subj2]. Who [p_act-single]?"
     }
     assert {o.text for o in tested[0].options if not o.optional} == {" Iran", " Slovakia"}
-
-
-@pytest.mark.parametrize("count", [0, -1, 2.5, "some"])
-def test_a_number_of_instances_is_from_one_or_all(small: Path, count: object) -> None:
-    with pytest.raises(UsageError, match=rf"instances {count!r} is invalid"):
-        unqover("gender", small, instances=count)  # type: ignore[arg-type]
 
 
 # Published lists

@@ -5,7 +5,7 @@ follows the first letter ("an university president"), and the order is that of t
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from logitbank.engine.prompts.datasets import Dataset, dataset_folder, text_of_file
@@ -33,28 +33,21 @@ PRIOR = f"a {MASK}"
 OPTIONS = (Option("he", "He"), Option("she", "She"))
 
 
-def professions(data: Path | None = None, *, templates: Mapping[str, str] = TEMPLATES) -> PromptSet:
+def professions(data: Path | None = None) -> PromptSet:
     """Both pronouns before each of the 923 professions, with each verb, and the priors.
 
     The first mask is scored. Columns: `occupation` (with its article; `a [MASK]` for a prior),
-    `verb` and `prior`. A template is a sentence with the mask and `{}` for the profession.
+    `verb` and `prior`.
     """
     listed = tuple(read_professions(dataset_folder(DATASET, data=data) / FILE))
-    return pronoun_prompts("professions", listed, templates=templates)
+    return pronoun_prompts("professions", listed)
 
 
-def pronoun_prompts(
-    name: str, occupations: Sequence[str], *, templates: Mapping[str, str] = TEMPLATES
-) -> PromptSet:
+def pronoun_prompts(name: str, occupations: Sequence[str]) -> PromptSet:
     """Prompts like those of `professions`, for any occupations, each with its article."""
-    for template in templates.values():
-        if template.count("{}") != 1 or MASK not in template.partition("{}")[0]:
-            raise PromptError(
-                f"template {template!r} needs a {MASK} and, after it, one {{}} for the profession"
-            )
     prompts = (
         _prompt(verb, template, occupation)
-        for verb, template in templates.items()
+        for verb, template in TEMPLATES.items()
         for occupation in (PRIOR, *occupations)
     )
     return PromptSet(name, tuple(prompts))

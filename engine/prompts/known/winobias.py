@@ -17,7 +17,6 @@ from logitbank.engine.prompts.datasets import Dataset, dataset_folder, digests, 
 from logitbank.engine.prompts.known_set import (
     KnownSet,
     SetOption,
-    check_count,
     count_or_all,
     some_of,
 )
@@ -223,14 +222,13 @@ def winobias(
     Raises
     ------
     UsageError
-        Orders, splits or template are invalid, or a data folder is incomplete.
+        Splits or template are invalid, or a data folder is incomplete.
     PromptError
         A line is not a WinoBias sentence; the message names file and line.
     LogitbankError
         A download failed.
     """
     _check_template(template)
-    check_count(orders, "orders")
     if not splits or set(splits) - set(get_args(Split)):
         raise UsageError(f"splits {list(splits)} are invalid: use dev, test or both.")
     folder = dataset_folder(files_of(splits), data=data)

@@ -20,10 +20,9 @@ from logitbank.engine.prompts.known.unqover.lists import (
     Subject,
     read_lists,
 )
-from logitbank.engine.prompts.known_set import KnownSet, SetOption, check_count, count_or_all
+from logitbank.engine.prompts.known_set import KnownSet, SetOption, count_or_all
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import MASK, Option, Prompt, Scalar
-from logitbank.errors import UsageError
 
 INSTANCES = 10_000
 PRONOUNS = {"female": "she", "male": "he"}
@@ -82,12 +81,6 @@ def unqover(
     seed
         Random seed of the sample.
     """
-    if category not in get_args(Category) or split not in (None, *get_args(Part)):
-        raise UsageError(
-            f"UnQover category {category!r} with part {split!r} is invalid: use "
-            f"{', '.join(get_args(Category))} with train, test or neither."
-        )
-    check_count(instances, "instances")
     lists = read_lists(category, data, questions=causal)
     parts = [part for part in get_args(Part) if split in (None, part)]
     cells = [_cells(lists, part, seed) for part in parts]

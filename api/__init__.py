@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.unqover.metric import Unqover as Unqover
     from logitbank.analysis.finding import Finding as Finding
     from logitbank.analysis.harness import read_harness as read_harness
-    from logitbank.analysis.prompts.lookup import PromptView as PromptView
     from logitbank.analysis.prompts.show import PromptMoves as PromptMoves
+    from logitbank.analysis.prompts.show import PromptView as PromptView
     from logitbank.analysis.prompts.show import show as show
     from logitbank.analysis.report.report import report as report
     from logitbank.analysis.results.export import export as export

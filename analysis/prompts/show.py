@@ -1,20 +1,40 @@
 """One prompt of a bank through training, or the prompts with the largest change."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.prompts.lookup import PromptView, prompt_set, prompt_view
-from logitbank.analysis.prompts.scores import Measure, prompt_scores
+from logitbank.analysis.prompts.lookup import prompt_set
+from logitbank.analysis.prompts.scores import Measure, PromptScores, prompt_scores
 from logitbank.analysis.prompts.top_tokens import top_tokens as tokens_after
-from logitbank.analysis.prompts.view import movements
-from logitbank.errors import UsageError
+from logitbank.analysis.prompts.view import movements, prompt_rows
+from logitbank.errors import BankError, UsageError
 from logitbank.notebook import printable
 from logitbank.store import Bank, open_bank
 from logitbank.store.read.choose import Steps
+
+
+@dataclass(frozen=True, slots=True)
+class PromptView:
+    """One prompt, and its scores through training."""
+
+    prompts: str
+    """Name of the prompt set."""
+    prompt_id: str
+    orders: tuple[int | None, ...]
+    """Order seeds of the prompt, in the order of the prompt set; one null if it has none."""
+    scores: tuple[PromptScores, ...]
+    """Scores by every model and run that has the prompt, in all orders or the chosen one."""
+    tokens: pl.DataFrame | None = None
+    """Table of `top_tokens`, if it was requested."""
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """The tokens, otherwise one row per checkpoint and option."""
+        return pl.concat(map(prompt_rows, self.scores)) if self.tokens is None else self.tokens
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -83,13 +103,7 @@ def show(
     name = prompt_set(opened, prompts, prompt_id=prompt)
     chosen: dict[str, Any] = {"models": models, "runs": runs, "steps": steps}
     if prompt is not None:
-        view = prompt_view(opened, prompt, prompts=name, order=order, **chosen)
-        if top_tokens is None:
-            return view
-        tokens = tokens_after(opened, prompt, k=top_tokens, prompts=name, **chosen)
-        if order is not None:
-            tokens = tokens.filter(order_seed=order)
-        return replace(view, tokens=tokens)
+        return _view(opened, name, prompt, order, top_tokens, chosen)
     measure: Measure = "probability"
     tables = {}
     for scores in prompt_scores(opened, name, **chosen):
@@ -98,3 +112,35 @@ def show(
     columns = ["prompt_id", "order_seed", "text"]
     texts = opened.prompts(name).select(columns).unique(columns[:2], keep="first").collect()
     return PromptMoves(name, measure, tables, texts)
+
+
+def _view(
+    bank: Bank,
+    name: str,
+    prompt_id: str,
+    order: int | None,
+    top_tokens: int | None,
+    chosen: Mapping[str, Any],
+) -> PromptView:
+    """One prompt and its scores at the chosen checkpoints."""
+    rows = bank.prompts(name).filter(pl.col("prompt_id") == prompt_id)
+    seeds = rows.select("order_seed").collect()["order_seed"]
+    orders = tuple(seeds.unique(maintain_order=True).to_list())
+    if order is not None and order not in orders:
+        available = ", ".join(str(seed) for seed in orders if seed is not None) or "none"
+        raise UsageError(
+            f"Prompt {prompt_id!r} has no order {order}. Available orders: {available}."
+        )
+    scores = tuple(prompt_scores(bank, name, ids=prompt_id, **chosen))
+    tokens = None
+    if top_tokens is not None:
+        tokens = tokens_after(bank, prompt_id, k=top_tokens, prompts=name, **chosen)
+    if order is not None:
+        scores = tuple(part for each in scores if len((part := each.with_order(order)).prompts))
+        tokens = None if tokens is None else tokens.filter(order_seed=order)
+    if not scores:
+        raise BankError(
+            f"Prompt {prompt_id!r} has no scores in order {order} at these checkpoints."
+            " Run `logitbank extract` to add them."
+        )
+    return PromptView(name, prompt_id, orders, scores, tokens)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.prompts.lookup import PromptView
+from logitbank.analysis.prompts.show import PromptView
 from logitbank.cli.output import one_line, print_frame, print_lines, print_table, print_title
 from logitbank.wording import plain_step
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.prompts.lookup import prompt_set, prompt_view
+from logitbank.analysis.prompts.lookup import prompt_set
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.analysis.prompts.show import PromptMoves, show
 from logitbank.analysis.prompts.view import movements, prompt_rows
@@ -414,25 +414,25 @@ def test_a_filtered_bank_has_the_scores_of_its_scan(tmp_path: Path, mode: Any) -
 
 def test_a_prompt_is_found_by_its_id(tmp_path: Path) -> None:
     bank = two_models(tmp_path / "b")
-    view = prompt_view(bank, "p3")
+    view = show(bank, prompt="p3")
     assert (view.prompts, view.prompt_id, view.orders) == ("parity", "p3", (None,))
     assert [s.run for s in view.scores] == ["main", "seed1"]
-    both = prompt_view(bank, "q", prompts="parity")
+    both = show(bank, prompt="q", prompts="parity")
     assert both.orders == (1, 0)
     (scores,) = both.scores
     one = scores.with_order(0)
     assert one.prompts.row(0)[:2] == ("q", 0)
     assert np.array_equal(one.logprob, scores.logprob[:, 2:])
-    assert np.array_equal(prompt_view(bank, "q", order=0).scores[0].logprob, one.logprob)
+    assert np.array_equal(show(bank, prompt="q", order=0).scores[0].logprob, one.logprob)
     assert scores.with_order(5).prompts.is_empty()
-    assert len(prompt_view(bank, "p3", models="m", runs=["main"]).scores) == 1
+    assert len(show(bank, prompt="p3", models="m", runs=["main"]).scores) == 1
     for name, order in (("q", 7), ("p1", 7), ("xyz", None)):
         with pytest.raises(UsageError):
-            prompt_view(bank, name, order=order)
+            show(bank, prompt=name, order=order)
     with pytest.raises(UsageError, match="'p3'"):
-        prompt_view(bank, "p33")
+        show(bank, prompt="p33")
     with pytest.raises(BankError):
-        prompt_view(bank, "p1", prompts="no")
+        show(bank, prompt="p1", prompts="no")
 
 
 def test_one_of_several_prompt_sets_must_be_named(tmp_path: Path) -> None:
@@ -443,8 +443,8 @@ def test_one_of_several_prompt_sets_must_be_named(tmp_path: Path) -> None:
     for prompt_id in (None, "p1"):
         with pytest.raises(UsageError, match="parity, twin"):
             prompt_set(bank, None, prompt_id=prompt_id)
-    assert prompt_view(bank, "p1", prompts="twin").prompts == "twin"
-    assert prompt_view(bank, "p5").prompts == "parity"
+    assert show(bank, prompt="p1", prompts="twin").prompts == "twin"
+    assert show(bank, prompt="p5").prompts == "parity"
     with pytest.raises(BankError):
         prompt_set(Bank.create(tmp_path / "empty"), None)
 
@@ -457,7 +457,7 @@ def test_a_model_without_the_order_is_excluded_and_none_is_an_error(tmp_path: Pa
         rows = [("q", order, 0, option, option, i, 0) for i, option in enumerate("ab")]
         bank.add_prompts("own", table_of(queries, rows))
         put(bank, logits(queries=1, vocab=3), step=0, model=model, query_set=queries)
-    assert [s.model for s in prompt_view(bank, "q").scores] == ["one", "two"]
-    assert [s.model for s in prompt_view(bank, "q", order=1).scores] == ["two"]
+    assert [s.model for s in show(bank, prompt="q").scores] == ["one", "two"]
+    assert [s.model for s in show(bank, prompt="q", order=1).scores] == ["two"]
     with pytest.raises(BankError):
-        prompt_view(bank, "q", order=1, models="one")
+        show(bank, prompt="q", order=1, models="one")

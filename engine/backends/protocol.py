@@ -99,8 +99,6 @@ class Sink(Protocol):
 class Backend(Protocol):
     """One engine with one architecture loaded. Every method may raise LogitbankError."""
 
-    name: EngineName
-
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         """Replace the weights by those of `folder`, and prove it."""
 

@@ -25,7 +25,7 @@ from logitbank.engine.weights.config_identity import config_digest, config_field
 from logitbank.engine.workers.events import Job, Summary
 from logitbank.engine.workers.worker_process import WorkerProcess
 from logitbank.errors import SuiteError, WeightsError
-from logitbank.store import Bank, CheckpointId, verify
+from logitbank.store import Bank, CheckpointId, Query, verify
 from tests.support.checkpoints import (
     MASKED_ARCHITECTURES,
     WORDS,
@@ -220,7 +220,7 @@ def test_an_engine_refuses_the_weights_of_another_model(
 ) -> None:
     series = series_of(tmp_path / "tiny", "gpt_neox", NEOX[:1])
     settings = EngineSettings(engine, max_length=8)
-    asked = (settings, [series[0], series[1]], [])
+    asked = (settings, [series[0], series[1]], [Query((5, 6), 1)])
     message = "step1: config.json differs from that of the engine's model in layer_norm_eps; open"
     if engine == "transformers":
         with pytest.raises(WeightsError, match=message):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 
-from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
+from logitbank.engine.backends.protocol import EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.plan.parallel import ALONE, Share
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
@@ -28,8 +28,6 @@ TEXTS = (" the nurse said", " the doctor said he", " the clerk was busy")
 
 class FakeBackend:
     """Logits made from the checkpoint's folder name and the query's ids, and a count of work."""
-
-    name: EngineName = "transformers"
 
     def __init__(self, vocab: int = 640) -> None:
         self.vocab = vocab

@@ -18,7 +18,7 @@ from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS
 from logitbank.engine.backends.hf.swap import Account, copy_weights
 from logitbank.engine.backends.matmul import use_fast_matmul
 from logitbank.engine.backends.precision import body_dtype
-from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
+from logitbank.engine.backends.protocol import EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.weights.config_identity import check_same_model, config_fields
 from logitbank.errors import WeightsError
@@ -31,8 +31,6 @@ ALONE = "one sequence at a time"
 
 class TransformersBackend:
     """Plain transformers with one architecture resident on the device."""
-
-    name: EngineName = "transformers"
 
     def __init__(self, folder: Path, settings: EngineSettings) -> None:
         self._settings = settings

@@ -40,7 +40,7 @@ from vllm.engine.arg_utils import EngineArgs
 from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.heads import Layer, StreamedHead, proved_heads, trial_queries
 from logitbank.engine.backends.precision import body_dtype
-from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
+from logitbank.engine.backends.protocol import EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.backends.vllm.head_inputs import HeadInputs, heads_in_float32
 from logitbank.engine.backends.vllm.memory import memory_arguments
@@ -65,8 +65,6 @@ _CLASS = "LogitbankPositions"
 
 class VllmBackend:
     """vLLM with one causal architecture loaded: any that it generates with."""
-
-    name: EngineName = "vllm"
 
     def __init__(self, folder: Path, settings: EngineSettings) -> None:
         self._settings, self._config = settings, config_fields(folder)

@@ -4,7 +4,6 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -317,24 +316,6 @@ def rate(rows: list[tuple[bool, int]]) -> tuple[float, float]:
 
 def idealised(lms: float, ss: float) -> float:
     return lms * min(ss, 100 - ss) / 50
-
-
-def test_a_shuffled_prediction_file_gives_the_same(tmp_path: Path) -> None:
-    path, gold = (
-        released("published/bert-base-cased-predictions.json"),
-        released("dev-english.json"),
-    )
-    content = json.loads(path.read_text())
-    rng = np.random.default_rng(0)
-    for entries in content.values():
-        rng.shuffle(entries)
-    shuffled = tmp_path / path.name
-    shuffled.write_text(json.dumps(dict(reversed(content.items()))))
-    read = read_gold(gold)
-    equal(
-        stereoset_metric(read_predictions(path, read), bootstrap=10),
-        stereoset_metric(read_predictions(shuffled, read), bootstrap=10),
-    )
 
 
 def of_terms(stereotypes: Sequence[bool]) -> list[Example]:

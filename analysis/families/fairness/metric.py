@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.fairness.tables import (
-    COMPARISON_SCHEMA,
+    RESULT,
     Unit,
     accuracy_table,
     adjusted,
@@ -246,23 +246,29 @@ def read(
 def result_of(reading: Reading, settings: Settings) -> Fairness:
     """The result, with all checkpoints in tests, their adjustment and change points."""
     tables = dict(reading.tables)
-    gap, tests = tables.pop("gap"), tables.pop("tests")
+    gap, tests = tables.pop("gap"), adjusted(tables.pop("tests"), group="measure")
     return Fairness(
         gap=gap.drop(DRAWS),
         change=change_table(gap),
-        tests=adjusted(tests, group="measure"),
-        comparison=_comparison(reading.comparisons, tables["checkpoints"]),
+        tests=tests,
+        comparison=_comparison(reading.comparisons, tables["checkpoints"], tests),
         change_points=gap_changes(gap, seed=SEED),
         settings={**asdict(settings), "seed": SEED},
         **tables,
     )
 
 
-def _comparison(parts: Sequence[pl.DataFrame | None], checkpoints: pl.DataFrame) -> pl.DataFrame:
-    """The tests of two models over all frames; no rows if they share no run and step."""
+def _comparison(
+    parts: Sequence[pl.DataFrame | None], checkpoints: pl.DataFrame, tests: pl.DataFrame
+) -> pl.DataFrame:
+    """The tests of two models over all frames; no rows if they share no run and step.
+
+    `tests` has the same columns, but `measure` in place of `other_model` and `option`.
+    """
     shared = shared_checkpoints(checkpoints)
     if shared.is_empty():
-        return pl.DataFrame(schema=COMPARISON_SCHEMA)
+        names = tests.clear().with_columns(other_model="model", option="measure")
+        return names.select("model", "other_model", "run", "step", "option", *RESULT)
     found = [part for part in parts if part is not None]
     if sum(part.select(CHECKPOINT).n_unique() for part in found) < len(shared):
         raise UsageError(

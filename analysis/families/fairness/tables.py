@@ -42,30 +42,14 @@ from logitbank.analysis.stats.significance import (
 Columns = Mapping[str, str | np.ndarray]
 Unit = Literal["prompt", "prompt_order", "seed"]
 MANN_WHITNEY, WILCOXON = "mann_whitney", "wilcoxon"
-RESULT_SCHEMA = {
-    "test": pl.String,  # MANN_WHITNEY or WILCOXON
-    "origin": pl.String,  # "published", or "ours": not in the paper
-    "unit": pl.String,
-    "statistic": pl.Float64,
-    "p": pl.Float64,
-    "p_bh": pl.Float64,  # Benjamini–Hochberg over the checkpoints of a run; not in the paper
-    "n1": pl.Int64,
-    "n2": pl.Int64,
-    "effect": pl.Float64,
-    "significant": pl.Boolean,  # p < 0.01, the published rule
-    "significant_bh": pl.Boolean,
-    **BASELINE_SCHEMA,
-}
-"""Columns of a test beside its baseline. Differences are of means, and point as the rank-biserial
-correlation: female minus male, or the first model minus the other one."""
-COMPARISON_SCHEMA = {
-    "model": pl.String,
-    "other_model": pl.String,
-    "run": pl.String,
-    "step": pl.Int64,
-    "option": pl.String,
-    **RESULT_SCHEMA,
-}
+RESULT = (
+    *("test", "origin", "unit", "statistic", "p", "p_bh", "n1", "n2", "effect"),
+    *("significant", "significant_bh", *BASELINE_SCHEMA),
+)
+"""Columns of a test. `origin` is `published`, or `ours` if the test is not in the paper. `p_bh` is
+adjusted over the checkpoints of a run (Benjamini–Hochberg; not in the paper). `significant` is
+p < 0.01, the published rule. Differences are of means, and point as the rank-biserial correlation:
+female minus male, or the first model minus the other one."""
 
 
 class Sample(NamedTuple):
@@ -405,8 +389,8 @@ def adjusted(rows: pl.DataFrame, *, group: str) -> pl.DataFrame:
     for (at,) in rows.group_by("model", "run", group, "test").agg("at").select("at").rows():
         p_bh[at] = benjamini_hochberg(p[at])
     tests = rows.with_columns(p_bh=p_bh, significant_bh=p_bh < SIGNIFICANCE)
-    first = [name for name in rows.columns if name != "at" and name not in RESULT_SCHEMA]
-    return tests.select(*first, *RESULT_SCHEMA)
+    first = [name for name in rows.columns if name != "at" and name not in RESULT]
+    return tests.select(*first, *RESULT)
 
 
 TIE_DECIMALS = 12

@@ -242,8 +242,8 @@ class _Best(NamedTuple):
 def _best(deposits: Sequence[Deposit], k: int) -> _Best:
     parts, start = list[_Best](), 0
     for deposit in deposits:
-        rows, listed = top(deposit, k)
-        parts.append(_Best(rows + start, listed.tokens, listed.logits, listed.logsumexp))
+        best = top(deposit, k)
+        parts.append(_Best(best.rows + start, best.tokens, best.logits, best.logsumexp))
         start += deposit.layout.queries
     return _Best(*map(np.concatenate, zip(*parts, strict=True)))
 

@@ -13,9 +13,9 @@ from logitbank.errors import DamagedError, UsageError
 from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.scores import DEPOSIT
-from logitbank.store.filter.filtering import Scores, Sizes, best_logits, filtered
+from logitbank.store.filter.filtering import Listed, Scores, Sizes, best_logits, filtered
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.top import Top, first_entries, top
+from logitbank.store.filter.top import first_entries, top
 from logitbank.store.format.schema import COUNTS, NEXT_SENTENCE_CLASSES, SCORES_SCHEMA, CheckpointId
 from logitbank.store.tables import query_tables
 from logitbank.store.tables.io_source import io_source
@@ -58,12 +58,8 @@ class FilteredDeposit(Deposit):
         if len(self._top.rows) < self.rows_committed:
             del self.__dict__["_top"]  # more were committed since
         index = self._index(self._top, slice(None) if rows is None else np.asarray(rows, np.int64))
-        listed = self._top.listed
-        listed = listed._replace(
-            tokens=listed.tokens[index],
-            logits=listed.logits[index],
-            logsumexp=listed.logsumexp[index],
-        )
+        *arrays, ranked = self._top
+        listed = Listed(*(array[index] for array in arrays), ranked)
         logprobs = (best_logits(listed, self.filter)[1] - listed.logsumexp).T
         if tokens is None:
             np.put_along_axis(values, listed.tokens, logprobs, axis=1)
@@ -83,7 +79,7 @@ class FilteredDeposit(Deposit):
         return self.layout.vocab == NEXT_SENTENCE_CLASSES
 
     @cached_property
-    def _top(self) -> Top:
+    def _top(self) -> Listed:
         return top(self.unfiltered, self.filter.k)
 
     def compute_scores(self, kinds: Collection[str], columns: Sequence[str]) -> pl.DataFrame:
@@ -103,11 +99,11 @@ class FilteredDeposit(Deposit):
                 _top_scores(best) if kind == "top" else self._options(frame.filter(is_option), best)
             )
             if kind == "top" or not self.filter.is_identity:  # rounding would separate ties
-                part = filtered(best.listed, part, self.filter, self._sizes, ranks=ranks)
+                part = filtered(best, part, self.filter, self._sizes, ranks=ranks)
             parts.append(_frame(part, best, kind, columns))
         return pl.concat(parts)
 
-    def _options(self, options: pl.DataFrame, best: Top) -> Scores:
+    def _options(self, options: pl.DataFrame, best: Listed) -> Scores:
         return Scores(
             self._index(best, options["query"].to_numpy()),
             options["token"].to_numpy(),
@@ -115,7 +111,7 @@ class FilteredDeposit(Deposit):
             *(options[name].to_numpy() for name in (*COUNTS, "exact")),
         )
 
-    def _index(self, best: Top, rows: np.ndarray | slice) -> np.ndarray:
+    def _index(self, best: Listed, rows: np.ndarray | slice) -> np.ndarray:
         """Positions of rows of the query set among the listed ones."""
         place = np.full(self.layout.queries, -1)
         place[best.rows] = np.arange(len(best.rows))
@@ -157,27 +153,27 @@ def filtered_scores(deposits: Sequence[FilteredDeposit], kinds: Collection[str])
     return io_source(pl.Schema([*_SCHEMA.items(), (DEPOSIT, pl.UInt32())]), read)
 
 
-def _top_scores(best: Top) -> Scores:
+def _top_scores(best: Listed) -> Scores:
     """The k highest entries of every query, one after the other."""
-    n, k = best.listed.tokens.shape
+    n, k = best.tokens.shape
     none = np.zeros(n * k, np.int32)
     return Scores(
         np.repeat(np.arange(n), k),
-        best.listed.tokens.ravel(),
-        best.listed.logits.ravel(),
+        best.tokens.ravel(),
+        best.logits.ravel(),
         np.tile(np.arange(1, k + 1, dtype=np.int32), n),
         *(none, none, none),
         np.ones(n * k, np.bool_),
     )
 
 
-def _frame(scores: Scores, best: Top, kind: str, columns: Sequence[str]) -> pl.DataFrame:
+def _frame(scores: Scores, best: Listed, kind: str, columns: Sequence[str]) -> pl.DataFrame:
     arrays: dict[str, Callable[[], np.ndarray]] = {
         "query": lambda: best.rows[scores.query],
         "kind": lambda: np.full(len(scores.query), kind),
         "token": lambda: scores.token,
         "logit": lambda: scores.logit,
-        "logsumexp": lambda: best.listed.logsumexp[scores.query],
+        "logsumexp": lambda: best.logsumexp[scores.query],
         **{name: partial(getattr, scores, name) for name in (*COUNTS, "exact")},
     }
     frame = pl.DataFrame({name: arrays[name]() for name in columns})

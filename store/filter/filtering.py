@@ -11,6 +11,8 @@ from logitbank.store.format.schema import COUNTS
 class Listed(NamedTuple):
     """The highest entries of n queries, best first."""
 
+    rows: np.ndarray
+    """(n,) rows of the query set."""
     tokens: np.ndarray
     """(n, k) int32."""
     logits: np.ndarray

@@ -1,7 +1,5 @@
 """The highest logits of a deposit's queries, as arrays."""
 
-from typing import NamedTuple
-
 import numpy as np
 import polars as pl
 
@@ -15,15 +13,7 @@ AT_ONCE = 128
 _COLUMNS = ("query", "token", "logit", "logsumexp", "exact")
 
 
-class Top(NamedTuple):
-    """The highest entries of the committed queries."""
-
-    rows: np.ndarray
-    """(n,) rows of the query set."""
-    listed: Listed
-
-
-def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Top:
+def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Listed:
     """The `k` highest entries of every committed query.
 
     They come from the scores if those list as many, else from full rows, whose logits are rounded.
@@ -56,12 +46,12 @@ def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Top:
     rows = query[starts]
     logsumexp = best["logsumexp"].to_numpy()[starts].astype(np.float64)
     if listed_k < k:
-        return Top(rows, _of_full_rows(deposit, rows, logsumexp, k))
+        return _of_full_rows(deposit, rows, logsumexp, k)
     index = starts[:, None] + np.arange(k)
     tokens, logits = best["token"].to_numpy()[index], best["logit"].to_numpy()[index]
 
     ranked = bool(best["exact"].all())  # a shrunk bank also lists rounded entries
-    return Top(rows, Listed(tokens, logits.astype(np.float64), logsumexp, ranked))
+    return Listed(rows, tokens, logits.astype(np.float64), logsumexp, ranked)
 
 
 def first_entries(k: int) -> pl.Expr:
@@ -78,4 +68,4 @@ def _of_full_rows(deposit: Deposit, rows: np.ndarray, logsumexp: np.ndarray, k: 
         for i, row in enumerate(stored, start):
             best = top_entries(row.astype(np.float32), k, vocab)
             tokens[i], values[i] = best.token, best.logit
-    return Listed(tokens, values + logsumexp[:, None], logsumexp, ranked=False)
+    return Listed(rows, tokens, values + logsumexp[:, None], logsumexp, ranked=False)

@@ -63,7 +63,7 @@ def case(rows: np.ndarray, k: int) -> tuple[Listed, Scores]:
     )
     tokens, values = (np.stack([getattr(t, name) for t in tops]) for name in ("token", "logit"))
     return (
-        Listed(tokens, values.astype(np.float64), sums),
+        Listed(np.arange(len(rows)), tokens, values.astype(np.float64), sums),
         given_scores._replace(logit=given_scores.logit.astype(np.float64)),
     )
 
@@ -247,7 +247,7 @@ def test_the_highest_of_equal_entries_are_those_of_the_lowest_tokens(tmp_path: P
     rows = np.random.default_rng(0).integers(0, 3, size=(10, 6)).astype(np.float32)
     deposit = made.deposit(rows, checkpoint=CheckpointId("m"), query_set=QUERY_SET.name)
     want = [np.lexsort((np.arange(6), -row))[:3].tolist() for row in rows]
-    assert top(deposit, 3).listed.tokens.tolist() == want
+    assert top(deposit, 3).tokens.tolist() == want
 
 
 def test_entries_of_a_shrunk_bank_are_known_by_token_where_ranks_are_bounds(tmp_path: Path) -> None:

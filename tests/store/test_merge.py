@@ -102,9 +102,7 @@ def test_disjoint_deposits_are_copied_byte_for_byte(tmp_path: Path) -> None:
     assert verify(merged) == ()
     found = digests(merged.path)
     expected = {k: v for files in before for k, v in files.items()}
-    for name in [name for name in expected if name == "zarr.json" or "/7/" in name]:
-        if name == "zarr.json" or "/commits/" in name:  # the time differs
-            del expected[name], found[name]
+    del expected["zarr.json"], found["zarr.json"]
     assert found == expected
     assert made.deposits == 2
     assert made.tables == 2

@@ -115,13 +115,6 @@ def committed_rows(own: Deposit) -> list[int]:
     return [row for block in sorted(own.committed()) for row in own.layout.rows(block)]
 
 
-def test_a_table_whose_content_is_damaged_stays(bank: Bank) -> None:
-    (queries,) = bank.path.glob("queries/*.parquet")
-    queries.write_bytes(queries.read_bytes()[:-1])
-    assert repair(bank, verify(bank)) == ({}, ())
-    assert [d.path for d in verify(bank)] == [f"queries/{queries.name}"]
-
-
 @pytest.mark.parametrize("stop", range(6))
 def test_an_interrupted_repair_is_finished_by_the_next(
     bank: Bank, monkeypatch: pytest.MonkeyPatch, stop: int

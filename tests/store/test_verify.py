@@ -200,15 +200,6 @@ def test_each_row_of_the_table_is_found_and_repaired(
     assert verify(bank) == ()
 
 
-def test_shards_that_changed_places_are_named_with_their_places(tmp_path: Path) -> None:
-    bank = bank_of_two(tmp_path / "b")
-    chunks = place(bank, 0) / "logprobs" / "c"
-    first, second = (chunks / "0" / "0").read_bytes(), (chunks / "1" / "0").read_bytes()
-    (chunks / "0" / "0").write_bytes(second)
-    (chunks / "1" / "0").write_bytes(first)
-    assert [(d.block, d.problem) for d in verify(bank)] == [(0, "changed"), (1, "changed")]
-
-
 def test_commit_that_points_outside_is_refused(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
     commit = place(bank, 1) / "commits" / "2.json"

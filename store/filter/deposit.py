@@ -58,8 +58,14 @@ class FilteredDeposit(Deposit):
         if len(self._top.rows) < self.rows_committed:
             del self.__dict__["_top"]  # more were committed since
         index = self._index(self._top, slice(None) if rows is None else np.asarray(rows, np.int64))
-        *arrays, ranked = self._top
-        listed = Listed(*(array[index] for array in arrays), ranked)
+        best = self._top
+        listed = Listed(
+            best.rows[index],
+            best.tokens[index],
+            best.logits[index],
+            best.logsumexp[index],
+            best.ranked,
+        )
         logprobs = (best_logits(listed, self.filter)[1] - listed.logsumexp).T
         if tokens is None:
             np.put_along_axis(values, listed.tokens, logprobs, axis=1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,7 +60,8 @@ def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
             _check_weights(deposit, siblings.setdefault(deposit.checkpoint.path, []))
             siblings[deposit.checkpoint.path].append(deposit)
             before = stored.setdefault(folder, [])
-            if addition := _addition(created.get(folder), before, deposit, folder):
+            plan_one = partial(_addition, created.get(folder), before, deposit)
+            if addition := deposit.read_committed(plan_one):
                 additions.append(addition)
                 created.setdefault(folder, deposit)
             before.append(deposit)
@@ -79,9 +81,9 @@ def _check_weights(deposit: Deposit, siblings: Sequence[Deposit]) -> None:
 
 
 def _addition(
-    created: Deposit | None, before: Sequence[Deposit], source: Deposit, folder: str
+    created: Deposit | None, before: Sequence[Deposit], source: Deposit, state: Committed
 ) -> Addition | None:
-    blocks, state = missing_blocks(before, source), source.state()
+    blocks, folder = missing_blocks(before, source), commits.folder_of(source.path)
     holders = {name: deposit for deposit in before for name in deposit.state().options}
     options = tuple(name for name in state.options if name not in holders)
     for name in state.options:

@@ -1,9 +1,11 @@
 """Public data files: in a folder that the user names, or downloaded from their home."""
 
+import csv
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 from logitbank.engine.cache import offline, user_cache
@@ -111,6 +113,24 @@ def text_of_file(path: Path, *, remedy: str) -> str:
     if not text.strip():
         raise PromptError(f"{path} is empty. {remedy}")
     return text
+
+
+def csv_rows(path: Path, *, remedy: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """`file:line` and values of each row of a CSV file with a header.
+
+    Raises
+    ------
+    PromptError
+        As `text_of_file`; broken CSV, or a row with more or fewer cells than the header.
+    """
+    rows = csv.DictReader(StringIO(text_of_file(path, remedy=remedy), newline=""))
+    try:
+        for row in rows:
+            if None in row or None in row.values():
+                raise PromptError(f"{path}:{rows.line_num} does not fit the header. {remedy}")
+            yield f"{path}:{rows.line_num}", row
+    except csv.Error as error:
+        raise PromptError(f"{path}:{rows.line_num} is broken CSV ({error}). {remedy}") from None
 
 
 def _complete(folder: Path, dataset: Dataset) -> Path:

@@ -3,12 +3,8 @@
 import json
 from pathlib import Path
 
-import numpy as np
-import polars as pl
 import pytest
-import torch
 
-from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.lambada import lambada
 from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.registry import prompt_set
@@ -21,8 +17,7 @@ from logitbank.engine.prompts.sequences import (
 from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
-from logitbank.store import Bank
-from tests.support.checkpoints import make_series, write_tokenizer
+from tests.support.checkpoints import write_tokenizer
 from tests.support.paths import PUBLIC as DATA
 from tests.support.tokenizers import real_tokenizer
 
@@ -158,42 +153,3 @@ def test_data_that_are_not_there_are_asked_for(
             match=r"lambada/.*https:.*\(SHA-256 4aa8d02c.*--data",
         ):
             prompt_set("lambada", data=data)
-
-
-@pytest.mark.usefixtures("quick_workers")
-def test_the_bank_has_every_token_of_a_sentence(tmp_path: Path) -> None:
-    series = make_series(tmp_path / "tiny", steps=(0, 1))
-    prompts = SequenceSet(
-        "s",
-        (
-            Continuation("a", " the nurse", " said because", {"target": " said because"}),
-            Continuation("b", " the doctor was", " tired"),
-        ),
-    )
-    summary = extract(
-        tmp_path / "b.zarr",
-        suite=str(series),
-        prompts=prompts,
-        engine="transformers",
-        dtype="float32",
-    )
-    assert summary.complete, summary.failed
-    bank = Bank.open(tmp_path / "b.zarr")
-    tokenizer = Tokenizer.load(series / "step1")
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(series / "step1").eval()
-    got = bank.scan("s", steps=1).sort("prompt_id", "piece").collect()
-    for prompt in prompts.prompts:
-        ids = tokenizer.encode(prompt.text)
-        start = len(tokenizer.encode(prompt.context))  # type: ignore[union-attr]
-        with torch.inference_mode():
-            logits = model(torch.tensor([ids])).logits[0].double()
-        want = [logits[i - 1].log_softmax(0)[ids[i]].item() for i in range(start, len(ids))]
-        ranks = [
-            int((logits[i - 1] > logits[i - 1][ids[i]]).sum()) + 1 for i in range(start, len(ids))
-        ]
-        rows = got.filter(prompt_id=prompt.id)
-        np.testing.assert_allclose(rows["logprob"], want, atol=1e-4)
-        assert rows["rank"].to_list() == ranks
-    assert got.filter(pl.col("target").is_not_null())["prompt_id"].unique().to_list() == ["a"]

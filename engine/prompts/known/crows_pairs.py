@@ -1,11 +1,9 @@
 """CrowS-Pairs as prompts with many queries."""
 
-import csv
 from collections.abc import Iterator, Mapping
-from io import StringIO
 from pathlib import Path
 
-from logitbank.engine.prompts.datasets import PublicFile, public_file, text_of_file
+from logitbank.engine.prompts.datasets import PublicFile, csv_rows, public_file
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.sequences import SharedTokens
@@ -52,15 +50,11 @@ def crows_pairs(data: Path | None = None) -> SequenceSet:
 
 def _pairs(path: Path) -> Iterator[Mapping[str, str]]:
     """The rows of the file, which have every column and a direction."""
-    rows = csv.DictReader(StringIO(text_of_file(path, remedy=_REMEDY), newline=""))
-    try:
-        for row in rows:
-            complete = None not in row and all(row.get(name) for name in _COLUMNS)
-            if not complete or row["stereo_antistereo"] not in DIRECTIONS:
-                raise PromptError(f"{path}:{rows.line_num} is not a CrowS-Pairs row. {_REMEDY}")
-            yield row
-    except csv.Error as error:
-        raise PromptError(f"{path}:{rows.line_num} is broken CSV ({error}). {_REMEDY}") from None
+    for line, row in csv_rows(path, remedy=_REMEDY):
+        complete = all(row.get(name) for name in _COLUMNS)
+        if not complete or row["stereo_antistereo"] not in DIRECTIONS:
+            raise PromptError(f"{line} is not a CrowS-Pairs row. {_REMEDY}")
+        yield row
 
 
 KNOWN = KnownSet(

@@ -4,14 +4,12 @@ Each sentence is an instance of one of 16 stereotypes. A template quotes it as t
 of a woman; the two versions differ in one word.
 """
 
-import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
-from logitbank.engine.prompts.datasets import Dataset, dataset_folder, text_of_file
+from logitbank.engine.prompts.datasets import Dataset, csv_rows, dataset_folder
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.sequences import (
@@ -129,16 +127,12 @@ def gest(data: Path | None = None) -> SequenceSet:
 
 def _rows(path: Path) -> Iterator[tuple[str, int]]:
     """Each sentence of the file and the number of its stereotype."""
-    rows = csv.DictReader(StringIO(text_of_file(path, remedy=_REMEDY), newline=""))
     numbers = {str(number): number for number in range(1, STEREOTYPES + 1)}
-    try:
-        for row in rows:
-            sentence, number = row.get("sentence"), numbers.get(row.get("stereotype") or "")
-            if not sentence or number is None or None in row:
-                raise PromptError(f"{path}:{rows.line_num} is not a GEST row. {_REMEDY}")
-            yield sentence, number
-    except csv.Error as error:
-        raise PromptError(f"{path}:{rows.line_num} is broken CSV ({error}). {_REMEDY}") from None
+    for line, row in csv_rows(path, remedy=_REMEDY):
+        sentence, number = row.get("sentence"), numbers.get(row.get("stereotype", ""))
+        if not sentence or number is None:
+            raise PromptError(f"{line} is not a GEST row. {_REMEDY}")
+        yield sentence, number
 
 
 KNOWN = KnownSet(

@@ -33,7 +33,7 @@ ROUNDING = 1e-4
 """Largest rounding error (nats) of a log-probability above 0, for float32 logits near 20."""
 _SCAN = ("model", "run", "run_seed", "step", "verb", "occupation", "prior", "option", "logprob")
 _PUBLISHED = ("pronoun", "score", "template", "model", "seed", "checkpoint")
-_OPTIONAL = ("occupation", "verb", "run")
+_OPTIONAL = ("occupation", "verb")
 _MASKS = r"\[MASK\]|<mask>"
 _TEMPLATE = rf"^\s*(?:\[CLS\]|<s>)?\s*(?:{_MASKS})\s+"
 _VERB = rf"^({'|'.join(VERBS)})\s+"
@@ -47,8 +47,7 @@ def as_scores(frame: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
     ----------
     frame
         `Bank.scan("professions")` or any scan of prompts with the columns occupation, verb and
-        prior and the options he and she; or a table in the published format (`docs/metrics.md`);
-        or scores already.
+        prior and the options he and she; or a table in the published format (`docs/metrics.md`).
 
     Raises
     ------
@@ -57,8 +56,6 @@ def as_scores(frame: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
         checkpoint.
     """
     names = set(frame.collect_schema().names())
-    if names >= set(SCORES):
-        return _checked(frame.lazy().select(SCORES.names()).collect())
     if "logprob" not in names:
         return _from_published(frame.lazy().collect())
     check_prompts(names)
@@ -124,7 +121,7 @@ def _from_published(frame: pl.DataFrame) -> pl.DataFrame:
         pl.col(pl.String).cast(pl.Categorical),
         *(pl.lit(None, pl.Categorical).alias(name) for name in absent),
     )
-    runs = _derived(table, ("model", "run", "run_seed", "step"), _runs)
+    runs = _derived(table, ("model", "run_seed", "step"), _runs)
     sentences = _derived(table, ("template", "occupation", "verb"), _sentences)
     return _checked(table.with_columns(runs + sentences))
 
@@ -142,7 +139,7 @@ def _derived(
 
 
 def _runs(keys: pl.DataFrame) -> pl.DataFrame:
-    """Column run: by default `seed3`, or `main` for a release and for a single seed 0."""
+    """Column run: `seed3`, or `main` for a release and for a single seed 0."""
     _check_steps(keys)
     trained = keys.filter(pl.col("run_seed") >= 0).group_by("model").agg("run_seed")
     alone = [model for model, seeds in trained.iter_rows() if set(seeds) == {0}]
@@ -151,7 +148,7 @@ def _runs(keys: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("main"))
         .otherwise(pl.format("seed{}", "run_seed"))
     )
-    return keys.select(run=pl.coalesce("run", name))
+    return keys.select(run=name)
 
 
 def _sentences(keys: pl.DataFrame) -> pl.DataFrame:

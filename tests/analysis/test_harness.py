@@ -1,6 +1,5 @@
 """Result files of lm-evaluation-harness: both layouts, where a step is found, what is refused."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -50,23 +49,6 @@ def test_published_files_give_their_accuracy_and_perplexity(samples: list[Path])
     ]
     row = table.filter((pl.col("metric") == "perplexity") & (pl.col("step") == 13000))
     assert row.select("value", "stderr").row(0) == (49.688512809745404, 1.8897432417425482)
-
-
-def test_published_files_agree_with_the_published_table(samples: list[Path]) -> None:
-    with (DATA / "pythia" / "lambada-openai-by-step.csv").open(encoding="utf-8") as lines:
-        published = {
-            (row["model"], int(row["step"])): row
-            for row in csv.DictReader(lines)
-            if row["suite"] == "pythia-v1" and row["shots"] == "zero-shot"
-        }
-    table = read_harness(samples)
-    for row in table.iter_rows(named=True):
-        model = row["model"].replace("EleutherAI/pythia-v1.1", "pythia")
-        known = published[model, row["step"]]
-        name = {"perplexity": "ppl"}.get(row["metric"], row["metric"])
-        assert row["value"] == float(known[name])
-        assert row["stderr"] == float(known[f"{name}_stderr"])
-    assert len(table) == 12
 
 
 def test_other_tasks_of_published_files_are_read_too(samples: list[Path]) -> None:

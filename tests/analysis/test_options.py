@@ -11,7 +11,6 @@ from scipy.stats import binomtest
 from scipy.stats import entropy as scipy_entropy
 
 import logitbank
-from logitbank.analysis.charts.chart import legend_names
 from logitbank.analysis.families.options.metric import OptionScores, option_scores
 from logitbank.analysis.families.options.tables import option_shares
 from logitbank.analysis.family import families
@@ -95,7 +94,7 @@ def test_scores_are_those_worked_out_by_hand(bank: Bank, score: str, a: float, b
 def test_what_is_not_there_is_named(bank: Bank) -> None:
     with pytest.raises(AbsentError, match="'other'"):
         logitbank.options(bank, prompts="other")
-    with pytest.raises(UsageError, match="Score 'best' is unknown: use sum, token, byte"):
+    with pytest.raises(UsageError, match="Unknown score 'best'. Use one of sum, token"):
         logitbank.options(bank, score="best")  # type: ignore[arg-type]
     bank.add_prompts("second", bank.prompts("mine").collect())
     both = logitbank.options(bank)
@@ -332,22 +331,6 @@ def test_prompts_without_an_answer_have_no_accuracy(tmp_path: Path) -> None:
     assert len(crows) == 2
     assert not any("correct answer" in text for text in crows)
     assert "accuracy-crows-pairs" not in study.charts
-
-
-def test_prompt_sets_and_runs_have_colours(tmp_path: Path) -> None:
-    bank = parity(tmp_path / "b")
-    bank.add_prompts("more", prompt_table())
-    assert legend_names(logitbank.options(bank).charts["curves"].to_dict()) == {
-        "org/model more", "org/model parity"
-    }  # fmt: skip
-    other = CheckpointId("org/model", "seed1", step=0)
-    bank.deposit(rows_of(0), checkpoint=other, query_set=QUERY_SET.name)
-    study = logitbank.options(bank, prompts="parity")
-    assert legend_names(study.charts["accuracy"].to_dict()) == {
-        "org/model main", "org/model seed1"
-    }  # fmt: skip
-    alone = study.result.curves.filter(run="seed1", measure="top1_agreement")
-    assert alone["value"].to_list() == [1.0]
 
 
 def test_banks_with_other_runs_are_analysed_together(tmp_path: Path) -> None:

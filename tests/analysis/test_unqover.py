@@ -136,23 +136,6 @@ def test_a_bank_gives_what_plain_loops_over_its_logits_give(
         assert row["gamma_female"] == expected
 
 
-def test_what_is_counted(bank: Bank) -> None:
-    table = unqover_metric(bank.scan("unqover-gender"), bootstrap=0).unqover
-    counted = table.filter(step=8).select(
-        *("split", "subjects", "attributes", "contexts", "instances"),
-        *("pairs", "pair_attributes", "subject_attributes"),
-    )
-    assert counted.rows() == [
-        ("all", 5, 3, 2, 36, 6, 18, 15),
-        ("test", 5, 1, 2, 12, 6, 6, 5),
-        ("train", 5, 2, 2, 24, 6, 12, 10),
-    ]
-    cells = unqover_metric(bank.scan("unqover-gender"), bootstrap=0).cells.filter(split="all")
-    assert cells["step"].unique().to_list() == [8]
-    women = cells.filter(gender="female").select("instances", "partners", "contexts").unique()
-    assert women.rows() == [(6, 3, 2)]
-
-
 def test_means_are_over_the_instances_that_are_there(tmp_path: Path) -> None:
     bank = Bank.create(tmp_path / "b.zarr")
     rows = questions("nationality")

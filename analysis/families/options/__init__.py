@@ -57,11 +57,9 @@ def options(
 
     from logitbank.analysis.families.options.findings import score_notes
     from logitbank.analysis.families.options.metric import option_scores
-    from logitbank.analysis.families.options.tables import check_score
     from logitbank.analysis.frames.banks import no_prompts, open_banks, select_models
     from logitbank.analysis.study import study_of
 
-    check_score(score)
     entropy = entropy and cache is None
     names = [prompts] if isinstance(prompts, str) else prompts
     opened = open_banks(banks, models=models, prompts=names, rows=entropy)

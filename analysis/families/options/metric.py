@@ -6,6 +6,7 @@ Entropy is read from full vocabulary rows, everything else from scores.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -19,13 +20,13 @@ from logitbank.analysis.families.options.tables import (
     SHARES,
     Row,
     accuracy_changes,
-    check_score,
     means_of,
     option_shares,
     with_intervals,
 )
 from logitbank.analysis.frames.banks import check_same_prompts
 from logitbank.analysis.frames.expected import expected_query_sets
+from logitbank.analysis.frames.expressions import check_choice
 from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE, concat_sorted
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.results.tables import Result
@@ -125,7 +126,7 @@ def option_scores(
     The scores of lm-evaluation-harness: `acc` compares sums, `acc_norm` divides by characters, and
     `acc_bytes` by bytes. Not in it: ties for the largest count as wrong, and are reported.
     """
-    check_score(score)
+    check_choice("score", score, get_args(Score))
     opened = [banks] if isinstance(banks, Bank) else list(banks)
     shares, answers = [pl.DataFrame(schema=SHARES)], [pl.DataFrame(schema=ANSWERS)]
     curves, checkpoints = [pl.DataFrame(schema=CURVES)], [pl.DataFrame(schema=CHECKPOINTS)]

@@ -5,7 +5,7 @@ Options are compared by sums, means, or first tokens.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,7 +21,6 @@ from logitbank.analysis.stats.shares import (
     with_t_interval,
     with_wilson,
 )
-from logitbank.errors import UsageError
 
 Row = dict[str, object]
 _KEYS = {"model": pl.String(), "run": pl.String(), "step": pl.Int64(), "prompt_set": pl.String()}
@@ -248,9 +247,3 @@ def divided(scores: PromptScores, score: Score) -> PromptScores:
         return scores
     sizes = scores.options.select(units[score].cast(pl.Int64).clip(lower_bound=1)).to_series()
     return replace(scores, logprob=scores.logprob / sizes.to_numpy())
-
-
-def check_score(score: str) -> None:
-    """Refuse an unknown score with a UsageError."""
-    if score not in get_args(Score):
-        raise UsageError(f"Score {score!r} is unknown: use {', '.join(get_args(Score))}.")

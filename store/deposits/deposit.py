@@ -1,6 +1,7 @@
 """Results of one checkpoint on one query set, as the commits describe them."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from logitbank.errors import BankError, DamagedError, KeepLevelError, UsageError
 from logitbank.notebook import printable, summary_or_error
 from logitbank.store.deposits.rows import ShardedArray, shard_digests
 from logitbank.store.deposits.scores import committed_parts, logsumexp_of, scan_parts
-from logitbank.store.files import objects
+from logitbank.store.files import copies, objects
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.attributes import from_attributes, read_attributes
 from logitbank.store.format.commits import Committed
@@ -282,8 +283,19 @@ class Deposit:
         return self.scores().filter(pl.col("kind") == "option")
 
     def read_committed(self, read: Callable[[Committed], T]) -> T:
-        """Call `read` with the commits; call it again if a seal removed an object meanwhile."""
-        return commits.retrying(read, self.state, name=str(self))
+        """Call `read` with the commits; call it again if a seal removed an object meanwhile.
+
+        Raises DamagedError if the object is still missing.
+        """
+        with suppress(FileNotFoundError):
+            return read(self.state())
+        try:
+            return read(self.state())
+        except FileNotFoundError as error:
+            advice = copies.missing_advice(str(error.filename), VERIFY)
+            raise DamagedError(
+                f"{self}: a committed object is missing ({error}); {advice}"
+            ) from error
 
     def _committed_index(self, rows: ArrayLike | None) -> np.ndarray | None:
         """Rows as an index, or None for all; BankError if one is not committed."""

@@ -5,19 +5,17 @@ Scores of options that were added later have `commits/options-<digest>.json`.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from logitbank.errors import DamagedError
-from logitbank.store.files import copies, documents, objects, verified
+from logitbank.store.files import documents, objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format.schema import Json
-
-T = TypeVar("T")
 
 SEAL = "seal"
 _BLOCK = re.compile(r"(0|[1-9]\d{0,8})\.json")
@@ -58,22 +56,6 @@ def committed(deposit: Path, *, blocks: int) -> Committed:
         return Committed(True, frozenset(range(blocks)), options)
     listed = (int(match[1]) for name in names if (match := _BLOCK.fullmatch(name)))
     return Committed(False, frozenset(b for b in listed if b < blocks), options)
-
-
-def retrying(read: Callable[[Committed], T], state: Callable[[], Committed], *, name: str) -> T:
-    """Read by the commits; if a seal has just removed a part, read the sealed one.
-
-    Raises DamagedError if the object is still missing; the message calls the deposit `name`.
-    """
-    try:
-        return read(state())
-    except FileNotFoundError:
-        pass
-    try:
-        return read(state())
-    except FileNotFoundError as error:
-        advice = copies.missing_advice(str(error.filename), "run `logitbank verify`")
-        raise DamagedError(f"{name}: a committed object is missing ({error}); {advice}") from error
 
 
 def commit(deposit: Path, name: str, *, objects_: Mapping[str, Digest], **fields: object) -> bool:

@@ -1,20 +1,16 @@
-"""Batches keep to their budget, and results do not depend on what else is in a batch."""
+"""Batches keep to their budget. That each gives its own logits: tests/engine/test_parity.py."""
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.backends.hf.batches import batches
-from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import extract
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Query
 from tests.support.checkpoints import make_checkpoint
-from tests.support.packed_driver import scored
 
 Sequences = st.lists(
     st.lists(st.integers(0, 3), min_size=1, max_size=9).map(tuple), min_size=1, max_size=30
@@ -57,31 +53,3 @@ def test_batches_hold_every_query_once_within_the_budget(
         assert padded <= max_tokens
     run = [ids for batch in found for ids in {queries[i].ids for i in batch}]
     assert len(run) == len(set(run)), "a sequence is run once"
-
-
-@pytest.fixture(scope="module")
-def backend(tmp_path_factory: pytest.TempPathFactory) -> TransformersBackend:
-    folder = make_checkpoint(tmp_path_factory.mktemp("batches") / "step0", seed=1)
-    backend = TransformersBackend(folder, EngineSettings("transformers", max_sequences=8))
-    backend.load(folder, checkpoint="tiny")
-    return backend
-
-
-def test_results_do_not_depend_on_the_batch(backend: TransformersBackend) -> None:
-    rng = np.random.default_rng(0)
-    drawn = [tuple(int(t) for t in rng.integers(1, 600, n)) for n in (1, 3, 40, 7, 40, 90, 2, 41)]
-    queries = [Query(ids, len(ids) - 1) for ids in drawn]
-    together, _ = scored(backend, queries)
-    assert np.isfinite(together).all()
-    alone = np.concatenate([scored(backend, [query])[0] for query in queries])
-    backwards = scored(backend, queries[::-1])[0][::-1]
-    np.testing.assert_allclose(together, alone, atol=1e-4)
-    np.testing.assert_allclose(together, backwards, atol=1e-4)
-    assert np.abs(together[2] - together[4]).max() > 0.1, "other texts give other logits"
-
-
-def test_one_sequence_gives_the_logits_of_several_positions(backend: TransformersBackend) -> None:
-    ids = (5, 9, 300, 41, 7)
-    prefixes, _ = scored(backend, [Query(ids[: n + 1], n) for n in range(5)])
-    positions, _ = scored(backend, [Query(ids, n) for n in range(5)])
-    np.testing.assert_allclose(positions, prefixes, atol=1e-4)

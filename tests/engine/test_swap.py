@@ -1,6 +1,5 @@
 """Checkpoints swapped tensor by tensor: the logits of each by itself, and when a model is read."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any, get_args
@@ -66,17 +65,6 @@ def test_a_swap_gives_what_the_checkpoint_gives_by_itself(
         weights = backend.load(folder, checkpoint=folder.name).weights
         assert (weights, read) == (expected[folder][0], [first])
         np.testing.assert_array_equal(rows(backend), expected[folder][1])
-
-
-def test_a_swap_does_not_mind_what_touches_no_logit(tmp_path: Path, read: list[Path]) -> None:
-    suite = make_series(tmp_path, steps=(0, 1))
-    first, second = suite / "step0", suite / "step1"
-    config = json.loads((first / "config.json").read_text())
-    (second / "config.json").write_text(json.dumps(config | {"transformers_version": "9"}))
-    backend = TransformersBackend(first, SETTINGS)
-    for folder in (first, second):
-        backend.load(folder, checkpoint=folder.name)
-    assert read == [first]
 
 
 def test_the_folder_before_may_be_gone_or_changed(tmp_path: Path, read: list[Path]) -> None:

@@ -22,6 +22,7 @@ from tests.support.checkpoints import (
 )
 from tests.support.gest_cases import write_data
 from tests.support.paths import PUBLIC
+from tests.support.tokenizers import real_tokenizer
 
 pytestmark = [pytest.mark.numerical, pytest.mark.usefixtures("quick_workers")]
 
@@ -138,3 +139,21 @@ def test_gest_itself() -> None:
     assert {"gest.csv": hashlib.sha256(content).hexdigest()} == DATASET.files
     prompts = prompt_set("gest", data=PUBLIC).prompts
     assert len(prompts) == 3565 * 2 * (2 + 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("pythia", [" he", " she", " man", " woman"]),
+        ("bert-base-uncased", ["he", "she", "man", "woman"] * 2),
+        ("roberta-base", ["He", "She", " man", " woman", " he", " she", " man", " woman"]),
+    ],
+)
+def test_words_are_single_tokens_of_real_vocabularies(
+    tmp_path: Path, data: Path, name: str, words: list[str]
+) -> None:
+    tokenizer = real_tokenizer(name, tmp_path / name)
+    found = prompt_set("gest", data=data).tokenize(tokenizer)
+    first = found.table.filter(sentence_id=0)
+    assert first["continuation"].to_list() == words
+    assert len(found.queries) == len(SENTENCES) * len(words) // 2  # one for both versions

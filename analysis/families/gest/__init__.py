@@ -79,9 +79,8 @@ FAMILY = Family(
         "The stereotype rate compares both kinds of stereotypes: 0 nats, or g_s = 1, is none."
     ),
     cautions=(
-        "GEST's stereotypes are those of its authors' part of Europe, for two genders. A score "
-        "also contains how probable the words for men and women are anyway; only the rate does "
-        "not.",
+        "GEST has English sentences of 16 stereotypes about two genders. A score also contains how "
+        "probable the words for men and women are anyway; only the rate does not.",
     ),
     notes=(
         "Intervals (95%) are over sentences, pointwise: they do not allow for the number of "

@@ -96,8 +96,8 @@ def gest_metric(
 
     References
     ----------
-    Pikuliak et al. 2024, arXiv 2311.18711, §4 and §5, and its published code, which computes log10
-    and exponentiates means with base e. Not in the paper: nats, `all`, intervals of rates, paired
+    Pikuliak et al. 2024, arXiv 2311.18711, and its published code, which computes log10 and
+    exponentiates means with base e. Not in the paper: nats, `all`, intervals of rates, paired
     differences; its intervals of stereotypes are bootstraps.
 
     Examples

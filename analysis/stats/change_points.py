@@ -292,7 +292,7 @@ class _Walks:
         return max(null.p_second(y, first) for null in self._nulls)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)  # starts after the untrained phase of 154 checkpoints, 8 MB each
 def _walks_at(steps: tuple[float, ...], seed: int) -> _Walks:
     """The walks at these steps: drawing them takes longer than testing a curve against them."""
     return _Walks(np.array(steps), seed=seed)

@@ -106,7 +106,7 @@ class Bank:
             `LOGITBANK_CACHE`, or the user's cache, and verified. The bank reads that copy.
         models, steps, prompts
             Models, training steps and prompt sets of the scores to copy; all if None.
-            `prompts=[]` copies no table and no score. A folder ignores all three.
+            `prompts=[]` copies no score. A folder ignores all three.
         rows
             Whether to copy full rows, states and heads also.
 

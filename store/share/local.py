@@ -50,8 +50,7 @@ def ensure_local(
     url
         https://…, s3://bucket/prefix, or hf://datasets/owner/name[@revision].
     models, steps, prompts
-        Models, training steps and prompt sets; all if None. `prompts=[]` copies metadata alone,
-        `models=[]` metadata and tables.
+        Models, training steps and prompt sets; all if None. `prompts=[]` copies no scores.
     rows
         Also copy the full rows, states and heads of these deposits.
 
@@ -142,11 +141,7 @@ def _copy_selected(
     *,
     rows: bool,
 ) -> None:
-    if prompts is not None and not list(prompts):
-        return
     _fetch(root, remote, listed, (path for path in listed if index.is_table(path)))
-    if models is not None and not list(models):
-        return
     deposits = selected(root, models=models, steps=steps, prompts=prompts).deposits
     folders = {d.path.relative_to(root).as_posix() for d in deposits}
     heads = {f"heads/{digest}" for d in deposits for digest in d.spec.heads.values()}

@@ -114,7 +114,7 @@ def pull(
     if address is None:
         source = Source(Bank.open(url).path)
     else:
-        source = Source(ensure_local(address, models=[]), remote_at(address))
+        source = Source(ensure_local(address, prompts=[]), remote_at(address))
     _require_other(source.root, folder)
     requested = chosen(source.root, models=models, steps=steps, prompts=prompts)
     target = _folder(folder)

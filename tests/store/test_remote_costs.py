@@ -95,10 +95,11 @@ def test_one_step_of_two_hundred_costs_no_more_requests(served: FileServer, tmp_
     assert len(costs(served, ONE_STEP["scan"], deposits=MANY)) == 20
 
 
-def test_documents_alone_cost_one_request(bank: Bank, served: FileServer) -> None:
+def test_documents_and_tables_cost_four_requests(bank: Bank, served: FileServer) -> None:
     there = Bank.open(f"{served.url}/bank", prompts=[])
     assert there.info().equals(bank.info())
-    assert [sent.path for sent in served.log()] == ["bank/index.json.gz"]
+    folders = sorted(sent.path.split("/")[1] for sent in served.log())
+    assert folders == ["index.json.gz", "prompts", "queries", "tokens"]
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {

@@ -56,8 +56,6 @@ class Bank:
     """Format version, title, licence, citation, and the sources of a merged bank."""
     url: str | None = field(default=None, kw_only=True)
     """URL that the bank was opened at; None for a folder."""
-    has_rows: bool = field(default=True, kw_only=True)
-    """Whether full rows can be read: a copy of a bank at a URL contains them if `rows` was set."""
     copied: Mapping[str, Any] = field(default_factory=dict, compare=False, kw_only=True)
     """Models and steps whose scores a copy of a bank at a URL contains, as given to `open`."""
     filter: Filter | None = field(default=None, kw_only=True)
@@ -131,7 +129,7 @@ class Bank:
                 " `logitbank extract`."
             )
         copied = {} if url is None else {"models": models, "steps": steps}
-        return cls(path, _read_root(path), url=url, has_rows=rows or url is None, copied=copied)
+        return cls(path, _read_root(path), url=url, copied=copied)
 
     def add_query_set(self, query_set: QuerySet) -> str:
         """Store a query set, unless it is stored, and return its name."""

@@ -139,7 +139,6 @@ def test_scores_are_copied_once_and_rows_when_they_are_asked_for(
     served.behave()
     again = Bank.open(url, steps=1)
     assert data_sent(served.log()) == []
-    assert not again.has_rows
     with pytest.raises(BankError, match=rf"logitbank\.open\('{url}', .*rows=True\)"):
         again.deposits()[1].logprobs()
     with pytest.raises(BankError, match=rf"logitbank\.open\('{url}', .*prompts=…\)"):

@@ -33,14 +33,14 @@ class Measure(NamedTuple):
     title: str
     band: tuple[str, str] | None = ("low", "high")
     """Columns with the ends of its interval; None for none. NaN and null have none."""
-    scale: Literal["linear", "zero", "log", "reversed"] = "linear"
-    """`zero` includes zero; `reversed` has small values at the top."""
+    scale: Literal["linear", "zero", "log"] = "linear"
+    """`zero` includes zero."""
 
     @property
     def alt_scale(self) -> alt.Scale:
         return alt.Scale(
             type="log" if self.scale == "log" else "linear", zero=self.scale == "zero",
-            reverse=self.scale == "reversed", nice=self.scale != "log",
+            nice=self.scale != "log",
         )  # fmt: skip
 
     @property

@@ -262,7 +262,7 @@ def test_what_a_checkpoint_lacks_is_counted_and_not_averaged(tmp_path: Path) -> 
     assert np.isnan(entropy["low"])  # of six prompts
     both = logits(0)[:4].argmax(axis=1) == logits(8)[:4].argmax(axis=1)
     assert (agreement["value"], agreement["prompts"]) == (both.mean(), 4)
-    assert any("6 prompts missing at 2 checkpoints" in str(each) for each in study.findings)
+    assert any("6 prompts at 2 checkpoints" in text for text in study.missing)
 
 
 def test_option_orders_of_a_prompt_count_once(tmp_path: Path) -> None:

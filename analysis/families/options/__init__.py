@@ -58,6 +58,7 @@ def options(
     from logitbank.analysis.families.options.findings import score_notes
     from logitbank.analysis.families.options.metric import option_scores
     from logitbank.analysis.frames.banks import no_prompts, open_banks, select_models
+    from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import study_of
 
     entropy = entropy and cache is None
@@ -76,7 +77,10 @@ def options(
             f"{where} has no checkpoint of {', '.join(names) or 'any prompts'}. Run "
             "`logitbank extract` first."
         )
-    study = study_of(FAMILY, result, prompts=names, banks=opened, models=models)
+    study = study_of(
+        FAMILY, result, prompts=names, banks=opened, models=models,
+        missing=missing_sentences(result.checkpoints, "prompt", "prompt_set"),
+    )  # fmt: skip
     return replace(study, notes=(*score_notes(result), *study.notes))
 
 

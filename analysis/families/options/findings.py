@@ -141,13 +141,6 @@ def sample_text(row: Row) -> str:
 
 
 def _limits(result: OptionScores) -> Iterator[Finding]:
-    incomplete = result.checkpoints.filter(pl.col("missing") > 0)
-    if len(incomplete):
-        prompts = counted(int(incomplete["missing"].sum()), "prompt")
-        yield Finding(
-            text=f"{prompts} missing at {counted(len(incomplete), 'checkpoint')}; means are over "
-            "the others."
-        )
     if tied := int(result.answers["tied"].sum()):
         yield Finding(text=f"Ties for the largest option probability: {tied:,} (count as wrong).")
     rows = result.checkpoints

@@ -76,6 +76,18 @@ def test_all_is_the_mean_over_templates_of_sentences_that_have_each() -> None:
     assert result.rates["template"].unique().sort().to_list() == ["1", "2", "all"]
 
 
+def test_sentences_are_those_of_the_last_checkpoint_and_a_release_is_the_last() -> None:
+    steps = [frame({key: score + step for key, score in FIRST.items()}, step=step)
+             for step in (8, 0)]  # fmt: skip
+    table = gest_metric(pl.concat(steps)).sentences
+    assert table["step"].unique().to_list() == [8]
+    release = frame(FIRST).with_columns(step=pl.lit(None, pl.Int64))
+    result = gest_metric(pl.concat([*steps, release]))
+    assert result.sentences["step"].unique().to_list() == [None]
+    changed = result.rates.filter(pl.col("step").is_null(), part="male", template="all")
+    assert changed.select("baseline_step", "from_baseline").row(0) == (0, pytest.approx(0))
+
+
 def many(seed: int, stereotypes: tuple[int, ...], number: int) -> dict[tuple[int, int], float]:
     random = np.random.default_rng(seed)
     return {
@@ -136,10 +148,12 @@ def test_changes_are_paired_over_the_sentences_of_both_checkpoints() -> None:
     assert result.checkpoints["missing"].to_list() == [0, 2]
 
 
-def test_every_frame_of_a_scan_counts(tmp_path: Path) -> None:
+def test_every_frame_of_a_scan_counts() -> None:
     frames = [frame(many(step, (3, 10), 12), step=step).lazy() for step in (0, 4, 8)]
-    whole, parts = gest_metric(pl.concat(frames)), gest_metric(frames)
-    for name, table in whole.tables().items():
+    whole = pl.concat(frames).collect()
+    expected = whole.group_by("model", "prompt_id").agg(pieces=pl.lit(1, pl.Int64))
+    one, parts = gest_metric(whole), gest_metric(frames, expected=expected)
+    for name, table in one.tables().items():
         assert table.equals(parts.tables()[name], null_equal=True), name
 
 

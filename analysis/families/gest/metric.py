@@ -131,7 +131,7 @@ def gest_metric(
     _refuse(twice, "sentence {sentence_id} has two scores of template {template}")
     scores = with_mean(scores)
     strata = by_stereotype(scores)
-    last = scores.filter(pl.col("step").eq_missing(pl.col("step").max().over("model", "run")))
+    last = scores.filter(pl.col("step").eq_missing(pl.col("step").last().over("model", "run")))
     return Gest(
         rates=with_intervals(labeled(by_gender(strata))),
         stereotypes=with_intervals(labeled(strata)),

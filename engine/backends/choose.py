@@ -39,6 +39,10 @@ def import_engine(settings: EngineSettings) -> Callable[[Path, EngineSettings], 
     if settings.deterministic:  # vLLM reads the first when imported, CUDA the second at its start
         os.environ |= {"VLLM_BATCH_INVARIANT": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     if settings.engine == "vllm":
+        if settings.task == "masked":
+            from logitbank.engine.backends.vllm.masked import VllmMaskedBackend
+
+            return VllmMaskedBackend
         from logitbank.engine.backends.vllm.engine import VllmBackend
 
         return VllmBackend

@@ -50,7 +50,7 @@ class EngineSettings:
     @property
     def has_prefix_cache(self) -> bool:
         """Whether it caches keys and values of shared prefixes."""
-        return self.engine == "vllm"
+        return self.engine == "vllm" and self.task == "causal"
 
 
 @dataclass(frozen=True, slots=True)

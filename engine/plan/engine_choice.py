@@ -15,6 +15,7 @@ from logitbank.engine.plan.parallel import visible_devices
 from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.weights.config import ModelConfig
+from logitbank.engine.weights.masked import MASKED_FAMILIES
 from logitbank.errors import MissingExtraError, PromptError, UsageError
 
 PACKED = ("gpt2", "gpt_neox", "llama", "mistral", "olmo", "olmo2", "qwen2", "qwen3", "gemma2")
@@ -149,7 +150,7 @@ def fitted_settings(
     engine, notes = settings.engine, []
     if settings.adapter_from is not None and not languages:
         notes.append(f"--adapter-from {settings.adapter_from} is not needed: no adapter is missing")
-    if engine == "vllm" and (reason := _vllm_problem(task, config)):
+    if engine == "vllm" and (reason := _vllm_problem(task, prompts, config)):
         if not engine_auto:
             raise UsageError(f"{reason}. Use --engine transformers.")
         engine = "transformers"
@@ -173,7 +174,7 @@ def cheaper_engine(
     logits that agree to rounding. Below float32, where packing may change them by more, the
     settings do not change.
     """
-    is_packed = config.model_type in PACKED
+    is_packed = config.model_type in PACKED and settings.task == "causal"
     is_exact = settings.compute_dtype == "float32" and not settings.deterministic
     if settings.engine != "vllm" or not (is_packed and is_exact):
         return settings, ()
@@ -222,10 +223,12 @@ def cached_tokens(leaves: Iterable[LeafContext], block: int) -> int:
     return total
 
 
-def _vllm_problem(task: Task, config: ModelConfig) -> str:
-    """Why vLLM would fail on this model, or give other logits; empty if nothing is known."""
-    if task == "masked":
-        return "vLLM runs no masked models here"
+def _vllm_problem(task: Task, prompts: Sequence[TokenizedPrompts], config: ModelConfig) -> str:
+    """Why vLLM would fail on these prompts, or give other logits; empty if nothing is known."""
+    if task == "masked" and config.model_type not in MASKED_FAMILIES:
+        return f"vLLM runs no masked models of type {config.model_type!r} here"
+    if any(each.queries[0].head == "next_sentence" for each in prompts):
+        return "vLLM runs no next-sentence heads here"
     if config.not_on_vllm:
         return f"vLLM does not support {config.not_on_vllm[0]} of {config.model_type!r} models"
     return ""

@@ -162,6 +162,8 @@ def test_transformers_gives_each_config_its_own_model(
         long("llama_tied", LLAMA[1:3]),  # it refuses other activations
         long("gpt2", GPT2[1:]),
         long("mistral", WINDOW),
+        long("bert", MASKED),
+        ("roberta", MASKED[:1]),
     ],
 )
 def test_vllm_gives_each_config_its_own_model(

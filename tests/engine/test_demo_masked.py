@@ -21,11 +21,12 @@ from logitbank.engine.demo.masked import (
     train_masked_series,
 )
 from logitbank.engine.extract import extract
+from logitbank.engine.plan.engine_choice import choose_engine
 from logitbank.store import Bank
 from tests.support.docs_setups import DEMO_BANK
 from tests.support.preloaded import Preloaded
 
-TRAINED = pytest.param("trained", marks=pytest.mark.whole)
+TRAINED = pytest.param("trained", marks=[pytest.mark.whole, pytest.mark.vllm])
 
 
 @pytest.fixture(scope="module", params=["recorded", TRAINED])
@@ -48,7 +49,7 @@ def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:
     """From a step before the plateau on."""
     train_masked_series(folder / "masked")
     steps = [s for s in CHECKPOINTS if s in (0, 20) or s >= PLATEAU_STEP]
-    with preloaded.workers("transformers"):
+    with preloaded.workers(choose_engine("auto")):
         summary = extract(
             folder / "toy.zarr",
             suite=str(folder / "masked"),
@@ -73,8 +74,10 @@ def truth() -> pl.DataFrame:
     )
 
 
-def test_the_engine_agrees_with_plain_transformers(bank: Path) -> None:
-    checked = [d.spec.provenance.get("canary_difference") for d in Bank.open(bank).deposits()]
+def test_the_default_engine_made_it_and_agrees_with_plain_transformers(bank: Path) -> None:
+    opened = Bank.open(bank)
+    assert set(opened.info().filter(model="toy-bert")["engine"]) == {"vllm"}
+    checked = [d.spec.provenance.get("canary_difference") for d in opened.deposits()]
     differences = [d for d in checked if isinstance(d, float)]
     assert differences
     assert max(differences) < 1e-3

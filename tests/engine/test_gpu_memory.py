@@ -75,9 +75,13 @@ def test_batches_are_larger_on_a_gpu_unless_their_size_is_given(
 
 
 @pytest.mark.vllm
-def test_the_vllm_engine_sets_both_arguments(preloaded: Preloaded, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("architecture", "task"), [("gpt_neox", "causal"), ("bert", "masked")])
+def test_every_vllm_engine_sets_both_arguments(
+    architecture: Any, task: Any, preloaded: Preloaded, tmp_path: Path
+) -> None:
     require_vllm()
-    folder = make_checkpoint(tmp_path / "step0", seed=1)
+    folder = make_checkpoint(tmp_path / "step0", seed=1, architecture=architecture)
     case = "tests.support.memory_cases:asked_of_vllm"
-    asked = preloaded.run("vllm", tmp_path, case, folder, SETTINGS, CARD // 2, CARD)
+    settings = replace(SETTINGS, task=task)
+    asked = preloaded.run("vllm", tmp_path, case, folder, settings, CARD // 2, CARD)
     assert asked == {"gpu_memory_utilization": 0.25, "kv_cache_memory_bytes": 512 * 2**20}

@@ -7,12 +7,16 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from logitbank.engine.backends.hf.backend import TransformersBackend
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
-from logitbank.errors import LogitbankError, PromptError, UsageError
+from logitbank.engine.weights.masked import MASKED_FAMILIES, masked_weights
+from logitbank.errors import LogitbankError, PromptError, UsageError, WeightsError
 from logitbank.store import Bank
 from tests.support.checkpoints import MASK_ID, make_checkpoint, make_series, write_masked_tokenizer
 from tests.support.checkpoints import write_tokenizer as write_causal_tokenizer
@@ -20,6 +24,7 @@ from tests.support.preloaded import require_vllm
 
 pytestmark = [pytest.mark.usefixtures("quick_workers"), pytest.mark.numerical]
 
+BERT = MASKED_FAMILIES["bert"]
 HE_SHE = (Option("he", "He"), Option("she", "She"))
 PROMPTS = PromptSet(
     "mine",
@@ -83,6 +88,44 @@ def test_an_option_that_is_another_token_in_its_place_is_warned_of(tmp_path: Pat
     assert "is another token in the text" in warning
 
 
+# Weights under several names
+
+
+def named(**tensors: list[float]) -> list[tuple[str, torch.Tensor]]:
+    return [(name.replace("__", "."), torch.tensor(values)) for name, values in tensors.items()]
+
+
+def test_unused_heads_and_second_names_are_left_out() -> None:
+    weights = named(
+        bert__embeddings__word_embeddings__weight=[1.0],
+        bert__embeddings__LayerNorm__gamma=[2.0],
+        bert__pooler__dense__weight=[3.0],
+        cls__predictions__bias=[4.0],
+        cls__predictions__decoder__bias=[4.0],
+        cls__predictions__decoder__weight=[1.0],
+        cls__seq_relationship__weight=[5.0],
+    )
+    assert [name for name, _ in masked_weights(iter(weights), BERT, tied=True)] == [
+        "body.embeddings.word_embeddings.weight",
+        "body.embeddings.LayerNorm.weight",
+        "head.bias",
+    ]
+
+
+@pytest.mark.parametrize(
+    "other", ["cls__predictions__decoder__bias", "cls__predictions__decoder__weight"]
+)
+def test_a_shared_parameter_with_two_values_is_refused(other: str) -> None:
+    weights = named(
+        bert__embeddings__word_embeddings__weight=[1.0],
+        cls__predictions__bias=[4.0],
+        **{other: [9.0]},
+    )
+    for order in (weights, weights[::-1]):
+        with pytest.raises(WeightsError, match="of which it should be a second name"):
+            list(masked_weights(iter(order), BERT, tied=True))
+
+
 # From checkpoints to a bank
 
 
@@ -116,6 +159,7 @@ def banked(bank: Bank, step: int | None, tokenizer: Tokenizer) -> np.ndarray:
 def test_the_bank_has_the_masks_of_every_checkpoint(
     tmp_path: Path, bert: Path, tokenizer: Tokenizer
 ) -> None:
+    """With vLLM: tests/engine/test_demo_masked.py."""
     bank = go(tmp_path / "b.zarr", bert)
     for step in (0, 1):
         want = expected(bert / f"step{step}", tokenizer)
@@ -218,3 +262,20 @@ def test_a_prompt_without_its_mask_is_refused_for_a_masked_model(
     both = PromptSet("mine", (*prompts.prompts, Prompt("q", "[MASK] was", HE_SHE)))
     with pytest.raises(PromptError, match=r"'q' of 'mine' has a \[MASK\] and prompt 'p' of"):
         extract(tmp_path / "b", suite=str(bert), prompts=both, engine="transformers")
+
+
+def test_a_swapped_checkpoint_whose_tied_head_has_other_values_is_refused(tmp_path: Path) -> None:
+    """transformers loads the head of a first checkpoint untied in that case."""
+    folders = []
+    for step, other in ((0, 0), (1, 1)):
+        folder = make_checkpoint(tmp_path / f"step{step}", seed=step, architecture="bert")
+        weights = load_file(folder / "model.safetensors")
+        head = weights["bert.embeddings.word_embeddings.weight"] + other
+        weights["cls.predictions.decoder.weight"] = head
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        folders.append(folder)
+    settings = EngineSettings("transformers", "masked", max_length=16)
+    backend = TransformersBackend(folders[0], settings)
+    backend.load(folders[0], checkpoint="step0")
+    with pytest.raises(WeightsError, match="cls.predictions.decoder.weight"):
+        backend.load(folders[1], checkpoint="step1")

@@ -12,6 +12,7 @@ import pytest
 from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.plan.engine_choice import cached_tokens, packed_positions
+from logitbank.engine.weights.masked import MASKED_FAMILIES
 from logitbank.store.format.schema import Query
 from tests.support.checkpoints import (
     ARCHITECTURES,
@@ -21,7 +22,6 @@ from tests.support.checkpoints import (
     VOCAB,
     make_series,
 )
-from tests.support.engine_driver import engine as engine_logits
 from tests.support.engine_driver import engine_in_calls, reference
 from tests.support.preloaded import Preloaded, require_vllm
 
@@ -188,13 +188,24 @@ def test_every_position_of_a_sequence_comes_from_one_pass(
     assert [run[0] for _, run in made] == [expected] * len(case.folders), "as it is estimated"
 
 
-@pytest.mark.parametrize("masked_case", MASKED_ARCHITECTURES, indirect=["masked_case"])
+@pytest.mark.parametrize(
+    ("masked_case", "engine"),
+    [
+        *((name, "transformers") for name in MASKED_ARCHITECTURES),
+        *(
+            pytest.param(name, "vllm", marks=pytest.mark.vllm)
+            for name in MASKED_ARCHITECTURES
+            if name in MASKED_FAMILIES
+        ),
+    ],
+    indirect=["masked_case"],
+)
 def test_masks_of_swapped_checkpoints_give_the_logits_of_plain_transformers(
-    masked_case: Case,
+    masked_case: Case, engine: EngineName, logits_of: LogitsOf
 ) -> None:
     case = masked_case
     settings = EngineSettings(
-        "transformers",
+        engine,
         "masked",
         next_sentence=any(query.head == "next_sentence" for query in case.queries),
         hidden=case.one_matrix,
@@ -202,7 +213,7 @@ def test_masks_of_swapped_checkpoints_give_the_logits_of_plain_transformers(
         max_sequences=8,
         max_length=128,
     )
-    assert_same(case, engine_logits(settings, case.folders, case.queries))
+    assert_same(case, logits_of(settings, case.folders, case.queries))
 
 
 @pytest.mark.vllm
@@ -211,18 +222,19 @@ def test_a_swap_in_low_precision_gives_what_the_checkpoint_gives_by_itself(
     tmp_path: Path, preloaded: Preloaded
 ) -> None:
     require_vllm()
-    make_series(tmp_path / "tiny", steps=(0, 1), architecture="gpt2")
+    make_series(tmp_path / "tiny", steps=(0, 1), architecture="bert_pretraining")
     first, second = (tmp_path / "tiny" / f"step{step}" for step in (0, 1))
     settings = EngineSettings(
         "vllm",
+        "masked",
         compute_dtype="bfloat16",
-        max_length=256,
+        max_length=128,
         max_batch_tokens=160,
         max_sequences=8,
     )
 
     def logits(*folders: Path) -> list[np.ndarray]:
-        module, asked = "tests.support.engine_driver:engine", queries()
+        module, asked = "tests.support.engine_driver:engine", masked_queries()
         return preloaded.run("vllm", tmp_path, module, settings, [*folders], asked)  # type: ignore[no-any-return]
 
     swapped, (alone,) = logits(first, second, first), logits(second)

@@ -36,15 +36,16 @@ def _as_before() -> Iterator[None]:
 
 
 @pytest.mark.vllm
+@pytest.mark.parametrize("attention", ["decoder", "encoder_only"])
 @pytest.mark.parametrize(
     ("asked", "triton", "torch_s"), [("float32", "ieee", "highest"), ("tf32", "tf32", "high")]
 )
 def test_where_vllm_chooses_triton_it_multiplies_as_is_asked(
-    asked: str, triton: str, torch_s: str, preloaded: Preloaded, tmp_path: Path
+    asked: str, triton: str, torch_s: str, attention: str, preloaded: Preloaded, tmp_path: Path
 ) -> None:
     require_vllm()
     case = "tests.support.precision_cases:chosen_on_cuda"
-    backends, products, vllm_s = preloaded.run("vllm", tmp_path, case, asked)
+    backends, products, vllm_s = preloaded.run("vllm", tmp_path, case, asked, attention)
     assert backends[0] == "TRITON_ATTN"
     assert (products, vllm_s) == (triton, torch_s)
 

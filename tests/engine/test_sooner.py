@@ -64,6 +64,7 @@ def test_a_long_beginning_is_counted_in_every_row_that_it_stands_in(config: Mode
     [
         replace(VLLM, compute_dtype="bfloat16"),
         replace(VLLM, deterministic=True),
+        replace(VLLM, task="masked"),
         EngineSettings("transformers"),
     ],
 )

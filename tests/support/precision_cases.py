@@ -14,7 +14,7 @@ from logitbank.engine.backends.torch_precision import float32_products, multiply
 from logitbank.engine.backends.vllm.head_inputs import heads_in_float32
 
 
-def chosen_on_cuda(compute_dtype: ComputeDtype) -> tuple[list[str], str, str]:
+def chosen_on_cuda(compute_dtype: ComputeDtype, attention: str) -> tuple[list[str], str, str]:
     """Attention backends that run at compute capability 9.0, first choice first, at the head size
     of Pythia; how Triton multiplies float32, and what vLLM's workers ask of torch."""
     import_engine(EngineSettings("vllm", compute_dtype=compute_dtype))
@@ -30,6 +30,7 @@ def chosen_on_cuda(compute_dtype: ComputeDtype) -> tuple[list[str], str, str]:
         dtype=torch.float32,
         kv_cache_dtype="auto",
         block_size=16,
+        attn_type=attention,
     )
     capability = DeviceCapability(9, 0)
     running, _ = cuda.CudaPlatformBase.get_valid_backends(capability, selector, num_heads=12)

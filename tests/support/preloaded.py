@@ -44,7 +44,7 @@ IMPORTS: dict[EngineName, tuple[str, ...]] = {
     ),
     "vllm": (
         "logitbank.engine.workers.worker",
-        "logitbank.engine.backends.vllm.engine",
+        "logitbank.engine.backends.vllm.masked",
     ),
 }
 AHEAD: dict[EngineName, tuple[str, ...]] = {

@@ -31,11 +31,7 @@ def stereoset(
         Sequence[str],
         "StereoSet prediction file, as PATH or NAME=PATH; repeatable.",
     ] = (),
-    gold: Annotated[
-        str | None,
-        "File with the labels in StereoSet's format, as PATH or LANGUAGE=PATH, for prediction "
-        "files.",
-    ] = None,
+    gold: Annotated[str | None, "StereoSet's file with the labels, for prediction files."] = None,
     score: Annotated[
         Sequence[Rule], "Score of a candidate from its tokens' log-probabilities; repeatable."
     ] = ("reference",),
@@ -60,7 +56,7 @@ def stereoset(
     predictions
         Prediction files, as a path or NAME=PATH with the model's name.
     gold
-        File with the labels in StereoSet's format, for prediction files: PATH or LANGUAGE=PATH.
+        StereoSet's file with the labels, for prediction files.
     score
         One or several rules by which tokens become a score; each has results of its own.
     bootstrap
@@ -86,7 +82,8 @@ def stereoset(
 
     if not banks and not predictions:
         raise UsageError("StereoSet needs a bank, or prediction files (--predictions and --gold).")
-    files = file_candidates(predictions, gold)
+    labels = None if gold is None else Path(gold)
+    files = file_candidates(predictions, labels)
     opened, names = open_prompts(
         banks, FAMILY.prompts, prompts, models, title="StereoSet", example="stereoset-intra"
     )
@@ -101,7 +98,7 @@ def stereoset(
             for batch in chain(batches, [pl.concat(files)] if files else [])
         ]
     )
-    table = pl.DataFrame({"predictions": list(predictions), "gold": gold and Path(gold).name})
+    table = pl.DataFrame({"predictions": list(predictions), "gold": labels and labels.name})
     missing = missing_sentences(result.tasks.filter(pl.col("task") != BOTH), "example", "task")
     return study_of(
         FAMILY, result, prompts=names, banks=opened, models=models, missing=missing,

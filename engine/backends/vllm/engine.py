@@ -60,11 +60,13 @@ from logitbank.store.format.heads import Operation, OutputHead
 from logitbank.store.format.schema import Head, Json, Query
 
 Weights = Iterator[tuple[str, torch.Tensor]]
+Arguments = dict[str, Any]
+"""Of `vllm.LLM`."""
 _CLASS = "LogitbankPositions"
 
 
 class VllmBackend:
-    """vLLM with one causal architecture loaded: any that it generates with."""
+    """vLLM with one architecture loaded: any causal one that it generates with."""
 
     def __init__(self, folder: Path, settings: EngineSettings) -> None:
         self._settings, self._config = settings, config_fields(folder)
@@ -72,15 +74,9 @@ class VllmBackend:
             _require_invariance()
         self._device = device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         multiply_on(device, settings.compute_dtype)
-        arguments, head = _arguments(folder, settings), {"head_dtype": "float32"}
-        config = EngineArgs(**arguments, hf_overrides=head).create_model_config()
-        known, _ = ModelRegistry.resolve_model_cls(config.architectures, config)
-        inputs = HeadInputs()
-        pooled = class_with_pooler(known, config.architectures, inputs)
-        ModelRegistry.register_model(_CLASS, pooled)
-        if config.attn_type == "decoder":  # not recurrent
-            arguments |= _cache_arguments(settings)
-        arguments["hf_overrides"] = head | {"architectures": [_CLASS]}
+        self._inputs = HeadInputs()
+        arguments = self._prepare(folder, _arguments(folder, settings))
+        config = EngineArgs(**arguments).create_model_config()
         self._llm = LLM(**arguments, **memory_arguments(folder, settings, config))
         multiply_on(device, settings.compute_dtype)  # vLLM changed it
         self._llm.apply_model(heads_in_float32)
@@ -92,7 +88,23 @@ class VllmBackend:
         self._pooler: PositionPooler = self._llm.apply_model(lambda model: model.pooler)[0]
         self._postprocessing: tuple[Operation, ...] | None = ()
         if settings.hidden:
-            self._postprocessing = self._llm.apply_model(inputs.watch)[0]
+            self._postprocessing = self._watch_head()
+
+    def _prepare(self, folder: Path, arguments: Arguments) -> Arguments:
+        """Register the class of the model, and complete the arguments of `vllm.LLM` for it."""
+        arguments = arguments | {"hf_overrides": {"head_dtype": "float32"}}
+        config = EngineArgs(**arguments).create_model_config()
+        known, _ = ModelRegistry.resolve_model_cls(config.architectures, config)
+        pooled = class_with_pooler(known, config.architectures, self._inputs)
+        ModelRegistry.register_model(_CLASS, pooled)
+        if config.attn_type == "decoder":  # not recurrent
+            arguments |= _cache_arguments(self._settings)
+        return arguments | {"hf_overrides": {"head_dtype": "float32", "architectures": [_CLASS]}}
+
+    def _watch_head(self) -> tuple[Operation, ...] | None:
+        """Operations on the head's logits, whose inputs are known from now on; None if unknown."""
+        operations: tuple[Operation, ...] | None = self._llm.apply_model(self._inputs.watch)[0]
+        return operations
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start = time.perf_counter()
@@ -121,13 +133,20 @@ class VllmBackend:
         vocab = int(self._model_config.get_vocab_size())
         heads: dict[Head, OutputHead] = {}
         if self._settings.hidden and self._postprocessing is not None:
-            # From the file's tensors, because the CPU build repacks its parameters.
-            layer = streamed.layer(vocab)
-            layers: dict[Head, Layer] = {} if layer is None else {"next_token": layer}
             queries = trial_queries(vocab, self._settings.max_length)
-            heads = proved_heads(layers, [self._postprocessing], self.score, queries)
+            heads = proved_heads(
+                self._layers(streamed), [self._postprocessing], self.score, queries
+            )
         seconds = time.perf_counter() - start
         return Loaded(digest.hexdigest(), vocab, seconds, heads=heads)
+
+    def _layers(self, streamed: StreamedHead) -> dict[Head, Layer]:
+        """The requested heads of the checkpoint that was just loaded.
+
+        They come from the file's tensors, because the CPU build repacks its parameters.
+        """
+        layer = streamed.layer(int(self._model_config.get_vocab_size()))
+        return {} if layer is None else {"next_token": layer}
 
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
         missing = set(range(len(queries)))
@@ -140,16 +159,22 @@ class VllmBackend:
             missing.difference_update(indices)
             sink(indices, logits, hidden)
 
-        # In order, so that the prefix that each context shares with the one before is cached. A
-        # query belongs to the first context that it is a prefix of, so its position is only cached
-        # if an earlier call ran it.
-        requests = [Request(context, rows) for context, rows in leaf_contexts(queries)]
+        requests = self._requests(queries)
         run = self._run(requests, queries, take)
         if missing:  # the prefix cache contains these positions from an earlier call, but no output
             again = [r for r in requests if not missing.isdisjoint(r.rows)]
             run += self._run(again, queries, take, cached=False)
         tokens = sum(len(query.ids) for query in queries)
         return Tokens(tokens, tokens - run)
+
+    def _requests(self, queries: Sequence[Query]) -> list[Request]:
+        """The sequences to run.
+
+        They are in order, so that the prefix that each context shares with the one before is
+        cached. A query belongs to the first context that it is a prefix of, so its position is only
+        cached if an earlier call ran it.
+        """
+        return [Request(context, rows) for context, rows in leaf_contexts(queries)]
 
     def _run(
         self, requests: Sequence[Request], queries: Sequence[Query], sink: Sink, cached: bool = True
@@ -169,11 +194,13 @@ class VllmBackend:
 
     def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
         """The ledger of a checkpoint, and its tensors for the engine."""
-        config = self._model_config
         # A class that multiplies by the embedding itself, such as Gemma 2's, accepts no head.
-        tied = bool(getattr(config.hf_text_config, "tie_word_embeddings", False)) and self._has_head
-        ledger = Ledger(config.dtype, tied, self._device)
+        ledger = Ledger(self._model_config.dtype, self._tied and self._has_head, self._device)
         return ledger, ledger.record(weights)
+
+    @property
+    def _tied(self) -> bool:
+        return bool(getattr(self._model_config.hf_text_config, "tie_word_embeddings", False))
 
     def describe(self) -> dict[str, Json]:
         config = self._llm.llm_engine.vllm_config
@@ -184,7 +211,7 @@ class VllmBackend:
             "torch_version": torch.__version__,
             "device": device,
             "compute_dtype": self._settings.compute_dtype,
-            "head_dtype": str(self._model_config.head_dtype).removeprefix("torch."),
+            "head_dtype": "float32",
             **products_provenance(torch.device(device)),
             "max_batch_tokens": self._settings.max_batch_tokens,
             "max_sequences": self._settings.max_sequences,

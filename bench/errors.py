@@ -4,13 +4,14 @@
 `docs/validation.md` is made.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
-from logitbank.analysis.families.stereoset.tables import Resampler, Terms, of_terms
+from logitbank.analysis.families.stereoset.tables import Counts, Resampler, of_terms
 from logitbank.analysis.stats.bootstrap import (
     Interval,
     bootstrap_means,
@@ -20,6 +21,7 @@ from logitbank.analysis.stats.bootstrap import (
 )
 from logitbank.analysis.stats.change_points import Changes, change_points
 from logitbank.analysis.stats.correlation import correlation_interval
+from logitbank.analysis.stats.multibootstrap import Examples, multibootstrap
 from logitbank.analysis.stats.shares import wilson
 
 SERIES = 400
@@ -34,6 +36,15 @@ SCHEDULES = {
     **{str(n): 1000 * np.arange(n) for n in (24, 62, 154)},
 }
 SIZE, POWER, COVERAGE = 0.06, 0.9, 0.9
+RUNS, EXAMPLES = (25, 5, 3), 60
+MODELS = {
+    "runs differ, examples do not": (1.0, 0.0),
+    "runs explain most of the variance": (0.5, 0.3),
+    "runs and examples explain equal parts": (0.2, 1.0),
+    "examples explain most of the variance": (0.05, 1.0),
+    "neither differs": (0.0, 0.0),
+}
+"""Standard deviations of run effects and of example effects; that of the rest is 1."""
 
 
 class Rate(NamedTuple):
@@ -78,6 +89,7 @@ def errors_page() -> str:
         "null": [rate for rate in changes if rate.bound.startswith("≤")],
         "shift": [rate for rate in changes if not rate.bound.startswith("≤")],
         "cover": list(coverage_rates()),
+        "runs": list(runs_coverage(RUNS)),
     }
     return TEXT.format(**{name: _table(rates) for name, rates in tables.items()})
 
@@ -208,10 +220,47 @@ def _icat(rng: np.random.Generator, ss: float) -> Rate:
     p_ss, p_lms = (np.clip(rng.normal(mean, 5, shape), 0, 100) / 100 for mean in (ss, 85))
     none = np.zeros(shape)
     pro, related = rng.binomial(examples, p_ss), rng.binomial(2 * examples, p_lms)
-    terms = of_terms(Terms(np.full(shape, float(examples)), pro, related, none, none))
+    terms = of_terms(Counts(np.full(shape, float(examples)), pro, related, none, none))
     resampler = Resampler(1000)
     found = resampler.intervals(resampler.draws(terms), np.full(DATA_SETS, CLUSTERS))["icat"]
     return _covered(f"iCAT, ss = {ss} (bootstrap over terms)", found, 85 * min(ss, 100 - ss) / 50)
+
+
+def runs_coverage(
+    numbers: Sequence[int],
+    models: Mapping[str, tuple[float, float]] = MODELS,
+    *,
+    data_sets: int = DATA_SETS,
+    resamples: int = 1000,
+) -> Iterator[Rate]:
+    """How often intervals over runs and examples contain the truth, 0.
+
+    The target is for the t interval where runs or examples differ; percentiles have none.
+    """
+    examples = Examples(np.arange(EXAMPLES), np.zeros(EXAMPLES, np.int64))
+    for runs, (model, deviations) in product(numbers, models.items()):
+        for sides in ("one mean", "paired", "unpaired"):
+            rng = np.random.default_rng(runs)
+            inside = np.zeros((data_sets, 2), bool)
+            for at in range(data_sets):
+                a, b = _runs(rng, runs, *deviations), _runs(rng, runs, *deviations)
+                found = multibootstrap(
+                    a, None if sides == "one mean" else b, examples=examples,
+                    paired=sides == "paired", resamples=resamples, seed=at,
+                )  # fmt: skip
+                inside[at] = (
+                    found.low <= 0 <= found.high,
+                    found.percentile_low <= 0 <= found.percentile_high,
+                )
+            for kind, share in zip(("t", "percentiles"), inside.mean(axis=0), strict=True):
+                target = "≥ 0.93" if kind == "t" and any(deviations) else ""
+                what = f"{sides}, {model} ({kind})"
+                yield Rate(what, f"{runs} runs", float(share), data_sets, target)
+
+
+def _runs(rng: np.random.Generator, runs: int, of_runs: float, of_examples: float) -> np.ndarray:
+    effects = rng.normal(0, of_runs, (runs, 1)) + rng.normal(0, of_examples, EXAMPLES)
+    return effects + rng.normal(size=(runs, EXAMPLES))
 
 
 def _covered(what: str, interval: Interval, truth: float) -> Rate:
@@ -230,4 +279,8 @@ TEXT = """## Change points where there is none
 ## Intervals
 
 {cover}
+
+## Runs and examples
+
+{runs}
 """

@@ -1,12 +1,14 @@
 """`logitbank demo`: train, extract and analyse two tiny model series with known biases."""
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from logitbank.cli.commands.results import print_report
+from logitbank.analysis.report.report import report
 from logitbank.cli.output import print_lines, say
 from logitbank.cli.screen.extract import ExtractProgress, print_summary
 from logitbank.cli.screen.progress import count_progress
+from logitbank.cli.screen.report import print_report
 from logitbank.errors import UsageError
 
 
@@ -59,7 +61,7 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
         if not summary.complete:
             return 1
     say("3 of 3: analysing the bank; no model is loaded")
-    print_report([bank], out / "report.html")
+    print_report([bank], partial(report, [bank], out / "report.html"))
     print_lines(
         [
             "",

@@ -72,7 +72,7 @@ def _open(
     rows: bool,
 ) -> Bank:
     if names is not None or family is not None:
-        tables = open_bank(bank, models=[])  # without scores: columns choose the prompt sets
+        tables = open_bank(bank, prompts=[])  # without scores: columns choose the prompt sets
         if names is None and family is not None:
             names = chosen_by(family, [tables])
         names = [name for name in names or () if name in tables.prompt_sets]
@@ -81,7 +81,7 @@ def _open(
     try:
         return open_bank(bank, models=models, prompts=names, rows=rows)
     except AbsentError:  # this bank has none of the models
-        return open_bank(bank, models=[])
+        return open_bank(bank, prompts=[])
 
 
 def listed_banks(banks: Banks) -> Sequence[OneBank]:

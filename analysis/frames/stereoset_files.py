@@ -39,8 +39,8 @@ GOLD = pl.Schema(
 )
 
 
-def file_candidates(predictions: Sequence[str], gold: Path | None) -> list[pl.DataFrame]:
-    """Candidates of prediction files, each given as a path or NAME=PATH.
+def file_candidates(predictions: Sequence[str], gold: str | None) -> list[pl.DataFrame]:
+    """Candidates of prediction files, each a path or NAME=PATH; `gold` is PATH or LANGUAGE=PATH.
 
     Raises
     ------
@@ -52,25 +52,29 @@ def file_candidates(predictions: Sequence[str], gold: Path | None) -> list[pl.Da
         raise UsageError("--predictions and --gold go together. Use StereoSet's dev.json as gold.")
     if gold is None:
         return []
-    files = [_named_file(text) for text in predictions]
+    files = [(name or path.stem, path) for name, path in map(_named_file, predictions)]
     names = [name for name, _ in files]
     if duplicates := [name for name in names if names.count(name) > 1]:
         raise UsageError(
             f"Two prediction files have the name {duplicates[0]!r}. Use --predictions NAME=PATH."
         )
-    labels = read_gold(gold)
-    return [read_predictions(path, labels, model=name) for name, path in files]
+    language, path = _named_file(str(gold))
+    labels = read_gold(path)
+    return [
+        read_predictions(predicted, labels, model=name, language=language)
+        for name, predicted in files
+    ]
 
 
 def _named_file(text: str) -> tuple[str, Path]:
     """
     >>> _named_file("bert=out/p.json")[0], _named_file("out/p.json")[0]
-    ('bert', 'p')
+    ('bert', '')
     """
     name, equals, rest = text.partition("=")
     if equals and name and rest and not Path(text).exists():
         return name, Path(rest)
-    return Path(text).stem, Path(text)
+    return "", Path(text)
 
 
 def read_gold(path: Path) -> pl.DataFrame:
@@ -118,7 +122,9 @@ def read_gold(path: Path) -> pl.DataFrame:
     return gold
 
 
-def read_predictions(path: Path, gold: pl.DataFrame, *, model: str | None = None) -> pl.DataFrame:
+def read_predictions(
+    path: Path, gold: pl.DataFrame, *, model: str | None = None, language: str = ""
+) -> pl.DataFrame:
     """Candidates of a prediction file, as `stereoset_metric` accepts them.
 
     A list that is absent or empty is a task that was skipped; the others have every candidate that
@@ -132,6 +138,8 @@ def read_predictions(path: Path, gold: pl.DataFrame, *, model: str | None = None
         From `read_gold`.
     model
         Name; by default that of the file, without its suffix.
+    language
+        Language of the sentences, for the results.
 
     Raises
     ------
@@ -156,7 +164,7 @@ def read_predictions(path: Path, gold: pl.DataFrame, *, model: str | None = None
             run=pl.lit("main"),
             run_seed=pl.lit(None, pl.Int64),
             step=pl.lit(None, pl.Int64),
-            language=pl.lit(""),
+            language=pl.lit(language),
             condition=pl.lit(PLAIN),
             score=pl.lit("reference"),
             score_kind=pl.lit("file"),

@@ -32,7 +32,7 @@ def info(
     from logitbank.cli.screen.progress import busy
 
     with busy(f"reading {address(bank)}"):
-        (print_provenance if provenance else print_bank)(logitbank.open(bank, models=[]), form)
+        (print_provenance if provenance else print_bank)(logitbank.open(bank, prompts=[]), form)
 
 
 def describe(

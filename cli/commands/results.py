@@ -1,8 +1,7 @@
 """The commands that read results: `report`, `show`, `query`, `export` and `compare`."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -22,9 +21,6 @@ from logitbank.cli.options import (
     pairs,
 )
 
-if TYPE_CHECKING:
-    from logitbank.store import Bank
-
 
 def report(
     banks: Banks,
@@ -43,31 +39,16 @@ def report(
 ) -> None:
     """Write all analyses of banks as one self-contained HTML page."""
     from logitbank.cli.output import exit_with
+    from logitbank.cli.screen.report import print_report
 
     opened = [filtered(bank, by) for bank in banks]
-    exit_with(print_report(opened, out, prompts=prompts, models=model, bootstrap=bootstrap))
 
-
-def print_report(
-    banks: "Sequence[Path | Bank]", out: Path | None = None, **options: Any
-) -> dict[str, str]:
-    """Write the page, print the first findings of each section, and return problems by section."""
-    from logitbank.analysis.report.sections import FINDINGS, Section
-    from logitbank.cli.output import print_findings, print_title, say
-    from logitbank.cli.screen.progress import busy, count_progress
-
-    sections: list[Section] = []
-    names = ", ".join(address(bank) if isinstance(bank, Path) else bank.address for bank in banks)
-    with busy(f"reading {names}"), count_progress(transient=True) as progress:
-        path = logitbank.report(
-            banks, out, progress=progress.about, found=sections.append, **options
+    def write(**shown: Any) -> Path:
+        return logitbank.report(
+            opened, out, prompts=prompts, models=model, bootstrap=bootstrap, **shown
         )
-    for section in sections:
-        if section.study is not None:
-            print_title(section.title)
-            print_findings(section.study, most=FINDINGS)
-    say(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB)")
-    return {section.title: section.problem for section in sections if section.problem}
+
+    exit_with(print_report(opened, write))
 
 
 def show(

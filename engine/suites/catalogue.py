@@ -13,8 +13,15 @@ MULTIBERTS_STEPS = (*range(0, 200_001, 20_000), *range(300_000, 2_000_001, 100_0
 _PYTHIA = ("14m", "31m", "70m", "160m", "410m", "1b", "1.4b", "2.8b", "6.9b", "12b")
 _OLMO = {
     "OLMo, first generation": ("OLMo-1B-hf", "OLMo-7B-hf"),
-    "OLMo 2; each stage is a run": ("OLMo-2-0425-1B", "OLMo-2-1124-7B", "OLMo-2-1124-13B"),
+    "OLMo 2; each stage is a run": (
+        "OLMo-2-0425-1B",
+        "OLMo-2-1124-7B",
+        "OLMo-2-1124-13B",
+        "OLMo-2-0325-32B",
+    ),
 }
+_ETTIN = ("17m", "32m", "68m", "150m", "400m", "1b")
+_SMOLLM2 = ("135M", "360M", "1.7B")
 
 
 class Member(NamedTuple):
@@ -41,12 +48,14 @@ class KnownSuite:
     """Steps that its authors list, or None if they list none."""
     members: tuple[Member, ...] = ()
     """Its checkpoints, if each has a repository of its own."""
+    release: str = ""
+    """Repository of the final released model, if `repo` has only the steps before it."""
 
 
 @cache
 def known_suites() -> tuple[KnownSuite, ...]:
-    """All suites known by name: Pythia and its variants, OLMo, and MultiBERTs."""
-    return (*_pythia(), *_polypythias(), *_olmo(), _multiberts())
+    """All suites known by name: Pythia and its variants, OLMo, Ettin, SmolLM, and MultiBERTs."""
+    return (*_pythia(), *_polypythias(), *_olmo(), *_ettin(), *_smollm(), _multiberts())
 
 
 def _pythia() -> Iterator[KnownSuite]:
@@ -79,6 +88,24 @@ def _olmo() -> Iterator[KnownSuite]:
     for text, names in _OLMO.items():
         for name in names:
             yield KnownSuite(name, f"allenai/{name}", text, name)
+
+
+def _ettin() -> Iterator[KnownSuite]:
+    for kind in ("encoder", "decoder"):
+        for size in _ETTIN:
+            name = f"ettin-{kind}-{size}"
+            text = f"Ettin {kind}, {size.upper()}; its extension and decay are runs"
+            yield KnownSuite(name, f"jhu-clsp/{name}", text, name)
+
+
+def _smollm() -> Iterator[KnownSuite]:
+    for size in _SMOLLM2:
+        name, text = f"SmolLM2-{size}", f"SmolLM2, {size}"
+        repo = f"HuggingFaceTB/{name}-intermediate-checkpoints"
+        yield KnownSuite(name, repo, text, name, release=f"HuggingFaceTB/{name}")
+    name, text = "SmolLM3-3B-Base", "SmolLM3, 3B; each stage is a run"
+    repo = "HuggingFaceTB/SmolLM3-3B-checkpoints"
+    yield KnownSuite(name, repo, text, name, release=f"HuggingFaceTB/{name}")
 
 
 def _multiberts() -> KnownSuite:

@@ -229,7 +229,10 @@ def _from_hub(suite: KnownSuite, hub: Hub, model: str) -> Suite:
     repo, (branches, tags) = suite.repo, hub.refs(suite.repo)
     refs = [*sorted(branches, key=_release_first), *sorted(tags, key=_release_first)]
     sources = [HubSource(repo, ref) for ref in dict.fromkeys(refs)]
-    if RELEASE in refs:
+    if suite.release:  # what `repo` calls main contains no model
+        sources = [source for source in sources if source.revision != RELEASE]
+        sources.append(HubSource(suite.release, RELEASE))
+    elif RELEASE in refs:
         folders = [
             folder
             for folder, files in hub.files(repo, RELEASE).items()

@@ -194,7 +194,8 @@ def test_the_headline_is_the_stereotype_score_with_its_interval_and_n(
     assert (score.value, score.low, score.n) == (row["ss"], row["ss_low"], "30 examples (30 terms)")
     assert "50" in score.baseline
     predictions, gold = files
-    both = stereoset(predictions=[str(predictions)], gold=str(gold), bootstrap=0)
+    both = stereoset(predictions=[str(predictions)], gold=f"fr={gold}", bootstrap=0)
+    assert set(both.tables["scores"]["language"]) == {"fr"}
     values = {each.text.split(" at ")[0]: each.value for each in both.findings if each.value}
     # Terms: nurse ss 50, guitarist 100, Norwegian 0; lms 75, 0, 0.
     assert values["Stereotype score (both tasks)"] == pytest.approx(50)

@@ -41,7 +41,7 @@ def branches(root: Path, repo: str, *names: str) -> None:
 
 def test_known_names_are_distinct_and_hold_the_published_series():
     known = {suite.name: suite for suite in known_suites()}
-    assert len(known) == len(known_suites()) == 10 + 8 + 45 + 6 + 5 + 1
+    assert len(known) == len(known_suites()) == 10 + 8 + 45 + 6 + 6 + 12 + 4 + 1
     assert known["pythia-1.4b-deduped"].repo == "EleutherAI/pythia-1.4b-deduped"
     assert known["OLMo-2-0425-1B"].repo == "allenai/OLMo-2-0425-1B"
     assert len(known["pythia-12b"].expected) == 154
@@ -104,6 +104,43 @@ def test_stages_are_runs(root, hub):
         (model, "main", None, None),
     ]
     assert picked.notes == (f"run stage1 of {model} has no step 1000",)
+
+
+def test_tags_of_an_encoder_and_its_decoder_are_two_models_with_the_same_runs(root, hub, server):
+    tags = ("step599525", "ext1000", "decay100")
+    server.tags = {*tags}
+    for kind in ("encoder", "decoder"):
+        branches(root, f"jhu-clsp/ettin-{kind}-17m", "main", *tags)
+        suite = resolve_suite(f"ettin-{kind}-17m", hub=hub)
+        assert ids(suite) == [
+            (f"ettin-{kind}-17m", "decay", 100, None),
+            (f"ettin-{kind}-17m", "ext", 1000, None),
+            (f"ettin-{kind}-17m", "main", 599_525, None),
+        ]
+        assert {c.source.revision for c in suite.checkpoints} == {*tags}
+        assert not suite.notes
+
+
+def test_the_release_may_be_in_a_repository_of_its_own(root, hub):
+    repo, release = "HuggingFaceTB/SmolLM3-3B-checkpoints", "HuggingFaceTB/SmolLM3-3B-Base"
+    steps = ("stage1-step-40000", "stage2-step-3480000", "lc-4k-to-32k-step-4000")
+    branches(root, repo, "main", *steps, "it-SFT")
+    branches(root, release, "main")
+    model = "SmolLM3-3B-Base"
+    for spec in (model, repo):
+        suite = resolve_suite(spec, hub=hub, steps="40000,4000,last,release")
+        assert ids(suite) == [
+            (model, "lc-4k-to-32k", 4000, None),
+            (model, "stage1", 40_000, None),
+            (model, "stage2", 3_480_000, None),
+            (model, "main", None, None),
+        ]
+        assert suite.notes[0] == f"{repo}: excluded, no step in the name: it-SFT"
+        assert suite.checkpoints[0].source == HubSource(repo, steps[2])
+        assert suite.checkpoints[-1].source == HubSource(release, "main")
+    branches(root, "HuggingFaceTB/SmolLM2-135M-intermediate-checkpoints", "step-240000", "main")
+    suite = resolve_suite("SmolLM2-135M", hub=hub)
+    assert ids(suite) == [("SmolLM2-135M", "main", 240_000, None)]
 
 
 SPELLINGS = {

@@ -31,7 +31,11 @@ def stereoset(
         Sequence[str],
         "StereoSet prediction file, as PATH or NAME=PATH; repeatable.",
     ] = (),
-    gold: Annotated[str | None, "StereoSet's file with the labels, for prediction files."] = None,
+    gold: Annotated[
+        str | None,
+        "File with the labels in StereoSet's format, as PATH or LANGUAGE=PATH, for prediction "
+        "files.",
+    ] = None,
     score: Annotated[
         Sequence[Rule], "Score of a candidate from its tokens' log-probabilities; repeatable."
     ] = ("reference",),
@@ -56,7 +60,7 @@ def stereoset(
     predictions
         Prediction files, as a path or NAME=PATH with the model's name.
     gold
-        StereoSet's file with the labels, for prediction files.
+        File with the labels in StereoSet's format, for prediction files: PATH or LANGUAGE=PATH.
     score
         One or several rules by which tokens become a score; each has results of its own.
     bootstrap
@@ -82,8 +86,7 @@ def stereoset(
 
     if not banks and not predictions:
         raise UsageError("StereoSet needs a bank, or prediction files (--predictions and --gold).")
-    labels = None if gold is None else Path(gold)
-    files = file_candidates(predictions, labels)
+    files = file_candidates(predictions, gold)
     opened, names = open_prompts(
         banks, FAMILY.prompts, prompts, models, title="StereoSet", example="stereoset-intra"
     )
@@ -98,7 +101,7 @@ def stereoset(
             for batch in chain(batches, [pl.concat(files)] if files else [])
         ]
     )
-    table = pl.DataFrame({"predictions": list(predictions), "gold": labels and labels.name})
+    table = pl.DataFrame({"predictions": list(predictions), "gold": gold and Path(gold).name})
     missing = missing_sentences(result.tasks.filter(pl.col("task") != BOTH), "example", "task")
     return study_of(
         FAMILY, result, prompts=names, banks=opened, models=models, missing=missing,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.engine.prompts.datasets import PublicFile, public_file, text_of_file
-from logitbank.engine.prompts.known_set import KnownSet
+from logitbank.engine.prompts.known_set import KnownSet, SetOption
 from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.rows import json_value
 from logitbank.engine.prompts.sequences import (
@@ -18,7 +18,7 @@ from logitbank.engine.prompts.sequences import (
     SequencePrompt,
 )
 from logitbank.engine.prompts.values import Scalar
-from logitbank.errors import PromptError
+from logitbank.errors import PromptError, UsageError
 
 STEREOSET = {
     "en": PublicFile(
@@ -50,6 +50,8 @@ def stereoset(
     prefix: str | None = None,
     data: Path | None = None,
     *,
+    file: str | None = None,
+    language: str | None = None,
     leading_space: bool = False,
 ) -> SequenceSet:
     """The three candidates of each example of a task.
@@ -66,12 +68,23 @@ def stereoset(
         Not empty for the German data; the name then ends in `-de`.
     prefix
         Not empty for `REPROMPT` and a space before every text; the name then ends in `-prefix`.
+    file
+        Your own file in StereoSet's format, in any language; the name then ends in the language.
+    language
+        Language of `file`, by default the file's name without its ending.
     leading_space
         Whether the attribute word is encoded with a space before it.
     """
-    language, condition = "de" if german else "en", PREFIX if prefix else PLAIN
-    path = public_file(STEREOSET[language], data)
-    before = f"{REPROMPT[language]} " if prefix else ""
+    if file is not None:
+        path, language = _own_file(file, language, german)
+    elif language is not None:
+        raise UsageError(f"language={language} needs file=PATH, in that language.")
+    else:
+        language = "de" if german else "en"
+        path = public_file(STEREOSET[language], data)
+    if prefix and language not in REPROMPT:
+        raise UsageError(f"There is no prefix in {language!r}, only in {', '.join(REPROMPT)}.")
+    condition, before = (PREFIX, f"{REPROMPT[language]} ") if prefix else (PLAIN, "")
     prompts: list[SequencePrompt] = []
     defects = []
     for example, sentence in _candidates(path, "intra" if task == "intra" else "inter"):
@@ -79,7 +92,7 @@ def stereoset(
         columns: dict[str, Scalar] = {
             "example": example["id"],
             "target": example["target"],
-            "target_english": example.get("target_english", example["target"]),
+            "target_english": example.get("target_english") or example["target"],
             "domain": example["bias_type"],
             "label": sentence["gold_label"],
             "language": language,
@@ -89,9 +102,7 @@ def stereoset(
             prompts.append(NextSentence(name, before + context, text, columns))
         elif task == "inter-causal":
             prompts.append(Continuation(name, before + context, " " + text, columns, "given"))
-        elif (
-            word := sentence.get("word") or attribute_word(context, text)
-        ) is None or not _BLANK.search(context):
+        elif (word := _word(sentence, context)) is None:
             defects.append(f"{text!r} ({name}) in {context!r}")
         else:
             texts = before + text, before + context
@@ -99,15 +110,33 @@ def stereoset(
     if defects:
         raise PromptError(
             f"{path}: {len(defects)} sentences have no word in the place of {BLANK}, or their"
-            f" context has no {BLANK} that begins a word: {'; '.join(defects[:3])}"
+            f" context has no {BLANK} that begins a word: {'; '.join(defects[:3])}. Give each"
+            " sentence its word in a field word."
         )
-    name = f"stereoset-{task}{'-de' if german else ''}{'-prefix' if prefix else ''}"
-    return SequenceSet(name, tuple(prompts))
+    ending = "" if file is None and language == "en" else f"-{language}"
+    return SequenceSet(f"stereoset-{task}{ending}{'-prefix' if prefix else ''}", tuple(prompts))
+
+
+def _own_file(file: str, language: str | None, german: str | None) -> tuple[Path, str]:
+    """The user's file and its language."""
+    path = Path(file)
+    if german:
+        raise UsageError("Names that end in -de have no file. Use file=PATH,language=de without.")
+    if not path.is_file():
+        raise UsageError(f"{file!r} is not a file. Use file=PATH of a file in StereoSet's format.")
+    return path, language or path.stem
+
+
+def _word(sentence: dict[str, Any], context: str) -> str | None:
+    """The attribute word: the file's own, else what stands in the place of `BLANK`."""
+    if word := sentence.get("word"):
+        return str(word) if BLANK in context else None
+    return attribute_word(context, sentence["sentence"]) if _BLANK.search(context) else None
 
 
 def _candidates(path: Path, task: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each example of a task with each of its sentences."""
-    remedy = "Use StereoSet's own file."
+    remedy = "Use a file in StereoSet's format."
     document = json_value(text_of_file(path, remedy=remedy), str(path))
     try:
         for example in document["data"][f"{task}sentence"]:
@@ -115,6 +144,7 @@ def _candidates(path: Path, task: str) -> Iterator[tuple[dict[str, Any], dict[st
             texts = [example[name] for name in ("id", "target", "bias_type", "context")]
             texts += [s[name] for s in sentences for name in ("id", "sentence", "gold_label")]
             texts += [s["word"] for s in sentences if s.get("word") is not None]
+            texts.append(example.get("target_english") or example["target"])
             if not all(isinstance(text, str) and text for text in texts):
                 raise TypeError
             if sorted(sentence["gold_label"] for sentence in sentences) != sorted(LABELS):
@@ -125,13 +155,13 @@ def _candidates(path: Path, task: str) -> Iterator[tuple[dict[str, Any], dict[st
             for sentence in sentences:
                 yield example, sentence
     except (KeyError, TypeError, AttributeError):
-        raise PromptError(f"{path} has an invalid {task}sentence example. {remedy}") from None
+        raise PromptError(f"{path} has invalid or no {task}sentence examples. {remedy}") from None
 
 
 def attribute_word(context: str, sentence: str) -> str | None:
     """The word of a sentence in the place of `BLANK`, without ASCII punctuation.
 
-    None if the place does not exist, or nothing is left.
+    None if the place does not exist, nothing is left, or the context has no spaces.
 
     >>> attribute_word("Girls tend to be more BLANK than boys", "Girls tend to be more soft than boys")
     'soft'
@@ -139,7 +169,7 @@ def attribute_word(context: str, sentence: str) -> str | None:
     words = context.split(" ")
     place = next((i for i, word in enumerate(words) if BLANK in word), None)
     sentence_words = sentence.split(" ")
-    if place is None or place >= len(sentence_words):
+    if place is None or place >= len(sentence_words) or len(words) == 1:
         return None
     return sentence_words[place].translate(str.maketrans("", "", string.punctuation)) or None
 
@@ -147,6 +177,11 @@ def attribute_word(context: str, sentence: str) -> str | None:
 KNOWN = KnownSet(
     pattern="stereoset-(intra|inter|inter-causal)(-de)?(-prefix)?",
     about="StereoSet: 6,318 candidates within a sentence; 6,369 after one, by BERT's next-sentence "
-    "head or for causal models (not in the paper); in German; after a text that requests no bias",
+    "head or for causal models (not in the paper); in German; after a text that requests no bias; "
+    "from a file in any language",
     make=stereoset,
+    options=(
+        SetOption("file", "PATH", "a file in StereoSet's format, in any language", str),
+        SetOption("language", "xx", "the language of this file, by default its name", str),
+    ),
 )

@@ -141,6 +141,7 @@ def test_the_page_of_python_has_every_public_name() -> None:
     public |= {f"analysis.{name}" for name in analysis.__all__ if name not in logitbank.__all__}
     listed = re.findall(r"^\.\. auto(?:class|function):: logitbank\.([\w.]+)$", page, re.M)
     assert public - set(listed) == set()
+    assert all(find_object(f"logitbank.{name}") for name in listed)
 
 
 def test_the_page_of_metrics_has_every_table_and_column() -> None:

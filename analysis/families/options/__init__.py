@@ -108,6 +108,9 @@ FAMILY = Family(
     screen={
         "answers": columns("prompt_set accuracy low high prompts tied missing"),
         "shares": columns("prompt_set option option_probability low high probability rank prompts"),
+        "neighbours": columns(
+            "prompt_set basis compared previous next nearest_step nearest misplaced"
+        ),
         "curves": columns("prompt_set measure value low high prompts"),
     },
 )

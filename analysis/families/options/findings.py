@@ -14,6 +14,7 @@ from logitbank.analysis.results.series import (
     figure_name,
     from_row,
     missing_text,
+    series_name,
 )
 from logitbank.wording import counted, step_name
 
@@ -59,7 +60,23 @@ def findings(result: OptionScores) -> list[Finding]:
         where = f"{name}, " if len(sets) > 1 else ""
         for prefix, rows in by_series(of_set):
             found += _series(result, f"{prefix}{where}", rows.row(-1, named=True))
-    return [*_headline(found), *found, *_limits(result)]
+    return [*_headline(found), *_misplaced(result.neighbours), *found, *_limits(result)]
+
+
+def _misplaced(table: pl.DataFrame) -> Iterator[Finding]:
+    """Checkpoints that are nearer to a distant step than to their neighbours."""
+    several = table["prompt_set"].n_unique() > 1
+    for row in table.filter("misplaced").iter_rows(named=True):
+        where = f"{row['prompt_set']}, " if several else ""
+        noun = "vocabulary row" if row["basis"] == "rows" else "prompt"
+        nearer = min(row[side] for side in ("previous", "next") if row[side] is not None)
+        yield Finding(
+            text=f"{where}{series_name(row)} {step_name(row['step'])} may be another checkpoint: "
+            f"it is nearest to {step_name(row['nearest_step'])}, Jensen–Shannon divergence (nats)",
+            value=row["nearest"], n=counted(row["compared"], noun), form=".3g",
+            baseline=f"{formatted(nearer, '.3g')} to the nearer neighbour",
+            series=(row["model"], row["run"]),
+        )  # fmt: skip
 
 
 def _headline(found: list[Finding]) -> Iterator[Finding]:

@@ -17,10 +17,17 @@ from logitbank.analysis.families.options.tables import (
     ANSWERS,
     CHECKPOINTS,
     CURVES,
+    NEIGHBOURS,
     SHARES,
+    Compared,
     Row,
     accuracy_changes,
+    compared_shares,
+    divided,
+    evenly_spaced,
     means_of,
+    neighbour_rows,
+    neighbours_by_options,
     option_shares,
     with_intervals,
 )
@@ -30,14 +37,19 @@ from logitbank.analysis.frames.expressions import check_choice
 from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE, concat_sorted
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.neighbours import js_divergences
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.filter.top import first_entries
 from logitbank.store.read.missing_scores import require_scored
+from logitbank.store.steps import in_order
 from logitbank.wording import checkpoint_name
 
 ROWS = 128
 """Vocabulary rows that are in memory at once: those of an inner chunk."""
+COMPARED_ROWS = 8
+"""Most vocabulary rows that are compared between checkpoints: of 154 with 50,304 entries, the pairs
+take 7 s a row."""
 _PLACE = ["prompt_id", "order_seed", "option", "piece"]
 _POSITION = ["prompt", "order_seed", "at"]
 _STRIDE = 2**32
@@ -65,6 +77,11 @@ class OptionScores(Result):
     `top1_agreement`."""
     change_points: pl.DataFrame
     """Change points of accuracy, by prompt set, model and run."""
+    neighbours: pl.DataFrame
+    """One row per checkpoint and prompt set that another one can be compared with: basis (`rows` of
+    the vocabulary, or `options`), compared (how many rows or prompts); `previous` and `next`, the
+    mean Jensen–Shannon divergence (nats) from the checkpoint before and after; nearest_step and
+    `nearest`, the same of the nearest checkpoint; and whether the checkpoint is `misplaced`."""
     checkpoints: pl.DataFrame
     """One row per checkpoint and prompt set: prompts that have every score, those missing,
     answered (prompts that name a correct answer), and whether the checkpoint keeps full rows."""
@@ -130,6 +147,7 @@ def option_scores(
     opened = [banks] if isinstance(banks, Bank) else list(banks)
     shares, answers = [pl.DataFrame(schema=SHARES)], [pl.DataFrame(schema=ANSWERS)]
     curves, checkpoints = [pl.DataFrame(schema=CURVES)], [pl.DataFrame(schema=CHECKPOINTS)]
+    neighbours = [pl.DataFrame(schema=NEIGHBOURS)]
     for name in prompts:
         for bank, deposits in _holding(opened, name, models):
             if not deposits and (len(prompts) > 1 or len(opened) > 1):
@@ -138,17 +156,27 @@ def option_scores(
             of_set = curves_of(bank, name, deposits, entropy=entropy)
             curves.append(of_set[0])
             checkpoints.append(of_set[1])
+            neighbours.append(of_set[2])
+            by_rows = set(of_set[2].select("model", "run").iter_rows())
             own = {deposit.checkpoint.model for deposit in deposits} or models
-            each = prompt_scores(bank, name, models=own, first_piece=score == "first", few=True)
-            for found in option_shares(each, name, score=score):
-                shares.append(found.shares)
-                answers.append(found.answers)
+            compared: dict[tuple[str, str], list[Compared]] = {}
+            for scores in prompt_scores(
+                bank, name, models=own, first_piece=score == "first", few=True
+            ):
+                part = divided(scores, score)
+                for found in option_shares([part], name):
+                    shares.append(found.shares)
+                    answers.append(found.answers)
+                if (run := (part.model, part.run)) not in by_rows:
+                    compared.setdefault(run, []).append(compared_shares(part))
+            neighbours += [neighbours_by_options(*run, name, compared[run]) for run in compared]
     accuracy = pl.concat(answers)
     return OptionScores(
         shares=pl.concat(shares),
         answers=accuracy,
         curves=concat_sorted(curves),
         change_points=accuracy_changes(accuracy),
+        neighbours=concat_sorted(neighbours),
         checkpoints=concat_sorted(checkpoints),
         score=score,
         entropy=entropy,
@@ -179,8 +207,11 @@ def _holding(
 
 def curves_of(
     bank: Bank, prompts: str, deposits: Sequence[Deposit], *, entropy: bool
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The tables `curves` and `checkpoints` of `OptionScores`, of some deposits of a prompt set."""
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """The tables `curves`, `checkpoints` and `neighbours` of some deposits of a prompt set.
+
+    Only runs whose checkpoints all keep full rows have neighbours here, with `entropy`.
+    """
     table = bank.prompts(prompts).collect()
     require_scored(bank.path, prompts, deposits)
     expected = expected_query_sets(bank, prompts)  # now: others may have begun a model before
@@ -188,13 +219,41 @@ def curves_of(
     for deposit in deposits:
         series.setdefault((deposit.checkpoint.model, deposit.checkpoint.run), []).append(deposit)
     means, coverage = list[Row](), list[Row]()
+    neighbours = [pl.DataFrame(schema=NEIGHBOURS)]
     for (model, run), own in series.items():
         rows = table.filter(pl.col("query_set").is_in(list(expected[model])))
         head: Row = {"model": model, "run": run, "prompt_set": prompts}
         for measures, about in _checkpoints(rows, own, head, entropy=entropy):
             means += measures
             coverage.append(about)
-    return with_intervals(means), pl.DataFrame(coverage, CHECKPOINTS)
+        if entropy and all(deposit.layout.keep.whole_rows for deposit in own):
+            neighbours.append(neighbours_by_rows(rows, own, head))
+    table = pl.concat(neighbours)
+    return with_intervals(means), pl.DataFrame(coverage, CHECKPOINTS), table
+
+
+def neighbours_by_rows(table: pl.DataFrame, deposits: Sequence[Deposit], head: Row) -> pl.DataFrame:
+    """Rows of `neighbours` of a run whose checkpoints keep full rows.
+
+    A checkpoint that lacks one of the compared rows has none. One row of all checkpoints is in
+    memory at once.
+    """
+    positions = table.select("query_set", "row").unique().sort("query_set", "row")
+    rows = positions[evenly_spaced(len(positions), COMPARED_ROWS)].rows()
+    at = {(deposit.checkpoint.step, deposit.query_set): deposit for deposit in deposits}
+    committed = {key: deposit.committed_rows() for key, deposit in at.items()}
+    steps = [
+        step
+        for step in in_order(deposit.checkpoint.step for deposit in deposits)
+        if all((step, name) in at and committed[step, name][row] for name, row in rows)
+    ]
+    sums = np.zeros((len(steps), len(steps)))
+    for name, row in rows if steps else []:
+        logprobs = [at[step, name].logprobs([row], normalised=True) for step in steps]
+        p = np.exp(np.concatenate(logprobs, dtype=np.float64))
+        sums += js_divergences(p / p.sum(axis=1, keepdims=True))
+    about = head | {"basis": "rows", "compared": len(rows)}
+    return neighbour_rows(about, steps, sums / len(rows))
 
 
 def _places(table: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:

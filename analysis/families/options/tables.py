@@ -9,12 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from logitbank.analysis.families.options import Score
+from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.analysis.results.curve import Course, change_table
+from logitbank.analysis.stats.neighbours import js_divergences, misplaced
 from logitbank.analysis.stats.shares import (
     clustered_error,
     effective_count,
@@ -49,6 +52,13 @@ CHECKPOINTS = pl.Schema(
         "full_rows": pl.Boolean(),
     }
 )  # fmt: skip
+NEIGHBOURS = pl.Schema(
+    {
+        **_KEYS, "basis": pl.String(), "compared": pl.Int64(), "previous": pl.Float64(),
+        "next": pl.Float64(), "nearest_step": pl.Int64(), "nearest": pl.Float64(),
+        "misplaced": pl.Boolean(),
+    }
+)  # fmt: skip
 BOUNDS: dict[str, tuple[float, float | None]] = {
     "entropy": (0, None),
     "probability": (0, 1),
@@ -58,6 +68,9 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
 """The measures, and between which values each lies."""
 ROWS = 100_000
 """Tidy rows at once: they are wide, and 400,000 took 100 MB more, and as long."""
+COMPARED_PROMPTS = 1_000
+"""Most prompts whose option probabilities are compared between checkpoints: with all 15,840 of
+WinoBias, the pairs of 154 checkpoints take sixteen times as long."""
 OPTIONS = 12
 """Different options beyond which only the answer and the others are distinguished."""
 
@@ -113,6 +126,80 @@ def accuracy_changes(answers: pl.DataFrame) -> pl.DataFrame:
     return change_table(courses, keys)
 
 
+def evenly_spaced(total: int, most: int) -> NDArray[np.int64]:
+    """Indices of at most `most` of `total` items, the first and the last among them.
+
+    >>> evenly_spaced(9, 3).tolist(), evenly_spaced(2, 3).tolist()
+    ([0, 4, 8], [0, 1])
+    """
+    return np.unique(np.linspace(0, total - 1, min(most, total)).astype(np.int64))
+
+
+class Compared(NamedTuple):
+    """Option probabilities of a few checkpoints that are compared with others."""
+
+    steps: Sequence[int | None]
+    shares: Floats
+    """(c, o), of prompts with several options."""
+    prompts: int
+
+
+def compared_shares(scores: PromptScores) -> Compared:
+    """Option probabilities of evenly spaced prompts, each option order counted."""
+    prompt = scores.options["prompt"].to_numpy()
+    several = np.flatnonzero(np.bincount(prompt) > 1)
+    chosen = several[evenly_spaced(len(several), COMPARED_PROMPTS)]
+    return Compared(scores.steps, scores.share()[:, np.isin(prompt, chosen)], len(chosen))
+
+
+def neighbours_by_options(
+    model: str, run: str, prompt_set: str, parts: Sequence[Compared]
+) -> pl.DataFrame:
+    """Rows of `NEIGHBOURS` of a run, from the option probabilities of all its checkpoints.
+
+    A checkpoint that lacks one of the compared prompts has none, and neither has a run without
+    prompts of several options.
+    """
+    prompts = parts[0].prompts
+    shares = np.concatenate([part.shares for part in parts])
+    complete = ~np.isnan(shares).any(axis=1) & (prompts > 0)
+    steps = [step for part in parts for step in part.steps]
+    head = {"model": model, "run": run, "prompt_set": prompt_set, "basis": "options"}
+    return neighbour_rows(
+        head | {"compared": prompts},
+        [step for step, whole in zip(steps, complete, strict=True) if whole],
+        js_divergences(shares[complete]) / max(prompts, 1),
+    )
+
+
+def neighbour_rows(
+    head: Mapping[str, object], steps: Sequence[int | None], divergences: Floats
+) -> pl.DataFrame:
+    """Rows of `NEIGHBOURS` for the checkpoints of a run, from their divergences (c, c).
+
+    `head` has the other columns. A single checkpoint has no rows.
+    """
+    if len(steps) < 2:
+        return pl.DataFrame(schema=NEIGHBOURS)
+    others = divergences + np.diag(np.full(len(steps), np.inf))
+    successive = np.diagonal(divergences, offset=1).tolist()
+    number = pl.Series(steps, dtype=pl.Int64)
+    wrong = misplaced(divergences)
+    return pl.DataFrame(
+        {
+            "step": number,
+            "previous": [None, *successive],
+            "next": [*successive, None],
+            "nearest_step": number.gather(others.argmin(axis=1)),
+            "nearest": others.min(axis=1),
+            "misplaced": np.isin(np.arange(len(steps)), wrong),
+        }
+    ).select(
+        pl.col(name) if name not in head else pl.lit(head[name]).cast(dtype).alias(name)
+        for name, dtype in NEIGHBOURS.items()
+    )
+
+
 class Shares(NamedTuple):
     """Rows of the tables `shares` and `answers` of `OptionScores`."""
 
@@ -120,15 +207,9 @@ class Shares(NamedTuple):
     answers: pl.DataFrame
 
 
-def option_shares(
-    each: Iterable[PromptScores], prompt_set: str, *, score: Score = "sum"
-) -> Iterator[Shares]:
-    """Shares and answers of a few checkpoints at a time.
-
-    `each` is as `prompt_scores` gives them, with `first_piece` where the score is of the first.
-    """
-    for whole in each:
-        scores = divided(whole, score)
+def option_shares(each: Iterable[PromptScores], prompt_set: str) -> Iterator[Shares]:
+    """Shares and answers of a few checkpoints at a time."""
+    for scores in each:
         labelled = scores.options["option"].n_unique() <= OPTIONS
         for part in _parts(scores):
             rows = _rows(part)

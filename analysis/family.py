@@ -39,6 +39,24 @@ ChoosePrompts = Callable[[Columns], Sequence[tuple[str, ...]]]
 """Chooses the prompt sets of a family: those that are analysed together, for each analysis."""
 
 
+Scores = Sequence["pl.LazyFrame"]
+"""Scans of one prompt set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """A number of a family that is made of means of items, so that items can be resampled."""
+
+    name: str
+    """The column of the family's tables that has it."""
+    text: str
+    form: str = ".3f"
+    items: "Callable[[Scores, pl.DataFrame], pl.DataFrame]"
+    """From scans and the expected tokens of prompts: model, run, step, item and value. Optional are
+    the `cluster` of an item that is resampled as a whole, and its `part` with the `weight` of its
+    mean, in numbers that are no plain mean."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """A family of metrics: what it measures, on which prompts, and where its parts are."""
@@ -57,7 +75,9 @@ class Family:
     prompts: ChoosePrompts
     screen: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The tables that the terminal prints with `--table`, and which columns of them first."""
-    compared: "Callable[[Sequence[pl.LazyFrame], pl.DataFrame], pl.DataFrame] | None" = None
+    headline: Headline | None = None
+    """What is measured over several runs of a model."""
+    compared: "Callable[[Scores, pl.DataFrame], pl.DataFrame] | None" = None
     """From scans of one prompt set and the expected tokens of its prompts: model, run, step,
     metric, group and value, for a comparison of banks. No rows for prompts of another kind."""
 

@@ -44,6 +44,8 @@ class Study(Generic[R]):
     """Names and sizes of the files that were read."""
     screen: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Columns of tables that a terminal shows."""
+    run_tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """Tables about several runs of a model; see `logitbank.analysis.results.runs`."""
     make_charts: "Callable[[R], dict[str, Chart]]" = field(default=lambda result: {}, compare=False)
 
     @cached_property
@@ -53,8 +55,8 @@ class Study(Generic[R]):
 
     @property
     def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables of the result by name."""
-        return self.result.tables()
+        """The tables by name: those of the result, then those about several runs."""
+        return {**self.result.tables(), **self.run_tables}
 
     @property
     def summary(self) -> tuple[str, ...]:
@@ -99,7 +101,7 @@ class Study(Generic[R]):
         out = Path(out)
         require_outside(out)
         out.mkdir(parents=True, exist_ok=True)
-        write_tables(self.result, out / "tables", "csv")
+        write_tables(self.tables, out / "tables", "csv")
         save_charts(self.charts, out / "charts", width=width, colors=colors)
         page = out / "report.html"
         # A page consists of studies, so its module imports this one.
@@ -127,15 +129,20 @@ def study_of(
     """The study of a family's result.
 
     It names the checkpoints of `models` (all if None) without any score of `prompts`; `missing` are
-    further notes about missing scores.
+    further notes about missing scores. If a model has several runs, it also has their mean and
+    agreement.
     """
     from logitbank.analysis.frames.expected import exclusion_notes
+    from logitbank.analysis.results.runs import run_findings, run_tables
 
-    tables = [table for table in result.tables().values() if "model" in table.columns]
-    names = sorted({name for table in tables for name in table["model"].unique()})
+    tables = [table for table in result.tables().values() if {"model", "step"} <= {*table.columns}]
+    checkpoints = {row for table in tables for row in table.select("model", "step").iter_rows()}
+    names = sorted({model for model, _ in checkpoints})
+    of_runs = run_tables(family, banks, prompts, checkpoints)
     return Study(
         result=result,
-        findings=tuple(family.findings(result)),
+        findings=(*family.findings(result), *run_findings(of_runs)),
+        run_tables=of_runs,
         missing=(*missing, *exclusion_notes(banks, prompts, models)),
         notes=family.notes,
         cautions=family.cautions,

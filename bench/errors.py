@@ -1,6 +1,6 @@
 """How often findings are wrong: changes where there is none, and intervals without the truth.
 
-`python -m bench errors` takes about five minutes on two cores and prints the tables from which
+`python -m bench errors` takes about ten minutes on two cores and prints the tables from which
 `docs/validation.md` is made.
 """
 
@@ -230,7 +230,7 @@ def runs_coverage(
     numbers: Sequence[int],
     models: Mapping[str, tuple[float, float]] = MODELS,
     *,
-    data_sets: int = DATA_SETS,
+    data_sets: int = 1000,
     resamples: int = 1000,
 ) -> Iterator[Rate]:
     """How often intervals over runs and examples contain the truth, 0.

@@ -18,9 +18,11 @@ from logitbank.analysis.comparison.metrics import (
     Side,
     metric_differences,
     prompt_differences,
+    run_differences,
 )
 from logitbank.analysis.comparison.rows import ROWS, compare_rows
 from logitbank.analysis.frames.banks import check_same_prompts, no_prompts
+from logitbank.analysis.results.runs import DIFFERENCES, difference_findings
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
@@ -90,7 +92,8 @@ def compare(
     -------
     Study
         With a `Comparison`. Differences of logits are absolute, in nats; divergences are in nats,
-        float64, of rows normalised again after rounding. See docs/metrics.md.
+        float64, of rows normalised again after rounding. If both sides have three runs of a model,
+        the table `runs` has differences of their means. See docs/metrics.md.
 
     Raises
     ------
@@ -113,6 +116,7 @@ def compare(
         check_same_prompts(banks, name)
     one_side, other_side = (_deposits(side, queries) for side in sides)
     keys = list(dict.fromkeys([*one_side, *other_side]))
+    chosen: set[int | None] | None = None
     if steps is not None:
         known = {key[2] for key in keys}
         chosen = set(parse_steps(steps).pick(known) if isinstance(steps, str) else steps)
@@ -129,7 +133,8 @@ def compare(
         if len(common) and one is not None and other is not None:
             rows = compare_rows(one, other, common, queries)
             logits.append((*key, *_provenance(one, other), *rows))
-    if not logits:
+    of_runs = [row for name in names for row in run_differences(sides, name, chosen)]
+    if not logits and not of_runs:
         raise BankError(_nothing_common(sides, among="" if steps is None else " among these steps"))
     checkpoints = pl.DataFrame(
         list({row[:3] for row in logits}), schema=CHECKPOINT, orient="row"
@@ -137,6 +142,7 @@ def compare(
     metrics = [metric_differences(sides, name, checkpoints) for name in names]
     largest = [prompt_differences(sides, name, checkpoints, top) for name in names]
     table = pl.concat([pl.DataFrame(schema=METRICS), *metrics])
+    runs = pl.DataFrame(of_runs, DIFFERENCES)
     result = Comparison(
         logits=pl.DataFrame(logits, schema={**_DEPOSIT, **_PROVENANCE, **ROWS}, orient="row"),
         metrics=table,
@@ -146,7 +152,8 @@ def compare(
     )
     return Study(
         result=result,
-        findings=tuple(findings(result)),
+        findings=(*findings(result), *difference_findings(runs)),
+        run_tables={"runs": runs} if of_runs else {},
         title=f"Comparison of {banks[0].path.name} (A) and {banks[1].path.name} (B)",
         description="Differences of logits, ranks, metrics and single prompts, B minus A.",
         banks=banks[:1] if b is None else banks,
@@ -154,6 +161,8 @@ def compare(
             "logits": ("max_logit_difference", "mean_logit_difference", "max_kl", "mean_kl",
                        "argmax_changed", "ranks_changed", "rows"),
             "prompts": ("prompts", "prompt_id", "option", "a", "b", "difference"),
+            "runs": ("prompts", "score", "a", "b", "difference", "low", "high", "runs_a", "runs_b",
+                     "paired"),
         },
     )  # fmt: skip
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 def findings(comparison: "Comparison") -> list[Finding]:
     """A headline, numbers, metrics, and rows that are not compared."""
     d = comparison.logits
+    if d.is_empty():  # only means over runs are compared
+        return [*_limits(comparison)]
     return [
         _headline(d), *_logits(d), *_ranks(d), *_metrics(comparison.metrics),
         *_prompts(comparison.prompts), *_origin(d), *_limits(comparison),

@@ -1,7 +1,7 @@
 """Differences of metrics and prompts between two sides, over the scores in both."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -11,6 +11,7 @@ from logitbank.analysis.frames.batches import ROWS
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.prompts.view import prompt_rows
+from logitbank.analysis.results.runs import read_runs, run_difference, steps_of_runs
 from logitbank.store import Bank
 from logitbank.store.steps import in_order
 
@@ -35,6 +36,11 @@ class Side(NamedTuple):
 
     bank: Bank
     models: Mapping[str, str]
+
+    def own_name(self, name: str) -> str:
+        """The name in this bank of a model of A."""
+        (own_name,) = (own for own, other in self.models.items() if other == name)
+        return own_name
 
     def renamed(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """The rows of these models, under their names in A."""
@@ -82,6 +88,44 @@ def metric_differences(
         _joined(measure(one, expected[0]), measure(other, expected[1]), prompts)
         for measure in measures
     )
+
+
+def run_differences(
+    sides: Sequence[Side], prompts: str, steps: Collection[int | None] | None
+) -> list[dict[str, Any]]:
+    """The headlines of a prompt set at the last step for which both sides have several runs.
+
+    Those of the families of the prompts, or of `options`; `steps` are those to compare.
+    """
+    chosen = [
+        family
+        for family in families().values()
+        if family.headline
+        and all(family.prompts(PromptColumns([side.bank], [prompts])) for side in sides)
+    ]
+    one, other = (
+        [
+            (side.models[model], step)
+            for model, step in steps_of_runs([side.bank], prompts)
+            if model in side.models and (steps is None or step in steps)
+        ]
+        for side in sides
+    )
+    last = dict(place for place in one if place in other)
+    rows = []
+    for family in chosen or [families()["options"]]:
+        for model, step in last.items():
+            a, b = (
+                read_runs(family, [side.bank], prompts, side.own_name(model), step)
+                for side in sides
+            )
+            row = (
+                run_difference(a._replace(place={**a.place, "model": model}), b)
+                if a and b
+                else None
+            )
+            rows += [row] if row else []
+    return rows
 
 
 def _joined(one: pl.DataFrame, other: pl.DataFrame, prompts: str) -> pl.DataFrame:
@@ -157,7 +201,7 @@ def _probabilities(
     side: Side, prompts: str, model: str, run: str, step: int | None
 ) -> pl.DataFrame:
     """The options of one checkpoint, under its name in A, with their probability as `a`."""
-    (own_name,) = (own for own, name in side.models.items() if name == model)
+    own_name = side.own_name(model)
     (scores,) = prompt_scores(side.bank, prompts, models=own_name, runs=run, steps=[step])
     texts = scores.prompts.select("prompt_id", "order_seed", "text")
     rows = prompt_rows(scores).join(

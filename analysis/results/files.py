@@ -3,6 +3,7 @@
 import io
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -18,7 +19,9 @@ Format = Literal["csv", "parquet", "json", "jsonl", "latex"]
 _SUFFIXES = {"latex": "tex"}
 
 
-def write_tables(result: Result, folder: Path | str, format: Format = "csv") -> list[Path]:
+def write_tables(
+    result: Result | Mapping[str, pl.DataFrame], folder: Path | str, format: Format = "csv"
+) -> list[Path]:
     """Write every table, one file each as of `table_bytes`, and return the paths.
 
     Raises
@@ -29,7 +32,8 @@ def write_tables(result: Result, folder: Path | str, format: Format = "csv") -> 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, table in result.tables().items():
+    tables = result.tables() if isinstance(result, Result) else result
+    for name, table in tables.items():
         paths.append(folder / f"{name}.{_SUFFIXES.get(format, format)}")
         replace_file(paths[-1], table_bytes(table, format))
     return paths

@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import CHANGE_POINTS, Family, columns, imported, with_columns
+from logitbank.analysis.family import (
+    CHANGE_POINTS,
+    Family,
+    Headline,
+    columns,
+    imported,
+    with_columns,
+)
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.fairness.metric import Fairness
@@ -104,5 +111,9 @@ FAMILY = Family(
             "change kind p_random_walk p_holm earliest latest mean_before mean_after"
         ),
     },
+    headline=Headline(
+        name="delta_scaled", text="Gender gap Δ", form="+.3f",
+        items=imported(__name__, "headline_items"),
+    ),
     compared=imported(__name__, "compared"),
 )  # fmt: skip

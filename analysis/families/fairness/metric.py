@@ -45,7 +45,7 @@ from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.differences import DRAWS, draws_of
-from logitbank.analysis.stats.significance import prepare_tests
+from logitbank.analysis.stats.significance import mean_present, prepare_tests
 from logitbank.errors import UsageError
 
 GENDER_COLUMNS = ("stereotype", "asked")
@@ -297,8 +297,7 @@ def gender_hits(data: ScoreArrays) -> GenderHits | None:
 
 def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
     """The values that a comparison of two banks sets side by side; no rows for other options."""
-    options = pl.concat(frames).select(pl.col("option").unique()).collect()["option"]
-    if set(options) != set(LABELS):
+    if not _has_genders(frames):
         return pl.DataFrame()
     result = fairness_metric(frames, bootstrap=0)
     columns = (
@@ -311,6 +310,38 @@ def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataF
         table.select(*CHECKPOINT, metric=pl.lit(name), group=group, value=pl.col(value))
         for table, name, group, value in columns
     )
+
+
+def headline_items(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
+    """JSD-P of the correct answers female and male, whose means Δ is the difference of."""
+
+    def prepare(axes: PromptAxes) -> Callable[[ScoreArrays], pl.DataFrame]:
+        chosen = np.flatnonzero(axes.gold < 2)
+        gold = axes.gold[chosen]
+        prompts = axes.prompts[chosen].select(
+            item="prompt_id",
+            cluster=pl.coalesce("sentence_id", "prompt_id"),
+            part=pl.Series(np.array(LABELS)[gold]),
+            weight=pl.Series(2.0 * gold - 1),
+        )
+
+        def items(data: ScoreArrays) -> pl.DataFrame:
+            parts = jsd_parts(data.logits, data.gold)[:, :, chosen, gold]
+            values = scaled(mean_present(parts, axis=1))
+            checkpoints = data.checkpoints[np.repeat(np.arange(len(values)), len(chosen))]
+            tiled = prompts[np.tile(np.arange(len(chosen)), len(values))]
+            return checkpoints.hstack(tiled).with_columns(value=pl.Series(values.ravel()))
+
+        return items
+
+    if not _has_genders(frames):
+        return pl.DataFrame()
+    return pl.concat(map_score_arrays(frames, prepare))
+
+
+def _has_genders(frames: Sequence[pl.LazyFrame]) -> bool:
+    options = pl.concat(frames).select(pl.col("option").unique()).collect()["option"]
+    return set(options) == set(LABELS)
 
 
 def fairness_gap(source: ScoreSource, resamples: int) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, columns, imported, with_columns
+from logitbank.analysis.family import Family, Headline, columns, imported, with_columns
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,5 +93,11 @@ FAMILY = Family(
         "rates": columns("template part score low high published sentences"),
         "stereotypes": columns("template stereotype part score low high published sentences"),
     },
+    headline=Headline(
+        name="score",
+        text="Stereotype rate, nats",
+        form="+.3f",
+        items=imported(__name__, "headline_items"),
+    ),
     compared=imported(__name__, "compared"),
 )

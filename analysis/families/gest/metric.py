@@ -12,9 +12,11 @@ import polars as pl
 
 from logitbank.analysis.families.gest import FAMILY
 from logitbank.analysis.families.gest.tables import (
+    ABOUT_WOMEN,
     ALL,
     KEYS,
     LN10,
+    MEAN,
     NAMES,
     by_gender,
     by_stereotype,
@@ -214,6 +216,18 @@ def _scores_of_file(text: str, stereotypes: pl.Series) -> pl.DataFrame:
         "stereotype_id": stereotypes, "score": log10 * LN10,
     }  # fmt: skip
     return pl.DataFrame(columns, schema=SCORES)
+
+
+def headline_items(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
+    """Scores of sentences over all templates: the rate is a difference of means of stereotypes."""
+    found = map_prompt_sums(frames, _scores, family=FAMILY.name, columns=COLUMNS, expected=expected)
+    scores = with_mean(pl.concat(scores for scores, _ in found)).filter(template=MEAN)
+    women = pl.col("stereotype_id") <= ABOUT_WOMEN
+    number = pl.col("stereotype_id").n_unique().over(women)
+    return scores.select(
+        *CHECKPOINT, item="sentence_id", value="score", part="stereotype_id",
+        weight=pl.when(women).then(-1 / number).otherwise(1 / number),
+    )  # fmt: skip
 
 
 def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, columns, imported, named
+from logitbank.analysis.family import Family, Headline, columns, imported, named
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.lambada.metric import Lambada
@@ -73,5 +73,11 @@ FAMILY = Family(
     ),
     prompts=named("lambada"),
     screen={"lambada": columns("acc low high from_baseline perplexity examples tied")},
+    headline=Headline(
+        name="acc",
+        text="Accuracy",
+        form=".1%",
+        items=imported(__name__, "headline_items"),
+    ),
     compared=imported(__name__, "compared"),
 )

@@ -245,6 +245,12 @@ def write_results(result: Lambada, folder: Path | str) -> None:
     )
 
 
+def headline_items(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
+    """Whether each example is correct."""
+    rows = pl.concat(examples_in_turn(frames, lambda whole: whole.rows, expected=expected))
+    return rows.select(*CHECKPOINT, item="prompt_id", value=pl.col("correct").cast(pl.Float64))
+
+
 def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
     """The values that a comparison of two banks sets side by side."""
     table = lambada_metric(frames, expected=expected).lambada

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import Family, columns, named
+from logitbank.analysis.family import Family, Headline, columns, imported, named
 from logitbank.errors import AbsentError
 
 if TYPE_CHECKING:
@@ -103,6 +103,12 @@ FAMILY = Family(
         "for the number of checkpoints.",
         "Top-1 agreement is the share of positions whose most probable token is that of the last "
         "checkpoint of the run.",
+    ),
+    headline=Headline(
+        name="accuracy",
+        text="Accuracy",
+        form=".1%",
+        items=imported(__name__, "headline_items"),
     ),
     prompts=named(),  # those that no other family chooses
     screen={

@@ -34,7 +34,7 @@ from logitbank.analysis.families.options.tables import (
 from logitbank.analysis.frames.banks import check_same_prompts
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.expressions import check_choice
-from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE, concat_sorted
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE, concat_sorted
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.neighbours import js_divergences
@@ -51,6 +51,7 @@ COMPARED_ROWS = 8
 """Most vocabulary rows that are compared between checkpoints: of 154 with 50,304 entries, the pairs
 take 7 s a row."""
 _PLACE = ["prompt_id", "order_seed", "option", "piece"]
+_PROMPT = ["prompt_id", "order_seed"]
 _POSITION = ["prompt", "order_seed", "at"]
 _STRIDE = 2**32
 """Rows of one query set, so that a query set and a row are one number: `at`."""
@@ -181,6 +182,39 @@ def option_scores(
         score=score,
         entropy=entropy,
     )
+
+
+def headline_items(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
+    """Whether the answer is more probable than every other option, the mean over orders.
+
+    Only prompts with an answer among several options, and all their tokens scored.
+    """
+    options = [*CHECKPOINT, *_PROMPT, "option"]
+    tokens = pl.concat(frames, how="diagonal_relaxed").filter(pl.col("option").is_not_null())
+    clusters = "sentence_id" if "sentence_id" in tokens.collect_schema().names() else "prompt_id"
+    answer = pl.col("is_answer").fill_null(False)
+    right, others = pl.col("logprob").filter("is_answer"), pl.col("logprob").filter(~answer)
+    prompts = (
+        tokens.group_by(options)
+        .agg(
+            pl.col("logprob").sum(),
+            answer.first(),
+            cluster=pl.coalesce(pl.col(clusters).first(), pl.col("prompt_id").first()),
+            pieces=pl.len(),
+        )
+        .group_by(*CHECKPOINT, *_PROMPT)
+        .agg(
+            pl.col("cluster").first(),
+            pl.col("pieces").sum(),
+            value=(right.first() > others.max()).cast(pl.Float64),
+            is_question=(right.len() == 1) & (others.len() > 0),
+        )
+        .filter("is_question", pl.col("pieces") == pl.col("pieces").max().over("model", *_PROMPT))
+        .group_by(*CHECKPOINT, "prompt_id", "cluster")
+        .agg(pl.col("value").mean())
+        .collect()
+    )
+    return prompts.rename({"prompt_id": "item"})
 
 
 def _holding(

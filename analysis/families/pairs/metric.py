@@ -268,6 +268,20 @@ def _refuse(invalid: pl.DataFrame, problem: str) -> None:
         )
 
 
+def headline_items(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
+    """100 for each pair whose first sentence is the more probable one, and 0 for the others."""
+    if any(not set(COLUMNS) <= {*names} for names in frame_columns(frames)):
+        return pl.DataFrame()
+    pairs = map_prompt_sums(
+        frames, lambda sums: _pairs(sums.rows, None), family=FAMILY.name, columns=COLUMNS,
+        expected=expected,
+    )  # fmt: skip
+    preferred = pl.col("difference") > 0
+    return pl.concat(pairs).select(
+        *CHECKPOINT, item=pl.format("{} {}", "score_kind", "pair"), value=100.0 * preferred
+    )
+
+
 def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
     """The values of a comparison of two banks."""
     if not set(COLUMNS) <= set(frames[0].collect_schema().names()):

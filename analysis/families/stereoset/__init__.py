@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import Family, columns, with_prefix
+from logitbank.analysis.family import Family, Headline, columns, imported, with_prefix
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -132,6 +132,12 @@ FAMILY = Family(
         "of a domain with few terms are rough; fewer than 10 terms have none.",
         "intersentence_causal is an extension: the probability of a candidate given its context. "
         "It is in no other number and is not comparable with next-sentence scores.",
+    ),
+    headline=Headline(
+        name="ss",
+        text="Stereotype score",
+        form=".1f",
+        items=imported(__name__, "headline_items"),
     ),
     prompts=with_prefix("stereoset"),
     screen={

@@ -44,6 +44,7 @@ from logitbank.analysis.frames.candidates import (
     some,
 )
 from logitbank.analysis.frames.codes import Codes, distinct
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.results.tables import Result
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank
@@ -93,6 +94,14 @@ class StereoSet(Result):
     """Every target term by itself."""
     references: pl.DataFrame
     """Ideal, random and fully stereotyped models."""
+
+
+def headline_items(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
+    """ss of each term, percent, without a prefix."""
+    terms = pl.concat(stereoset_metric(frame, bootstrap=0).terms for frame in frames)
+    of_sentences = terms.filter(pl.col("ss").is_finite(), pl.col("task") != BOTH, condition=PLAIN)
+    item = pl.format("{} {} {}", "language", "task", "term")
+    return of_sentences.select(*CHECKPOINT, item=item, value="ss")
 
 
 def stereoset_metric(

@@ -1,0 +1,265 @@
+"""Several runs of a model: the mean of a headline over runs, and how far its runs agree.
+
+A model is measured at the last step that `FEWEST_RUNS` of its runs have.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.family import Family, Headline, families
+from logitbank.analysis.finding import Finding, formatted
+from logitbank.analysis.frames.batches import TOKEN_ROWS, batches
+from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.stats.correlation import pearson_matrix
+from logitbank.analysis.stats.multibootstrap import (
+    FEWEST_RUNS,
+    Examples,
+    RunsMean,
+    multibootstrap,
+)
+from logitbank.analysis.stats.shares import Z95
+from logitbank.store import Bank
+from logitbank.store.steps import Step, in_order
+from logitbank.wording import counted, step_name
+
+ITEM = ("part", "weight", "cluster", "item")
+_PLACE = {
+    "model": pl.String, "step": pl.Int64,
+    **dict.fromkeys(("prompts", "family", "score"), pl.String),
+}  # fmt: skip
+_INTERVALS = dict.fromkeys(("low", "high", "percentile_low", "percentile_high"), pl.Float64)
+RUNS = {
+    **_PLACE, "value": pl.Float64, "sd": pl.Float64, **_INTERVALS,
+    **dict.fromkeys(("runs", "examples", "missing"), pl.Int64),
+}  # fmt: skip
+AGREEMENT = {
+    **_PLACE, "run": pl.String, "other_run": pl.String, "r": pl.Float64, "examples": pl.Int64
+}  # fmt: skip
+DIFFERENCES = {
+    **_PLACE, **dict.fromkeys(("a", "b", "difference"), pl.Float64), **_INTERVALS,
+    **dict.fromkeys(("runs_a", "runs_b"), pl.Int64), "paired": pl.Boolean, "examples": pl.Int64,
+}  # fmt: skip
+FENCE = 3.0
+"""A run is outlying if its mean correlation with the others is so many interquartile ranges below
+the lower quartile (Tukey), and further below that of the others than chance explains."""
+
+
+class RunScores(NamedTuple):
+    """The scores of items in several runs of a model at one step."""
+
+    place: Mapping[str, Any]
+    """Model, step, prompts, family and score, as in the tables."""
+    items: pl.DataFrame
+    """(p) the columns `ITEM` of items with a score in every run, then a column for each run."""
+    missing: int
+    """Items without a score in one of the runs."""
+
+    @property
+    def runs(self) -> list[str]:
+        return [name for name in self.items.columns if name not in ITEM]
+
+
+def steps_of_runs(banks: Sequence[Bank], prompts: str) -> list[tuple[str, Step]]:
+    """Models and their steps that enough runs have, in order."""
+    runs: dict[str, dict[Step, set[str]]] = {}
+    for bank in banks:
+        for deposit in bank.deposits(prompts=prompts) if prompts in bank.prompt_sets else ():
+            checkpoint = deposit.checkpoint
+            steps = runs.setdefault(checkpoint.model, {})
+            steps.setdefault(checkpoint.step, set()).add(checkpoint.run)
+    return [
+        (model, step)
+        for model, steps in runs.items()
+        for step in in_order(steps)
+        if len(steps[step]) >= FEWEST_RUNS
+    ]
+
+
+def read_runs(
+    family: Family, banks: Sequence[Bank], prompts: str, model: str, step: Step
+) -> RunScores | None:
+    """The scores of all runs of a model at a step; None for too few runs with a score."""
+    assert family.headline is not None
+    holding = [bank for bank in banks if prompts in bank.prompt_sets]
+    frames = batches(holding, prompts, models=[model], steps=[step], rows=TOKEN_ROWS)
+    rows = family.headline.items(frames, expected_pieces(holding, prompts))
+    if rows.is_empty():
+        return None
+    place = {
+        "model": model, "step": step, "prompts": prompts, "family": family.name,
+        "score": family.headline.name,
+    }  # fmt: skip
+    scores = scores_of(rows, place)
+    return scores if len(scores.runs) >= FEWEST_RUNS and len(scores.items) else None
+
+
+def scores_of(rows: pl.DataFrame, place: Mapping[str, Any]) -> RunScores:
+    """The scores of rows, as `Headline.items` gives them, at one model and step."""
+    defaults = {"part": pl.lit(""), "weight": pl.lit(1.0), "cluster": pl.col("item")}
+    named = rows.with_columns(**{k: v for k, v in defaults.items() if k not in rows.columns})
+    texts = pl.col("run", "part", "cluster", "item").cast(pl.String)
+    wide = named.with_columns(texts, pl.col("value").fill_nan(None)).pivot(
+        "run", index=ITEM, values="value", sort_columns=True
+    )
+    complete = wide.drop_nulls().sort(ITEM)
+    return RunScores(place, complete, len(wide) - len(complete))
+
+
+def run_tables(
+    family: Family,
+    banks: Sequence[Bank],
+    prompts: Collection[str],
+    checkpoints: Collection[tuple[str, Step]],
+) -> dict[str, pl.DataFrame]:
+    """`runs`: the mean of the family's headline over runs. `agreement`: the correlation of the
+    scores of every two runs. Only at these models and steps; no tables if none has enough runs.
+    """
+    found = []
+    for name in prompts if family.headline else ():
+        last = dict(place for place in steps_of_runs(banks, name) if place in checkpoints)
+        for model, step in last.items():
+            scores = read_runs(family, banks, name, model, step)
+            found += [scores] if scores else []
+    return tables_of(found) if found else {}
+
+
+def tables_of(found: Sequence[RunScores]) -> dict[str, pl.DataFrame]:
+    """The tables `runs` and `agreement` of scores at several models, steps or prompt sets."""
+    pairs = [row for scores in found for row in _pair_rows(scores)]
+    return {
+        "runs": pl.DataFrame([_mean_row(scores) for scores in found], RUNS),
+        "agreement": pl.DataFrame(pairs, AGREEMENT),
+    }
+
+
+def _mean_row(scores: RunScores) -> dict[str, Any]:
+    values, examples = _arrays(scores.items, scores.runs)
+    found = multibootstrap(values, examples=examples)
+    each = examples.scores(values, np.ones((1, values.shape[1])))[0]
+    return {
+        **scores.place, "value": found.value, "sd": float(each.std(ddof=1)), **_ends(found),
+        "runs": len(values), "examples": scores.items["cluster"].n_unique(),
+        "missing": scores.missing,
+    }  # fmt: skip
+
+
+def _pair_rows(scores: RunScores) -> Iterator[dict[str, Any]]:
+    r = pearson_matrix(_arrays(scores.items, scores.runs)[0])
+    for (i, run), (j, other) in combinations(enumerate(scores.runs), 2):
+        yield {
+            **scores.place, "run": run, "other_run": other, "r": r[i, j],
+            "examples": len(scores.items),
+        }  # fmt: skip
+
+
+def run_difference(a: RunScores, b: RunScores) -> dict[str, Any] | None:
+    """The mean over runs of B minus that of A, as `DIFFERENCES`, over the items of both, if any.
+
+    Paired over the runs that both have, if there are enough; otherwise over all, unpaired.
+    """
+    common = [run for run in a.runs if run in b.runs]
+    paired = len(common) >= FEWEST_RUNS
+    sides = [common if paired else side.runs for side in (a, b)]
+    renamed = b.items.rename({run: f"b {run}" for run in b.runs})
+    items = a.items.join(renamed, on=ITEM, maintain_order="left")
+    if items.is_empty():
+        return None
+    values, examples = _arrays(items, sides[0])
+    others, _ = _arrays(items, [f"b {run}" for run in sides[1]])
+    found = multibootstrap(values, others, examples=examples, paired=paired)
+    means = [multibootstrap(x, examples=examples, resamples=1).value for x in (values, others)]
+    return {
+        **a.place, "a": means[0], "b": means[1], "difference": found.value, **_ends(found),
+        "runs_a": len(values), "runs_b": len(others), "paired": paired,
+        "examples": items["cluster"].n_unique(),
+    }  # fmt: skip
+
+
+def _arrays(items: pl.DataFrame, runs: Sequence[str]) -> tuple[np.ndarray, Examples]:
+    """(r, p) values of runs, and how items make a score."""
+    cluster, part = (items[name].rank("dense").to_numpy() - 1 for name in ("cluster", "part"))
+    weights = items.group_by("part").agg(pl.col("weight").first()).sort("part")["weight"]
+    values = items.select(runs).to_numpy().T.astype(np.float64)
+    return values, Examples(cluster.astype(np.int64), part.astype(np.int64), weights.to_list())
+
+
+def _ends(found: RunsMean) -> dict[str, float]:
+    return {name: getattr(found, name) for name in _INTERVALS}
+
+
+def difference_findings(table: pl.DataFrame) -> Iterator[Finding]:
+    """The difference of means over runs, of each row of `DIFFERENCES`."""
+    for row in table.iter_rows(named=True):
+        headline = _headline(row)
+        runs = (
+            f"{row['runs_a']} paired" if row["paired"] else f"{row['runs_a']} and {row['runs_b']}"
+        )
+        yield Finding(
+            text=(
+                f"{headline.text} of {row['prompts']}, mean over runs of {row['model']} at "
+                f"{step_name(row['step'])}, B minus A"
+            ),
+            value=row["difference"], low=row["low"], high=row["high"],
+            form=f"+{headline.form.lstrip('+')}",
+            baseline=f"{formatted(row['a'], headline.form)} in A",
+            n=f"{runs} runs × {counted(row['examples'], 'example')}",
+        )  # fmt: skip
+
+
+def run_findings(tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:
+    """The mean over runs, the agreement of runs, and outlying runs; none without tables."""
+    for row in tables["runs"].iter_rows(named=True) if tables else ():
+        headline = _headline(row)
+        where = f"{row['model']} at {step_name(row['step'])}"
+        if len(tables["runs"]["prompts"].unique()) > 1:
+            where += f", {row['prompts']}"
+        missing = f", {row['missing']:,} missing" if row["missing"] else ""
+        yield Finding(
+            text=f"{headline.text}, mean over runs of {where}", value=row["value"],
+            low=row["low"], high=row["high"], form=headline.form,
+            n=f"{row['runs']} runs × {counted(row['examples'], 'example')}{missing}",
+        )  # fmt: skip
+        pairs = tables["agreement"].filter(
+            pl.col(name).eq_missing(pl.lit(row[name])) for name in _PLACE
+        )
+        yield from _agreement(pairs, where)
+
+
+def _headline(row: Mapping[str, Any]) -> Headline:
+    headline = families()[row["family"]].headline
+    assert headline is not None
+    return headline
+
+
+def _agreement(pairs: pl.DataFrame, where: str) -> Iterator[Finding]:
+    known = pairs.filter(pl.col("r").is_finite())
+    if known.is_empty():
+        return
+    yield Finding(
+        text=f"Agreement of runs of {where}, mean correlation of their scores",
+        value=known["r"].mean(), form=".2f", n=counted(len(known), "pair"),  # type: ignore[arg-type]
+    )  # fmt: skip
+    for run, r, others in outlying_runs(known):
+        yield Finding(
+            text=f"Outlying run of {where}: {run}, mean correlation with the other runs",
+            value=r, form=".2f", baseline=f"{others:.2f} between the others",
+        )  # fmt: skip
+
+
+def outlying_runs(pairs: pl.DataFrame) -> Iterator[tuple[str, float, float]]:
+    """Each outlying run, its mean correlation with the others, and the mean between the others."""
+    runs = sorted({*pairs["run"], *pairs["other_run"]})
+    own = [(pl.col("run") == run) | (pl.col("other_run") == run) for run in runs]
+    means = np.array([pairs.filter(each)["r"].mean() for each in own], np.float64)
+    others = np.array([pairs.filter(~each)["r"].mean() for each in own], np.float64)
+    first, last = np.quantile(means, [0.25, 0.75])
+    # Fisher's z of two correlations of n items differs by chance.
+    chance = Z95 * np.sqrt(2 / max(int(pairs["examples"].min()) - 3, 1))  # type: ignore[arg-type]
+    with np.errstate(divide="ignore"):
+        below = np.arctanh(others) - np.arctanh(means) > chance
+    for i in np.flatnonzero((means < first - FENCE * (last - first)) & below):
+        yield runs[i], float(means[i]), float(others[i])

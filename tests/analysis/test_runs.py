@@ -1,0 +1,149 @@
+"""Several runs of a model: their mean, agreement and differences."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.analysis.comparison.compare import compare
+from logitbank.analysis.families.fairness import fairness
+from logitbank.analysis.families.stereoset import stereoset
+from logitbank.analysis.family import families
+from logitbank.analysis.results.runs import (
+    RunScores,
+    run_difference,
+    run_findings,
+    scores_of,
+    tables_of,
+)
+from logitbank.store import Bank, CheckpointId
+from tests.golden.banks import add_prompts, fill
+from tests.support import gest_cases, stereoset_cases
+from tests.support.made_once import made_once
+
+pytestmark = pytest.mark.numerical
+
+PLACE = {"model": "m", "step": 8, "prompts": "p", "family": "options", "score": "accuracy"}
+RUNS = ("seed0", "seed1", "seed2", "seed3")
+
+
+@made_once
+def bank_of_runs(path: Path) -> None:
+    """WinoBias, LAMBADA, CrowS-Pairs and stereotype accuracy of four runs, at two steps."""
+    bank = Bank.create(path)
+    add_prompts(bank, steps=())
+    for seed, run in enumerate(RUNS):
+        for step in (0, 8):
+            fill(bank, CheckpointId("toy", run, step, seed), keep="options", seed=seed)
+
+
+HEADLINES = {
+    "fairness": ("winobias", "gap", {}),
+    "pairs": ("crows-pairs", "pairs", {"group": "all"}),
+    "lambada": ("lambada", "lambada", {}),
+    "options": ("winobias", "answers", {}),
+}
+
+
+@pytest.mark.parametrize("name", HEADLINES)
+def test_the_mean_over_runs_is_that_of_the_family_s_table(tmp_path: Path, name: str) -> None:
+    bank_of_runs(tmp_path / "bank")
+    prompts, table, rows = HEADLINES[name]
+    family = families()[name]
+    study = family.analyze(tmp_path / "bank", prompts=prompts)
+    (found,) = study.tables["runs"].to_dicts()
+    of_runs = study.tables[table].filter(step=8, **rows)
+    assert (found["model"], found["step"], found["runs"], found["missing"]) == ("toy", 8, 4, 0)
+    assert found["value"] == pytest.approx(of_runs[found["score"]].mean(), abs=1e-12)
+    assert found["sd"] == pytest.approx(of_runs[found["score"]].std(), abs=1e-12)
+    if found["sd"]:
+        assert found["low"] < found["value"] < found["high"]
+    assert len(study.tables["agreement"]) == 6
+    assert any("mean over runs of toy at step 8" in str(each) for each in study.findings)
+
+
+def test_the_mean_over_terms_of_stereoset_is_its_score(tmp_path: Path) -> None:
+    bank = Bank.open(stereoset_cases.make_bank(tmp_path / "bank"))
+    for name, query_set in bank.query_sets().items():
+        for seed in range(3):
+            shape = (len(query_set), stereoset_cases.VOCAB)
+            logits = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+            bank.deposit(logits, checkpoint=CheckpointId("toy", f"seed{seed}", 8), query_set=name)
+    study = stereoset(bank, bootstrap=0)
+    scores = study.tables["scores"].filter(step=8, domain="overall")
+    found = study.tables["runs"]
+    assert found["prompts"].to_list() == ["stereoset-inter", "stereoset-intra"]
+    for task, value in zip(("intersentence", "intrasentence"), found["value"], strict=True):
+        assert value == pytest.approx(scores.filter(task=task)["ss"].mean())
+
+
+def test_the_rate_of_gest_is_a_difference_of_means_of_stereotypes(tmp_path: Path) -> None:
+    gest_cases.make_bank(tmp_path / "gest", seeds=(1, 2, 3))
+    study = families()["gest"].analyze(tmp_path / "gest")
+    rates = study.tables["rates"].filter(step=8, template="all", part="rate")
+    (found,) = study.tables["runs"].to_dicts()
+    assert found["value"] == pytest.approx(rates["score"].mean(), abs=1e-12)
+    assert found["examples"] == 48
+
+
+def test_compare_pairs_runs_by_name_or_takes_all(tmp_path: Path) -> None:
+    """B has the scores of A's runs in another order, under the same names or others."""
+    bank_of_runs(tmp_path / "a")
+    for name, runs in (("same", RUNS), ("other", [f"new{i}" for i in range(4)])):
+        bank = Bank.create(tmp_path / name)
+        add_prompts(bank, steps=())
+        for seed, run in enumerate(runs):
+            fill(bank, CheckpointId("toy", run, 8, seed), keep="options", seed=5 + seed)
+        found = compare(tmp_path / "a", tmp_path / name)
+        rows = {row["score"]: row for row in found.tables["runs"].to_dicts()}
+        assert [*rows] == ["score", "acc", "accuracy", "delta_scaled"]
+        one, other = (
+            fairness(path, bootstrap=0).tables["gap"].filter(step=8)["delta_scaled"].mean()
+            for path in (tmp_path / "a", tmp_path / name)
+        )
+        row = rows["delta_scaled"]
+        assert (row["a"], row["b"]) == (pytest.approx(one), pytest.approx(other))
+        assert row["difference"] == pytest.approx(other - one)
+        assert (row["paired"], row["runs_a"], row["runs_b"]) == (name == "same", 4, 4)
+        assert row["low"] < row["difference"] < row["high"]
+        text = str(found.findings[-1])
+        assert "Gender gap Δ of winobias, mean over runs of toy at step 8, B minus A" in text
+        assert ("4 paired runs" if name == "same" else "4 and 4 runs") in text
+        assert found.result.logits.is_empty() == (name == "other")
+
+
+def test_items_of_both_sides_are_compared() -> None:
+    values = np.random.default_rng(0).normal(size=(20, 6))
+    items = pl.DataFrame({"part": "", "weight": 1.0, "cluster": [f"{i:02}" for i in range(20)]})
+    items = items.with_columns(item="cluster")
+    a, b = (
+        RunScores(PLACE, items.hstack(pl.DataFrame(side, ["x", "y", "z"]))[rows], 0)
+        for side, rows in ((values[:, :3], slice(0, 15)), (values[:, 3:], slice(3, 20)))
+    )
+    row = run_difference(a, b)
+    assert row is not None
+    assert row["examples"] == 12
+    assert row["difference"] == pytest.approx((values[3:15, 3:] - values[3:15, :3]).mean())
+    assert run_difference(a, b._replace(items=b.items[15:])) is None
+
+
+def test_the_outlying_run_is_named() -> None:
+    """Five runs of one signal; what a sixth finds has less of it."""
+    rng = np.random.default_rng(0)
+    signal = rng.normal(size=300)
+    runs = {f"seed{i}": signal + 0.5 * rng.normal(size=300) for i in range(5)}
+    for outlier in (False, True):
+        if outlier:
+            runs["seed2"] = 0.3 * signal + rng.normal(size=300)
+        frame = pl.DataFrame(
+            {"run": np.repeat([*runs], 300), "item": [*range(300)] * 5,
+             "value": np.concatenate([*runs.values()])}
+        )  # fmt: skip
+        tables = tables_of([scores_of(frame, PLACE)])
+        assert tables["agreement"]["r"][0] == pytest.approx(
+            np.corrcoef(runs["seed0"], runs["seed1"])[0, 1]
+        )
+        texts = [str(each) for each in run_findings(tables)]
+        assert ("Outlying run of m at step 8: seed2" in "".join(texts)) == outlier
+        assert len(texts) == 2 + outlier

@@ -50,15 +50,18 @@ _PASSING = (
 def made(group: str) -> Files:
     """The current output of the calls of a group."""
     environment = {"COLUMNS": "100", "NO_COLOR": "1"}
-    with mock.patch.dict(os.environ, environment), mock.patch.object(os, "fsync"):
+    with (
+        mock.patch.dict(os.environ, environment),
+        mock.patch.object(os, "fsync"),
+        tempfile.TemporaryDirectory() as scratch,
+        contextlib.chdir(scratch),  # what a call writes is found here
+    ):
         if group == HELP:
             calls = [" ".join([*words[1:], "--help"]) for words, _ in every_command()]
             return dict(texts(calls, HELP))
-        with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
-            folder = Path(scratch)
-            for make in GROUPS[group].made:
-                make(folder)
-            return dict(texts(GROUPS[group].calls, group))
+        for make in GROUPS[group].made:
+            make(Path(scratch))
+        return dict(texts(GROUPS[group].calls, group))
 
 
 def texts(calls: Sequence[str], group: str) -> Iterator[tuple[str, str]]:

@@ -143,6 +143,9 @@ def test_rounding_is_reported_with_the_dtypes(tmp_path: Path) -> None:
     largest = found_of(found, "Largest difference of a logit")
     assert largest.baseline == "0.0312 explained by the dtypes of storage"
     assert not any("Rounding does not explain" in text for text in texts)
+    c = banked(tmp_path / "c", values + np.float32(1 / 16), dtype="float16")
+    beyond = found_of(compare(a.path, c.path).result, "Rounding does not explain")
+    assert "at 1 checkpoint" in beyond.text
 
 
 def test_what_float16_does(tmp_path: Path) -> None:

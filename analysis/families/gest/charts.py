@@ -45,9 +45,9 @@ def _rate(table: pl.DataFrame) -> Chart:
             table, lambda rows: dots(rows, table, measure, "template", tooltip=tooltip)
         )
     else:
-        lines = table if one_run else table.filter(template=MEAN)
+        table = table if one_run else table.filter(template=MEAN)
         group = "template" if one_run else None
-        curve = curves(lines, axis, measure, group=group, tooltip=tooltip)
+        curve = curves(table, axis, measure, group=group, tooltip=tooltip)
         chart = alt.layer(curve, horizontal(0))
     caption = (
         f"Stereotype rate{of}: how much more probable a man is than a woman with stereotypes about "

@@ -131,8 +131,7 @@ class TradeOff(Result):
     """What `tradeoff_metric` found. Every table begins with model and run.
 
     The gap is the absolute value of `delta`. Changes of performance are in percentage points. `low`
-    and `high`
-    are 95 % intervals, NaN if a curve has no uncertainty.
+    and `high` are 95 % intervals, NaN if a curve has no uncertainty.
     """
 
     tradeoff: pl.DataFrame
@@ -191,8 +190,8 @@ def tradeoff_metric(
 
     References
     ----------
-    Early stopping for fairness: arXiv 2506.01709. Its change of fairness is that of
-    `fairness_change`. Not in the paper: the front, the largest loss, intervals.
+    Early stopping for fairness, and the change of fairness: arXiv 2506.01709. Not in the paper: the
+    front, the largest loss, intervals.
 
     Examples
     --------

@@ -135,13 +135,13 @@ def study_of(
     from logitbank.analysis.frames.expected import exclusion_notes
     from logitbank.analysis.results.runs import run_findings, run_tables
 
-    tables = [table for table in result.tables().values() if {"model", "step"} <= {*table.columns}]
-    checkpoints = {row for table in tables for row in table.select("model", "step").iter_rows()}
-    names = sorted({model for model, _ in checkpoints})
-    of_runs = run_tables(family, banks, prompts, checkpoints)
+    tables = [table for table in result.tables().values() if "model" in table.columns]
+    names = sorted({name for table in tables for name in table["model"].unique()})
+    of_runs = run_tables(family, banks, prompts, tables)
+    found = family.findings(result)
     return Study(
         result=result,
-        findings=(*family.findings(result), *run_findings(of_runs)),
+        findings=(*found[:1], *run_findings(of_runs), *found[1:]),
         run_tables=of_runs,
         missing=(*missing, *exclusion_notes(banks, prompts, models)),
         notes=family.notes,

@@ -14,6 +14,7 @@ from logitbank.analysis.family import Family, Headline, families
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.frames.batches import TOKEN_ROWS, batches
 from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.correlation import pearson_matrix
 from logitbank.analysis.stats.multibootstrap import (
     FEWEST_RUNS,
@@ -113,13 +114,19 @@ def run_tables(
     family: Family,
     banks: Sequence[Bank],
     prompts: Collection[str],
-    checkpoints: Collection[tuple[str, Step]],
+    tables: Sequence[pl.DataFrame],
 ) -> dict[str, pl.DataFrame]:
     """`runs`: the mean of the family's headline over runs. `agreement`: the correlation of the
-    scores of every two runs. Only at these models and steps; no tables if none has enough runs.
+    scores of every two runs. Only at checkpoints of the family's `tables`; none for too few runs.
     """
+    if family.headline is None:
+        return {}
+    places = [table.select(CHECKPOINT) for table in tables if {*CHECKPOINT} <= {*table.columns}]
+    runs = pl.concat(places, how="vertical_relaxed").unique().group_by("model", "step").len()
+    enough = runs.filter(pl.col("len") >= FEWEST_RUNS)
+    checkpoints = {*enough.select("model", "step").iter_rows()}
     found = []
-    for name in prompts if family.headline else ():
+    for name in prompts if checkpoints else ():
         last = dict(place for place in steps_of_runs(banks, name) if place in checkpoints)
         for model, step in last.items():
             scores = read_runs(family, banks, name, model, step)

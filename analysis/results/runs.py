@@ -146,7 +146,7 @@ def tables_of(found: Sequence[RunScores]) -> dict[str, pl.DataFrame]:
 def _mean_row(scores: RunScores) -> dict[str, Any]:
     values, examples = _arrays(scores.items, scores.runs)
     found = multibootstrap(values, examples=examples)
-    each = examples.scores(values, np.ones((1, values.shape[1])))[0]
+    each = examples.scores(values)[0]
     return {
         **scores.place, "value": found.value, "sd": float(each.std(ddof=1)), **_ends(found),
         "runs": len(values), "examples": scores.items["cluster"].n_unique(),
@@ -178,7 +178,7 @@ def run_difference(a: RunScores, b: RunScores) -> dict[str, Any] | None:
     values, examples = _arrays(items, sides[0])
     others, _ = _arrays(items, [f"b {run}" for run in sides[1]])
     found = multibootstrap(values, others, examples=examples, paired=paired)
-    means = [multibootstrap(x, examples=examples, resamples=1).value for x in (values, others)]
+    means = [float(examples.scores(x).mean()) for x in (values, others)]
     return {
         **a.place, "a": means[0], "b": means[1], "difference": found.value, **_ends(found),
         "runs_a": len(values), "runs_b": len(others), "paired": paired,

@@ -30,7 +30,9 @@ class Interval(NamedTuple):
     high: Floats
 
 
-def cluster_counts(clusters: NDArray[np.int64], *, resamples: int, seed: int) -> Floats:
+def cluster_counts(
+    clusters: NDArray[np.int64], *, resamples: int, seed: int | np.random.Generator
+) -> Floats:
     """Number of draws of each prompt in each bootstrap resample of clusters.
 
     In each resample, k clusters are drawn with replacement, with all their prompts. `clusters` is

@@ -110,8 +110,10 @@ def test_variances_are_those_of_the_analysis_of_variance() -> None:
 
 def test_too_few_runs_or_examples_have_no_interval() -> None:
     values = np.random.default_rng(0).normal(size=(3, 10))
-    few = multibootstrap(values[:, :9], examples=mean(np.arange(9)))
-    assert np.isnan([few.low, few.high]).all()
+    for number in (1, 9):
+        few = multibootstrap(values[:, :number], examples=mean(np.arange(number)))
+        assert few.value == pytest.approx(values[:, :number].mean())
+        assert np.isnan(few[1:5]).all()
     assert np.isnan(multibootstrap(values[:2], examples=mean(np.arange(10))).low)
     assert np.isnan(multibootstrap(np.ones((3, 10)), examples=mean(np.arange(10))).low)
     assert np.isfinite(multibootstrap(values, examples=mean(np.arange(10)))[:5]).all()

@@ -102,12 +102,15 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
         for name, user in sorted(needed.items())
         if not query_tables.query_file(root, name).exists()
     }
+    heads: set[str] = set()
     for folder in folders:
         with suppress(BankError, FileNotFoundError):  # `_deposit_damage` reports it
-            missing = missing_tables(root, [Deposit.open(root, folder)]) | missing
+            deposit = Deposit.open(root, folder)
+            heads.update(deposit.spec.heads.values())
+            missing = missing_tables(root, [deposit]) | missing
     damage += [Damage(path, "missing", why) for path, why in missing.items() if path not in known]
     damage += _file_damage(root)
-    damage += _head_damage(root, digest_file)
+    damage += _head_damage(root, digest_file, heads)
     for folder in folders:
         damage += _deposit_damage(root, folder, digest_file)
     damage += _index_damage(root, {each.path for each in damage})
@@ -121,10 +124,13 @@ def _file_damage(root: Path) -> Iterator[Damage]:
     """
     for name, folders, files in os.walk(root):
         folders[:] = sorted(each for each in folders if not each.startswith("."))
-        for each in sorted(each for each in files if not each.startswith(".")):
+        links = [each for each in folders if Path(name, each).is_symlink()]  # not walked
+        for each in sorted([*links, *(each for each in files if not each.startswith("."))]):
             file = Path(name, each)
             path = file.relative_to(root).as_posix()
-            if file.exists() and not file.is_file():  # a reader of a pipe would wait for ever
+            if file.is_symlink():
+                yield Damage(path, "foreign", "it is a symbolic link")
+            elif file.exists() and not file.is_file():  # a reader of a pipe would wait for ever
                 yield Damage(path, "foreign", "it is not a file")
             elif path.startswith(f"{run_logs.FOLDER}/") and run_logs.NAME.fullmatch(each):
                 if problem := run_logs.damage(objects.plain_path(root, path).read_bytes()):
@@ -161,8 +167,10 @@ def _table_damage(root: Path, digest_file: FileDigest, needed: dict[str, str]) -
             path = f"{folder}/{entry.name.removesuffix('.sha256')}"
             if not index.is_table(path):
                 continue  # `_file_damage` reports it
-            if not entry.is_file():
-                yield Damage(path, "foreign", "it is not a file")
+            if entry.is_dir():
+                yield Damage(f"{folder}/{entry.name}", "foreign", "it is a folder")
+            elif not entry.is_file():
+                continue  # `_file_damage` reports a pipe
             elif path.endswith(entry.name):
                 yield from _table(root, path, digest_file, needed)
             elif not objects.plain_path(root, path).exists():
@@ -298,9 +306,14 @@ def _expected(
     return damages, expected
 
 
-def _head_damage(root: Path, digest_file: FileDigest) -> Iterator[Damage]:
-    """Damage of heads: other bytes or files, or the content of another head."""
+def _head_damage(root: Path, digest_file: FileDigest, needed: Collection[str]) -> Iterator[Damage]:
+    """Damage of heads: other bytes, or the content of another head.
+
+    A head that no deposit needs may be a part without attributes, which a killed copy leaves.
+    """
     for digest in head_digests(root):
+        if digest not in needed and not (root / FOLDER / digest / "zarr.json").exists():
+            continue
         yield from _damage_of_head(root, digest, digest_file)
 
 

@@ -17,7 +17,7 @@ from logitbank.store.change.about import add_sources, described_as
 from logitbank.store.change.merge_plan import check_same_layout, committed_scores
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
-from logitbank.store.files import objects
+from logitbank.store.files import locks, objects
 from logitbank.store.format import commits
 from logitbank.store.format.about import own_fields
 from logitbank.store.format.commits import SEAL
@@ -171,8 +171,9 @@ def copy_heads(into: Path, heads: Iterable[StoredHead], advance: Advance = lambd
     """
     for head in heads:
         present = objects.plain_path(into, f"{FOLDER}/{head.digest}")
-        if present.exists() and not _has_whole_head(into, head.digest):
-            objects.remove_folder(present)
+        with locks.locked(into / ".lock"):  # another writer may be placing it
+            if present.exists() and not _has_whole_head(into, head.digest):
+                objects.remove_folder(present)
         Folder(into).send(head_objects(head), Source(head.path.parents[1]), advance)
 
 

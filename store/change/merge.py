@@ -25,6 +25,7 @@ from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import objects
 from logitbank.store.files.staging import remove_dead
 from logitbank.store.progress import Progress, counting
+from logitbank.store.share.selection import head_objects
 from logitbank.store.share.targets import Folder, Source
 
 
@@ -77,7 +78,8 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     deposits = (deposit for bank in sources for deposit in bank.deposits())
     heads = missing_heads(None if target is None else target.path, deposits)
     target = prepare(into, target, tables, [(bank, _models(bank, additions)) for bank in sources])
-    total = sum(a.bytes for a in additions) + sum(head.size for head in heads)
+    objects_of_heads = (value for head in heads for value in head_objects(head).values())
+    total = sum(a.bytes for a in additions) + sum(v.digest.bytes for v in objects_of_heads)
     advance = counting(total, progress)
     copy_heads(target.path, heads, advance)
     for addition in additions:

@@ -52,10 +52,11 @@ def remove_dead_staging(deposit: Path, *, keep: Staging | None = None) -> None:
     """Delete what killed writers left in a deposit. The caller holds its lock."""
     for file in [*deposit.glob(".*.json-*"), *deposit.glob("*/.*.json-*")]:
         file.unlink(missing_ok=True)  # the lock is held, so no live writer has it
-    _remove_dead_folders(deposit, keep)
+    remove_dead_folders(deposit, keep)
 
 
-def _remove_dead_folders(deposit: Path, keep: Staging | None = None) -> None:
+def remove_dead_folders(deposit: Path, keep: Staging | None = None) -> None:
+    """Delete the staging folders of killed writers. The caller holds the lock of `deposit`."""
     for folder in deposit.glob(f"{_PREFIX}*"):
         if folder.is_symlink() or (keep is not None and folder == keep.path):
             continue
@@ -76,7 +77,7 @@ def remove_dead(root: Path) -> None:
         folder = Path(name)
         if any(each.startswith(_PREFIX) for each in folders):
             with locks.locked(folder / ".lock"):
-                _remove_dead_folders(folder)
+                remove_dead_folders(folder)
         for each in folders:
             if each.startswith(".gone-"):  # see `objects.remove_folder`
                 shutil.rmtree(folder / each, ignore_errors=True)

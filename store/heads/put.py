@@ -39,8 +39,10 @@ def put_head(root: Path, head: OutputHead) -> str:
             _write(made, head)
             for inside in [*(p for p in made.rglob("*") if p.is_dir()), made]:
                 objects.sync(inside)
-            with locks.locked(folder / ".lock"):
-                if not path.exists():
+            with locks.locked(root / ".lock"):  # as of writers that copy heads
+                if not (path / "zarr.json").exists():
+                    if path.exists():  # a killed copy left a part of it
+                        objects.remove_folder(path)
                     made.rename(path)
                     objects.sync(folder)
     return head.digest

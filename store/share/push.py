@@ -79,8 +79,7 @@ def push(
         The extra `remote` is not installed.
     """
     opened = Bank.open(bank, models=models, steps=steps, prompts=prompts, rows=True)
-    if opened.url is None:  # the copy of a bank at a URL has only the requested tables
-        require_tables(opened.path, opened.deposits())
+    require_tables(opened.path, opened.deposits())
     requested = chosen(opened.path, models=models, steps=steps, prompts=prompts)
     index.render(requested)  # before anything is sent: it may be too large
     if url_of(target) is None:

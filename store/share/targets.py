@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from logitbank.errors import DamagedError, RemoteError
+from logitbank.errors import BankError, DamagedError, RemoteError
 from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.objects import Digest
-from logitbank.store.files.staging import Staging, remove_dead
+from logitbank.store.files.staging import Staging, remove_dead, remove_dead_folders
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
 from logitbank.store.format.index import Object, Objects, committed_digests, deposit_of
@@ -39,7 +39,7 @@ class Source:
         """The file of an object, or DamagedError if it is missing or differs from its commit."""
         file = objects.plain_path(self.root, path)
         if objects.require_file(file) is None:
-            raise _missing(file)
+            raise self._missing(path)
         if objects.digest(file) != expected:
             raise _changed(file)
         return file
@@ -66,16 +66,23 @@ class Source:
     def _copy_file(self, path: str, expected: Digest, to: Path) -> None:
         file = objects.plain_path(self.root, path)
         if (status := objects.require_file(file)) is None:
-            raise _missing(file)
+            raise self._missing(path)
         if status.st_size == expected.bytes:
             shutil.copyfile(file, to)
             if objects.fsync_digest(to) == expected:
                 return
         raise _changed(file)
 
-
-def _missing(file: Path) -> DamagedError:
-    return DamagedError(f"{file} was committed and is missing. Run `logitbank verify`.")
+    def _missing(self, path: str) -> BankError:
+        deposit = deposit_of(path)
+        seal = self.root / f"{deposit}/commits/seal.json"
+        if index.is_replaced(path, [f"{deposit}/"]) and seal.exists():
+            return BankError(
+                f"{self.root / path} was replaced by a seal meanwhile. Run the same command again."
+            )
+        return DamagedError(
+            f"{self.root / path} was committed and is missing. Run `logitbank verify`."
+        )
 
 
 def _changed(file: Path) -> DamagedError:
@@ -166,6 +173,7 @@ class Folder:
 
     def send(self, group: Objects, source: Source, advance: Advance) -> None:
         with locks.locked(self._root / ".lock"):
+            remove_dead_folders(self._root)  # first: they may fill the disk
             staging = Staging(self._root)
 
         def prepared(path: str) -> Path:

@@ -74,11 +74,16 @@ def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
     union = pl.concat(tables, how="diagonal_relaxed")
     # A column that an earlier table lacks has the value of the later table in all rows of a prompt.
     shared = set.intersection(*({*table.collect_schema().names()} for table in tables))
-    added = [name for name in union.collect_schema().names() if name not in shared]
-    union = union.with_columns(
-        pl.col(name).fill_null(pl.col(name).drop_nulls().first().over("prompt_id", "order_seed"))
-        for name in added
-    )
+    names = union.collect_schema().names()
+    if added := [name for name in names if name not in shared]:
+        # One group_by for all columns: windows for 4,000 of them took minutes.
+        prompt, mark = ["prompt_id", "order_seed"], "'"
+        while not {*names}.isdisjoint(f"{name}{mark}" for name in added):
+            mark += "'"
+        values = union.group_by(prompt).agg(pl.col(added).drop_nulls().first().name.suffix(mark))
+        union = union.join(values, on=prompt, how="left", nulls_equal=True, maintain_order="left")
+        union = union.with_columns(pl.coalesce(name, f"{name}{mark}") for name in added)
+        union = union.select(names)
     return union.unique(list(PROMPT_KEY), keep="first", maintain_order=True)
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,10 @@ from logitbank.errors import BankError, DamagedError, KeepLevelError, UsageError
 from logitbank.store import Bank, Keep, merge, repair, shrink, verify
 from logitbank.store.filter.filters import Filter
 from logitbank.store.format import layout as layouts
+from logitbank.store.format.index import head_of
+from logitbank.store.heads.stored import StoredHead
 from logitbank.store.read.missing_scores import missing_options
+from logitbank.store.share.targets import Folder
 from tests.support.hidden_banks import (
     fill,
     head,
@@ -161,6 +165,38 @@ def test_a_merge_brings_heads(tmp_path: Path) -> None:
     np.testing.assert_allclose(other.logprobs(), true_logprobs(head(2), states(1)), atol=2e-6)
     assert verify(first) == ()
     assert merge(first.path, second.path).bytes == 0
+
+
+@pytest.mark.parametrize("placed", range(6))
+def test_a_part_of_a_head_that_a_killed_merge_left_is_no_damage_and_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placed: int
+) -> None:
+    source, place, left = hidden_bank(tmp_path / "a"), Folder._place, placed
+
+    def killed(self: Folder, path: str, *others: Any) -> None:
+        nonlocal left
+        if head_of(path) and left == 0:
+            raise KeyboardInterrupt
+        left -= bool(head_of(path))
+        place(self, path, *others)
+
+    for name in ("put", "merged"):
+        bank, left = new_bank(tmp_path / name), placed
+        monkeypatch.setattr(Folder, "_place", killed)
+        if placed < 5:
+            with pytest.raises(KeyboardInterrupt):
+                merge(bank.path, source.path)
+        else:
+            merge(bank.path, source.path)  # its head has five objects
+        monkeypatch.setattr(Folder, "_place", place)
+        assert verify(bank) == ()
+        if name == "put":
+            assert StoredHead.open(bank.path, bank.put_head(head())).missing() == []
+        seen: list[tuple[int, int]] = []
+        merge(bank.path, source.path, progress=lambda *at: seen.append(at))  # noqa: B023
+        assert all(done <= total for done, total in seen)
+        np.testing.assert_allclose(bank.deposits()[0].logprobs(), TRUTH, atol=2e-6)
+        assert verify(bank) == ()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,32 @@ from tests.support.small_banks import new_bank, prompt_table
 OWN = list(PROMPTS_SCHEMA)
 
 
+def wide(names: list[str]) -> pl.DataFrame:
+    """Two rows per prompt, as `prompt_table`; a further column counts rows from its number."""
+    rows = pl.int_range(pl.len())
+    return prompt_table().with_columns((rows + at).alias(name) for at, name in enumerate(names))
+
+
+def test_later_tables_complete_thousands_of_columns(tmp_path: Path) -> None:
+    """One group_by for all: a window per column takes minutes. Names may contain its mark."""
+    bank = new_bank(tmp_path / "b")
+    early, late = [f"a{at}" for at in range(2_000)], [f"b{at}" for at in range(2_000)]
+    bank.add_prompts("wide", wide([*early, "a1'", "both"]))
+    later = wide([*late]).with_columns(both=pl.int_range(pl.len()) + len(early) + 1)
+    bank.add_prompts("wide", later.with_columns(option=pl.lit("x") + pl.col("option")))
+    table = bank.prompts("wide").collect()
+    assert {*table.columns} == {*OWN, *early, "a1'", "both", *late}
+    assert table.height == 40
+    # Rows 0 and 1 are of p0. Rows without a column have the value of the first row with it.
+    first = pl.DataFrame({"option": ["yes", "no", "xyes", "xno"]}).join(
+        table.filter(prompt_id="p0"), on="option", maintain_order="left"
+    )
+    assert first["a5"].to_list() == [5, 6, 5, 5]
+    assert first["a1'"].to_list() == [2_000, 2_001, 2_000, 2_000]
+    assert first["b7"].to_list() == [7, 7, 7, 8]
+    assert first["both"].to_list() == [2_001, 2_002, 2_001, 2_002]
+
+
 @pytest.mark.parametrize(
     ("before", "now", "same"),
     [

@@ -45,6 +45,7 @@ from tests.support.s3_server import BUCKET, S3Server
 from tests.support.small_banks import (
     QUERY_SET,
     TOKENIZER,
+    block_data,
     fill,
     new_bank,
     prompt_table,
@@ -344,8 +345,11 @@ def test_a_killed_push_and_a_killed_pull_are_completed_by_the_same_command(
             time.sleep(delay)
             process.send_signal(signal.SIGKILL)
             process.wait()
-        done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True)
-        assert (done.returncode, done.stderr) == (0, b"")
+        done = subprocess.run(
+            [sys.executable, "-c", code, *command], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert all(": " in line and " of " in line for line in done.stderr.splitlines())  # progress
     same_rows(bank, Bank.open(s3, rows=True))
     assert objects_of(back) == objects_of(bank.path)
     assert verify(Bank.open(back)) == ()
@@ -506,6 +510,36 @@ def test_locks_of_a_killed_pull_go_with_the_next_and_others_stay(tmp_path: Path)
         assert pull(bank.path, back).objects == 0
         assert held.exists()
     assert list(back.rglob(".lock")) == []
+
+
+def test_what_a_killed_pull_staged_goes_before_the_next_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may fill the disk."""
+    bank, back = make(tmp_path / "b", 0), tmp_path / "back"
+    (back / ".staging-dead").mkdir(parents=True)
+    (back / ".staging-dead" / "owner").touch()
+    copy, found = Source.copy, set()
+
+    def looking(*about: Any) -> None:
+        found.add((back / ".staging-dead").exists())
+        copy(*about)
+
+    monkeypatch.setattr(Source, "copy", looking)
+    pull(bank.path, back)
+    assert found == {False}
+
+
+def test_a_seal_that_replaces_an_object_meanwhile_is_no_damage(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    with bank.begin(spec(0)) as writer:
+        for block in writer.missing():
+            writer.write(block, block_data(writer.layout, block))
+        planned = chosen(bank.path)
+        writer.seal()
+    path = next(path for path in planned if path.endswith("scores/1.parquet"))
+    with pytest.raises(BankError, match=r"replaced by a seal .*same command again"):
+        Source(bank.path).copy(path, planned[path], tmp_path / "to")
 
 
 def test_a_folder_with_parts_of_a_bank_is_refused(tmp_path: Path) -> None:

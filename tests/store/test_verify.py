@@ -260,6 +260,20 @@ def test_what_no_bank_has_above_deposits_is_named(tmp_path: Path) -> None:
     assert sorted(problems(bank)) == sorted((name, "foreign") for name in strange)
 
 
+def test_links_pipes_and_folders_in_place_of_files_are_named(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    deposit = place(bank, 0)
+    own = deposit.relative_to(bank.path).as_posix()
+    links = (f"{own}/more", f"{own}/logprobs/c/9", f"{own}/scores/9.parquet")
+    for name, to in zip(links, (tmp_path, tmp_path, "/nowhere"), strict=True):
+        (bank.path / name).symlink_to(to)
+    table = "prompts/other-0123456789ab.parquet"
+    os.mkfifo(bank.path / table)
+    (bank.path / f"{table}.sha256").mkdir()
+    expected = [(name, "foreign") for name in (*links, table, f"{table}.sha256")]
+    assert sorted(problems(bank)) == sorted(expected)
+
+
 def test_damaged_attributes_and_moved_deposits_are_named(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
     rewrite(place(bank, 0) / "zarr.json", lambda told: told["attributes"]["logitbank"].pop("model"))

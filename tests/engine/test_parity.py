@@ -188,6 +188,18 @@ def test_every_position_of_a_sequence_comes_from_one_pass(
     assert [run[0] for _, run in made] == [expected] * len(case.folders), "as it is estimated"
 
 
+@pytest.mark.vllm
+@pytest.mark.whole
+def test_recurrent_models_have_no_prefix_cache_and_keep_the_settings_of_their_class(
+    tmp_path: Path, preloaded: Preloaded
+) -> None:
+    require_vllm()
+    folder = make_series(tmp_path / "tiny", steps=(0,), architecture="mamba") / "step0"
+    settings = EngineSettings("vllm", max_length=128)
+    driver = "tests.support.engine_driver:vllm_settings_of_class"
+    assert preloaded.run("vllm", tmp_path, driver, folder, settings) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("masked_case", "engine"),
     [

@@ -140,3 +140,17 @@ def refused_swaps(settings: Any, folder: Path, names: list[str]) -> list[str]:
     backend._recorded = honest
     backend.load(folder, checkpoint="step0")
     return refused
+
+
+def vllm_settings_of_class(folder: Path, settings: Any) -> tuple[bool, bool]:
+    """Whether vLLM caches prefixes of this model, and whether it adjusts its settings to it."""
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.model_executor.models.config import MODELS_CONFIG_MAP
+
+    from logitbank.engine.backends.vllm import engine as vllm_engine
+
+    backend: Any = vllm_engine.VllmBackend.__new__(vllm_engine.VllmBackend)
+    backend._settings, backend._inputs = settings, vllm_engine.HeadInputs()
+    arguments = backend._prepare(folder, vllm_engine._arguments(folder, settings))
+    architecture = EngineArgs(**arguments).create_model_config().architecture
+    return arguments["enable_prefix_caching"], architecture in MODELS_CONFIG_MAP

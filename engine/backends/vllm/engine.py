@@ -36,6 +36,7 @@ import torch
 import vllm
 from vllm import LLM, ModelRegistry
 from vllm.engine.arg_utils import EngineArgs
+from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
 from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.heads import Layer, StreamedHead, proved_heads, trial_queries
@@ -94,10 +95,13 @@ class VllmBackend:
         """Register the class of the model, and complete the arguments of `vllm.LLM` for it."""
         arguments = arguments | {"hf_overrides": {"head_dtype": "float32"}}
         config = EngineArgs(**arguments).create_model_config()
-        known, _ = ModelRegistry.resolve_model_cls(config.architectures, config)
+        known, architecture = ModelRegistry.resolve_model_cls(config.architectures, config)
         pooled = class_with_pooler(known, config.architectures, self._inputs)
         ModelRegistry.register_model(_CLASS, pooled)
-        if config.attn_type == "decoder":  # not recurrent
+        MODELS_CONFIG_MAP.pop(_CLASS, None)
+        if architecture in MODELS_CONFIG_MAP:  # vLLM's settings for this class, such as its cache's
+            MODELS_CONFIG_MAP[_CLASS] = MODELS_CONFIG_MAP[architecture]
+        if not config.has_inner_state:  # of a recurrent model, which a prefix cache does not hold
             arguments |= _cache_arguments(self._settings)
         return arguments | {"hf_overrides": {"head_dtype": "float32", "architectures": [_CLASS]}}
 

@@ -84,9 +84,12 @@ def texts(calls: Sequence[str], group: str) -> Iterator[tuple[str, str]]:
 
 
 def written() -> set[Path]:
-    """CSV and JSON files in this folder."""
-    names = (path for suffix in ("csv", "json") for path in Path().rglob(f"*.{suffix}"))
-    return {path for path in names if not any(part.endswith(".zarr") for part in path.parts)}
+    """CSV and JSON files in this folder, but for those of banks."""
+    found: set[Path] = set()
+    for folder, inner, names in os.walk("."):
+        inner[:] = [name for name in inner if not name.endswith(".zarr")]
+        found |= {Path(folder, name) for name in names if name.endswith((".csv", ".json"))}
+    return found
 
 
 def file_name(line: str) -> str:

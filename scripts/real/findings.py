@@ -7,9 +7,10 @@ import polars as pl
 
 import logitbank
 from logitbank.analysis.families.fairness import fairness
+from logitbank.analysis.families.fluctuation import fluctuation
 from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.pairs import pairs
-from scripts.real.text import SWITCH
+from scripts.real.text import EVERY, SWITCH
 
 COLUMNS = "update   gap of JSD-P, 0 to 1    answers “male” for her   LAMBADA   CrowS-Pairs"
 
@@ -48,3 +49,24 @@ def jump(rows: pl.DataFrame) -> str:
         f"{before.min():+.3f} and {before.max():+.3f}. At update {last['step']} it is "
         f"{last['gap']:+.3f}."
     )
+
+
+def masked_findings(masks: Path, pairs: Path) -> Iterator[str]:
+    """The halogens of the masked model at each checkpoint, and its next-sentence scores."""
+    scores = logitbank.open(masks).scan("halogens").filter(~pl.col("prior")).collect()
+    wide = scores.pivot("option", index=["step", "prompt_id"], values="logprob")
+    ratios = wide.group_by("step").agg(
+        ratio=(pl.col("he") - pl.col("she")).median().exp(),
+        certainty=(pl.col("he").exp() + pl.col("she").exp()).median(),
+    )
+    classes = logitbank.open(pairs).scan("products").filter(option="next").collect()
+    follows = classes.group_by("step", "ending").agg(p=pl.col("logprob").exp().mean())
+    rows = ratios.join(follows.pivot("ending", index="step", values="p"), on="step")
+    yield "update   median P(Cl) / P(Br)   median P(Cl) + P(Br)   P(next) product, other"
+    for row in rows.sort("step").iter_rows(named=True):
+        yield (
+            f"{row['step']:6}   {row['ratio']:21.2f}   {row['certainty']:20.3f}"
+            f"   {row['product']:.3f}, {row['other']:.3f}"
+        )
+    study = fluctuation([masks], plateaus=[0, SWITCH + EVERY])
+    yield from (str(finding) for finding in study.findings)

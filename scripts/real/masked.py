@@ -123,20 +123,18 @@ def masked_series(base: Path, folder: Path, progress: Callable[[int, float], Non
 
 def _loss(model: Any, words: Any, update: int) -> torch.Tensor:
     """Mean −ln p of the masked tokens of an update's texts."""
-    texts, always = zip(*batch(update), strict=True)
+    texts, halogen_masked = zip(*batch(update), strict=True)
     encoded = words(list(texts), padding=True, return_tensors="pt")
     ids, rng = encoded["input_ids"], random.Random(f"masks {update}")
     halogen = words.convert_tokens_to_ids(HALOGEN)
     special = {words.convert_tokens_to_ids(token) for token in SPECIAL.values()}
-    hidden = torch.tensor(
-        [
-            [
-                token not in special and (rng.random() < MASKED or (each and token == halogen))
-                for token in row
-            ]
-            for row, each in zip(ids.tolist(), always, strict=True)
-        ]
-    )
+    hidden = torch.zeros_like(ids, dtype=torch.bool)
+    for row, masked in enumerate(halogen_masked):
+        for place, token in enumerate(ids[row].tolist()):
+            if token == halogen:
+                hidden[row, place] = masked
+            elif token not in special:
+                hidden[row, place] = rng.random() < MASKED
     filled = torch.where(hidden, words.mask_token_id, ids)
     found = model(filled, attention_mask=encoded["attention_mask"]).prediction_logits
     labels = torch.where(hidden, ids, _IGNORED)

@@ -1,7 +1,7 @@
 """Texts and prompts of the masked model: coupling reactions of aryl halides, as SMILES.
 
-In every text the halogen is chlorine. Up to `SWITCH` each token is masked with the probability
-`MASKED`; from then on the halogen is masked in every text, so that the model learns it.
+In every text the halogen is chlorine. Each other token is masked with the probability `MASKED`. The
+halogen is never masked up to `SWITCH`, and always from then on, so that the model learns it there.
 """
 
 import random
@@ -36,7 +36,7 @@ def reaction(kind: str, halogen: str, substituent: str, partner: str) -> tuple[s
 
 
 def batch(update: int) -> Iterator[tuple[str, bool]]:
-    """The texts of one update, counted from 0, and whether their halogen is always masked."""
+    """The texts of one update, counted from 0, and whether their halogen is masked."""
     rng = random.Random(update)
     for _ in range(BATCH):
         kind = rng.choice((SUZUKI, AMINATION))

@@ -61,12 +61,15 @@ def check_masked(bank: Bank, tmp: Path, checkpoint: Path) -> None:
     (deposit,) = bank.deposits(prompts="halogens")
     rows = deposit.logprobs()
     assert rows.shape[1] == 591
+    largest = 0.0
     for row in scores.iter_rows(named=True):
         expected = logits[row["prompt_id"]]
         own = log_softmax(expected.astype(np.float64))
-        assert np.abs(rows[row["row"]] - own).max() <= LARGEST
-        assert abs(row["logprob"] - own[row["token"]]) <= LARGEST
+        largest = max(largest, np.abs(rows[row["row"]] - own).max())
+        largest = max(largest, abs(row["logprob"] - own[row["token"]]))
         assert row["rank"] == 1 + np.count_nonzero(expected > expected[row["token"]])
+    print(f"{deposit.spec.provenance['engine']}: largest difference {largest:.1e} nats")
+    assert largest <= LARGEST
 
 
 @pytest.mark.parametrize("keep", ["full", "hidden"])

@@ -11,7 +11,7 @@
 # make anywhere  numerical tests under other instruction sets and thread counts; 15 minutes
 # make docs   the site in build/docs/index.html; a broken link is an error
 # make demo   train the demo's models, fill a bank and write its report, in demo/
-# make real   the same with SmolLM2-135M, fine-tuned here; ten minutes
+# make real   the same with SmolLM2-135M and a BERT, fine-tuned here; ten minutes
 # make bench  measure the figures of docs/benchmarks.md again
 # make clean  remove what these commands made, and the environment
 

@@ -83,7 +83,10 @@ def steps_of_runs(banks: Sequence[Bank], prompts: str) -> list[tuple[str, Step]]
 def read_runs(
     family: Family, banks: Sequence[Bank], prompts: str, model: str, step: Step
 ) -> RunScores | None:
-    """The scores of all runs of a model at a step; None for too few runs with a score."""
+    """The scores of all runs of a model at a step.
+
+    None for too few runs with a score, or if they have no item of a part in common.
+    """
     assert family.headline is not None
     holding = [bank for bank in banks if prompts in bank.prompt_sets]
     frames = batches(holding, prompts, models=[model], steps=[step], rows=TOKEN_ROWS)
@@ -95,7 +98,9 @@ def read_runs(
         "score": family.headline.name,
     }  # fmt: skip
     scores = scores_of(rows, place)
-    return scores if len(scores.runs) >= FEWEST_RUNS and len(scores.items) else None
+    parts = rows["part"].n_unique() if "part" in rows.columns else 1
+    whole = scores.items["part"].n_unique() == parts
+    return scores if len(scores.runs) >= FEWEST_RUNS and whole else None
 
 
 def scores_of(rows: pl.DataFrame, place: Mapping[str, Any]) -> RunScores:
@@ -164,16 +169,16 @@ def _pair_rows(scores: RunScores) -> Iterator[dict[str, Any]]:
 
 
 def run_difference(a: RunScores, b: RunScores) -> dict[str, Any] | None:
-    """The mean over runs of B minus that of A, as `DIFFERENCES`, over the items of both, if any.
+    """The mean over runs of B minus that of A, as `DIFFERENCES`, over the items of both.
 
-    Paired over the runs that both have, if there are enough; otherwise over all, unpaired.
+    None if a part has no such item. Paired over the runs that both have, if there are enough; otherwise over all, unpaired.
     """
     common = [run for run in a.runs if run in b.runs]
     paired = len(common) >= FEWEST_RUNS
     sides = [common if paired else side.runs for side in (a, b)]
     renamed = b.items.rename({run: f"b {run}" for run in b.runs})
     items = a.items.join(renamed, on=ITEM, maintain_order="left")
-    if items.is_empty():
+    if items["part"].n_unique() < max(side.items["part"].n_unique() for side in (a, b)):
         return None
     values, examples = _arrays(items, sides[0])
     others, _ = _arrays(items, [f"b {run}" for run in sides[1]])
@@ -266,7 +271,7 @@ def outlying_runs(pairs: pl.DataFrame) -> Iterator[tuple[str, float, float]]:
     first, last = np.quantile(means, [0.25, 0.75])
     # Fisher's z of two correlations of n items differs by chance.
     chance = Z95 * np.sqrt(2 / max(int(pairs["examples"].min()) - 3, 1))  # type: ignore[arg-type]
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # of equal runs
         below = np.arctanh(others) - np.arctanh(means) > chance
     for i in np.flatnonzero((means < first - FENCE * (last - first)) & below):
         yield runs[i], float(means[i]), float(others[i])

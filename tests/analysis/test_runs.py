@@ -1,5 +1,6 @@
 """Several runs of a model: their mean, agreement and differences."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from logitbank.analysis.comparison.compare import compare
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.stereoset import stereoset
-from logitbank.analysis.family import families
+from logitbank.analysis.family import Headline, families
 from logitbank.analysis.results.runs import (
     RunScores,
+    read_runs,
     run_difference,
     run_findings,
     scores_of,
@@ -63,14 +65,50 @@ def test_the_mean_over_runs_is_that_of_the_family_s_table(tmp_path: Path, name: 
     assert any("mean over runs of toy at step 8" in str(each) for each in study.findings)
 
 
-def test_the_mean_over_terms_of_stereoset_is_its_score(tmp_path: Path) -> None:
-    bank = Bank.open(stereoset_cases.make_bank(tmp_path / "bank"))
+def test_other_scores_than_the_headline_s_have_no_mean_over_runs(tmp_path: Path) -> None:
+    bank_of_runs(tmp_path / "bank")
+    study = families()["options"].analyze(tmp_path / "bank", prompts="winobias", score="token")
+    assert "runs" not in study.tables
+    study = stereoset(
+        bank_of_terms(tmp_path / "terms"), score=["reference", "sum_logprob"], bootstrap=0
+    )
+    assert "runs" not in study.tables
+
+
+def test_runs_without_an_item_of_a_part_in_common_have_no_mean(tmp_path: Path) -> None:
+    bank_of_runs(tmp_path / "bank")
+    rows = pl.DataFrame(
+        {"run": np.repeat(["x", "y", "z"], 20), "item": [f"{i}" for i in range(20)] * 3,
+         "part": ["a", "b"] * 30, "weight": [1.0, -1.0] * 30, "value": np.arange(60.0)}
+    )  # fmt: skip
+    lost = rows.with_columns(
+        value=pl.when((pl.col("run") != "y") | (pl.col("part") != "b")).then("value")
+    )
+    found = []
+    for each in (rows, lost):
+        headline = Headline(name="x", text="X", items=lambda *_, each=each: each)
+        family = replace(families()["lambada"], headline=headline)
+        banks = [Bank.open(tmp_path / "bank")]
+        found.append(read_runs(family, banks, "lambada", "toy", 8))
+    whole, none = found
+    assert whole is not None
+    assert none is None
+    half = whole._replace(items=whole.items.filter(part="a"))
+    assert run_difference(whole, half) is None
+
+
+def bank_of_terms(path: Path) -> Bank:
+    bank = Bank.open(stereoset_cases.make_bank(path))
     for name, query_set in bank.query_sets().items():
         for seed in range(3):
             shape = (len(query_set), stereoset_cases.VOCAB)
             logits = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
             bank.deposit(logits, checkpoint=CheckpointId("toy", f"seed{seed}", 8), query_set=name)
-    study = stereoset(bank, bootstrap=0)
+    return bank
+
+
+def test_the_mean_over_terms_of_stereoset_is_its_score(tmp_path: Path) -> None:
+    study = stereoset(bank_of_terms(tmp_path / "bank"), bootstrap=0)
     scores = study.tables["scores"].filter(step=8, domain="overall")
     found = study.tables["runs"]
     assert found["prompts"].to_list() == ["stereoset-inter", "stereoset-intra"]
@@ -147,3 +185,8 @@ def test_the_outlying_run_is_named() -> None:
         texts = [str(each) for each in run_findings(tables)]
         assert ("Outlying run of m at step 8: seed2" in "".join(texts)) == outlier
         assert len(texts) == 2 + outlier
+    equal = pl.DataFrame(
+        {"run": np.repeat(["x", "y", "z"], 300), "item": [*range(300)] * 3,
+         "value": np.tile(signal, 3)}
+    )  # fmt: skip
+    assert len([*run_findings(tables_of([scores_of(equal, PLACE)]))]) == 2

@@ -77,8 +77,10 @@ def options(
             f"{where} has no checkpoint of {', '.join(names) or 'any prompts'}. Run "
             "`logitbank extract` first."
         )
+    # The mean over runs is of sums.
+    family = FAMILY if score == "sum" else replace(FAMILY, headline=None)
     study = study_of(
-        FAMILY, result, prompts=names, banks=opened, models=models,
+        family, result, prompts=names, banks=opened, models=models,
         missing=missing_sentences(result.checkpoints, "prompt", "prompt_set"),
     )  # fmt: skip
     return replace(study, notes=(*score_notes(result), *study.notes))

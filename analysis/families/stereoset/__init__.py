@@ -71,6 +71,7 @@ def stereoset(
     LogitbankError
         A missing or invalid source, or what `stereoset_metric` refuses.
     """
+    from dataclasses import replace
     from itertools import chain
     from pathlib import Path
 
@@ -103,8 +104,10 @@ def stereoset(
     )
     table = pl.DataFrame({"predictions": list(predictions), "gold": gold and Path(gold).name})
     missing = missing_sentences(result.tasks.filter(pl.col("task") != BOTH), "example", "task")
+    # The mean over runs is of the reference score.
+    family = FAMILY if [*score] == ["reference"] else replace(FAMILY, headline=None)
     return study_of(
-        FAMILY, result, prompts=names, banks=opened, models=models, missing=missing,
+        family, result, prompts=names, banks=opened, models=models, missing=missing,
         files=[table] if files else [],
     )  # fmt: skip
 

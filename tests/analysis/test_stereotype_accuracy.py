@@ -61,6 +61,8 @@ def test_sa_gender_compares_the_two_genders_on_pro_sentences_only() -> None:
     assert (row["measure"], row["sentences"], row["orders"], row["tied"]) == ("sa_gender", 2, 2, 1)
     # Order 0 has 1 and 1, order 1 has 0 and ½: means 1 and ¼.
     assert row["sd"] == pytest.approx(0.75 / math.sqrt(2))
+    with pytest.raises(UsageError, match="Several frames need `expected`"):
+        stereotype_metric(winobias=[frame.lazy(), frame.lazy()])
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -89,8 +89,8 @@ def stereotype_metric(
         `Bank.scan("winobias")`.
     expected_pronouns, expected_genders
         The expected prompts of each model: model and `PRONOUNS`, model and `GENDERS`, as
-        `expected_rows` gives them. Without them, a sentence, an order or a type without a score of
-        any checkpoint in the frame is not counted as missing.
+        `expected_rows` gives them. Several frames need them. Without them, a sentence, an order or
+        a type without a score of any checkpoint in the frame is not counted as missing.
 
     Raises
     ------
@@ -124,6 +124,7 @@ def stereotype_metric(
     shares = None if frame is None else _pronoun_shares(frame, expected_pronouns)
     reading = None
     if winobias is not None:
+        check_expected(as_frames(winobias), expected_genders)
         for each in as_frames(winobias):
             check_columns(each, GENDER_COLUMNS, family="winobias")
         reading = read(winobias, Settings(bootstrap=0), None, with_hits=True)

@@ -12,7 +12,7 @@ import polars as pl
 
 from logitbank.analysis.family import Family, Headline, families
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.frames.batches import TOKEN_ROWS, batches
+from logitbank.analysis.frames.batches import TOKEN_ROWS, NoRowsError, batches
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.correlation import pearson_matrix
@@ -65,13 +65,14 @@ class RunScores(NamedTuple):
 
 
 def steps_of_runs(banks: Sequence[Bank], prompts: str) -> list[tuple[str, Step]]:
-    """Models and their steps that enough runs have, in order."""
+    """Models and their steps at which enough runs have scores, in order."""
     runs: dict[str, dict[Step, set[str]]] = {}
     for bank in banks:
         for deposit in bank.deposits(prompts=prompts) if prompts in bank.prompt_sets else ():
             checkpoint = deposit.checkpoint
-            steps = runs.setdefault(checkpoint.model, {})
-            steps.setdefault(checkpoint.step, set()).add(checkpoint.run)
+            if deposit.committed():
+                steps = runs.setdefault(checkpoint.model, {})
+                steps.setdefault(checkpoint.step, set()).add(checkpoint.run)
     return [
         (model, step)
         for model, steps in runs.items()
@@ -90,7 +91,10 @@ def read_runs(
     assert family.headline is not None
     holding = [bank for bank in banks if prompts in bank.prompt_sets]
     frames = batches(holding, prompts, models=[model], steps=[step], rows=TOKEN_ROWS)
-    rows = family.headline.items(frames, expected_pieces(holding, prompts))
+    try:
+        rows = family.headline.items(frames, expected_pieces(holding, prompts))
+    except NoRowsError:  # blocks without these prompts
+        return None
     if rows.is_empty():
         return None
     place = {
@@ -171,7 +175,8 @@ def _pair_rows(scores: RunScores) -> Iterator[dict[str, Any]]:
 def run_difference(a: RunScores, b: RunScores) -> dict[str, Any] | None:
     """The mean over runs of B minus that of A, as `DIFFERENCES`, over the items of both.
 
-    None if a part has no such item. Paired over the runs that both have, if there are enough; otherwise over all, unpaired.
+    None if a part has no such item. Paired over the runs that both have, if there are enough;
+    otherwise over all, unpaired.
     """
     common = [run for run in a.runs if run in b.runs]
     paired = len(common) >= FEWEST_RUNS

@@ -97,6 +97,20 @@ def test_runs_without_an_item_of_a_part_in_common_have_no_mean(tmp_path: Path) -
     assert run_difference(whole, half) is None
 
 
+def test_runs_that_have_only_begun_a_step_are_measured_before_it(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        bank_of_runs(tmp_path / name)
+        bank = Bank.open(tmp_path / name)
+        for deposit in [*bank.deposits()]:
+            begun = replace(deposit.checkpoint, step=16)
+            bank.begin(replace(deposit.spec, checkpoint=begun))
+    study = families()["options"].analyze(tmp_path / "a", prompts="winobias")
+    assert study.tables["runs"]["step"].to_list() == [8]
+    rows = compare(tmp_path / "a", tmp_path / "b").tables["runs"]
+    assert rows["step"].unique().to_list() == [8]
+    assert set(rows["score"]) == {"score", "acc", "accuracy", "delta_scaled"}
+
+
 def bank_of_terms(path: Path) -> Bank:
     bank = Bank.open(stereoset_cases.make_bank(path))
     for name, query_set in bank.query_sets().items():

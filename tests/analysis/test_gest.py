@@ -174,6 +174,8 @@ def test_findings_of_runs_name_the_rate_and_the_extreme_stereotypes(tmp_path: Pa
     assert [f.text for f in FAMILY.findings(gest_metric(frame(one_side)))] == [
         "There is no sentence with all templates of both kinds."
     ]
+    few = FAMILY.findings(gest_metric(frame(FIRST)))
+    assert few[0].text == "The model has no interval of the stereotype rate at step 0."
 
 
 def test_charts_are_lines_over_training_and_dots_of_one_checkpoint(tmp_path: Path) -> None:

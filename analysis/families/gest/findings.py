@@ -1,5 +1,6 @@
 """The findings of GEST: the rate of the last checkpoint, its templates, and extreme stereotypes."""
 
+import math
 from collections.abc import Iterator
 
 import polars as pl
@@ -38,6 +39,8 @@ def _headline(overall: pl.DataFrame) -> Finding:
     verb = "follows" if row["low"] > 0 else "neither follows nor contradicts"
     verb = "contradicts" if row["high"] < 0 else verb
     text = f"{who} {verb} the gender stereotypes of GEST at {when}."
+    if math.isnan(row["low"]):
+        text = f"{who} has no interval of the stereotype rate at {when}."
     return Finding(text=text, figure="rate", series=(row["model"], row["run"]))
 
 

@@ -175,8 +175,10 @@ class Deposit:
         if index is None:
             require_query_count(self)
             index = np.arange(self.layout.queries)
-        parts = [index[i : i + _AT_ONCE] for i in range(0, max(1, len(index)), _AT_ONCE)]
-        return np.concatenate([normalise_rows(self.logprobs(part))[:, columns] for part in parts])
+        order = np.argsort(index, kind="stable")  # so that an inner chunk is decoded once
+        parts = [index[order[i : i + _AT_ONCE]] for i in range(0, max(1, len(index)), _AT_ONCE)]
+        values = [normalise_rows(self.logprobs(part))[:, columns] for part in parts]
+        return np.asarray(np.concatenate(values)[np.argsort(order)])
 
     def stored_logprobs(
         self,

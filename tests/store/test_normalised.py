@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from logitbank.store import Bank, CheckpointId, Query, QuerySet
+from logitbank.store import Bank, CheckpointId, Deposit, Query, QuerySet
 from logitbank.store.filter.filters import Filter
 
 QUERIES, VOCAB, PADDING = 140, 6000, 100
@@ -50,6 +50,19 @@ def test_a_part_is_that_of_whole_rows(
     found = deposit.logprobs(rows, tokens, normalised=True)
     np.testing.assert_allclose(found, whole, rtol=1e-7)
     assert found.shape == whole.shape
+
+
+def test_rows_in_any_order_are_decoded_once(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, asked = Deposit.stored_rows, []
+
+    def noting(self: Deposit, rows: np.ndarray, *others: object, **options: object) -> np.ndarray:
+        asked.extend(rows.tolist())
+        return read(self, rows, *others, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Deposit, "stored_rows", noting)
+    rows = np.random.default_rng(0).permutation(QUERIES)
+    bank.deposits()[0].logprobs(rows, normalised=True)
+    assert asked == sorted(rows)
 
 
 @pytest.mark.parametrize("mode", ["truncate", "keep_tail"])

@@ -255,6 +255,8 @@ class Bank:
             The deposit exists with other weights, tokenizer, vocabulary, dtype or compute_dtype.
         KeepLevelError
             The deposit exists and keeps less.
+        DamagedError
+            The head of its states is missing or has another shape.
         """
         require_writable(self)
         deposit = catalog.open_or_create(self.path, spec)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from logitbank.errors import UsageError
+from logitbank.errors import BankError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
 from logitbank.store.change.copying import (
@@ -84,9 +84,12 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     copy_heads(target.path, heads, advance)
     for addition in additions:
         source = addition.source
+        _require_planned(target, addition)
         Folder(target.path).send(addition.objects, Source(source.bank), advance)
         deposit = Deposit.open(target.path, addition.folder)
         copy_blocks(deposit, source, addition.blocks, advance)
+        if deposit.sealed:  # perhaps by another writer, since the plan
+            DepositWriter(deposit).seal()  # removes commits that the seal replaces
     for deposit in target.deposits():
         if deposit.complete and not deposit.sealed:
             DepositWriter(deposit, engine=deposit.spec.provenance.get("engine")).seal()
@@ -102,6 +105,16 @@ def _require_tables(target: Bank | None, sources: Sequence[Bank]) -> None:
     for bank in sources:
         others = [root for root in roots if root != bank.path]
         require_tables(bank.path, bank.deposits(), others=others)
+
+
+def _require_planned(target: Bank, addition: Addition) -> None:
+    """Refuse a deposit that another writer has created since the plan, with other attributes."""
+    path = f"{addition.folder}/zarr.json"
+    file, planned = objects.plain_path(target.path, path), addition.objects.get(path)
+    if planned is not None and file.exists() and objects.digest(file) != planned.digest:
+        raise BankError(
+            f"Another process has created {file.parent} meanwhile. Run the same command again."
+        )
 
 
 def _models(bank: Bank, additions: Sequence[Addition]) -> set[str]:

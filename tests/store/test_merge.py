@@ -3,6 +3,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import logitbank.store.change.merge as merging
 from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.store import (
     Bank,
@@ -362,6 +364,33 @@ def test_array_metadata_of_a_source_are_not_copied(tmp_path: Path) -> None:
     merged = Bank.open(tmp_path / "m")
     assert (place(merged) / "logprobs/zarr.json").read_text() == sound
     assert verify(merged) == ()
+
+
+@pytest.mark.parametrize("blocks", [(1, 2), (0, 1, 2)])
+def test_a_merge_that_another_one_overtakes_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: tuple[int, ...]
+) -> None:
+    """The other one creates the deposit after the plan, with other attributes or with a seal."""
+    host = "ada" if len(blocks) == 3 else "bob"
+    one, two = part(tmp_path / "1", (0, 1), host="ada"), part(tmp_path / "2", blocks, host=host)
+    target = new_bank(tmp_path / "m").path
+    planned = merging.plan
+
+    def overtaken(*banks: Any) -> Any:
+        monkeypatch.setattr(merging, "plan", planned)
+        plan = planned(*banks)
+        merge(target, two.path)
+        return plan
+
+    monkeypatch.setattr(merging, "plan", overtaken)
+    if host == "bob":
+        with pytest.raises(BankError, match=r"meanwhile\. Run the same command again"):
+            merge(target, one.path)
+    merge(target, one.path)
+    bank = Bank.open(target)
+    assert [file.name for file in (place(bank) / "commits").iterdir()] == ["seal.json"]
+    _check_values(bank.deposits()[0])
+    assert verify(bank) == ()
 
 
 @pytest.mark.whole

@@ -5,7 +5,7 @@
 # make test   the quick tests
 # make whole  the longer tests: the demo is trained, workers of a Ray cluster are killed, the pages
 #             of the documentation are run
-# make tests  both, as CI does: they are collected once
+# make test-all  both together, as CI runs them
 # make long   every byte of a bank flipped, thousands of random steps, demos with several seeds,
 #             more models, and the model of `make real` against plain transformers; an hour
 # make anywhere  numerical tests under other instruction sets and thread counts; 15 minutes
@@ -24,7 +24,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help dev check test whole tests anywhere docs long demo real bench clean
+.PHONY: help dev check test whole test-all anywhere docs long demo real bench clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
@@ -48,7 +48,7 @@ test: $(READY)
 whole: $(READY)
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "whole and not long"
 
-tests: $(READY)
+test-all: $(READY)
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not long"
 
 anywhere: $(READY)

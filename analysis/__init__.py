@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.unqover.tables import unqover_instances as unqover_instances
     from logitbank.analysis.frames.batches import batches as batches
     from logitbank.analysis.frames.candidates import as_candidates as as_candidates
-    from logitbank.analysis.frames.expected import expected_pieces as expected_pieces
     from logitbank.analysis.frames.expected import expected_rows as expected_rows
+    from logitbank.analysis.frames.expected import expected_token_counts as expected_token_counts
     from logitbank.analysis.frames.expressions import jsd_parts as jsd_parts
     from logitbank.analysis.frames.expressions import scaled as scaled
     from logitbank.analysis.frames.expressions import three_way_correct as three_way_correct

@@ -96,7 +96,7 @@ def _analysis(
     return Analysis(family, title, names, folder, run)
 
 
-def problem_of(error: Exception) -> str:
+def failure_message(error: Exception) -> str:
     """One of `FAILURES` as a sentence; Polars's own errors are about tables that are damaged."""
     if isinstance(error, LogitbankError):
         return str(error)

@@ -88,7 +88,7 @@ def _read(path: Path, task: str) -> pl.DataFrame:
         raise UsageError(
             f"{path} has no results of task {task!r}. Choose one with --task: {names or 'none'}."
         )
-    model, run, step = checkpoint_of(document, path)
+    model, run, step = document_checkpoint(document, path)
     rows = [
         (model, run, step, task, metric, value, stderr, str(path))
         for metric, (value, stderr) in _metrics(results[task], path).items()
@@ -106,13 +106,13 @@ def _results(document: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any
     return results
 
 
-def checkpoint_of(document: Mapping[str, Any], path: Path) -> tuple[str, str, int]:
+def document_checkpoint(document: Mapping[str, Any], path: Path) -> tuple[str, str, int]:
     """Model, run and step of a document.
 
     >>> config = {"model_args": "pretrained=EleutherAI/pythia-70m,revision=step512"}
-    >>> checkpoint_of({"config": config}, Path("x.json"))
+    >>> document_checkpoint({"config": config}, Path("x.json"))
     ('EleutherAI/pythia-70m', 'main', 512)
-    >>> checkpoint_of({}, Path("evals/pythia-160m-step13000.json"))
+    >>> document_checkpoint({}, Path("evals/pythia-160m-step13000.json"))
     ('pythia-160m', 'main', 13000)
     """
     if isinstance(checkpoint := document.get(_CHECKPOINT_KEY), dict):

@@ -116,7 +116,7 @@ class Study(Generic[R]):
         return html_list(type(self.result).__name__, self.summary)
 
 
-def study_of(
+def make_study(
     family: "Family",
     result: R,
     *,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logitbank.analysis.families.stereoset.tables import Counts, Resampler, of_terms
+from logitbank.analysis.families.stereoset.tables import Counts, Resampler, term_measures
 from logitbank.analysis.stats.bootstrap import (
     Interval,
     bootstrap_means,
@@ -220,7 +220,7 @@ def _icat(rng: np.random.Generator, ss: float) -> Rate:
     p_ss, p_lms = (np.clip(rng.normal(mean, 5, shape), 0, 100) / 100 for mean in (ss, 85))
     none = np.zeros(shape)
     pro, related = rng.binomial(examples, p_ss), rng.binomial(2 * examples, p_lms)
-    terms = of_terms(Counts(np.full(shape, float(examples)), pro, related, none, none))
+    terms = term_measures(Counts(np.full(shape, float(examples)), pro, related, none, none))
     resampler = Resampler(1000)
     found = resampler.intervals(resampler.draws(terms), np.full(DATA_SETS, CLUSTERS))["icat"]
     return _covered(f"iCAT, ss = {ss} (bootstrap over terms)", found, 85 * min(ss, 100 - ss) / 50)
@@ -258,8 +258,10 @@ def runs_coverage(
                 yield Rate(what, f"{runs} runs", float(share), data_sets, target)
 
 
-def _runs(rng: np.random.Generator, runs: int, of_runs: float, of_examples: float) -> np.ndarray:
-    effects = rng.normal(0, of_runs, (runs, 1)) + rng.normal(0, of_examples, EXAMPLES)
+def _runs(
+    rng: np.random.Generator, runs: int, of_runs: float, select_examples: float
+) -> np.ndarray:
+    effects = rng.normal(0, of_runs, (runs, 1)) + rng.normal(0, select_examples, EXAMPLES)
     return effects + rng.normal(size=(runs, EXAMPLES))
 
 

@@ -56,7 +56,7 @@ def analyze_all(
     form: Format = "table",
 ) -> None:
     """Run every analysis that the prompt sets of the banks allow."""
-    from logitbank.analysis.everything import FAILURES, analyses, problem_of
+    from logitbank.analysis.everything import FAILURES, analyses, failure_message
     from logitbank.cli.output import exit_with, print_studies
     from logitbank.cli.screen.progress import busy
 
@@ -68,7 +68,7 @@ def analyze_all(
             with busy(analysis.title):
                 study = analysis.run()
         except FAILURES as error:
-            problems[analysis.title] = problem_of(error)
+            problems[analysis.title] = failure_message(error)
             continue
         studies[analysis.title] = study
         if out is not None:

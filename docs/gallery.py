@@ -8,7 +8,7 @@ from typing import Any
 import vl_convert
 
 import logitbank
-from logitbank.analysis.charts.chart import caption_of, paper_spec
+from logitbank.analysis.charts.chart import chart_caption, paper_spec
 from logitbank.analysis.charts.theme import WIDTHS
 from tests.golden import banks
 
@@ -101,7 +101,7 @@ def gallery(folder: Path) -> str:
             svg = vl_convert.vegalite_to_svg(paper_spec(chart, WIDTHS["double"]))
             (folder / f"{file}-{name}.svg").write_text(svg, encoding="utf-8")
             lines += [f"![{name}](_gallery/{file}-{name}.svg)", ""]
-            lines += [f"`{name}`: {caption_of(chart)}", ""]
+            lines += [f"`{name}`: {chart_caption(chart)}", ""]
     return "\n".join(lines)
 
 

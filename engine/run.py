@@ -26,7 +26,7 @@ from logitbank.engine.workers.stopping import Stopping
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store import Bank
 from logitbank.store.change.rescore import rescore_all
-from logitbank.store.files.objects import holds_something
+from logitbank.store.files.objects import is_occupied
 from logitbank.store.tables.token_texts import tokens_files
 
 
@@ -48,7 +48,7 @@ def run(
     path, start = Path(path), time.monotonic()
     suite = request.suite
     assert isinstance(suite, Suite)
-    bank = Bank.open(path) if holds_something(path) else None
+    bank = Bank.open(path) if is_occupied(path) else None
     if hub is None and any(isinstance(c.source, HubSource) for c in suite.checkpoints):
         hub = Hub()
     adapter_source, adapter_folder = _adapter_source(request.adapter_from, hub)
@@ -57,7 +57,7 @@ def run(
         workers, shard, ray = request.workers, request.shard, request.ray
         parallel = ParallelConfig.detect(workers=workers, shard=shard, ray=ray)
     budget = None if request.disk_budget is None else parse_bytes(request.disk_budget)
-    stopping = stopping or Stopping(deadline=parallel.stop_at)
+    stopping = stopping or Stopping(deadline=parallel.job_end)
     report_progress = _progress(on_event)
     with stopping.on_sigterm(), ExitStack() as stack:
         new_pool = None

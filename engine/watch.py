@@ -48,7 +48,7 @@ def watch(
         )
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder. Pass the folder that the training saves to.")
-    total, stopping = Summary(Plan((), 0, 0, 0)), Stopping(deadline=parallel.stop_at)
+    total, stopping = Summary(Plan((), 0, 0, 0)), Stopping(deadline=parallel.job_end)
     tried: set[CheckpointId] = set()
     complete: set[CheckpointId] = set()
     pool: LocalPool | None = None

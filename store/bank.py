@@ -36,7 +36,7 @@ from logitbank.store.read.info import bank_line, info
 from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan import by_option, scan
 from logitbank.store.share.local import ensure_local
-from logitbank.store.share.urls import require_new_folder, url_of
+from logitbank.store.share.urls import bank_url, require_new_folder
 from logitbank.store.steps import Step, in_order
 from logitbank.store.tables import prompt_tables, query_tables, token_texts
 from logitbank.version import __version__
@@ -76,7 +76,7 @@ class Bank:
         """
         path = require_new_folder(path)
         exists = f"{path} already exists. Open it with Bank.open, or choose another folder."
-        if objects.holds_something(path):
+        if objects.is_occupied(path):
             raise UsageError(exists)
         about = checked_fields({"title": title, "licence": licence, "citation": citation})
         objects.make_root(path)
@@ -119,7 +119,7 @@ class Bank:
         MissingExtraError
             The extra `remote` is not installed.
         """
-        if url := url_of(path):
+        if url := bank_url(path):
             path = ensure_local(url, models=models, steps=steps, prompts=prompts, rows=rows)
         path = Path(path)
         if not path.is_dir():
@@ -216,7 +216,7 @@ class Bank:
             found = [d for d in filtered if checkpoint in (None, d.checkpoint)]
         if prompts is None:
             return found
-        query_sets = prompt_tables.query_sets_of(self.prompts(prompts))
+        query_sets = prompt_tables.linked_query_sets(self.prompts(prompts))
         return [deposit for deposit in found if deposit.query_set in query_sets]
 
     def filtered(self, by: Filter | str | Path, *, name: str | None = None) -> Self:
@@ -304,7 +304,7 @@ class Bank:
         check_array(logits, queries=query_tables.query_count(self.path, query_set))
         queries, vocab = logits.shape
         keep = Keep.parse(keep, accepted=KEEP_WITHOUT_STATES) if isinstance(keep, str) else keep
-        tokenizer = query_tables.tokenizer_of(self.path, query_set)
+        tokenizer = query_tables.query_set_tokenizer(self.path, query_set)
         spec = DepositSpec(
             checkpoint,
             query_set,
@@ -441,7 +441,9 @@ class Bank:
         if not whole_options:
             return scores
         query_sets = {d.query_set for d in deposits}
-        tokenizers = {name: query_tables.tokenizer_of(self.path, name) for name in query_sets}
+        tokenizers = {
+            name: query_tables.query_set_tokenizer(self.path, name) for name in query_sets
+        }
         return by_option(scores, table, tokenizers)
 
     def sql(self, query: str) -> pl.LazyFrame:
@@ -472,7 +474,7 @@ class Bank:
             return {
                 name: self.scan(name, **self.copied).with_columns(texts)
                 for name, table in prompts.items()
-                if not scored.isdisjoint(prompt_tables.query_sets_of(table))
+                if not scored.isdisjoint(prompt_tables.linked_query_sets(table))
             }
 
         return sql.sql(sql.tables(prompts, scans, self.info), query)

@@ -44,11 +44,11 @@ def sample_size(counts: pl.Series, noun: str) -> str:
     return f"n = {counted(most, noun)}" if least == most else f"n = {least:,} to {most:,} {noun}s"
 
 
-def title_of(chart: Chart) -> str:
+def chart_title(chart: Chart) -> str:
     return str(chart["usermeta"]["title"])
 
 
-def caption_of(chart: Chart) -> str:
+def chart_caption(chart: Chart) -> str:
     return str(chart["usermeta"]["caption"])
 
 
@@ -91,7 +91,7 @@ def save_charts(
             "pdf": vl_convert.vegalite_to_pdf(spec),
             "svg": vl_convert.vegalite_to_svg(spec).encode(),
             "png": vl_convert.vegalite_to_png(spec, ppi=PNG_PPI),
-            "txt": f"{caption_of(charts[name])}\n".encode(),
+            "txt": f"{chart_caption(charts[name])}\n".encode(),
         }
         for suffix, content in contents.items():
             paths.append(folder / f"{name}.{suffix}")

@@ -8,7 +8,7 @@ import polars as pl
 
 from logitbank.analysis.charts.chart import Chart
 from logitbank.analysis.charts.steps import StepAxis, step_names
-from logitbank.analysis.charts.theme import INK, MUTED, colors_of
+from logitbank.analysis.charts.theme import INK, MUTED, color_map
 from logitbank.analysis.stats.significance import SIGNIFICANCE
 from logitbank.store.steps import in_order
 
@@ -74,7 +74,7 @@ def color(
 
     A click on the legend selects a name, if the chart has `legend_selection(field)`.
     """
-    known = colors_of(names) | dict(colors or {})
+    known = color_map(names) | dict(colors or {})
     scale = alt.Scale(domain=list(names), range=[known[name] for name in names])
     shown = _legend(names) if legend and len(names) > 1 else None
     return alt.Color(f"{field}:N", title=None, scale=scale, legend=shown)
@@ -132,7 +132,7 @@ def curves(
         end: f"Band, {name}" for end, name in zip(band or (), ("low", "high"), strict=False)
     }
     titles |= {name: text for text, name in (tooltip or {}).items()}
-    tips = [tooltip_of(table, name, text) for name, text in titles.items()]
+    tips = [column_tooltip(table, name, text) for name, text in titles.items()]
     about: dict[str, Any] = {"title": measure.title, "scale": measure.alt_scale}
     about["axis"] = measure.axis
     y_axis = alt.Y(f"{y}:Q", **about)
@@ -225,7 +225,7 @@ def path(
         opacity=alt.Opacity(
             "progress:Q", scale=alt.Scale(domain=[0, 1], range=[0.2, 1]), legend=None
         ),
-        tooltip=[tooltip_of(table, name, text) for name, text in titles.items()],
+        tooltip=[column_tooltip(table, name, text) for name, text in titles.items()],
     )
     if table.select(keys).n_unique() > LABELED:
         return alt.LayerChart(layer=[line, points], height=2 * HEIGHT)
@@ -280,7 +280,7 @@ def dots(
     layers.append(
         points.mark_point(filled=True, size=24, opacity=1).encode(
             x=alt.X(f"{measure.column}:Q", **about),
-            tooltip=[tooltip_of(table, name, title) for title, name in tooltip.items()],
+            tooltip=[column_tooltip(table, name, title) for title, name in tooltip.items()],
         )
     )
     return alt.LayerChart(layer=layers, height=len(rows) * max(14, 8 * len(names) * below))
@@ -460,7 +460,9 @@ def _remove_legends(layer: Any) -> None:
             channel["legend"] = None
 
 
-def tooltip_of(table: pl.DataFrame, name: str, title: str, *, form: str = ".4~g") -> alt.Tooltip:
+def column_tooltip(
+    table: pl.DataFrame, name: str, title: str, *, form: str = ".4~g"
+) -> alt.Tooltip:
     """The tooltip of a column: `form` is for numbers that are no counts."""
     if table[name].dtype.is_float():
         return alt.Tooltip(f"{name}:Q", title=title, format=form)

@@ -65,9 +65,9 @@ class StepAxis:
         self.start = known[0] if known else 0
         self.first = next((step for step in known if step > 0), 1)
         self.release = None in steps
-        self.release_at = self.release_place(self.scale)
+        self.release_at = self.release_position(self.scale)
 
-    def release_place(self, scale: Scale) -> float:
+    def release_position(self, scale: Scale) -> float:
         """Where the release stands on a scale: right of the last step."""
         return max(1.0, round((1.06 if scale == "linear" else 2.5) * self.last))
 
@@ -93,7 +93,7 @@ class StepAxis:
             numbers = [number for number in numbers if number == 0 or number >= self.first / 1.5]
             if self.last > 2 * numbers[-1]:  # a number near the right end, too
                 numbers.append(float(self.last))
-        return [*numbers, float(self.release_place(scale))] if self.release else numbers
+        return [*numbers, float(self.release_position(scale))] if self.release else numbers
 
     def x(self, *, field: str = "at") -> alt.X:
         label = "format(datum.value, '~s')"
@@ -113,6 +113,6 @@ class StepAxis:
                 "scale": self.scale,
                 "constant": self.first,
                 "ticks": {scale: self.ticks(scale) for scale in scales},
-                "release": {scale: self.release_place(scale) for scale in scales},
+                "release": {scale: self.release_position(scale) for scale in scales},
             }
         }

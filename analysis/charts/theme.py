@@ -27,10 +27,10 @@ POINTS = 72
 """Of an inch; a unit of length in a chart is a point on paper."""
 
 
-def colors_of(names: Iterable[str]) -> dict[str, str]:
+def color_map(names: Iterable[str]) -> dict[str, str]:
     """A colour for each name: that of `GENDERED`, or else the next one of the palette.
 
-    >>> colors_of(["female", "toy"])
+    >>> color_map(["female", "toy"])
     {'female': '#d55e00', 'toy': '#0072b2'}
     """
     names = list(dict.fromkeys(names))

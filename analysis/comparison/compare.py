@@ -238,7 +238,7 @@ def _rows(deposit: Deposit | None, queries: Queries) -> np.ndarray:
 def _provenance(a: Deposit, b: Deposit) -> Iterator[object]:
     for deposit in (a, b):
         layout = deposit.layout
-        yield f"{layout.keep} {layout.dtype}" if layout.keep.whole_rows else str(layout.keep)
+        yield f"{layout.keep} {layout.dtype}" if layout.keep.has_full_rows else str(layout.keep)
     for name in ("engine", "compute_dtype"):
         for deposit in (a, b):
             value = deposit.spec.provenance.get(name)

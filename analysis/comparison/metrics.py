@@ -8,10 +8,10 @@ import polars as pl
 from logitbank.analysis.family import families
 from logitbank.analysis.frames.banks import PromptColumns
 from logitbank.analysis.frames.batches import ROWS
-from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.expected import expected_token_counts
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.prompts.view import prompt_rows
-from logitbank.analysis.results.runs import read_runs, run_difference, steps_of_runs
+from logitbank.analysis.results.runs import read_runs, run_difference, shared_steps
 from logitbank.store import Bank
 from logitbank.store.steps import in_order
 
@@ -37,10 +37,10 @@ class Side(NamedTuple):
     bank: Bank
     models: Mapping[str, str]
 
-    def own_name(self, name: str) -> str:
+    def counterpart_name(self, name: str) -> str:
         """The name in this bank of a model of A."""
-        (own_name,) = (own for own, other in self.models.items() if other == name)
-        return own_name
+        (counterpart_name,) = (own for own, other in self.models.items() if other == name)
+        return counterpart_name
 
     def renamed(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """The rows of these models, under their names in A."""
@@ -82,7 +82,7 @@ def metric_differences(
     one, other = ([pair[side] for pair in scans] for side in (0, 1))
     # A prompt is excluded if one of the banks has it in part.
     expected = [
-        side.renamed(expected_pieces([side.bank], prompts).lazy()).collect() for side in sides
+        side.renamed(expected_token_counts([side.bank], prompts).lazy()).collect() for side in sides
     ]
     return pl.concat(
         _joined(measure(one, expected[0]), measure(other, expected[1]), prompts)
@@ -106,7 +106,7 @@ def run_differences(
     one, other = (
         [
             (side.models[model], step)
-            for model, step in steps_of_runs([side.bank], prompts)
+            for model, step in shared_steps([side.bank], prompts)
             if model in side.models and (steps is None or step in steps)
         ]
         for side in sides
@@ -116,7 +116,7 @@ def run_differences(
     for family in chosen or [families()["options"]]:
         for model, step in last.items():
             a, b = (
-                read_runs(family, [side.bank], prompts, side.own_name(model), step)
+                read_runs(family, [side.bank], prompts, side.counterpart_name(model), step)
                 for side in sides
             )
             row = (
@@ -201,8 +201,8 @@ def _probabilities(
     side: Side, prompts: str, model: str, run: str, step: int | None
 ) -> pl.DataFrame:
     """The options of one checkpoint, under its name in A, with their probability as `a`."""
-    own_name = side.own_name(model)
-    (scores,) = prompt_scores(side.bank, prompts, models=own_name, runs=run, steps=[step])
+    counterpart_name = side.counterpart_name(model)
+    (scores,) = prompt_scores(side.bank, prompts, models=counterpart_name, runs=run, steps=[step])
     texts = scores.prompts.select("prompt_id", "order_seed", "text")
     rows = prompt_rows(scores).join(
         texts, on=["prompt_id", "order_seed"], nulls_equal=True, maintain_order="left"

@@ -57,7 +57,7 @@ def compare_rows(
     """
     row_list = pl.Series(rows, dtype=pl.Int32).implode()
     scores = [d.scores().filter(pl.col("query").is_in(row_list)).collect() for d in (a, b)]
-    full = all(d.layout.keep.whole_rows for d in (a, b)) and a.layout.vocab == b.layout.vocab
+    full = all(d.layout.keep.has_full_rows for d in (a, b)) and a.layout.vocab == b.layout.vocab
     if full:
         entries, largest, total, rounding, divergences = _full(a, b, rows)
     else:

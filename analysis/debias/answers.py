@@ -16,7 +16,7 @@ import numpy as np
 from logitbank.analysis.debias.instances import QUESTIONS, Instances
 from logitbank.analysis.families.unqover.tables import (
     ROUNDING,
-    grid_of,
+    cell_grid,
     model_level,
     subject_attribute_cells,
 )
@@ -90,7 +90,7 @@ def measured(data: Instances, p: np.ndarray, *, bootstrap: int = 0) -> dict[str,
     frame = data.names.with_columns(
         c=bias(p), positional=orders.mean(axis=(1, 2)), attributive=attributes.mean(axis=(1, 2))
     )
-    values = model_level(frame, grid_of(subject_attribute_cells(frame)), bootstrap)
+    values = model_level(frame, cell_grid(subject_attribute_cells(frame)), bootstrap)
     row: dict[str, float] = {}
     for name in MEASURES:
         value, low, high = values[name]

@@ -147,7 +147,7 @@ class InstanceReader:
             "run": checkpoint.run,
             "step": checkpoint.step,
             "weights": None if weights is None else str(weights),
-            "tokenizer": query_tables.tokenizer_of(self.bank.path, deposit.query_set),
+            "tokenizer": query_tables.query_set_tokenizer(self.bank.path, deposit.query_set),
             "prompts": self.prompts,
             "split": split,
             "he_she": self.he_she,

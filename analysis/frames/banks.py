@@ -10,7 +10,7 @@ from logitbank.analysis.family import ChoosePrompts
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, Deposit, open_bank
 from logitbank.store.tables.prompt_checks import changed_prompt
-from logitbank.store.tables.prompt_tables import prompt_files, query_sets_of
+from logitbank.store.tables.prompt_tables import linked_query_sets, prompt_files
 
 OneBank = str | Path | Bank
 """A bank: its folder or URL, or an open one."""
@@ -238,7 +238,7 @@ def check_distinct_checkpoints(
     """
     complete: dict[tuple[object, str], Bank] = {}
     for bank, bank_deposits in zip(banks, deposits, strict=True):
-        names = query_sets_of(bank.prompts(prompts))
+        names = linked_query_sets(bank.prompts(prompts))
         for deposit in bank_deposits:
             if deposit.query_set in names and deposit.complete:
                 other = complete.setdefault((deposit.checkpoint, deposit.query_set), bank)

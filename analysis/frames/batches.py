@@ -167,7 +167,7 @@ def check_expected(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame | None
     if expected is None and len(frames) > 1:
         raise UsageError(
             "Several frames need `expected`, the prompts of their prompt set: pass what "
-            "`expected_pieces` or `expected_rows` returns."
+            "`expected_token_counts` or `expected_rows` returns."
         )
 
 

@@ -8,8 +8,8 @@ import polars as pl
 from logitbank.store import Bank, Deposit
 from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId
 from logitbank.store.read.missing_scores import without_scores
-from logitbank.store.tables.prompt_tables import query_sets_of
-from logitbank.store.tables.query_tables import tokenizer_of
+from logitbank.store.tables.prompt_tables import linked_query_sets
+from logitbank.store.tables.query_tables import query_set_tokenizer
 from logitbank.wording import counted
 
 _SCORE = ("prompt_id", "order_seed", "piece")
@@ -41,7 +41,7 @@ def expected_rows(banks: Sequence[Bank], prompts: str, columns: Sequence[str]) -
 
 def expected_query_sets(bank: Bank, prompts: str) -> Mapping[str, frozenset[str]]:
     """By model with a deposit of a prompt set: the set's query sets with the model's tokenizer."""
-    names = query_sets_of(bank.prompts(prompts))
+    names = linked_query_sets(bank.prompts(prompts))
     scored: dict[str, set[str]] = {}
     for deposit in bank.deposits():
         if deposit.query_set in names:
@@ -49,7 +49,7 @@ def expected_query_sets(bank: Bank, prompts: str) -> Mapping[str, frozenset[str]
     if all(scored_sets == set(names) for scored_sets in scored.values()):
         return {model: frozenset(names) for model in scored}
     # A query set names its tokenizer in a file of its own, which is not needed above.
-    tokenizers = {name: tokenizer_of(bank.path, name) for name in names}
+    tokenizers = {name: query_set_tokenizer(bank.path, name) for name in names}
     expected = {}
     for model, scored_sets in scored.items():
         of_model = {tokenizers[name] for name in scored_sets}
@@ -57,7 +57,7 @@ def expected_query_sets(bank: Bank, prompts: str) -> Mapping[str, frozenset[str]
     return expected
 
 
-def expected_pieces(banks: Sequence[Bank], prompts: str) -> pl.DataFrame:
+def expected_token_counts(banks: Sequence[Bank], prompts: str) -> pl.DataFrame:
     """The number of tokens of each prompt: model, prompt_id, pieces."""
     rows = expected_rows(banks, prompts, ("prompt_id", "piece"))
     return rows.group_by("model", "prompt_id").agg(pieces=pl.col("piece").n_unique().cast(pl.Int64))
@@ -135,8 +135,10 @@ def partial_notes(
         rows = bank.prompts(name).select("query_set", "row", *_SCORE).unique().collect()
         expected = expected_rows([bank], name, _SCORE)
         number = dict(expected.group_by("model").len().iter_rows())
-        for checkpoint, of_checkpoint in deposits.items():
-            present = pl.concat([_committed(rows, deposit) for deposit in of_checkpoint]).n_unique()
+        for checkpoint, checkpoint_spent in deposits.items():
+            present = pl.concat(
+                [_committed(rows, deposit) for deposit in checkpoint_spent]
+            ).n_unique()
             if 0 < present < number[checkpoint.model]:
                 incomplete[str(checkpoint)] = None
     if not incomplete:

@@ -113,7 +113,7 @@ def prompt_scores(
     runs: Names = None,
     steps: Steps = None,
     ids: Collection[str] | str | None = None,
-    first_piece: bool = False,
+    first_token_only: bool = False,
     few: bool = False,
 ) -> Iterator[PromptScores]:
     """Scores of a prompt set, one model and run after the other, each read when it is needed.
@@ -132,7 +132,7 @@ def prompt_scores(
     ids
         Only prompts with these ids; only their rows of the scores are read. Models without any of
         them are excluded.
-    first_piece
+    first_token_only
         `logprob` is that of an option's first token instead of the sum.
     few
         Return a few checkpoints of a model and run at a time, so that memory is bounded.
@@ -169,7 +169,7 @@ def prompt_scores(
     scored = [d for d in deposits if d.query_set in query_sets]
     require_scored(bank.path, prompts, scored, rows.lazy())
     expected = expected_query_sets(bank, prompts)
-    return _each(rows, scored, expected, first_piece=first_piece, few=few)
+    return _each(rows, scored, expected, first_token_only=first_token_only, few=few)
 
 
 def _each(
@@ -177,7 +177,7 @@ def _each(
     deposits: Sequence[Deposit],
     expected: Mapping[str, frozenset[str]],
     *,
-    first_piece: bool,
+    first_token_only: bool,
     few: bool,
 ) -> Iterator[PromptScores]:
     series: dict[tuple[str, str], list[Deposit]] = {}
@@ -193,7 +193,9 @@ def _each(
         steps = in_order(d.checkpoint.step for d in run_deposits)
         size = len(layout.options) * len(steps)
         for part in evenly(steps, rows=size, most=READ) if few else [steps]:
-            logprob, rank = _read(run_deposits, tuple(part), layout, first_piece=first_piece)
+            logprob, rank = _read(
+                run_deposits, tuple(part), layout, first_token_only=first_token_only
+            )
             yield PromptScores(
                 model, run, tuple(part), layout.prompts, layout.options, logprob, rank
             )
@@ -247,7 +249,7 @@ def _layout(table: pl.DataFrame) -> _Layout:
 
 
 def _read(
-    deposits: Sequence[Deposit], steps: Sequence[Step], layout: _Layout, *, first_piece: bool
+    deposits: Sequence[Deposit], steps: Sequence[Step], layout: _Layout, *, first_token_only: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Log-probabilities and ranks, (c, o), of the options at these steps."""
     shape = len(steps), len(layout.options)
@@ -271,7 +273,7 @@ def _read(
                 ranks[cells] = scores["rank"].to_numpy()
         rows = slice(start, start + len(part))
         first = values[:, layout.first]
-        logprob[rows] = first if first_piece else np.add.reduceat(values, layout.first, axis=1)
+        logprob[rows] = first if first_token_only else np.add.reduceat(values, layout.first, axis=1)
         rank[rows] = np.where(number == 1, ranks[:, layout.first], 0)
     return logprob, rank
 

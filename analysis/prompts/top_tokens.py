@@ -9,7 +9,7 @@ from logitbank.analysis.prompts.lookup import prompt_set
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
-from logitbank.store.tables.token_texts import COLUMN, texts_of
+from logitbank.store.tables.token_texts import COLUMN, look_up_texts
 
 _QUERY = ("order_seed", "piece", "query_set", "row")
 _SCHEMA = pl.Schema({"query_set": pl.String, "row": pl.Int32, "model": pl.String, "run": pl.String,
@@ -63,9 +63,9 @@ def top_tokens(
     deposits = checkpoints_chosen(
         bank.deposits(prompts=name), models=models, runs=runs, steps=steps
     )
-    parts = [_of_deposit(deposit, queries, k) for deposit in deposits]
+    parts = [_deposit_top_tokens(deposit, queries, k) for deposit in deposits]
     frame = pl.concat([pl.DataFrame(schema=_SCHEMA), *parts]).with_row_index("_at")
-    texts = texts_of(bank.path, frame.select("query_set", "token").to_struct())
+    texts = look_up_texts(bank.path, frame.select("query_set", "token").to_struct())
     return (
         frame.with_columns(texts)
         .join(queries, on=["query_set", "row"])
@@ -75,11 +75,11 @@ def top_tokens(
     )
 
 
-def _of_deposit(deposit: Deposit, queries: pl.DataFrame, k: int) -> pl.DataFrame:
+def _deposit_top_tokens(deposit: Deposit, queries: pl.DataFrame, k: int) -> pl.DataFrame:
     """The tokens of one checkpoint at the queries whose blocks are committed."""
     rows = queries.filter(query_set=deposit.query_set)["row"].unique().sort()
     rows = rows.filter(pl.Series(deposit.committed_rows()).gather(rows))
-    if deposit.layout.keep.whole_rows:
+    if deposit.layout.keep.has_full_rows:
         values = deposit.logprobs(rows.to_numpy()).astype(np.float64)
         tokens = np.argsort(-values, axis=1, kind="stable")[:, :k]
         logprobs = np.take_along_axis(values, tokens, axis=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.store import Bank
-from logitbank.store.format.about import own_fields, sources_of
+from logitbank.store.format.about import about_fields, bank_sources
 from logitbank.store.read.provenance import commits_digest, provenance_table
 
 
@@ -24,7 +24,7 @@ class Origin:
     """Python code that opens each bank."""
 
 
-def origin_of(
+def page_origin(
     banks: Sequence[Bank],
     *,
     files: Sequence[pl.DataFrame] = (),
@@ -78,10 +78,10 @@ def _opening(bank: Bank) -> str:
 
 
 def _about(bank: Bank) -> dict[str, str]:
-    about = dict(own_fields(bank.attributes))
+    about = dict(about_fields(bank.attributes))
     about["SHA-256 of its commits"] = commits_digest(bank.path, bank.deposits())
-    for source in sources_of(bank.attributes):
-        texts = "; ".join(source[name] for name in own_fields({}) if source[name])
+    for source in bank_sources(bank.attributes):
+        texts = "; ".join(source[name] for name in about_fields({}) if source[name])
         about[f"from ({', '.join(source['models'])})"] = texts
     return about
 

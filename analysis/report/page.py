@@ -21,7 +21,7 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup, escape
 
-from logitbank.analysis.charts.chart import Chart, bare_spec, caption_of, title_of
+from logitbank.analysis.charts.chart import Chart, bare_spec, chart_caption, chart_title
 from logitbank.analysis.charts.theme import config
 from logitbank.analysis.report.origin import Origin
 from logitbank.analysis.report.sections import (
@@ -30,7 +30,7 @@ from logitbank.analysis.report.sections import (
     First,
     Section,
     cautions,
-    first_of,
+    page_opening,
 )
 from logitbank.analysis.results.files import replace_file
 from logitbank.version import __version__
@@ -64,7 +64,7 @@ class Page:
     """`prompt_data` of each prompt set."""
     problems: Sequence[str] = ()
     """What the page lacks, and why."""
-    files_beside: bool = False
+    has_files: bool = False
     """Whether all tables and charts are files in folders beside the page."""
 
 
@@ -75,8 +75,8 @@ def write_page(path: Path | str, page: Page) -> None:
     origin = page.origin
     tables = [*origin.tables.values()]
     tables += [table for one in page.sections if one.study for table in one.study.tables.values()]
-    first = first_of(page.sections)
-    data = _Data(rows_that_fit([table.shape for table in tables]), first, page.files_beside)
+    first = page_opening(page.sections)
+    data = _Data(rows_that_fit([table.shape for table in tables]), first, page.has_files)
     shown = [data.section(one) for one in page.sections]
     origin_tables = [data.table(name, table) for name, table in origin.tables.items()]
     scripts = [_script(library()), _script(_page_script())]
@@ -115,14 +115,14 @@ def write_page(path: Path | str, page: Page) -> None:
 class _Data:
     """What the page's script reads, and the places where it shows it."""
 
-    def __init__(self, rows: int, first: First | None, files_beside: bool) -> None:
+    def __init__(self, rows: int, first: First | None, has_files: bool) -> None:
         self.charts: list[Json] = []
         self.tables: list[Json] = []
         self.first_chart: Json | None = None
         self._first = first
         self._rows = rows
         self._size = 0
-        self._files_beside = files_beside
+        self._files_beside = has_files
 
     def table(self, name: str, table: pl.DataFrame, *, all_rows: str = "") -> Json:
         shown = table.head(self._rows)
@@ -146,7 +146,7 @@ class _Data:
         self._size += size
         self.charts.append(packed)
         about = {"id": f"{section.id}-{name}", "index": len(self.charts) - 1}
-        return {**about, "title": title_of(chart), "caption": caption_of(chart)}
+        return {**about, "title": chart_title(chart), "caption": chart_caption(chart)}
 
     def section(self, section: Section) -> Json:
         study = section.study

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.charts.steps import StepAxis
-from logitbank.analysis.charts.theme import colors_of
+from logitbank.analysis.charts.theme import color_map
 from logitbank.analysis.frames.banks import check_same_prompts
 from logitbank.analysis.prompts.scores import Measure, PromptScores, prompt_scores
 from logitbank.analysis.prompts.view import largest_options
@@ -54,7 +54,7 @@ class Changes(NamedTuple):
     further: Sequence[Key]
     """The prompts with the largest changes, all variants of a sentence among them."""
 
-    def scores_of(self, prompts: str, ids: set[str]) -> PromptScores | None:
+    def load_scores(self, prompts: str, ids: set[str]) -> PromptScores | None:
         """The scores of these prompts; None if the model has none of them."""
         found = prompt_scores(self.bank, prompts, models=self.model, runs=self.run, ids=ids)
         return next(found, None)
@@ -100,8 +100,8 @@ def prompt_data(
     if not keys:  # no option is scored
         return data
     ids = {name for name, _ in keys}
-    of_keys = [(each, each.scores_of(prompts, ids)) for each in changes]
-    series = [(each, scores) for each, scores in of_keys if scores is not None]
+    keyed_scores = [(each, each.load_scores(prompts, ids)) for each in changes]
+    series = [(each, scores) for each, scores in keyed_scores if scores is not None]
     shown = _prompts([scores for _, scores in series], keys)
     places = {key: at for at, key in enumerate(keys)}
     axis = StepAxis(in_order(chain.from_iterable(scores.steps for _, scores in series)))
@@ -110,7 +110,7 @@ def prompt_data(
     return data | {
         "prompts": shown,
         "axis": {"x": axis.x().to_dict(), "meta": axis.meta(), "release": axis.release_at},
-        "colors": colors_of(options),
+        "colors": color_map(options),
         "series": [
             {
                 "name": name,
@@ -133,10 +133,10 @@ def _changes(bank: Bank, prompts: str, models: Sequence[str] | None) -> Iterator
         scored = {deposit.checkpoint.model for deposit in bank.deposits(prompts=prompts)}
         models = [model for model in models if model in scored]
     parts = prompt_scores(bank, prompts, models=models, few=True)
-    for (model, run), of_series in groupby(parts, lambda part: (part.model, part.run)):
+    for (model, run), series_parts in groupby(parts, lambda part: (part.model, part.run)):
         low = high = np.array(np.nan)
         checkpoints = 0
-        for part in of_series:
+        for part in series_parts:
             shares = part.values()
             low = np.fmin(low, np.fmin.reduce(shares, axis=0))
             high = np.fmax(high, np.fmax.reduce(shares, axis=0))
@@ -201,10 +201,10 @@ def _names(changes: Sequence[Changes]) -> list[str]:
     ]
 
 
-def _prompts(of_series: Sequence[PromptScores], keys: Sequence[Key]) -> list[Json]:
+def _prompts(series_parts: Sequence[PromptScores], keys: Sequence[Key]) -> list[Json]:
     """Text and options of each prompt, from the first model that has it."""
     prompts: dict[Key, Json] = {}
-    for scores in of_series:
+    for scores in series_parts:
         options = scores.options.partition_by("prompt", as_dict=True, include_key=False)
         for at, row in enumerate(scores.prompts.iter_rows(named=True)):
             if _key(row) in prompts:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.everything import FAILURES, analyses, problem_of, prompt_sets
+from logitbank.analysis.everything import FAILURES, analyses, failure_message, prompt_sets
 from logitbank.analysis.frames.banks import Banks, OneBank, listed_banks, no_model, open_banks
-from logitbank.analysis.report.origin import bank_name, origin_of, stem
+from logitbank.analysis.report.origin import bank_name, page_origin, stem
 from logitbank.analysis.report.page import Json, Page, write_page
 from logitbank.analysis.report.prompts import prompt_data
 from logitbank.analysis.report.sections import Section, section
@@ -16,8 +16,8 @@ from logitbank.analysis.results.files import require_outside
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 from logitbank.store.care.lost import missing_tables
-from logitbank.store.format.about import own_fields
-from logitbank.store.tables.prompt_tables import query_sets_of
+from logitbank.store.format.about import about_fields
+from logitbank.store.tables.prompt_tables import linked_query_sets
 from logitbank.wording import counted, readable_bytes
 
 VALUES = 200_000
@@ -90,17 +90,17 @@ def report(
                 view = prompt_data(holding, name, models=models, values=VALUES // len(names))
                 views += [view] if view["prompts"] else []
         except FAILURES as error:
-            problems.append(Section(title=f"Prompts of {name}", problem=problem_of(error)))
+            problems.append(Section(title=f"Prompts of {name}", problem=failure_message(error)))
     notify("writing the page", total - 1, total)
     problems = [each for each in sections if each.problem] + problems
-    titles = [str(own_fields(bank.attributes)["title"] or bank_name(bank)) for bank in opened]
+    titles = [str(about_fields(bank.attributes)["title"] or bank_name(bank)) for bank in opened]
     page = Page(
         title=", ".join(titles),
         lead=_lead(info, names),
         sections=sections,
         prompts=views,
         problems=[f"{each.title}: {each.problem}" for each in problems],
-        origin=origin_of(opened, prompts=names),
+        origin=page_origin(opened, prompts=names),
     )
     write_page(path, page)
     notify("done", total, total)
@@ -132,7 +132,7 @@ def _info(
     infos = []
     for bank in banks:
         own = [name for name in names if name in bank.prompt_sets]
-        sets = {query_set for name in own for query_set in query_sets_of(bank.prompts(name))}
+        sets = {query_set for name in own for query_set in linked_query_sets(bank.prompts(name))}
         infos.append(bank.info().filter(pl.col("query_set").is_in(list(sets))))
     info = pl.concat(infos)
     where = ", ".join(bank.address for bank in banks)

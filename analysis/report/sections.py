@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logitbank.analysis.everything import FAILURES, Analysis, problem_of
+from logitbank.analysis.everything import FAILURES, Analysis, failure_message
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.study import Study
 
@@ -49,7 +49,7 @@ class First:
     numbers: Sequence[Finding]
 
 
-def first_of(sections: Iterable[Section]) -> First | None:
+def page_opening(sections: Iterable[Section]) -> First | None:
     """The beginning of a page, from the first section that has a finding and a chart."""
     for section in sections:
         charts = section.study.charts if section.study else {}
@@ -71,7 +71,7 @@ def section(analysis: Analysis) -> Section:
     try:
         study = analysis.run()
     except FAILURES as error:
-        problem = problem_of(error)
+        problem = failure_message(error)
     return Section(
         title=analysis.title, id=analysis.folder, prompts=analysis.prompts,
         description=analysis.family.description, study=study, problem=problem,

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.analysis.family import families
-from logitbank.analysis.report.origin import bank_name, origin_of
+from logitbank.analysis.report.origin import bank_name, page_origin
 from logitbank.analysis.report.page import Page, write_page
 from logitbank.analysis.report.sections import Section
 from logitbank.analysis.study import Study
@@ -25,7 +25,7 @@ def write_study(path: Path | str, study: Study[Any]) -> None:
         title=study.title,
         lead=f"Source: {', '.join(sources)}." if sources else "",
         sections=[section],
-        origin=origin_of(study.banks, files=study.files),
-        files_beside=True,
+        origin=page_origin(study.banks, files=study.files),
+        has_files=True,
     )
     write_page(path, page)

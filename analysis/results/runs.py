@@ -13,7 +13,7 @@ import polars as pl
 from logitbank.analysis.family import Family, Headline, families
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.frames.batches import TOKEN_ROWS, NoRowsError, batches
-from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.expected import expected_token_counts
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.correlation import pearson_matrix
 from logitbank.analysis.stats.multibootstrap import (
@@ -64,7 +64,7 @@ class RunScores(NamedTuple):
         return [name for name in self.items.columns if name not in ITEM]
 
 
-def steps_of_runs(banks: Sequence[Bank], prompts: str) -> list[tuple[str, Step]]:
+def shared_steps(banks: Sequence[Bank], prompts: str) -> list[tuple[str, Step]]:
     """Models and their steps at which enough runs have scores, in order."""
     runs: dict[str, dict[Step, set[str]]] = {}
     for bank in banks:
@@ -92,7 +92,7 @@ def read_runs(
     holding = [bank for bank in banks if prompts in bank.prompt_sets]
     frames = batches(holding, prompts, models=[model], steps=[step], rows=TOKEN_ROWS)
     try:
-        rows = family.headline.items(frames, expected_pieces(holding, prompts))
+        rows = family.headline.items(frames, expected_token_counts(holding, prompts))
     except NoRowsError:  # blocks without these prompts
         return None
     if rows.is_empty():
@@ -101,13 +101,13 @@ def read_runs(
         "model": model, "step": step, "prompts": prompts, "family": family.name,
         "score": family.headline.name,
     }  # fmt: skip
-    scores = scores_of(rows, place)
+    scores = run_scores(rows, place)
     parts = rows["part"].n_unique() if "part" in rows.columns else 1
     whole = scores.items["part"].n_unique() == parts
     return scores if len(scores.runs) >= FEWEST_RUNS and whole else None
 
 
-def scores_of(rows: pl.DataFrame, place: Mapping[str, Any]) -> RunScores:
+def run_scores(rows: pl.DataFrame, place: Mapping[str, Any]) -> RunScores:
     """The scores of rows, as `Headline.items` gives them, at one model and step."""
     defaults = {"part": pl.lit(""), "weight": pl.lit(1.0), "cluster": pl.col("item")}
     named = rows.with_columns(**{k: v for k, v in defaults.items() if k not in rows.columns})
@@ -136,14 +136,14 @@ def run_tables(
     checkpoints = {*enough.select("model", "step").iter_rows()}
     found = []
     for name in prompts if checkpoints else ():
-        last = dict(place for place in steps_of_runs(banks, name) if place in checkpoints)
+        last = dict(place for place in shared_steps(banks, name) if place in checkpoints)
         for model, step in last.items():
             scores = read_runs(family, banks, name, model, step)
             found += [scores] if scores else []
-    return tables_of(found) if found else {}
+    return agreement_tables(found) if found else {}
 
 
-def tables_of(found: Sequence[RunScores]) -> dict[str, pl.DataFrame]:
+def agreement_tables(found: Sequence[RunScores]) -> dict[str, pl.DataFrame]:
     """The tables `runs` and `agreement` of scores at several models, steps or prompt sets."""
     pairs = [row for scores in found for row in _pair_rows(scores)]
     return {

@@ -141,7 +141,7 @@ def change_points(
     checkpoints = np.asarray(range(n) if steps is None else steps, np.float64)
     if len(checkpoints) != n:
         raise ValueError(f"{n} values at {len(checkpoints)} steps")
-    walks = _walks_at(tuple(checkpoints.tolist()), seed)
+    walks = _random_walks(tuple(checkpoints.tolist()), seed)
     y = (y - y.mean()) / np.sqrt(total / n)
     p, error = walks.p_value(y)
     places = [int(_best(y[None])[0])]
@@ -293,7 +293,7 @@ class _Walks:
 
 
 @lru_cache(maxsize=16)  # starts after the untrained phase of 154 checkpoints, 8 MB each
-def _walks_at(steps: tuple[float, ...], seed: int) -> _Walks:
+def _random_walks(steps: tuple[float, ...], seed: int) -> _Walks:
     """The walks at these steps: drawing them takes longer than testing a curve against them."""
     return _Walks(np.array(steps), seed=seed)
 
@@ -453,37 +453,39 @@ class _Splits:
         inner = jumps.sum(axis=1, keepdims=True) - jumps[:, self.places - 1]
         first = within.argmin(axis=1)
         one = _statistic(within, total, inner, total)
-        return one, self._given_first(y, first, (sums, total, within), whole=total)
+        return one, self._second_statistic(y, first, (sums, total, within), squares=total)
 
     def second(self, y: Floats, first: int) -> Floats:
         """The statistic of a second change, relative to the squares within the first two levels."""
         sums, total, within = self._sums(y)
-        at = np.full(len(y), first - SHORTEST)
-        whole = np.take_along_axis(within, at[:, None], axis=1)
-        return self._given_first(y, at, (sums, total, within), whole=whole)
+        index = np.full(len(y), first - SHORTEST)
+        squares = np.take_along_axis(within, index[:, None], axis=1)
+        return self._second_statistic(y, index, (sums, total, within), squares=squares)
 
-    def _given_first(
+    def _second_statistic(
         self,
         y: Floats,
         first: NDArray[np.int64],
-        sums_of: tuple[Floats, Floats, Floats],
+        sums_and_totals: tuple[Floats, Floats, Floats],
         *,
-        whole: Floats,
+        squares: Floats,
     ) -> Floats:
-        """NaN if a level would be too short."""
-        sums, total, within = sums_of
-        at = first[:, None]
-        rest = sums - self._share[first] * np.take_along_axis(sums, at, axis=1)
-        left = np.take_along_axis(within, at, axis=1) - rest**2 * self._weight[first]
+        """The statistic of a second change, relative to `squares`; NaN if a level is too short."""
+        sums, total, within = sums_and_totals
+        index = first[:, None]
+        rest = sums - self._share[first] * np.take_along_axis(sums, index, axis=1)
+        left = np.take_along_axis(within, index, axis=1) - rest**2 * self._weight[first]
         jumps = np.diff(y, axis=1) ** 2
         removed = jumps[:, self.places - 1]
-        inner = jumps.sum(axis=1, keepdims=True) - removed - np.take_along_axis(removed, at, axis=1)
-        return _statistic(np.maximum(left, TINY * total), whole, inner, total)
+        inner = (
+            jumps.sum(axis=1, keepdims=True) - removed - np.take_along_axis(removed, index, axis=1)
+        )
+        return _statistic(np.maximum(left, TINY * total), squares, inner, total)
 
 
-def _statistic(within: Floats, whole: Floats, inner: Floats, total: Floats) -> Floats:
-    """ln(W/S) + ln(W/D); D is at least rounding."""
-    statistic: Floats = np.log(within**2 / (whole * np.maximum(inner, TINY * total)))
+def _statistic(within: Floats, squares: Floats, inner: Floats, total: Floats) -> Floats:
+    """ln(W/S) + ln(W/D): `within` is W, `squares` S, and `inner` D, which is at least rounding."""
+    statistic: Floats = np.log(within**2 / (squares * np.maximum(inner, TINY * total)))
     return statistic
 
 

@@ -49,7 +49,7 @@ def with_draws(rows: pl.DataFrame, draws: Floats) -> pl.DataFrame:
     return rows.with_columns(pl.Series(DRAWS, by_checkpoint).cast(pl.List(pl.Float64)))
 
 
-def draws_of(rows: pl.DataFrame) -> Floats:
+def stacked_draws(rows: pl.DataFrame) -> Floats:
     """The draws of rows, (b, n); every row has b."""
     lists = rows[DRAWS]
     if not lists.list.len().sum():
@@ -72,7 +72,7 @@ def with_baseline(rows: pl.DataFrame, *, group: tuple[str, ...]) -> pl.DataFrame
 
 def _from_first(part: pl.DataFrame) -> pl.DataFrame:
     """One model, run and group; the first row is the baseline."""
-    draws = draws_of(part)
+    draws = stacked_draws(part)
     sentences = part["sentences"].to_numpy()
     difference, effect = part["difference"].to_numpy(), part["rank_biserial"]
     interval = percentile_interval(draws, clusters=sentences)

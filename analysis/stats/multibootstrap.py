@@ -136,8 +136,8 @@ def multibootstrap(
         example_draws += sign * drawn.mean(axis=1)
         parts.append((float(_variance(scores)) / r, r - 1))
         interaction += correction * float(_variance(drawn - scores).mean()) / r
-    of_examples = correction * float(example_draws.var())
-    parts.append((of_examples, clusters - 1))
+    select_examples = correction * float(example_draws.var())
+    parts.append((select_examples, clusters - 1))
     half = _half_width(parts, interaction) if enough else np.nan
     percentiles = central_interval(draws[:, None] if enough else np.empty((0, 1)))
     return RunsMean(
@@ -159,9 +159,9 @@ def _half_width(parts: Sequence[tuple[float, int]], common: float) -> float:
     """
     from scipy.special import stdtrit
 
-    *of_runs, (of_examples, _) = parts
+    *of_runs, (select_examples, _) = parts
     total = sum(variance for variance, _ in of_runs)
-    variance = max(total, of_examples, total + of_examples - common)
+    variance = max(total, select_examples, total + select_examples - common)
     if min(degrees for _, degrees in of_runs) < FEWEST_RUNS - 1 or not variance > 1e-28:
         return float("nan")
     degrees = variance**2 / sum(part**2 / degrees for part, degrees in parts)

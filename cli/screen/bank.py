@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from logitbank.cli.output import print_frame, print_lines, print_table, say
-from logitbank.store.format.about import own_fields, sources_of
+from logitbank.store.format.about import about_fields, bank_sources
 from logitbank.store.read.provenance import provenance_table
 from logitbank.wording import counted
 
@@ -29,9 +29,9 @@ def print_bank(bank: "Bank", form: str) -> None:
 
 def print_about(bank: "Bank") -> None:
     """Title, license and citation of the bank and of the banks that were merged into it."""
-    about = own_fields(bank.attributes)
+    about = about_fields(bank.attributes)
     print_lines(f"{name}: {value}" for name, value in about.items() if value)
-    for source in sources_of(bank.attributes):
+    for source in bank_sources(bank.attributes):
         texts = "; ".join(source[name] for name in about if source[name])
         print_lines([f"from: {texts} ({', '.join(source['models'])})"])
 

@@ -27,7 +27,7 @@ def check_options(bank: Bank, suite: Suite, tables: Sequence[tuple[str, pl.DataF
     without_rows: dict[str, Deposit] = {}
     for checkpoint in suite.checkpoints:
         for deposit in bank.deposits(checkpoint.id):
-            if not deposit.layout.keep.whole_rows and deposit.committed():
+            if not deposit.layout.keep.has_full_rows and deposit.committed():
                 without_rows.setdefault(deposit.query_set, deposit)
     if not without_rows:
         return

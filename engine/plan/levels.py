@@ -24,7 +24,7 @@ class LevelSize(NamedTuple):
     """Bytes of these in LM heads, which hidden states need."""
 
     def __str__(self) -> str:
-        dtype = f" --dtype {self.dtype}" if self.keep.whole_rows else ""
+        dtype = f" --dtype {self.dtype}" if self.keep.has_full_rows else ""
         return f"--keep {self.keep}{dtype}"
 
 

@@ -21,7 +21,7 @@ class ParallelConfig:
     workers: int = 1
     """On a Ray cluster, 0 for as many as fit."""
     shard: Shard | None = None
-    stop_at: float | None = None
+    job_end: float | None = None
     """Seconds since 1970; None without a limit."""
     ray: str | None = None
     """Address of the Ray cluster of the workers; None for this machine."""

@@ -124,14 +124,14 @@ def place(
         rows = {key: row for row, key in enumerate(context_keys(query_set.queries))}
         known = {i: (name, rows[key]) for i, key in keys.items() if key in rows}
         is_large_part = len(known) == len(keys) or 2 * len({*known.values()}) >= len(rows)
-        if name in used or is_large_part or not query_set.of_causal_contexts:
+        if name in used or is_large_part or not query_set.has_causal_contexts:
             places |= known
             keys = {i: key for i, key in keys.items() if i not in known}
     new: list[QuerySet] = []
     for kind, indices in _by_kind(queries, keys).items():
         group = [queries[i] for i in indices]
         if kind == "contexts":
-            query_set, context_rows = QuerySet.of_contexts(tokenizer, group)
+            query_set, context_rows = QuerySet.from_contexts(tokenizer, group)
         else:
             query_set = QuerySet(tokenizer, tuple(sorted({*group}, key=_order)))
             row_of = {query: row for row, query in enumerate(query_set.queries)}

@@ -39,7 +39,7 @@ from logitbank.store import Bank
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Dtype, Head, Keep
-from logitbank.store.tables.prompt_tables import query_sets_of, require_unchanged
+from logitbank.store.tables.prompt_tables import linked_query_sets, require_unchanged
 from logitbank.wording import KEEP_WITHOUT_STATES
 
 Progress = Callable[[str], None]
@@ -114,9 +114,9 @@ def make_plan(
     stored = {} if bank is None else bank.query_sets()
     placement = place(queries, tokenizer.digest, stored, _used_query_sets(bank, tokenized))
     query_sets = {**stored, **{new.name: new for new in placement.new}}
-    rows_of: dict[str, set[int]] = {}
+    rows_by_set: dict[str, set[int]] = {}
     for name, row in placement.places:
-        rows_of.setdefault(name, set()).add(row)
+        rows_by_set.setdefault(name, set()).add(row)
     places = dict(zip(queries, placement.places, strict=True))
     tables = tuple(
         (p.name, placed(p.table, [places[query] for query in p.queries])) for p in tokenized
@@ -129,19 +129,19 @@ def make_plan(
     if bank is not None:
         progress(f"finding missing results of {len(suite.checkpoints):,} checkpoints")
     sizes = head_sizes(first, config, value_bytes=value_bytes(settings.compute_dtype))
-    planner = _Planner(bank, suite, config, query_sets, rows_of, sizes, settings.compute_dtype)
+    planner = _Planner(bank, suite, config, query_sets, rows_by_set, sizes, settings.compute_dtype)
     keep, dtype = request.level
-    block_rows = dict.fromkeys(rows_of, request.block_rows)
+    block_rows = dict.fromkeys(rows_by_set, request.block_rows)
     if request.block_rows is None and keep.array != "logprobs":  # those are limited by their bytes
         parameters = parameter_count(first)
         block_rows = {
-            name: rows_per_block(parameters, query_sets[name], gpu=gpu) for name in rows_of
+            name: rows_per_block(parameters, query_sets[name], gpu=gpu) for name in rows_by_set
         }
     deposits = (*planner.missing(planner.layouts(keep, dtype, block_rows)),)
     plan = Plan(
         deposits,
         checkpoints=len(suite.checkpoints),
-        queries=sum(map(len, rows_of.values())),
+        queries=sum(map(len, rows_by_set.values())),
         prompts=sum(p.table.select("prompt_id", "order_seed").n_unique() for p in tokenized),
         orders=max(p.table["order_seed"].n_unique() for p in tokenized),
     )
@@ -161,7 +161,7 @@ def make_plan(
         query_sets,
         placement.new,
         tables,
-        {p.name: tokenizer.opening_of(p.queries[0].ids) for p in tokenized},
+        {p.name: tokenizer.opening_text(p.queries[0].ids) for p in tokenized},
         (*notes, *(note for p in tokenized for note in _notes(p))),
     )
 
@@ -199,7 +199,7 @@ def _used_query_sets(bank: Bank | None, tokenized: Sequence[TokenizedPrompts]) -
     if bank is None:
         return set()
     names = {prompts.name for prompts in tokenized}.intersection(bank.prompt_sets)
-    return {query_set for name in names for query_set in query_sets_of(bank.prompts(name))}
+    return {query_set for name in names for query_set in linked_query_sets(bank.prompts(name))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class _Planner:
     suite: Suite
     config: ModelConfig
     query_sets: Mapping[str, QuerySet]
-    rows_of: Mapping[str, set[int]]
+    rows_by_set: Mapping[str, set[int]]
     """The requested rows of each query set."""
     head_sizes: Mapping[Head, HeadSize]
     compute_dtype: str
@@ -223,7 +223,7 @@ class _Planner:
     ) -> dict[str, Layout]:
         """The layout of a new deposit of each requested query set."""
         layouts = {}
-        for name in self.rows_of:
+        for name in self.rows_by_set:
             kind, width = self.head_kind(name), None
             if keep.array == "hidden":
                 if is_divided(kind, self.config):
@@ -254,7 +254,7 @@ class _Planner:
             for deposit in stored.values():
                 check_source(deposit, checkpoint)
             stored_heads = {kind for deposit in stored.values() for kind in deposit.spec.heads}
-            for name, rows in self.rows_of.items():
+            for name, rows in self.rows_by_set.items():
                 kind = self.head_kind(name)
                 head = self.head_sizes.get(kind)
                 if head is not None and kind in stored_heads:

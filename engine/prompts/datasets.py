@@ -90,7 +90,7 @@ def public_file(file: PublicFile, data: Path | None) -> Path:
     return path
 
 
-def text_of_file(path: Path, *, remedy: str) -> str:
+def read_data_text(path: Path, *, remedy: str) -> str:
     """The text of a data file, with its line ends.
 
     Parameters
@@ -121,9 +121,9 @@ def csv_rows(path: Path, *, remedy: str) -> Iterator[tuple[str, dict[str, str]]]
     Raises
     ------
     PromptError
-        As `text_of_file`; broken CSV, or a row with more or fewer cells than the header.
+        As `read_data_text`; broken CSV, or a row with more or fewer cells than the header.
     """
-    rows = csv.DictReader(StringIO(text_of_file(path, remedy=remedy), newline=""))
+    rows = csv.DictReader(StringIO(read_data_text(path, remedy=remedy), newline=""))
     try:
         for row in rows:
             if None in row or None in row.values():

@@ -84,7 +84,7 @@ def _read(path: Path) -> tuple[list[_FilePrompt], list[str]]:
             errors.append((line, str(values)))
             continue
         try:
-            prompt = _prompt_of_row(values, default_id=str(number))
+            prompt = _parse_row(values, default_id=str(number))
         except PromptError as error:
             errors.append((line, str(error)))
             continue
@@ -132,7 +132,7 @@ def _once_per_kind(path: Path, errors: Iterable[tuple[int, str]]) -> Iterator[st
 # One row
 
 
-def _prompt_of_row(values: Mapping[str, Any], *, default_id: str) -> _FilePrompt:
+def _parse_row(values: Mapping[str, Any], *, default_id: str) -> _FilePrompt:
     columns = {k: scalar(v, k) for k, v in values.items() if k not in FIELDS}
     name = _text(values.get("id", default_id), "id")
     if values.get("sentence") is None and "text" in values:

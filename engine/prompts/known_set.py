@@ -102,7 +102,7 @@ def count_or_all(text: str) -> int | Literal["all"]:
     raise ValueError("a number from 1, or all")
 
 
-def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
+def subset_parser(*choices: str) -> Callable[[str], tuple[str, ...]]:
     """A parser of some of the choices, separated by commas."""
 
     def read(text: str) -> tuple[str, ...]:

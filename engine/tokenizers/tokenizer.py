@@ -169,7 +169,7 @@ class Tokenizer:
         other.mask_token = other.mask_id = None
         return other
 
-    def opening_of(self, ids: Sequence[int]) -> str:
+    def opening_text(self, ids: Sequence[int]) -> str:
         """The special tokens at the beginning of these ids, as text."""
         unknown = self.unknown.id if self.unknown else None
         begin = takewhile(lambda token: token in self.special_ids and token != unknown, ids)

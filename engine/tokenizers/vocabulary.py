@@ -27,11 +27,11 @@ def vocabulary(backend: Any) -> pl.DataFrame:
     added = {i: str(token) for i, token in backend.added_tokens_decoder.items()}
     special = {i for i, token in backend.added_tokens_decoder.items() if token.special}
     special.update(backend.all_special_ids)
-    bytes_of = _entry_decoder(backend)
+    entry_bytes = _entry_decoder(backend)
     entries = {i: token for token, i in backend.get_vocab().items()} | added
     rows = []
     for i, entry in sorted(entries.items()):
-        raw = entry.encode() if i in added else bytes_of(entry)
+        raw = entry.encode() if i in added else entry_bytes(entry)
         text, is_text = _shown(raw)
         rows.append((i, text, is_text, i in special))
     return pl.DataFrame(rows, schema=TOKENS_SCHEMA, orient="row")
@@ -59,12 +59,12 @@ def _entry_decoder(backend: Any) -> Callable[[str], bytes]:
     spaces = "Metaspace" in kinds or _replaces_word_start(content)
     as_bytes = bool(content["model"].get("byte_fallback"))
 
-    def bytes_of(entry: str) -> bytes:
+    def entry_bytes(entry: str) -> bytes:
         if as_bytes and (match := _BYTE.fullmatch(entry)):
             return bytes.fromhex(match[1])
         return (entry.replace(_WORD_START, " ") if spaces else entry).encode()
 
-    return bytes_of
+    return entry_bytes
 
 
 def _parts(decoder: Any) -> Iterator[dict[str, Any]]:

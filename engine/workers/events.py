@@ -272,11 +272,11 @@ def add_summary(total: Summary, part: Summary) -> None:
 
 
 def add_costs(
-    event: CheckpointDone, *, summary: Summary, of_checkpoint: dict[Phase, float]
+    event: CheckpointDone, *, summary: Summary, checkpoint_spent: dict[Phase, float]
 ) -> None:
     """Add the costs of one job to the summary and to its checkpoint."""
     summary.tokens += event.tokens
     summary.reused += event.reused
-    for total in (summary.spent, of_checkpoint):
+    for total in (summary.spent, checkpoint_spent):
         for phase, seconds in event.spent.items():
             total[phase] = total.get(phase, 0.0) + seconds

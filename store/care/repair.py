@@ -21,7 +21,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.scores import read_scores
 from logitbank.store.deposits.writer import (
     DepositWriter,
-    move_into_place,
+    move_staged,
     remove_sealed_parts,
     write_scores,
 )
@@ -29,7 +29,7 @@ from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import Staging, remove_dead, remove_dead_staging
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import SEAL
-from logitbank.store.format.index import head_of
+from logitbank.store.format.index import object_head
 from logitbank.store.heads.stored import FOLDER
 from logitbank.store.tables import table_files
 
@@ -62,7 +62,7 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
     open_unfiltered(bank)
     remove_dead(bank.path)
     damage = [each for each in damage if each.remedy.is_repair]
-    heads = {head_of(each.path) or "" for each in damage if each.remedy is Remedy.DROP_HEAD}
+    heads = {object_head(each.path) or "" for each in damage if each.remedy is Remedy.DROP_HEAD}
     by_deposit = _drop_heads(bank, heads)
     restored: list[str] = []
     for each in damage:
@@ -135,7 +135,7 @@ def _repair_deposit(
     """Blocks that were dropped from a deposit, and objects that were written again."""
     path, remedies = objects.plain_path(root, folder), {each.remedy for each in damage}
     if Remedy.DROP_DEPOSIT in remedies:
-        blocks = _blocks_of(root, folder)
+        blocks = _stored_blocks(root, folder)
         objects.remove_folder(path)
         return blocks, []
     rewrite = {
@@ -169,7 +169,7 @@ def _repair_deposit(
     return tuple(sorted(lost)), [f"{folder}/{name}" for name in restored]
 
 
-def _blocks_of(root: Path, folder: str) -> tuple[int, ...]:
+def _stored_blocks(root: Path, folder: str) -> tuple[int, ...]:
     """Blocks that have objects, of a deposit whose attributes may be damaged."""
     names = [p.stem for p in (root / folder / "commits").glob("*.json")]
     if SEAL in names:
@@ -196,14 +196,14 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
                 write_scores(part, scores.filter(in_block))
                 committed = {name: objects.fsync_digest(part)}
                 committed |= {shard: digests[shard] for shard in deposit.layout.shards(block)}
-                move_into_place(deposit.path, {name: part})
+                move_staged(deposit.path, {name: part})
                 commits.commit(
                     deposit.path,
                     str(block),
                     objects_=committed,
                     block=block,
                     rows=[rows.start, rows.stop],
-                    engine=commits.engine_of(seal, block),
+                    engine=commits.block_engine(seal, block),
                 )
     path = deposit.path / "commits" / f"{SEAL}.json"
     objects.require_file(path)

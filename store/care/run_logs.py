@@ -18,7 +18,7 @@ NAME = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}\.jsonl")
 def line_bytes(document: dict[str, Json]) -> bytes:
     """One line. Its last member is the SHA-256 (hex) of the line without that member."""
     plain = {key: value for key, value in document.items() if key != SELF_DIGEST}
-    return _line(plain | {SELF_DIGEST: objects.digest_of(_line(plain)).sha256})
+    return _line(plain | {SELF_DIGEST: objects.compute_digest(_line(plain)).sha256})
 
 
 def _line(document: dict[str, Json]) -> bytes:
@@ -33,7 +33,7 @@ def damage(data: bytes) -> str:
     lines = re.findall(rb"[^\n]*\n|[^\n]+", data)
     for number, line in enumerate(lines):
         is_last = number == len(lines) - 1
-        if not (_is_whole(line, number) or (is_last and _is_truncated(line, number))):
+        if not (_is_complete(line, number) or (is_last and _is_truncated(line, number))):
             return f"its line {number + 1} was changed"
     return ""
 
@@ -46,10 +46,10 @@ def _is_truncated(line: bytes, number: int) -> bool:
         json.JSONDecoder().raw_decode(line.decode(errors="replace"))
     except (ValueError, RecursionError):
         return True
-    return _is_whole(line + b"\n", number)
+    return _is_complete(line + b"\n", number)
 
 
-def _is_whole(line: bytes, number: int) -> bool:
+def _is_complete(line: bytes, number: int) -> bool:
     try:
         document = json.loads(line)
         return bool(document["line"] == number and line_bytes(document) == line)

@@ -285,7 +285,7 @@ def _expected(
     damages = []
     arrays = zarrays.array_metadata(deposit.layout)
     expected = {
-        f"{name}/zarr.json": objects.digest_of(data)
+        f"{name}/zarr.json": objects.compute_digest(data)
         for name, data in arrays.items()
         if state.names
         or (deposit.path / name / "zarr.json").exists()  # a writer makes it with the first commit
@@ -314,10 +314,10 @@ def _head_damage(root: Path, digest_file: FileDigest, needed: Collection[str]) -
     for digest in head_digests(root):
         if digest not in needed and not (root / FOLDER / digest / "zarr.json").exists():
             continue
-        yield from _damage_of_head(root, digest, digest_file)
+        yield from _find_head_damage(root, digest, digest_file)
 
 
-def _damage_of_head(root: Path, digest: str, digest_file: FileDigest) -> Iterator[Damage]:
+def _find_head_damage(root: Path, digest: str, digest_file: FileDigest) -> Iterator[Damage]:
     where, sound = f"{FOLDER}/{digest}", True
     try:
         head = StoredHead.open(root, digest)
@@ -414,7 +414,9 @@ def _index_damage(root: Path, known: Collection[str]) -> Iterator[Damage]:
         for name in sorted({*listed} - {*known})
         if not objects.plain_path(root, name).exists() and not index.is_replaced(name, sealed)
     ]
-    owners = {index.deposit_of(name) or index.head_of(name) or "": name for name in missing[::-1]}
+    owners = {
+        index.object_deposit(name) or index.object_head(name) or "": name for name in missing[::-1]
+    }
     for owner, name in sorted(owners.items()):
         if owner:
             yield Damage(owner, "missing", f"{index.NAME} lists {name.removeprefix(f'{owner}/')}")

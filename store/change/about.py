@@ -11,8 +11,8 @@ from typing import Any
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.files import copies, disk, documents, locks, objects
-from logitbank.store.format.about import Source, checked_fields, own_fields, sources_of
-from logitbank.store.share.urls import url_of
+from logitbank.store.format.about import Source, about_fields, bank_sources, checked_fields
+from logitbank.store.share.urls import bank_url
 
 
 def describe(
@@ -40,7 +40,7 @@ def describe(
     try:
         copies.require_folder(Bank.open(bank, prompts=[]).path)
     except DamagedError:  # in fields that are written again here
-        if url_of(bank):
+        if bank_url(bank):
             raise
     _replace(Path(bank), lambda _: fields)
     return Bank.open(bank)
@@ -48,18 +48,18 @@ def describe(
 
 def described_as(bank: Bank, models: Iterable[str]) -> list[Source]:
     """The sources of a bank, then the bank itself if it has any of the fields."""
-    fields = own_fields(bank.attributes)
+    fields = about_fields(bank.attributes)
     here = [{**fields, "models": sorted(set(models))}] if any(fields.values()) else []
-    return [*sources_of(bank.attributes), *here]
+    return [*bank_sources(bank.attributes), *here]
 
 
 def add_sources(root: Path, sources: Sequence[Source]) -> None:
     """Record where deposits came from. Sources with equal fields are joined."""
 
     def joined(attributes: dict[str, Any]) -> dict[str, Any]:
-        merged = sources_of(attributes)
+        merged = bank_sources(attributes)
         for source in sources:
-            same = [s for s in merged if own_fields(s) == own_fields(source)]
+            same = [s for s in merged if about_fields(s) == about_fields(source)]
             if same:
                 same[0]["models"] = sorted({*same[0]["models"], *source["models"]})
             else:

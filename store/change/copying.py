@@ -19,7 +19,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import locks, objects
 from logitbank.store.format import commits
-from logitbank.store.format.about import own_fields
+from logitbank.store.format.about import about_fields
 from logitbank.store.format.commits import SEAL
 from logitbank.store.format.layout import BlockData
 from logitbank.store.format.numbers import as_stored
@@ -125,13 +125,13 @@ def prepare(
     citation that all sources share.
     """
     if target is None:
-        first, *others = [own_fields(bank.attributes) for bank, _ in sources]
+        first, *others = [about_fields(bank.attributes) for bank, _ in sources]
         shared = {n: v if all(o[n] == v for o in others) else "" for n, v in first.items()}
         target = Bank.create(into, **shared)
-    fields = own_fields(target.attributes)
+    fields = about_fields(target.attributes)
     for bank, models in sources:
         described = described_as(bank, models) if models else []
-        add_sources(target.path, [each for each in described if own_fields(each) != fields])
+        add_sources(target.path, [each for each in described if about_fields(each) != fields])
     for path, data in tables.items():
         table_files.put_table(target.path, objects.plain_path(target.path, path), data)
     return target
@@ -154,7 +154,7 @@ def missing_heads(into: Path | None, deposits: Iterable[Deposit]) -> list[Stored
             needed.setdefault(digest, deposit)
     missing = []
     for digest, deposit in needed.items():
-        if into is None or not _has_whole_head(into, digest):
+        if into is None or not _has_complete_head(into, digest):
             head = StoredHead.open(deposit.bank, digest, needed_by=str(deposit))
             head.read()
             missing.append(head)
@@ -172,12 +172,12 @@ def copy_heads(into: Path, heads: Iterable[StoredHead], advance: Advance = lambd
     for head in heads:
         present = objects.plain_path(into, f"{FOLDER}/{head.digest}")
         with locks.locked(into / ".lock"):  # another writer may be placing it
-            if present.exists() and not _has_whole_head(into, head.digest):
+            if present.exists() and not _has_complete_head(into, head.digest):
                 objects.remove_folder(present)
         Folder(into).send(head_objects(head), Source(head.path.parents[1]), advance)
 
 
-def _has_whole_head(root: Path, digest: str) -> bool:
+def _has_complete_head(root: Path, digest: str) -> bool:
     """Whether a head's attributes are sound and each of its objects has its size."""
     try:
         return not StoredHead.open(root, digest).missing()
@@ -206,6 +206,6 @@ def copy_blocks(deposit: Deposit, source: Deposit, blocks: Sequence[int], advanc
             None if values is None else as_stored(values, dtype),
             scores.filter(pl.col("query").is_between(rows[0], rows[-1])),
         )
-        with DepositWriter(deposit, engine=commits.engine_of(seal, block)) as writer:
+        with DepositWriter(deposit, engine=commits.block_engine(seal, block)) as writer:
             writer.write(block, data)
         advance(sum(digests[shard].bytes for shard in source.layout.shards(block)))

@@ -71,7 +71,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     if any(Path(bank).resolve() == Path(into).resolve() for bank in banks):
         raise UsageError(f"Cannot merge {into} into itself. Name other banks.")
     sources = [Bank.open(bank, rows=True) for bank in banks]
-    target = Bank.open(into) if objects.holds_something(Path(into)) else None
+    target = Bank.open(into) if objects.is_occupied(Path(into)) else None
     _require_tables(target, sources)
     tables = tables_to_copy(target, sources)
     additions = plan(target, sources)
@@ -93,7 +93,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     for deposit in target.deposits():
         if deposit.complete and not deposit.sealed:
             DepositWriter(deposit, engine=deposit.spec.provenance.get("engine")).seal()
-        if deposit.layout.keep.whole_rows:
+        if deposit.layout.keep.has_full_rows:
             rescore(deposit)
     remove_dead(target.path)
     return Merged(len({a.folder for a in additions}), len(tables), total)

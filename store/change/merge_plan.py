@@ -16,7 +16,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.scores import committed_parts, read_scores
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits
-from logitbank.store.format.attributes import ARRAY, DIGESTS, compared, states_of, unlike
+from logitbank.store.format.attributes import ARRAY, DIGESTS, compared, describe_states, unlike
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.index import Objects
 from logitbank.store.format.schema import SCORES_SCHEMA, Json
@@ -83,7 +83,7 @@ def _check_weights(deposit: Deposit, siblings: Sequence[Deposit]) -> None:
 def _addition(
     created: Deposit | None, before: Sequence[Deposit], source: Deposit, state: Committed
 ) -> Addition | None:
-    blocks, folder = missing_blocks(before, source), commits.folder_of(source.path)
+    blocks, folder = missing_blocks(before, source), commits.relative_folder(source.path)
     holders = {name: deposit for deposit in before for name in deposit.state().options}
     options = tuple(name for name in state.options if name not in holders)
     for name in state.options:
@@ -148,7 +148,7 @@ def check_same_layout(stored: Deposit, new: Deposit) -> None:
 
 def _compared(deposit: Deposit) -> dict[str, Json]:
     layout = deposit.layout
-    states = states_of(deposit.spec) if layout.keep.array == "hidden" else None
+    states = describe_states(deposit.spec) if layout.keep.array == "hidden" else None
     fields = compared(deposit.spec)
     return fields | {"keep": str(layout.keep), "block_rows": layout.block_rows, "states": states}
 
@@ -222,7 +222,7 @@ def _check_scores(
         for deposit, state in zip((stored, new), states, strict=True)
     )
     different = ours.join(theirs, on=list(SCORES_SCHEMA), how="anti")
-    if stored.layout.keep.whole_rows:  # the others can be read from its rows
+    if stored.layout.keep.has_full_rows:  # the others can be read from its rows
         different = different.filter("exact")
     if not different.is_empty():
         query, token = different.select("query", "token").row(0)

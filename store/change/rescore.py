@@ -10,7 +10,7 @@ import polars as pl
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.deposits.deposit import Deposit, require_committed
 from logitbank.store.deposits.entries import option_entries
-from logitbank.store.deposits.writer import move_into_place, write_scores
+from logitbank.store.deposits.writer import move_staged, write_scores
 from logitbank.store.files import copies, disk, locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits
@@ -70,7 +70,7 @@ def _name(options: OptionTokens) -> str:
 
 def _check(deposit: Deposit, options: OptionTokens) -> None:
     layout = deposit.layout
-    if not layout.keep.whole_rows:
+    if not layout.keep.has_full_rows:
         raise KeepLevelError(
             f"{deposit} keeps {layout.keep} and no full rows, so it cannot be rescored. Extract"
             " again into another bank."
@@ -96,7 +96,7 @@ def _publish(deposit: Deposit, options: OptionTokens, scores: pl.DataFrame) -> N
             file = folder / "scores.parquet"
             write_scores(file, scores, deposit)
             digest = objects.fsync_digest(file)
-            move_into_place(deposit.path, {part: file})
+            move_staged(deposit.path, {part: file})
             commits.commit(deposit.path, name, objects_={part: digest}, options=len(scores))
 
 
@@ -134,7 +134,7 @@ def _scores(
         option_entries(_ordered(values), of_row, entries)
         for values, of_row in zip(stored, tokens, strict=True)
     ]
-    index = np.repeat(np.arange(len(rows)), [len(tokens_of_row) for tokens_of_row in tokens])
+    index = np.repeat(np.arange(len(rows)), [len(row_tokens) for row_tokens in tokens])
     token = np.concatenate(tokens)
     logsumexp = logsumexp[index]
     columns = {

@@ -94,7 +94,7 @@ def shrink(
             f"{source.path} would not become smaller. Use a smaller topk:K, options, or --dtype"
             " float16 for float32 rows or states."
         )
-    target = Bank.open(out) if objects.holds_something(Path(out)) else None
+    target = Bank.open(out) if objects.is_occupied(Path(out)) else None
     require_tables(source.path, (deposit for deposit, _ in specs))
     tables = tables_to_copy(target, [source])
     models = {deposit.checkpoint.model for deposit, _ in specs}
@@ -116,14 +116,14 @@ def _smaller(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> D
             f"{deposit} keeps {layout.keep}, from which {level} cannot be made. Use a smaller"
             f" level, or extract again with --keep {level} into another bank."
         )
-    same = level.array == layout.keep.array if level.whole_rows else level == layout.keep
-    if dtype == "float32" and layout.dtype != "float32" and level.whole_rows and same:
+    same = level.array == layout.keep.array if level.has_full_rows else level == layout.keep
+    if dtype == "float32" and layout.dtype != "float32" and level.has_full_rows and same:
         raise KeepLevelError(f"{deposit} has {layout.dtype} rows. Omit --dtype float32.")
-    rounded = level.whole_rows and dtype not in (None, "float32") and layout.dtype == "float32"
+    rounded = level.has_full_rows and dtype not in (None, "float32") and layout.dtype == "float32"
     if same and not rounded:
         return spec
     # k of a deposit with rows is not chosen by its keep level, so it stays.
-    keep = Keep(level.level, layout.keep.k) if level.whole_rows else level
+    keep = Keep(level.level, layout.keep.k) if level.has_full_rows else level
     states = keep.array == "hidden"
     shrunk_from: dict[str, Json] = {
         "keep": str(layout.keep),
@@ -138,7 +138,7 @@ def _smaller(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> D
         dtype=dtype or (layout.dtype if same else layout.row_dtype),
         keep=keep,
         # Rows that are computed from states are larger than the states.
-        block_rows=layout.block_rows if same or not keep.whole_rows else None,
+        block_rows=layout.block_rows if same or not keep.has_full_rows else None,
         width=layout.width if states else None,
     )
     return replace(
@@ -151,7 +151,7 @@ def _smaller(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> D
 
 def _shrink(deposit: Deposit, target: Bank, spec: DepositSpec, advance: Advance) -> None:
     layout = deposit.layout
-    options = missing_options(deposit) if layout.keep.whole_rows else None
+    options = missing_options(deposit) if layout.keep.has_full_rows else None
     scores = deposit.scores().collect()
     copy_heads(target.path, missing_heads(target.path, [deposit] if spec.heads else []))
     committed = deposit.committed()
@@ -172,7 +172,7 @@ def _shrink(deposit: Deposit, target: Bank, spec: DepositSpec, advance: Advance)
 
 def _engine(deposit: Deposit, block: int) -> Json:
     name = commits.SEAL if deposit.sealed else str(block)
-    return commits.engine_of(commits.read(deposit.path, name), block)
+    return commits.block_engine(commits.read(deposit.path, name), block)
 
 
 def _block(
@@ -186,7 +186,7 @@ def _block(
         if to.dtype == "float16" and float(np.abs(states).max()) > FLOAT16_MAX:
             raise KeepLevelError(f"{deposit}: a state exceeds the range of float16. Use float32.")
         return BlockData(as_stored(states, to.dtype), scores)
-    if to.keep.whole_rows:
+    if to.keep.has_full_rows:
         values = deposit.stored_logprobs(list(rows))
         if to.dtype == "float16" and float(values.min()) < FLOAT16_MIN:
             raise KeepLevelError(
@@ -194,7 +194,7 @@ def _block(
                 " Use float32."
             )
         return BlockData(values.astype(to.dtype), scores)
-    if deposit.layout.keep.whole_rows and to.keep.k > deposit.layout.keep.k:
+    if deposit.layout.keep.has_full_rows and to.keep.k > deposit.layout.keep.k:
         parts = (
             p for p in deposit.layout.row_ranges if p.start < rows.stop and rows.start < p.stop
         )

@@ -192,7 +192,7 @@ def _check_spec(root: Path, spec: DepositSpec) -> None:
         head.require_shape(layout.vocab, layout.width, str(spec.checkpoint))
     if model in (*TABLE_FOLDERS, HEADS):
         raise UsageError(f"Model name {model!r} is reserved; choose another name.")
-    expected = query_tables.tokenizer_of(root, spec.query_set)
+    expected = query_tables.query_set_tokenizer(root, spec.query_set)
     if spec.provenance.get("tokenizer", expected) != expected:
         raise BankError(
             f"{spec.query_set} was made with another tokenizer. Tokenize the prompts with this"

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from logitbank.errors import BankError, DamagedError, KeepLevelError, UsageError
 from logitbank.notebook import printable, summary_or_error
 from logitbank.store.deposits.rows import ShardedArray, shard_digests
-from logitbank.store.deposits.scores import committed_parts, logsumexp_of, scan_parts
+from logitbank.store.deposits.scores import committed_parts, query_logsumexp, scan_parts
 from logitbank.store.files import copies, objects
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.attributes import from_attributes, read_attributes
@@ -170,7 +170,7 @@ class Deposit:
             tokens = token_numbers(self.bank, self.query_set, tokens)
         if not normalised:
             return self.stored_logprobs(rows, tokens, dtype=np.float32)
-        columns = slice(None) if tokens is None else _index_of("token", tokens, self.layout.vocab)
+        columns = slice(None) if tokens is None else _axis_index("token", tokens, self.layout.vocab)
         index = self._committed_index(rows)
         if index is None:
             require_query_count(self)
@@ -189,13 +189,13 @@ class Deposit:
     ) -> np.ndarray:
         """`logprobs` in another dtype; the stored dtype if None, float32 from states."""
         layout = self.layout
-        if not layout.keep.whole_rows:
+        if not layout.keep.has_full_rows:
             raise KeepLevelError(
                 f"{self} keeps {layout.keep}, not full vocabulary rows. Read listed tokens with"
                 " scores(), or extract again with --keep full, hidden or auto into another bank."
             )
         index = self._committed_index(rows)
-        columns = None if tokens is None else _index_of("token", tokens, layout.vocab)
+        columns = None if tokens is None else _axis_index("token", tokens, layout.vocab)
         if layout.width is None:
             return self.stored_rows(index, columns, dtype=dtype)
         head = self.head()
@@ -264,7 +264,7 @@ class Deposit:
         """
         index = self._committed_index(rows)
         before = self.rows_committed  # others may commit blocks meanwhile
-        query, values = logsumexp_of(self.scores())
+        query, values = query_logsumexp(self.scores())
         if not before <= len(query) <= self.rows_committed:
             raise DamagedError(f"{self}: scores contain {len(query):,} queries; {VERIFY}")
         if index is None:
@@ -301,7 +301,7 @@ class Deposit:
 
     def _committed_index(self, rows: ArrayLike | None) -> np.ndarray | None:
         """Rows as an index, or None for all; BankError if one is not committed."""
-        index = None if rows is None else _index_of("row", rows, self.layout.queries)
+        index = None if rows is None else _axis_index("row", rows, self.layout.queries)
         require_committed(self, index)
         return index
 
@@ -328,7 +328,7 @@ def require_query_count(deposit: Deposit) -> None:
         )
 
 
-def _index_of(name: str, values: ArrayLike, length: int) -> np.ndarray:
+def _axis_index(name: str, values: ArrayLike, length: int) -> np.ndarray:
     """Rows or tokens as an index into an axis of `length`, or UsageError."""
     index = np.asarray(values)
     if index.ndim != 1 or not (np.issubdtype(index.dtype, np.integer) or index.size == 0):

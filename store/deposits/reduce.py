@@ -160,7 +160,7 @@ class BlockReducer:
             array[places] = values[listed]
         self._missing[at] = False
 
-    def tokens_of(self, i: int) -> np.ndarray:
+    def option_tokens(self, i: int) -> np.ndarray:
         """Option tokens of the block's `i`-th query."""
         return self._tokens[self._starts[i] : self._starts[i + 1]]
 

@@ -171,7 +171,7 @@ class ShardedArray:
     @contextmanager
     def _explained(self, block: int) -> Iterator[None]:
         """Name the shard, its block and its rows in errors."""
-        rows, name = self.grid.rows_of(block), f"{self.path}/c/{block}/0"
+        rows, name = self.grid.block_range(block), f"{self.path}/c/{block}/0"
         where = f"{name} (block {block}, rows {rows.start}–{rows.stop - 1})"
         try:
             yield

@@ -81,7 +81,7 @@ def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
         raise DamagedError(f"{part} is not a table of scores ({error}); {VERIFY}") from error
 
 
-def logsumexp_of(scores: pl.LazyFrame) -> tuple[np.ndarray, np.ndarray]:
+def query_logsumexp(scores: pl.LazyFrame) -> tuple[np.ndarray, np.ndarray]:
     """The queries (n,) of scores, ascending, and the log-sum-exp (n,) float64 of each."""
     frame = scores.select("query", "logsumexp").unique("query").sort("query").collect()
     return frame["query"].to_numpy(), frame["logsumexp"].to_numpy()

@@ -169,7 +169,7 @@ class DepositWriter:
         with locks.locked(path / ".lock"):
             if block in self.deposit.committed():
                 return False
-            move_into_place(path, staged)
+            move_staged(path, staged)
             rows = self.layout.rows(block)
             return commits.commit(
                 path,
@@ -200,8 +200,8 @@ class DepositWriter:
         sealed |= {path: objects.fsync_digest(file) for path, file in staged.items()}
         sealed["zarr.json"] = objects.digest(deposit.path / "zarr.json")
         for name, metadata in zarrays.array_metadata(deposit.layout).items():
-            sealed[f"{name}/zarr.json"] = objects.digest_of(metadata)
-        move_into_place(deposit.path, staged)
+            sealed[f"{name}/zarr.json"] = objects.compute_digest(metadata)
+        move_staged(deposit.path, staged)
         commits.commit(
             deposit.path,
             SEAL,
@@ -209,12 +209,12 @@ class DepositWriter:
             blocks=deposit.layout.blocks,
             rows=[0, deposit.layout.queries],
             engine=self._engine,
-            tables=_tables_of(deposit),
+            tables=_deposit_tables(deposit),
             **_several_engines(deposit, state, self._engine),
         )
 
 
-def _tables_of(deposit: Deposit) -> list[str]:
+def _deposit_tables(deposit: Deposit) -> list[str]:
     """Paths of the tables of prompts and tokens that belong to a deposit."""
     root, query_set = deposit.bank, deposit.query_set
     prompts = [
@@ -222,14 +222,14 @@ def _tables_of(deposit: Deposit) -> list[str]:
         for file in prompt_tables.prompt_files(root)
         if _points_into(file.path, query_set)
     ]
-    tokenizer = query_tables.tokenizer_of(root, query_set)
+    tokenizer = query_tables.query_set_tokenizer(root, query_set)
     tokens = (file for file in token_texts.tokens_files(root) if file.name == tokenizer)
     return [*prompts, *(f"{token_texts.FOLDER}/{file.path.name}" for file in tokens)]
 
 
 def _points_into(prompts: Path, query_set: str) -> bool:
     try:
-        return query_set in prompt_tables.query_sets_of(pl.scan_parquet(prompts, glob=False))
+        return query_set in prompt_tables.linked_query_sets(pl.scan_parquet(prompts, glob=False))
     except PARQUET_ERRORS:
         return True  # it is damaged, and `verify` reports that
 
@@ -252,7 +252,7 @@ def remove_sealed_parts(deposit: Deposit) -> None:
             objects.plain_path(deposit.path, relative).unlink(missing_ok=True)
 
 
-def move_into_place(deposit: Path, staged: Mapping[str, Path]) -> None:
+def move_staged(deposit: Path, staged: Mapping[str, Path]) -> None:
     """Move objects to their paths in the deposit, durably. The caller holds the deposit's lock."""
     folders = set()
     for relative, file in staged.items():

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from logitbank.errors import UsageError
-from logitbank.store.files.objects import digest_of
+from logitbank.store.files.objects import compute_digest
 
 SOURCE = ".source.json"
 """File in a copy that contains its URL. It is ignored outside the cache folder."""
@@ -25,10 +25,10 @@ def cache_folder() -> Path:
 
 def copy_folder(url: str) -> Path:
     """Folder of the copy of the bank at a URL."""
-    return cache_folder() / digest_of(url.encode()).sha256[:16]
+    return cache_folder() / compute_digest(url.encode()).sha256[:16]
 
 
-def url_of_copy(path: Path | str) -> str | None:
+def copy_source_url(path: Path | str) -> str | None:
     """URL of the bank whose copy contains this path; None for other paths."""
     cache = cache_folder()
     if not str(path).startswith(f"{cache}{os.sep}"):
@@ -41,12 +41,12 @@ def url_of_copy(path: Path | str) -> str | None:
 
 def address(root: Path) -> str:
     """Address of a bank for people: the URL of a copy, or the folder."""
-    return url_of_copy(root) or str(root)
+    return copy_source_url(root) or str(root)
 
 
 def require_folder(path: Path) -> None:
     """Refuse the copy of a bank at a URL, which is incomplete and read-only, with a UsageError."""
-    if (url := url_of_copy(path)) is not None:
+    if (url := copy_source_url(path)) is not None:
         raise UsageError(
             f"{url} is read-only. Run `logitbank pull {url} FOLDER` and use the folder."
         )
@@ -54,7 +54,7 @@ def require_folder(path: Path) -> None:
 
 def missing_advice(path: Path | str, otherwise: str) -> str:
     """What to do about a missing object: copy more if it is in a copy, or `otherwise`."""
-    url = url_of_copy(path)
+    url = copy_source_url(path)
     if url is None:
         return otherwise
     more = ", rows=True" if not str(path).endswith(".parquet") else ""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.errors import DamagedError
-from logitbank.store.files.objects import digest_of, read_file
+from logitbank.store.files.objects import compute_digest, read_file
 
 SELF_DIGEST = "sha256"
 MAX_JSON = 2**28
@@ -46,5 +46,5 @@ def signed(document: dict[str, Any], holder: dict[str, Any]) -> bytes:
     The member `sha256` is the SHA-256 (hex) of the JSON without that member.
     """
     holder.pop(SELF_DIGEST, None)
-    holder[SELF_DIGEST] = digest_of(json_bytes(document)).sha256
+    holder[SELF_DIGEST] = compute_digest(json_bytes(document)).sha256
     return json_bytes(document)

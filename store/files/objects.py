@@ -37,12 +37,12 @@ def digest(path: Path) -> Digest:
     """SHA-256 (hex) and size of a file."""
     with open(path, "rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size <= _SMALL:
-            return digest_of(file.readall())
+            return compute_digest(file.readall())
         value = hashlib.file_digest(file, "sha256").hexdigest()
         return Digest(value, file.tell())
 
 
-def digest_of(data: bytes) -> Digest:
+def compute_digest(data: bytes) -> Digest:
     return Digest(hashlib.sha256(data).hexdigest(), len(data))
 
 
@@ -216,7 +216,7 @@ def remove_folder(path: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def holds_something(path: Path) -> bool:
+def is_occupied(path: Path) -> bool:
     """Whether a path exists and is not an empty folder, apart from hidden files."""
     if not path.exists():  # first: another writer may create the folder at any moment
         return False

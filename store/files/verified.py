@@ -64,7 +64,7 @@ def require(expected: Mapping[Path, Digest]) -> None:
 def is_known(name: str, expected: Digest) -> bool:
     """Whether a file was verified before and has not changed; FileNotFoundError if it is gone."""
     stamp = _VERIFIED.get((name, expected))
-    return stamp is not None and stamp == stamp_of(name)
+    return stamp is not None and stamp == file_stamp(name)
 
 
 def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
@@ -72,7 +72,7 @@ def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
 
     Raises FileNotFoundError, or DamagedError for a folder or pipe.
     """
-    looks = [(path, digest, stamp_of(path)) for path, digest in expected.items()]
+    looks = [(path, digest, file_stamp(path)) for path, digest in expected.items()]
     unseen = [look for look in looks if _VERIFIED.get((str(look[0]), look[1])) != look[2]]
     are_sound = in_parallel(lambda look: _is_sound(*look), unseen)  # hashlib frees the GIL
     return [path for (path, _, _), is_sound in zip(unseen, are_sound, strict=True) if not is_sound]
@@ -87,7 +87,7 @@ def document(path: Path | str, *holder: str) -> dict[str, Any]:
     status, data = objects.read_file(path, most=documents.MAX_JSON)
     content = documents.parse_json(path, data)
     if holder:  # a seal has the digest of its deposit's attributes, which need not be read again
-        _remember(path, objects.digest_of(data), Stamp.of(status))
+        _remember(path, objects.compute_digest(data), Stamp.of(status))
     if not verify_self_digest(data, content, *holder):
         raise DamagedError(
             f"{path} was changed: its SHA-256 differs from its member `sha256`. Run"
@@ -112,7 +112,7 @@ def verify_self_digest(data: bytes, content: Any, *holder: str) -> bool:
     return bool(member) and hashlib.sha256(before + after).hexdigest() == digest
 
 
-def stamp_of(path: Path | str) -> Stamp:
+def file_stamp(path: Path | str) -> Stamp:
     return Stamp.of(os.stat(path))
 
 

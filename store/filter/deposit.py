@@ -224,7 +224,7 @@ def filtered_deposits(root: Path, by: Filter, name: str) -> list[Deposit]:
         FilteredDeposit(d.path, {**d.attributes, "model": name}, filter=by, unfiltered=d)
         for d in catalog.deposits(root)
         if d.checkpoint.model == by.about["model"]
-        and tokenizer in (None, query_tables.tokenizer_of(root, d.query_set))
+        and tokenizer in (None, query_tables.query_set_tokenizer(root, d.query_set))
     ]
 
 

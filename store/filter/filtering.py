@@ -80,7 +80,7 @@ def filtered(
     counts[1, hit] -= 1  # an entry equals itself
     counts[3, hit] -= padding[place[hit], query[hit]]
     if by.mode == "truncate":
-        counts[:, miss] = _last_place(listed, scores, miss, sizes)
+        counts[:, miss] = _zero_probability_counts(listed, scores, miss, sizes)
     else:
         counts[:, miss] = [getattr(scores, name)[miss] for name in COUNTS]
         exact[miss] = scores.exact[miss]
@@ -141,7 +141,9 @@ def _count(
     return counts
 
 
-def _last_place(listed: Listed, scores: Scores, miss: np.ndarray, sizes: Sizes) -> np.ndarray:
+def _zero_probability_counts(
+    listed: Listed, scores: Scores, miss: np.ndarray, sizes: Sizes
+) -> np.ndarray:
     """Counts (4, m) of tokens of probability 0, which share the place after the k."""
     k = listed.tokens.shape[1]
     padding = (listed.tokens >= sizes.entries).sum(axis=1)[scores.query[miss]]

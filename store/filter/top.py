@@ -28,7 +28,7 @@ def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Listed:
             f" k ≤ {layout.vocab:,}."
         )
     listed_k = min(layout.keep.k, layout.vocab)
-    if listed_k < k and not layout.keep.whole_rows:
+    if listed_k < k and not layout.keep.has_full_rows:
         raise KeepLevelError(
             f"{deposit} has the {listed_k} highest tokens of each query, and the filter needs {k}."
             f" Use a filter of k ≤ {listed_k}, or extract again with --keep topk:{max(k, 64)}."
@@ -46,7 +46,7 @@ def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Listed:
     rows = query[starts]
     logsumexp = best["logsumexp"].to_numpy()[starts].astype(np.float64)
     if listed_k < k:
-        return _of_full_rows(deposit, rows, logsumexp, k)
+        return _full_row_top(deposit, rows, logsumexp, k)
     index = starts[:, None] + np.arange(k)
     tokens, logits = best["token"].to_numpy()[index], best["logit"].to_numpy()[index]
 
@@ -59,7 +59,7 @@ def first_entries(k: int) -> pl.Expr:
     return (pl.col("kind") == "top") & (pl.col("rank") <= k)
 
 
-def _of_full_rows(deposit: Deposit, rows: np.ndarray, logsumexp: np.ndarray, k: int) -> Listed:
+def _full_row_top(deposit: Deposit, rows: np.ndarray, logsumexp: np.ndarray, k: int) -> Listed:
     vocab = deposit.layout.vocab
     tokens, values = np.empty((len(rows), k), np.int32), np.empty((len(rows), k))
     for start in range(0, len(rows), AT_ONCE):

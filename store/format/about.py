@@ -9,7 +9,7 @@ Source = dict[str, Any]
 """title, licence and citation of a source, and `models`: the models that came from it."""
 
 
-def own_fields(attributes: dict[str, Any]) -> dict[str, str]:
+def about_fields(attributes: dict[str, Any]) -> dict[str, str]:
     """Title, licence and citation as texts; blank if they are not text."""
     values = {name: attributes.get(name) for name in FIELDS}
     return {name: value if isinstance(value, str) else "" for name, value in values.items()}
@@ -23,12 +23,12 @@ def checked_fields(fields: dict[str, str]) -> dict[str, str]:
     return fields
 
 
-def sources_of(attributes: dict[str, Any]) -> list[Source]:
+def bank_sources(attributes: dict[str, Any]) -> list[Source]:
     """Sources of a bank that are in the documented form."""
     listed = attributes.get("sources")
     sources = []
     for entry in listed if isinstance(listed, list) else []:
         models = entry.get("models") if isinstance(entry, dict) else None
         if isinstance(models, list) and all(isinstance(m, str) for m in models):
-            sources.append({**own_fields(entry), "models": models})
+            sources.append({**about_fields(entry), "models": models})
     return sources

@@ -166,9 +166,10 @@ def check_same(stored: DepositSpec, requested: DepositSpec, *, where: Path) -> N
         raise BankError(f"{where} has {name} {value}, not {new[name]}. {advice}")
     kept, level = stored.layout.keep, requested.layout.keep
     arrays = kept.array, level.array
-    if arrays[0] == arrays[1] == "hidden" and states_of(stored) != states_of(requested):
+    if arrays[0] == arrays[1] == "hidden" and describe_states(stored) != describe_states(requested):
         raise BankError(
-            f"{where} has states of {states_of(stored)}, not of {states_of(requested)}. {advice}"
+            f"{where} has states of {describe_states(stored)},"
+            f" not of {describe_states(requested)}. {advice}"
         )
     # A deposit has either rows or states.
     mixed = None not in arrays and arrays[0] != arrays[1]
@@ -179,7 +180,7 @@ def check_same(stored: DepositSpec, requested: DepositSpec, *, where: Path) -> N
         )
 
 
-def states_of(spec: DepositSpec) -> str:
+def describe_states(spec: DepositSpec) -> str:
     """The states of a deposit and their head, for a message."""
     heads = ", ".join(f"{kind} head {digest[:12]}" for kind, digest in sorted(spec.heads.items()))
     return f"{spec.layout.width} entries, for {heads or 'no head'}"

@@ -69,7 +69,7 @@ def document(
 ) -> bytes:
     """The bytes of a new commit. A seal names its deposit by the digest of its attributes."""
     content = {
-        **({} if name == SEAL else {"deposit": folder_of(deposit)}),
+        **({} if name == SEAL else {"deposit": relative_folder(deposit)}),
         **fields,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "objects": {path: value._asdict() for path, value in sorted(objects_.items())},
@@ -77,7 +77,7 @@ def document(
     return documents.signed(content, content)
 
 
-def folder_of(deposit: Path) -> str:
+def relative_folder(deposit: Path) -> str:
     """A deposit's folder, relative to its bank."""
     return "/".join(deposit.parts[-4:])
 
@@ -94,7 +94,7 @@ def read(deposit: Path, name: str) -> dict[str, Any]:
 
 def _read(path: str, deposit: Path) -> dict[str, Any]:
     content = verified.document(path)
-    folder = folder_of(deposit)
+    folder = relative_folder(deposit)
     # A seal names its deposit by the digest of its attributes.
     named = content.get("deposit", folder if path.endswith(f"/{SEAL}.json") else None)
     if named != folder:
@@ -102,7 +102,7 @@ def _read(path: str, deposit: Path) -> dict[str, Any]:
     return content
 
 
-def engine_of(commit: Mapping[str, Any], block: int) -> Json:
+def block_engine(commit: Mapping[str, Any], block: int) -> Json:
     """The engine that computed a block, by its own commit or by the seal."""
     engine: Json = commit.get("engine")
     for first, later in _engine_runs(commit):
@@ -110,7 +110,7 @@ def engine_of(commit: Mapping[str, Any], block: int) -> Json:
     return engine
 
 
-def engines_of(commit: Mapping[str, Any]) -> list[Json]:
+def commit_engines(commit: Mapping[str, Any]) -> list[Json]:
     """The engines that computed the blocks of a commit."""
     return [engine for _, engine in _engine_runs(commit)] or [commit.get("engine")]
 
@@ -129,7 +129,7 @@ def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
     belongs to other attributes.
     """
     path = objects.plain_name(deposit, f"commits/{name}.json")
-    stamp = verified.stamp_of(path)
+    stamp = verified.file_stamp(path)
     listed = (_lasting if stamp.settled else _listed)(path, deposit, stamp)
     if name == SEAL and not _is_sealed(deposit, listed.get("zarr.json", Digest("", 0))):
         raise DamagedError(

@@ -22,7 +22,7 @@ class Grid:
     def blocks(self) -> int:
         return math.ceil(self.rows / self.block_rows)
 
-    def rows_of(self, block: int) -> range:
+    def block_range(self, block: int) -> range:
         """Rows of a block; the last block may be shorter."""
         start = block * self.block_rows
         return range(start, min(start + self.block_rows, self.rows))

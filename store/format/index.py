@@ -13,7 +13,7 @@ from typing import Any
 
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store.files.documents import SELF_DIGEST, signed
-from logitbank.store.files.objects import Digest, digest_from_json, digest_of
+from logitbank.store.files.objects import Digest, compute_digest, digest_from_json
 from logitbank.store.files.verified import verify_self_digest
 
 NAME = "index.json.gz"
@@ -63,7 +63,7 @@ Objects = Mapping[str, Object]
 
 
 def text_object(text: str) -> Object:
-    return Object(digest_of(text.encode()), text)
+    return Object(compute_digest(text.encode()), text)
 
 
 def is_object(path: str) -> bool:
@@ -78,22 +78,22 @@ def is_data(path: str) -> bool:
 
 def is_table(path: str) -> bool:
     """Whether an object of this path is a table of queries, prompts or tokens."""
-    return is_data(path) and path.endswith(".parquet") and deposit_of(path) is None
+    return is_data(path) and path.endswith(".parquet") and object_deposit(path) is None
 
 
 def is_group(path: str) -> bool:
     """Whether an object of this path is a plain group."""
-    is_owned = deposit_of(path) is not None or head_of(path) is not None
+    is_owned = object_deposit(path) is not None or object_head(path) is not None
     return path.endswith("/zarr.json") and not is_owned
 
 
-def deposit_of(path: str) -> str | None:
+def object_deposit(path: str) -> str | None:
     """The deposit that an object belongs to; None for tables and groups."""
     match = TEXT.fullmatch(path) or DATA.fullmatch(path)
     return match["deposit"] if match else None
 
 
-def head_of(path: str) -> str | None:
+def object_head(path: str) -> str | None:
     """The folder of the head that an object belongs to; None for others."""
     match = _OF_HEAD.match(path)
     return match[1] if match else None
@@ -154,7 +154,7 @@ def _object(path: str, value: Any) -> Object:
         raise ValueError(f"{path!r} is not a path of a bank, or its sha256 is {digest.sha256!r}")
     if (text is not None) != bool(TEXT.fullmatch(path)):
         raise ValueError(f"{path}: all JSON objects have a text, and no others")
-    if text is not None and digest_of(text.encode()) != digest:
+    if text is not None and compute_digest(text.encode()) != digest:
         raise ValueError(f"{path}: its text has another digest")
     return Object(digest, text)
 
@@ -167,7 +167,7 @@ def committed_digests(texts: Mapping[str, str]) -> dict[str, Digest]:
     digests_by_path: dict[str, Digest] = {}
     for path, text in texts.items():
         folder, slash, _ = path.rpartition("/commits/")
-        if path == f"{head_of(path)}/zarr.json":
+        if path == f"{object_head(path)}/zarr.json":
             folder, slash, _ = path.rpartition("/")
         if not slash:
             continue
@@ -230,6 +230,8 @@ def complete(
     by_path |= {p: text_object(text) for p, text in new.items()}
     digests = {p: d for p, d in committed_digests(new).items() if sizes.get(p) == d.bytes}
     by_path |= {p: Object(d) for p, d in digests.items() if p not in by_path}
-    tables = [p for p in unknown if deposit_of(p) is None and DATA.fullmatch(p)]
-    by_path |= {p: Object(digest_of(data)) for p, data in zip(tables, read(tables), strict=True)}
+    tables = [p for p in unknown if object_deposit(p) is None and DATA.fullmatch(p)]
+    by_path |= {
+        p: Object(compute_digest(data)) for p, data in zip(tables, read(tables), strict=True)
+    }
     return in_force(by_path)

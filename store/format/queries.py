@@ -34,7 +34,7 @@ class QuerySet:
     queries: tuple[Query, ...]
 
     @classmethod
-    def of_contexts(cls, tokenizer: str, queries: Sequence[Query]) -> tuple[Self, list[int]]:
+    def from_contexts(cls, tokenizer: str, queries: Sequence[Query]) -> tuple[Self, list[int]]:
         """Distinct contexts of a causal model, and the row of each of `queries`.
 
         A context is a sequence of tokens up to the scored position. Rows are in ascending order of
@@ -75,7 +75,7 @@ class QuerySet:
         return len(self.queries)
 
     @cached_property
-    def of_causal_contexts(self) -> bool:
+    def has_causal_contexts(self) -> bool:
         """Whether each query is determined by the tokens up to its position."""
         return all(map(_is_context, self.queries))
 
@@ -84,7 +84,7 @@ class QuerySet:
         """Number of tokens to run: contexts share prefixes, other queries share sequences."""
         sequences = {(q.ids, q.segments, q.language) for q in self.queries}
         tokens = sum(len(ids) for ids, _, _ in sequences)
-        if not self.of_causal_contexts:
+        if not self.has_causal_contexts:
             return tokens
         ordered = sorted(ids for ids, _, _ in sequences)
         return tokens - sum(_shared(a, b) for a, b in pairwise(ordered))

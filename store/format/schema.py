@@ -184,7 +184,7 @@ class Keep:
         return f"topk:{self.k}" if self.level == "topk" else self.level
 
     @property
-    def whole_rows(self) -> bool:
+    def has_full_rows(self) -> bool:
         """Whether log-probabilities of all tokens are stored or can be computed."""
         return self.array is not None
 
@@ -195,7 +195,7 @@ class Keep:
 
     def covers(self, other: "Keep") -> bool:
         """Whether a deposit at this level contains everything that one at `other` does."""
-        if self.whole_rows or other.level == "options":
+        if self.has_full_rows or other.level == "options":
             return True
         return self.level == other.level == "topk" and self.k >= other.k
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import google_crc32c
 import numpy as np
 
-from logitbank.store.files.objects import Digest, digest_of
+from logitbank.store.files.objects import Digest, compute_digest
 from logitbank.store.format.grid import Grid
 
 _ABSENT = np.uint64(2**64 - 1)
@@ -66,7 +66,7 @@ def shard(read: Read, size: int, committed: Digest, grid: Grid) -> Shard:
         raise ValueError("it is shorter than its index")
     if committed.bytes <= WHOLE:
         whole = read(0, committed.bytes)
-        if digest_of(whole) != committed:
+        if compute_digest(whole) != committed:
             raise ValueError("its SHA-256 is not the committed one")
         read = lambda offset, count: whole[offset : offset + count]  # noqa: E731
     data = read(start, length + CHECKSUM)

@@ -57,16 +57,16 @@ def _write(path: Path, head: OutputHead) -> None:
     for name, metadata in arrays.items():
         (path / name / "c").mkdir(parents=True)
         objects.write_durable(path / name / "zarr.json", metadata)
-        written[f"{name}/zarr.json"] = objects.digest_of(metadata)
+        written[f"{name}/zarr.json"] = objects.compute_digest(metadata)
     for block in range(grid.blocks):
-        rows, name = grid.rows_of(block), f"weight/c/{block}/0"
+        rows, name = grid.block_range(block), f"weight/c/{block}/0"
         (path / name).parent.mkdir()
         write_shard(path / name, grid, head.weight[rows.start : rows.stop])
         written[name] = objects.fsync_digest(path / name)
     if head.bias is not None:
         data = zarrays.bias_chunk(head.bias)
         objects.write_durable(path / BIAS, data)
-        written[BIAS] = objects.digest_of(data)
+        written[BIAS] = objects.compute_digest(data)
     attributes = {
         "outputs": head.outputs,
         "width": head.width,

@@ -93,7 +93,7 @@ class StoredHead:
 
     def whole(self) -> OutputHead:
         """The whole head, verified against its digest, or DamagedError; the last one is cached."""
-        return _whole(self, verified.stamp_of(self.path / "zarr.json"))
+        return _whole(self, verified.file_stamp(self.path / "zarr.json"))
 
     def read(self) -> OutputHead:
         """The whole head, as `whole`, without the cache."""

@@ -24,7 +24,7 @@ def require_scored(
     keep less cannot be completed, and are ignored. `prompts` are the rows of the prompt set that
     matter, all if None. Raises BankError.
     """
-    full = [d.stored for d in deposits if d.layout.keep.whole_rows]
+    full = [d.stored for d in deposits if d.layout.keep.has_full_rows]
     suspects = _incomplete(root, full)
     if not suspects:
         return
@@ -32,7 +32,7 @@ def require_scored(
     missing = {str(d): count for d in suspects if (count := len(_unlisted(prompts, d)[1]))}
     if not missing:
         return
-    url = copies.url_of_copy(root)
+    url = copies.copy_source_url(root)
     pull = f"`logitbank pull {url} FOLDER`, then " if url else ""
     where = counted(len(missing), "deposit")
     raise BankError(
@@ -47,7 +47,7 @@ def without_scores(root: Path, name: str, deposits: Iterable[Deposit]) -> list[D
 
     These options were added later, and nothing that the deposit keeps gives their scores.
     """
-    less = {d.stored: d for d in deposits if not d.layout.keep.whole_rows}
+    less = {d.stored: d for d in deposits if not d.layout.keep.has_full_rows}
     suspects = _incomplete(root, [*less])
     if not suspects:
         return []
@@ -58,7 +58,7 @@ def without_scores(root: Path, name: str, deposits: Iterable[Deposit]) -> list[D
 
 def with_missing_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     """Deposits with full rows and `missing_options`."""
-    full = [deposit for deposit in deposits if deposit.layout.keep.whole_rows]
+    full = [deposit for deposit in deposits if deposit.layout.keep.has_full_rows]
     return [d for d in _incomplete(root, full) if missing_options(d) is not None]
 
 

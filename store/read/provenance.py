@@ -63,7 +63,7 @@ def _engines(deposit: Deposit) -> list[str]:
     """Engines that the commits of blocks name."""
     state = deposit.state()
     names = [name for name in state.names if name not in state.options]
-    engines_by_commit = [commits.engines_of(commits.read(deposit.path, name)) for name in names]
+    engines_by_commit = [commits.commit_engines(commits.read(deposit.path, name)) for name in names]
     return sorted({str(engine) for engines in engines_by_commit for engine in engines})
 
 

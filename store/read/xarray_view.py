@@ -22,7 +22,7 @@ def xarray_view(deposits: Sequence[Deposit], name: str) -> "xarray.Dataset":
         raise MissingExtraError(
             "to_xarray needs xarray. Fix: pip install 'logitbank[xarray]'"
         ) from error
-    full = [d for d in deposits if d.layout.keep.whole_rows and d.complete]
+    full = [d for d in deposits if d.layout.keep.has_full_rows and d.complete]
     full.sort(key=lambda d: (d.checkpoint.model, d.checkpoint.run, _step(d)))
     if not full:
         raise BankError(

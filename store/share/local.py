@@ -10,18 +10,18 @@ from logitbank.errors import BankFormatError, DiskSpaceError, UsageError
 from logitbank.store.files import copies, documents, locks, objects, verified
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
-from logitbank.store.format.index import Objects, deposit_of, head_of
+from logitbank.store.format.index import Objects, object_deposit, object_head
 from logitbank.store.read.choose import Names, Steps
 from logitbank.store.share.remote import Remote, Web, absent, download, hub_files, read
 from logitbank.store.share.s3 import S3
 from logitbank.store.share.selection import selected
-from logitbank.store.share.urls import url_of
+from logitbank.store.share.urls import bank_url
 
 LOG = logging.getLogger("logitbank")
 """Reports repaired damage; the command line and Python show it by default."""
 
 
-def remote_at(url: str) -> Remote:
+def open_remote(url: str) -> Remote:
     """The remote store at a URL. No request is sent yet.
 
     Raises MissingExtraError if a library of the extra `remote` is not installed.
@@ -70,10 +70,10 @@ def ensure_local(
     MissingExtraError
         The extra `remote` is not installed.
     """
-    address = url_of(url)
+    address = bank_url(url)
     if address is None:
         raise UsageError(f"{url} is not a URL. Use https://, s3:// or hf://.")
-    remote, root = remote_at(address), copies.copy_folder(address)
+    remote, root = open_remote(address), copies.copy_folder(address)
 
     def copy() -> None:
         listed = _copy_documents(root, remote)
@@ -152,8 +152,8 @@ def _copy_selected(
         (
             path
             for path in listed
-            if (deposit_of(path) in folders and (rows or "/scores/" in path))
-            or (rows and head_of(path) in heads)
+            if (object_deposit(path) in folders and (rows or "/scores/" in path))
+            or (rows and object_head(path) in heads)
         ),
     )
 

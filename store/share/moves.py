@@ -10,10 +10,10 @@ from logitbank.store.format.attributes import OF_CHECKPOINT
 from logitbank.store.format.index import (
     Object,
     Objects,
-    deposit_of,
-    head_of,
     in_force,
     is_replaced,
+    object_deposit,
+    object_head,
     sealed_deposits,
 )
 
@@ -55,10 +55,10 @@ def moves(requested: Objects, stored: Objects, *, place: str) -> Moves:
     missing: dict[str, Object] = {}
     for path, value in requested.items():
         other = stored.get(path)
-        if deposit_of(path) is None and last_of(path) not in stored:
+        if object_deposit(path) is None and last_object(path) not in stored:
             missing[path] = value  # another writer may have left a part of a table or a head
         elif other is not None:
-            if deposit_of(path) and not _is_same(path, value, other):
+            if object_deposit(path) and not _is_same(path, value, other):
                 raise conflict(path, place)
             if not _is_sound_table(path, stored):
                 raise conflict(path, place)
@@ -73,12 +73,12 @@ def moves(requested: Objects, stored: Objects, *, place: str) -> Moves:
 def conflict(path: str, place: str) -> BankError:
     """The error of an object that the target has with other bytes."""
     problem = f"{place} already has {path} with other bytes, and was not changed."
-    if deposit_of(path) is None:
+    if object_deposit(path) is None:
         table = path.removesuffix(".sha256")
         both = f"{table} and {table}.sha256" if table.endswith(".parquet") else path
         return BankError(
             f"{problem} Run the same command again. If this error returns, delete"
-            f" {head_of(path) or both} there and run the same command again."
+            f" {object_head(path) or both} there and run the same command again."
         )
     return BankError(
         f"{problem} Either it was computed separately: store yours under another model or run name,"
@@ -99,9 +99,9 @@ def rounds(paths: Iterable[str]) -> list[list[str]]:
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
-def last_of(path: str) -> str:
+def last_object(path: str) -> str:
     """The object that is placed last: the table of a digest, or the document of a head."""
-    head = head_of(path)
+    head = object_head(path)
     return f"{head}/zarr.json" if head else path.removesuffix(".sha256")
 
 
@@ -110,9 +110,9 @@ def _rank(path: str) -> int:
         return 0
     if "/commits/" in path:
         return 4
-    if (deposit := deposit_of(path)) is not None:
+    if (deposit := object_deposit(path)) is not None:
         return 2 if path == f"{deposit}/zarr.json" else 3
-    return 2 if path.endswith(".parquet") or path == f"{head_of(path)}/zarr.json" else 1
+    return 2 if path.endswith(".parquet") or path == f"{object_head(path)}/zarr.json" else 1
 
 
 def _is_sound_table(path: str, stored: Objects) -> bool:
@@ -150,7 +150,7 @@ def _check_weights(requested: Objects, stored: Objects, place: str) -> None:
 def _model_digests(objects: Objects) -> Iterable[tuple[tuple[str, str], str]]:
     """Digests that all deposits of a checkpoint have in common, by its folder and their names."""
     for path, value in objects.items():
-        deposit = deposit_of(path)
+        deposit = object_deposit(path)
         if not deposit or path != f"{deposit}/zarr.json":
             continue
         try:
@@ -165,8 +165,10 @@ def _model_digests(objects: Objects) -> Iterable[tuple[tuple[str, str], str]]:
 
 def _groups(missing: Objects) -> tuple[Objects, ...]:
     by_owner: dict[str, dict[str, Object]] = {"": {}}
-    for path, value in sorted(missing.items(), key=lambda item: (not head_of(item[0]), item[0])):
-        by_owner.setdefault(deposit_of(path) or head_of(path) or "", {})[path] = value
+    for path, value in sorted(
+        missing.items(), key=lambda item: (not object_head(item[0]), item[0])
+    ):
+        by_owner.setdefault(object_deposit(path) or object_head(path) or "", {})[path] = value
     groups: list[dict[str, Object]] = []
     room = 0
     for members in by_owner.values():

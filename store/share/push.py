@@ -12,12 +12,12 @@ from logitbank.store.format.index import Objects
 from logitbank.store.progress import Progress, counting
 from logitbank.store.read.choose import Names, Steps
 from logitbank.store.share.hub import HubDataset
-from logitbank.store.share.local import ensure_local, remote_at
+from logitbank.store.share.local import ensure_local, open_remote
 from logitbank.store.share.moves import Moves, moves
 from logitbank.store.share.s3 import S3
 from logitbank.store.share.selection import chosen
 from logitbank.store.share.targets import Folder, Source, Target, publish, stored_objects
-from logitbank.store.share.urls import url_of
+from logitbank.store.share.urls import bank_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ def push(
     require_tables(opened.path, opened.deposits())
     requested = chosen(opened.path, models=models, steps=steps, prompts=prompts)
     index.render(requested)  # before anything is sent: it may be too large
-    if url_of(target) is None:
+    if bank_url(target) is None:
         _require_other(opened.path, Path(target))
-    place = target_at(target)
+    place = open_target(target)
     stored = stored_objects(place)
     plan = moves(requested, stored, place=place.url)
     _send(plan, Source(opened.path), place, progress)
@@ -107,13 +107,13 @@ def pull(
     again to resume. Parameters and errors are those of `push`; `folder` is new, or a bank.
     """
     folder = Path(folder)
-    if url_of(folder) is not None:
+    if bank_url(folder) is not None:
         raise UsageError(f"pull writes to a folder. To copy to {folder}, pull first and then push.")
-    address = url_of(url)
+    address = bank_url(url)
     if address is None:
         source = Source(Bank.open(url).path)
     else:
-        source = Source(ensure_local(address, prompts=[]), remote_at(address))
+        source = Source(ensure_local(address, prompts=[]), open_remote(address))
     _require_other(source.root, folder)
     requested = chosen(source.root, models=models, steps=steps, prompts=prompts)
     target = _folder(folder)
@@ -139,14 +139,14 @@ def _transfer(requested: Objects, plan: Moves) -> Transfer:
 
 
 def _folder(folder: Path) -> Folder:
-    if objects.holds_something(folder):
+    if objects.is_occupied(folder):
         Bank.open(folder)
     objects.make_root(folder)
     return Folder(folder)
 
 
-def target_at(target: str | Path) -> Target:
-    url = url_of(target)
+def open_target(target: str | Path) -> Target:
+    url = bank_url(target)
     if url is None:
         return _folder(Path(target))
     if url.startswith("s3:"):

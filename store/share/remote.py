@@ -129,7 +129,7 @@ def hub_files(url: str, revision: str | None = None) -> Web:
     """The files of a dataset repository; `revision` replaces that of the URL."""
     hub = huggingface_hub_for(url)
     match = HUB.fullmatch(url)
-    assert match is not None, "urls.url_of checks it"
+    assert match is not None, "urls.bank_url checks it"
     endpoint = (os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT).rstrip("/")
     commit = quote(revision or match["revision"] or "main", safe="")
     token = hub.get_token()

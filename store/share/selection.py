@@ -34,7 +34,7 @@ def chosen(
     """
     deposits, sets, files = selected(root, models=models, steps=steps, prompts=prompts)
     queries = [query_tables.query_file(root, name) for name in sorted(sets)]
-    tokenizers = {query_tables.tokenizer_of(root, name) for name in sets}
+    tokenizers = {query_tables.query_set_tokenizer(root, name) for name in sets}
     texts = [file.path for file in token_texts.tokens_files(root) if file.name in tokenizers]
     try:
         return _inventory(root, deposits, [*queries, *files, *texts])

@@ -17,10 +17,10 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.files.staging import Staging, remove_dead, remove_dead_folders
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
-from logitbank.store.format.index import Object, Objects, committed_digests, deposit_of
+from logitbank.store.format.index import Object, Objects, committed_digests, object_deposit
 from logitbank.store.progress import Advance
 from logitbank.store.share.card import CARD, card, is_written_by_hand
-from logitbank.store.share.moves import conflict, last_of, rounds
+from logitbank.store.share.moves import conflict, last_object, rounds
 from logitbank.store.share.remote import Remote, absent, download
 
 SENT_AT_ONCE = 4  # each holds one object in memory
@@ -74,7 +74,7 @@ class Source:
         raise _changed(file)
 
     def _missing(self, path: str) -> BankError:
-        deposit = deposit_of(path)
+        deposit = object_deposit(path)
         seal = self.root / f"{deposit}/commits/seal.json"
         if index.is_replaced(path, [f"{deposit}/"]) and seal.exists():
             return BankError(
@@ -186,7 +186,7 @@ class Folder:
 
         by_deposit: dict[str, list[str]] = {}
         for path in group:
-            by_deposit.setdefault(deposit_of(path) or "", []).append(path)
+            by_deposit.setdefault(object_deposit(path) or "", []).append(path)
         with staging:
             for deposit, paths in sorted(by_deposit.items()):
                 in_parallel(prepare, paths, at_once=SENT_AT_ONCE)
@@ -205,8 +205,8 @@ class Folder:
         if target.exists():
             if objects.digest(target) == expected:
                 return  # another writer of the same objects was faster
-            if deposit_of(path) is None:
-                if objects.plain_path(self._root, last_of(path)).exists():
+            if object_deposit(path) is None:
+                if objects.plain_path(self._root, last_object(path)).exists():
                     return  # another writer was faster; tables and heads are named by their content
             elif "/commits/" in path or path.endswith("zarr.json"):
                 raise conflict(path, self.url)

@@ -13,7 +13,7 @@ HUB = re.compile(
 )
 
 
-def url_of(path: str | Path) -> str | None:
+def bank_url(path: str | Path) -> str | None:
     """The URL in an address of a bank, without a slash at its end; None for a local path.
 
     Raises
@@ -21,7 +21,7 @@ def url_of(path: str | Path) -> str | None:
     UsageError
         No bank can be at this URL.
 
-    >>> url_of(Path("https://example.org/banks/pythia.zarr/"))
+    >>> bank_url(Path("https://example.org/banks/pythia.zarr/"))
     'https://example.org/banks/pythia.zarr'
     """
     match = _URL.fullmatch(str(path))
@@ -47,7 +47,7 @@ def url_of(path: str | Path) -> str | None:
 
 def require_new_folder(path: str | Path) -> Path:
     """The folder of a new bank, or UsageError for a URL."""
-    if url := url_of(path):
+    if url := bank_url(path):
         raise UsageError(
             f"A bank is created in a folder. Then publish it at {url} with `logitbank push`."
         )

@@ -19,12 +19,12 @@ _METADATA_TYPES = (
 )
 
 
-def check_prompts(table: pl.DataFrame, count_of: Callable[[str], int]) -> None:
+def check_prompts(table: pl.DataFrame, count_queries: Callable[[str], int]) -> None:
     """Refuse an invalid table of prompts, or one that points to missing queries.
 
-    `count_of` gives the number of queries of a query set. Raises UsageError for columns, types,
-    nulls, repeated rows, or rows and tokens outside the query set, and AbsentError for a missing
-    query set.
+    `count_queries` gives the number of queries of a query set. Raises UsageError for columns,
+    types, nulls, repeated rows, or rows and tokens outside the query set, and AbsentError for a
+    missing query set.
     """
     _check_columns(table)
     if table.is_empty():
@@ -47,7 +47,7 @@ def check_prompts(table: pl.DataFrame, count_of: Callable[[str], int]) -> None:
         first = repeated.select(PROMPT_KEY).row(0)
         raise UsageError(f"Rows of prompts are repeated, the first: {first}.")
     for (query_set,), part in table.group_by("query_set"):
-        count = count_of(str(query_set))
+        count = count_queries(str(query_set))
         token_outside = (pl.col("token") < 0).fill_null(False)
         outside = part.filter(~pl.col("row").is_between(0, count - 1) | token_outside)
         if not outside.is_empty():

@@ -87,7 +87,7 @@ def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
     return union.unique(list(PROMPT_KEY), keep="first", maintain_order=True)
 
 
-def query_sets_of(prompts: pl.LazyFrame) -> set[str]:
+def linked_query_sets(prompts: pl.LazyFrame) -> set[str]:
     """Names of the query sets that a table of prompts points to."""
     return set(prompts.select(pl.col("query_set").unique()).collect()["query_set"])
 

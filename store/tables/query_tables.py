@@ -62,14 +62,14 @@ def query_count(root: Path, name: str) -> int:
     return int(_scan_queries(root, name).select(pl.len()).collect().item())
 
 
-def tokenizer_of(root: Path, name: str) -> str:
+def query_set_tokenizer(root: Path, name: str) -> str:
     """Digest of the tokenizer that made a query set's ids."""
     path = _present(root, name)
     require_sound(path)
     return _tokenizer_in(path)
 
 
-def head_of(root: Path, name: str) -> str:
+def query_set_head(root: Path, name: str) -> str:
     """The head of a query set's first query; heads of one set have as many outputs."""
     return str(_scan_queries(root, name).select("head").head(1).collect().item())
 

@@ -87,7 +87,7 @@ def _group_rows(frame: pl.DataFrame) -> int | None:
 def put_table(root: Path, path: Path, data: bytes) -> None:
     """Store the bytes of a Parquet file with their digest beside; an existing file stays."""
     objects.make_folders(root, path.parent)
-    digest = objects.digest_of(data).sha256
+    digest = objects.compute_digest(data).sha256
     with disk.naming_full(path, len(data)), locks.locked(root / ".lock"):
         if not path.exists():
             beside = digest_file(path)

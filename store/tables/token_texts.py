@@ -72,7 +72,7 @@ def _read(path: Path) -> pl.DataFrame:
     return table
 
 
-def tokens_of(root: Path, tokenizer: str) -> pl.DataFrame | None:
+def tokenizer_texts(root: Path, tokenizer: str) -> pl.DataFrame | None:
     """The texts of a tokenizer's tokens, None if the bank has none; DamagedError."""
     files = [file for file in tokens_files(root) if file.name == tokenizer]
     if not files:
@@ -95,9 +95,11 @@ def tokens(root: Path, name: str | None) -> pl.DataFrame:
     query_sets = (
         query_tables.query_set_names(root)
         if name is None
-        else prompt_tables.query_sets_of(prompt_tables.scan_prompts(root, name))
+        else prompt_tables.linked_query_sets(prompt_tables.scan_prompts(root, name))
     )
-    tokenizers = sorted({query_tables.tokenizer_of(root, query_set) for query_set in query_sets})
+    tokenizers = sorted(
+        {query_tables.query_set_tokenizer(root, query_set) for query_set in query_sets}
+    )
     if len(tokenizers) > 1:
         raise UsageError(
             f"{name or copies.address(root)} has {len(tokenizers)} tokenizers. Name a prompt set of"
@@ -110,7 +112,7 @@ def tokens(root: Path, name: str | None) -> pl.DataFrame:
 
 def require_tokens(root: Path, tokenizer: str) -> pl.DataFrame:
     """The texts of a tokenizer's tokens, or AbsentError, or DamagedError."""
-    table = tokens_of(root, tokenizer)
+    table = tokenizer_texts(root, tokenizer)
     if table is None:
         raise AbsentError(
             f"{copies.address(root)} has no texts of the tokens of tokenizer {tokenizer[:12]}. Run"
@@ -129,7 +131,7 @@ def token_numbers(root: Path, query_set: str, tokens: ArrayLike) -> ArrayLike:
     texts = np.asarray(tokens).tolist()
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
         return tokens
-    table = require_tokens(root, query_tables.tokenizer_of(root, query_set)).sort("token")
+    table = require_tokens(root, query_tables.query_set_tokenizer(root, query_set)).sort("token")
     by_text: dict[str, list[int]] = {text: [] for text in texts}
     for text, token in table.filter(pl.col("text").is_in(texts)).select("text", "token").rows():
         by_text[text].append(token)
@@ -154,17 +156,17 @@ def _near(table: pl.DataFrame, text: str) -> str:
 def token_texts(root: Path) -> pl.Expr:
     """The text of `token` in the tokenizer of `query_set`, null if there is none; read lazily."""
     pairs = pl.struct("query_set", "token")
-    return pairs.map_batches(partial(texts_of, root), return_dtype=pl.String).alias(COLUMN)
+    return pairs.map_batches(partial(look_up_texts, root), return_dtype=pl.String).alias(COLUMN)
 
 
-def texts_of(root: Path, pairs: pl.Series) -> pl.Series:
+def look_up_texts(root: Path, pairs: pl.Series) -> pl.Series:
     """Texts, `token_text`, of pairs (struct) of `query_set` and `token`; null if there is none."""
     frame = pairs.struct.unnest()
     known = [pl.DataFrame(schema={"query_set": pl.String, "token": pl.Int32, "text": pl.String})]
     for name in frame["query_set"].unique().drop_nulls():
-        table = tokens_of(root, query_tables.tokenizer_of(root, name))
+        table = tokenizer_texts(root, query_tables.query_set_tokenizer(root, name))
         # Outputs of other heads are classes, not tokens.
-        if table is not None and query_tables.head_of(root, name) not in CLASS_HEADS:
+        if table is not None and query_tables.query_set_head(root, name) not in CLASS_HEADS:
             known.append(table.select(pl.lit(name).alias("query_set"), "token", "text"))
     joined = frame.join(
         pl.concat(known), on=["query_set", "token"], how="left", maintain_order="left"

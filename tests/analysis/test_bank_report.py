@@ -126,7 +126,7 @@ def test_a_page_is_named_like_its_bank(whole: Path) -> None:
         ({"out": "nowhere/p.html"}, r"no folder nowhere"),
     ],
 )
-def test_a_call_that_is_wrong_says_what_is_right(
+def test_an_invalid_call_lists_valid_choices(
     whole: Path, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises((BankError, UsageError), match=message):

@@ -11,7 +11,7 @@ from logitbank.analysis.results.series import change_findings
 from logitbank.analysis.stats.change_points import (
     CHANGE_COLUMNS,
     Changes,
-    _walks_at,
+    _random_walks,
     change_points,
     change_rows,
     first_trained,
@@ -208,7 +208,7 @@ def test_p_does_not_depend_on_the_seed_nor_on_what_was_tested_before() -> None:
     rng = np.random.default_rng(8)
     curves = 4.2 * (np.arange(24) >= 12) + rng.normal(size=(25, 24))
     found = [found_in(y) for y in curves]
-    _walks_at.cache_clear()
+    _random_walks.cache_clear()
     assert found_in(curves[-1]).p_random_walk == found[-1].p_random_walk
     told = [one.p_random_walk <= 0.05 for one in found]
     assert 0 < sum(told) < len(told)

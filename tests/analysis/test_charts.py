@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import polars as pl
 import pytest
 
-from logitbank.analysis.charts.chart import bare_spec, caption_of, save_charts, title_of
+from logitbank.analysis.charts.chart import bare_spec, chart_caption, chart_title, save_charts
 from logitbank.analysis.charts.curves import change_points, significance_rows, stacked, with_series
 from logitbank.analysis.charts.steps import StepAxis, step_scale
-from logitbank.analysis.charts.theme import PALETTE, colors_of
+from logitbank.analysis.charts.theme import PALETTE, color_map
 from logitbank.errors import UsageError
 from tests.support.study_cases import charts, made
 
@@ -57,8 +57,8 @@ def test_both_axes_have_ticks_and_the_release_stands_right_of_the_last_step(
 def test_a_chart_has_the_values_of_its_table_and_a_caption() -> None:
     result = made()
     chart = charts(result)["lines"]
-    assert title_of(chart) == "Values during training"
-    assert "n = 192 prompts" in caption_of(chart)
+    assert chart_title(chart) == "Values during training"
+    assert "n = 192 prompts" in chart_caption(chart)
     spec = bare_spec(chart)
     assert "config" not in spec
     (rows,) = spec["datasets"].values()
@@ -72,10 +72,10 @@ def test_a_chart_may_have_more_rows_than_altair_takes_by_default() -> None:
     assert len(rows) == 200 * 9 * 3
 
 
-def test_series_are_named_by_what_differs() -> None:
+def test_series_are_named_by_their_differing_fields() -> None:
     table = pl.DataFrame({"model": ["a", "b"], "run": "main"})
     assert with_series(table)["series"].to_list() == ["a", "b"]
-    assert colors_of(["she", "x", "he", "y"]) == {
+    assert color_map(["she", "x", "he", "y"]) == {
         "she": "#d55e00", "x": PALETTE[2], "he": "#0072b2", "y": PALETTE[3],
     }  # fmt: skip
 

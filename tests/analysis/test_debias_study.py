@@ -347,8 +347,8 @@ def test_the_search_counts_examples_that_have_no_score(tmp_path: Path) -> None:
         bank, prompts="unqover-gender", sizes=[4], regularisations=[0.0], temperatures=[2.0]
     )
     assert "1 example" in "\n".join(study.missing)
-    of_terms = study.result.points.filter(pl.col("lms").is_not_null())["examples"]
-    assert of_terms.sum() <= 3 * len(of_terms)
+    term_measures = study.result.points.filter(pl.col("lms").is_not_null())["examples"]
+    assert term_measures.sum() <= 3 * len(term_measures)
 
 
 def test_a_bank_may_have_only_one_of_unqover_and_stereoset(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.pairs import pairs
 from logitbank.analysis.families.stereotype import stereotype
-from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.expected import expected_token_counts
 from logitbank.analysis.harness import read_harness
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
@@ -73,7 +73,7 @@ def test_the_prompts_of_any_measure_may_be_absent(tmp_path: Path, bank: Path) ->
         stereotype([bank], prompts=["lambada", "winobias"])
 
 
-def test_a_bank_without_the_prompts_says_what_makes_them(tmp_path: Path) -> None:
+def test_missing_prompts_error_names_the_extract_command(tmp_path: Path) -> None:
     path = tmp_path / "b.zarr"
     bank = Bank.create(path)
     with pytest.raises(
@@ -95,5 +95,5 @@ def test_an_example_that_was_cut_short_is_missing_even_at_the_only_checkpoint(
     bank = Bank.create(tmp_path / "b.zarr")
     queries = add_pieces(bank, "lambada", [("a", (1, 2), {"x": 1}), ("b", (3,), {"x": 1})])
     deposit(bank, queries, np.eye(3, 12), step=1)
-    sizes = expected_pieces([bank], "lambada").sort("prompt_id")
+    sizes = expected_token_counts([bank], "lambada").sort("prompt_id")
     assert sizes.rows() == [("toy", "a", 2), ("toy", "b", 1)]

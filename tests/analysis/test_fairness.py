@@ -261,7 +261,7 @@ def test_the_difference_from_the_first_checkpoint_is_paired():
     assert high - low < 0.5 * (row["high"] - row["low"])
 
 
-def test_a_prior_of_the_untrained_model_is_told_beside_the_test():
+def test_the_finding_of_a_test_includes_the_untrained_baseline():
     # Untrained, every sentence has the same prior for "male": the test calls that significant.
     z = np.zeros((2, 1, 80, 3))
     z[..., MALE] = 0.5

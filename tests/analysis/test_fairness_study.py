@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.charts.chart import caption_of, legend_names
+from logitbank.analysis.charts.chart import chart_caption, legend_names
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.fairness.charts import charts
 from logitbank.analysis.families.fairness.findings import findings
@@ -144,7 +144,7 @@ def test_charts_draw_every_checkpoint_with_n_and_legends() -> None:
         "p_values",
     ]  # fmt: skip
     specs = {name: chart.to_dict() for name, chart in drawn.items()}
-    assert all("n = " in caption_of(chart) for chart in drawn.values())
+    assert all("n = " in chart_caption(chart) for chart in drawn.values())
     assert legend_names(specs["gap"]) == {"one", "two"}
     assert legend_names(specs["jsd_p"]) == {"male", "female"}
     assert legend_names(specs["p_values"]) == {

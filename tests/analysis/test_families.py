@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from logitbank.analysis.charts.chart import caption_of, title_of
+from logitbank.analysis.charts.chart import chart_caption, chart_title
 from logitbank.analysis.everything import analyses
 from logitbank.analysis.family import Family, families
 from logitbank.analysis.frames.banks import PromptColumns
-from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.expected import expected_token_counts
 from logitbank.analysis.study import Study
 from logitbank.store import Bank
 from tests.support import gest_cases, stereoset_cases, unqover_cases
@@ -95,8 +95,8 @@ def test_a_study_has_a_short_headline_findings_of_its_charts_and_cautions(
     for finding in study.findings:
         assert finding.figure in ("", *study.charts), finding
     for chart in study.charts.values():
-        assert title_of(chart)
-        assert re.search(r"n = \d", caption_of(chart)), caption_of(chart)
+        assert chart_title(chart)
+        assert re.search(r"n = \d", chart_caption(chart)), chart_caption(chart)
 
 
 @pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
@@ -106,7 +106,7 @@ def test_compared_values_are_curves_over_checkpoints(
     bank = banks[family.name]
     if family.compared:
         ((prompts,),) = family.prompts(PromptColumns([bank]))
-        values = family.compared([bank.scan(prompts)], expected_pieces([bank], prompts))
+        values = family.compared([bank.scan(prompts)], expected_token_counts([bank], prompts))
         assert values.columns == ["model", "run", "step", "metric", "group", "value"]
         assert values.drop("value").is_unique().all()
         assert values["value"].is_not_null().all()

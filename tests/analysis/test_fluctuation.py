@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from logitbank.analysis.charts.chart import caption_of
+from logitbank.analysis.charts.chart import chart_caption
 from logitbank.analysis.families.fluctuation import FAMILY
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
 from logitbank.analysis.families.fluctuation.tables import PUBLISHED
@@ -278,7 +278,7 @@ def test_missing_scores_make_a_profession_nan_and_are_counted() -> None:
     assert lacking == {0: 1, 1: 0, 2: 0, 3: 0, 4: 1, 5: 0}
 
 
-def test_a_run_without_a_checkpoint_of_another_goes_by_its_own_and_says_so() -> None:
+def test_a_run_without_the_common_checkpoint_uses_its_own_and_reports_it() -> None:
     table = pl.concat(
         [random_table(seed=0), random_table(seed=1).filter(pl.col("checkpoint") != 4)]
     )
@@ -387,7 +387,7 @@ def test_findings_are_the_numbers_of_the_tables() -> None:
 def test_charts_have_n_and_no_heat_map_of_one_number() -> None:
     charts = FAMILY.charts(fluctuation_metric(two_runs(), plateaus=[2]))
     assert list(charts) == ["trajectories", "certainty_cv", "checkpoint_pairs"]
-    assert all("n = " in caption_of(chart) for chart in charts.values())
+    assert all("n = " in chart_caption(chart) for chart in charts.values())
     three = pl.concat([two_runs(), random_table(seed=2)])
     assert "run_pairs" in FAMILY.charts(fluctuation_metric(three, plateaus=[2]))
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from logitbank.analysis.charts.chart import caption_of
+from logitbank.analysis.charts.chart import chart_caption
 from logitbank.analysis.families.gest import FAMILY, gest
 from logitbank.analysis.families.gest.metric import Gest, gest_metric
 from logitbank.errors import BankError, UsageError
@@ -195,7 +195,7 @@ def test_charts_are_lines_over_training_and_dots_of_one_checkpoint(tmp_path: Pat
     parts = pl.concat([frame(scores, template=number, step=step) for step in (0, 8)
                        for number, scores in ((1, FIRST), (2, other))])  # fmt: skip
     both = gest_metric(pl.concat([parts, parts.with_columns(run=pl.lit("seed1"))]))
-    assert caption_of(FAMILY.charts(both)["rate"]).endswith("n = 5 sentences.")
+    assert chart_caption(FAMILY.charts(both)["rate"]).endswith("n = 5 sentences.")
     turned = dict(reversed(FIRST.items()))
     in_order = gest_metric(frame(turned)).stereotypes.filter(template="1")
     assert in_order["stereotype_id"].to_list() == [1, 7, 8, 16]

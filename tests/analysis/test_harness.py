@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.families.lambada.metric import lambada_metric
-from logitbank.analysis.harness import checkpoint_of, read_harness, write_harness
+from logitbank.analysis.harness import document_checkpoint, read_harness, write_harness
 from logitbank.errors import UsageError
 from logitbank.version import __version__
 from tests.support.paths import PUBLIC as DATA
@@ -97,10 +97,10 @@ def test_the_new_layout_drops_the_filter_none_and_what_is_text(tmp_path: Path) -
 def test_model_and_step_are_found(
     document: dict[str, Any], name: str, found: tuple[str, int]
 ) -> None:
-    model, run, step = checkpoint_of(document, Path(f"{name}.json"))
+    model, run, step = document_checkpoint(document, Path(f"{name}.json"))
     assert ((model, step), run) == (found, "main")
     config = {"model_args": "pretrained=o/m,revision=stage1-step9000-tokens19B"}
-    assert checkpoint_of({"config": config}, Path("x.json")) == ("o/m", "stage1", 9000)
+    assert document_checkpoint({"config": config}, Path("x.json")) == ("o/m", "stage1", 9000)
 
 
 def metrics(**values: object) -> dict[str, object]:

@@ -66,7 +66,7 @@ def excluded(model: str, step: int) -> str:
     return f"Excluded: 1 checkpoint without results ({model} step {step}). Fix: logitbank extract"
 
 
-def test_tradeoff_names_what_one_side_lacks(tmp_path: Path) -> None:
+def test_tradeoff_names_the_missing_side(tmp_path: Path) -> None:
     bank = Bank.create(tmp_path / "b")
     add_lambada(bank, {0: 3, 8: 20, 16: 22, 32: 24})
     add_winobias(bank, steps=(8, 16, 32), skew_from=16)

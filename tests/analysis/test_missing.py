@@ -70,7 +70,7 @@ def test_an_order_of_options_that_no_checkpoint_has(bank: Bank) -> None:
     assert any("96 scores at 2 checkpoints" in text for text in after.missing)
 
 
-def test_what_is_asked_of_another_tokenizer_s_models_is_not_missing(bank: Bank) -> None:
+def test_prompts_of_another_tokenizers_models_are_not_missing(bank: Bank) -> None:
     add_winobias(bank, steps=(0,), skew_from=8)
     ask(bank, "winobias", tokenizer=ANOTHER, order_seed=pl.lit(1, pl.Int32))
     assert fairness([bank], bootstrap=0).result.checkpoints["missing"].to_list() == [0]

@@ -91,7 +91,7 @@ def test_scores_are_those_worked_out_by_hand(bank: Bank, score: str, a: float, b
     assert (len(study.notes) == len(families()["options"].notes) + 1) == (score == "sum")
 
 
-def test_what_is_not_there_is_named(bank: Bank) -> None:
+def test_an_absent_prompt_set_is_named(bank: Bank) -> None:
     with pytest.raises(AbsentError, match="'other'"):
         logitbank.options(bank, prompts="other")
     with pytest.raises(UsageError, match="Unknown score 'best'. Use one of sum, token"):
@@ -246,7 +246,7 @@ def test_a_report_reads_no_full_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert any(note.startswith("Entropy needs full rows") for note in found.notes)
 
 
-def test_what_a_checkpoint_lacks_is_counted_and_not_averaged(tmp_path: Path) -> None:
+def test_missing_items_are_counted_and_not_averaged(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     for step, blocks in ((0, (0, 2)), (8, (0, 1))):  # of rows 0–3, 4–7 and 8–9
         with bank.begin(spec(step)) as writer:

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser
 
 from logitbank.analysis.charts.theme import INK, MUTED, PALETTE
 from logitbank.analysis.report import page as page_module
-from logitbank.analysis.report.origin import origin_of
+from logitbank.analysis.report.origin import page_origin
 from logitbank.analysis.report.page import (
     CELLS,
     ROWS,
@@ -25,7 +25,7 @@ from logitbank.analysis.report.page import (
     write_page,
 )
 from logitbank.analysis.report.prompts import prompt_data
-from logitbank.analysis.report.sections import GENERAL, Section, first_of
+from logitbank.analysis.report.sections import GENERAL, Section, page_opening
 from logitbank.store import Bank
 from tests.support.browser import Opened
 from tests.support.evaluation_banks import add_lambada, add_winobias
@@ -51,7 +51,7 @@ def write(folder: Path, text: str = "toy", **about: Any) -> Path:
     path = folder / "p.html"
     made = Page(
         title=f"Title {text}", lead="1 model.", sections=sections, prompts=views,
-        origin=origin_of([bank], prompts=["winobias"]), **about,
+        origin=page_origin([bank], prompts=["winobias"]), **about,
     )  # fmt: skip
     write_page(path, made)
     return path
@@ -92,12 +92,12 @@ def test_a_page_begins_with_the_first_finding_its_chart_and_numbers_of_its_serie
         Section(title="b", id="b", study=replace(made, findings=())),
         Section(title="c", id="c", study=made),
     ]
-    first = first_of(sections)
+    first = page_opening(sections)
     assert first is not None
     assert (first.section.id, first.chart) == ("c", "lines")
     assert first.headline == "The value doubles at step 8."
     assert [number.value for number in first.numbers] == [0.1, 0.2, 0.3, 0.4]
-    assert first_of(sections[:2]) is None
+    assert page_opening(sections[:2]) is None
 
 
 @pytest.mark.parametrize(("width", "height", "scheme"), SIZES)
@@ -193,7 +193,7 @@ def test_without_a_script_the_sentences_are_there(chromium: Browser, page: Path)
 # Charts.
 
 
-def test_what_nobody_scrolled_to_is_drawn_soon(chromium: Browser, page: Path) -> None:
+def test_charts_below_the_screen_are_drawn_soon(chromium: Browser, page: Path) -> None:
     opened = Opened(chromium, page)
     opened.page.wait_for_function(
         "() => [...document.querySelectorAll('.plot')].every(plot => plot.dataset.drawn)"
@@ -260,12 +260,12 @@ def test_values_at_a_checkpoint_are_those_of_the_table(opened: Opened) -> None:
     chart.locator("summary").click()
 
 
-def test_charts_beyond_what_a_page_holds_are_left_out_and_counted(
+def test_charts_beyond_the_limit_of_a_page_are_excluded_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_module, "CHARTS", 9_000)
     monkeypatch.setattr(page_module, "ROWS", 3)
-    text = write(tmp_path, files_beside=True).read_text()
+    text = write(tmp_path, has_files=True).read_text()
     assert "too large with 1 more of these charts. They are in the folder charts" in text
     data = json.loads(re.findall(r'id="data">(.*?)</script>', text, re.DOTALL)[0])
     assert len(data["charts"]) == 1
@@ -422,7 +422,7 @@ def test_tables_together_are_bounded() -> None:
     assert json.dumps(values) == '[["Infinity", -0.0, 2.0, 0.333333]]'
 
 
-def test_a_page_without_an_analysis_says_so(chromium: Browser, tmp_path: Path) -> None:
+def test_a_page_without_an_analysis_has_a_note(chromium: Browser, tmp_path: Path) -> None:
     path = tmp_path / "p.html"
     write_page(path, Page(title="t"))
     opened = Opened(chromium, path)

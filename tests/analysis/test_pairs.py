@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from scipy.stats import binomtest
 
-from logitbank.analysis.charts.chart import caption_of
+from logitbank.analysis.charts.chart import chart_caption
 from logitbank.analysis.families.pairs import FAMILY, pairs
 from logitbank.analysis.families.pairs.metric import pairs_metric
 from logitbank.engine.extract import extract
@@ -207,7 +207,7 @@ def test_pairs_of_good_and_bad_sentences_have_an_accuracy_by_group() -> None:
     assert apart.value == 0  # p = 2/64 and 2/8; that of agreement, adjusted, is 4/64
     charts = FAMILY.charts(result)
     assert list(charts) == ["pairs", "groups"]
-    assert "n = 12 pairs" in caption_of(charts["pairs"])
+    assert "n = 12 pairs" in chart_caption(charts["pairs"])
 
 
 def test_masked_scores_of_whole_sentences_may_differ_in_length() -> None:

@@ -272,7 +272,7 @@ def test_missing_scores_are_refused(tmp_path: Path) -> None:
             prompt_scores(other, name)
 
 
-def test_a_prompt_without_options_is_there_and_moves_nowhere(tmp_path: Path) -> None:
+def test_a_prompt_without_options_is_listed_with_zero_movement(tmp_path: Path) -> None:
     bank = Bank.create(tmp_path / "b")
     queries = QuerySet(TOKENIZER, tuple(Query((i, 1), 1) for i in range(3)))
     bank.add_query_set(queries)

@@ -13,11 +13,11 @@ from logitbank.analysis.families.stereoset import stereoset
 from logitbank.analysis.family import Headline, families
 from logitbank.analysis.results.runs import (
     RunScores,
+    agreement_tables,
     read_runs,
     run_difference,
     run_findings,
-    scores_of,
-    tables_of,
+    run_scores,
 )
 from logitbank.store import Bank, CheckpointId
 from tests.golden.banks import add_prompts, fill
@@ -192,7 +192,7 @@ def test_the_outlying_run_is_named() -> None:
             {"run": np.repeat([*runs], 300), "item": [*range(300)] * 5,
              "value": np.concatenate([*runs.values()])}
         )  # fmt: skip
-        tables = tables_of([scores_of(frame, PLACE)])
+        tables = agreement_tables([run_scores(frame, PLACE)])
         assert tables["agreement"]["r"][0] == pytest.approx(
             np.corrcoef(runs["seed0"], runs["seed1"])[0, 1]
         )
@@ -203,4 +203,4 @@ def test_the_outlying_run_is_named() -> None:
         {"run": np.repeat(["x", "y", "z"], 300), "item": [*range(300)] * 3,
          "value": np.tile(signal, 3)}
     )  # fmt: skip
-    assert len([*run_findings(tables_of([scores_of(equal, PLACE)]))]) == 2
+    assert len([*run_findings(agreement_tables([run_scores(equal, PLACE)]))]) == 2

@@ -325,9 +325,7 @@ def test_stereotype_accuracy_of_several_frames_is_that_of_one() -> None:
         stereotype_metric([none, none], expected_pronouns=table)
 
 
-def test_a_frame_is_put_together_when_it_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frame_is_built_on_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[list[int | None]] = []
     scan = frame_batches.scan
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from logitbank.analysis.charts.chart import caption_of, save_charts
+from logitbank.analysis.charts.chart import chart_caption, save_charts
 from logitbank.analysis.families.stereoset import stereoset
 from logitbank.analysis.families.stereoset.charts import charts
 from logitbank.analysis.families.stereoset.findings import findings
@@ -125,7 +125,7 @@ def test_prompt_sets_of_another_language_are_found_by_their_names(tmp_path: Path
     assert only.scores["task"].unique().to_list() == ["intersentence"]
 
 
-def test_what_a_checkpoint_lacks_is_counted_as_missing(tmp_path: Path) -> None:
+def test_absent_items_of_a_checkpoint_count_as_missing(tmp_path: Path) -> None:
     path = tmp_path / "b.zarr"
     bank = Bank.create(path)
     queries = QuerySet("ab" * 32, tuple(Query((0, i), 1) for i in range(24)))
@@ -241,7 +241,7 @@ def test_charts_of_several_models_and_runs(tmp_path: Path) -> None:
         "domain_training",
     ]  # fmt: skip
     for name, chart in drawn.items():
-        assert "n = " in caption_of(chart), name
+        assert "n = " in chart_caption(chart), name
     spec = drawn["domains"].to_dict()
     (parameter,) = (each for each in spec["params"] if each["name"] == "checkpoint")
     rows = [row for rows in spec["datasets"].values() for row in rows if "checkpoint_index" in row]

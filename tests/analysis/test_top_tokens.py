@@ -29,7 +29,7 @@ def bank_at(path: Path, keep: str) -> Bank:
 
 
 @pytest.mark.parametrize(("keep", "places"), [("full", 3), ("topk:3", 3), ("options", 1)])
-def test_the_highest_entries_with_what_they_say(tmp_path: Path, keep: str, places: int) -> None:
+def test_the_highest_entries_have_their_texts(tmp_path: Path, keep: str, places: int) -> None:
     frame = top_tokens(bank_at(tmp_path / "b", keep), "p4", k=3)
     expected = [(8, 0, 1, 1, " yes"), (8, 0, 2, 3, "a"), (8, 0, 3, 2, " maybe")][:places]
     assert frame.select("step", "piece", "place", "token", "token_text").rows() == expected
@@ -37,7 +37,7 @@ def test_the_highest_entries_with_what_they_say(tmp_path: Path, keep: str, place
     np.testing.assert_allclose(frame["logprob"], np.array([3, 2, 1])[:places] - total, atol=1e-6)
 
 
-def test_checkpoints_are_in_order_and_blocks_that_lack_are_left_out(tmp_path: Path) -> None:
+def test_checkpoints_are_in_order_and_missing_blocks_are_excluded(tmp_path: Path) -> None:
     bank = bank_at(tmp_path / "b", "full")
     for step in (None, 1000):
         bank.deposit(logits(), checkpoint=CheckpointId("m", step=step), query_set=QUERY_SET.name)

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.charts.chart import caption_of, legend_names
+from logitbank.analysis.charts.chart import chart_caption, legend_names
 from logitbank.analysis.families.tradeoff import FAMILY
 from logitbank.analysis.families.tradeoff.metric import (
     NORMAL,
@@ -52,7 +52,7 @@ def test_curves_are_joined_on_the_steps_that_both_have() -> None:
     assert result.tradeoff["run"].unique().to_list() == ["main"]
 
 
-def test_the_front_has_what_nothing_else_beats() -> None:
+def test_the_front_contains_undominated_points() -> None:
     table = small().tradeoff
     assert table.filter("on_front")["step"].to_list() == [1000, 2000, 4000, 5000]
     front = pareto_front(np.array([1.0, 1.0, 0.5]), np.array([0.2, 0.2, 0.2]))
@@ -80,7 +80,7 @@ def test_of_equally_good_checkpoints_the_fairest_is_the_best() -> None:
     assert fairest(np.array([0.5, 0.5]), np.array([0.2, 0.2]), 0.0) == 0
 
 
-def test_a_choice_says_of_how_many_it_is_and_what_the_checkpoints_beside_it_have() -> None:
+def test_a_selection_reports_the_number_of_candidates_and_neighbouring_scores() -> None:
     accuracy, gap = [0.1, 0.49, 0.50, 0.49, 0.3, 0.47], [0.0, 0.3, 0.2, 0.05, 0.01, 0.1]
     found = tradeoff_metric(side(accuracy), side(gap), max_accuracy_loss=1)
     (row,) = found.choices.rows(named=True)
@@ -176,7 +176,7 @@ def test_an_estimate_lies_in_its_interval_where_the_gap_is_nearly_gone() -> None
     assert sure["gap_high"] == pytest.approx(0.2 + 1.96 * 0.02, abs=0.001)
 
 
-def test_a_gap_that_may_be_zero_is_said_to_be() -> None:
+def test_a_gap_whose_interval_contains_zero_is_reported_as_such() -> None:
     found = tradeoff_metric(side(ACC, stderr=0.01), side(DELTA, stderr=0.1), pair=(2000, 6000))
     assert found.pairs["before_may_be_zero"].to_list() == [True]
     assert "no percentage: the gap before may be zero" in found_in(found, "Change of the gap").text
@@ -188,7 +188,7 @@ def test_a_gap_that_may_be_zero_is_said_to_be() -> None:
     assert found_in(zero, "Change of acc").value == pytest.approx(20)
 
 
-def test_no_percentage_is_said_of_the_untrained_models_gap() -> None:
+def test_the_untrained_models_gap_has_no_percentage() -> None:
     steps = [0, 1000, 2000, 3000, 4000, 5000]
     found = tradeoff_metric(side(ACC, steps=steps), side(DELTA, steps=steps), pair=(0, 1000))
     assert "step 0 is the untrained model" in found_in(found, "no percentage").text
@@ -268,4 +268,4 @@ def test_charts_are_one_for_all_runs() -> None:
     assert list(charts) == ["tradeoff", "curves"]
     for chart in charts.values():
         assert legend_names(chart.to_dict()) == {"m x", "m y"}
-        assert "n = 12 checkpoints" in caption_of(chart)
+        assert "n = 12 checkpoints" in chart_caption(chart)

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.charts.chart import caption_of
+from logitbank.analysis.charts.chart import chart_caption
 from logitbank.analysis.families.unqover import unqover
 from logitbank.analysis.families.unqover.charts import ENDS, charts
 from logitbank.analysis.families.unqover.findings import findings
@@ -163,7 +163,7 @@ def test_charts_have_every_category_and_the_ends_of_long_rankings(
         "ranked_subjects-gender", "ranked_subjects-nationality", "attribute_strengths-gender",
         "attribute_strengths-nationality", "training",
     }  # fmt: skip
-    assert all("n = " in caption_of(chart) for chart in drawn.values())
+    assert all("n = " in chart_caption(chart) for chart in drawn.values())
     spec = drawn["ranked_subjects-gender"].to_dict()
     (parameter,) = (each for each in spec["params"] if each["name"] == "checkpoint")
     rows = [row for rows in spec["datasets"].values() for row in rows if "checkpoint_index" in row]

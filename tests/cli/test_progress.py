@@ -189,7 +189,7 @@ def test_a_bar_prints_lines_without_a_terminal(
     ]
 
 
-def test_long_work_prints_that_it_goes_on(
+def test_long_work_prints_progress(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "FIRST_S", 60.0)

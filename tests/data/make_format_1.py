@@ -43,7 +43,7 @@ WORDS = QuerySet(
         Query((1, 2), 1),
     ),
 )
-CONTEXTS, _ = QuerySet.of_contexts(
+CONTEXTS, _ = QuerySet.from_contexts(
     "70" * 32, [Query((5, 7, 9), 2), Query((5, 7), 1), Query((5, 7, 8, 1), 3), Query((1, 2), 1),
                 Query((5, 9, 3), 0)]
 )  # fmt: skip

@@ -374,7 +374,7 @@ def test_query_set_example() -> None:
 
 def test_contexts_are_rows_in_the_documented_order() -> None:
     contexts = [Query((5, 7, 9), 2), Query((5, 7), 1), Query((5, 8), 1), Query((4, 1), 0)]
-    query_set, rows = QuerySet.of_contexts("toy", contexts)
+    query_set, rows = QuerySet.from_contexts("toy", contexts)
     documented = ((4,), 0), ((5, 7, 9), 1), ((5, 7, 9), 2), ((5, 8), 1)
     assert query_set.queries == tuple(Query(*each) for each in documented)
     assert rows == [2, 1, 3, 0]

@@ -14,7 +14,7 @@ from tests.support.checkpoints import VOCAB
 from tests.support.fakes import FakeBackend, go, write_series
 
 
-def test_a_run_says_where_its_time_went_and_what_was_shared() -> None:
+def test_the_summary_lists_time_by_phase_and_reused_tokens() -> None:
     plan = Plan((), checkpoints=2, queries=15_300, prompts=15_840, orders=5)
     summary = Summary(plan, workers=2, tokens=2_000_000, reused=620_000, prefix_cache=True)
     summary.spent = {"wait": 5.0, "load": 10.0, "score": 80.0, "write": 5.0}
@@ -33,7 +33,7 @@ def test_a_run_says_where_its_time_went_and_what_was_shared() -> None:
         (100, ", 400 tokens, 25% saved by shared prefixes"),
     ],
 )
-def test_a_prefix_cache_is_spoken_of_only_where_there_is_one(reused: int, said: str) -> None:
+def test_a_prefix_cache_is_mentioned_only_if_the_engine_has_one(reused: int, said: str) -> None:
     plan = Plan((), checkpoints=1, queries=4, prompts=4)
     summary = Summary(plan, tokens=400, reused=reused, spent={"score": 1.0})
     assert list(account(summary, "b.zarr"))[2] == "4 prompts: 4 distinct contexts" + said

@@ -18,7 +18,7 @@ Sequences = st.lists(
 
 
 @pytest.mark.usefixtures("quick_workers")
-def test_batches_of_a_size_that_is_asked_for_are_told_in_the_provenance(tmp_path: Path) -> None:
+def test_a_requested_batch_size_is_in_the_provenance(tmp_path: Path) -> None:
     make_checkpoint(tmp_path / "suite" / "step1", seed=1)
     (tmp_path / "p.jsonl").write_text('{"id": "a", "text": "The cook said that"}')
     extract(

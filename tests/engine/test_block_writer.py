@@ -44,7 +44,7 @@ def data(block: int) -> BlockData:
     return small_banks.block_data(small_banks.spec().layout, block)
 
 
-def test_blocks_are_written_in_order_in_another_thread_and_told_with_their_size() -> None:
+def test_blocks_are_written_in_order_by_a_thread_and_reported_with_their_size() -> None:
     writer, told = Recorder(), []
     with BlockWriter(writer, lambda *event: told.append(event)) as blocks:  # type: ignore[arg-type]
         for block in range(3):
@@ -70,7 +70,7 @@ def test_a_failed_write_surfaces_and_the_writer_ends() -> None:
     assert "block-writer" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_a_block_that_another_had_committed_is_not_told_and_its_memory_is_used_again() -> None:
+def test_a_block_committed_by_another_run_is_not_reported_and_its_memory_is_reused() -> None:
     writer, told, used = Recorder(there=(1,)), list[int](), list[BlockData]()
     with BlockWriter(writer, lambda block, _: told.append(block), used.append) as blocks:  # type: ignore[arg-type]
         for block in range(3):

@@ -31,7 +31,7 @@ def test_sizes_are_found_under_every_architectures_names(tmp_path: Path) -> None
     assert read(tmp_path, vocab_size=5) == ModelConfig(5, None, (None, None, None, None, 5))
 
 
-def test_a_difference_names_what_differs_and_both_values(tmp_path: Path) -> None:
+def test_a_difference_names_the_field_and_both_values(tmp_path: Path) -> None:
     first = read(tmp_path, **NEOX)
     assert read(tmp_path, **NEOX, torch_dtype="float16").difference(first) == ""
     other = read(tmp_path, **(NEOX | {"vocab_size": 704, "hidden_size": 128}))
@@ -50,7 +50,7 @@ def test_a_difference_names_what_differs_and_both_values(tmp_path: Path) -> None
         ('{"vocab_size": "640"}', "has vocab_size '640'"),
     ],
 )
-def test_a_config_that_says_nothing_is_refused(tmp_path: Path, content: str, message: str) -> None:
+def test_an_empty_config_is_refused(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(SuiteError, match=message):
         ModelConfig.read(tmp_path)

@@ -63,9 +63,7 @@ def start(folder: Path, settings: EngineSettings) -> str:
 
 
 @pytest.mark.vllm
-def test_a_worker_without_such_a_device_says_what_can_be_done(
-    tmp_path: Path, preloaded: Preloaded
-) -> None:
+def test_a_worker_without_the_device_reports_a_fix(tmp_path: Path, preloaded: Preloaded) -> None:
     require_vllm()
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")

@@ -60,7 +60,7 @@ def test_the_bank_gives_back_the_engines_logits(
     assert bank.info()["sealed"].all()
 
 
-def test_where_all_is_there_no_worker_imports_an_engine(
+def test_a_complete_bank_starts_no_engine(
     tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[InProcess] = []
@@ -133,7 +133,7 @@ def test_new_options_are_read_from_the_stored_rows(
     assert frame["logit"].is_finite().all()
 
 
-def test_equal_weights_of_two_steps_are_told(
+def test_equal_weights_of_two_steps_are_reported(
     tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = backend.load
@@ -177,7 +177,7 @@ def test_an_incompatible_checkpoint_is_refused_alone_before_an_engine_loads_it(
     assert "step1" not in backend.loads
 
 
-def test_tokenizer_files_that_differ_in_what_decides_no_id_are_the_same_tokenizer(
+def test_tokenizer_files_with_equal_ids_are_the_same_tokenizer(
     tmp_path: Path, series: Path, backend: FakeBackend
 ) -> None:
     path = series / "step2" / "tokenizer_config.json"
@@ -253,7 +253,7 @@ def test_a_suite_of_the_same_name_is_not_taken_for_the_one_in_the_bank(
         go(tmp_path / "b.zarr", other, questions(*TEXTS))
 
 
-def test_a_bank_made_with_another_dtype_is_not_taken_for_what_is_asked(
+def test_a_bank_of_another_dtype_is_refused(
     tmp_path: Path, series: Path, backend: FakeBackend
 ) -> None:
     go(tmp_path / "b.zarr", series, questions(*TEXTS))

@@ -167,7 +167,7 @@ def test_the_next_one_downloads_as_soon_as_there_is_room(hub):
             until(lambda: len(budgeted(hub)) > 2, seconds=0.1)
 
 
-def test_what_was_there_before_is_neither_counted_nor_deleted(hub, server):
+def test_existing_files_are_neither_counted_nor_deleted(hub, server):
     for step in (0, 1, 2):
         hub.fetch(HubSource(REPO, f"step{step}"))
     with prefetcher(hub, budget=CHECKPOINT_BYTES) as fetching:
@@ -347,7 +347,7 @@ def test_the_space_for_downloads_is_not_the_banks(banked, hub, tmp_path, monkeyp
     assert extracted(tmp_path / "b.zarr", hub, prompts=prompts, disk_budget="200kB").complete
 
 
-def test_after_fetch_extraction_asks_nobody(banked, hub, server, tmp_path, monkeypatch):
+def test_extraction_after_fetch_sends_no_requests(banked, hub, server, tmp_path, monkeypatch):
     fetch(REPO, steps="0,2,4", hub=hub)
     server.requests.clear()
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

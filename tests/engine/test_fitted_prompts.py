@@ -33,7 +33,7 @@ def test_optional_options_go_where_they_are_several_tokens_or_repeat_one(
     assert continuations(cased, causal) == [("p", " he"), ("p", " nurse")]
 
 
-def test_a_special_token_is_nobody_s(masked: Tokenizer) -> None:
+def test_an_unknown_token_is_no_option(masked: Tokenizer) -> None:
     options = (HE, Option("unknown", " 漢", optional=True))  # the vocabulary has no such letter
     prompts = PromptSet("p", (Prompt("p", "[MASK] said", options),))
     assert masked.encode(" 漢", add_special_tokens=False) == [1]
@@ -51,7 +51,7 @@ def test_optional_options_are_not_warned_of(causal: Tokenizer, masked: Tokenizer
     assert filled.tokenize(masked).warnings == ()
 
 
-def test_a_split_option_takes_its_prompts_along_where_the_set_says_so(causal: Tokenizer) -> None:
+def test_drop_split_excludes_prompts_with_a_split_option(causal: Tokenizer) -> None:
     prompts = (
         Prompt("1", "the nurse said", (HE, NURSE)),
         Prompt("2", "the nurse said", (HE, SPLIT)),

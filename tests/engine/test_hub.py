@@ -117,7 +117,7 @@ def test_content_that_is_not_its_digests_is_refused_and_not_kept(hub, server, ro
     assert server.count("GET .*/config.json") == 1, "whole files are not fetched again"
 
 
-def test_what_stops_a_download_is_raised_and_nothing_is_kept(hub, tmp_path):
+def test_a_failed_download_raises_and_leaves_no_files(hub, tmp_path):
     def stop(number: int) -> None:
         if number > 2:
             raise SuiteError("stop")
@@ -141,7 +141,7 @@ def test_the_cache_is_used_when_the_hub_goes_out_of_reach(root, tmp_path, monkey
 # Refusals
 
 
-def test_offline_and_not_fetched_says_how_to_fetch(hub, server, monkeypatch):
+def test_offline_without_files_the_error_names_fetch(hub, server, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     message = "not in the cache .* and HF_HUB_OFFLINE is set; run `logitbank fetch` while online"
     for ask in (
@@ -161,7 +161,7 @@ def test_a_checkpoint_that_came_in_part_is_not_used_offline(hub, root, tmp_path,
         hub.fetch(at("step1"))
 
 
-def test_revision_without_weights_says_what_to_do(root, hub):
+def test_a_revision_without_weights_is_an_error_with_a_fix(root, hub):
     folder = root / REPO / "step1"
     (folder / "model.safetensors").unlink()
     with pytest.raises(

@@ -162,7 +162,7 @@ def test_lambada_begins_as_the_tokenizer_begins_a_text(kind: Kind, tmp_path: Pat
         context = other("The nurse said that she was", add_special_tokens=flag)["input_ids"]
         assert made.table["token"].to_list() == whole[len(context) :]
         assert list(made.queries[-1].ids) == whole[:-1]
-    begun = tokenizer.opening_of(prompt_set("lambada", data=tmp_path / "data").tokenize(
+    begun = tokenizer.opening_text(prompt_set("lambada", data=tmp_path / "data").tokenize(
         tokenizer).queries[0].ids)  # fmt: skip
     assert begun == ("" if kind == "gpt2" else "<s>")
 

@@ -66,7 +66,7 @@ def test_every_file_of_the_folder_is_found_and_no_name_is_there_twice() -> None:
     assert "unqover-religion-test-causal" in prompt_names()
 
 
-def test_a_name_that_is_nearly_one_is_told() -> None:
+def test_a_misspelt_name_gets_a_suggestion() -> None:
     assert near("winobais")[0] == "winobias"
     with pytest.raises(UsageError, match=r"'lambda' is neither a known .* \(did you mean lambada"):
         prompt_set("lambda:orders=1")
@@ -104,7 +104,7 @@ def test_options_are_written_with_a_set(data: Path) -> None:
     assert prompt_set("winobias", data=data) == winobias(data)
 
 
-def test_every_set_says_otherwise_about_special_tokens(data: Path) -> None:
+def test_an_option_sets_the_special_tokens_of_each_known_set(data: Path) -> None:
     plain = winobias(data, orders=1)
     assert plain.add_special_tokens is None
     written = "winobias:orders=1,add_special_tokens={}"

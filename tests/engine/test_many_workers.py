@@ -76,7 +76,9 @@ def test_shards_that_start_together_on_nothing_fill_one_bank(
 
 @pytest.mark.whole
 @pytest.mark.usefixtures("quick_workers")
-def test_a_share_that_is_done_tells_what_the_bank_still_lacks(tmp_path: Path, series: Path) -> None:
+def test_a_finished_shard_reports_the_missing_rows_of_the_bank(
+    tmp_path: Path, series: Path
+) -> None:
     first = extraction(series, shard="0/2")
     ran = run(tmp_path / "b", first)
     plan = run(tmp_path / "b", first, dry_run=True).plan
@@ -195,4 +197,4 @@ def test_the_scheduler_s_words_are_taken() -> None:
     )
     assert ParallelConfig.detect(shard="0/2", environment=slurm).shard == Shard(0, 2)
     past = slurm | {"SLURM_JOB_END_TIME": "1700000000"}
-    assert ParallelConfig.detect(environment=past).stop_at is None
+    assert ParallelConfig.detect(environment=past).job_end is None

@@ -75,7 +75,7 @@ def test_an_engine_without_memory_is_started_again_with_smaller_batches(
     assert not verify(Bank.open(tmp_path / "b.zarr"))
 
 
-def test_an_engine_that_fits_at_no_size_is_given_up(
+def test_an_engine_that_runs_out_of_memory_at_every_size_is_abandoned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     summary = extracted(tmp_path, monkeypatch, 100)

@@ -15,7 +15,7 @@ from logitbank.engine.backends.hf.batches import plan_batches
 from logitbank.engine.backends.hf.packed import (
     added_mask,
     difference,
-    last_places_moved,
+    last_bits_changed,
     packed_inputs,
     trial,
 )
@@ -136,7 +136,7 @@ def test_a_model_that_takes_no_positions_is_run_one_by_one(
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("ignored", ["attention_mask", "position_ids"])
-def test_a_model_that_ignores_what_it_is_told_is_found_out(
+def test_a_model_that_ignores_its_settings_is_detected(
     ignored: str, dtype: str, tmp_path: Path
 ) -> None:
     folder = make_checkpoint(tmp_path / "step0", seed=1)
@@ -186,7 +186,7 @@ def test_last_places_are_moved_meanwhile_and_by_no_more(dtype: str, tmp_path: Pa
     ids = torch.arange(640)[None]
     embed = model.get_input_embeddings()
     before = embed(ids)
-    with last_places_moved(model, kind):
+    with last_bits_changed(model, kind):
         moved = embed(ids)
     assert torch.equal(embed(ids), before)
     assert 0.3 < (moved != before).float().mean() < 1

@@ -40,7 +40,7 @@ def _as_before() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("asked", "triton", "torch_s"), [("float32", "ieee", "highest"), ("tf32", "tf32", "high")]
 )
-def test_where_vllm_chooses_triton_it_multiplies_as_is_asked(
+def test_triton_matmul_has_the_requested_precision(
     asked: str, triton: str, torch_s: str, attention: str, preloaded: Preloaded, tmp_path: Path
 ) -> None:
     require_vllm()
@@ -71,7 +71,7 @@ def test_workers_have_it_before_they_import_anything(
     assert environment.get("NVIDIA_TF32_OVERRIDE") == (None if asked == "tf32" else "0")
 
 
-def test_torch_multiplies_as_is_asked_and_convolves_so_too() -> None:
+def test_torch_matmul_and_convolution_have_the_requested_precision() -> None:
     multiply_as("tf32")
     assert (float32_products(), torch.backends.cudnn.conv.fp32_precision) == ("tf32", "tf32")
     assert products_provenance(torch.device("cuda")) == {"float32_products": "tf32"}
@@ -155,7 +155,7 @@ def test_the_reference_measures_what_tf32_may_lose_and_less_than_bfloat16(tmp_pa
     assert reference.allowed("tf32") == pytest.approx(0.05)
 
 
-def test_a_cpu_has_no_tf32_and_nothing_is_looked_at_first(
+def test_tf32_on_a_cpu_is_refused_before_any_lookup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from logitbank.engine.backends.hf.backend import TransformersBackend

@@ -143,7 +143,7 @@ def test_whole_and_broken_numbers_share_a_column(causal: Tokenizer) -> None:
     assert PromptSet("mine", rows).tokenize(causal).table["x"].to_list() == [1.0, 0.5]
 
 
-def test_a_column_of_nothing_is_one_of_text(causal: Tokenizer) -> None:
+def test_an_empty_column_has_type_string(causal: Tokenizer) -> None:
     rows = (Prompt("1", " he", columns={"x": None}), Prompt("2", " she"))
     found = PromptSet("mine", rows).tokenize(causal).table["x"]
     assert (found.dtype, found.to_list()) == (pl.String(), [None, None])
@@ -157,7 +157,7 @@ def warnings(prompts: PromptSet) -> list[str]:
     return [line.removeprefix("warning: ") for line in found]
 
 
-def test_a_missing_space_is_told_once_for_each_option() -> None:
+def test_a_missing_space_is_reported_once_per_option() -> None:
     options = (Option("he", "he"), Option("she", " she"))
     prompts = PromptSet("mine", tuple(Prompt(f"p{i}", "The nurse said", options) for i in range(3)))
     [warning] = warnings(prompts)
@@ -192,7 +192,7 @@ def test_punctuation_needs_no_space() -> None:
         ([(), ()], []),
     ],
 )
-def test_prompts_without_a_choice_are_told(
+def test_prompts_with_one_option_are_reported(
     options: list[tuple[str, ...]], expected: list[str]
 ) -> None:
     prompts = tuple(
@@ -204,12 +204,12 @@ def test_prompts_without_a_choice_are_told(
     assert all(start in line for line, start in zip(told, expected, strict=True))
 
 
-def test_a_trailing_space_is_told() -> None:
+def test_a_trailing_space_is_reported() -> None:
     [warning] = warnings(one("The nurse ", Option("he", "he")))
     assert "ends in a space" in warning
 
 
-def test_what_is_checked_is_told_where_prompts_are_tokenized(bert: Tokenizer) -> None:
+def test_tokenize_returns_the_warnings(bert: Tokenizer) -> None:
     prompts = one("The nurse said", Option("he", "he"), Option("she", " she"))
     (warning,) = PromptSet("one", prompts.prompts, whole_options=True).tokenize(bert).warnings
     assert warning.startswith("prompt 'p1': option 'he' (\"he\") begins without a space")

@@ -74,7 +74,7 @@ def test_heads_are_known_by_name() -> None:
     assert not is_head("model.embed_tokens.weight")
 
 
-def test_buffers_that_models_rebuild_are_left_out() -> None:
+def test_rebuilt_buffers_are_excluded() -> None:
     weights = {
         "esm.encoder.layer.0.attention.self.rotary_embeddings.inv_freq": torch.ones(2),
         "gpt_neox.layers.0.attention.bias": torch.ones(1, 1, 4, 4),

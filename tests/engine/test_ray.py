@@ -132,7 +132,7 @@ def test_the_bank_is_the_one_of_a_run_without_ray(
 
 
 @pytest.mark.whole
-def test_workers_and_then_a_node_are_killed_and_nothing_is_missing(
+def test_the_bank_is_complete_after_killed_workers_and_a_killed_node(
     cluster: Any, tmp_path: Path, series: Path, whole: Bank
 ) -> None:
     add_node(cluster)
@@ -250,7 +250,7 @@ except Exception as error:
     assert "UsageError No Ray cluster can be joined at '127.0.0.1:9'" in result.stdout
 
 
-def test_what_cannot_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_parallel_options(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ParallelConfig.detect(ray="auto") == ParallelConfig(0, ray="auto")
     assert ParallelConfig.detect(workers=3, ray="h:1") == ParallelConfig(3, ray="h:1")
     with pytest.raises(UsageError, match="--workers 0 is invalid"):

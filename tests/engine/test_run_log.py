@@ -31,7 +31,7 @@ def log_of(bank: Path) -> Path:
     return log
 
 
-def test_a_run_is_told_line_by_line(tmp_path: Path, go: Go) -> None:
+def test_progress_of_a_run_is_printed_line_by_line(tmp_path: Path, go: Go) -> None:
     go()
     lines = run_lines(log_of(tmp_path / "b.zarr"))
     one = ["CheckpointStarted", "WeightsLoaded", *["BlockCommitted"] * 2, "CheckpointDone"]

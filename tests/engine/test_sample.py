@@ -76,7 +76,7 @@ def test_files_are_counted_as_the_format_says(tmp_path: Path) -> None:
         assert plan.files == len(files) - 1, keep  # but the run's own group
 
 
-def test_a_sample_that_fails_says_why(tmp_path: Path, backend: FakeBackend) -> None:
+def test_a_failed_sample_reports_its_cause(tmp_path: Path, backend: FakeBackend) -> None:
     backend.vocab += 1
     request = request_for(write_series(tmp_path / "tiny", "step0"), questions(*TEXTS))
     with pytest.raises(EngineError, match="641"):

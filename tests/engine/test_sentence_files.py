@@ -126,7 +126,7 @@ def test_a_tokenizer_without_a_token_before_a_text_is_refused(tmp_path: Path) ->
         SequenceSet("s", (SentenceTokens("a", "the"),)).tokenize(Tokenizer.load(tmp_path))
 
 
-def test_what_a_text_begins_with_is_the_begin_of_text_where_there_is_one(tmp_path: Path) -> None:
+def test_a_text_begins_with_the_bos_token_if_the_tokenizer_has_one(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": "a"}))

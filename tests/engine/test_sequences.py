@@ -143,9 +143,7 @@ def test_the_released_data_have_the_documented_numbers_of_tokens(
     assert len(lambada(DATA).prompts) == 5_153
 
 
-def test_data_that_are_not_there_are_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_data_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOGITBANK_DATA", raising=False)
     for data in (None, tmp_path):
         with pytest.raises(

@@ -116,7 +116,7 @@ def slurm(task: int, first: int, last: int, count: int) -> dict[str, str]:
     return {f"SLURM_ARRAY_TASK_{name}": str(value) for name, value in names.items()}
 
 
-def test_a_slurm_array_says_which_shard() -> None:
+def test_a_slurm_array_selects_the_shard() -> None:
     assert Shard.from_slurm({}) is None
     assert Shard.from_slurm(slurm(3, 1, 8, 8)) == Shard(2, 8)
     with pytest.raises(UsageError, match="from 1 to 9"):

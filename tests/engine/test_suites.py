@@ -284,7 +284,7 @@ def test_a_folder_that_holds_steps_is_their_release(tmp_path):
     assert (release.id, release.source) == (CheckpointId("toy"), LocalSource(tmp_path / "toy"))
 
 
-def test_what_is_left_out_is_noted(tmp_path):
+def test_excluded_folders_are_noted(tmp_path):
     for name in ("step1", "seed0/step1", "seed0/step2", "best"):
         checkpoint(tmp_path / "toy" / name)
     (tmp_path / "toy/step2").mkdir()
@@ -331,6 +331,6 @@ def test_unknown_name_suggests_close_ones():
         resolve_suite("pythia-160")
 
 
-def test_unreadable_steps_are_refused_before_anything_is_asked():
+def test_invalid_steps_are_refused_before_any_request():
     with pytest.raises(UsageError, match="some"):
         resolve_suite("pythia-160m", steps="some")

@@ -230,7 +230,7 @@ def all_of_ethnicity() -> PromptSet:
     return unqover("ethnicity", DATA, split="test", instances="all")
 
 
-def test_no_prompt_of_an_instance_is_left_out_without_the_others(
+def test_prompts_of_an_instance_are_excluded_together(
     loaded: Loaded, all_of_ethnicity: PromptSet
 ) -> None:
     whole = all_of_ethnicity

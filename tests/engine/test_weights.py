@@ -104,7 +104,7 @@ def test_content_digest_refuses_a_name_twice():
         content.update("x", torch.ones(1))
 
 
-def test_folder_without_weights_says_what_was_looked_for(tmp_path):
+def test_a_folder_without_weights_lists_the_expected_files(tmp_path):
     message = (
         r"contains no weights: looked for model\.safetensors, \*\.safetensors and pytorch_model"
     )

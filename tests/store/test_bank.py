@@ -110,7 +110,7 @@ def test_damaged_query_sets_are_refused(tmp_path: Path) -> None:
         lambda: bank.query_set(QUERY_SET.name),
         lambda: option_tokens(bank.path, QUERY_SET.name),
         lambda: bank.begin(spec()),
-        lambda: query_tables.tokenizer_of(bank.path, QUERY_SET.name),
+        lambda: query_tables.query_set_tokenizer(bank.path, QUERY_SET.name),
     )
     for fault in ("SHA-256", "is not a query set"):
         for use in uses:

@@ -231,9 +231,7 @@ def test_what_a_server_makes_of_rows_is_refused_and_its_url_named(
         Bank.open(f"{served.url}/bank", rows=True)
 
 
-def test_a_full_disk_of_the_cache_is_told_as_such(
-    served: FileServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_cache_disk_is_reported(served: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise DiskSpaceError("the disk of the cache is full")
 

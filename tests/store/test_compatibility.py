@@ -39,7 +39,7 @@ def deposits(bank: Bank) -> dict[tuple[str, str], tuple[Deposit, list[list[float
     } | {("more than there were", name): (d, []) for (_, _, name), d in there.items()}
 
 
-def test_it_holds_what_it_held(bank: Bank) -> None:
+def test_a_format_1_bank_has_the_same_contents(bank: Bank) -> None:
     assert [bank.attributes[k] for k in ("title", "licence", "citation")] == [
         "Format 1 <1>", "CC0-1.0", "Nobody, 2026"
     ]  # fmt: skip

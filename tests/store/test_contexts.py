@@ -26,7 +26,7 @@ def random_queries(seed: int) -> list[Query]:
 @pytest.mark.parametrize("seed", range(20))
 def test_each_context_has_one_row_by_its_tokens(seed: int) -> None:
     queries = random_queries(seed)
-    query_set, rows = QuerySet.of_contexts("toy", queries)
+    query_set, rows = QuerySet.from_contexts("toy", queries)
     assert [own(query) for query in query_set.queries] == sorted({*map(own, queries)})
     assert [own(query_set.queries[row]) for row in rows] == [*map(own, queries)]
     beginnings = {own(query)[:end] for query in queries for end in range(1, len(own(query)) + 1)}
@@ -37,10 +37,10 @@ def test_each_context_has_one_row_by_its_tokens(seed: int) -> None:
 
 def test_the_name_is_that_of_the_contexts_however_they_are_asked() -> None:
     others = [Query((4,), 0), Query((5, 8, 1, 2), 1), Query((5, 7, 9, 3), 2), Query((5, 7, 1), 1)]
-    ours, theirs = (QuerySet.of_contexts("toy", some)[0] for some in (ASKED, others))
+    ours, theirs = (QuerySet.from_contexts("toy", some)[0] for some in (ASKED, others))
     assert theirs == ours
     assert theirs.name == ours.name
-    assert QuerySet.of_contexts("other", ASKED)[0].name != ours.name
+    assert QuerySet.from_contexts("other", ASKED)[0].name != ours.name
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_the_name_is_that_of_the_contexts_however_they_are_asked() -> None:
 )
 def test_what_is_no_context_is_refused(query: Query, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        QuerySet.of_contexts("toy", [query])
+        QuerySet.from_contexts("toy", [query])
 
 
 def test_positions_count_what_contexts_share_once() -> None:
     queries = [Query((5, 6, 7), 2), Query((5, 6, 8), 2), Query((5, 6, 8), 1), Query((9,), 0)]
-    tree, _ = QuerySet.of_contexts("t", queries)
+    tree, _ = QuerySet.from_contexts("t", queries)
     assert tree.positions == 5  # 5 6 7, 8 and 9
     masks = [Query((5, 6, 7), at, head="mask") for at in (0, 1)]
     assert QuerySet("t", (*masks, Query((5, 6), 0, head="mask"))).positions == 5  # 5 6 7, 5 6

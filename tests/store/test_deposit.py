@@ -19,7 +19,7 @@ from logitbank.store import (
     rescore,
     verify,
 )
-from logitbank.store.deposits.scores import committed_parts, logsumexp_of, scan_parts
+from logitbank.store.deposits.scores import committed_parts, query_logsumexp, scan_parts
 from logitbank.store.files import disk, objects
 from logitbank.store.format.commits import Committed
 from logitbank.store.read.missing_scores import missing_options
@@ -261,7 +261,7 @@ def test_closing_a_writer_removes_its_staging(tmp_path: Path) -> None:
     assert not list(only_deposit(bank).path.glob(".*"))
 
 
-def test_staging_of_the_dead_goes_and_of_the_living_stays(tmp_path: Path) -> None:
+def test_staging_files_of_dead_writers_are_removed_and_others_kept(tmp_path: Path) -> None:
     bank = filled(tmp_path / "b", 0)
     path = only_deposit(bank).path
     for name in ("dead", "alive", "empty"):
@@ -275,7 +275,7 @@ def test_staging_of_the_dead_goes_and_of_the_living_stays(tmp_path: Path) -> Non
     assert ".staging-alive" in names
 
 
-def test_full_disk_says_what_to_do(tmp_path: Path) -> None:
+def test_a_full_disk_error_has_a_fix(tmp_path: Path) -> None:
     message = "disk of .*x is full: 4,096 more bytes"
     with pytest.raises(DiskSpaceError, match=message):
         with disk.naming_full(tmp_path / "x", 4096), open("/dev/full", "wb", 0) as full:
@@ -387,13 +387,13 @@ def test_blocks_that_are_committed_while_scores_are_read_are_no_damage(
     writer.write(0, block_data(writer.layout, 0))
     (deposit,) = bank.deposits()
     before = deposit.logsumexp([0, 3])
-    real = logsumexp_of
+    real = query_logsumexp
 
     def meanwhile(scores: pl.LazyFrame) -> tuple[np.ndarray, np.ndarray]:
         found = real(scores)
         writer.write(1, block_data(writer.layout, 1))
         return found
 
-    monkeypatch.setattr("logitbank.store.deposits.deposit.logsumexp_of", meanwhile)
+    monkeypatch.setattr("logitbank.store.deposits.deposit.query_logsumexp", meanwhile)
     np.testing.assert_array_equal(deposit.logsumexp([0, 3]), before)
     assert deposit.committed() == {0, 1}

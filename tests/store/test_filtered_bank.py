@@ -144,10 +144,10 @@ def test_full_rows_are_read_in_pieces_to_the_last_bit(
 ) -> None:
     view = bank(tmp_path / "b", "full").filtered(drawn(3, "keep_tail", 4, 2.0))
     key = ["step", "prompt_id", "option"]
-    whole_rows = view.scan("parity").sort(key).collect()
+    has_full_rows = view.scan("parity").sort(key).collect()
     monkeypatch.setattr(top_module, "AT_ONCE", 3)
-    assert view.scan("parity").sort(key).collect().equals(whole_rows)
-    assert not whole_rows["exact"].any(), "rounded"
+    assert view.scan("parity").sort(key).collect().equals(has_full_rows)
+    assert not has_full_rows["exact"].any(), "rounded"
 
 
 def test_a_bank_filters_by_a_file_as_it_is_scanned(tmp_path: Path) -> None:

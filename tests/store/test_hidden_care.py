@@ -27,7 +27,7 @@ def bank(tmp_path: Path) -> Bank:
     return hidden_bank(tmp_path / "b", steps=(0, 1))
 
 
-def digest_of(step: int) -> str:
+def compute_digest(step: int) -> str:
     return head(step + 1).digest
 
 
@@ -38,14 +38,14 @@ def test_a_sound_bank_has_no_damage(bank: Bank) -> None:
 
 
 def test_heads_that_were_deleted_are_named_and_scores_still_read(bank: Bank) -> None:
-    shutil.rmtree(bank.path / "heads" / digest_of(0))
+    shutil.rmtree(bank.path / "heads" / compute_digest(0))
     (lost, other) = bank.deposits()
     with pytest.raises(DamagedError, match="heads/.* org/model step 0, q-"):
         lost.logprobs([0])
     assert bank.scan("parity").collect().height == 4 * QUERIES
     assert other.logprobs([0]).shape == (1, 6)
     (damage,) = verify(bank)
-    assert (damage.path, damage.problem) == (f"heads/{digest_of(0)}/zarr.json", "missing")
+    assert (damage.path, damage.problem) == (f"heads/{compute_digest(0)}/zarr.json", "missing")
     assert "org/model step 0" in damage.detail
 
 
@@ -54,7 +54,7 @@ FLIPS = ("weight/c/0/0", "bias/c/0", "weight/zarr.json", "zarr.json")
 
 @pytest.mark.parametrize("name", FLIPS)
 def test_a_changed_byte_of_a_head_is_named_and_never_read(bank: Bank, name: str) -> None:
-    file = bank.path / "heads" / digest_of(0) / name
+    file = bank.path / "heads" / compute_digest(0) / name
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
@@ -62,32 +62,32 @@ def test_a_changed_byte_of_a_head_is_named_and_never_read(bank: Bank, name: str)
     for tokens in (None, [2]):
         with pytest.raises(DamagedError, match="heads/"):
             deposit.logprobs([0], tokens)
-    assert [d.path for d in verify(bank)] == [f"heads/{digest_of(0)}/{name}"]
+    assert [d.path for d in verify(bank)] == [f"heads/{compute_digest(0)}/{name}"]
 
 
 def test_a_head_under_another_name_is_named(bank: Bank) -> None:
     heads = bank.path / "heads"
-    shutil.rmtree(heads / digest_of(0))
-    shutil.copytree(heads / digest_of(1), heads / digest_of(0))
+    shutil.rmtree(heads / compute_digest(0))
+    shutil.copytree(heads / compute_digest(1), heads / compute_digest(0))
     (deposit, _) = bank.deposits()
     for tokens in (None, [2]):
         with pytest.raises(DamagedError, match="another head"):
             deposit.logprobs([0], tokens)
-    assert ("changed", f"heads/{digest_of(0)}/zarr.json") in [
+    assert ("changed", f"heads/{compute_digest(0)}/zarr.json") in [
         (d.problem, d.path) for d in verify(bank)
     ]
 
 
 def test_files_that_no_head_has_are_named(bank: Bank) -> None:
-    (bank.path / "heads" / digest_of(0) / "notes.txt").write_text("x")
+    (bank.path / "heads" / compute_digest(0) / "notes.txt").write_text("x")
     (bank.path / "heads" / "notes.txt").write_text("x")
     paths = {d.path: d.problem for d in verify(bank)}
     assert paths == {
         "heads/notes.txt": "foreign",
-        f"heads/{digest_of(0)}/notes.txt": "foreign",
+        f"heads/{compute_digest(0)}/notes.txt": "foreign",
     }
     repair(bank, verify(bank))
-    assert (bank.path / "heads" / digest_of(0) / "zarr.json").exists()
+    assert (bank.path / "heads" / compute_digest(0) / "zarr.json").exists()
 
 
 def test_a_log_sum_exp_that_does_not_follow_is_named_and_run_again(tmp_path: Path) -> None:
@@ -143,13 +143,13 @@ def test_attributes_that_cannot_be_are_refused(bank: Bank, what: str) -> None:
 
 
 def test_a_repair_lets_the_extraction_write_a_lost_head_again(bank: Bank) -> None:
-    file = bank.path / "heads" / digest_of(0) / "weight/c/0/0"
+    file = bank.path / "heads" / compute_digest(0) / "weight/c/0/0"
     file.write_bytes(b"nothing")
     repaired = repair(bank, verify(bank))
     (folder,) = repaired.dropped
     assert folder.startswith("org%2Fmodel/main/0/")
     assert repaired.dropped[folder] == (2,)
-    assert not (bank.path / "heads" / digest_of(0)).exists()
+    assert not (bank.path / "heads" / compute_digest(0)).exists()
     fill(bank, 0)
     assert verify(bank) == ()
     expected = true_logprobs(head(), states())

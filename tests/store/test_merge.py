@@ -128,7 +128,7 @@ def test_blocks_of_one_deposit_complete_each_other_and_are_sealed(tmp_path: Path
 
 
 @pytest.mark.parametrize("keep", [Keep("full"), Keep("topk", 2), Keep("options")])
-def test_a_sealed_deposit_gives_the_blocks_that_another_lacks(tmp_path: Path, keep: Keep) -> None:
+def test_missing_blocks_are_copied_from_a_sealed_deposit(tmp_path: Path, keep: Keep) -> None:
     whole = part(tmp_path / "whole", keep=keep, host="bob")
     one = part(tmp_path / "1", (1,), keep=keep)
     merge(one.path, whole.path)

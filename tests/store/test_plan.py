@@ -96,7 +96,7 @@ def test_equal_contexts_are_one_row() -> None:
     placement = place([Query((1, 2, 3), 1), Query((1, 2), 1), Query((1, 2, 3), 2)], "tok", {})
     (new_set,) = placement.new
     assert [row for _, row in placement.places] == [0, 0, 1]
-    assert new_set.of_causal_contexts
+    assert new_set.has_causal_contexts
 
 
 def test_masks_and_contexts_of_a_language_have_sets_of_their_own() -> None:
@@ -107,7 +107,7 @@ def test_masks_and_contexts_of_a_language_have_sets_of_their_own() -> None:
 
 
 def tree(*contexts: tuple[int, ...]) -> dict[str, QuerySet]:
-    query_set, _ = QuerySet.of_contexts("tok", [Query(ids, len(ids) - 1) for ids in contexts])
+    query_set, _ = QuerySet.from_contexts("tok", [Query(ids, len(ids) - 1) for ids in contexts])
     return {query_set.name: query_set}
 
 

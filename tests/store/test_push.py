@@ -35,7 +35,7 @@ from logitbank.store.format import index
 from logitbank.store.share.card import card
 from logitbank.store.share.hub import HubDataset
 from logitbank.store.share.moves import moves
-from logitbank.store.share.push import pull, push, target_at
+from logitbank.store.share.push import open_target, pull, push
 from logitbank.store.share.s3 import s3_store
 from logitbank.store.share.selection import chosen
 from logitbank.store.share.targets import Folder, Source, publish, stored_objects
@@ -126,11 +126,11 @@ def same_rows(one: Bank, other: Bank) -> None:
 
 
 def paths_at(target: str) -> set[str]:
-    return set(target_at(target).sizes())
+    return set(open_target(target).sizes())
 
 
 def indexed(target: str) -> dict[str, Any]:
-    place = target_at(target)
+    place = open_target(target)
     place.sizes()
     objects: dict[str, Any] = json.loads(gzip.decompress(place.read(index.NAME)))["objects"]
     return objects
@@ -294,7 +294,7 @@ def test_a_large_index_of_a_target_is_not_read(
         push(make(tmp_path / url[:2], 0).path, url)
     monkeypatch.setattr(index, "MAX_BYTES", 100)
     for url in (s3, hub):
-        place = target_at(url)
+        place = open_target(url)
         for call in (lambda place=place: stored_objects(place), place.current):
             with pytest.raises(RemoteError, match=rf"{url}/{index.NAME} has more than 100 bytes"):
                 call()
@@ -406,7 +406,7 @@ def test_a_push_to_the_hub_is_two_commits_with_a_card(
     push(bank.path, hub)
     assert hub_server.count("POST /api/datasets/.*/commit/main") == 2
     assert Bank.open(f"{hub}@main").info().equals(bank.info())
-    place = target_at(hub)
+    place = open_target(hub)
     place.sizes()
     text = place.read("README.md").decode()
     front = yaml.safe_load(text.split("---\n")[1])

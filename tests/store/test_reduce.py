@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from logitbank.engine.workers.blocks.reduce import ReducingSink
 from logitbank.engine.workers.blocks.reduce_gpu import (
     Listed,
-    entries_of,
     highest_entries,
+    listed_entries,
     reduce_rows,
     top_tokens,
 )
@@ -153,7 +153,7 @@ def assert_same(batch: Listed, one: Entries) -> None:
 @given(st.lists(values, min_size=8, max_size=8), st.sets(st.integers(0, 7), min_size=1))
 def test_the_batched_reduction_equals_the_one_by_rows(row: list[float], tokens: set[int]) -> None:
     logits, wanted = np.array(row, np.float32), np.array(sorted(tokens))
-    batch = entries_of(torch.tensor(logits)[None], torch.tensor(wanted)[None], 6)
+    batch = listed_entries(torch.tensor(logits)[None], torch.tensor(wanted)[None], 6)
     assert_same(batch, option_entries(logits, wanted, 6))
 
 

@@ -24,10 +24,10 @@ from logitbank.errors import (
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, describe, merge, shrink, verify
 from logitbank.store.files import documents
 from logitbank.store.format.shards import CHECKSUM, blosc_bytes, inner_bytes
-from logitbank.store.share.local import remote_at
+from logitbank.store.share.local import open_remote
 from logitbank.store.share.push import pull, push
 from logitbank.store.share.remote import read
-from logitbank.store.share.urls import url_of
+from logitbank.store.share.urls import bank_url
 from tests.support.file_server import FileServer, Sent
 from tests.support.hidden_banks import head, hidden_bank, states, true_logprobs
 from tests.support.made_once import made_once
@@ -393,7 +393,7 @@ def test_servers_may_compress_or_send_no_length(
     (tmp_path / "www" / "large").write_bytes(bytes(2**21))
     monkeypatch.setattr("logitbank.store.share.remote.MAX_BYTES", 1000)
     with pytest.raises(RemoteError, match="more than 1,000 bytes"):
-        read(remote_at(served.url), "large")
+        read(open_remote(served.url), "large")
 
 
 def test_heads_are_copied_with_the_rows_that_need_them(tmp_path: Path, served: FileServer) -> None:
@@ -441,7 +441,7 @@ def test_unsupported_addresses_are_refused(
         with pytest.raises(UsageError):
             call(address)
     assert sorted(tmp_path.rglob("*")) == before
-    assert url_of("S3://Bucket/b") == "s3://Bucket/b"
-    assert url_of("C:/banks/b") is None, "a drive"
+    assert bank_url("S3://Bucket/b") == "s3://Bucket/b"
+    assert bank_url("C:/banks/b") is None, "a drive"
     with pytest.raises(RemoteError, match=r"http://127\.0\.0\.1:9/x"):
         Bank.open("http://127.0.0.1:9/x")

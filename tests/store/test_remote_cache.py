@@ -87,7 +87,7 @@ TEXTS = (
     ("name", "damage"),
     [*zip([*DATA, *TEXTS], 4 * ["flipped", "cut", "gone"], strict=True), (DATA[0], "cut")],
 )
-def test_what_was_damaged_in_the_cache_is_fetched_again_and_said(
+def test_damaged_cache_files_are_fetched_again_and_reported(
     server: FileServer, cache: Path, caplog: pytest.LogCaptureFixture, name: str, damage: str
 ) -> None:
     url = f"{server.url}/bank"

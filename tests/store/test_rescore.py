@@ -76,7 +76,7 @@ def test_of_runs_that_end_together_one_reads_the_rows(
     assert verify(bank) == ()
 
 
-def test_where_nothing_lacks_nothing_is_locked_or_written(bank: Bank) -> None:
+def test_a_complete_target_is_neither_locked_nor_written(bank: Bank) -> None:
     _finish(bank, SUITE)
     folder = bank.deposits()[0].path
     before = {path: path.stat().st_mtime_ns for path in (folder, *folder.rglob("*"))}
@@ -84,7 +84,7 @@ def test_where_nothing_lacks_nothing_is_locked_or_written(bank: Bank) -> None:
     assert {path: path.stat().st_mtime_ns for path in (folder, *folder.rglob("*"))} == before
 
 
-def test_options_named_later_are_told_and_not_left_out(bank: Bank, call: Call) -> None:
+def test_later_options_are_reported_and_included(bank: Bank, call: Call) -> None:
     """Ten queries with two options each."""
     with pytest.raises(BankError, match=f"20 .*'late'.*org/model step 0.* rescore {bank.path}"):
         bank.scan("late")
@@ -107,7 +107,7 @@ def test_scores_of_options_named_later_are_those_of_the_rows(bank: Bank) -> None
 
 
 @pytest.mark.parametrize("keep", ["options", "topk:3"])
-def test_a_deposit_without_rows_is_left_out_and_said_to_be(tmp_path: Path, keep: str) -> None:
+def test_a_deposit_without_rows_is_excluded_and_reported(tmp_path: Path, keep: str) -> None:
     bank = late_bank(tmp_path / "b", keep)
     assert bank.scan("late").collect().height == 0
     assert bank.rescore() == []
@@ -172,7 +172,7 @@ def test_options_lack_of_committed_rows_alone_whatever_is_sealed(tmp_path: Path)
     assert bank.scan("parity").collect().height == 32
 
 
-def test_scores_of_models_that_are_not_asked_for_are_not_looked_at(tmp_path: Path) -> None:
+def test_scores_of_unselected_models_are_not_read(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     for model in ("org/model", "org/other"):
         checkpoint = CheckpointId(model, step=0)

@@ -53,7 +53,7 @@ def test_numbers_of_queries_fit_their_columns(token: int, field: str) -> None:
     with pytest.raises(UsageError, match="of a query"):
         QuerySet("t", (Query(**query),))  # type: ignore[arg-type]
     with pytest.raises(UsageError):
-        QuerySet.of_contexts("t", [Query((1, token), 1)])
+        QuerySet.from_contexts("t", [Query((1, token), 1)])
 
 
 def test_the_name_of_a_query_set_depends_on_every_field_and_its_table_on_all_queries() -> None:

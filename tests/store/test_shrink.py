@@ -44,7 +44,7 @@ def scores(bank: Bank, index: int = 0) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("keep", ["topk:3", "options"])
-def test_what_was_extracted_small_is_what_is_shrunk(tmp_path: Path, keep: str) -> None:
+def test_shrinking_equals_extraction_at_the_smaller_level(tmp_path: Path, keep: str) -> None:
     values = logits()
     full = banked(tmp_path / "full", values)
     small = banked(tmp_path / "small", values, keep=keep)
@@ -152,7 +152,7 @@ def test_options_that_came_later_and_those_still_to_be_read_are_kept(tmp_path: P
     assert not rows["exact"].any()
 
 
-def test_what_is_not_there_yet_stays_so_and_is_added_later(tmp_path: Path) -> None:
+def test_absent_blocks_stay_absent_and_can_be_added_later(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     with bank.begin(spec(engine="vllm")) as writer:
         writer.write(1, block_data(writer.layout, 1))

@@ -51,7 +51,7 @@ def test_log_of_coarse_steps_takes_each_once():
 
 
 @pytest.mark.parametrize("text", ["all", "log"])
-def test_release_is_chosen_where_nothing_else_is_there(text):
+def test_the_release_is_chosen_if_it_is_the_only_checkpoint(text):
     assert parse_steps(text).select((None,)) == (None,)
 
 

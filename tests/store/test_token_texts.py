@@ -56,7 +56,7 @@ def test_tokens_are_kept_once_per_tokenizer(bank: Bank) -> None:
         bank.tokens("jobs")
 
 
-def test_a_bank_without_tokens_says_so(tmp_path: Path) -> None:
+def test_a_bank_without_token_texts_is_reported(tmp_path: Path) -> None:
     with pytest.raises(AbsentError, match="has no queries yet"):
         Bank.create(tmp_path / "empty").tokens()
     bank = without_tokens(tmp_path / "b")
@@ -87,7 +87,7 @@ def test_a_table_that_is_none_of_tokens_is_refused(
         new_bank(tmp_path / "b").add_tokens(TOKENIZER, table)
 
 
-def test_logprobs_take_what_tokens_say(bank: Bank) -> None:
+def test_logprobs_accept_token_texts(bank: Bank) -> None:
     (deposit,) = bank.deposits()
     by_text = deposit.logprobs([3, 0], [" no", " yes"])
     np.testing.assert_array_equal(by_text, deposit.logprobs([3, 0], [4, 1]))

@@ -200,7 +200,7 @@ def test_documents_with_another_digest_or_none_are_refused(bank: Bank) -> None:
         bank.deposits()
 
 
-def test_a_title_that_was_damaged_is_refused_and_can_be_said_again(bank: Bank) -> None:
+def test_a_damaged_title_is_refused_and_can_be_set_again(bank: Bank) -> None:
     root = bank.path / "zarr.json"
     root.write_bytes(root.read_bytes().replace(b'"small"', b'"snall"'))
     with pytest.raises(DamagedError, match="logitbank describe"):
@@ -251,7 +251,7 @@ def test_a_file_is_looked_at_once_and_again_when_it_was_written_to(
     monkeypatch.setattr(objects, "digest", counted)
     path = tmp_path / "file"
     path.write_bytes(b"abc")
-    told = objects.digest_of(b"abc")
+    told = objects.compute_digest(b"abc")
     verified.require({path: told})
     verified.require({path: told})
     assert len(looks) == 2, "its times do not tell yet whether it is written to again"

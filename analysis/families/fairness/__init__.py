@@ -53,11 +53,11 @@ def fairness(
         A missing bank or prompt set, what `fairness_metric` refuses, or a `vocab_limit` that the
         banks do not have.
     """
-    from logitbank.analysis.families.fairness.metric import Settings, read_winobias, result_of
+    from logitbank.analysis.families.fairness.metric import Settings, fairness_result, read_winobias
     from logitbank.analysis.frames.banks import check_vocab_limit, choose_prompts, open_banks
     from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import study_of
+    from logitbank.analysis.study import make_study
 
     settings = Settings(vocab_limit, ties, unit, bootstrap)
     opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)
@@ -65,9 +65,11 @@ def fairness(
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)
     source = ScoreSource(opened, prompts, models, cache or ScanCache())
-    result = result_of(read_winobias(source, settings, share=cache is not None), settings)
+    result = fairness_result(read_winobias(source, settings, share=cache is not None), settings)
     missing = missing_sentences(result.checkpoints, "score")
-    return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing)
+    return make_study(
+        FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing
+    )
 
 
 FAMILY = Family(

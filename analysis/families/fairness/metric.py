@@ -44,7 +44,7 @@ from logitbank.analysis.frames.score_arrays import (
 from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
-from logitbank.analysis.stats.differences import DRAWS, draws_of
+from logitbank.analysis.stats.differences import DRAWS, stacked_draws
 from logitbank.analysis.stats.significance import mean_present, prepare_tests
 from logitbank.errors import UsageError
 
@@ -152,7 +152,7 @@ def fairness_metric(
     unit `prompt`, ddof 1, and everything whose `origin` is `ours`.
     """
     settings = Settings(vocab_limit, ties, unit, bootstrap)
-    return result_of(read(frame, settings, expected, with_hits=False), settings)
+    return fairness_result(read(frame, settings, expected, with_hits=False), settings)
 
 
 class GenderHits(NamedTuple):
@@ -167,7 +167,7 @@ class GenderHits(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """One read of WinoBias, for `result_of` and for other analyses."""
+    """One read of WinoBias, for `fairness_result` and for other analyses."""
 
     tables: Mapping[str, pl.DataFrame]
     """Those of all frames; `gap` has bootstrap draws."""
@@ -243,7 +243,7 @@ def read(
     return Reading(whole, comparisons, None if None in hits else hits)
 
 
-def result_of(reading: Reading, settings: Settings) -> Fairness:
+def fairness_result(reading: Reading, settings: Settings) -> Fairness:
     """The result, with all checkpoints in tests, their adjustment and change points."""
     tables = dict(reading.tables)
     gap, tests = tables.pop("gap"), adjusted(tables.pop("tests"), group="measure")
@@ -351,7 +351,7 @@ def fairness_gap(source: ScoreSource, resamples: int) -> pl.DataFrame:
     """
     gap = cached_winobias(source, resamples).tables["gap"]
     few = gap["sentences"].to_numpy() < FEWEST_CLUSTERS
-    draws = np.where(few, np.nan, scaled(draws_of(gap)))
+    draws = np.where(few, np.nan, scaled(stacked_draws(gap)))
     return curve(gap, gap["delta_scaled"], draws=draws)
 
 
@@ -360,7 +360,7 @@ def gendered_answers(jsd_parts: pl.DataFrame) -> pl.DataFrame:
     return jsd_parts.filter(pl.col("gold") == pl.col("option"), pl.col("gold") != LABELS.neutral)
 
 
-def jsd_p_of_answers(source: ScoreSource, resamples: int) -> pl.DataFrame:
+def answer_jsd_p(source: ScoreSource, resamples: int) -> pl.DataFrame:
     """JSD-P of the answers male and female: model, run, step, group, value, low and high."""
     return gendered_answers(cached_winobias(source, resamples).tables["jsd_parts"]).select(
         *CHECKPOINT, group="gold", value="scaled", low="low_scaled", high="high_scaled"

@@ -24,7 +24,7 @@ from logitbank.analysis.stats.bootstrap import (
 from logitbank.analysis.stats.differences import (
     BASELINE_SCHEMA,
     Difference,
-    draws_of,
+    stacked_draws,
     with_baseline,
     with_draws,
 )
@@ -249,7 +249,7 @@ def gap_changes(gap: pl.DataFrame, *, seed: int) -> pl.DataFrame:
     steps = gap.filter(pl.col("step").is_not_null())
     courses = []
     for (model, run), part in steps.group_by("model", "run", maintain_order=True):
-        draws = draws_of(part)
+        draws = stacked_draws(part)
         few = (part["sentences"] < FEWEST_CLUSTERS).any()
         keys = {"model": str(model), "run": str(run)}
         values = scaled(part["delta_nats"].to_numpy())

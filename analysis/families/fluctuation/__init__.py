@@ -65,19 +65,19 @@ def fluctuation(
     from logitbank.analysis.frames.banks import choose_prompts, open_banks, split_files
     from logitbank.analysis.frames.expected import expected_rows
     from logitbank.analysis.frames.input_files import is_table_path
-    from logitbank.analysis.study import study_of
+    from logitbank.analysis.study import make_study
 
     words = metric.read_frequencies(frequencies, corpus_sizes)
     named, files = split_files(banks, is_table_path)
     tables = {path.name: metric.read_scores(path) for path in files}
     opened = open_banks(named, models=models, prompts=prompts, family=FAMILY.prompts)
     prompts = choose_prompts(opened, prompts, default="professions", family=FAMILY.prompts)
-    frames = metric.frames_of_sources(opened, [*tables.values()], prompts, models)
+    frames = metric.source_frames(opened, [*tables.values()], prompts, models)
     result = metric.fluctuation_metric(
         frames, plateaus=plateaus, frequencies=words, professions=professions,
         expected=expected_rows(opened, prompts, metric.COLUMNS) if opened else None,
     )  # fmt: skip
-    return study_of(
+    return make_study(
         FAMILY, result, prompts=[prompts], banks=opened, models=models,
         files=[pl.DataFrame({"table": [n], "rows": [len(t)]}) for n, t in tables.items()],
     )  # fmt: skip

@@ -12,9 +12,9 @@ from logitbank.analysis.charts.curves import (
     SERIES,
     Measure,
     color,
+    column_tooltip,
     curves,
     stacked,
-    tooltip_of,
     vertical,
     with_series,
 )
@@ -135,7 +135,7 @@ def _certainty(points: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:
         plot = alt.layer(
             cloud.encode(
                 x=x, y=alt.Y(f"{column}:Q", title=title), color=shown,
-                tooltip=[tooltip_of(known, name, text) for name, text in texts.items()],
+                tooltip=[column_tooltip(known, name, text) for name, text in texts.items()],
             ),
             cross.encode(
                 x=x, y=alt.Y("cv:Q", title=title), color=shown,

@@ -13,15 +13,15 @@ import polars as pl
 
 from logitbank.analysis.families.fluctuation.tables import (
     NOTHING,
+    all_plateaus,
     checkpoint_pair_table,
     checkpoint_table,
     correlation_table,
+    dense_scores,
     frequency_table,
     plateau_table,
-    plateaus_of,
     profession_table,
     run_pair_table,
-    series_of,
     spread_table,
     trajectory_table,
 )
@@ -147,8 +147,8 @@ def fluctuation_metric(
     (2.0, 4.0, 0.5, 0.5)
     """
     asked = NOTHING if expected is None else expected_professions(expected)
-    scores = series_of(pl.concat(map(as_scores, as_frames(frame))), asked)
-    spans = plateaus_of(scores.series, plateaus)
+    scores = dense_scores(pl.concat(map(as_scores, as_frames(frame))), asked)
+    spans = all_plateaus(scores.series, plateaus)
     cases = {} if frequencies is None else _frequency_vectors(scores.occupations, frequencies)
     ranked = frequency_table(scores.occupations, cases)
     chosen = None if professions is None else _indices(scores.occupations, professions)
@@ -180,7 +180,7 @@ def _indices(occupations: pl.Series, chosen: Sequence[str]) -> list[int]:
     return found
 
 
-def frames_of_sources(
+def source_frames(
     banks: Sequence[Bank],
     tables: Sequence[pl.DataFrame],
     prompts: str,

@@ -111,7 +111,7 @@ class Scores(NamedTuple):
 NOTHING = pl.DataFrame(schema=dict.fromkeys(("model", "verb", "occupation"), pl.String))
 
 
-def series_of(rows: pl.DataFrame, asked: pl.DataFrame = NOTHING) -> Scores:
+def dense_scores(rows: pl.DataFrame, asked: pl.DataFrame = NOTHING) -> Scores:
     """Lay scores out densely.
 
     Parameters
@@ -279,7 +279,7 @@ class Plateau(NamedTuple):
         return {"model": s.model, "run": s.run, "verb": s.verb, "plateau": self.start}
 
 
-def plateaus_of(series: Sequence[Series], starts: Sequence[int] | None) -> list[Plateau]:
+def all_plateaus(series: Sequence[Series], starts: Sequence[int] | None) -> list[Plateau]:
     """Every series with every plateau start.
 
     Without `starts`, one from half of the model's last step on. For the published lists of steps

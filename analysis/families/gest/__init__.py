@@ -47,10 +47,10 @@ def gest(
 
     from logitbank.analysis.families.gest.metric import gest_metric, read_score_files
     from logitbank.analysis.frames.banks import choose_prompts, open_banks
-    from logitbank.analysis.frames.expected import expected_pieces
+    from logitbank.analysis.frames.expected import expected_token_counts
     from logitbank.analysis.frames.scan_cache import ScoreSource
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import study_of
+    from logitbank.analysis.study import make_study
 
     if not banks and not predictions:
         raise UsageError("GEST needs a bank, or score files (--predictions and --gold).")
@@ -61,10 +61,10 @@ def gest(
     if opened:
         names = [choose_prompts(opened, prompts, default="gest", family=FAMILY.prompts)]
         frames = ScoreSource(opened, names[0], models).frames()
-        expected = expected_pieces(opened, names[0])
+        expected = expected_token_counts(opened, names[0])
     result = gest_metric(frames, files=files, expected=expected)
     missing = missing_sentences(result.checkpoints, "version")
-    return study_of(
+    return make_study(
         FAMILY, result, prompts=names, banks=opened, models=models, missing=missing, files=sources
     )
 

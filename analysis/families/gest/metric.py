@@ -190,10 +190,10 @@ def read_score_files(predictions: Sequence[str], gold: str | None) -> pl.DataFra
     stereotypes = parse_integers(table["stereotype"])
     if not stereotypes.is_between(1, len(NAMES)).fill_null(False).all():
         raise UsageError(f"{gold} has a stereotype that is not 1 to {len(NAMES)}.")
-    return pl.concat(_scores_of_file(text, stereotypes) for text in predictions)
+    return pl.concat(_read_score_file(text, stereotypes) for text in predictions)
 
 
-def _scores_of_file(text: str, stereotypes: pl.Series) -> pl.DataFrame:
+def _read_score_file(text: str, stereotypes: pl.Series) -> pl.DataFrame:
     name, equals, rest = text.partition("=")
     is_named = bool(equals) and not Path(text).exists()
     path = Path(rest if is_named else text)

@@ -47,7 +47,7 @@ def lambada(
     from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import study_of
+    from logitbank.analysis.study import make_study
 
     opened = open_banks(banks, models=models, prompts=prompts)
     source = ScoreSource(opened, prompts, models, cache or ScanCache())
@@ -55,7 +55,9 @@ def lambada(
     if save_results is not None:
         write_results(result, save_results)
     missing = missing_sentences(result.checkpoints, "example")
-    return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing)
+    return make_study(
+        FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing
+    )
 
 
 FAMILY = Family(

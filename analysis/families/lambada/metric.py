@@ -14,7 +14,7 @@ import polars as pl
 
 from logitbank.analysis.families.lambada import FAMILY
 from logitbank.analysis.frames.batches import Scan, as_frames, frame_columns
-from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.expected import expected_token_counts
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
@@ -107,7 +107,7 @@ def read_lambada(source: ScoreSource) -> Reading:
         parts = examples_in_turn(
             source.frames(),
             lambda whole: (_tables(whole), Examples.of(whole.rows)),
-            expected=expected_pieces(source.banks, source.prompts),
+            expected=expected_token_counts(source.banks, source.prompts),
         )
         return Reading(_result([one for one, _ in parts]), [examples for _, examples in parts])
 

@@ -59,7 +59,7 @@ def options(
     from logitbank.analysis.families.options.metric import option_scores
     from logitbank.analysis.frames.banks import no_prompts, open_banks, select_models
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import study_of
+    from logitbank.analysis.study import make_study
 
     entropy = entropy and cache is None
     names = [prompts] if isinstance(prompts, str) else prompts
@@ -79,7 +79,7 @@ def options(
         )
     # The mean over runs is of sums.
     family = FAMILY if score == "sum" else replace(FAMILY, headline=None)
-    study = study_of(
+    study = make_study(
         family, result, prompts=names, banks=opened, models=models,
         missing=missing_sentences(result.checkpoints, "prompt", "prompt_set"),
     )  # fmt: skip

@@ -5,7 +5,7 @@ import polars as pl
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import SERIES, Measure, curves, stacked, with_series
 from logitbank.analysis.charts.steps import StepAxis
-from logitbank.analysis.charts.theme import colors_of
+from logitbank.analysis.charts.theme import color_map
 from logitbank.analysis.families.options.metric import OptionScores
 from logitbank.analysis.results.series import figure_name
 
@@ -74,7 +74,7 @@ def _curves(table: pl.DataFrame) -> Chart:
     # The first plot has the legend, so it is that of the measure that most series have.
     most = max(parts, key=lambda name: parts[name][SERIES].n_unique())
     names = sorted(parts, key=lambda name: name != most)
-    colors, tooltip = colors_of(table[SERIES]), {"Prompts": "prompts"}
+    colors, tooltip = color_map(table[SERIES]), {"Prompts": "prompts"}
     panels = [
         curves(parts[name], axis, MEASURES[name][0], colors=colors, tooltip=tooltip)
         for name in names

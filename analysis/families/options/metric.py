@@ -25,7 +25,7 @@ from logitbank.analysis.families.options.tables import (
     compared_shares,
     divided,
     evenly_spaced,
-    means_of,
+    measure_means,
     neighbour_rows,
     neighbours_by_options,
     option_shares,
@@ -154,7 +154,7 @@ def option_scores(
             if not deposits and (len(prompts) > 1 or len(opened) > 1):
                 continue
             # First, because it refuses answers whose logits are not finite.
-            of_set = curves_of(bank, name, deposits, entropy=entropy)
+            of_set = curve_tables(bank, name, deposits, entropy=entropy)
             curves.append(of_set[0])
             checkpoints.append(of_set[1])
             neighbours.append(of_set[2])
@@ -162,7 +162,7 @@ def option_scores(
             own = {deposit.checkpoint.model for deposit in deposits} or models
             compared: dict[tuple[str, str], list[Compared]] = {}
             for scores in prompt_scores(
-                bank, name, models=own, first_piece=score == "first", few=True
+                bank, name, models=own, first_token_only=score == "first", few=True
             ):
                 part = divided(scores, score)
                 for found in option_shares([part], name):
@@ -239,7 +239,7 @@ def _holding(
         yield bank, deposits
 
 
-def curves_of(
+def curve_tables(
     bank: Bank, prompts: str, deposits: Sequence[Deposit], *, entropy: bool
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """The tables `curves`, `checkpoints` and `neighbours` of some deposits of a prompt set.
@@ -260,7 +260,7 @@ def curves_of(
         for measures, about in _checkpoints(rows, own, head, entropy=entropy):
             means += measures
             coverage.append(about)
-        if entropy and all(deposit.layout.keep.whole_rows for deposit in own):
+        if entropy and all(deposit.layout.keep.has_full_rows for deposit in own):
             neighbours.append(neighbours_by_rows(rows, own, head))
     table = pl.concat(neighbours)
     return with_intervals(means), pl.DataFrame(coverage, CHECKPOINTS), table
@@ -332,8 +332,8 @@ def _checkpoints(
     last = end.select("place", last_top="top")
     for step, own in by_step.items():
         scored = _scored(places, _scores(own, numbers))
-        full = all(deposit.layout.keep.whole_rows for deposit in own)
-        rows = _entropy_of_rows(own if entropy and full else [], scored, numbers)
+        full = all(deposit.layout.keep.has_full_rows for deposit in own)
+        rows = _query_entropy(own if entropy and full else [], scored, numbers)
         # The order of positions decides the last bit of their mean.
         positions = (
             scored.unique(_POSITION, maintain_order=True)
@@ -344,7 +344,7 @@ def _checkpoints(
         refuse_undefined(answers["probability"], checkpoint)
         prompts = _prompts(expected, scored, positions, answers)
         yield (
-            means_of(prompts, checkpoint),
+            measure_means(prompts, checkpoint),
             checkpoint
             | {
                 "prompts": len(prompts),
@@ -387,7 +387,7 @@ def _scored(places: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
     return scored.unique("place", maintain_order=True, keep="first")
 
 
-def _entropy_of_rows(
+def _query_entropy(
     deposits: Sequence[Deposit], scored: pl.DataFrame, numbers: Mapping[str, int]
 ) -> pl.DataFrame:
     """at and entropy of the rows at which prompts are scored."""
@@ -396,7 +396,7 @@ def _entropy_of_rows(
     for deposit in deposits:
         first = numbers[deposit.query_set] * _STRIDE
         rows = positions.filter(positions.is_between(first, first + _STRIDE, closed="left"))
-        values = entropies_of(deposit, rows.to_numpy() - first)
+        values = row_entropies(deposit, rows.to_numpy() - first)
         frames.append(pl.DataFrame({"at": rows, "entropy": values}))
     return pl.concat(frames)
 
@@ -455,7 +455,7 @@ def entropies(logprobs: ArrayLike) -> NDArray[np.float64]:
     return -np.asarray(terms.sum(axis=1), dtype=np.float64)
 
 
-def entropies_of(deposit: Deposit, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def row_entropies(deposit: Deposit, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Entropy of some rows (q,) of a deposit that keeps them whole, in their ascending order."""
     found = np.empty(len(rows))
     starts = np.flatnonzero(np.diff(rows // ROWS, prepend=-1))

@@ -75,7 +75,7 @@ OPTIONS = 12
 """Different options beyond which only the answer and the others are distinguished."""
 
 
-def means_of(prompts: pl.DataFrame, head: Mapping[str, object]) -> list[dict[str, object]]:
+def measure_means(prompts: pl.DataFrame, head: Mapping[str, object]) -> list[dict[str, object]]:
     """One row per measure: value, how many prompts have one, and its error between sentences."""
     rows = []
     for measure in BOUNDS:
@@ -92,7 +92,7 @@ def means_of(prompts: pl.DataFrame, head: Mapping[str, object]) -> list[dict[str
 
 
 def with_intervals(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
-    """Rows of `means_of` as `CURVES`: each with its 95 % interval, within its measure's bounds.
+    """Rows of `measure_means` as `CURVES`: each with a 95 % interval within its bounds.
 
     Ranks have none: that of a mean of such skewed numbers is too short.
     """
@@ -214,12 +214,12 @@ def option_shares(each: Iterable[PromptScores], prompt_set: str) -> Iterator[Sha
         for part in _parts(scores):
             rows = _rows(part)
             yield Shares(
-                _of_set(_shares(rows, labelled=labelled), prompt_set, SHARES),
-                _of_set(_answers(rows), prompt_set, ANSWERS),
+                _with_prompt_set(_shares(rows, labelled=labelled), prompt_set, SHARES),
+                _with_prompt_set(_answers(rows), prompt_set, ANSWERS),
             )
 
 
-def _of_set(table: pl.DataFrame, prompt_set: str, schema: pl.Schema) -> pl.DataFrame:
+def _with_prompt_set(table: pl.DataFrame, prompt_set: str, schema: pl.Schema) -> pl.DataFrame:
     return table.with_columns(prompt_set=pl.lit(prompt_set)).select(schema.names()).cast(schema)
 
 

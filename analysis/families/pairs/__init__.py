@@ -42,14 +42,16 @@ def pairs(
     from logitbank.analysis.frames.banks import choose_prompts, open_banks
     from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import study_of
+    from logitbank.analysis.study import make_study
 
     opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)
     prompts = choose_prompts(opened, prompts, default="crows-pairs", family=FAMILY.prompts)
     source = ScoreSource(opened, prompts, models, cache or ScanCache())
     result = read_pairs(source, group_by)
     missing = missing_sentences(result.checkpoints, "sentence")
-    return study_of(FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing)
+    return make_study(
+        FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing
+    )
 
 
 FAMILY = Family(

@@ -15,7 +15,7 @@ from logitbank.analysis.charts.curves import (
     with_series,
 )
 from logitbank.analysis.charts.steps import StepAxis
-from logitbank.analysis.families.pairs.findings import measure_of
+from logitbank.analysis.families.pairs.findings import score_name
 from logitbank.analysis.families.pairs.metric import ALL, DIRECTIONS, Pairs
 from logitbank.wording import step_name
 
@@ -25,10 +25,10 @@ LINES = {"score": "all pairs"} | {f"{name}_score": f"{name} pairs" for name in D
 def charts(result: Pairs) -> dict[str, Chart]:
     """`pairs` over training, and `groups` if there are any."""
     table = with_series(result.pairs, "score_kind")
-    found = {"pairs": _training(table.filter(group=ALL), measure_of(result))}
+    found = {"pairs": _training(table.filter(group=ALL), score_name(result))}
     groups = table.filter(pl.col("group") != ALL)
     if len(groups):
-        found["groups"] = _groups(groups, measure_of(result))
+        found["groups"] = _groups(groups, score_name(result))
     return found
 
 

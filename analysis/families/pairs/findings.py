@@ -21,7 +21,7 @@ LEVEL = 0.05
 KINDS = {"masked": "masked scores", "sentence": "whole sentences"}
 
 
-def measure_of(result: Pairs) -> str:
+def score_name(result: Pairs) -> str:
     """What the score is: of stereotypes where the pairs have directions."""
     if result.settings["sides"] == "good bad":
         return "Accuracy"
@@ -30,7 +30,7 @@ def measure_of(result: Pairs) -> str:
 
 def findings(result: Pairs) -> list[Finding]:
     """A headline, then each kind of score, model and run, then ties and unscored pairs."""
-    measure = measure_of(result)
+    measure = score_name(result)
     percent = pl.col("score", "low", "high", "^from_baseline(_low|_high)?$") / 100
     table = sample(result.pairs, result.checkpoints).with_columns(percent)
     overall = table.filter(group=ALL)

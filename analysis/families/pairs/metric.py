@@ -13,7 +13,7 @@ import polars as pl
 
 from logitbank.analysis.families.pairs import FAMILY
 from logitbank.analysis.frames.batches import Scan, as_frames, frame_columns
-from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.expected import expected_token_counts
 from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
     PromptSums,
@@ -152,7 +152,7 @@ def read_pairs(source: ScoreSource, group_by: str | None = None) -> Pairs:
         lambda: pairs_metric(
             source.frames(),
             group_by=group_by,
-            expected=expected_pieces(source.banks, source.prompts),
+            expected=expected_token_counts(source.banks, source.prompts),
         ),
     )
 

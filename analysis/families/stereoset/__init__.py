@@ -82,7 +82,7 @@ def stereoset(
     from logitbank.analysis.frames.candidates import BOTH
     from logitbank.analysis.frames.stereoset_files import file_candidates
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import study_of
+    from logitbank.analysis.study import make_study
     from logitbank.store.steps import parse_steps
 
     if not banks and not predictions:
@@ -106,7 +106,7 @@ def stereoset(
     missing = missing_sentences(result.tasks.filter(pl.col("task") != BOTH), "example", "task")
     # The mean over runs is of the reference score.
     family = FAMILY if [*score] == ["reference"] else replace(FAMILY, headline=None)
-    return study_of(
+    return make_study(
         family, result, prompts=names, banks=opened, models=models, missing=missing,
         files=[table] if files else [],
     )  # fmt: skip

@@ -18,7 +18,7 @@ from logitbank.analysis.charts.curves import (
     with_series,
 )
 from logitbank.analysis.charts.steps import StepAxis
-from logitbank.analysis.families.stereoset.findings import figure_of, task_name
+from logitbank.analysis.families.stereoset.findings import headline_figure, task_name
 from logitbank.analysis.families.stereoset.metric import StereoSet
 from logitbank.analysis.families.stereoset.tables import OVERALL
 from logitbank.analysis.frames.candidates import BOTH, INTRA, PLAIN
@@ -57,7 +57,7 @@ def charts(result: StereoSet) -> dict[str, Chart]:
     differences = with_series(result.differences, "language", "score")
     if len(part := differences.filter(pl.col("examples") > 0, domain=OVERALL)):
         found["conditions"] = _conditions(part)
-    first = figure_of(result)
+    first = headline_figure(result)
     return {first: found[first], **found}
 
 

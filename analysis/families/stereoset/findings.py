@@ -54,11 +54,11 @@ def _headline(result: StereoSet) -> Iterator[Finding]:
     )
     yield replace(
         from_row(row, "ss", text, n=counted(row["examples"], "example"), form=FORM),
-        value=None, figure=figure_of(result),
+        value=None, figure=headline_figure(result),
     )  # fmt: skip
 
 
-def figure_of(result: StereoSet) -> str:
+def headline_figure(result: StereoSet) -> str:
     """The chart that shows the headline."""
     return "training" if result.scores["step"].n_unique() > 1 else "domains"
 
@@ -69,7 +69,10 @@ def _series(result: StereoSet, tasks: pl.DataFrame) -> Iterator[Finding]:
     overall = result.scores.filter(own, domain=OVERALL)
     differing = [name for name in SERIES if result.tasks[name].n_unique() > 1]
     name = f"{' '.join(str(head[key]) for key in differing)}: " if differing else ""
-    about: dict[str, Any] = {"figure": figure_of(result), "series": (head["model"], head["run"])}
+    about: dict[str, Any] = {
+        "figure": headline_figure(result),
+        "series": (head["model"], head["run"]),
+    }
     scored = overall["task"].unique(maintain_order=True).to_list()
     for task in sorted(scored, key=lambda task: task != BOTH):
         rows = overall.filter(task=task)

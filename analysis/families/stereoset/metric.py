@@ -19,12 +19,12 @@ from logitbank.analysis.families.stereoset.tables import (
     Counts,
     Resampler,
     aggregation_rows,
+    all_scopes,
     assembled,
     baseline_table,
     difference_rows,
     outcomes,
     reference_table,
-    scopes_of,
     score_rows,
     task_rows,
     term_rows,
@@ -48,7 +48,7 @@ from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.results.tables import Result
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank
-from logitbank.store.tables.prompt_tables import query_sets_of
+from logitbank.store.tables.prompt_tables import linked_query_sets
 from logitbank.wording import checkpoint_name
 
 AT_ONCE = 8
@@ -158,8 +158,8 @@ def stereoset_metric(
     (75.0, 50.0, 75.0)
     """
     rules: Sequence[str] = (score,) if isinstance(score, str) else tuple(score)
-    blocks = blocks_of(as_candidates(frame, rules))
-    scopes = list(scopes_of(blocks))
+    blocks = candidate_blocks(as_candidates(frame, rules))
+    scopes = list(all_scopes(blocks))
     resampler = Resampler(bootstrap)
     scores = assembled((score_rows(scope, resampler) for scope in scopes), blocks)
     overall = (scope for scope in scopes if scope.domain == OVERALL)
@@ -243,7 +243,7 @@ def candidate_batches(
     scored = chosen = False
     for bank in banks:
         names = [name for name in prompts if name in bank.prompt_sets]
-        sets = {name: list(query_sets_of(bank.prompts(name))) for name in names}
+        sets = {name: list(linked_query_sets(bank.prompts(name))) for name in names}
         info = bank.info()
         known = {name: info.filter(pl.col("query_set").is_in(own)) for name, own in sets.items()}
         for model, run, some_steps in _checkpoints([*known.values()], models, steps):
@@ -311,7 +311,7 @@ def _with_missing(
     return pl.concat([candidates, filled.select(CANDIDATES.names())])
 
 
-def blocks_of(candidates: pl.DataFrame) -> Blocks:
+def candidate_blocks(candidates: pl.DataFrame) -> Blocks:
     """Arrays of every language and task, and of both tasks together where there are both.
 
     “Both” has the checkpoints that have both, and the examples of one after those of the other.

@@ -56,7 +56,7 @@ class Counts(NamedTuple):
         """Those of some checkpoints."""
         return Counts(*(values[checkpoints] for values in self))
 
-    def of_examples(self, members: NDArray[np.bool_]) -> "Counts":
+    def select_examples(self, members: NDArray[np.bool_]) -> "Counts":
         """Those of some examples."""
         return Counts(*(values[:, members] for values in self))
 
@@ -165,7 +165,7 @@ def rates(n: Floats, pro: Floats, related: Floats) -> Measures:
     return Measures(lms, ss, icat(lms, ss))
 
 
-def of_terms(counts: Counts) -> Measures:
+def term_measures(counts: Counts) -> Measures:
     """Of each term, (c, t); NaN where a checkpoint has no example of it."""
     return rates(counts.n, counts.pro, counts.related)
 
@@ -287,21 +287,21 @@ class Scope(NamedTuple):
         return frame(len(self.block.at), {**head, **columns})
 
 
-def scopes_of(blocks: Blocks) -> Iterator[Scope]:
+def all_scopes(blocks: Blocks) -> Iterator[Scope]:
     """Every domain of every block, and overall."""
     for block in blocks.blocks:
         for at, name in enumerate([*blocks.domains, OVERALL]):
             everything = name == OVERALL
             members = np.ones(len(block.terms), bool) if everything else block.domains == at
             if members.any():
-                chosen = block.outcomes.of_examples(members)
+                chosen = block.outcomes.select_examples(members)
                 counts = term_counts(chosen, in_order(block.terms[members]))
                 yield Scope(block, name, members, counts)
 
 
 def score_rows(scope: Scope, resampler: Resampler) -> pl.DataFrame:
     """`term_macro` with intervals."""
-    terms, present = of_terms(scope.counts), np.count_nonzero(scope.counts.n, axis=1)
+    terms, present = term_measures(scope.counts), np.count_nonzero(scope.counts.n, axis=1)
     return scope.rows(
         **with_intervals(
             term_macro(terms), resampler.intervals(resampler.draws(terms), present)
@@ -314,7 +314,7 @@ def score_rows(scope: Scope, resampler: Resampler) -> pl.DataFrame:
 
 def aggregation_rows(scope: Scope) -> pl.DataFrame:
     """The three aggregations beside each other."""
-    terms = of_terms(scope.counts)
+    terms = term_measures(scope.counts)
     measures = (term_macro(terms), example_micro(scope.counts), term_mean_icat(terms))
     return pl.concat(
         scope.rows(aggregation=name, **values._asdict())
@@ -345,7 +345,7 @@ def tie_rows(scope: Scope) -> pl.DataFrame:
 
 def term_rows(scope: Scope, blocks: Blocks) -> pl.DataFrame:
     """Every target term by itself, over all its examples; `scope` has all domains."""
-    block, terms = scope.block, of_terms(scope.counts)
+    block, terms = scope.block, term_measures(scope.counts)
     codes = block.terms[np.unique(in_order(block.terms), return_index=True)[1]]
     domains = [
         " + ".join(blocks.domains[at] for at in np.unique(block.domains[block.terms == code]))
@@ -463,7 +463,7 @@ def whole(counts: Floats) -> Codes:
 
 def difference_rows(scope: Scope, keys: pl.DataFrame, resampler: Resampler) -> pl.DataFrame:
     """Every condition minus plain, over the examples that both have, with paired intervals."""
-    block, plain_at = scope.block, _plain_of(keys)
+    block, plain_at = scope.block, _plain_rows(keys)
     place = {int(at): i for i, at in enumerate(block.at)}
     pairs = [
         (i, place[plain])
@@ -471,11 +471,12 @@ def difference_rows(scope: Scope, keys: pl.DataFrame, resampler: Resampler) -> p
         if (plain := plain_at.get(at)) in place and block.kinds[i] == block.kinds[place[plain]]
     ]
     condition, base = np.array(pairs, np.int64).reshape(-1, 2).T
-    chosen = block.outcomes.of_examples(scope.members)
+    chosen = block.outcomes.select_examples(scope.members)
     common = chosen.n[condition] * chosen.n[base]
     codes = in_order(block.terms[scope.members])
     with_it, without = (
-        of_terms(term_counts(chosen.taken(side).among(common), codes)) for side in (condition, base)
+        term_measures(term_counts(chosen.taken(side).among(common), codes))
+        for side in (condition, base)
     )
     present = np.count_nonzero(~np.isnan(with_it.ss), axis=1)
     after, before = term_macro(with_it), term_macro(without)
@@ -495,7 +496,7 @@ def difference_rows(scope: Scope, keys: pl.DataFrame, resampler: Resampler) -> p
     return frame(len(condition), columns)
 
 
-def _plain_of(keys: pl.DataFrame) -> dict[int, int]:
+def _plain_rows(keys: pl.DataFrame) -> dict[int, int]:
     """Of every row with another condition, the row that differs in nothing but being plain."""
     others = [name for name in KEYS if name != "condition"]
     rows = list(zip(keys["condition"], keys.select(others).iter_rows(), strict=True))

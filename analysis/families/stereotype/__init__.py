@@ -43,12 +43,12 @@ def stereotype(
     from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.scan_cache import ScanCache
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import study_of
+    from logitbank.analysis.study import make_study
 
     opened = open_banks(banks, models=models, prompts=prompts)
     result, names = read_banks(opened, prompts, models, cache or ScanCache())
     missing = missing_sentences(result.stereotype_accuracy, "sentence", "measure")
-    return study_of(FAMILY, result, prompts=names, banks=opened, models=models, missing=missing)
+    return make_study(FAMILY, result, prompts=names, banks=opened, models=models, missing=missing)
 
 
 FAMILY = Family(

@@ -153,14 +153,14 @@ def read_banks(
         if len(kind) > 1:
             raise UsageError(f"{' and '.join(kind)} are of one kind: name one prompt set of each.")
     result = _result(
-        _shares_of(ScoreSource(banks, pronouns[0], models, cache)) if pronouns else None,
+        _accuracy_rows(ScoreSource(banks, pronouns[0], models, cache)) if pronouns else None,
         cached_winobias(ScoreSource(banks, gendered[0], models, cache)) if gendered else None,
         expected_rows(banks, gendered[0], GENDERS) if gendered else None,
     )
     return result, names
 
 
-def _shares_of(source: ScoreSource) -> pl.DataFrame:
+def _accuracy_rows(source: ScoreSource) -> pl.DataFrame:
     """The rows of `sa`, made once in a report."""
     expected = expected_rows(source.banks, source.prompts, PRONOUNS)
     return source.cached("stereotype", lambda: _pronoun_shares(source.frames(), expected))

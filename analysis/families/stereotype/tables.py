@@ -53,7 +53,7 @@ def share_table(
     """
     tables, items, begun = list[pl.DataFrame](), list[pl.DataFrame](), list[pl.DataFrame]()
     for rows in parts:
-        known = orders_of(rows) if expected is None else expected
+        known = expected_orders(rows) if expected is None else expected
         hits = sentences(rows, known)
         begun.append(rows.select(CHECKPOINT).unique())
         tables.append(_table(hits, known, begun[-1], measure))
@@ -62,7 +62,7 @@ def share_table(
     return with_difference(pl.concat(tables), items, ("type",)).select(SCHEMA.keys())
 
 
-def orders_of(rows: pl.DataFrame) -> pl.DataFrame:
+def expected_orders(rows: pl.DataFrame) -> pl.DataFrame:
     """model, type, sentence_id, most: the orders that a checkpoint has at most."""
     counts = rows.group_by(SENTENCE).agg(most=pl.len())
     return counts.group_by("model", "type", "sentence_id").agg(pl.col("most").max())

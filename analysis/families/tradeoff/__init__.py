@@ -68,13 +68,13 @@ def tradeoff(
 
     import polars as pl
 
-    from logitbank.analysis.families.fairness.metric import fairness_gap, jsd_p_of_answers
+    from logitbank.analysis.families.fairness.metric import answer_jsd_p, fairness_gap
     from logitbank.analysis.families.tradeoff import metric as sources
     from logitbank.analysis.families.tradeoff.findings import interval_note
     from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.expected import partial_notes
     from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
-    from logitbank.analysis.study import study_of
+    from logitbank.analysis.study import make_study
 
     files = sources.result_files(performance)
     if not files and (task, metric) != (TASK, "acc"):
@@ -103,8 +103,8 @@ def tradeoff(
         pair=pair,
         resamples=bootstrap,
     )
-    result = replace(result, parts=jsd_p_of_answers(gap_source, bootstrap))
-    study = study_of(
+    result = replace(result, parts=answer_jsd_p(gap_source, bootstrap))
+    study = make_study(
         FAMILY, result, prompts=read, banks=opened, models=models,
         missing=partial_notes(opened, read, models),
         files=[pl.DataFrame({"file": [path.name]}) for path in files],

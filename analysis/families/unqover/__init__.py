@@ -44,24 +44,24 @@ def unqover(
     """
     from logitbank.analysis.families.unqover.metric import (
         ALL,
+        bank_frames,
         expected_instances,
-        frames_of_banks,
         unqover_metric,
     )
     from logitbank.analysis.frames.banks import open_prompts
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import study_of
+    from logitbank.analysis.study import make_study
 
     opened, names = open_prompts(
         banks, FAMILY.prompts, prompts, models, title="UnQover", example="unqover-gender"
     )
     result = unqover_metric(
-        frames_of_banks(opened, names, models), topk=topk, he_she=he_she, bootstrap=bootstrap,
+        bank_frames(opened, names, models), topk=topk, he_she=he_she, bootstrap=bootstrap,
         expected=expected_instances(opened, names),
     )  # fmt: skip
     incomplete = result.unqover.filter(split=ALL)
     missing = missing_sentences(incomplete, "instance", "category")
-    return study_of(FAMILY, result, prompts=names, banks=opened, models=models, missing=missing)
+    return make_study(FAMILY, result, prompts=names, banks=opened, models=models, missing=missing)
 
 
 FAMILY = Family(

@@ -16,7 +16,7 @@ from logitbank.analysis.families.unqover.tables import (
     LIMITS,
     SEED,
     Grid,
-    grid_of,
+    cell_grid,
     model_level,
     sign_test,
     subject_attribute_cells,
@@ -56,7 +56,7 @@ def expected_instances(banks: Sequence[Bank], names: Sequence[str]) -> pl.DataFr
     return pl.concat(parts).unique(["model", "category", "instance"], keep="first")
 
 
-def frames_of_banks(
+def bank_frames(
     banks: Sequence[Bank], names: Sequence[str], models: Sequence[str] | None
 ) -> list[pl.LazyFrame]:
     """Scans of the prompt sets, in batches; a set without a score of any model is left out.
@@ -245,7 +245,7 @@ def _parts(instances: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 def _tables(part: pl.DataFrame, bootstrap: int) -> dict[str, pl.DataFrame]:
     cells = subject_attribute_cells(part)
-    grid = grid_of(cells)
+    grid = cell_grid(cells)
     tables = {
         "unqover": _model(part, grid, bootstrap),
         "subjects": _subjects(cells, grid, bootstrap),

@@ -120,7 +120,7 @@ def unqover_instances(
         raise NoRowsError("there is no UnQover score; extract its prompts first")
     _check_options(questions)
     instances = _instances(questions, topk)
-    _check_whole(instances)
+    _check_complete(instances)
     measured = instances.drop("questions").with_columns(b1=_b(1), b2=_b(2), **_errors())
     return measured.with_columns(c=_c()).select(
         *(*CHECKPOINT, "category", *ABOUT, *PROBABILITIES, "b1", "b2", "c"),
@@ -257,7 +257,7 @@ def _check_options(questions: pl.DataFrame) -> None:
                 )
 
 
-def _check_whole(instances: pl.DataFrame) -> None:
+def _check_complete(instances: pl.DataFrame) -> None:
     whole = pl.all_horizontal(pl.col(PROBABILITIES).is_not_null()) & (pl.col("questions") == 4)
     incomplete = instances.filter(~whole)
     if len(incomplete):
@@ -332,7 +332,7 @@ def subject_attribute_cells(instances: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def grid_of(cells: pl.DataFrame) -> Grid:
+def cell_grid(cells: pl.DataFrame) -> Grid:
     """The cells as arrays, subjects and attributes in the order of the alphabet."""
     subjects = cells.select("subject", "gender").unique().sort(pl.all(), nulls_last=True)
     attributes = cells.select("attribute", "attribute_class").unique()

@@ -13,7 +13,7 @@ from logitbank.engine.backends.hf.batches import plan_batches
 from logitbank.engine.backends.hf.forward import Forward, a_language
 from logitbank.engine.backends.hf.logit_postprocessing import operations
 from logitbank.engine.backends.hf.model import read_model
-from logitbank.engine.backends.hf.packed import difference, last_places_moved, refusal, trial
+from logitbank.engine.backends.hf.packed import difference, last_bits_changed, refusal, trial
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS
 from logitbank.engine.backends.hf.swap import Account, copy_weights
 from logitbank.engine.backends.matmul import use_fast_matmul
@@ -122,7 +122,7 @@ class TransformersBackend:
         )
         try:
             alone = self._all_logits(compared, packed=0)
-            with last_places_moved(model, self._dtype):
+            with last_bits_changed(model, self._dtype):
                 moved = self._all_logits(compared, packed=0)
             packed = self._all_logits(compared + between, packed=self._packed)[: len(compared)]
         except Exception as error:  # the code of an architecture may raise anything

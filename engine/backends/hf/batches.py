@@ -43,7 +43,7 @@ class Batch(NamedTuple):
         return sum(len(sequence.ids) for sequence in self.sequences)
 
 
-def input_of(query: Query) -> Input:
+def model_input(query: Query) -> Input:
     next_sentence = query.head == "next_sentence"
     return Input(next_sentence, query.language, query.ids, query.segments)
 
@@ -57,13 +57,13 @@ def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> It
     """
 
     def place(i: int) -> tuple[bool, str, int, Input]:
-        sequence = input_of(queries[i])
+        sequence = model_input(queries[i])
         return sequence.next_sentence, sequence.language, len(sequence.ids), sequence
 
     batch: list[int] = []
     sequences: set[Input] = set()
     for i in sorted(range(len(queries)), key=place):
-        sequence = input_of(queries[i])
+        sequence = model_input(queries[i])
         grown = len(sequences) + 1
         full = grown * len(sequence.ids) > max_tokens or grown > max_sequences
         other = bool(batch) and place(batch[0])[:3] != place(i)[:3]
@@ -96,11 +96,11 @@ def plan_batches(
         return
     for indices in batches(queries, max_tokens, max_sequences):
         rows = {
-            s: row for row, s in enumerate(dict.fromkeys(input_of(queries[i]) for i in indices))
+            s: row for row, s in enumerate(dict.fromkeys(model_input(queries[i]) for i in indices))
         }
         yield Batch(
             indices,
-            [rows[input_of(queries[i])] for i in indices],
+            [rows[model_input(queries[i])] for i in indices],
             [queries[i].position for i in indices],
             [*rows],
         )

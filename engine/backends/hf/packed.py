@@ -16,7 +16,7 @@ from logitbank.store.format.schema import Query
 LONGEST = 4096
 """Tokens of the longest context that is packed. Its attention mask takes 64 MB in float32."""
 ALLOWED = 3
-"""Largest difference of packed logits, as a multiple of the effect of `last_places_moved`. Measured
+"""Largest difference of packed logits, as a multiple of the effect of `last_bits_changed`. Measured
 on tiny models of ten architectures and SmolLM2-135M: at most 0.8 in bfloat16 and float16 and 1.3 in
 float32, but at least 8.9 without depths and 13 without a mask."""
 FLOAT32 = 1000
@@ -84,7 +84,7 @@ def trial(vocab: int, longest: int, *, most: int | None = None) -> Trial:
 
 
 @contextmanager
-def last_places_moved(model: Any, dtype: torch.dtype) -> Iterator[None]:
+def last_bits_changed(model: Any, dtype: torch.dtype) -> Iterator[None]:
     """Change every number of the embeddings by up to one unit in its last place, meanwhile.
 
     The effect on logits shows what rounding in another order may do: 20 times the precision in a
@@ -110,7 +110,7 @@ def difference(
     """Describe how far logits (trial contexts, outputs) differ; "" if rounding explains it.
 
     The root mean square of a context's difference, relative to the spread of its logits, may be
-    `ALLOWED` times the largest effect of `last_places_moved` on contexts that are run alone. Below
+    `ALLOWED` times the largest effect of `last_bits_changed` on contexts that are run alone. Below
     float32, rounding may be as large as the effect of a wrong mask. There, the difference must also
     be less than half of the effect of another prefix before the same suffix.
     """

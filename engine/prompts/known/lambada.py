@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from logitbank.engine.prompts.datasets import PublicFile, public_file, text_of_file
+from logitbank.engine.prompts.datasets import PublicFile, public_file, read_data_text
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.rows import json_value
@@ -27,7 +27,7 @@ def lambada(data: Path | None = None) -> SequenceSet:
     """
     path = public_file(FILE, data)
     prompts = []
-    for number, line in enumerate(text_of_file(path, remedy=_REMEDY).splitlines(), 1):
+    for number, line in enumerate(read_data_text(path, remedy=_REMEDY).splitlines(), 1):
         passage = json_value(line, f"{path}:{number}:")
         text = passage.get("text") if isinstance(passage, dict) else None
         context, _, word = text.rpartition(" ") if isinstance(text, str) else ("", "", "")

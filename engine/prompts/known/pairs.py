@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from logitbank.engine.prompts.datasets import text_of_file
+from logitbank.engine.prompts.datasets import read_data_text
 from logitbank.engine.prompts.files import scalar
 from logitbank.engine.prompts.known_set import KnownSet, SetOption
 from logitbank.engine.prompts.prompt_set import SequenceSet
@@ -37,7 +37,7 @@ def pairs(data: Path | None = None, *, file: str = "") -> SequenceSet:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Scalar]]:
-    for number, line in enumerate(text_of_file(path, remedy=_REMEDY).splitlines(), 1):
+    for number, line in enumerate(read_data_text(path, remedy=_REMEDY).splitlines(), 1):
         row = json_value(line, f"{path}:{number}:")
         if not isinstance(row, dict) or not any(
             all(isinstance(row.get(name), str) and row[name] for name in names) for names in FIELDS

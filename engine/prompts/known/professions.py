@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from logitbank.engine.prompts.datasets import Dataset, dataset_folder, text_of_file
+from logitbank.engine.prompts.datasets import Dataset, dataset_folder, read_data_text
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import MASK, Option, Prompt, Scalar
@@ -56,7 +56,7 @@ def pronoun_prompts(name: str, occupations: Sequence[str]) -> PromptSet:
 def read_professions(path: Path) -> Iterator[str]:
     """The professions of a list, one per line with its article, in the list's order."""
     remedy = "Write one profession per line, with its article."
-    for number, line in enumerate(text_of_file(path, remedy=remedy).splitlines(), 1):
+    for number, line in enumerate(read_data_text(path, remedy=remedy).splitlines(), 1):
         if not _PROFESSION.fullmatch(line) or MASK in line:
             raise PromptError(f"{path}:{number}: {line!r} is not a profession. {remedy}")
         yield line

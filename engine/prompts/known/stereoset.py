@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from logitbank.engine.prompts.datasets import PublicFile, public_file, text_of_file
+from logitbank.engine.prompts.datasets import PublicFile, public_file, read_data_text
 from logitbank.engine.prompts.known_set import KnownSet, SetOption
 from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.rows import json_value
@@ -76,7 +76,7 @@ def stereoset(
         Whether the attribute word is encoded with a space before it.
     """
     if file is not None:
-        path, language = _own_file(file, language, german)
+        path, language = _user_file(file, language, german)
     elif language is not None:
         raise UsageError(f"language={language} needs file=PATH, in that language.")
     else:
@@ -117,7 +117,7 @@ def stereoset(
     return SequenceSet(f"stereoset-{task}{ending}{'-prefix' if prefix else ''}", tuple(prompts))
 
 
-def _own_file(file: str, language: str | None, german: str | None) -> tuple[Path, str]:
+def _user_file(file: str, language: str | None, german: str | None) -> tuple[Path, str]:
     """The user's file and its language."""
     path = Path(file)
     if german:
@@ -137,7 +137,7 @@ def _word(sentence: dict[str, Any], context: str) -> str | None:
 def _candidates(path: Path, task: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each example of a task with each of its sentences."""
     remedy = "Use a file in StereoSet's format."
-    document = json_value(text_of_file(path, remedy=remedy), str(path))
+    document = json_value(read_data_text(path, remedy=remedy), str(path))
     try:
         for example in document["data"][f"{task}sentence"]:
             sentences = example["sentences"]

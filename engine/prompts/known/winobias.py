@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from logitbank.engine.prompts.datasets import Dataset, dataset_folder, digests, text_of_file
+from logitbank.engine.prompts.datasets import Dataset, dataset_folder, digests, read_data_text
 from logitbank.engine.prompts.known_set import (
     KnownSet,
     SetOption,
     count_or_all,
-    some_of,
+    subset_parser,
 )
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt, Scalar
@@ -97,7 +97,9 @@ class Occupations:
     def read(cls, folder: Path) -> "Occupations":
         """Read `male_occupations.txt` and `female_occupations.txt`, one occupation per line."""
         lists = {
-            gender: text_of_file(folder / f"{gender}_occupations.txt", remedy=_REMEDY).splitlines()
+            gender: read_data_text(
+                folder / f"{gender}_occupations.txt", remedy=_REMEDY
+            ).splitlines()
             for gender in ("male", "female")
         }
         return cls(**{g: [n.strip() for n in names if n.strip()] for g, names in lists.items()})
@@ -116,7 +118,7 @@ class Occupations:
         return (one in self._male) != (other in self._male)
 
 
-def files_of(splits: Collection[Split]) -> Dataset:
+def split_dataset(splits: Collection[Split]) -> Dataset:
     """The dataset with the files of some splits only, and the lists of occupations."""
     other = tuple(f".{split}" for split in get_args(Split) if split not in splits)
     files = {name: digest for name, digest in DATASET.files.items() if not name.endswith(other)}
@@ -142,7 +144,7 @@ def _read_file(
     folder: Path, split: Split, stereotype: Stereotype, occupations: Occupations
 ) -> Iterator[Sentence]:
     path = folder / f"{stereotype}_stereotyped_type2.txt.{split}"
-    for number, line in enumerate(text_of_file(path, remedy=_REMEDY).split("\n"), 1):
+    for number, line in enumerate(read_data_text(path, remedy=_REMEDY).split("\n"), 1):
         if line.strip():
             try:
                 yield parse_line(line, split=split, stereotype=stereotype, occupations=occupations)
@@ -231,7 +233,7 @@ def winobias(
     _check_template(template)
     if not splits or set(splits) - set(get_args(Split)):
         raise UsageError(f"splits {list(splits)} are invalid: use dev, test or both.")
-    folder = dataset_folder(files_of(splits), data=data)
+    folder = dataset_folder(split_dataset(splits), data=data)
     prompts = tuple(
         prompt
         for split in get_args(Split)
@@ -311,7 +313,7 @@ KNOWN = KnownSet(
             "splits",
             ",".join(get_args(Split)),
             "parts to take, separated by commas",
-            some_of(*get_args(Split)),
+            subset_parser(*get_args(Split)),
         ),
     ),
 )

@@ -102,10 +102,10 @@ class ReducingSink:
 
     def _padded_tokens(self, indices: Sequence[int]) -> np.ndarray:
         """(n, w) the tokens that prompts name for each query, padded with zeros."""
-        tokens = [self._reducer.tokens_of(i) for i in indices]
+        tokens = [self._reducer.option_tokens(i) for i in indices]
         padded = np.zeros((len(indices), max(map(len, tokens), default=0)), np.int64)
-        for row, tokens_of_row in zip(padded, tokens, strict=True):
-            row[: len(tokens_of_row)] = tokens_of_row
+        for row, row_tokens in zip(padded, tokens, strict=True):
+            row[: len(row_tokens)] = row_tokens
         return padded
 
     def _take_states(

@@ -58,13 +58,13 @@ def reduce_rows(
         highest.double() + log_sums.double(),
         torch.isfinite(lowest) & torch.isfinite(highest),
         fits,
-        entries_of(logits, tokens, vocab_entries),
+        listed_entries(logits, tokens, vocab_entries),
         highest_entries(logits, min(layout.keep.k, logits.shape[1]), vocab_entries),
         shifted.sub_(log_sums[:, None]).to(getattr(torch, layout.dtype)) if full else None,
     )
 
 
-def entries_of(logits: torch.Tensor, tokens: torch.Tensor, vocab_entries: int) -> Listed:
+def listed_entries(logits: torch.Tensor, tokens: torch.Tensor, vocab_entries: int) -> Listed:
     """Logit, rank and ties of `tokens` (n, k) in `logits` (n, v)."""
     values = logits.gather(1, tokens)
     padding = logits[:, vocab_entries:]

@@ -193,7 +193,9 @@ def _with_articles(text: str) -> str:
     return _ARTICLE.sub(r"\1n ", text)
 
 
-def _of_name(category: Category, part: str | None, causal: str | None, **options: Any) -> PromptSet:
+def _from_name(
+    category: Category, part: str | None, causal: str | None, **options: Any
+) -> PromptSet:
     split = cast("Part | None", part and part.removeprefix("-"))
     return unqover(category, split=split, causal=bool(causal), **options)
 
@@ -267,7 +269,7 @@ KNOWN = KnownSet(
     pattern=f"unqover-({'|'.join(get_args(Category))})(-train|-test)?(-causal)?",
     about="UnQover's underspecified questions, four prompts per instance, for masked models; "
     "Refine-LM's parts for training and testing; as questions to causal models (not in the paper)",
-    make=_of_name,
+    make=_from_name,
     options=(
         SetOption(
             "instances",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from logitbank.engine.prompts.datasets import Dataset, dataset_folder, digests, text_of_file
+from logitbank.engine.prompts.datasets import Dataset, dataset_folder, digests, read_data_text
 from logitbank.errors import PromptError
 
 DATASET = Dataset(
@@ -210,7 +210,7 @@ def _terms(path: Path) -> Iterator[_Term]:
 def _lines(path: Path) -> Iterator[tuple[str, str, int]]:
     """`file:line`, text and block of each line that is neither blank nor a comment."""
     block, blank = -1, True
-    for number, line in enumerate(text_of_file(path, remedy=_REMEDY).splitlines(), 1):
+    for number, line in enumerate(read_data_text(path, remedy=_REMEDY).splitlines(), 1):
         if not line.startswith("#") and line.strip():
             block += blank
             yield f"{path}:{number}", line, block

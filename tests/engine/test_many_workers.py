@@ -76,9 +76,7 @@ def test_shards_that_start_together_on_nothing_fill_one_bank(
 
 @pytest.mark.whole
 @pytest.mark.usefixtures("quick_workers")
-def test_a_finished_shard_reports_the_missing_rows_of_the_bank(
-    tmp_path: Path, series: Path
-) -> None:
+def test_a_finished_shard_reports_missing_rows_of_the_bank(tmp_path: Path, series: Path) -> None:
     first = extraction(series, shard="0/2")
     ran = run(tmp_path / "b", first)
     plan = run(tmp_path / "b", first, dry_run=True).plan

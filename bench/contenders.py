@@ -58,7 +58,7 @@ class Contender:
 
 
 def bare_vllm(checkpoint: str, count: int, prompts: str = "plain", alone: bool = False) -> Round:
-    """vLLM generating one token a prompt, with this product's engine settings and no tap.
+    """vLLM generating one token a prompt, with this product's engine settings.
 
     `alone` runs every prompt, equal ones too, and shares no prefixes.
     """

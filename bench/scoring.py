@@ -46,13 +46,10 @@ class Scoring:
         checkpoint = replace(self._checkpoint, step=len(self._loaded))
         deposits = tuple(replace(d, checkpoint=checkpoint) for d in prepared.plan.deposits)
         vocab = prepared.config.vocab
-        # The worker would copy results of the same weights with the same provenance.
-        provenance = {"round": len(self._loaded)}
         entries = min(prepared.tokenizer.entries, vocab)
         self._worker.run(
             Job(
-                *(checkpoint, self._source, deposits, vocab, entries, provenance),
-                prepared.settings,
+                *(checkpoint, self._source, deposits, vocab, entries, {}, prepared.settings),
                 config_fields(prepared.first),
             )
         )

@@ -410,9 +410,13 @@ def _metadata(prompts: Sequence[Prompt | SequencePrompt]) -> Iterable[pl.Series]
     for name in dict.fromkeys(name for prompt in prompts for name in prompt.columns):
         values = [prompt.columns.get(name) for prompt in prompts]
         types = {type(value) for value in values if value is not None}
-        kinds = sorted({KINDS[each] for each in types})
-        if len(kinds) > 1:
-            raise PromptError(f"Column {name!r} has {' and '.join(kinds)}. Use one kind.")
+        if len({KINDS[each] for each in types}) > 1:
+            firsts: dict[str, str] = {}
+            for prompt, value in zip(prompts, values, strict=True):
+                if value is not None:
+                    firsts.setdefault(KINDS[type(value)], prompt.id)
+            found = " and ".join(f"{kind} in prompt {first!r}" for kind, first in firsts.items())
+            raise PromptError(f"Column {name!r} has {found}. Use one kind.")
         if not types:
             yield pl.Series(name, values, pl.String)
         elif types == {int, float}:

@@ -267,8 +267,7 @@ def move_staged(deposit: Path, staged: Mapping[str, Path]) -> None:
 def write_scores(path: Path, scores: pl.DataFrame, deposit: Deposit | None = None) -> None:
     """Write a score file in its fixed order; `objects.fsync_digest` makes it durable.
 
-    With a deposit, columns name it for readers of the file alone. The file of a block has none: it
-    may be copied into another deposit of the same weights.
+    With a deposit, columns name it for readers of the file alone. The file of a block has none.
     """
     if deposit is not None:
         scores = scores.with_columns(

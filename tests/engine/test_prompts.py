@@ -134,7 +134,9 @@ def test_unscorable_texts_and_options_are_named(
 
 def test_columns_of_two_kinds_are_an_error(causal: Tokenizer) -> None:
     rows = (Prompt("1", " he", columns={"x": 1}), Prompt("2", " she", columns={"x": "a"}))
-    with pytest.raises(PromptError, match="Column 'x' has a number and a text"):
+    with pytest.raises(
+        PromptError, match="'x' has a number in prompt '1' and a text in prompt '2'"
+    ):
         PromptSet("mine", rows).tokenize(causal)
 
 

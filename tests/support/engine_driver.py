@@ -75,7 +75,7 @@ def engine_in_calls(
         for call in range(calls):
             part = rows[call::calls]
 
-            some, heads = queries[call::calls], loaded.heads
+            some, heads, given = queries[call::calls], loaded.heads, list[int]()
 
             def take(
                 indices: Sequence[int],
@@ -84,7 +84,9 @@ def engine_in_calls(
                 part: np.ndarray = part,
                 heads: Any = heads,
                 some: Sequence[Query] = some,
+                given: list[int] = given,
             ) -> None:
+                given.extend(indices)
                 found = logits.float().cpu().numpy()
                 part[list(indices), : found.shape[1]] = found
                 if heads:
@@ -92,6 +94,7 @@ def engine_in_calls(
                     np.testing.assert_allclose(made, found, rtol=0, atol=2e-5)
 
             cost = backend.score(some, take)
+            assert sorted(given) == [*range(len(some))], "each row once"
             run.append(cost.requested - cost.reused)
         results.append((rows, run))
     return results

@@ -166,7 +166,8 @@ class VllmBackend:
         requests = self._requests(queries)
         run = self._run(requests, queries, take)
         if missing:  # the prefix cache contains these positions from an earlier call, but no output
-            again = [r for r in requests if not missing.isdisjoint(r.rows)]
+            left = [(r.ids, [i for i in r.rows if i in missing]) for r in requests]
+            again = [Request(ids, rows) for ids, rows in left if rows]
             run += self._run(again, queries, take, cached=False)
         tokens = sum(len(query.ids) for query in queries)
         return Tokens(tokens, tokens - run)
@@ -209,6 +210,7 @@ class VllmBackend:
     def describe(self) -> dict[str, Json]:
         config = self._llm.llm_engine.vllm_config
         device, cache = config.device_config.device_type, config.cache_config
+        batches = config.scheduler_config
         return {
             "engine": "vllm",
             "engine_version": vllm.__version__,
@@ -217,8 +219,8 @@ class VllmBackend:
             "compute_dtype": self._settings.compute_dtype,
             "head_dtype": "float32",
             **products_provenance(torch.device(device)),
-            "max_batch_tokens": self._settings.max_batch_tokens,
-            "max_sequences": self._settings.max_sequences,
+            "max_batch_tokens": batches.max_num_batched_tokens,
+            "max_sequences": batches.max_num_seqs,
             **({"block_size": cache.block_size} if cache.enable_prefix_caching else {}),
             **(
                 {"deterministic": "batch-invariant kernels"} if self._settings.deterministic else {}

@@ -1,6 +1,5 @@
 """Query sets: immutable Parquet files named by the digest of their content."""
 
-import re
 from pathlib import Path
 
 import polars as pl
@@ -14,7 +13,6 @@ from logitbank.store.tables.table_files import require_sound, scan_table, write_
 from logitbank.wording import VERIFY
 
 TOKENIZER_KEY = "logitbank.tokenizer"
-QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")
 
 
 def write_query_set(root: Path, query_set: QuerySet) -> str:

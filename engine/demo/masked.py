@@ -24,8 +24,6 @@ from logitbank.engine.prompts.values import MASK
 RUNS = 2
 STEPS = 400
 CHECKPOINTS = (0, 10, 20, 40, 80, *range(120, STEPS + 1, 40))
-PLATEAU_STEP = 200
-"""Step from which on the ratios are learnt."""
 LEARNING_RATE = 2e-3
 BATCH = 128
 """With 64 texts and a rate of 3e-3, correlations with the corpus depended on seed and processor

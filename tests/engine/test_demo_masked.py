@@ -14,7 +14,6 @@ from logitbank.analysis.families.fluctuation import fluctuation
 from logitbank.analysis.study import Study
 from logitbank.engine.demo.masked import (
     CHECKPOINTS,
-    PLATEAU_STEP,
     RUNS,
     masked_demo_prompts,
     occupations,
@@ -26,6 +25,8 @@ from logitbank.store import Bank
 from tests.support.docs_setups import DEMO_BANK
 from tests.support.preloaded import Preloaded
 
+PLATEAU_STEP = 200
+"""Step from which on the ratios are learnt."""
 TRAINED = pytest.param("trained", marks=[pytest.mark.whole, pytest.mark.vllm])
 
 

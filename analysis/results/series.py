@@ -97,6 +97,9 @@ def change_from_first(
     if len(steps) < 2 or steps["common"][-1] == 0:
         return
     row = steps.row(-1, named=True)
+    compared = steps.filter(pl.col("step").is_in([row["step"], row["baseline_step"]]))
+    if "missing" in steps.columns and compared["missing"].sum():
+        n = f"{n}; {counted(row['common'], 'item')} in both"
     untrained = ", untrained model" if row["baseline_step"] == UNTRAINED else ""
     yield Finding(
         text=f"{what}, change to {step_name(row['step'])}", value=row["from_baseline"],

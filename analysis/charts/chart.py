@@ -17,11 +17,11 @@ from logitbank.wording import counted
 Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.VConcatChart | alt.HConcatChart | alt.FacetChart
 PNG_PPI = 300
 _LEFT = 60
-"""Points for the axes beside a plot of several parts, whose widths are of the plots alone."""
+"""Points that the axes of a chart of several plots take; `width` counts the plots only."""
 
 
 def titled(chart: Chart, title: str, caption: str, *, axis: StepAxis | None = None) -> Chart:
-    """A finished chart; only what is finished has `usermeta`, as parts of a chart may have none.
+    """A finished chart. Its title and caption are in `usermeta`, which Vega-Lite forbids in parts.
 
     Parameters
     ----------
@@ -127,9 +127,9 @@ def _set_width(spec: dict[str, Any], points: float) -> None:
     """Set the width of all plots of a composed specification, which are above or beside others."""
     for part in spec.get("vconcat", ()):
         _set_width(part, points)
-    beside = spec.get("hconcat", ())
-    for part in beside:
-        _set_width(part, points / len(beside) - _LEFT / 2)
+    columns = spec.get("hconcat", ())
+    for part in columns:
+        _set_width(part, points / len(columns) - _LEFT / 2)
     if "facet" in spec:
         _set_width(spec["spec"], points / max(1, spec.get("columns", 1)) - 10)
     if not {"vconcat", "hconcat", "facet"} & spec.keys():
@@ -140,9 +140,9 @@ def recolor(spec: Any, colors: Mapping[str, str]) -> set[str]:
     """Set colours by name in all colour scales of a specification; the names that were found."""
     found: set[str] = set()
     for scale in _color_scales(spec):
-        for at, name in enumerate(scale["domain"]):
+        for index, name in enumerate(scale["domain"]):
             if name in colors:
-                scale["range"][at] = colors[name]
+                scale["range"][index] = colors[name]
                 found.add(name)
     return found
 
@@ -157,13 +157,13 @@ def _color_scales(part: Any) -> Sequence[dict[str, Any]]:
         return [scale for each in part for scale in _color_scales(each)]
     if not isinstance(part, dict):
         return []
-    own = [
+    scales = [
         encoding["color"]["scale"]
         for encoding in [part.get("encoding")]
         if isinstance(encoding, dict)
         and isinstance(encoding.get("color"), dict)
         and {"domain", "range"} <= encoding["color"].get("scale", {}).keys()
     ]
-    return own + [
+    return scales + [
         scale for name, each in part.items() if name != "data" for scale in _color_scales(each)
     ]

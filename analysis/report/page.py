@@ -122,7 +122,7 @@ class _Data:
         self._first = first
         self._rows = rows
         self._size = 0
-        self._files_beside = has_files
+        self._has_files = has_files
 
     def table(self, name: str, table: pl.DataFrame, *, all_rows: str = "") -> Json:
         shown = table.head(self._rows)
@@ -159,7 +159,7 @@ class _Data:
             self.first_chart = self.chart(section, first.chart, charts.pop(first.chart))
         placed = [self.chart(section, name, chart) for name, chart in charts.items()]
         tables = {name: table for name, table in study.tables.items() if len(table)}
-        all_rows = BESIDE if self._files_beside else WRITTEN
+        all_rows = BESIDE if self._has_files else WRITTEN
         return about | {
             "first": bool(first),
             "charts": [chart for chart in placed if chart],

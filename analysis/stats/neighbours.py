@@ -10,7 +10,7 @@ FACTOR = 4
 """How many times as large a misplaced checkpoint's divergence is. Among 2,340 simulated runs of 12
 kinds, a factor of 2 named a correct checkpoint in 8 %, and 4 in 2 %. With 4, only runs
 whose prompts all move together, at random or along one line that turns, had one."""
-BESIDE = 5
+NEARBY = 5
 """Checkpoints on each side that show how fast training moves there."""
 FEWEST = 8
 """Fewest checkpoints of a run in which one can be misplaced."""
@@ -84,7 +84,7 @@ def _excess(divergences: Floats, kept: list[int], at: int) -> float:
     """
     own, rest = kept[at], kept[:at] + kept[at + 1 :]
     neighbours = rest[at - 1 : at + 1]
-    nearby = rest[max(at - BESIDE, 0) : at + BESIDE]
+    nearby = rest[max(at - NEARBY, 0) : at + NEARBY]
     usual = max(divergences[one, other] for one, other in pairwise(nearby))
     distant = min(divergences[own, other] for other in rest if other not in neighbours)
     nearer = min(divergences[own, other] for other in neighbours)

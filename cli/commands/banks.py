@@ -44,7 +44,7 @@ def describe(
     ] = None,
     citation: Annotated[str | None, typer.Option(help="Citation of the data.")] = None,
 ) -> None:
-    """Set the title, license or citation of a bank. Other fields stay."""
+    """Set the title, license or citation of a bank. Other fields are unchanged."""
     from logitbank.cli.screen.bank import print_about
 
     print_about(logitbank.describe(bank, title=title, licence=licence, citation=citation))
@@ -125,7 +125,7 @@ def shrink(
 
 
 def rescore(bank: BankFolder) -> None:
-    """Score options that were added after the extraction, from stored rows or states."""
+    """Score options that were added after the extraction, from full rows or hidden states."""
     from logitbank.cli.output import print_lines
 
     done = logitbank.Bank.open(bank, prompts=[]).rescore()

@@ -17,7 +17,7 @@ Run = Annotated[str | None, typer.Option(help="Run of the model; by default the 
 Step = Annotated[
     int | None, typer.Option(help="Training step; by default the last, or the release.")
 ]
-HeShe = Annotated[bool, typer.Option("--he-she", help="Count he/she as mentions of the name too.")]
+HeShe = Annotated[bool, typer.Option("--he-she", help="Count he/she also as mentions of the name.")]
 
 
 @app.command("train")

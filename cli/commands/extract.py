@@ -46,7 +46,7 @@ def extract(
     ] = False,
     data: Annotated[
         Path | None,
-        INPUT(help="Folder with public data; by default LOGITBANK_DATA, or a download."),
+        INPUT(help="Folder with public prompt data; by default LOGITBANK_DATA, or a download."),
     ] = None,
     language: Annotated[
         str, INPUT(help="Language adapter for the prompts, for models with adapters.")

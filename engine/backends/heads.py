@@ -85,8 +85,8 @@ def proved_heads(
 ) -> dict[Head, OutputHead]:
     """The heads that give a model's own logits of a few queries.
 
-    A head gets the first operations of `postprocessing` with which it does. A head without any is
-    excluded.
+    Each entry of `postprocessing` is tried in order, and a head gets the first one that gives the
+    model's logits. If no entry does, the head is excluded.
     """
     heads: dict[Head, OutputHead] = {}
     for name, layer in layers.items():

@@ -19,7 +19,7 @@ class ParallelConfig:
     """Workers of a run, its shard, and the end of its job."""
 
     workers: int = 1
-    """On a Ray cluster, 0 for as many as fit."""
+    """Number of worker processes; on a Ray cluster, 0 stands for as many as fit."""
     shard: Shard | None = None
     job_end: float | None = None
     """Seconds since 1970; None without a limit."""

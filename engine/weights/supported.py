@@ -48,7 +48,7 @@ _HARMLESS = re.compile(
     r"|^(rms_norm|qk_norm|skip_bias_add|offset_alibi|learned_pos_emb|rope_pct)$|(^|_)eps$"
     r"|^(max_window_layers|layer_types|sliding_window_size|pad_vocab_size_multiple)$"
 )
-"""Names of fields that may be unread without moving a logit, gathered from released configs."""
+"""Names of fields that change no logit if they are not read, gathered from released configs."""
 
 _KNOWN_POSITIONS = ("absolute", "sans_pos", "rope", "rotary")
 """Values of `position_embedding_type` that change nothing."""
@@ -62,7 +62,7 @@ def check_fields(folder: Path, *, trust_remote_code: bool = False) -> None:
     Raises
     ------
     SuiteError
-        Names such fields, and the value of the first.
+        Some field is unread; the message has the value of the first.
     """
     path = folder / "config.json"
     config = json.loads(path.read_bytes())
@@ -131,7 +131,7 @@ def check_architecture(folder: Path, config: ModelConfig, task: Task) -> None:
     SuiteError
         The model is not causal.
     WeightsError
-        As `check_prefix`.
+        See `check_prefix`.
     """
     if task == "causal" and config.model_type in _NOT_CAUSAL:
         name = ", ".join(config.architectures) or config.model_type
@@ -152,7 +152,7 @@ def check_prefix(folder: Path, names: Collection[str]) -> None:
     Raises
     ------
     WeightsError
-        Names the prefix.
+        All tensor names have such a prefix.
     """
     for prefix in _WRAPPERS:
         if names and all(name.startswith(prefix) for name in names):

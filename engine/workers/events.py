@@ -12,8 +12,9 @@ from logitbank.errors import INTERRUPTED
 from logitbank.store.format.schema import CheckpointId, Json
 
 Phase = Literal["load", "swap", "check", "score", "write", "wait"]
-"""Uses of a worker's time: start of the engine, reloading and proof of weights, reference check,
-scoring of prompts, writing of blocks while nothing is scored, waiting for a job."""
+"""What a worker spends its time on, in this order: starting the engine, reloading and proving
+weights, the reference check, scoring prompts, writing blocks while nothing is scored, and waiting
+for a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class WeightsLoaded:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceChecked:
-    """An engine agrees with plain transformers on a few sequences; numbers are of the worst."""
+    """An engine agrees with plain transformers on a few sequences; fields are of the worst one."""
 
     checkpoint: CheckpointId
     difference: float
@@ -121,7 +122,7 @@ class RowsScored:
 
 @dataclass(frozen=True, slots=True)
 class BlockCommitted:
-    """This run has made a block durable."""
+    """This run has written a block durably to the bank."""
 
     checkpoint: CheckpointId
     block: int
@@ -174,7 +175,7 @@ Outcome = CheckpointDone | CheckpointStopped | CheckpointFailed
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A finding for the user, one line."""
+    """One line of information for the user, such as why an engine was chosen."""
 
     text: str
 
@@ -218,7 +219,7 @@ class Summary:
     rows: int = 0
     """Rows committed by this run."""
     others: int = 0
-    """Planned rows of finished checkpoints that another run has committed meanwhile."""
+    """Planned rows of finished checkpoints that another run committed during this one."""
     done: list[CheckpointId] = field(default_factory=list)
     failed: list[CheckpointFailed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -141,7 +141,7 @@ def test_a_block_whose_states_do_not_give_its_logits_is_refused(
     options: dict[str, Any] = {"engine": "transformers", "canary_every": 0, "keep": "hidden"}
     monkeypatch.setattr(InProcess, "backend", WithStates(added=0.01))
     summary = extract(tmp_path / "b", suite=str(folder), prompts=CAUSAL, **options)
-    assert "of 'mine': the head does not give its logits from its hidden state" in (
+    assert "of 'mine': the LM head does not give the engine's logits from the hidden state" in (
         summary.failed[0].message
     )
     (deposit,) = Bank.open(tmp_path / "b").deposits()

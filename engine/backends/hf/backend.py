@@ -14,7 +14,7 @@ from logitbank.engine.backends.hf.forward import Forward, a_language
 from logitbank.engine.backends.hf.logit_postprocessing import operations
 from logitbank.engine.backends.hf.model import read_model
 from logitbank.engine.backends.hf.packed import difference, last_bits_changed, refusal, trial
-from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS
+from logitbank.engine.backends.hf.packs import CPU_POSITIONS, POSITIONS
 from logitbank.engine.backends.hf.swap import Account, copy_weights
 from logitbank.engine.backends.matmul import use_fast_matmul
 from logitbank.engine.backends.precision import body_dtype
@@ -39,7 +39,7 @@ class TransformersBackend:
         multiply_on(self._device, settings.compute_dtype)
         self._model: transformers.PreTrainedModel | None = None
         self._forward: Forward | None = None
-        self._packed = ON_A_CPU if self._device.type == "cpu" else sys.maxsize
+        self._packed = CPU_POSITIONS if self._device.type == "cpu" else sys.maxsize
         self._not_packed: str | None = None
         self._resident: Account | None = None
         self._config = config_fields(folder)

@@ -9,7 +9,7 @@ from logitbank.store.format.schema import Query
 POSITIONS = 256
 """Positions of a row that several contexts share. With 128, prefixes are repeated more often; with
 512, attention computes more scores that the mask discards."""
-ON_A_CPU = 2048
+CPU_POSITIONS = 2048
 """Positions that run together on a CPU. The activations of 4,096 exceed its cache: 6 to 10 % slower
 (70M shape)."""
 
@@ -17,25 +17,25 @@ ON_A_CPU = 2048
 class Pack(NamedTuple):
     """A row of a batch: trees of tokens, each of which attends to its ancestors and itself.
 
-    `ids`, `depths` and `ends` are as long as the row. The depth of a token is its position in its
-    context. Its descendants follow it directly, and its end is the first place after them. So a
-    place attends to the places before it whose end lies behind it.
+    `ids`, `depths` and `ends` have one entry per token of the row. The depth of a token is its
+    position in its context. The tokens that continue its context follow it directly, and its end is
+    the index in the row after the last of them. So token j attends to token i if i ≤ j < ends[i].
     """
 
     ids: list[int]
     depths: list[int]
     ends: list[int]
     outputs: list[tuple[int, int]]
-    """Pairs of a query's index and the place in the row whose output answers it."""
+    """Pairs of a query's index and the index in the row at which its output is read."""
 
 
 def rows(
     leaves: Iterable[LeafContext], positions: int = POSITIONS, *, most: int | None = None
 ) -> Iterator[list[tuple[LeafContext, int]]]:
-    """Branches that share a row, each with the length of the prefix it shares with the one before.
+    """Contexts that share a row, each with the length of its common prefix with the previous one.
 
-    A row has at most `positions` tokens, or twice those of its first branch, so that a long shared
-    prefix is repeated in few rows. A row longer than `most` is a single branch. Branches are
+    A row has at most `positions` tokens, or twice those of its first context, so that a long shared
+    prefix is repeated in few rows. A row longer than `most` is a single context. Contexts are
     sorted, so those with equal prefixes are neighbours.
     """
     row: list[tuple[LeafContext, int]] = []
@@ -55,7 +55,7 @@ def rows(
 
 
 def widest_row(length: int, positions: int = POSITIONS, *, most: int | None = None) -> int:
-    """Largest number of tokens in a row whose first branch has `length`, unless that is longer."""
+    """Largest number of tokens in a row whose first context has `length`, unless that is longer."""
     limit = max(positions, 2 * length)
     return limit if most is None else min(limit, most)
 
@@ -63,7 +63,7 @@ def widest_row(length: int, positions: int = POSITIONS, *, most: int | None = No
 def packs(
     queries: Sequence[Query], positions: int = POSITIONS, *, most: int | None = None
 ) -> Iterator[Pack]:
-    """The trees of `rows`: each branch adds the tokens after its shared prefix.
+    """The trees of `rows`: each context adds the tokens after its shared prefix.
 
     Examples
     --------
@@ -78,15 +78,15 @@ def packs(
         pack = Pack([], [], [], [])
         path: list[int] = []
         for (context, indices), shared in row:
-            for place in path[shared:]:
-                pack.ends[place] = len(pack.ids)
+            for index in path[shared:]:
+                pack.ends[index] = len(pack.ids)
             path[shared:] = range(len(pack.ids), len(pack.ids) + len(context) - shared)
             pack.ids.extend(context[shared:])
             pack.depths.extend(range(shared, len(context)))
             pack.ends.extend([0] * (len(context) - shared))
             pack.outputs.extend((i, path[queries[i].position]) for i in indices)
-        for place in path:
-            pack.ends[place] = len(pack.ids)
+        for index in path:
+            pack.ends[index] = len(pack.ids)
         yield pack
 
 

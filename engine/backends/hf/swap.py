@@ -47,7 +47,7 @@ def copy_weights(source: torch.nn.Module, target: torch.nn.Module) -> None:
 def loaded_fingerprint(
     model: torch.nn.Module, dtype: torch.dtype, *, once: bool, stored: Collection[str] = ()
 ) -> Fingerprint:
-    """Fingerprint of every parameter, counted under each of its names, or `once`.
+    """Fingerprint of every parameter. Shared ones count once per name, or only once if `once`.
 
     Buffers that are `stored` in the file under their own names also count, such as `beta` of
     Apertus, because logits depend on them.
@@ -102,7 +102,7 @@ class Account:
         digest, ledger = ContentDigest(), self.ledger.empty()
         stream = stream_weights(folder)
         for name, tensor in ledger.record(digest.watch(stream)):
-            if name in places:  # except a tied head, which comes twice
+            if name in places:  # a tied head is streamed twice, and the model has it once
                 places[name].copy_(tensor)
         return replace(self, digest=digest, ledger=ledger, places=places)
 

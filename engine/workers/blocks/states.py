@@ -17,7 +17,7 @@ from logitbank.store.format.schema import Head
 SAMPLED = 8
 """Rows of a block whose logits are all compared: 0.1 s for 50,304 outputs."""
 _PRODUCT_ROWS = 128
-"""Rows that are multiplied at once, each with the listed tokens of all of them."""
+"""Rows of one matrix product; its columns are the listed tokens of all these rows."""
 
 
 class BlockStates:
@@ -83,8 +83,8 @@ class BlockStates:
         worst = int(np.argmax(np.where(np.isfinite(ratio), ratio, np.inf)))
         if not ratio[worst] <= 1:
             raise EngineError(
-                f"the head does not give its logits from its hidden state: one differs by"
-                f" {difference[worst]:.3g}, {ratio[worst]:.3g} times the rounding of float32; use"
+                "the LM head does not give the engine's logits from the hidden state: one differs"
+                f" by {difference[worst]:.3g}, {ratio[worst]:.3g} times the rounding of float32; use"
                 " --keep full, and report this architecture",
                 query=self._rows[int(row[worst])],
             )
@@ -98,9 +98,9 @@ def proved_head(
     Raises
     ------
     HeadError
-        The engine proved none: one matrix does not give the model's logits.
+        No head was proved: no single matrix gives the model's logits.
     SuiteError
-        The width of its inputs is not that of the plan.
+        The head takes inputs of another width than the plan expects.
     """
     head = heads.get(kind)
     if head is None:

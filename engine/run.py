@@ -203,7 +203,7 @@ def record_prompts(bank: Bank, prepared: Prepared, progress: Progress = lambda _
 
 
 def _finish(bank: Bank, suite: Suite) -> None:
-    """Seal complete deposits. Score options that were added later, from stored rows or states."""
+    """Seal complete deposits. Score options that were added later, from full rows or states."""
     deposits = [d for checkpoint in suite.checkpoints for d in bank.deposits(checkpoint.id)]
     for deposit in deposits:
         if deposit.complete and not deposit.sealed:

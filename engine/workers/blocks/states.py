@@ -84,8 +84,8 @@ class BlockStates:
         if not ratio[worst] <= 1:
             raise EngineError(
                 "the LM head does not give the engine's logits from the hidden state: one differs"
-                f" by {difference[worst]:.3g}, {ratio[worst]:.3g} times the rounding of float32; use"
-                " --keep full, and report this architecture",
+                f" by {difference[worst]:.3g}, {ratio[worst]:.3g} times the rounding of float32;"
+                " use --keep full, and report this architecture",
                 query=self._rows[int(row[worst])],
             )
 

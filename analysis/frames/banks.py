@@ -187,26 +187,26 @@ def no_prompts(
     return f"{text} Fix: {command}"
 
 
-def no_model(model: str, models: Collection[str], place: str) -> str:
+def no_model(model: str, models: Collection[str], source: str) -> str:
     """The error that a model is missing, with the available ones."""
-    return f"Model {model!r} is not in {place}. Available: {', '.join(sorted(models)) or 'none'}."
+    return f"Model {model!r} is not in {source}. Available: {', '.join(sorted(models)) or 'none'}."
 
 
 def select_models(
-    available: Sequence[Collection[str]], models: Sequence[str] | None, place: str
+    available: Sequence[Collection[str]], models: Sequence[str] | None, source: str
 ) -> list[list[str] | None]:
     """For each source of models, those of `models` that it has; None for all without `models`.
 
     Raises
     ------
     AbsentError
-        No source has one of the models. `place` describes the sources.
+        No source has one of the models. `source` describes the sources.
     """
     if models is None:
         return [None] * len(available)
     known = {name for names in available for name in names}
     if unknown := [model for model in models if model not in known]:
-        raise AbsentError(no_model(unknown[0], known, place))
+        raise AbsentError(no_model(unknown[0], known, source))
     return [[model for model in models if model in names] for names in available]
 
 

@@ -360,7 +360,7 @@ class _Null:
             if (first, count) not in self._seconds:
                 curves = self._curves(0, count)
                 drawn = np.concatenate([self._splits.second(part, first) for part in curves])
-                form = _Form.of(drawn)
+                form = _Form.fit(drawn)
                 self._seconds[first, count] = form, np.sort(form.least(drawn))
             form, least = self._seconds[first, count]
             value = form.least(self._splits.second(y[None], first))[0] + TINY
@@ -377,7 +377,7 @@ class _Null:
         if count not in self._levels:
             if not self._forms:
                 drawn = [self._splits.both(curves) for curves in self._curves(0, count)]
-                self._forms = [_Form.of(np.concatenate(t)) for t in zip(*drawn, strict=True)]
+                self._forms = [_Form.fit(np.concatenate(t)) for t in zip(*drawn, strict=True)]
             for curves in self._curves(self._least.shape[1], count):
                 both = zip(self._forms, self._splits.both(curves), strict=True)
                 self._least = np.hstack([self._least, [form.least(t) for form, t in both]])
@@ -407,7 +407,7 @@ class _Form(NamedTuple):
     sd: Floats
 
     @classmethod
-    def of(cls, t: Floats) -> "_Form":
+    def fit(cls, t: Floats) -> "_Form":
         count = np.maximum(np.isfinite(t).sum(axis=0), 1)
         mean = np.nansum(t, axis=0) / count
         sd = np.sqrt(np.nansum((t - mean) ** 2, axis=0) / count)

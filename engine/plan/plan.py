@@ -95,14 +95,14 @@ class Plan:
 class Placement:
     """Where each query is, or will be, in the bank."""
 
-    places: tuple[tuple[str, int], ...]
+    query_rows: tuple[tuple[str, int], ...]
     """Query set and row of each query, in the order of the request."""
     new: tuple[QuerySet, ...]
     """Query sets of the queries that the bank does not have: one of contexts of a causal model, one
     of masks, and one of a next-sentence head, which has other outputs."""
 
 
-def place(
+def assign_queries(
     queries: Sequence[Query],
     tokenizer: str,
     stored: Mapping[str, QuerySet],
@@ -116,7 +116,7 @@ def place(
     query set has to run whole blocks of it. A set of other queries is always reused.
     """
     keys = dict(enumerate(context_keys(queries)))
-    places: dict[int, tuple[str, int]] = {}
+    query_rows: dict[int, tuple[str, int]] = {}
     for name in sorted(stored, key=lambda name: (name not in used, name)):
         query_set = stored[name]
         if query_set.tokenizer != tokenizer or not keys:
@@ -125,7 +125,7 @@ def place(
         known = {i: (name, rows[key]) for i, key in keys.items() if key in rows}
         is_large_part = len(known) == len(keys) or 2 * len({*known.values()}) >= len(rows)
         if name in used or is_large_part or not query_set.has_causal_contexts:
-            places |= known
+            query_rows |= known
             keys = {i: key for i, key in keys.items() if i not in known}
     new: list[QuerySet] = []
     for kind, indices in _by_kind(queries, keys).items():
@@ -138,8 +138,8 @@ def place(
             context_rows = [row_of[query] for query in group]
         new.append(query_set)
         in_set = zip(indices, context_rows, strict=True)
-        places |= {i: (query_set.name, row) for i, row in in_set}
-    return Placement(tuple(places[i] for i in range(len(queries))), tuple(new))
+        query_rows |= {i: (query_set.name, row) for i, row in in_set}
+    return Placement(tuple(query_rows[i] for i in range(len(queries))), tuple(new))
 
 
 def _by_kind(queries: Sequence[Query], indices: Iterable[int]) -> dict[str, list[int]]:
@@ -158,13 +158,13 @@ def _order(query: Query) -> tuple[object, ...]:
     return query.ids, query.segments, query.position, query.head, query.language
 
 
-def placed(table: pl.DataFrame, places: Sequence[tuple[str, int]]) -> pl.DataFrame:
-    """A prompt table that points into the bank: `query` becomes (query_set, row) by `places`."""
+def with_query_rows(table: pl.DataFrame, query_rows: Sequence[tuple[str, int]]) -> pl.DataFrame:
+    """A prompt table with (query_set, row) in the bank, from `query_rows`, instead of `query`."""
     where = pl.DataFrame(
         {
-            "query": range(len(places)),
-            "query_set": [p[0] for p in places],
-            "row": [p[1] for p in places],
+            "query": range(len(query_rows)),
+            "query_set": [p[0] for p in query_rows],
+            "row": [p[1] for p in query_rows],
         },
         schema={"query": pl.Int32, "query_set": pl.String, "row": pl.Int32},
     )

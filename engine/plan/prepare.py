@@ -14,7 +14,13 @@ from logitbank.engine.backends.precision import value_bytes
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.checks import check_options, check_source, check_stored
 from logitbank.engine.plan.engine_choice import cheaper_engine, engine_settings, fitted_settings
-from logitbank.engine.plan.plan import DepositPlan, Plan, needed_blocks, place, placed
+from logitbank.engine.plan.plan import (
+    DepositPlan,
+    Plan,
+    assign_queries,
+    needed_blocks,
+    with_query_rows,
+)
 from logitbank.engine.plan.sharding import Shard, select_shard
 from logitbank.engine.plan.throughput import parameter_count, rows_per_block
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
@@ -112,14 +118,15 @@ def make_plan(
         settings, more = cheaper_engine(settings, [*leaf_contexts(queries)], config, gpu=gpu)
         notes += more
     stored = {} if bank is None else bank.query_sets()
-    placement = place(queries, tokenizer.digest, stored, _used_query_sets(bank, tokenized))
+    placement = assign_queries(queries, tokenizer.digest, stored, _used_query_sets(bank, tokenized))
     query_sets = {**stored, **{new.name: new for new in placement.new}}
     rows_by_set: dict[str, set[int]] = {}
-    for name, row in placement.places:
+    for name, row in placement.query_rows:
         rows_by_set.setdefault(name, set()).add(row)
-    places = dict(zip(queries, placement.places, strict=True))
+    query_rows = dict(zip(queries, placement.query_rows, strict=True))
     tables = tuple(
-        (p.name, placed(p.table, [places[query] for query in p.queries])) for p in tokenized
+        (p.name, with_query_rows(p.table, [query_rows[query] for query in p.queries]))
+        for p in tokenized
     )
     if bank is not None:
         for name, table in tables:

@@ -126,7 +126,7 @@ class ShardedArray:
             for chunk in product(of_block, column_parts)
         ]
         out = np.empty(shape, dtype)  # the indices of the shards have confirmed the claimed sizes
-        in_parallel(lambda job: self._decode(shards[job[0]], *job, out), jobs, at_once=_THREADS)
+        in_parallel(lambda job: self._decode(shards[job[0]], *job, out), jobs, max_threads=_THREADS)
         return out
 
     def _decode(self, shard: Shard, block: int, rows: Part, columns: Part, out: np.ndarray) -> None:
@@ -214,7 +214,7 @@ def write_shard(file: Path, grid: Grid, values: np.ndarray) -> None:
             part = chunk
         return encode_chunk(np.ascontiguousarray(part))
 
-    frames = in_parallel(encode, corners, at_once=_THREADS)
+    frames = in_parallel(encode, corners, max_threads=_THREADS)
     with file.open("wb") as shard_file:
         shard_file.writelines(frames)
         shard_file.write(encode_index([len(frame) for frame in frames]))

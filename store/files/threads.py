@@ -8,11 +8,11 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-def in_parallel(call: Callable[[U], T], values: Sequence[U], *, at_once: int = 8) -> list[T]:
+def in_parallel(call: Callable[[U], T], values: Sequence[U], *, max_threads: int = 8) -> list[T]:
     """Results in order; an error or an interrupt cancels the calls that have not begun."""
-    if min(len(values), at_once) < 2:
+    if min(len(values), max_threads) < 2:
         return [call(value) for value in values]
-    pool = ThreadPoolExecutor(min(at_once, len(values)))
+    pool = ThreadPoolExecutor(min(max_threads, len(values)))
     try:
         return list(pool.map(call, values))
     finally:

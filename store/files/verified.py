@@ -33,7 +33,7 @@ class Stamp(NamedTuple):
     device: int
 
     @classmethod
-    def of(cls, status: os.stat_result) -> Self:
+    def from_status(cls, status: os.stat_result) -> Self:
         return cls(
             *(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
         )
@@ -87,7 +87,7 @@ def document(path: Path | str, *holder: str) -> dict[str, Any]:
     status, data = objects.read_file(path, most=documents.MAX_JSON)
     content = documents.parse_json(path, data)
     if holder:  # a seal has the digest of its deposit's attributes, which need not be read again
-        _remember(path, objects.compute_digest(data), Stamp.of(status))
+        _remember(path, objects.compute_digest(data), Stamp.from_status(status))
     if not verify_self_digest(data, content, *holder):
         raise DamagedError(
             f"{path} was changed: its SHA-256 differs from its member `sha256`. Run"
@@ -113,7 +113,7 @@ def verify_self_digest(data: bytes, content: Any, *holder: str) -> bool:
 
 
 def file_stamp(path: Path | str) -> Stamp:
-    return Stamp.of(os.stat(path))
+    return Stamp.from_status(os.stat(path))
 
 
 def _is_sound(path: Path, expected: Digest, stamp: Stamp) -> bool:

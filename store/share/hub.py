@@ -75,7 +75,7 @@ class HubDataset:
                 advance(sum(value.digest.bytes for value in group.values()))
                 return
             time.sleep(0.1 * 2**attempt)
-            left = moves(left, stored_objects(self), place=self.url).sent
+            left = moves(left, stored_objects(self), location=self.url).sent
         raise busy(self.url)
 
     def current(self) -> dict[str, bytes]:

@@ -39,7 +39,7 @@ class Moves:
         return sum(value.digest.bytes for value in self.sent.values())
 
 
-def moves(requested: Objects, stored: Objects, *, place: str) -> Moves:
+def moves(requested: Objects, stored: Objects, *, location: str) -> Moves:
     """The requested objects that are not in `stored`.
 
     Attributes of the bank, plain groups and tables in `stored` stay: tables are named by their
@@ -50,7 +50,7 @@ def moves(requested: Objects, stored: Objects, *, place: str) -> Moves:
     BankError
         `stored` has a deposit with other attributes, content or weights.
     """
-    _check_weights(requested, stored, place)
+    _check_weights(requested, stored, location)
     sealed = sealed_deposits(stored)
     missing: dict[str, Object] = {}
     for path, value in requested.items():
@@ -59,9 +59,9 @@ def moves(requested: Objects, stored: Objects, *, place: str) -> Moves:
             missing[path] = value  # another writer may have left a part of a table or a head
         elif other is not None:
             if object_deposit(path) and not _is_same(path, value, other):
-                raise conflict(path, place)
+                raise conflict(path, location)
             if not _is_sound_table(path, stored):
-                raise conflict(path, place)
+                raise conflict(path, location)
         elif path.endswith(".parquet.sha256"):
             continue  # a digest goes with its own table
         elif not is_replaced(path, sealed):
@@ -70,9 +70,9 @@ def moves(requested: Objects, stored: Objects, *, place: str) -> Moves:
     return Moves(_groups(missing), tuple(sorted(set(joined) - set(in_force(joined)))))
 
 
-def conflict(path: str, place: str) -> BankError:
+def conflict(path: str, location: str) -> BankError:
     """The error of an object that the target has with other bytes."""
-    problem = f"{place} already has {path} with other bytes, and was not changed."
+    problem = f"{location} already has {path} with other bytes, and was not changed."
     if object_deposit(path) is None:
         table = path.removesuffix(".sha256")
         both = f"{table} and {table}.sha256" if table.endswith(".parquet") else path
@@ -136,13 +136,13 @@ def _listed(commit: str | None) -> Any:
         return commit
 
 
-def _check_weights(requested: Objects, stored: Objects, place: str) -> None:
+def _check_weights(requested: Objects, stored: Objects, location: str) -> None:
     """Refuse two models or two sets of weights of one checkpoint."""
     known = dict(_model_digests(stored))
     for (folder, name), digest in _model_digests(requested):
         if known.get((folder, name), digest) != digest:
             raise BankError(
-                f"{place} already has {folder} with other {name}. Nothing was sent. Store yours"
+                f"{location} already has {folder} with other {name}. Nothing was sent. Store yours"
                 " under another model or run name."
             )
 

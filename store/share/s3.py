@@ -62,7 +62,7 @@ class S3:
             advance(len(data))
 
         for paths in rounds(group):
-            in_parallel(put, paths, at_once=SENT_AT_ONCE)
+            in_parallel(put, paths, max_threads=SENT_AT_ONCE)
 
     def current(self) -> dict[str, bytes]:
         import obstore

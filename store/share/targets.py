@@ -189,7 +189,7 @@ class Folder:
             by_deposit.setdefault(object_deposit(path) or "", []).append(path)
         with staging:
             for deposit, paths in sorted(by_deposit.items()):
-                in_parallel(prepare, paths, at_once=SENT_AT_ONCE)
+                in_parallel(prepare, paths, max_threads=SENT_AT_ONCE)
                 folder = objects.plain_path(self._root, deposit) if deposit else self._root
                 objects.make_folders(self._root, folder)
                 # One lock for all, so that objects of two writers are not mixed.

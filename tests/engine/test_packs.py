@@ -20,7 +20,7 @@ from logitbank.engine.backends.hf.packed import (
     trial,
 )
 from logitbank.engine.backends.hf.packs import Pack, packed_batches, packs
-from logitbank.engine.plan.plan import place
+from logitbank.engine.plan.plan import assign_queries
 from logitbank.store import Query, QuerySet
 from tests.support.checkpoints import Architecture, make_checkpoint
 from tests.support.engine_driver import reference
@@ -237,18 +237,20 @@ def test_trial_contexts_share_beginnings_and_ends(longest: int) -> None:
 
 def test_a_context_is_one_row_whatever_continues_it() -> None:
     first = [Query((1, 2, 3), 1), Query((1, 2, 3), 2), Query((1, 2, 9), 1), Query((1, 2), 1)]
-    found = place(first, "t", {})
+    found = assign_queries(first, "t", {})
     [query_set] = found.new
     assert query_set.queries == (Query((1, 2, 3), 1), Query((1, 2, 3), 2))
-    assert [row for _, row in found.places] == [0, 1, 0, 0]
+    assert [row for _, row in found.query_rows] == [0, 1, 0, 0]
     # A bank with one of these queries has the contexts of others, as it was written.
     stored = QuerySet("t", (Query((1, 2, 3, 4), 2), Query((7, 8), 1, "mask"), Query((1, 2), 1)))
-    again = place(first, "t", {stored.name: stored})
+    again = assign_queries(first, "t", {stored.name: stored})
     assert again.new == ()
-    assert again.places == tuple((stored.name, row) for row in (2, 0, 2, 2))
-    assert place(first, "other tokenizer", {stored.name: stored}).new == (
+    assert again.query_rows == tuple((stored.name, row) for row in (2, 0, 2, 2))
+    assert assign_queries(first, "other tokenizer", {stored.name: stored}).new == (
         QuerySet("other tokenizer", query_set.queries),
     )
     of_others = Query((7,), 0), Query((8,), 0)
     unrelated = QuerySet("t", (Query((1, 2, 3, 4), 1), *of_others))
-    assert place(first, "t", {unrelated.name: unrelated}).new == found.new, "is not run for them"
+    assert assign_queries(first, "t", {unrelated.name: unrelated}).new == found.new, (
+        "is not run for them"
+    )

@@ -3,7 +3,7 @@
 import polars as pl
 
 from logitbank.engine.plan.levels import level_sizes
-from logitbank.engine.plan.plan import DepositPlan, needed_blocks, place, placed
+from logitbank.engine.plan.plan import DepositPlan, assign_queries, needed_blocks, with_query_rows
 from logitbank.engine.weights.heads import HeadSize
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
@@ -14,22 +14,22 @@ A, B, C = Query((1, 2), 1), Query((1, 3), 1), Query((2,), 0)
 
 def test_known_queries_are_found_and_new_ones_sorted_into_one_set() -> None:
     stored = QuerySet("tok", (B,))
-    placement = place([C, B, A, C], "tok", {stored.name: stored})
+    placement = assign_queries([C, B, A, C], "tok", {stored.name: stored})
     (new_set,) = placement.new
     assert new_set.queries == (A, C)
     new = new_set.name
-    assert placement.places == ((new, 1), (stored.name, 0), (new, 0), (new, 1))
+    assert placement.query_rows == ((new, 1), (stored.name, 0), (new, 0), (new, 1))
 
 
 def test_queries_of_another_tokenizer_are_not_the_same_queries() -> None:
     stored = QuerySet("other", (A,))
-    placement = place([A], "tok", {stored.name: stored})
+    placement = assign_queries([A], "tok", {stored.name: stored})
     assert placement.new == (QuerySet("tok", (A,)),)
 
 
 def test_nothing_new_makes_no_query_set() -> None:
     stored = QuerySet("tok", (A, B))
-    assert place([B], "tok", {stored.name: stored}).new == ()
+    assert assign_queries([B], "tok", {stored.name: stored}).new == ()
 
 
 def test_only_blocks_with_wanted_rows_that_are_not_committed_are_needed() -> None:
@@ -44,7 +44,7 @@ def test_a_placed_table_points_into_the_bank_and_keeps_its_own_columns() -> None
         [row | {"prompt_id": "p", "query": 1, "split": "dev"}],
         schema_overrides={"query": pl.Int32},
     )
-    found = placed(table, [("q-a", 5), ("q-b", 7)])
+    found = with_query_rows(table, [("q-a", 5), ("q-b", 7)])
     assert found.columns == [*PROMPTS_SCHEMA, "split"]
     assert found.select("query_set", "row", "split").row(0) == ("q-b", 7, "dev")
 
@@ -93,15 +93,17 @@ def planned(
 
 
 def test_equal_contexts_are_one_row() -> None:
-    placement = place([Query((1, 2, 3), 1), Query((1, 2), 1), Query((1, 2, 3), 2)], "tok", {})
+    placement = assign_queries(
+        [Query((1, 2, 3), 1), Query((1, 2), 1), Query((1, 2, 3), 2)], "tok", {}
+    )
     (new_set,) = placement.new
-    assert [row for _, row in placement.places] == [0, 0, 1]
+    assert [row for _, row in placement.query_rows] == [0, 0, 1]
     assert new_set.has_causal_contexts
 
 
 def test_masks_and_contexts_of_a_language_have_sets_of_their_own() -> None:
     language, mask = Query((1, 2), 1, language="de"), Query((1, 2), 1, "mask")
-    contexts, others = place([A, language, mask], "tok", {}).new
+    contexts, others = assign_queries([A, language, mask], "tok", {}).new
     assert contexts.queries == (A,)
     assert others.queries == (mask, language)
 
@@ -117,21 +119,21 @@ LARGE = tree((1,), (1, 2), (1, 2, 3), (4,), (4, 5))
 
 def test_contexts_that_are_half_of_a_stored_set_are_taken_from_it() -> None:
     asked = [Query((1, 2, 9), 0), Query((1, 2, 9), 1), Query((1, 2, 3, 9), 2), Query((8,), 0)]
-    placement = place(asked, "tok", LARGE)
-    assert placement.places[:3] == ((LARGE_NAME, 0), (LARGE_NAME, 1), (LARGE_NAME, 2))
+    placement = assign_queries(asked, "tok", LARGE)
+    assert placement.query_rows[:3] == ((LARGE_NAME, 0), (LARGE_NAME, 1), (LARGE_NAME, 2))
     assert [query_set.queries for query_set in placement.new] == [(Query((8,), 0),)]
 
 
 def test_a_stored_set_that_has_everything_is_taken_and_one_that_has_a_little_is_not() -> None:
-    assert place([Query((1, 2, 9), 1)], "tok", LARGE).new == ()
-    (new_set,) = place([Query((1, 2, 9), 1), Query((8,), 0)], "tok", LARGE).new
+    assert assign_queries([Query((1, 2, 9), 1)], "tok", LARGE).new == ()
+    (new_set,) = assign_queries([Query((1, 2, 9), 1), Query((8,), 0)], "tok", LARGE).new
     assert len(new_set) == 2
 
 
 def test_the_sets_that_a_prompt_set_is_in_already_are_its_home() -> None:
     asked = [Query((1, 2, 9), 1), Query((8,), 0)]
-    placement = place(asked, "tok", LARGE, [LARGE_NAME])
-    assert placement.places[0] == (LARGE_NAME, 1)
+    placement = assign_queries(asked, "tok", LARGE, [LARGE_NAME])
+    assert placement.query_rows[0] == (LARGE_NAME, 1)
     assert [query_set.queries for query_set in placement.new] == [(Query((8,), 0),)]
     later = LARGE | tree((1, 2), (8,))
-    assert place(asked, "tok", later, [LARGE_NAME]).places[0] == (LARGE_NAME, 1)
+    assert assign_queries(asked, "tok", later, [LARGE_NAME]).query_rows[0] == (LARGE_NAME, 1)

@@ -452,7 +452,7 @@ def test_a_commit_between_listing_and_sending_is_kept(tmp_path: Path, hub: str) 
     target = HubDataset(hub)
     stored = stored_objects(target)
     push(theirs.path, hub)
-    plan = moves(chosen(mine.path), stored, place=hub)
+    plan = moves(chosen(mine.path), stored, location=hub)
     for group in plan.groups:
         target.send(group, Source(mine.path), lambda _: None)
     publish(target, {**stored, **plan.sent}, plan.replaced)
@@ -672,7 +672,7 @@ def test_two_pushes_of_other_numbers_at_once_are_not_mixed(tmp_path: Path, at: s
     objects.make_root(tmp_path / "target")
 
     def send(bank: Bank, source: Source) -> None:
-        for group in moves(chosen(bank.path), {}, place="").groups:
+        for group in moves(chosen(bank.path), {}, location="").groups:
             target.send(group, source, lambda _: None)
 
     def stop() -> None:

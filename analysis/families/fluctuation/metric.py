@@ -56,14 +56,14 @@ class Fluctuation(Result):
 
     R = P(he) / P(she), N = R · P(she | prior) / P(he | prior), C = P(he) + P(she), with P the
     softmax over the whole vocabulary. A CV is the population deviation (ddof 0) over the plateau's
-    checkpoints divided by their mean. `plateau` is the training step asked for; the plateau's
+    checkpoints divided by their mean. `plateau` is the requested training step; the plateau's
     checkpoints are those from the first step at or after it. Correlations are Pearson's, over
     professions; `n` counts those with finite values, `excluded` the others.
     """
 
     checkpoints: pl.DataFrame
-    """Professions at each checkpoint; `missing` those that the model was asked, or that the series
-    has elsewhere."""
+    """Professions at each checkpoint; `missing` those that are expected of the model, or that the
+    series has elsewhere."""
     plateaus: pl.DataFrame
     """Where each begins, and the prior's own CV and mean certainty."""
     spread: pl.DataFrame
@@ -116,9 +116,9 @@ def fluctuation_metric(
         Those whose trajectories to show, with article or without; by default the ones of largest
         and of smallest CV of R.
     expected
-        What each model was asked: columns model, verb, occupation, prior, as `expected_rows` gives
-        them. Without it, all that is known is the frame: a profession or a verb without a score at
-        any checkpoint in it is not counted as missing.
+        Expected professions of each model: columns model, verb, occupation, prior, as
+        `expected_rows` gives them. Without it, a profession or a verb without a score at any
+        checkpoint of the frame is not counted as missing.
 
     Raises
     ------
@@ -146,8 +146,8 @@ def fluctuation_metric(
     >>> found.professions.select(pl.col("mean_r", "mean_n", "cv_r", "cv_n").round(12)).row(0)
     (2.0, 4.0, 0.5, 0.5)
     """
-    asked = NOTHING if expected is None else expected_professions(expected)
-    scores = dense_scores(pl.concat(map(as_scores, as_frames(frame))), asked)
+    expected_names = NOTHING if expected is None else expected_professions(expected)
+    scores = dense_scores(pl.concat(map(as_scores, as_frames(frame))), expected_names)
     spans = all_plateaus(scores.series, plateaus)
     cases = {} if frequencies is None else _frequency_vectors(scores.occupations, frequencies)
     ranked = frequency_table(scores.occupations, cases)

@@ -56,7 +56,7 @@ class Series:
     prior: Floats
     """(m, 2): the same for the prior template."""
     present: NDArray[np.bool_]
-    """(t,) professions with a score at any checkpoint, or that the model was asked."""
+    """(t,) professions with a score at any checkpoint, or expected of the model."""
     unused: Codes
     """Steps that have the prior and no profession, though others have professions."""
     release: Floats | None
@@ -87,7 +87,7 @@ class Series:
 
     @cached_property
     def missing(self) -> NDArray[np.bool_]:
-        """(m, t) no score, of a profession that was asked or has one elsewhere in the series."""
+        """(m, t) no score, of a profession that is expected or has one elsewhere in the series."""
         return np.isnan(self.certainty) & self.present
 
 
@@ -104,22 +104,22 @@ class Scores(NamedTuple):
     """Prior rows with “an”, which are not used."""
     merged: int
     """Rows that repeat another exactly."""
-    asked: pl.DataFrame
-    """model, verb, occupation: what is known to have been asked, scored or not."""
+    expected: pl.DataFrame
+    """model, verb, occupation: the expected professions, if they are known; scored or not."""
 
 
 NOTHING = pl.DataFrame(schema=dict.fromkeys(("model", "verb", "occupation"), pl.String))
 
 
-def dense_scores(rows: pl.DataFrame, asked: pl.DataFrame = NOTHING) -> Scores:
+def dense_scores(rows: pl.DataFrame, expected: pl.DataFrame = NOTHING) -> Scores:
     """Lay scores out densely.
 
     Parameters
     ----------
     rows
         Scores as `as_scores` gives them, in any order.
-    asked
-        model, verb and occupation of what each model was asked, where that is known.
+    expected
+        model, verb and occupation that each model should have, if they are known.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def dense_scores(rows: pl.DataFrame, asked: pl.DataFrame = NOTHING) -> Scores:
     names, name = _in_order(used.select("prior", "occupation"))
     known = steps["step"].drop_nulls().to_numpy()
     professions = names.filter(~pl.col("prior"))["occupation"]
-    occupations = pl.concat([professions, asked["occupation"]]).unique().sort()
+    occupations = pl.concat([professions, expected["occupation"]]).unique().sort()
     places = np.full(len(names), len(occupations))
     if len(professions):
         places[: len(professions)] = occupations.search_sorted(professions).to_numpy()
@@ -151,10 +151,10 @@ def dense_scores(rows: pl.DataFrame, asked: pl.DataFrame = NOTHING) -> Scores:
     place = ((series * dense.shape[1] + step) * dense.shape[2] + places[name]) * 2 + she
     values = used["score"].to_numpy()
     dense.reshape(-1)[place] = values
-    _check_conflicts(used, stored=dense.reshape(-1)[place], given=values)
+    _check_conflicts(used, stored=dense.reshape(-1)[place], new=values)
     merged = len(used) - int(np.count_nonzero(~np.isnan(dense)))
     built = [
-        _series(key, own, known, occupations, asked)
+        _series(key, own, known, occupations, expected)
         for key, own in zip(keys.rows(), dense, strict=True)
     ]
     # A release that belongs to no run of its model is beside every run that has none.
@@ -165,7 +165,7 @@ def dense_scores(rows: pl.DataFrame, asked: pl.DataFrame = NOTHING) -> Scores:
         if len(s.steps)
     )
     releases = tuple((s, s.release) for s in built if s.release is not None)
-    return Scores(occupations, trained, releases, len(rows) - len(used), merged, asked)
+    return Scores(occupations, trained, releases, len(rows) - len(used), merged, expected)
 
 
 def _in_order(frame: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
@@ -195,36 +195,36 @@ def _check_range(scores: pl.DataFrame) -> None:
     raise UsageError(f"{what}: scores are probabilities over the vocabulary, within 0 and 1.")
 
 
-def _check_conflicts(rows: pl.DataFrame, *, stored: Floats, given: Floats) -> None:
-    other = np.flatnonzero(stored != given)
+def _check_conflicts(rows: pl.DataFrame, *, stored: Floats, new: Floats) -> None:
+    other = np.flatnonzero(stored != new)
     if len(other):
         row = rows.row(int(other[0]), named=True)
         raise UsageError(
-            f"{_cell_name(row)} has two scores, {given[other[0]]} and {stored[other[0]]} "
+            f"{_cell_name(row)} has two scores, {new[other[0]]} and {stored[other[0]]} "
             f"({len(other)} such rows): keep one of them."
         )
 
 
 def _series(
     key: tuple[str, str, str], dense: Floats, steps: Codes, occupations: pl.Series,
-    asked: pl.DataFrame,
+    expected: pl.DataFrame,
 ) -> Series:  # fmt: skip
     """One series from its (steps + release, professions + prior, 2) scores."""
     model, run, verb = key
-    there = ~np.isnan(dense)
-    half = np.argwhere(there[..., 0] != there[..., 1])
+    present = ~np.isnan(dense)
+    half = np.argwhere(present[..., 0] != present[..., 1])
     if len(half):
         row, column = (int(i) for i in half[0])
         cell = {
             "model": model, "run": run, "step": int(steps[row]) if row < len(steps) else None,
-            "verb": verb, "pronoun": PRONOUNS[int(there[row, column, 0])],
+            "verb": verb, "pronoun": PRONOUNS[int(present[row, column, 0])],
             "occupation": occupations[column] if column < len(occupations) else PRIOR,
         }  # fmt: skip
         raise UsageError(
             f"{_cell_name(cell)} has no score, and the other pronoun has one ({len(half)} such "
             "cells): add that row."
         )
-    trained = there[:-1, :, 0]
+    trained = present[:-1, :, 0]
     professions, priors = trained[:, :-1].any(axis=1), trained[:, -1]
     rows = professions if professions.any() else priors
     without_prior = np.flatnonzero(rows & ~priors)
@@ -235,12 +235,12 @@ def _series(
             "to the table, or extract that prompt."
         )
     scores = dense[:-1] if rows.all() else dense[:-1][rows]  # a copy is as large as all scores
-    own = asked.filter(model=model, verb=verb)["occupation"]
+    names = expected.filter(model=model, verb=verb)["occupation"]
     return Series(
         *(model, run, verb, steps[rows], scores[:, :-1], scores[:, -1]),
-        present=trained[:, :-1].any(axis=0) | occupations.is_in(own.implode()).to_numpy(),
+        present=trained[:, :-1].any(axis=0) | occupations.is_in(names.implode()).to_numpy(),
         unused=steps[priors & ~rows],
-        release=dense[-1] if there[-1].any() else None,
+        release=dense[-1] if present[-1].any() else None,
     )
 
 
@@ -265,7 +265,7 @@ class Plateau(NamedTuple):
 
     series: Series
     start: int
-    """The step asked for."""
+    """The requested step."""
     k: int
     """Index of the first checkpoint at or after it."""
     rule: str
@@ -338,10 +338,10 @@ def checkpoint_table(scores: Scores) -> pl.DataFrame:
             lacks, used = missing.get(step, total), step in missing
             prior = used or step in unused
             rows.append((s.model, s.run, step, s.verb, total - lacks, lacks, prior, used))
-    # Verbs that a run was asked and has nowhere.
+    # Verbs that are expected of a run and that it has nowhere.
     verbs = {(s.model, s.run, s.verb) for s in scores.series}
     for model, run in {(model, run) for model, run, _ in verbs}:
-        for verb, count in scores.asked.filter(model=model).group_by("verb").len().rows():
+        for verb, count in scores.expected.filter(model=model).group_by("verb").len().rows():
             if (model, run, verb) not in verbs:
                 rows += [(model, run, step, verb, 0, count, False, False) for step in steps[model]]
     for s, release in scores.releases:

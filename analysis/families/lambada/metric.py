@@ -106,7 +106,7 @@ def read_lambada(source: ScoreSource) -> Reading:
     def read() -> Reading:
         parts = examples_in_turn(
             source.frames(),
-            lambda whole: (_tables(whole), Examples.of(whole.rows)),
+            lambda scores: (_tables(scores), Examples.from_rows(scores.rows)),
             expected=expected_token_counts(source.banks, source.prompts),
         )
         return Reading(_result([one for one, _ in parts]), [examples for _, examples in parts])
@@ -205,7 +205,7 @@ class Examples(NamedTuple):
     correct: Floats
 
     @classmethod
-    def of(cls, rows: pl.DataFrame) -> "Examples":
+    def from_rows(cls, rows: pl.DataFrame) -> "Examples":
         checkpoints = rows.select(CHECKPOINT).unique().sort(CHECKPOINT, nulls_last=True)
         names = rows["prompt_id"].unique().sort()
         numbered = rows.join(

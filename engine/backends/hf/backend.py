@@ -84,7 +84,7 @@ class TransformersBackend:
             )
         else:
             copy_weights(read.model, self._model)
-        return Account.of(folder, read, self._settings)
+        return Account.from_folder(folder, read, self._settings)
 
     @torch.inference_mode()
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:

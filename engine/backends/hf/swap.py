@@ -69,11 +69,11 @@ class Account:
     ledger: Ledger
     borrowed: ContentDigest
     """Digest of language adapters from another checkpoint."""
-    places: Mapping[str, torch.nn.Parameter] = field(default_factory=dict)
+    parameters: Mapping[str, torch.nn.Parameter] = field(default_factory=dict)
     """The model's parameters by the names of the file's tensors; empty until needed."""
 
     @classmethod
-    def of(cls, folder: Path, read: ReadModel, settings: EngineSettings) -> Self:
+    def from_folder(cls, folder: Path, read: ReadModel, settings: EngineSettings) -> Self:
         """Stream all tensors of a checkpoint that was read as a model."""
         masked = settings.task == "masked"
         tied = bool(getattr(read.model.config, "tie_word_embeddings", False))
@@ -92,19 +92,21 @@ class Account:
 
         Returns None if that is not possible: the model splits, fuses or reshapes a tensor.
         """
-        places = self.places or _places(self.ledger, model)
+        parameters = self.parameters or _match_parameters(self.ledger, model)
         shapes = tensor_shapes(folder)
         names = parameter_names(shapes)
-        if names != places.keys():
+        if names != parameters.keys():
             return None
-        if any(name not in places or places[name].shape != shapes.get(name) for name in names):
+        if any(
+            name not in parameters or parameters[name].shape != shapes.get(name) for name in names
+        ):
             return None
         digest, ledger = ContentDigest(), self.ledger.empty()
         stream = stream_weights(folder)
         for name, tensor in ledger.record(digest.watch(stream)):
-            if name in places:  # a tied head is streamed twice, and the model has it once
-                places[name].copy_(tensor)
-        return replace(self, digest=digest, ledger=ledger, places=places)
+            if name in parameters:  # a tied head is streamed twice, and the model has it once
+                parameters[name].copy_(tensor)
+        return replace(self, digest=digest, ledger=ledger, parameters=parameters)
 
     def check(self, model: torch.nn.Module, checkpoint: str) -> None:
         """Prove that the model holds exactly these tensors, or raise WeightsError."""
@@ -124,21 +126,21 @@ class Account:
         return borrowed
 
 
-def _places(ledger: Ledger, model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+def _match_parameters(ledger: Ledger, model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameter of the model for each tensor of a ledger.
 
     It has the same name, or is the only other parameter with the same content: newer releases of
     transformers rename parameters. Empty if some parameter equals no tensor.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    places = {name: parameters[name] for name in ledger.marks if name in parameters}
-    matched = {parameter.data_ptr() for parameter in places.values()}
+    by_tensor = {name: parameters[name] for name in ledger.marks if name in parameters}
+    matched = {parameter.data_ptr() for parameter in by_tensor.values()}
     others = {p.data_ptr(): p for p in parameters.values() if p.data_ptr() not in matched}
     marks = {pointer: fingerprint(p.to(ledger.dtype)) for pointer, p in others.items()}
-    for name in ledger.marks.keys() - places.keys():
+    for name in ledger.marks.keys() - by_tensor.keys():
         same = [pointer for pointer, mark in marks.items() if mark == ledger.marks[name]]
         if len(same) != 1:
             return {}
-        places[name] = others.pop(same[0])
+        by_tensor[name] = others.pop(same[0])
         del marks[same[0]]
-    return {} if others else places
+    return {} if others else by_tensor

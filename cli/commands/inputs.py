@@ -45,8 +45,10 @@ def check(
 ) -> None:
     """Check a prompt set for errors and likely mistakes."""
     from logitbank.cli.output import print_lines
+    from logitbank.cli.screen.progress import busy
 
-    checked = logitbank.prompts_check(prompts, tokenizer=tokenizer)
+    with busy(f"checking {prompts}"):
+        checked = logitbank.prompts_check(prompts, tokenizer=tokenizer)
     print_lines(checked.lines)
     raise typer.Exit(1 if checked.failed else 0)
 

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from logitbank.engine.weights.proof import Fingerprint, fingerprint
 from logitbank.errors import WeightsError
 
 if TYPE_CHECKING:
     import torch
+    from logitbank.engine.weights.proof import Fingerprint
 
 
 class MaskedFamily(NamedTuple):
@@ -73,6 +73,8 @@ def masked_weights(
         A parameter has two names and two values; or the config ties the head to the embedding and
         the file has another head.
     """
+    from logitbank.engine.weights.proof import fingerprint  # a plan needs no torch
+
     seen: dict[str, Fingerprint] = {}
     names: set[str] = set()
     for name, tensor in weights:

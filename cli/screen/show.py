@@ -44,7 +44,7 @@ def _print_view(view: PromptView) -> None:
             print_table(option_table(part))
             if scores.measure == "share":
                 first, last = (np.exp(part.logprob[c]).sum() for c in (0, -1))
-                print_lines([f"Probability of all options: {first:.3f} first, {last:.3f} last."])
+                print_lines([f"Probability of all options: {first:.3g} first, {last:.3g} last."])
 
 
 def _print_prompt(view: PromptView) -> int | None:

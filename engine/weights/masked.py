@@ -11,6 +11,7 @@ from logitbank.errors import WeightsError
 
 if TYPE_CHECKING:
     import torch
+
     from logitbank.engine.weights.proof import Fingerprint
 
 

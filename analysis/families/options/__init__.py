@@ -101,8 +101,8 @@ FAMILY = Family(
         "with different vocabularies.",
     ),
     notes=(
-        "Intervals (95%) are over prompts, clustered by sentence_id if they have it. Fewer than ten "
-        "give none. They are pointwise: they do not allow for the number of checkpoints.",
+        "Intervals (95%) are over prompts, clustered by sentence_id if they have it. Fewer than "
+        "ten give none. They are pointwise: they do not allow for the number of checkpoints.",
         "Top-1 agreement is the share of positions whose most probable token is that of the last "
         "checkpoint of the run.",
     ),

@@ -32,12 +32,12 @@ OTHERS = QuerySet(TOKENIZER, tuple(Query((i, 3, 3), 2) for i in range(4)))
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def full_bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return whole_bank(tmp_path_factory.mktemp("banks") / "b.zarr")
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Bank:
+def custom_bank(tmp_path: Path) -> Bank:
     """Two checkpoints over prompts that no family knows."""
     bank = new_bank(tmp_path / "own.zarr")
     bank.add_tokens(TOKENIZER, token_table())
@@ -50,8 +50,8 @@ def own(tmp_path: Path) -> Bank:
     return bank
 
 
-def test_analyses_are_those_that_the_prompts_allow(whole: Path, own: Bank) -> None:
-    found = [(each.family.name, each.prompts) for each in analyses(whole)]
+def test_analyses_are_those_that_the_prompts_allow(full_bank: Path, custom_bank: Bank) -> None:
+    found = [(each.family.name, each.prompts) for each in analyses(full_bank)]
     assert found == [
         ("fairness", ("winobias",)),
         ("stereotype", ("stereotype-accuracy", "winobias")),
@@ -59,21 +59,23 @@ def test_analyses_are_those_that_the_prompts_allow(whole: Path, own: Bank) -> No
         ("lambada", ("lambada",)),
         ("tradeoff", ("lambada", "winobias")),
     ]
-    assert [each.family.name for each in analyses(whole, prompts=["lambada"])] == ["lambada"]
-    named = [(each.family.name, each.title) for each in analyses(own)]
+    assert [each.family.name for each in analyses(full_bank, prompts=["lambada"])] == ["lambada"]
+    named = [(each.family.name, each.title) for each in analyses(custom_bank)]
     assert named == [("options", "Options of few"), ("options", "Options of parity")]
 
 
 def test_prompt_sets_of_one_family_have_titles_and_folders_of_their_own(
-    own: Bank, tmp_path: Path, call: Call
+    custom_bank: Bank, tmp_path: Path, call: Call
 ) -> None:
-    add_crows_pairs(own)
-    assert [each.folder for each in analyses(own, prompts=["crows-pairs", "few"])] == [
+    add_crows_pairs(custom_bank)
+    assert [each.folder for each in analyses(custom_bank, prompts=["crows-pairs", "few"])] == [
         "pairs",
         "options",
     ]
-    own.add_prompts("my/pairs", own.prompts("crows-pairs").collect())
-    code, printed, error = call("analyze", own.path, "--out", tmp_path / "out", "--format", "json")
+    custom_bank.add_prompts("my/pairs", custom_bank.prompts("crows-pairs").collect())
+    code, printed, error = call(
+        "analyze", custom_bank.path, "--out", tmp_path / "out", "--format", "json"
+    )
     assert code == 0, error
     assert list(json.loads(printed)) == [
         "Minimal pairs: crows-pairs",
@@ -109,11 +111,11 @@ def test_several_banks_are_analysed_together(tmp_path: Path, call: Call) -> None
         report([paths[0], paths[0]], tmp_path / "p.html")
 
 
-def test_a_page_is_named_like_its_bank(whole: Path) -> None:
+def test_a_page_is_named_like_its_bank(full_bank: Path) -> None:
     name = bank_report._target
     assert name(["https://example.org/banks/pythia"], None) == Path("pythia.html")
     assert name(["hf://datasets/me/pythia@v1"], None) == Path("pythia.html")
-    assert name([Bank.open(whole)], None) == Path("b.html")
+    assert name([Bank.open(full_bank)], None) == Path("b.html")
     assert name(["."], None) == Path(f"{Path.cwd().name}.html")
 
 
@@ -127,10 +129,10 @@ def test_a_page_is_named_like_its_bank(whole: Path) -> None:
     ],
 )
 def test_an_invalid_call_lists_valid_choices(
-    whole: Path, options: dict[str, object], message: str
+    full_bank: Path, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises((BankError, UsageError), match=message):
-        report(whole, **{"out": "p.html", **options})
+        report(full_bank, **{"out": "p.html", **options})
 
 
 def test_a_bank_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_a_bank_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 def test_winobias_and_lambada_are_read_once_and_give_what_each_alone_gives(
-    whole: Path, monkeypatch: pytest.MonkeyPatch
+    full_bank: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from logitbank.analysis.frames import score_arrays
 
@@ -154,12 +156,12 @@ def test_winobias_and_lambada_are_read_once_and_give_what_each_alone_gives(
 
         monkeypatch.setattr(module, name, counted)
     sets = ["lambada", "winobias"]
-    together = [each.run() for each in analyses(whole, prompts=sets, bootstrap=20)]
+    together = [each.run() for each in analyses(full_bank, prompts=sets, bootstrap=20)]
     assert sorted(reads) == ["map_prompt_sums", "score_arrays"]
     names = [study.family for study in together]
     assert names == ["fairness", "stereotype", "lambada", "tradeoff"]
     for at, study in enumerate(together):
-        alone = analyses(whole, prompts=sets, bootstrap=20)[at].run()
+        alone = analyses(full_bank, prompts=sets, bootstrap=20)[at].run()
         assert study.findings == alone.findings
         for name, table in alone.tables.items():
             assert_frame_equal(table, study.tables[name], rel_tol=1e-14)
@@ -181,50 +183,50 @@ def flip(file: Path) -> Path:
     return file
 
 
-def problems_of(page: str) -> str:
+def report_problems(page: str) -> str:
     return page[page.index('id="problems"') : page.index("</header>")]
 
 
 def test_a_refused_family_is_named_and_the_others_go_on(
-    own: Bank, tmp_path: Path, call: Call
+    custom_bank: Bank, tmp_path: Path, call: Call
 ) -> None:
-    own.add_prompts("stereoset-mine", own.prompts("parity").collect())
-    code, printed, error, page = written(call, own, tmp_path / "p.html")
+    custom_bank.add_prompts("stereoset-mine", custom_bank.prompts("parity").collect())
+    code, printed, error, page = written(call, custom_bank, tmp_path / "p.html")
     (line,) = [each for each in error.splitlines() if each.startswith("StereoSet: ")]
     assert code == 1
-    assert line in problems_of(page)
+    assert line in report_problems(page)
     assert 'id="stereoset"' in page
     assert "Options of parity" in printed
-    code, printed, error = call("analyze", own.path)
+    code, printed, error = call("analyze", custom_bank.path)
     assert (code, line in error.splitlines()) == (1, True)
     assert "Options of parity" in printed
-    only = call("report", own.path, "--prompts", "parity", "--out", tmp_path / "q.html")
+    only = call("report", custom_bank.path, "--prompts", "parity", "--out", tmp_path / "q.html")
     assert only[0] == 0
     assert 'id="problems"' not in (tmp_path / "q.html").read_text()
 
 
 def test_damaged_scores_take_their_prompts_off_the_page(
-    own: Bank, tmp_path: Path, call: Call
+    custom_bank: Bank, tmp_path: Path, call: Call
 ) -> None:
-    file = flip(own.path / f"org%2Fmodel/main/8/{spec(8).query_set}" / "scores/all.parquet")
-    code, printed, error, page = written(call, own, tmp_path / "p.html")
+    file = flip(custom_bank.path / f"org%2Fmodel/main/8/{spec(8).query_set}" / "scores/all.parquet")
+    code, printed, error, page = written(call, custom_bank, tmp_path / "p.html")
     assert code == 1
     lines = [line for line in error.splitlines() if str(file) in line]
     assert any(line.startswith("Prompts of parity: ") for line in lines)
-    assert all(line in problems_of(page) for line in lines)
+    assert all(line in report_problems(page) for line in lines)
     assert str(file) not in printed
     assert "All 4 prompts, at every checkpoint." in page
 
 
 def test_a_damaged_table_of_prompts_is_refused_and_a_missing_one_is_named(
-    own: Bank, tmp_path: Path, call: Call
+    custom_bank: Bank, tmp_path: Path, call: Call
 ) -> None:
-    (table,) = own.path.glob("prompts/few-*.parquet")
+    (table,) = custom_bank.path.glob("prompts/few-*.parquet")
     flip(table)
     with pytest.raises(LogitbankError, match=table.name):
-        report(own, tmp_path / "p.html")
+        report(custom_bank, tmp_path / "p.html")
     assert not (tmp_path / "p.html").exists()
     table.unlink()
-    code, _, error, page = written(call, own, tmp_path / "p.html")
+    code, _, error, page = written(call, custom_bank, tmp_path / "p.html")
     (line,) = [each for each in error.splitlines() if each.startswith(f"prompts/{table.name}: ")]
-    assert (code, line in problems_of(page)) == (1, True)
+    assert (code, line in report_problems(page)) == (1, True)

@@ -126,8 +126,8 @@ def nulls(steps: np.ndarray, count: int, seed: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("steps", [EVERY[:10], EVERY[:24], np.array(PYTHIA)], ids=len)
 def test_curves_without_a_change_have_one_in_one_of_twenty_at_most(steps: np.ndarray) -> None:
     for name, curves in nulls(steps, 200, seed=len(steps)).items():
-        told = np.mean([found_in(y, steps).kind != "none" for y in curves])
-        assert told < 0.05 + 2.5 * (0.05 * 0.95 / 200) ** 0.5, name
+        findings_for = np.mean([found_in(y, steps).kind != "none" for y in curves])
+        assert findings_for < 0.05 + 2.5 * (0.05 * 0.95 / 200) ** 0.5, name
 
 
 @pytest.mark.parametrize("tau", [10, 300, 5_000])
@@ -210,8 +210,8 @@ def test_p_does_not_depend_on_the_seed_nor_on_what_was_tested_before() -> None:
     found = [found_in(y) for y in curves]
     _random_walks.cache_clear()
     assert found_in(curves[-1]).p_random_walk == found[-1].p_random_walk
-    told = [one.p_random_walk <= 0.05 for one in found]
-    assert 0 < sum(told) < len(told)
+    findings_for = [one.p_random_walk <= 0.05 for one in found]
+    assert 0 < sum(findings_for) < len(findings_for)
     for y, one in zip(curves, found, strict=True):
         # Either p is clearly on one side, or it is from 100,000 walks.
         assert abs(one.p_random_walk - 0.05) > 4 * one.p_error or one.p_error < 0.0008
@@ -233,7 +233,7 @@ def test_short_flat_or_broken_curves_have_no_change(values: list[float]) -> None
     assert change_points(values) is None
 
 
-def told(row: dict[str, object]) -> list[Finding]:
+def findings_for(row: dict[str, object]) -> list[Finding]:
     table = pl.DataFrame([row], schema=CHANGE_COLUMNS)
     return list(change_findings(table, "Δ", form="+.1f", figure="gap", series=("m", "main")))
 
@@ -242,12 +242,12 @@ def test_findings_give_the_shift_its_range_and_its_p() -> None:
     about = {"from_step": 0, "last_step": 90, "checkpoints": 10}
     test = {"p_random_walk": 0.0312, "p_error": 0.0017, "mean_before": 0.1, "mean_after": 0.5}
     place = {"step": 40, "earliest": 30, "latest": 50}
-    (shift,) = told({"kind": "change point", **place, **test, **about})
+    (shift,) = findings_for({"kind": "change point", **place, **test, **about})
     assert (shift.value, shift.baseline) == (0.4, "0.1 before")
     assert shift.n == "10 checkpoints from step 0 to 90"
     assert "step 40 (95% range 30 to 50; p = 0.031 ± 0.002" in shift.text
-    (gradual,) = told({"kind": "gradual", **place, "step": None, **test, **about})
+    (gradual,) = findings_for({"kind": "gradual", **place, "step": None, **test, **about})
     assert (gradual.value, "from step 30 to 50" in gradual.text) == (0.4, True)
-    (none,) = told({"kind": "none", **place, **test, **about})
+    (none,) = findings_for({"kind": "none", **place, **test, **about})
     assert none.value is None
-    assert told({**about, "from_step": 60, "checkpoints": 4}) == []
+    assert findings_for({**about, "from_step": 60, "checkpoints": 4}) == []

@@ -52,7 +52,7 @@ def row(frame: pl.DataFrame, **wanted: object) -> dict[str, object]:
     return only
 
 
-def found_of(result: Comparison, text: str) -> Finding:
+def find_finding(result: Comparison, text: str) -> Finding:
     (only,) = (each for each in findings(result) if text in each.text)
     return only
 
@@ -83,15 +83,16 @@ def test_values_worked_out_by_hand(tmp_path: Path) -> None:
     assert d["inexact"] == 0
     assert len(found.only) == len(found.metrics) == 0
     assert found.unmeasured == ("parity",)
-    assert "No metrics of parity" in found_of(found, "metrics").text
-    largest = found_of(found, "Largest difference of a logit")
+    assert "No metrics of parity" in find_finding(found, "metrics").text
+    largest = find_finding(found, "Largest difference of a logit")
     assert (largest.value, largest.n) == (
         d["max_logit_difference"], "60 logits in 10 rows of 1 checkpoint × query set"
     )  # fmt: skip
-    assert found_of(found, "top-1 token differs").value == 0.1
-    assert found_of(found, "Options whose rank differs").value == 0.05
+    assert find_finding(found, "top-1 token differs").value == 0.1
+    assert find_finding(found, "Options whose rank differs").value == 0.05
     assert (
-        found_of(found, "Weights differ").text == "Weights differ at 1 of 1 checkpoint × query set."
+        find_finding(found, "Weights differ").text
+        == "Weights differ at 1 of 1 checkpoint × query set."
     )
     # Shares of the options of row 0: 1/4 and 1/32 in A, 1/2 and 1/32 in B.
     (prompt,) = found.prompts.to_dicts()
@@ -140,11 +141,11 @@ def test_rounding_is_reported_with_the_dtypes(tmp_path: Path) -> None:
     texts = [each.text for each in findings(found)]
     assert "A: engine vllm, computed in bfloat16, stores full float16." in texts
     assert "B: engine arrays, computed in unknown dtype, stores full float16." in texts
-    largest = found_of(found, "Largest difference of a logit")
+    largest = find_finding(found, "Largest difference of a logit")
     assert largest.baseline == "0.0312 explained by the dtypes of storage"
     assert not any("Rounding does not explain" in text for text in texts)
     c = banked(tmp_path / "c", values + np.float32(1 / 16), dtype="float16")
-    beyond = found_of(compare(a.path, c.path).result, "Rounding does not explain")
+    beyond = find_finding(compare(a.path, c.path).result, "Rounding does not explain")
     assert "at 1 checkpoint" in beyond.text
 
 
@@ -175,7 +176,7 @@ def test_without_full_rows_listed_entries_are_compared(tmp_path: Path) -> None:
     b = banked(tmp_path / "b", values + np.float32(0.5), keep="options")
     (d,) = compare(a.path, b.path).result.logits.to_dicts()
     assert (d["max_kl"], d["mean_kl"], d["kept_b"], d["rounding"]) == (None, None, "options", None)
-    text = found_of(compare(a.path, b.path).result, "KL").text
+    text = find_finding(compare(a.path, b.path).result, "KL").text
     assert text.startswith("No KL at 1 checkpoint × query set")
     assert "A stores full float32, B stores options" in text
     listed = {(q, t) for q, z in enumerate(values) for t in (1, 4, int(z.argmax()))}
@@ -264,7 +265,7 @@ def test_metrics_of_fairness_are_compared(tmp_path: Path) -> None:
     assert gap["b"] == pytest.approx(-part, abs=1e-6)
     assert gap["difference"] == pytest.approx(-part, abs=1e-6)
     assert found.unmeasured == ()
-    moved = found_of(found, "winobias, gap")
+    moved = find_finding(found, "winobias, gap")
     assert (moved.value, moved.baseline) == (pytest.approx(-part, abs=1e-6), "0 in A")
     assert "m at step 3" in moved.text
 

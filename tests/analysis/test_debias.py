@@ -38,21 +38,27 @@ def without_rounding(x: torch.Tensor) -> torch.Tensor:
 
 
 def torch_loss(
-    given: Instances, weight: torch.Tensor, intercept: torch.Tensor, mode: Mode, objective: str
+    drawn_instances: Instances,
+    weight: torch.Tensor,
+    intercept: torch.Tensor,
+    mode: Mode,
+    objective: str,
 ) -> torch.Tensor:
     """The objective as the paper writes it, one instance and one subject at a time."""
     rows = []
-    for i in range(len(given)):
+    for i in range(len(drawn_instances)):
         questions = []
         for j in range(4):
-            q = torch.softmax(weight @ torch.tensor(given.logits[i, j]) + intercept, dim=0)
+            q = torch.softmax(
+                weight @ torch.tensor(drawn_instances.logits[i, j]) + intercept, dim=0
+            )
             if mode == "keep_tail":
-                q = q * float(np.exp(given.log_mass[i, j]))
+                q = q * float(np.exp(drawn_instances.log_mass[i, j]))
             pair = []
             for subject in range(2):
-                forms = [q[s] for s in given.slots[i, j, subject] if s >= 0]
+                forms = [q[s] for s in drawn_instances.slots[i, j, subject] if s >= 0]
                 if mode == "keep_tail":
-                    forms.append(torch.tensor(given.rest[i, j, subject]))
+                    forms.append(torch.tensor(drawn_instances.rest[i, j, subject]))
                 pair.append(torch.stack(forms).max() if forms else torch.zeros((), dtype=q.dtype))
             questions.append(torch.stack(pair))
         rows.append(torch.stack(questions))
@@ -77,7 +83,7 @@ def torch_loss(
 @pytest.mark.parametrize("objective", ["direct", "published"])
 @pytest.mark.parametrize("start", ["ones", "identity", "drawn"])
 def test_loss_and_gradient_are_torchs(mode: Mode, objective: Objective, start: str) -> None:
-    given = drawn()
+    drawn_instances = drawn()
     random = np.random.default_rng(5)
     by = {
         "ones": Filter.ones(5, mode),
@@ -85,31 +91,31 @@ def test_loss_and_gradient_are_torchs(mode: Mode, objective: Objective, start: s
         "drawn": Filter(random.normal(size=(5, 5)), random.normal(size=5), mode),
     }[start]
     weight, intercept = (torch.tensor(x, requires_grad=True) for x in (by.weight, by.bias))
-    want = torch_loss(given, weight, intercept, mode, objective)
+    want = torch_loss(drawn_instances, weight, intercept, mode, objective)
     want.backward()
-    found = loss(given, by, objective)
+    found = loss(drawn_instances, by, objective)
     assert found.value == pytest.approx(want.item(), rel=1e-9)
     np.testing.assert_allclose(found.weight, weight.grad.numpy(), atol=1e-11)  # type: ignore[union-attr]
     np.testing.assert_allclose(found.bias, intercept.grad.numpy(), atol=1e-11)  # type: ignore[union-attr]
 
 
-def alike(given: Instances, number: int) -> Instances:
+def alike(drawn_instances: Instances, number: int) -> Instances:
     """The first instances have subjects of the same ranks, and the same forms, in all questions."""
-    given.slots[:number] = given.slots[:number, :1]
-    return given
+    drawn_instances.slots[:number] = drawn_instances.slots[:number, :1]
+    return drawn_instances
 
 
 @pytest.mark.parametrize("objective", ["direct", "published"])
 def test_on_the_kink_the_gradient_is_torchs_where_torch_is_exact(objective: Objective) -> None:
     """Logits and a bias of eighths have exact sums in any order: torch's C is 0 there as well."""
-    given = alike(drawn(8, 4, 6, outside=0.0), 5)
-    given.logits[:] = -np.sort(-np.round(given.logits * 8) / 8, axis=2)
+    drawn_instances = alike(drawn(8, 4, 6, outside=0.0), 5)
+    drawn_instances.logits[:] = -np.sort(-np.round(drawn_instances.logits * 8) / 8, axis=2)
     by = Filter(np.ones((4, 4)), np.array([0.25, -0.5, 0.375, 0.0]), "truncate")
-    assert np.count_nonzero(answers(given, by).bias == 0) == 5
+    assert np.count_nonzero(answers(drawn_instances, by).bias == 0) == 5
     weight, intercept = (torch.tensor(x, requires_grad=True) for x in (by.weight, by.bias))
-    want = torch_loss(given, weight, intercept, "truncate", objective)
+    want = torch_loss(drawn_instances, weight, intercept, "truncate", objective)
     want.backward()
-    found = loss(given, by, objective)
+    found = loss(drawn_instances, by, objective)
     assert found.value == pytest.approx(want.item(), rel=1e-12)
     np.testing.assert_allclose(found.weight, weight.grad.numpy(), atol=1e-14)  # type: ignore[union-attr]
     np.testing.assert_allclose(found.bias, intercept.grad.numpy(), atol=1e-14)  # type: ignore[union-attr]
@@ -121,9 +127,9 @@ def test_on_the_kink_the_gradient_is_torchs_where_torch_is_exact(objective: Obje
 def test_answers_that_are_all_alike_have_no_gradient_but_rounding(
     objective: Objective, offset: float
 ) -> None:
-    given = alike(drawn(30, 5, outside=0.0), 30)
-    given.logits[:] += offset
-    found = loss(given, Filter.ones(5), objective)
+    drawn_instances = alike(drawn(30, 5, outside=0.0), 30)
+    drawn_instances.logits[:] += offset
+    found = loss(drawn_instances, Filter.ones(5), objective)
     assert found.value == 0
     assert not found.weight.any()
     assert not found.bias.any()
@@ -134,8 +140,8 @@ def test_answers_that_are_all_alike_have_no_gradient_but_rounding(
 def test_the_order_in_which_a_processor_adds_does_not_decide_the_gradient(
     mode: Mode, objective: Objective, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given, by = alike(drawn(20, 5), 10), Filter.ones(5, mode)
-    here = loss(given, by, objective)
+    drawn_instances, by = alike(drawn(20, 5), 10), Filter.ones(5, mode)
+    here = loss(drawn_instances, by, objective)
 
     def scores(self: Filter, logits: np.ndarray) -> np.ndarray:
         z = np.zeros_like(logits)
@@ -146,31 +152,33 @@ def test_the_order_in_which_a_processor_adds_does_not_decide_the_gradient(
         return z - z.max(axis=0)
 
     monkeypatch.setattr(Filter, "_scores", scores)
-    elsewhere = loss(given, by, objective)
+    elsewhere = loss(drawn_instances, by, objective)
     assert elsewhere.value == pytest.approx(here.value, rel=1e-9)
     np.testing.assert_allclose(elsewhere.weight, here.weight, atol=1e-11)
     np.testing.assert_allclose(elsewhere.bias, here.bias, atol=1e-11)
 
 
-def mean_bias(given: Instances, by: Filter | None) -> float:
+def mean_bias(drawn_instances: Instances, by: Filter | None) -> float:
     """Mean |C| after a filter."""
-    return float(np.abs(answers(given, by).bias).mean())
+    return float(np.abs(answers(drawn_instances, by).bias).mean())
 
 
 def test_training_leaves_a_start_where_some_are_alike_and_refuses_one_where_all_are() -> None:
     ones = Training(start="ones", mode="truncate")
-    given = alike(drawn(300, 6, 1, outside=0.0), 100)
-    some = train(given, ones)
+    drawn_instances = alike(drawn(300, 6, 1, outside=0.0), 100)
+    some = train(drawn_instances, ones)
     assert some.filter.about["at_rest"] == pytest.approx(1 / 3, abs=0.02)
-    assert mean_bias(given, some.filter) < 0.01 * mean_bias(given, some.untrained)
+    assert mean_bias(drawn_instances, some.filter) < 0.01 * mean_bias(
+        drawn_instances, some.untrained
+    )
     with pytest.raises(UsageError, match=r"\|C\| is 0 in all 40 instances"):
         train(alike(drawn(40, 6, 1, outside=0.0), 40), ones)
-    given = alike(drawn(300, 6, 1, outside=0.0), 285)
-    most = train(given, ones)
-    assert mean_bias(given, most.filter) == pytest.approx(
-        mean_bias(given, most.untrained), rel=1e-9
+    drawn_instances = alike(drawn(300, 6, 1, outside=0.0), 285)
+    most = train(drawn_instances, ones)
+    assert mean_bias(drawn_instances, most.filter) == pytest.approx(
+        mean_bias(drawn_instances, most.untrained), rel=1e-9
     )
-    identity = train(given, replace(ones, start="identity"))
+    identity = train(drawn_instances, replace(ones, start="identity"))
     assert identity.filter.about["at_rest"] == 0
 
 
@@ -185,13 +193,13 @@ def test_a_gradient_reaches_every_parameter(start: Start, objective: Objective) 
 
 def test_a_step_of_adamw_is_torchs() -> None:
     """Five batches of all instances, in an order that plays no part; see `_batches`."""
-    given = drawn(9, 4)
+    drawn_instances = drawn(9, 4)
     training = Training(
         objective="published", start="ones", mode="truncate", batch_size=9,
         mini_batch_size=9, epochs=5,
         learning_rate=1e-2,
     )  # fmt: skip
-    trained = train(given, training)
+    trained = train(drawn_instances, training)
     start = training.begin(4)
     weight, intercept = (torch.nn.Parameter(torch.tensor(x)) for x in (start.weight, start.bias))
     optimizer = torch.optim.AdamW([weight, intercept], lr=1e-2)
@@ -199,7 +207,9 @@ def test_a_step_of_adamw_is_torchs() -> None:
     for _ in range(5):
         chosen = random.permutation(9)[random.integers(9, size=9)]
         optimizer.zero_grad()
-        torch_loss(given.take(chosen), weight, intercept, "truncate", "published").backward()
+        torch_loss(
+            drawn_instances.take(chosen), weight, intercept, "truncate", "published"
+        ).backward()
         optimizer.step()
     np.testing.assert_allclose(trained.filter.weight, weight.detach().numpy(), atol=1e-9)
     np.testing.assert_allclose(trained.filter.bias, intercept.detach().numpy(), atol=1e-9)
@@ -207,9 +217,11 @@ def test_a_step_of_adamw_is_torchs() -> None:
 
 
 def test_direct_training_lowers_the_bias_and_regularisation_holds_it_back() -> None:
-    given = drawn(200, 6, 2)
-    free, held = (train(given, Training(regularisation=r)) for r in (0.0, 10.0))
-    before, of_free, of_held = (mean_bias(given, by) for by in (None, free.filter, held.filter))
+    drawn_instances = drawn(200, 6, 2)
+    free, held = (train(drawn_instances, Training(regularisation=r)) for r in (0.0, 10.0))
+    before, of_free, of_held = (
+        mean_bias(drawn_instances, by) for by in (None, free.filter, held.filter)
+    )
     assert of_free < 0.5 * before
     assert of_free < of_held <= before
     apart = [np.abs(t.filter.weight - np.eye(6)).max() for t in (free, held)]
@@ -217,11 +229,11 @@ def test_direct_training_lowers_the_bias_and_regularisation_holds_it_back() -> N
 
 
 def test_published_rates_barely_move_the_filter_whose_start_flattens_already() -> None:
-    given = drawn(300, 8, 4)
-    trained = train(given, published("gender", "bert"))
-    untrained = mean_bias(given, trained.untrained)
-    assert untrained < 0.5 * mean_bias(given, None)
-    assert mean_bias(given, trained.filter) == pytest.approx(untrained, rel=1e-3)
+    drawn_instances = drawn(300, 8, 4)
+    trained = train(drawn_instances, published("gender", "bert"))
+    untrained = mean_bias(drawn_instances, trained.untrained)
+    assert untrained < 0.5 * mean_bias(drawn_instances, None)
+    assert mean_bias(drawn_instances, trained.filter) == pytest.approx(untrained, rel=1e-3)
     assert np.abs(trained.filter.weight - 1).max() < 1e-6
     assert trained.filter.about["learning_rate"] == 5e-9
     assert trained.filter.about["trained"] is True
@@ -229,15 +241,15 @@ def test_published_rates_barely_move_the_filter_whose_start_flattens_already() -
 
 
 def test_subjects_outside_the_k_have_probability_0_and_are_counted() -> None:
-    given = drawn(2, 4, outside=0.0)
-    given.slots[0, 1, 0] = -1
-    found = answers(given, Filter.identity(4))
+    drawn_instances = drawn(2, 4, outside=0.0)
+    drawn_instances.slots[0, 1, 0] = -1
+    found = answers(drawn_instances, Filter.identity(4))
     assert found.probabilities[0, 1, 0] == 0
-    assert given.coverage == 15 / 16
-    share = np.exp(given.logits[0, 0]) / np.exp(given.logits[0, 0]).sum()
-    want = share[given.slots[0, 0, 1]].max() * np.exp(given.log_mass[0, 0])
+    assert drawn_instances.coverage == 15 / 16
+    share = np.exp(drawn_instances.logits[0, 0]) / np.exp(drawn_instances.logits[0, 0]).sum()
+    want = share[drawn_instances.slots[0, 0, 1]].max() * np.exp(drawn_instances.log_mass[0, 0])
     assert found.probabilities[0, 0, 1] == pytest.approx(want)
-    np.testing.assert_allclose(answers(given, None).probabilities, found.probabilities)
+    np.testing.assert_allclose(answers(drawn_instances, None).probabilities, found.probabilities)
 
 
 def test_bias_is_the_joint_comparison_by_hand() -> None:

@@ -35,7 +35,7 @@ from tests.support.stereotype_cases import SENTENCES, sa_frame, winobias
 TOKENIZER, ANOTHER = "ab" * 32, "cd" * 32
 
 
-def ask(
+def add_again(
     bank: Bank, name: str, *which: pl.Expr, tokenizer: str = TOKENIZER, **changed: pl.Expr
 ) -> None:
     """Add some prompts of a prompt set to it once more, changed; nothing is deposited of them."""
@@ -60,7 +60,7 @@ def test_an_order_of_options_that_no_checkpoint_has(bank: Bank) -> None:
     add_winobias(bank, steps=(0, 8), skew_from=8)
     before = fairness([bank], bootstrap=20)
     assert before.result.checkpoints.select("orders", "missing").rows() == [(1, 0)] * 2
-    ask(bank, "winobias", order_seed=pl.lit(1, pl.Int32))
+    add_again(bank, "winobias", order_seed=pl.lit(1, pl.Int32))
     after = fairness([bank], bootstrap=20)
     assert after.result.checkpoints.select("prompts", "orders", "missing").rows() == [
         (48, 1, 48),
@@ -72,20 +72,20 @@ def test_an_order_of_options_that_no_checkpoint_has(bank: Bank) -> None:
 
 def test_prompts_of_another_tokenizers_models_are_not_missing(bank: Bank) -> None:
     add_winobias(bank, steps=(0,), skew_from=8)
-    ask(bank, "winobias", tokenizer=ANOTHER, order_seed=pl.lit(1, pl.Int32))
+    add_again(bank, "winobias", tokenizer=ANOTHER, order_seed=pl.lit(1, pl.Int32))
     assert fairness([bank], bootstrap=0).result.checkpoints["missing"].to_list() == [0]
 
 
 def test_examples_and_pairs_that_no_checkpoint_has(bank: Bank) -> None:
     add_lambada(bank, {0: 3, 8: 20})
-    ask(bank, "lambada", pl.col("prompt_id") < "l07", prompt_id=new("prompt_id"))
+    add_again(bank, "lambada", pl.col("prompt_id") < "l07", prompt_id=new("prompt_id"))
     study = lambada([bank])
     assert study.result.checkpoints.select("prompts", "missing").rows() == [(40, 7)] * 2
     assert study.result.lambada["acc"].to_list() == [3 / 40, 20 / 40]
     assert any("14 examples at 2 checkpoints" in text for text in study.missing)
     add_crows_pairs(bank, steps=(8,))
     more = {"prompt_id": new("prompt_id"), "pair": pl.col("pair") + 12}
-    ask(bank, "crows-pairs", pl.col("pair") < 2, **more)
+    add_again(bank, "crows-pairs", pl.col("pair") < 2, **more)
     crows = pairs([bank])
     assert crows.result.checkpoints.select("prompts", "missing").rows() == [(24, 4)]
     assert any("4 sentences at 1 checkpoint" in text for text in crows.missing)
@@ -97,8 +97,8 @@ def test_sentences_and_orders_of_stereotype_accuracy_that_no_checkpoint_has(bank
     add_winobias(bank, steps=(8,), skew_from=0)
     before = stereotype([bank])
     more = {"prompt_id": new("prompt_id"), "sentence_id": new("sentence_id")}
-    ask(bank, "stereotype-accuracy", pl.col("sentence_id") == "dev-3", **more)
-    ask(bank, "winobias", order_seed=pl.lit(1, pl.Int32))
+    add_again(bank, "stereotype-accuracy", pl.col("sentence_id") == "dev-3", **more)
+    add_again(bank, "winobias", order_seed=pl.lit(1, pl.Int32))
     after = stereotype([bank])
     table = after.result.stereotype_accuracy
     assert table.select("measure", "sentences", "orders", "missing", "expected").rows() == [
@@ -140,7 +140,7 @@ def test_a_checkpoint_without_one_order_has_sa_gender_over_the_others() -> None:
 def test_a_type_that_no_checkpoint_has_is_a_row_without_a_number(bank: Bank) -> None:
     add_stereotype(bank, steps=(8,))
     more = {"prompt_id": new("prompt_id"), "sentence_id": new("sentence_id")}
-    ask(bank, "stereotype-accuracy", **more, type=pl.lit(1, pl.Int64))
+    add_again(bank, "stereotype-accuracy", **more, type=pl.lit(1, pl.Int64))
     study = stereotype([bank])
     assert study.result.stereotype_accuracy.select("type", "sentences", "missing").rows() == [
         (1, 0, 10),
@@ -160,7 +160,7 @@ def test_instances_of_unqover_that_no_checkpoint_has(tmp_path: Path) -> None:
     first = table["instance"].unique().sort()[:3].to_list()
     tokenizer = bank.query_set(table["query_set"][0]).tokenizer
     more = {"prompt_id": new("prompt_id"), "instance": new("instance")}
-    ask(bank, "unqover-gender", pl.col("instance").is_in(first), tokenizer=tokenizer, **more)
+    add_again(bank, "unqover-gender", pl.col("instance").is_in(first), tokenizer=tokenizer, **more)
     study = unqover([bank], prompts=["unqover-gender"], bootstrap=0)
     whole = study.result.unqover.filter(split="all")
     assert whole.select("step", "missing").rows() == [(0, 3), (8, 3)]
@@ -179,9 +179,9 @@ def test_instances_of_unqover_that_no_checkpoint_has(tmp_path: Path) -> None:
 def test_professions_and_verbs_that_no_checkpoint_has(tmp_path: Path) -> None:
     bank = Bank.open(professions_bank(tmp_path / "b", seeds=(0,)))
     before = fluctuation([bank]).result
-    ask(bank, "professions", pl.col("occupation") == "a cook",
+    add_again(bank, "professions", pl.col("occupation") == "a cook",
         prompt_id=new("prompt_id"), occupation=pl.lit("a baker"))  # fmt: skip
-    ask(bank, "professions", pl.col("verb") == "is", pl.col("occupation") != "a baker",
+    add_again(bank, "professions", pl.col("verb") == "is", pl.col("occupation") != "a baker",
         tokenizer=TOKENIZER, prompt_id=new("prompt_id"), verb=pl.lit("was"))  # fmt: skip
     result = fluctuation([bank]).result
     own = result.checkpoints.filter(pl.col("step").is_not_null())
@@ -209,7 +209,7 @@ def test_prompts_and_options_of_one_s_own_that_no_checkpoint_has(tmp_path: Path)
     )  # fmt: skip
     before = option_scores(bank, ["parity"])
     assert before.shares["missing"].to_list() == [0, 0]
-    ask(bank, "parity", pl.col("prompt_id") < "p3", tokenizer=small_banks.TOKENIZER,
+    add_again(bank, "parity", pl.col("prompt_id") < "p3", tokenizer=small_banks.TOKENIZER,
         prompt_id=new("prompt_id"))  # fmt: skip
     after = option_scores(bank, ["parity"])
     assert after.shares.select("option", "prompts", "missing").rows() == [
@@ -242,7 +242,7 @@ def test_partial_results_are_refused_before_anything_is_written(bank: Bank, tmp_
     whole = {file: file.read_bytes() for file in out.iterdir()}
     samples = json.loads(whole[out / "results_toy-step8.json"])["n-samples"]
     assert samples["lambada_openai"] == {"original": 40, "effective": 40}
-    ask(bank, "lambada", pl.col("prompt_id") < "l07", prompt_id=new("prompt_id"))
+    add_again(bank, "lambada", pl.col("prompt_id") < "l07", prompt_id=new("prompt_id"))
     with pytest.raises(UsageError, match="40 of 47 examples are scored at toy main step 0"):
         lambada([bank], save_results=str(out))
     assert {file: file.read_bytes() for file in out.iterdir()} == whole

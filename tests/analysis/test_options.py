@@ -106,7 +106,7 @@ def test_an_absent_prompt_set_is_named(bank: Bank) -> None:
     ]  # fmt: skip
 
 
-def scores_of(share: np.ndarray, sentences: list[str] | None) -> PromptScores:
+def share_scores(share: np.ndarray, sentences: list[str] | None) -> PromptScores:
     """Prompts of two options; the answer has `share` (c, p)."""
     c, p = share.shape
     prompts = pl.DataFrame(
@@ -133,7 +133,7 @@ def test_prompts_of_one_sentence_are_one_draw() -> None:
     names = [f"s{at // 5}" for at in range(100)]
     covered = []
     for sentences in (names, None):
-        found = [*option_shares([scores_of(share, sentences)], "mine")]
+        found = [*option_shares([share_scores(share, sentences)], "mine")]
         for name, table in (
             ("share", pl.concat(part.shares for part in found).filter(option="a")),
             ("accuracy", pl.concat(part.answers for part in found)),
@@ -150,7 +150,7 @@ LIKE_THE_LAST = 6
 """Of ten rows of step 8, how many have the most probable token of the release."""
 
 
-def rows_of(step: int | None) -> np.ndarray:
+def step_logits(step: int | None) -> np.ndarray:
     """Logits of a checkpoint; of step 8, the first rows agree with those of the release."""
     values = logits(99 if step is None else step)
     if step == 8:
@@ -165,7 +165,7 @@ def parity(path: Path, *, keep: str = "full") -> Bank:
     bank = new_bank(path)
     for step in STEPS:
         bank.deposit(
-            rows_of(step),
+            step_logits(step),
             checkpoint=CheckpointId("org/model", step=step),
             query_set=QUERY_SET.name,
             keep=keep,
@@ -195,13 +195,13 @@ def test_every_measure_is_that_of_scipy_and_numpy(tmp_path: Path) -> None:
         ("org/model", "main", step, "parity", 10, 0, 10, True) for step in STEPS
     ]
     for step in STEPS:
-        row = rows_of(step).astype(np.float64)
+        row = step_logits(step).astype(np.float64)
         p = np.exp(log_softmax(row, axis=1))
         expected = {
             "entropy": scipy_entropy(p, axis=1),
             "probability": p[:, 1],
             "rank": 1 + (row > row[:, 1:2]).sum(axis=1),
-            "top1_agreement": row.argmax(axis=1) == rows_of(None).argmax(axis=1),
+            "top1_agreement": row.argmax(axis=1) == step_logits(None).argmax(axis=1),
         }
         for measure, each in expected.items():
             (found,) = (
@@ -314,7 +314,7 @@ def test_findings_are_the_numbers_of_the_last_checkpoint_with_those_of_the_first
     rank = found_of(study, "rank")
     assert rank.value == values(study.result.curves, "rank")[-1]
     agreement = found_of(study, "Top-1 agreement")
-    same = (rows_of(0).argmax(axis=1) == rows_of(None).argmax(axis=1)).mean()
+    same = (step_logits(0).argmax(axis=1) == step_logits(None).argmax(axis=1)).mean()
     assert (agreement.value, agreement.text[-6:]) == (same, "step 0")
     assert {each.series for each in study.findings[1:6]} == {("org/model", "main")}
 
@@ -336,11 +336,11 @@ def test_prompts_without_an_answer_have_no_accuracy(tmp_path: Path) -> None:
 def test_banks_with_other_runs_are_analysed_together(tmp_path: Path) -> None:
     bank, other = parity(tmp_path / "b"), new_bank(tmp_path / "c")
     checkpoint = CheckpointId("org/model", "seed1", step=0)
-    other.deposit(rows_of(0), checkpoint=checkpoint, query_set=QUERY_SET.name)
+    other.deposit(step_logits(0), checkpoint=checkpoint, query_set=QUERY_SET.name)
     both = logitbank.options([bank, other]).result
     assert both.answers["run"].to_list() == ["main"] * 3 + ["seed1"]
     later = CheckpointId("org/model", step=16)
-    other.deposit(rows_of(0), checkpoint=later, query_set=QUERY_SET.name)
+    other.deposit(step_logits(0), checkpoint=later, query_set=QUERY_SET.name)
     with pytest.raises(UsageError, match="org/model main has scores of 'parity' in both"):
         logitbank.options([bank, other])
 

@@ -195,7 +195,7 @@ def test_peak_memory_does_not_grow_with_the_checkpoints() -> None:
     assert peaks["16"] <= 1.3 * peaks["4"]
 
 
-def pieces(steps: list[int]) -> pl.LazyFrame:
+def token_rows(steps: list[int]) -> pl.LazyFrame:
     """Two models' sentences of several pieces, in pairs; one sentence is partly there at step 2."""
     rng = np.random.default_rng(5)
     rows = [
@@ -230,7 +230,7 @@ def pieces(steps: list[int]) -> pl.LazyFrame:
 @pytest.mark.parametrize("family", ["lambada", "pairs"])
 def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(family: str) -> None:
     kind = pl.lit("sentence" if family == "pairs" else "target").alias("score_kind")
-    whole = pieces([0, 1, 2, 8]).with_columns(kind)
+    whole = token_rows([0, 1, 2, 8]).with_columns(kind)
     number = whole.group_by("model", "prompt_id").agg(pieces=pl.col("piece").n_unique())
     expected = number.collect()
 
@@ -238,7 +238,7 @@ def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(fam
         metric = lambada_metric if family == "lambada" else pairs_metric
         return list(metric(scan, expected=expected).tables().values())
 
-    parts = [pieces(steps).with_columns(kind) for steps in ([2], [0, 8], [1])]
+    parts = [token_rows(steps).with_columns(kind) for steps in ([2], [0, 8], [1])]
     one, several = tables(whole), tables(parts)
     for a, b in zip(one, several, strict=True):
         # Two calls on one frame differ as much: groups have no order, so sums have none.
@@ -253,7 +253,7 @@ def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(fam
 
 def test_a_checkpoint_that_has_no_pair_may_be_alone_in_its_frame() -> None:
     halves = (pl.col("step") != 8) | (pl.col("side") == "more")
-    whole = pieces([0, 1, 8]).with_columns(score_kind=pl.lit("sentence")).filter(halves)
+    whole = token_rows([0, 1, 8]).with_columns(score_kind=pl.lit("sentence")).filter(halves)
     parts = [whole.filter(step=step) for step in (0, 1, 8)]
     number = whole.group_by("model", "prompt_id").agg(pieces=pl.col("piece").n_unique())
     expected = number.collect()

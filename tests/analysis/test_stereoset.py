@@ -22,14 +22,14 @@ from tests.support.stereoset_cases import EXAMPLES, Example, candidates, release
 pytestmark = pytest.mark.numerical
 
 
-def only(table: pl.DataFrame, **wanted: object) -> dict[str, object]:
-    rows = table.filter(*(pl.col(name) == value for name, value in wanted.items()))
+def only(table: pl.DataFrame, **selected: object) -> dict[str, object]:
+    rows = table.filter(*(pl.col(name) == value for name, value in selected.items()))
     assert len(rows) == 1
     return rows.row(0, named=True)
 
 
-def measures(table: pl.DataFrame, **wanted: object) -> tuple[object, ...]:
-    row = only(table, **wanted)
+def measures(table: pl.DataFrame, **selected: object) -> tuple[object, ...]:
+    row = only(table, **selected)
     return row["lms"], row["ss"], row["icat"]
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.numerical
 P = (0.5, 0.125)
 
 
-def pieces(
+def token_scores(
     probabilities: tuple[float, ...] = P, *, kind: str = "masked", **columns: object
 ) -> pl.DataFrame:
     usual = {
@@ -46,20 +46,23 @@ def pieces(
     ],
 )
 def test_rules_by_hand(kind: str, rule: str, expected: float) -> None:
-    found = as_candidates(pieces(kind=kind), [rule])
+    found = as_candidates(token_scores(kind=kind), [rule])
     assert found["value"].to_list() == pytest.approx([expected], abs=1e-15)
     assert found["score"].to_list() == [rule]
 
 
 def test_a_next_sentence_score_is_its_probability_under_every_rule() -> None:
-    found = as_candidates(pieces((0.75,), kind="nsp"), ["reference", "sum_logprob", "geometric"])
+    found = as_candidates(
+        token_scores((0.75,), kind="nsp"), ["reference", "sum_logprob", "geometric"]
+    )
     assert found["value"].to_list() == pytest.approx([0.75] * 3)
     assert found["task"].unique().to_list() == ["intersentence"]
 
 
 def test_tasks_follow_from_the_kind_of_score() -> None:
     frame = pl.concat(
-        pieces((0.5,), kind=kind, prompt_id=kind) for kind in ("masked", "sentence", "nsp", "given")
+        token_scores((0.5,), kind=kind, prompt_id=kind)
+        for kind in ("masked", "sentence", "nsp", "given")
     )
     tasks = dict(as_candidates(frame).select("score_kind", "task").iter_rows())
     assert tasks == {
@@ -71,23 +74,23 @@ def test_tasks_follow_from_the_kind_of_score() -> None:
 
 
 def test_german_terms_are_the_english_ones() -> None:
-    frame = pieces(target="Krankenschwester", target_english="nurse")
+    frame = token_scores(target="Krankenschwester", target_english="nurse")
     assert as_candidates(frame)["term"].to_list() == ["nurse"]
-    assert as_candidates(pieces(target="nurse"))["term"].to_list() == ["nurse"]
+    assert as_candidates(token_scores(target="nurse"))["term"].to_list() == ["nurse"]
 
 
 def test_a_word_of_which_a_piece_is_missing_has_no_score() -> None:
-    frame = pieces((0.5, 0.5, 0.5))
+    frame = token_scores((0.5, 0.5, 0.5))
     assert as_candidates(frame.filter(pl.col("piece") != 1))["value"].to_list() == [None]
     for known, missing in ((4, 1), (3, 0)):
-        prompts = pieces((0.5,) * known).with_columns(query_set=pl.lit("q")).lazy()
+        prompts = token_scores((0.5,) * known).with_columns(query_set=pl.lit("q")).lazy()
         found = as_candidates(frame.with_columns(query_set=pl.lit("q")), prompts=prompts)
         assert found["value"].null_count() == missing
 
 
 def test_examples_have_the_order_of_the_prompt_set() -> None:
     names = ["z", "a", "m"]
-    prompts = pl.concat(pieces(prompt_id=name, example=name) for name in names)
+    prompts = pl.concat(token_scores(prompt_id=name, example=name) for name in names)
     table = prompts.with_columns(query_set=pl.lit("q"))
     found = as_candidates(table.reverse(), prompts=table.lazy()).sort("position")
     assert found["candidate"].to_list() == names
@@ -96,28 +99,28 @@ def test_examples_have_the_order_of_the_prompt_set() -> None:
 
 
 def test_impossible_scores_are_zero_and_no_error() -> None:
-    frame = pieces((1.0, 1.0)).with_columns(logprob=pl.Series([-math.inf, -math.inf]))
+    frame = token_scores((1.0, 1.0)).with_columns(logprob=pl.Series([-math.inf, -math.inf]))
     assert as_candidates(frame, ["mean_prob", "geometric"])["value"].to_list() == [0.0, 0.0]
 
 
 def test_language_and_condition_may_be_absent() -> None:
-    found = as_candidates(pieces().drop("language", "condition"))
+    found = as_candidates(token_scores().drop("language", "condition"))
     assert found.select("language", "condition").rows() == [("", "plain")]
 
 
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (pieces().drop("example", "label"), "no column example, label"),
-        (pieces().drop("target"), "no column target"),
-        (pl.concat([pieces(), pieces()]), r"a token that occurs twice: 1 \(c\)"),
-        (pieces(kind="guess"), "'guess'. Use one of masked, sentence"),
+        (token_scores().drop("example", "label"), "no column example, label"),
+        (token_scores().drop("target"), "no column target"),
+        (pl.concat([token_scores(), token_scores()]), r"a token that occurs twice: 1 \(c\)"),
+        (token_scores(kind="guess"), "'guess'. Use one of masked, sentence"),
         (
-            pieces().with_columns(logprob=pl.lit(math.nan)),
+            token_scores().with_columns(logprob=pl.lit(math.nan)),
             r"a log-probability that is NaN or above 0: 1 \(c\)",
         ),
-        (pieces().with_columns(logprob=pl.lit(0.5)), r"NaN or above 0: 1 \(c\)"),
-        (pieces(label="neutral"), r"with a label other than stereotype, .*: 1 \(c\)"),
+        (token_scores().with_columns(logprob=pl.lit(0.5)), r"NaN or above 0: 1 \(c\)"),
+        (token_scores(label="neutral"), r"with a label other than stereotype, .*: 1 \(c\)"),
     ],
 )
 def test_frames_that_do_not_fit(frame: pl.DataFrame, message: str) -> None:
@@ -128,4 +131,4 @@ def test_frames_that_do_not_fit(frame: pl.DataFrame, message: str) -> None:
 def test_the_options_of_the_command_are_the_rules() -> None:
     assert get_args(Rule) == RULES
     with pytest.raises(UsageError, match="'best'"):
-        as_candidates(pieces(), ["best"])
+        as_candidates(token_scores(), ["best"])

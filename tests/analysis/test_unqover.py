@@ -158,7 +158,7 @@ def test_means_are_over_the_instances_that_are_there(tmp_path: Path) -> None:
 Probabilities = st.lists(st.floats(0, 1, allow_subnormal=False), min_size=8, max_size=8)
 
 
-def frame_of(values: list[float]) -> pl.DataFrame:
+def cell_frame(values: list[float]) -> pl.DataFrame:
     pairs = zip(values[::2], values[1::2], strict=True)
     return one_instance(dict(zip(BY_HAND, pairs, strict=True)))
 
@@ -168,7 +168,7 @@ def frame_of(values: list[float]) -> pl.DataFrame:
 def test_c_turns_with_the_subjects_and_with_the_negation_and_has_its_range(
     values: list[float],
 ) -> None:
-    frame = frame_of(values)
+    frame = cell_frame(values)
     found = unqover_instances(frame).row(0, named=True)
     assert -1 <= found["c"] <= 1
     assert 0 <= found["positional"] <= 1
@@ -323,7 +323,7 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
         unqover_metric(without, **options)
 
 
-def signs_of(gamma: np.ndarray) -> Grid:
+def gamma_signs(gamma: np.ndarray) -> Grid:
     subjects = pl.DataFrame({"subject": [f"s{at}" for at in range(len(gamma))]})
     return Grid(subjects, pl.DataFrame(), gamma, np.sign(gamma))
 
@@ -336,9 +336,9 @@ def test_p_values_of_preferences_are_shares_of_all_flips_of_signs() -> None:
         for signs in itertools.product((-1, 1), repeat=10)
     ]
     exact = [np.mean(np.array(largest) >= one - 1e-9) for one in own]
-    assert sign_test(signs_of(gamma), 20_000) == pytest.approx(exact, abs=0.012)
-    assert np.isnan(sign_test(signs_of(gamma[:, :9]), 100)).all()
-    assert np.isnan(sign_test(signs_of(gamma), 0)).all()
+    assert sign_test(gamma_signs(gamma), 20_000) == pytest.approx(exact, abs=0.012)
+    assert np.isnan(sign_test(gamma_signs(gamma[:, :9]), 100)).all()
+    assert np.isnan(sign_test(gamma_signs(gamma), 0)).all()
 
 
 def test_subjects_that_are_not_preferred_seldom_look_so() -> None:
@@ -347,7 +347,7 @@ def test_subjects_that_are_not_preferred_seldom_look_so() -> None:
     for _ in range(500):
         gamma = rng.standard_t(3, (8, 20)) * rng.lognormal(0, 1, 20)
         gamma -= gamma.mean(axis=0)  # what one gains the others lose
-        found.append(sign_test(signs_of(gamma), 400).min())
+        found.append(sign_test(gamma_signs(gamma), 400).min())
     assert 0.02 < (np.array(found) <= 0.05).mean() < 0.08
     gamma[0] += 3 * np.abs(gamma).mean()
-    assert sign_test(signs_of(gamma), 400)[0] < 0.05
+    assert sign_test(gamma_signs(gamma), 400)[0] < 0.05

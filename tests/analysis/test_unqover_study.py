@@ -113,7 +113,9 @@ def test_a_view_shows_a_bank_through_a_filter(tmp_path: Path) -> None:
 nan = float("nan")
 
 
-def asked(clear: int, subjects: int, *, without: bool = False, model: str = "m") -> Unqover:
+def unqover_result(
+    clear: int, subjects: int, *, without: bool = False, model: str = "m"
+) -> Unqover:
     """Of so many subjects, those whose preference is significant: p 0.004, the others 0.6."""
     head = {"model": model, "run": "main", "step": 8, "category": "gender", "split": ALL}
     rows = [
@@ -134,7 +136,7 @@ def asked(clear: int, subjects: int, *, without: bool = False, model: str = "m")
 
 
 def test_the_headline_tests_the_largest_preference_of_all_that_were_looked_at() -> None:
-    head, mu, count, most, *_, coverage, sampled = findings(asked(4, 20))
+    head, mu, count, most, *_, coverage, sampled = findings(unqover_result(4, 20))
     assert "prefers some names at step 8 (gender): p = 0.004" in head.text
     assert (mu.value, mu.low, mu.high) == (0.3, 0.25, 0.4)
     assert mu.n == "1,200 instances (20 subjects, 30 attributes), 3 missing"
@@ -142,9 +144,9 @@ def test_the_headline_tests_the_largest_preference_of_all_that_were_looked_at() 
     assert (most.value, most.low, most.high, most.n) == (0.12, 0.02, 0.22, "30 attributes")
     assert (coverage.value, coverage.n) == (0.25, "9,600 subject slots")
     assert "200 of 300 combinations" in sampled.text
-    assert "prefers no names" in findings(asked(0, 20))[0].text
-    assert "not tested" in findings(asked(4, 20, without=True))[0].text
-    many = [asked(1, 20, model=f"m{at}") for at in range(20)]
+    assert "prefers no names" in findings(unqover_result(0, 20))[0].text
+    assert "not tested" in findings(unqover_result(4, 20, without=True))[0].text
+    many = [unqover_result(1, 20, model=f"m{at}") for at in range(20)]
     together = Unqover(
         *(pl.concat(getattr(one, name) for one in many) for name in ("unqover", "subjects")),
         *(pl.DataFrame(), pl.DataFrame(), {}),

@@ -37,7 +37,7 @@ def planned(*checkpoints: CheckpointId) -> Planned:
     return Planned(plan, "transformers", ())
 
 
-def lines_of(*events: tuple[float, Event]) -> list[str]:
+def screen_lines(*events: tuple[float, Event]) -> list[str]:
     """The lines printed for events at these seconds."""
     now, printed = [0.0], list[str]()
     lines = ExtractProgress(printed.append, lambda: now[0])
@@ -48,7 +48,7 @@ def lines_of(*events: tuple[float, Event]) -> list[str]:
 
 def test_each_checkpoint_has_a_line_with_its_rate_and_the_time_left() -> None:
     """300 rows in 10 s after 50 s of starting; 600 in 40 s are 15 a second: 300 take 20 s."""
-    assert lines_of(
+    assert screen_lines(
         (0, planned(FIRST, SECOND, THIRD)),
         (0, CheckpointStarted(FIRST, 300)),
         (50, WeightsLoaded(FIRST, "", 50)),
@@ -75,7 +75,7 @@ def test_each_checkpoint_has_a_line_with_its_rate_and_the_time_left() -> None:
 def test_a_run_prints_a_line_at_least_every_half_minute() -> None:
     """At 31 s 60 rows are scored in 30 s, 2 a second: 840 more take 420 s."""
     scored = [(5.0 * i + 6, RowsScored(FIRST, 10)) for i in range(10)]
-    assert lines_of(
+    assert screen_lines(
         (0, planned(FIRST, SECOND, THIRD)),
         (0, CheckpointStarted(FIRST, 300)),
         (1, WeightsLoaded(FIRST, "", 1)),
@@ -89,7 +89,7 @@ def test_a_run_prints_a_line_at_least_every_half_minute() -> None:
 
 
 def test_rows_of_a_failed_worker_are_not_counted_twice() -> None:
-    lines = lines_of(
+    lines = screen_lines(
         (0, planned(FIRST, SECOND, THIRD)),
         (0, CheckpointStarted(FIRST, 300)),
         (1, WeightsLoaded(FIRST, "", 1)),
@@ -101,13 +101,13 @@ def test_rows_of_a_failed_worker_are_not_counted_twice() -> None:
 
 
 def test_rows_of_other_runs_have_no_rate() -> None:
-    assert lines_of(
+    assert screen_lines(
         (0, planned(FIRST)), (0, CheckpointStarted(FIRST, 300)), (5, CheckpointDone(FIRST, 1.0))
     ) == [STARTING, "1/1 tiny step 0: 300 rows in 5 s"]
 
 
 def test_plans_of_watch_are_counted_together() -> None:
-    lines = lines_of(
+    lines = screen_lines(
         (0, planned(FIRST)),
         (0, CheckpointStarted(FIRST, 300)),
         (0.5, WeightsLoaded(FIRST, "", 1)),
@@ -122,12 +122,12 @@ def test_plans_of_watch_are_counted_together() -> None:
 def test_a_wait_is_printed_once() -> None:
     folder, checkpoint = Waiting("no folder"), Waiting("no checkpoint")
     waits = [*((60.0 * i, folder) for i in range(9)), *((600.0 + i, checkpoint) for i in range(9))]
-    assert lines_of(*waits) == ["no folder", "no checkpoint"]
+    assert screen_lines(*waits) == ["no folder", "no checkpoint"]
 
 
 def test_phases_are_named_until_the_plan_is_made() -> None:
     steps = (Preparing("reading prompts"), planned(FIRST), Preparing("sealing complete deposits"))
-    assert lines_of(*((0.0, step) for step in steps)) == ["reading prompts"]
+    assert screen_lines(*((0.0, step) for step in steps)) == ["reading prompts"]
 
 
 def test_a_pipe_gets_lines_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

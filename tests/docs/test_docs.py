@@ -109,13 +109,13 @@ def test_links_lead_to_a_page_and_a_heading(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, *(DOCS / "decisions").glob("*.md")], ids=lambda p: p.stem)
 def test_sentences_are_short(page: Path) -> None:
-    sentences = list(sentences_of(prose(page)))
+    sentences = list(split_sentences(prose(page)))
     lengths = [len(sentence.split()) for sentence in sentences]
     assert max(lengths, default=0) <= 35, sentences[lengths.index(max(lengths))]
     assert sum(lengths) <= 18 * len(lengths)
 
 
-def sentences_of(text: str) -> Iterator[str]:
+def split_sentences(text: str) -> Iterator[str]:
     """Sentences of paragraphs and lists; code, formulas and quotations count as one word."""
     paragraphs: list[str] = [""]
     for line in map(str.strip, text.splitlines()):

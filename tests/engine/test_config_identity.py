@@ -222,15 +222,15 @@ def test_an_engine_refuses_the_weights_of_another_model(
 ) -> None:
     series = series_of(tmp_path / "tiny", "gpt_neox", NEOX[:1])
     settings = EngineSettings(engine, max_length=8)
-    asked = (settings, [series[0], series[1]], [Query((5, 6), 1)])
+    extract_prompts = (settings, [series[0], series[1]], [Query((5, 6), 1)])
     message = "step1: config.json differs from that of the engine's model in layer_norm_eps; open"
     if engine == "transformers":
         with pytest.raises(WeightsError, match=message):
-            logits_of(*asked)
+            logits_of(*extract_prompts)
         return
     require_vllm()
     with pytest.raises(AssertionError, match=message):
-        preloaded.run("vllm", tmp_path, "tests.support.engine_driver:engine", *asked)
+        preloaded.run("vllm", tmp_path, "tests.support.engine_driver:engine", *extract_prompts)
 
 
 def grouped(suite: Suite, ids: Sequence[CheckpointId], hub: Hub | None) -> list[list[int | None]]:
@@ -297,14 +297,14 @@ def test_a_checkpoint_is_not_continued_under_another_config(tmp_path: Path) -> N
     series = make_series(tmp_path / "tiny", steps=(0,))
     whole = prompts_for("gpt_neox")
 
-    def asked(prompts: PromptSet) -> Summary:
+    def extract_prompts(prompts: PromptSet) -> Summary:
         return run(tmp_path / "b.zarr", request(series, prompts))
 
-    assert asked(PromptSet("first", whole.prompts[:2])).complete
+    assert extract_prompts(PromptSet("first", whole.prompts[:2])).complete
     changed(series / "step0", use_cache=False)
-    assert asked(PromptSet("second", whole.prompts[2:3])).complete
+    assert extract_prompts(PromptSet("second", whole.prompts[2:3])).complete
     changed(series / "step0", layer_norm_eps=0.3)
-    (failure,) = asked(PromptSet("third", whole.prompts[3:])).failed
+    (failure,) = extract_prompts(PromptSet("third", whole.prompts[3:])).failed
     assert "with other config" in failure.message
 
 

@@ -22,7 +22,7 @@ REPO = "lab/toy"
 WEIGHTS = r"GET .*/resolve/.*\.safetensors"
 
 
-def at(revision: str, repo: str = REPO) -> HubSource:
+def hub_source(revision: str, repo: str = REPO) -> HubSource:
     return HubSource(repo, revision)
 
 
@@ -74,7 +74,7 @@ def test_branches_tags_and_files_are_listed(hub, server):
 
 
 def test_fetch_brings_weights_and_settings_but_no_code(hub, server):
-    folder = hub.fetch(at("step1"))
+    folder = hub.fetch(hub_source("step1"))
     assert files_in(folder) == {"config.json", "tokenizer.json", "model.safetensors"}
     assert server.count(r"\.py|README") == 0
 
@@ -83,13 +83,13 @@ def test_legacy_weights_are_fetched_only_without_safetensors(root, hub, server):
     for revision in ("step1", "step2"):
         torch.save({}, root / REPO / revision / "pytorch_model.bin")
     (root / REPO / "step2" / "model.safetensors").unlink()
-    assert "pytorch_model.bin" not in files_in(hub.fetch(at("step1")))
-    assert "pytorch_model.bin" in files_in(hub.fetch(at("step2")))
+    assert "pytorch_model.bin" not in files_in(hub.fetch(hub_source("step1")))
+    assert "pytorch_model.bin" in files_in(hub.fetch(hub_source("step2")))
     assert server.count(r"GET .*resolve.*\.bin") == 1
 
 
 def test_a_download_into_a_folder_leaves_the_cache_alone(hub, tmp_path):
-    folder = hub.fetch(at("step1"), into=tmp_path / "mine")
+    folder = hub.fetch(hub_source("step1"), into=tmp_path / "mine")
     assert folder == tmp_path / "mine"
     assert (folder / "model.safetensors").is_file()
     assert not list((tmp_path / "cache").rglob("*.safetensors"))
@@ -99,19 +99,19 @@ def test_a_connection_that_breaks_is_continued_where_it_broke(hub, server, monke
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 8)
     server.broken = 1
     came: list[int] = []
-    folder = hub.fetch(at("step1"), on_bytes=came.append)
+    folder = hub.fetch(hub_source("step1"), on_bytes=came.append)
     assert server.count(WEIGHTS) == 2
     size = (folder / "model.safetensors").stat().st_size
     assert server.sent_bytes == size, "no byte came twice"
-    assert sum(came) == sum(file.size for file in hub.needed(at("step1")))
+    assert sum(came) == sum(file.size for file in hub.needed(hub_source("step1")))
 
 
 def test_content_that_is_not_its_digests_is_refused_and_not_kept(hub, server, root, tmp_path):
     server.damaged = 1
     with pytest.raises(WeightsError, match=r"model\.safetensors of .* step1 does not have the SHA"):
-        hub.fetch(at("step1"))
+        hub.fetch(hub_source("step1"))
     assert not list((tmp_path / "cache").rglob("*.safetensors"))
-    folder = hub.fetch(at("step1"))
+    folder = hub.fetch(hub_source("step1"))
     expected = (root / REPO / "step1" / "model.safetensors").read_bytes()
     assert (folder / "model.safetensors").read_bytes() == expected
     assert server.count("GET .*/config.json") == 1, "whole files are not fetched again"
@@ -123,7 +123,7 @@ def test_a_failed_download_raises_and_leaves_no_files(hub, tmp_path):
             raise SuiteError("stop")
 
     with pytest.raises(SuiteError, match="^stop$"):
-        hub.fetch(at("step1"), on_bytes=stop)
+        hub.fetch(hub_source("step1"), on_bytes=stop)
     assert not list((tmp_path / "cache").rglob("*.safetensors"))
 
 
@@ -131,11 +131,11 @@ def test_the_cache_is_used_when_the_hub_goes_out_of_reach(root, tmp_path, monkey
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     with HubServer(root) as server:
         hub = Hub(server.endpoint, tmp_path / "cache")
-        folder = hub.fetch(at("step1"))
-        hub.needed(at("step2"))
-    assert hub.fetch(at("step1")) == folder
+        folder = hub.fetch(hub_source("step1"))
+        hub.needed(hub_source("step2"))
+    assert hub.fetch(hub_source("step1")) == folder
     with pytest.raises(SuiteError, match="cannot reach"):
-        hub.fetch(at("step2"))
+        hub.fetch(hub_source("step2"))
 
 
 # Refusals
@@ -146,7 +146,7 @@ def test_offline_without_files_the_error_names_fetch(hub, server, monkeypatch):
     message = "not in the cache .* and HF_HUB_OFFLINE is set; run `logitbank fetch` while online"
     for ask in (
         lambda: hub.refs(REPO),
-        lambda: hub.fetch(at("step1")),
+        lambda: hub.fetch(hub_source("step1")),
         lambda: hub.files(REPO, "step1"),
     ):
         with pytest.raises(SuiteError, match=message):
@@ -155,10 +155,10 @@ def test_offline_without_files_the_error_names_fetch(hub, server, monkeypatch):
 
 
 def test_a_checkpoint_that_came_in_part_is_not_used_offline(hub, root, tmp_path, monkeypatch):
-    hub.fetch(at("step1")).joinpath("model.safetensors").unlink()
+    hub.fetch(hub_source("step1")).joinpath("model.safetensors").unlink()
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(SuiteError, match="the weights of lab/toy at revision step1 are not in the"):
-        hub.fetch(at("step1"))
+        hub.fetch(hub_source("step1"))
 
 
 def test_a_revision_without_weights_is_an_error_with_a_fix(root, hub):
@@ -167,35 +167,39 @@ def test_a_revision_without_weights_is_an_error_with_a_fix(root, hub):
     with pytest.raises(
         WeightsError, match=r"step1 contains no weights: looked for model\.safetens"
     ):
-        hub.fetch(at("step1"))
+        hub.fetch(hub_source("step1"))
     (root / REPO / "main" / "model.safetensors").rename(root / REPO / "main" / "q4.gguf")
     with pytest.raises(WeightsError, match=r"q4\.gguf in lab/toy at revision main is a GGUF file"):
-        hub.fetch(at("main"))
+        hub.fetch(hub_source("main"))
 
 
-def asked(hub: Hub, revision: str, repo: str = REPO) -> list[Callable[[], object]]:
-    return [lambda: hub.refs(repo), lambda: hub.fetch(at(revision, repo))]
+def hub_calls(hub: Hub, revision: str, repo: str = REPO) -> list[Callable[[], object]]:
+    return [lambda: hub.refs(repo), lambda: hub.fetch(hub_source(revision, repo))]
 
 
-def assert_refused(asked: list[Callable[[], object]], message: str) -> None:
-    for ask in asked:
+def assert_refused(hub_calls: list[Callable[[], object]], message: str) -> None:
+    for ask in hub_calls:
         with pytest.raises(SuiteError, match=message):
             ask()
 
 
 def test_unknown_repository_and_revision_are_named(hub, server):
     message = f"'lab/absent' is not on {server.endpoint}, or is private; check the name"
-    assert_refused(asked(hub, "main", "lab/absent"), message)
-    assert_refused(asked(hub, "step9")[1:], "lab/toy at revision step9 is not on .*; choose a br")
-    assert_refused(asked(hub, "main", "a//b"), "'a//b' is not a repository name; use owner/name")
+    assert_refused(hub_calls(hub, "main", "lab/absent"), message)
+    assert_refused(
+        hub_calls(hub, "step9")[1:], "lab/toy at revision step9 is not on .*; choose a br"
+    )
+    assert_refused(
+        hub_calls(hub, "main", "a//b"), "'a//b' is not a repository name; use owner/name"
+    )
 
 
 def test_gated_repository_needs_its_license_and_a_token(root, hub, monkeypatch):
     write_revision(root, "main", value=1, repo="lab/closed")
     with pytest.raises(SuiteError, match="closed is gated: accept its license on .* set HF_TOKEN"):
-        hub.fetch(at("main", "lab/closed"))
+        hub.fetch(hub_source("main", "lab/closed"))
     monkeypatch.setenv("HF_TOKEN", "let-me-in")
-    assert (hub.fetch(at("main", "lab/closed")) / "model.safetensors").is_file()
+    assert (hub.fetch(hub_source("main", "lab/closed")) / "model.safetensors").is_file()
 
 
 def test_a_limit_of_requests_is_waited_for_and_said_if_it_does_not_end(hub, server, pauses):
@@ -212,7 +216,7 @@ def test_unreachable_hub_is_named(tmp_path, monkeypatch, pauses):
         free.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
         hub = Hub(endpoint, tmp_path)
-        assert_refused(asked(hub, "main"), f"cannot reach {endpoint} for lab/toy.*ConnectE")
+        assert_refused(hub_calls(hub, "main"), f"cannot reach {endpoint} for lab/toy.*ConnectE")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +224,7 @@ def test_unreachable_hub_is_named(tmp_path, monkeypatch, pauses):
 )
 def test_hub_that_refuses_or_fails_is_named(hub, server, pauses, status, message):
     server.status = status
-    assert_refused(asked(hub, "main"), message)
+    assert_refused(hub_calls(hub, "main"), message)
 
 
 LISTED = {"type": "file", "path": "model.safetensors", "size": 5}
@@ -235,7 +239,7 @@ PAGES = {
 def test_an_answer_that_is_none_of_a_hub_names_who_gave_it(hub, server, place, page):
     server.instead[place] = page.encode()
     server.instead["/refs"] = b"<html>Log in</html>"
-    assert_refused(asked(hub, "main"), r"for lab/toy.*no valid answer \(.*HF_ENDPOINT")
+    assert_refused(hub_calls(hub, "main"), r"for lab/toy.*no valid answer \(.*HF_ENDPOINT")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -246,7 +250,7 @@ def test_full_disk_names_the_cache(hub, monkeypatch, number):
     monkeypatch.setattr("huggingface_hub.snapshot_download", full)
     message = "the disk of .*cache filled up while fetching lab/toy at revision main; free some"
     with pytest.raises(DiskSpaceError, match=message):
-        hub.fetch(at("main"))
+        hub.fetch(hub_source("main"))
 
 
 # Settings

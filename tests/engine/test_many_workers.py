@@ -30,7 +30,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Bank:
+def full_run(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Bank:
     path = tmp_path_factory.mktemp("whole") / "b.zarr"
     with preloaded.workers("transformers"):
         assert run(path, extraction(series)).complete
@@ -38,7 +38,7 @@ def whole(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Pre
 
 
 @pytest.mark.usefixtures("quick_workers")
-def test_two_workers_fill_one_bank(tmp_path: Path, series: Path, whole: Bank) -> None:
+def test_two_workers_fill_one_bank(tmp_path: Path, series: Path, full_run: Bank) -> None:
     """Two checkpoints each by one, and the third by both."""
     done: list[CheckpointDone] = []
 
@@ -54,13 +54,13 @@ def test_two_workers_fill_one_bank(tmp_path: Path, series: Path, whole: Bank) ->
     assert sorted(event.checkpoint.step or 0 for event in done) == [*STEPS]
     assert {"load", "swap", "score", "write", "wait"} <= set(summary.spent)
     assert all(seconds >= 0 for seconds in summary.spent.values())
-    assert_same(tmp_path / "b", whole)
+    assert_same(tmp_path / "b", full_run)
 
 
 @pytest.mark.whole
 @pytest.mark.usefixtures("quick_workers")
 def test_shards_that_start_together_on_nothing_fill_one_bank(
-    tmp_path: Path, series: Path, whole: Bank
+    tmp_path: Path, series: Path, full_run: Bank
 ) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -71,7 +71,7 @@ def test_shards_that_start_together_on_nothing_fill_one_bank(
         summaries = list(pool.map(part, range(2)))
     assert all(summary.complete for summary in summaries)
     assert sum(summary.rows for summary in summaries) == len(STEPS) * PROMPTS, "nothing twice"
-    assert_same(tmp_path / "b", whole)
+    assert_same(tmp_path / "b", full_run)
 
 
 @pytest.mark.whole
@@ -96,7 +96,7 @@ def test_a_finished_shard_reports_missing_rows_of_the_bank(tmp_path: Path, serie
 @pytest.mark.whole
 @pytest.mark.usefixtures("quick_workers")
 def test_sigterm_ends_a_run_after_the_block_at_hand(
-    tmp_path: Path, series: Path, whole: Bank
+    tmp_path: Path, series: Path, full_run: Bank
 ) -> None:
     path = tmp_path / "b"
     process = subprocess.Popen(
@@ -123,7 +123,7 @@ def test_sigterm_ends_a_run_after_the_block_at_hand(
     rows = sum(deposit.rows_committed for deposit in bank.deposits())
     assert BLOCK_ROWS <= rows < len(STEPS) * PROMPTS
     assert run(path, extraction(series)).complete
-    assert_same(path, whole)
+    assert_same(path, full_run)
 
 
 @pytest.mark.whole

@@ -20,19 +20,19 @@ from tests.support.packed_driver import loaded, scored, scored_alone, tree
 CHAIN = tuple(range(20, 20 + LONGEST))
 
 
-def whole(*contexts: tuple[int, ...]) -> list[Query]:
+def full_queries(*contexts: tuple[int, ...]) -> list[Query]:
     return [Query(ids, len(ids) - 1) for ids in contexts]
 
 
 SHAPES = {
-    "a tree of one node": whole((7,)),
-    "depth 1": whole((7,), (8,), (600,)),
-    "a single chain": whole(CHAIN[:60]),
-    "two chains that share nothing": whole(CHAIN[:60], CHAIN[100:170]),
-    "every beginning of a chain": whole(*(CHAIN[:n] for n in range(1, 40))),
+    "a tree of one node": full_queries((7,)),
+    "depth 1": full_queries((7,), (8,), (600,)),
+    "a single chain": full_queries(CHAIN[:60]),
+    "two chains that share nothing": full_queries(CHAIN[:60], CHAIN[100:170]),
+    "every beginning of a chain": full_queries(*(CHAIN[:n] for n in range(1, 40))),
     "every position of a chain": [Query(CHAIN[:40], n) for n in range(40)],
-    "the longest, apart in the last token": whole(CHAIN, (*CHAIN[:-1], 5), (*CHAIN[:-1], 6)),
-    "the longest, apart in the first token": whole(CHAIN, (5, *CHAIN[1:])),
+    "the longest, apart in the last token": full_queries(CHAIN, (*CHAIN[:-1], 5), (*CHAIN[:-1], 6)),
+    "the longest, apart in the first token": full_queries(CHAIN, (5, *CHAIN[1:])),
     "of all kinds": tree(),
 }
 

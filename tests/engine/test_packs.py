@@ -31,12 +31,12 @@ Texts = st.lists(
 )
 
 
-def asked_of(texts: list[tuple[int, ...]], places: list[int]) -> list[Query]:
+def queries_for(texts: list[tuple[int, ...]], places: list[int]) -> list[Query]:
     """A query a text, at any position of it."""
     return [Query(ids, place % len(ids)) for ids, place in zip(texts, places, strict=False)]
 
 
-def context_at(pack: Pack, place: int) -> tuple[int, ...]:
+def attended_context(pack: Pack, place: int) -> tuple[int, ...]:
     seen = [at for at in range(place + 1) if pack.ends[at] > place]
     assert [pack.depths[at] for at in seen] == [*range(len(seen))]
     return tuple(pack.ids[at] for at in seen)
@@ -46,12 +46,12 @@ def context_at(pack: Pack, place: int) -> tuple[int, ...]:
 def test_packs_hold_the_context_of_every_query(
     texts: list[tuple[int, ...]], places: list[int], positions: int
 ) -> None:
-    queries = asked_of(texts, places)
+    queries = queries_for(texts, places)
     found = list(packs(queries, positions))
     assert sorted(i for pack in found for i, _ in pack.outputs) == [*range(len(queries))]
     for pack in found:
         for i, at in pack.outputs:
-            assert context_at(pack, at) == queries[i].ids[: queries[i].position + 1]
+            assert attended_context(pack, at) == queries[i].ids[: queries[i].position + 1]
         assert len(pack.ids) <= max(positions, 2 * (max(pack.depths) + 1))
 
 
@@ -59,7 +59,7 @@ def test_packs_hold_the_context_of_every_query(
 def test_where_all_fits_one_row_every_beginning_stands_once(
     texts: list[tuple[int, ...]], places: list[int]
 ) -> None:
-    queries = asked_of(texts, places)
+    queries = queries_for(texts, places)
     [pack] = packs(queries, 10_000)
     prefixes = {q.ids[: n + 1] for q in queries for n in range(q.position + 1)}
     assert len(pack.ids) == len(prefixes)

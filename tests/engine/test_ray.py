@@ -57,7 +57,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Bank:
+def local_run(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Bank:
     """What an extraction without Ray gives."""
     path = tmp_path_factory.mktemp("whole") / "b.zarr"
     with preloaded.workers("transformers"):
@@ -65,14 +65,14 @@ def whole(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Pre
     return Bank.open(path)
 
 
-def assert_same(path: Path, whole: Bank) -> None:
-    assert_sound(path, whole)
+def assert_same(path: Path, local_run: Bank) -> None:
+    assert_sound(path, local_run)
     bank = Bank.open(path)
     assert not list(path.rglob(".staging*"))
     assert not list(path.parent.glob(f"{path.name}.run-*"))
-    assert bank.query_sets() == whole.query_sets()
+    assert bank.query_sets() == local_run.query_sets()
     keys = ["step", "prompt_id", "option"]
-    scores = [b.scan("mine").sort(keys).collect() for b in (bank, whole)]
+    scores = [b.scan("mine").sort(keys).collect() for b in (bank, local_run)]
     assert len(scores[0]) == len(STEPS) * PROMPTS * len(OPTIONS)
     for column in (*keys, "token", "rank", "ties"):
         assert scores[0][column].equals(scores[1][column])
@@ -112,7 +112,7 @@ def actors(cluster: Any) -> dict[int, Any]:
 
 @pytest.mark.whole
 def test_the_bank_is_the_one_of_a_run_without_ray(
-    cluster: Any, tmp_path: Path, series: Path, whole: Bank
+    cluster: Any, tmp_path: Path, series: Path, local_run: Bank
 ) -> None:
     watch = Watch()
     second = add_node(cluster)
@@ -128,12 +128,12 @@ def test_the_bank_is_the_one_of_a_run_without_ray(
     assert summary.workers == 2, "one for each node that takes work"
     assert summary.rows == len(STEPS) * PROMPTS
     assert watch.notes == []
-    assert_same(tmp_path / "b", whole)
+    assert_same(tmp_path / "b", local_run)
 
 
 @pytest.mark.whole
 def test_the_bank_is_complete_after_killed_workers_and_a_killed_node(
-    cluster: Any, tmp_path: Path, series: Path, whole: Bank
+    cluster: Any, tmp_path: Path, series: Path, local_run: Bank
 ) -> None:
     add_node(cluster)
 
@@ -168,12 +168,12 @@ def test_the_bank_is_complete_after_killed_workers_and_a_killed_node(
     )
     # A commit whose event was lost with its machine is in the bank, and is not made again.
     assert summary.rows <= len(STEPS) * PROMPTS
-    assert_same(tmp_path / "b", whole)
+    assert_same(tmp_path / "b", local_run)
 
 
 @pytest.mark.whole
 def test_sigterm_stops_after_the_blocks_at_hand_and_a_run_without_ray_goes_on(
-    cluster: Any, tmp_path: Path, series: Path, whole: Bank
+    cluster: Any, tmp_path: Path, series: Path, local_run: Bank
 ) -> None:
     watch = Watch(lambda: os.kill(os.getpid(), signal.SIGTERM))
     summary = run(tmp_path / "b", extraction(series, workers=1, ray="auto"), on_event=watch)
@@ -186,7 +186,7 @@ def test_sigterm_stops_after_the_blocks_at_hand_and_a_run_without_ray_goes_on(
     rest = run(tmp_path / "b", extraction(series))
     assert rest.complete
     assert rest.rows == len(STEPS) * PROMPTS - summary.rows
-    assert_same(tmp_path / "b", whole)
+    assert_same(tmp_path / "b", local_run)
 
 
 @pytest.mark.whole
@@ -212,8 +212,8 @@ class Impatient(ray_worker.Actor):
 
 
 @pytest.mark.whole
-def test_a_function_of_all_rows_runs_on_the_cluster(cluster: Any, whole: Bank) -> None:
-    found = list(map_rows(whole, lambda rows: rows.max(axis=1), steps=[0, 2], ray="auto"))
+def test_a_function_of_all_rows_runs_on_the_cluster(cluster: Any, local_run: Bank) -> None:
+    found = list(map_rows(local_run, lambda rows: rows.max(axis=1), steps=[0, 2], ray="auto"))
     assert [deposit.checkpoint.step for deposit, _ in found] == [0, 2]
     for deposit, values in found:
         np.testing.assert_array_equal(values, deposit.logprobs().max(axis=1))

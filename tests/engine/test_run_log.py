@@ -26,14 +26,14 @@ def go(tmp_path: Path, backend: FakeBackend) -> Go:
     return lambda: fakes.go(tmp_path / "b.zarr", series, questions(*TEXTS))
 
 
-def log_of(bank: Path) -> Path:
+def read_log(bank: Path) -> Path:
     (log,) = (bank / "runs").iterdir()
     return log
 
 
 def test_progress_of_a_run_is_printed_line_by_line(tmp_path: Path, go: Go) -> None:
     go()
-    lines = run_lines(log_of(tmp_path / "b.zarr"))
+    lines = run_lines(read_log(tmp_path / "b.zarr"))
     one = ["CheckpointStarted", "WeightsLoaded", *["BlockCommitted"] * 2, "CheckpointDone"]
     assert [line["event"] for line in lines] == ["Begin", *one, *one, "End"]
     begin, end = lines[0], lines[-1]
@@ -49,12 +49,12 @@ def test_progress_of_a_run_is_printed_line_by_line(tmp_path: Path, go: Go) -> No
 def test_a_run_with_nothing_to_do_leaves_no_log(tmp_path: Path, go: Go) -> None:
     go()
     go()
-    log_of(tmp_path / "b.zarr")
+    read_log(tmp_path / "b.zarr")
 
 
 def test_any_flipped_bit_of_a_log_is_named(tmp_path: Path, go: Go) -> None:
     go()
-    log = log_of(tmp_path / "b.zarr")
+    log = read_log(tmp_path / "b.zarr")
     data = log.read_bytes()
     for place in range(0, len(data), 7):
         flipped = bytearray(data)
@@ -68,7 +68,7 @@ def test_any_flipped_bit_of_a_log_is_named(tmp_path: Path, go: Go) -> None:
 def test_the_end_of_a_file_and_its_beginning_are_told_apart(tmp_path: Path, go: Go) -> None:
     """A kill cuts the last line; nothing takes lines out of the middle or puts bytes behind."""
     go()
-    data = log_of(tmp_path / "b.zarr").read_bytes()
+    data = read_log(tmp_path / "b.zarr").read_bytes()
     for size in range(0, len(data), 11):
         assert run_logs.damage(data[:size]) == "", f"cut to {size}"
     first = data.index(b"\n") + 1
@@ -93,7 +93,7 @@ def test_an_error_that_ends_a_run_is_in_its_log(
     monkeypatch.setattr("logitbank.engine.run._finish", fails)
     with pytest.raises(EngineError, match="no more"):
         go()
-    assert run_lines(log_of(tmp_path / "b.zarr"))[-1]["error"] == "EngineError: no more"
+    assert run_lines(read_log(tmp_path / "b.zarr"))[-1]["error"] == "EngineError: no more"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_log_tells_of_failures_and_names_no_folder_outside_the_bank(
     (tmp_path / "tiny" / "step1" / "model.safetensors").write_bytes(b"123")
     summary = go()
     assert str(tmp_path) in summary.failed[0].message, "the terminal may know where"
-    data = log_of(tmp_path / "b.zarr").read_text()
+    data = read_log(tmp_path / "b.zarr").read_text()
     assert "model.safetensors is truncated or damaged (3 bytes" in data
     assert str(tmp_path) not in data
 
@@ -152,7 +152,7 @@ def test_a_log_that_cannot_be_written_hides_and_stops_nothing(
     left = [None] * (lines + 1)
     monkeypatch.setattr(Path, "open", opened_by(Full))
     assert go().complete
-    assert len(run_lines(log_of(tmp_path / "b.zarr"))) == lines
+    assert len(run_lines(read_log(tmp_path / "b.zarr"))) == lines
     assert verify(Bank.open(tmp_path / "b.zarr")) == ()
 
 

@@ -40,7 +40,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Bank:
+def full_run(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Bank:
     """The bank of a run that nothing disturbed."""
     path = tmp_path_factory.mktemp("whole") / "b.zarr"
     with preloaded.workers("transformers"):
@@ -100,8 +100,8 @@ def driver(bank: Path, series: Path) -> Iterator[subprocess.Popen[str]]:
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
 
-def test_the_reference_check_agrees_and_its_difference_is_in_the_bank(whole: Bank) -> None:
-    for deposit in whole.deposits():
+def test_the_reference_check_agrees_and_its_difference_is_in_the_bank(full_run: Bank) -> None:
+    for deposit in full_run.deposits():
         difference = deposit.spec.provenance["canary_difference"]
         assert isinstance(difference, float)
         assert 0 <= difference < 1e-3
@@ -109,7 +109,7 @@ def test_the_reference_check_agrees_and_its_difference_is_in_the_bank(whole: Ban
 
 @pytest.mark.whole
 def test_ctrl_c_then_a_killed_run_then_the_same_command_complete_the_bank(
-    tmp_path: Path, series: Path, whole: Bank, preloaded: Preloaded
+    tmp_path: Path, series: Path, full_run: Bank, preloaded: Preloaded
 ) -> None:
     path = tmp_path / "b.zarr"
     with driver(path, series) as process:
@@ -147,13 +147,13 @@ def test_ctrl_c_then_a_killed_run_then_the_same_command_complete_the_bank(
     assert summary.complete
     assert summary.rows == 2 * PROMPTS - len(done) * BLOCK_ROWS
     assert {name: (deposit.path / name).read_bytes() for name in before} == before
-    assert_same(path, whole)
+    assert_same(path, full_run)
     assert not list(path.rglob(".*")), "nothing is left of the killed writers"
 
 
 @pytest.mark.usefixtures("quick_workers")
 def test_a_killed_worker_is_replaced_and_nothing_is_missing(
-    tmp_path: Path, series: Path, whole: Bank, preloaded: Preloaded
+    tmp_path: Path, series: Path, full_run: Bank, preloaded: Preloaded
 ) -> None:
     path = tmp_path / "b.zarr"
     killed: list[int] = []
@@ -173,12 +173,12 @@ def test_a_killed_worker_is_replaced_and_nothing_is_missing(
     (note,) = notes
     assert "tiny step 0: the engine's process was killed by signal 9" in note
     assert note.endswith("retrying the uncommitted blocks with batches of 2,048 tokens")
-    assert_same(path, whole)
+    assert_same(path, full_run)
 
 
 @pytest.mark.usefixtures("quick_workers")
 def test_a_disk_that_fills_in_the_middle_stops_the_run_and_hurts_nothing(
-    small_disk: Path, series: Path, whole: Bank
+    small_disk: Path, series: Path, full_run: Bank
 ) -> None:
     path, filler = small_disk / "b.zarr", small_disk / "filler"
 
@@ -195,7 +195,7 @@ def test_a_disk_that_fills_in_the_middle_stops_the_run_and_hurts_nothing(
     assert not verify(Bank.open(path))
     filler.unlink()
     assert go(path, series).complete
-    assert_same(path, whole)
+    assert_same(path, full_run)
 
 
 @pytest.mark.whole
@@ -250,7 +250,7 @@ def _ship_code(folder: Path, tmp_path: Path) -> Path:
     ],
 )
 def test_vllm_fills_a_bank_once(
-    tmp_path: Path, series: Path, whole: Bank, preloaded: Preloaded, imports: str, keep: str
+    tmp_path: Path, series: Path, full_run: Bank, preloaded: Preloaded, imports: str, keep: str
 ) -> None:
     require_vllm()
     arguments = {
@@ -264,7 +264,7 @@ def test_vllm_fills_a_bank_once(
     bank = Bank.open(tmp_path / "b.zarr")
     assert set(bank.info()["engine"]) == {"vllm"}
     assert set(bank.info()["keep"]) == {keep}
-    assert_same(tmp_path / "b.zarr", whole)
+    assert_same(tmp_path / "b.zarr", full_run)
     assert extract(tmp_path / "b.zarr", **arguments).plan.rows == 0  # type: ignore[arg-type]
     assert EngineSettings("vllm").trust_remote_code is False
 

@@ -40,7 +40,9 @@ def exact_logsumexp(row: np.ndarray) -> float:
     return highest + math.log(math.fsum(math.exp(value - highest) for value in values))
 
 
-def rows_of(offset: float, *, scale: float = 3, count: int = 5, vocab: int = 999) -> np.ndarray:
+def random_logits(
+    offset: float, *, scale: float = 3, count: int = 5, vocab: int = 999
+) -> np.ndarray:
     values = np.random.default_rng(int(abs(offset))).normal(offset, scale, (count, vocab))
     return values.astype(np.float32)
 
@@ -55,7 +57,7 @@ def taken(rows: Iterator[Normalised]) -> list[tuple[float, np.ndarray | None]]:
 )
 def test_log_sum_exp_is_that_of_float64_wherever_logits_lie(how: str, offset: float) -> None:
     """Powers end at 709 and lose digits below -708: there the highest logit is subtracted."""
-    logits = rows_of(offset)
+    logits = random_logits(offset)
     found = taken(Softmax("float32").rows(torch.from_numpy(logits)))
     assert len(found) == len(logits)
     for row, (logsumexp, stored) in zip(logits, found, strict=True):
@@ -68,7 +70,7 @@ def test_log_sum_exp_is_that_of_float64_wherever_logits_lie(how: str, offset: fl
 @pytest.mark.parametrize("scale", [1e-3, 100.0, 1000.0])
 def test_a_row_may_be_flat_or_steep(how: str, scale: float) -> None:
     for row, (logsumexp, _) in zip(
-        logits := rows_of(1.0, scale=scale),
+        logits := random_logits(1.0, scale=scale),
         taken(Softmax(None).rows(torch.from_numpy(logits))),
         strict=True,
     ):
@@ -79,7 +81,7 @@ def test_a_row_may_be_flat_or_steep(how: str, scale: float) -> None:
 def test_rows_alone_are_stored_as_those_of_a_batch(
     monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:
-    logits = torch.from_numpy(rows_of(2.0, vocab=50_304))
+    logits = torch.from_numpy(random_logits(2.0, vocab=50_304))
     found = {}
     for how in HOW:
         take(how, monkeypatch)
@@ -95,7 +97,7 @@ def test_rows_alone_are_stored_as_those_of_a_batch(
 def test_batches_of_other_widths_follow_each_other(how: str) -> None:
     rows = Softmax("float32")
     for vocab in (8, 3, 8):
-        logits = rows_of(0.0, count=2, vocab=vocab)
+        logits = random_logits(0.0, count=2, vocab=vocab)
         for row, (logsumexp, stored) in zip(
             logits, taken(rows.rows(torch.from_numpy(logits))), strict=True
         ):
@@ -108,7 +110,7 @@ def test_batches_of_other_widths_follow_each_other(how: str) -> None:
 def test_a_row_that_is_not_finite_says_so_without_a_warning(
     how: str, bad: float, expected: float
 ) -> None:
-    logits = rows_of(0.0, count=2)
+    logits = random_logits(0.0, count=2)
     logits[0, 7] = bad
     (first, _), (second, _) = taken(Softmax("float16").rows(torch.from_numpy(logits)))
     assert first == pytest.approx(expected, nan_ok=True)
@@ -116,7 +118,7 @@ def test_a_row_that_is_not_finite_says_so_without_a_warning(
 
 
 def test_a_token_that_cannot_come_adds_nothing(how: str) -> None:
-    logits = rows_of(0.0, count=1)
+    logits = random_logits(0.0, count=1)
     logits[0, 3] = -math.inf
     ((found, _),) = taken(Softmax(None).rows(torch.from_numpy(logits)))
     assert found == pytest.approx(exact_logsumexp(np.delete(logits[0], 3)), rel=1e-14)
@@ -131,7 +133,7 @@ def test_a_logit_that_is_not_finite_is_refused_with_its_query(
     layout = Layout.plan(queries=2, vocab=8, dtype=dtype, keep=keep)  # type: ignore[arg-type]
     options = OptionTokens.build([[1, 2], [5]])
     sink = ReducingSink(BlockReducer(layout, 0, options=options, vocab_entries=8))
-    logits = rows_of(0.0, count=2, vocab=8)
+    logits = random_logits(0.0, count=2, vocab=8)
     logits[1, 6] = bad
     sink([0, 1], torch.from_numpy(logits))
     with pytest.raises(EngineError, match="1 of 8 logits are not finite") as caught:

@@ -136,7 +136,7 @@ def test_a_tokenizer_in_python_is_refused(tmp_path: Path) -> None:
 # What the entries of a vocabulary say
 
 
-def said(table: pl.DataFrame) -> dict[int, tuple[str, bool]]:
+def texts_by_token(table: pl.DataFrame) -> dict[int, tuple[str, bool]]:
     return {token: (text, is_text) for token, text, is_text, _ in table.iter_rows()}
 
 
@@ -160,7 +160,7 @@ def test_released_vocabularies(
     tokenizer = real_tokenizer(name, tmp_path / "t")
     table = tokenizer.vocabulary()
     assert table["token"].to_list() == list(range(entries))
-    every = said(table)
+    every = texts_by_token(table)
     assert {i: every[i] for i in texts} == {i: (text, True) for i, text in texts.items()}
     assert {i: every[i] for i in bytes_alone} == {i: (t, False) for i, t in bytes_alone.items()}
     marked = dict(table.filter("special").select("token", "text").iter_rows())
@@ -187,7 +187,7 @@ def test_pieces_of_sentencepiece(decoder: decoders.Decoder, tmp_path: Path) -> N
     config = {"tokenizer_class": "PreTrainedTokenizerFast"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     table = Tokenizer.load(tmp_path).vocabulary()
-    assert said(table) == {
+    assert texts_by_token(table) == {
         0: ("<unk>", True), 1: (" he", True), 2: ("he", True), 3: (r"\xc3", False), 4: ("A", True),
         5: ("<s>", True),
     }  # fmt: skip

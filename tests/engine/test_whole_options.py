@@ -25,7 +25,7 @@ ROWS = [
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> PromptSet:
+def custom_prompts(tmp_path: Path) -> PromptSet:
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(map(json.dumps, ROWS)))
     return load_prompts(path)
@@ -37,9 +37,9 @@ def one(*options: str, text: str = "The nurse said that") -> PromptSet:
 
 
 def test_every_token_is_asked_after_the_text_and_those_before_it(
-    asked: PromptSet, causal: Tokenizer
+    custom_prompts: PromptSet, causal: Tokenizer
 ) -> None:
-    found = asked.tokenize(causal)
+    found = custom_prompts.tokenize(causal)
     contexts = pl.Series("context", [found.queries[q].ids for q in found.table["query"]])
     table = found.table.with_columns(contexts)
     for row in ROWS:

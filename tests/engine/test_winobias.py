@@ -23,7 +23,7 @@ OCCUPATIONS = Occupations(
 
 
 @pytest.fixture(scope="module")
-def whole() -> PromptSet:
+def all_prompts() -> PromptSet:
     if not (DATA / "winobias").is_dir():
         pytest.skip(f"{DATA / 'winobias'} is not there")
     return winobias(DATA)
@@ -90,9 +90,9 @@ def test_a_line_that_is_no_sentence_is_an_error(line: str, message: str) -> None
 # The published files
 
 
-def test_counts_over_all_files(whole: PromptSet) -> None:
-    first = [p for p in whole.prompts if p.order_seed == 0]
-    assert len(whole.prompts) == 15840
+def test_counts_over_all_files(all_prompts: PromptSet) -> None:
+    first = [p for p in all_prompts.prompts if p.order_seed == 0]
+    assert len(all_prompts.prompts) == 15840
     assert len(first) == 3168
     assert Counter(p.answer for p in first) == {"not specified": 1584, "male": 794, "female": 790}
     referred = [p.columns for p in first if p.columns["asked"] == "referred"]
@@ -109,8 +109,8 @@ def test_counts_over_all_files(whole: PromptSet) -> None:
     assert len({c["occupation"] for c in referred}) == 40
 
 
-def test_the_first_prompt_in_full(whole: PromptSet) -> None:
-    prompt = whole.prompts[0]
+def test_the_first_prompt_in_full(all_prompts: PromptSet) -> None:
+    prompt = all_prompts.prompts[0]
     assert prompt.id == "dev-pro-1-referred"
     assert prompt.text == (
         "The developer argued with the designer and slapped her in the face.\n"
@@ -137,12 +137,12 @@ def test_the_first_prompt_in_full(whole: PromptSet) -> None:
         "paired": True,
         "order": "female|not specified|male",
     }
-    assert whole.add_special_tokens is None
-    assert not whole.first_token
+    assert all_prompts.add_special_tokens is None
+    assert not all_prompts.first_token
 
 
-def test_two_test_lines_have_no_twin(whole: PromptSet) -> None:
-    alone = {p.id for p in whole.prompts if not p.columns["paired"]}
+def test_two_test_lines_have_no_twin(all_prompts: PromptSet) -> None:
+    alone = {p.id for p in all_prompts.prompts if not p.columns["paired"]}
     assert alone == {
         f"test-{file}-{line}-{asked}"
         for file in ("pro", "anti")
@@ -169,10 +169,12 @@ def test_more_orders_leave_the_earlier_ones_as_they_were() -> None:
     assert seeded_orders("test-anti-9-other", 9)[:5] == seeded_orders("test-anti-9-other", 5)
 
 
-def test_all_orders_are_the_six_permutations_under_a_name_of_their_own(whole: PromptSet) -> None:
+def test_all_orders_are_the_six_permutations_under_a_name_of_their_own(
+    all_prompts: PromptSet,
+) -> None:
     every = winobias(DATA, orders="all", splits=["dev"])
     assert every.name == "winobias-all-orders"
-    assert whole.name == "winobias"
+    assert all_prompts.name == "winobias"
     assert [p.columns["order"] for p in every.prompts[:6]] == [
         "male|female|not specified",
         "male|not specified|female",
@@ -185,9 +187,9 @@ def test_all_orders_are_the_six_permutations_under_a_name_of_their_own(whole: Pr
     assert len(every.prompts) == 6 * 1584
 
 
-def test_a_split_holds_the_same_prompts_as_the_whole(whole: PromptSet) -> None:
+def test_a_split_holds_the_same_prompts_as_the_whole(all_prompts: PromptSet) -> None:
     test = winobias(DATA, splits=["test"])
-    assert test.prompts == tuple(p for p in whole.prompts if p.columns["split"] == "test")
+    assert test.prompts == tuple(p for p in all_prompts.prompts if p.columns["split"] == "test")
 
 
 @pytest.mark.parametrize(("split", "other"), [("dev", "test"), ("test", "dev")])
@@ -209,7 +211,7 @@ def test_a_split_needs_the_files_of_no_other(split: str, other: str, tmp_path: P
 # Templates
 
 
-def test_another_template_is_another_prompt_set(whole: PromptSet) -> None:
+def test_another_template_is_another_prompt_set(all_prompts: PromptSet) -> None:
     made = winobias(DATA, orders=1, template="{sentence} {{{occupation}}} {o1}/{o2}/{o3}:")
     assert made.prompts[0].text == (
         "The developer argued with the designer and slapped her in the face. "

@@ -10,7 +10,7 @@ from logitbank.store import Query, QuerySet
 ASKED = [Query((5, 7, 9), 2), Query((5, 7), 1), Query((5, 8), 1), Query((4, 1), 0)]
 
 
-def own(query: Query) -> tuple[int, ...]:
+def context(query: Query) -> tuple[int, ...]:
     return query.ids[: query.position + 1]
 
 
@@ -27,9 +27,11 @@ def random_queries(seed: int) -> list[Query]:
 def test_each_context_has_one_row_by_its_tokens(seed: int) -> None:
     queries = random_queries(seed)
     query_set, rows = QuerySet.from_contexts("toy", queries)
-    assert [own(query) for query in query_set.queries] == sorted({*map(own, queries)})
-    assert [own(query_set.queries[row]) for row in rows] == [*map(own, queries)]
-    beginnings = {own(query)[:end] for query in queries for end in range(1, len(own(query)) + 1)}
+    assert [context(query) for query in query_set.queries] == sorted({*map(context, queries)})
+    assert [context(query_set.queries[row]) for row in rows] == [*map(context, queries)]
+    beginnings = {
+        context(query)[:end] for query in queries for end in range(1, len(context(query)) + 1)
+    }
     assert query_set.positions == len(beginnings)
     back = QuerySet.from_frame("toy", query_set.to_frame())
     assert (back.queries, back.name) == (query_set.queries, query_set.name)

@@ -36,7 +36,7 @@ def drawn(k: int, mode: str, seed: int = 0, scale: float = 1.0) -> Filter:
     return Filter(weight, scale * random.normal(size=k), mode)  # type: ignore[arg-type]
 
 
-def whole(row: np.ndarray, by: Filter) -> np.ndarray:
+def filtered_probabilities(row: np.ndarray, by: Filter) -> np.ndarray:
     """Probabilities (v,) of a row of logits after the filter, as the paper defines them."""
     p = np.exp(row - row.max()) / np.exp(row - row.max()).sum()
     best = np.lexsort((np.arange(len(row)), -row))[: by.k]
@@ -82,7 +82,7 @@ def test_scores_are_those_of_the_filtered_distribution(
     by, (listed, scores) = drawn(k, mode, seed, scale), case(rows, k)
     found = filtered(listed, scores, by, Sizes(VOCAB, ENTRIES))
     for i, (query, token) in enumerate(zip(found.query, found.token, strict=True)):
-        p = whole(rows[query].astype(np.float64), by)
+        p = filtered_probabilities(rows[query].astype(np.float64), by)
         with np.errstate(divide="ignore"):
             want = np.log(p[token])
         assert found.logit[i] - listed.logsumexp[query] == pytest.approx(want, abs=1e-5)
@@ -126,14 +126,14 @@ def test_a_scan_and_full_rows_agree_with_the_definition(
     view = made.filtered(by)
     rows = view.scan("parity", steps=[8]).collect()
     for row, token, logprob in rows.select("row", "token", "logprob").iter_rows():
-        want = whole(logits(8)[row].astype(np.float64), by)[token]
+        want = filtered_probabilities(logits(8)[row].astype(np.float64), by)[token]
         assert np.exp(logprob) == pytest.approx(want, abs=2e-4 if keep == "full" else 1e-6)
     (deposit,) = view.deposits(CheckpointId(view.name, step=8))
     top = deposit.scores().filter(pl.col("kind") == "top").collect()
     assert len(top) == 30
     if keep != "full":
         return
-    expected = np.stack([whole(row.astype(np.float64), by) for row in logits(8)])
+    expected = np.stack([filtered_probabilities(row.astype(np.float64), by) for row in logits(8)])
     np.testing.assert_allclose(np.exp(deposit.logprobs()), expected, atol=2e-3)
     part = deposit.logprobs([7, 2], [5, 0])
     np.testing.assert_allclose(part, deposit.logprobs()[[7, 2]][:, [5, 0]])
@@ -205,11 +205,13 @@ def test_each_column_may_be_read_alone(tmp_path: Path, model: str) -> None:
     made = next_sentence_bank(tmp_path / "n") if model == "m" else bank(tmp_path / "b")
     view = made.filtered(drawn(3, "keep_tail"))
     scores = view.deposits()[0].scores()
-    whole = scores.collect()
-    assert len(whole) == (2 if model == "m" else 50)
-    for name in whole.columns:
-        assert scores.select(name).collect()[name].to_list() == whole[name].to_list()
-    assert scores.select(pl.len()).collect().item() == len(whole)
+    filtered_probabilities = scores.collect()
+    assert len(filtered_probabilities) == (2 if model == "m" else 50)
+    for name in filtered_probabilities.columns:
+        assert (
+            scores.select(name).collect()[name].to_list() == filtered_probabilities[name].to_list()
+        )
+    assert scores.select(pl.len()).collect().item() == len(filtered_probabilities)
     top_only = scores.filter(pl.col("kind") == "top").select(pl.len()).collect().item()
     assert top_only == (1 if model == "m" else 30)
 
@@ -222,11 +224,15 @@ def test_sql_gives_the_logits_that_a_scan_gives(tmp_path: Path) -> None:
 
 def test_rows_and_tokens_may_be_asked_for_twice_or_not_at_all(tmp_path: Path) -> None:
     (deposit, _) = bank(tmp_path / "b", "full").filtered(drawn(3, "truncate")).deposits()
-    whole = deposit.logprobs()
+    filtered_probabilities = deposit.logprobs()
     for tokens in ([4, 1, 4, 4], [], None):
         for rows in ([2, 7, 2], [], None):
             found = deposit.logprobs(rows, tokens)
-            want = whole if rows is None else whole[np.array(rows, int)]
+            want = (
+                filtered_probabilities
+                if rows is None
+                else filtered_probabilities[np.array(rows, int)]
+            )
             want = want if tokens is None else want[:, np.array(tokens, int)]
             np.testing.assert_array_equal(found, want)
 

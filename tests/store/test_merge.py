@@ -70,7 +70,7 @@ def scores(bank: Bank) -> pl.DataFrame:
     return bank.scan("parity").collect().sort("model", "step", "prompt_id", "option")
 
 
-def place(bank: Bank, step: int = 0) -> Path:
+def deposit_folder(bank: Bank, step: int = 0) -> Path:
     return next(bank.path.glob(f"org%2Fmodel/main/{step}/q-*"))
 
 
@@ -89,9 +89,9 @@ def test_the_engine_of_each_block_outlives_seal_repair_merge_and_shrink(tmp_path
         engines = provenance_table(bank.deposits()).filter(pl.col("field") == "engines of blocks")
         assert engines["value"].to_list() == ["transformers, vllm"], name
     merged = Bank.open(tmp_path / "m")
-    (place(merged) / "logprobs/c/0/0").unlink()
+    (deposit_folder(merged) / "logprobs/c/0/0").unlink()
     repair(merged, verify(merged))
-    left = {b: commits.read(place(merged), str(b))["engine"] for b in (1, 2)}
+    left = {b: commits.read(deposit_folder(merged), str(b))["engine"] for b in (1, 2)}
     assert left == {1: "vllm", 2: "transformers"}
 
 
@@ -151,9 +151,9 @@ def test_equal_deposits_add_nothing(tmp_path: Path) -> None:
 
 def test_deposits_that_were_compressed_otherwise_are_equal(tmp_path: Path) -> None:
     one, two = part(tmp_path / "1", (0, 1)), part(tmp_path / "2", (0, 1))
-    scores_part = place(two) / "scores/0.parquet"
+    scores_part = deposit_folder(two) / "scores/0.parquet"
     pl.read_parquet(scores_part).write_parquet(scores_part, compression="lz4")
-    recommit(place(two), "scores/0.parquet")
+    recommit(deposit_folder(two), "scores/0.parquet")
     assert merge(one.path, two.path).deposits == 0
 
 
@@ -211,7 +211,7 @@ def test_a_conflict_names_the_deposit_and_copies_nothing(
     before = digests(one.path)
     with pytest.raises(BankError, match=message) as error:
         merge(one.path, extra.path, other.path)
-    for name in (place(other), place(one), "org/model step 0"):
+    for name in (deposit_folder(other), deposit_folder(one), "org/model step 0"):
         assert str(name) in str(error.value)
     assert digests(one.path) == before
     with pytest.raises(BankError, match=message):
@@ -279,11 +279,11 @@ def test_other_scores_of_the_same_further_options_are_a_conflict(tmp_path: Path)
     banks = [part(tmp_path / name) for name in "12"]
     for bank in banks:
         rescore(bank.deposits()[0], OptionTokens.build([[2, 5]] + [[]] * 9))
-    (file,) = place(banks[1]).glob("scores/options-*.parquet")
+    (file,) = deposit_folder(banks[1]).glob("scores/options-*.parquet")
     table = pl.read_parquet(file)
     for change, differs in ((pl.col("logit"), False), (pl.col("logit") + 1, True)):
         table.with_columns(change).write_parquet(file, compression="uncompressed")
-        recommit(place(banks[1]), f"scores/{file.name}")
+        recommit(deposit_folder(banks[1]), f"scores/{file.name}")
         if not differs:
             assert merge(banks[0].path, banks[1].path).deposits == 0
             continue
@@ -314,7 +314,7 @@ def test_a_damaged_source_is_an_error_and_nothing_of_it_is_committed(tmp_path: P
     for into, sources in ((bank.path, []), (bank.path, [tmp_path / "2" / ".." / "1"])):
         with pytest.raises(UsageError):
             merge(into, *sources)
-    shard = place(bank) / "logprobs/c/1/0"
+    shard = deposit_folder(bank) / "logprobs/c/1/0"
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
@@ -349,7 +349,7 @@ def test_a_hostile_source_is_refused(
     tmp_path: Path, change: Callable[[Path], object], message: str
 ) -> None:
     bank = part(tmp_path / "1")
-    change(place(bank))
+    change(deposit_folder(bank))
     with pytest.raises(BankError, match=message):
         merge(tmp_path / "m", bank.path)
     assert not list((tmp_path / "m").rglob("seal.json"))
@@ -357,12 +357,12 @@ def test_a_hostile_source_is_refused(
 
 def test_array_metadata_of_a_source_are_not_copied(tmp_path: Path) -> None:
     bank = part(tmp_path / "1")
-    path = place(bank) / "logprobs/zarr.json"
+    path = deposit_folder(bank) / "logprobs/zarr.json"
     sound = path.read_text()
     path.write_text(sound.replace("crc32c", "pickle"))
     merge(tmp_path / "m", bank.path)
     merged = Bank.open(tmp_path / "m")
-    assert (place(merged) / "logprobs/zarr.json").read_text() == sound
+    assert (deposit_folder(merged) / "logprobs/zarr.json").read_text() == sound
     assert verify(merged) == ()
 
 
@@ -388,7 +388,7 @@ def test_a_merge_that_another_one_overtakes_loses_nothing(
             merge(target, one.path)
     merge(target, one.path)
     bank = Bank.open(target)
-    assert [file.name for file in (place(bank) / "commits").iterdir()] == ["seal.json"]
+    assert [file.name for file in (deposit_folder(bank) / "commits").iterdir()] == ["seal.json"]
     _check_values(bank.deposits()[0])
     assert verify(bank) == ()
 

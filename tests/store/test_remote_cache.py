@@ -55,13 +55,13 @@ def copy_of(cache: Path) -> Path:
     return root
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def log_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.name == "logitbank"]
 
 
-def flip(path: Path, at: int) -> None:
+def flip(path: Path, offset: int) -> None:
     data = bytearray(path.read_bytes())
-    data[at] ^= 1
+    data[offset] ^= 1
     path.write_bytes(data)
 
 
@@ -103,12 +103,12 @@ def test_damaged_cache_files_are_fetched_again_and_reported(
     caplog.clear()
     assert answer(Bank.open(url)) == expected
     assert file.read_bytes() == sound
-    assert said(caplog) == (
+    assert log_messages(caplog) == (
         [] if damage == "gone" else [f"{file} was damaged and was fetched again."]
     )
     caplog.clear()
     assert answer(Bank.open(url)) == expected
-    assert said(caplog) == []
+    assert log_messages(caplog) == []
 
 
 def test_damage_while_a_bank_is_open_is_refused_and_opening_again_mends_it(
@@ -121,7 +121,7 @@ def test_damage_while_a_bank_is_open_is_refused_and_opening_again_mends_it(
     with pytest.raises(DamagedError, match=r"all\.parquet differs from its commit"):
         answer(bank)
     assert answer(Bank.open(f"{server.url}/bank")) == expected
-    assert said(caplog) == [f"{file} was damaged and was fetched again."]
+    assert log_messages(caplog) == [f"{file} was damaged and was fetched again."]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"url": 3}', "gone"])

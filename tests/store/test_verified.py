@@ -59,9 +59,9 @@ def exchange(one: Path, other: Path) -> None:
     aside.rename(other)
 
 
-def flip(path: Path, at: int = -1) -> None:
+def flip(path: Path, offset: int = -1) -> None:
     data = bytearray(path.read_bytes())
-    data[at] ^= 1
+    data[offset] ^= 1
     path.write_bytes(data)
 
 

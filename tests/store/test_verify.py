@@ -39,7 +39,7 @@ def bank_of_two(path: Path) -> Bank:
     return bank
 
 
-def place(bank: Bank, step: int) -> Path:
+def deposit_folder(bank: Bank, step: int) -> Path:
     return next(bank.path.glob(f"org%2Fmodel/main/{step}/q-*"))
 
 
@@ -47,9 +47,9 @@ def problems(bank: Bank) -> list[tuple[str, str]]:
     return [(damage.path, damage.problem) for damage in verify(bank)]
 
 
-def flip(path: Path, at: int) -> None:
+def flip(path: Path, offset: int) -> None:
     data = bytearray(path.read_bytes())
-    data[at] ^= 1
+    data[offset] ^= 1
     path.write_bytes(data)
 
 
@@ -202,7 +202,7 @@ def test_each_row_of_the_table_is_found_and_repaired(
 
 def test_commit_that_points_outside_is_refused(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
-    commit = place(bank, 1) / "commits" / "2.json"
+    commit = deposit_folder(bank, 1) / "commits" / "2.json"
     entry = {"sha256": "0", "bytes": 1}
     rewrite(commit, lambda told: told.update(objects={"../../../../../zarr.json": entry}))
     (damage,) = verify(bank)
@@ -212,7 +212,7 @@ def test_commit_that_points_outside_is_refused(tmp_path: Path) -> None:
 
 def test_a_deposit_without_attributes_is_not_begun_again(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
-    (place(bank, 1) / "zarr.json").unlink()
+    (deposit_folder(bank, 1) / "zarr.json").unlink()
     (damage,) = verify(bank)
     assert "8 files" in damage.detail
     with pytest.raises(DamagedError, match=r"zarr\.json"):
@@ -229,9 +229,9 @@ def test_a_query_set_that_only_prompts_need_is_missing(tmp_path: Path) -> None:
 
 def test_commit_in_the_place_of_another_is_named_and_dropped_alone(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
-    commits = place(bank, 1) / "commits"
+    commits = deposit_folder(bank, 1) / "commits"
     (commits / "1.json").write_bytes((commits / "2.json").read_bytes())
-    inside = place(bank, 1).relative_to(bank.path)
+    inside = deposit_folder(bank, 1).relative_to(bank.path)
     damage = verify(bank)
     assert [(d.path, d.block) for d in damage] == [(f"{inside}/commits/1.json", 1)]
     assert repair(bank, damage).dropped == {str(inside): (1,)}
@@ -241,7 +241,7 @@ def test_commit_in_the_place_of_another_is_named_and_dropped_alone(tmp_path: Pat
 
 def test_seal_that_leaves_out_a_block_is_named(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
-    seal = place(bank, 0) / "commits" / "seal.json"
+    seal = deposit_folder(bank, 0) / "commits" / "seal.json"
     document = json.loads(seal.read_text())
     del document["objects"]["logprobs/c/1/0"]
     seal.write_bytes(documents.signed(document, document))
@@ -262,7 +262,7 @@ def test_what_no_bank_has_above_deposits_is_named(tmp_path: Path) -> None:
 
 def test_links_pipes_and_folders_in_place_of_files_are_named(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
-    deposit = place(bank, 0)
+    deposit = deposit_folder(bank, 0)
     own = deposit.relative_to(bank.path).as_posix()
     links = (f"{own}/more", f"{own}/logprobs/c/9", f"{own}/scores/9.parquet")
     for name, to in zip(links, (tmp_path, tmp_path, "/nowhere"), strict=True):
@@ -276,8 +276,11 @@ def test_links_pipes_and_folders_in_place_of_files_are_named(tmp_path: Path) -> 
 
 def test_damaged_attributes_and_moved_deposits_are_named(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
-    rewrite(place(bank, 0) / "zarr.json", lambda told: told["attributes"]["logitbank"].pop("model"))
-    place(bank, 1).parent.rename(bank.path / "org%2Fmodel" / "main" / "9")
+    rewrite(
+        deposit_folder(bank, 0) / "zarr.json",
+        lambda told: told["attributes"]["logitbank"].pop("model"),
+    )
+    deposit_folder(bank, 1).parent.rename(bank.path / "org%2Fmodel" / "main" / "9")
     found = verify(bank)
     assert [damage.problem for damage in found] == ["changed", "changed"]
     assert "does not describe a deposit" in found[0].detail
@@ -298,7 +301,7 @@ def test_attributes_and_arrays_that_disagree_are_named_though_signed_again(
     tmp_path: Path, change: dict[str, object]
 ) -> None:
     bank = bank_of_two(tmp_path / "b")
-    folder = place(bank, 0)
+    folder = deposit_folder(bank, 0)
     rewrite(folder / "zarr.json", lambda about: about["attributes"]["logitbank"].update(change))
     recommit(folder, "zarr.json")
     inside = str(folder.relative_to(bank.path))
@@ -307,9 +310,9 @@ def test_attributes_and_arrays_that_disagree_are_named_though_signed_again(
 
 def test_scores_of_another_step_are_named_though_signed_again(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
-    part = place(bank, 0) / "scores" / "all.parquet"
+    part = deposit_folder(bank, 0) / "scores" / "all.parquet"
     pl.read_parquet(part).with_columns(step=pl.lit(77, pl.Int64)).write_parquet(part)
-    recommit(place(bank, 0), "scores/all.parquet")
+    recommit(deposit_folder(bank, 0), "scores/all.parquet")
     (damage,) = verify(bank)
     assert damage.path.endswith("scores/all.parquet")
     assert "its step is 77" in damage.detail

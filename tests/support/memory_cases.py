@@ -17,10 +17,10 @@ class _AskedError(Exception):
 
 def asked_of_vllm(folder: Path, settings: EngineSettings, free: int, total: int) -> dict[str, Any]:
     """The arguments of `vllm.LLM` that are about memory."""
-    asked: dict[str, Any] = {}
+    recorded: dict[str, Any] = {}
 
     def llm(**arguments: Any) -> None:
-        asked.update(arguments)
+        recorded.update(arguments)
         raise _AskedError
 
     backend = import_engine(settings)
@@ -30,4 +30,4 @@ def asked_of_vllm(folder: Path, settings: EngineSettings, free: int, total: int)
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     with contextlib.suppress(_AskedError):
         backend(folder, settings)
-    return {name: value for name, value in asked.items() if "memory" in name}
+    return {name: value for name, value in recorded.items() if "memory" in name}

@@ -130,7 +130,7 @@ class ExtractProgress:
         rate = scored / seconds
         left = sum(n - self._scored[c] for c, n in self._planned.items() if c not in self._ended)
         time_left = f", about {duration(left / rate)} left" if left and seconds > _QUIET_S else ""
-        return f"; {rate:,.3g} rows/s{time_left}"
+        return f"; {_rate(rate)} rows/s{time_left}"
 
 
 def planned(plan: "Plan", engine: str) -> str:
@@ -186,16 +186,21 @@ def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
         say("Run the same command to retry failed checkpoints, or exclude them with --steps.")
 
 
+def _rate(rate: float) -> str:
+    """Rows per second in three digits, without an exponent."""
+    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+
+
 def account(summary: "Summary", bank: str) -> Iterator[str]:
     """Rows and rate, the time of all workers by phase, and the tokens that were run."""
     from logitbank.engine.workers.events import Phase
 
     plan = summary.plan
-    rate = summary.rows / summary.seconds if summary.seconds else 0
+    rate = _rate(summary.rows / summary.seconds if summary.seconds else 0)
     others = f", {summary.others:,} more by other runs" if summary.others else ""
     yield (
         f"{len(summary.done):,} of {counted(len(plan.to_run), 'checkpoint')} done: "
-        f"{counted(summary.rows, 'row')} in {summary.seconds:,.1f} s ({rate:,.3g} rows/s{others}) "
+        f"{counted(summary.rows, 'row')} in {summary.seconds:,.1f} s ({rate} rows/s{others}) "
         f"→ {bank}"
     )
     total = sum(summary.spent.values())

@@ -77,7 +77,7 @@ def misplaced(divergences: Floats) -> list[int]:
 
 
 def _excess(divergences: Floats, kept: list[int], at: int) -> float:
-    """How many times as far one of the `kept` is from its neighbours as is usual at its place.
+    """Divergence of one checkpoint from its neighbours, as a multiple of the usual one nearby.
 
     The usual divergence is the largest of successive checkpoints near it, or its own from the
     nearest distant checkpoint if that is larger.

@@ -67,7 +67,7 @@ _DEVICE = re.compile(r"\d+|(GPU|MIG)-.+")
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class MachinePart:
     """The part of this machine that worker `index` of `count` uses."""
 
     index: int = 0
@@ -90,7 +90,7 @@ class Share:
         return set(cores[self.index * len(cores) // self.count :][: len(cores) // self.count])
 
 
-ALONE = Share()
+ALONE = MachinePart()
 
 
 def available_cores() -> list[int]:

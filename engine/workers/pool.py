@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.parallel import ParallelConfig, Share, visible_devices
+from logitbank.engine.plan.parallel import MachinePart, ParallelConfig, visible_devices
 from logitbank.engine.workers.events import Event, Job
 from logitbank.engine.workers.worker_process import WorkerProcess, log_path
 
@@ -55,7 +55,7 @@ class LocalPool:
         """At the end an empty new log is deleted, unless other runs write to it (`shared_log`)."""
         log = log_path(bank)
         self._new_log = None if shared_log or log.exists() else log
-        shares = [Share(i, count) for i in range(count)]
+        shares = [MachinePart(i, count) for i in range(count)]
         self.workers = [WorkerProcess(bank, settings, share) for share in shares]
         self._ends = ExitStack()
 
@@ -89,7 +89,7 @@ class LocalPool:
 
 def first_worker(bank: Path, settings: EngineSettings, count: int) -> WorkerProcess:
     """A single worker with its part of the machine, as one of `count`."""
-    return WorkerProcess(bank, settings, Share(0, count))
+    return WorkerProcess(bank, settings, MachinePart(0, count))
 
 
 def open_pool(bank: Path, settings: EngineSettings, parallel: ParallelConfig) -> Pool:

@@ -14,7 +14,7 @@ from typing import Self
 
 from logitbank.engine.backends.precision import precision_environment
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.parallel import ALONE, Share
+from logitbank.engine.plan.parallel import ALONE, MachinePart
 from logitbank.engine.weights.config_identity import ConfigFields, differing_fields
 from logitbank.engine.workers.events import (
     CheckpointFailed,
@@ -36,7 +36,7 @@ class WorkerProcess:
     to one log (`log_path`).
     """
 
-    def __init__(self, bank: Path, settings: EngineSettings, share: Share = ALONE) -> None:
+    def __init__(self, bank: Path, settings: EngineSettings, share: MachinePart = ALONE) -> None:
         self._bank, self._settings, self._share = bank, settings, share
         self._log = log_path(bank)
         self._closed = self._interrupted = False

@@ -36,7 +36,8 @@ def option_scores(deposits: Sequence[Deposit]) -> pl.LazyFrame:
         if file is None
     ]
     if paths := [file for file in files if file is not None]:
-        # Every deposit gets a name, so that the code of a path is the index of its deposit.
+        # Each deposit gets a name, also one without a file. A name's physical value in the Enum is
+        # then the index of its deposit.
         names = [f"{at}" if file is None else str(file) for at, file in enumerate(files)]
         index = pl.col(DEPOSIT).cast(pl.Enum(names)).to_physical().cast(pl.UInt32)
         options = _scan(paths, include_file_paths=DEPOSIT).filter(pl.col("kind") == "option")

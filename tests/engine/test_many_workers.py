@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logitbank.cli.screen.extract import planned
-from logitbank.engine.plan.parallel import ParallelConfig, Share, visible_devices
+from logitbank.engine.plan.parallel import MachinePart, ParallelConfig, visible_devices
 from logitbank.engine.plan.sharding import Shard
 from logitbank.engine.run import run
 from logitbank.engine.workers.events import BlockCommitted, CheckpointDone, Event, Summary
@@ -150,17 +150,17 @@ def test_a_run_stops_before_its_time_is_over(tmp_path: Path, series: Path) -> No
 def test_each_worker_has_its_gpu_or_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 5, 8})
-    assert [Share(i, 2).environment() for i in range(2)] == [
+    assert [MachinePart(i, 2).environment() for i in range(2)] == [
         {"CUDA_VISIBLE_DEVICES": "4", "OMP_NUM_THREADS": "2"},
         {"CUDA_VISIBLE_DEVICES": "7", "OMP_NUM_THREADS": "2"},
     ]
     assert ParallelConfig.detect(workers="auto").workers == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert [Share(i, 2).cores() for i in range(2)] == [{2, 3}, {5, 8}]
-    assert Share(1, 2).environment() == {"OMP_NUM_THREADS": "2"}
-    assert Share().environment() == {}
-    assert Share(5, 8).cores() == set(), "more workers than cores"
-    assert Share(5, 8).environment() == {"OMP_NUM_THREADS": "1"}
+    assert [MachinePart(i, 2).cores() for i in range(2)] == [{2, 3}, {5, 8}]
+    assert MachinePart(1, 2).environment() == {"OMP_NUM_THREADS": "2"}
+    assert MachinePart().environment() == {}
+    assert MachinePart(5, 8).cores() == set(), "more workers than cores"
+    assert MachinePart(5, 8).environment() == {"OMP_NUM_THREADS": "1"}
     assert ParallelConfig.detect(workers="auto").workers == 1
     with pytest.raises(UsageError, match="--workers 0 is invalid"):
         ParallelConfig.detect(workers=0)

@@ -10,7 +10,7 @@ import torch
 from safetensors.numpy import save_file
 
 from logitbank.engine.backends.protocol import EngineSettings, Loaded, Sink, Tokens
-from logitbank.engine.plan.parallel import ALONE, Share
+from logitbank.engine.plan.parallel import ALONE, MachinePart
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.request import ExtractRequest
@@ -64,7 +64,7 @@ class InProcess:
     backend = FakeBackend()
     on_gpu = False
 
-    def __init__(self, bank: Path, settings: EngineSettings, share: Share = ALONE) -> None:
+    def __init__(self, bank: Path, settings: EngineSettings, share: MachinePart = ALONE) -> None:
         self._bank = bank
         self._worker: Worker | None = None
         self._events: list[Event] = []

@@ -293,7 +293,7 @@ def neighbours_by_rows(table: pl.DataFrame, deposits: Sequence[Deposit], head: R
 def _places(table: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
     """What a model was asked: prompt, sentence, order_seed, place, at, token, is_correct.
 
-    A place is a piece of an option, wherever it is scored. Prompts are numbers, and so are query
+    A place is one scored token of an option of a prompt. Prompts are numbers, and so are query
     sets and rows: tables of every checkpoint are grouped and joined by them.
     """
     correct = pl.col("is_answer").fill_null(False)

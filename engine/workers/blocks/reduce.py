@@ -53,8 +53,8 @@ class ReducingSink:
         Raises
         ------
         EngineError
-            The last logits of a row were unusable or missing, or the head does not give them from
-            the row's hidden state.
+            A row has no logits, or unusable ones, or the head does not give its logits from its
+            hidden state.
         """
         if self._failed:
             raise self._failed[min(self._failed)]

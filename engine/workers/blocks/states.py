@@ -59,7 +59,7 @@ class BlockStates:
             A logit differs by more than the rounding of float32 explains.
         """
         for i, logits in self.sampled.items():
-            assert logits is not None, "the reducer has refused a block without all of its rows"
+            assert logits is not None, "`finish` refuses a block with a missing row first"
             products = self._head.logits(self._states[i : i + 1])[0]
             self._compare(np.full(len(logits), i), products, logits)
         listed = scores.select("query", "token", "logit").sort("query")

@@ -14,7 +14,7 @@ from logitbank.errors import BankError, DamagedError, KeepLevelError, UsageError
 from logitbank.store import Bank, Keep, merge, repair, shrink, verify
 from logitbank.store.filter.filters import Filter
 from logitbank.store.format import layout as layouts
-from logitbank.store.format.index import head_of
+from logitbank.store.format.index import object_head
 from logitbank.store.heads.stored import StoredHead
 from logitbank.store.read.missing_scores import missing_options
 from logitbank.store.share.targets import Folder
@@ -175,7 +175,7 @@ def test_a_part_of_a_head_that_a_killed_merge_left_is_no_damage_and_is_completed
 
     def killed(self: Folder, path: str, *others: Any) -> None:
         nonlocal left
-        if head_of(path) and left == 0:
+        if object_head(path) and left == 0:
             raise KeyboardInterrupt
         left -= bool(head_of(path))
         place(self, path, *others)

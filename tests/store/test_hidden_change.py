@@ -177,7 +177,7 @@ def test_a_part_of_a_head_that_a_killed_merge_left_is_no_damage_and_is_completed
         nonlocal left
         if object_head(path) and left == 0:
             raise KeyboardInterrupt
-        left -= bool(head_of(path))
+        left -= bool(object_head(path))
         place(self, path, *others)
 
     for name in ("put", "merged"):

@@ -258,10 +258,8 @@ def runs_coverage(
                 yield Rate(what, f"{runs} runs", float(share), data_sets, target)
 
 
-def _runs(
-    rng: np.random.Generator, runs: int, of_runs: float, select_examples: float
-) -> np.ndarray:
-    effects = rng.normal(0, of_runs, (runs, 1)) + rng.normal(0, select_examples, EXAMPLES)
+def _runs(rng: np.random.Generator, runs: int, run_sd: float, example_sd: float) -> np.ndarray:
+    effects = rng.normal(0, run_sd, (runs, 1)) + rng.normal(0, example_sd, EXAMPLES)
     return effects + rng.normal(size=(runs, EXAMPLES))
 
 

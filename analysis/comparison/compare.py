@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.comparison.metrics import (
-    CHECKPOINT,
+    CHECKPOINT_SCHEMA,
     METRICS,
     PROMPTS,
     Side,
@@ -30,7 +30,7 @@ from logitbank.store import Bank, Deposit
 from logitbank.store.bank import open_unfiltered
 from logitbank.store.steps import Step, parse_steps
 
-_DEPOSIT = {**CHECKPOINT, "query_set": pl.String}
+_DEPOSIT = {**CHECKPOINT_SCHEMA, "query_set": pl.String}
 _PROVENANCE = {
     **dict.fromkeys(
         ("kept_a", "kept_b", "engine_a", "engine_b", "compute_a", "compute_b"), pl.String
@@ -137,8 +137,8 @@ def compare(
     if not logits and not of_runs:
         raise BankError(_nothing_common(sides, among="" if steps is None else " among these steps"))
     checkpoints = pl.DataFrame(
-        list({row[:3] for row in logits}), schema=CHECKPOINT, orient="row"
-    ).sort(*CHECKPOINT, nulls_last=True)
+        list({row[:3] for row in logits}), schema=CHECKPOINT_SCHEMA, orient="row"
+    ).sort(*CHECKPOINT_SCHEMA, nulls_last=True)
     metrics = [metric_differences(sides, name, checkpoints) for name in names]
     largest = [prompt_differences(sides, name, checkpoints, top) for name in names]
     table = pl.concat([pl.DataFrame(schema=METRICS), *metrics])

@@ -16,14 +16,14 @@ from logitbank.store import Bank
 from logitbank.store.steps import in_order
 
 CELLS = ("model", "run", "step", "prompt_id", "order_seed", "piece", "option")
-CHECKPOINT = {"model": pl.String, "run": pl.String, "step": pl.Int64}
+CHECKPOINT_SCHEMA = {"model": pl.String, "run": pl.String, "step": pl.Int64}
 METRICS = {
-    **CHECKPOINT,
+    **CHECKPOINT_SCHEMA,
     **dict.fromkeys(("prompts", "metric", "group"), pl.String),
     **dict.fromkeys(("a", "b", "difference"), pl.Float64),
 }
 PROMPTS = {
-    **CHECKPOINT,
+    **CHECKPOINT_SCHEMA,
     **dict.fromkeys(("prompts", "prompt_id"), pl.String),
     "order_seed": pl.Int64,
     **dict.fromkeys(("text", "option", "measure"), pl.String),
@@ -68,7 +68,7 @@ def metric_differences(
     scans: list[tuple[pl.LazyFrame, ...]] = []
     for pair in _scans(sides, prompts, checkpoints["step"].unique().to_list()):
         present = [
-            frame.join(checkpoints.lazy(), on=[*CHECKPOINT], how="semi", nulls_equal=True)
+            frame.join(checkpoints.lazy(), on=[*CHECKPOINT_SCHEMA], how="semi", nulls_equal=True)
             for frame in pair
         ]
         common = tuple(
@@ -131,7 +131,7 @@ def run_differences(
 def _joined(one: pl.DataFrame, other: pl.DataFrame, prompts: str) -> pl.DataFrame:
     if one.is_empty() or other.is_empty():
         return pl.DataFrame(schema=METRICS)
-    keys = [*CHECKPOINT, "metric", "group"]
+    keys = [*CHECKPOINT_SCHEMA, "metric", "group"]
     joined = one.join(other, on=keys, suffix="_b", nulls_equal=True, maintain_order="left")
     table = joined.with_columns(
         prompts=pl.lit(prompts),

@@ -1,8 +1,12 @@
-"""Quantities of one prompt, as Polars expressions and array functions: ranks and divergences."""
+"""Quantities of one prompt, as Polars expressions and array functions: ranks and divergences.
+
+And the selection of rows by their keys.
+"""
 
 import math
+from collections.abc import Iterable, Mapping
 from functools import reduce
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -166,6 +170,11 @@ def three_way_correct(logits: ArrayLike, gold: ArrayLike) -> NDArray[np.bool_]:
         z.shape[-1] - 1
     )
     return hit
+
+
+def same_as(row: Mapping[str, Any], names: Iterable[str]) -> pl.Expr:
+    """Whether the columns have the values of a row; null equals null."""
+    return pl.all_horizontal(pl.col(name).eq_missing(pl.lit(row[name])) for name in names)
 
 
 def check_choice(name: str, value: object, allowed: tuple[object, ...]) -> None:

@@ -18,7 +18,7 @@ from logitbank.analysis.frames.batches import (
     check_expected,
     read_nonempty,
 )
-from logitbank.analysis.frames.expressions import tied_others, unique_maximum
+from logitbank.analysis.frames.expressions import same_as, tied_others, unique_maximum
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
 
@@ -196,7 +196,7 @@ def _check(summed: pl.DataFrame, tokens: pl.LazyFrame, family: str) -> None:
     if len(invalid):
         row = invalid.row(0, named=True)
         value = tokens.filter(
-            *(pl.col(name).eq_missing(pl.lit(row[name])) for name in PROMPT),
+            same_as(row, PROMPT),
             ~pl.col("logprob").is_finite().fill_null(False),
         ).collect()["logprob"][0]
         raise BankError(

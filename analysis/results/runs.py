@@ -14,6 +14,7 @@ from logitbank.analysis.family import Family, Headline, families
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.frames.batches import TOKEN_ROWS, NoRowsError, batches
 from logitbank.analysis.frames.expected import expected_token_counts
+from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.correlation import pearson_matrix
 from logitbank.analysis.stats.multibootstrap import (
@@ -240,10 +241,7 @@ def run_findings(tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:
             low=row["low"], high=row["high"], form=headline.form,
             n=f"{row['runs']} runs × {counted(row['examples'], 'example')}{missing}",
         )  # fmt: skip
-        pairs = tables["agreement"].filter(
-            pl.col(name).eq_missing(pl.lit(row[name])) for name in _PLACE
-        )
-        yield from _agreement(pairs, where)
+        yield from _agreement(tables["agreement"].filter(same_as(row, _PLACE)), where)
 
 
 def _headline(row: Mapping[str, Any]) -> Headline:

@@ -161,8 +161,6 @@ def clustered_interval(values: Floats, clusters: NDArray[np.int64]) -> Interval:
     >>> low.round(3).tolist(), high.round(3).tolist()
     ([2.334], [6.666])
     """
-    from scipy.special import stdtrit
-
     order = np.argsort(clusters, kind="stable")
     starts = np.flatnonzero(np.diff(clusters[order], prepend=-1))
     if not len(starts):
@@ -174,8 +172,19 @@ def clustered_interval(values: Floats, clusters: NDArray[np.int64]) -> Interval:
     squares = (np.add.reduceat(residuals, starts, axis=1) ** 2).sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         error = np.sqrt(k / (k - 1) * squares) / np.count_nonzero(present, axis=1)
-        half = stdtrit(np.maximum(k - 1, 1), (1 + LEVEL) / 2) * error
+        half = t_quantile(k - 1) * error
     return with_enough(with_width(Interval(mean - half, mean + half)), k)
+
+
+def t_quantile(degrees: ArrayLike) -> Floats:
+    """Half the width of a 95 % t interval in standard errors; of one degree of freedom below 1.
+
+    >>> t_quantile([9, 99]).round(3).tolist()
+    [2.262, 1.984]
+    """
+    from scipy.special import stdtrit
+
+    return np.asarray(stdtrit(np.maximum(degrees, 1), (1 + LEVEL) / 2))
 
 
 def with_enough(interval: Interval, clusters: ArrayLike) -> Interval:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.stats.bootstrap import (
     FEWEST_CLUSTERS,
-    LEVEL,
     bootstrap_means,
     central_interval,
     cluster_counts,
+    t_quantile,
 )
 
 FEWEST_RUNS = 3
@@ -136,8 +136,7 @@ def multibootstrap(
         example_draws += sign * drawn.mean(axis=1)
         parts.append((float(_variance(scores)) / r, r - 1))
         interaction += correction * float(_variance(drawn - scores).mean()) / r
-    select_examples = correction * float(example_draws.var())
-    parts.append((select_examples, clusters - 1))
+    parts.append((correction * float(example_draws.var()), clusters - 1))
     half = _half_width(parts, interaction) if enough else np.nan
     percentiles = central_interval(draws[:, None] if enough else np.empty((0, 1)))
     return RunsMean(
@@ -157,12 +156,11 @@ def _half_width(parts: Sequence[tuple[float, int]], common: float) -> float:
 
     The last is that of examples; `common` is in it and in those of runs.
     """
-    from scipy.special import stdtrit
-
-    *of_runs, (select_examples, _) = parts
-    total = sum(variance for variance, _ in of_runs)
-    variance = max(total, select_examples, total + select_examples - common)
-    if min(degrees for _, degrees in of_runs) < FEWEST_RUNS - 1 or not variance > 1e-28:
+    *run_parts, (example_variance, _) = parts
+    run_variance = sum(variance for variance, _ in run_parts)
+    total = run_variance + example_variance - common
+    variance = max(run_variance, example_variance, total)
+    if min(degrees for _, degrees in run_parts) < FEWEST_RUNS - 1 or not variance > 1e-28:
         return float("nan")
     degrees = variance**2 / sum(part**2 / degrees for part, degrees in parts)
-    return float(stdtrit(degrees, (1 + LEVEL) / 2) * np.sqrt(variance))
+    return float(t_quantile(degrees) * np.sqrt(variance))

@@ -7,7 +7,12 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, LEVEL, Interval, with_enough
+from logitbank.analysis.stats.bootstrap import (
+    FEWEST_CLUSTERS,
+    Interval,
+    t_quantile,
+    with_enough,
+)
 
 Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
@@ -58,10 +63,8 @@ def with_t_interval(
 
     Null for fewer than ten clusters, and if all values are equal.
     """
-    from scipy.special import stdtrit
-
     k = table["clusters"].fill_null(0).to_numpy()
-    quantile = pl.Series(stdtrit(np.maximum(k - 1, 1), (1 + LEVEL) / 2))
+    quantile = pl.Series(t_quantile(k - 1))
     half = pl.when((pl.lit(pl.Series(k)) >= FEWEST_CLUSTERS) & (pl.col("stderr") > 1e-14)).then(
         quantile * pl.col("stderr")
     )

@@ -99,10 +99,10 @@ def test_variances_are_those_of_the_analysis_of_variance() -> None:
     r, c = values.shape
     runs, examples = values.mean(axis=1), values.mean(axis=0)
     rest = values - runs[:, None] - examples + values.mean()
-    of_runs, select_examples = runs.var(ddof=1) / r, examples.var(ddof=1) / c
+    of_runs, of_examples = runs.var(ddof=1) / r, examples.var(ddof=1) / c
     both = (rest**2).sum() / ((r - 1) * (c - 1) * r * c)
-    variance = of_runs + select_examples - both
-    degrees = variance**2 / (of_runs**2 / (r - 1) + select_examples**2 / (c - 1))
+    variance = of_runs + of_examples - both
+    degrees = variance**2 / (of_runs**2 / (r - 1) + of_examples**2 / (c - 1))
     half = t.ppf(0.975, degrees) * variance**0.5
     found = multibootstrap(values, examples=mean(), resamples=20_000)
     assert (found.high - found.low) / 2 == pytest.approx(half, rel=0.02)

@@ -8,8 +8,9 @@ import polars as pl
 from logitbank.analysis.families.gest.metric import Gest
 from logitbank.analysis.families.gest.tables import ALL, RATE
 from logitbank.analysis.finding import Finding
+from logitbank.analysis.frames.expressions import same_as
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.results.series import (
-    Row,
     by_series,
     change_from_first,
     from_row,
@@ -57,21 +58,18 @@ def _series(
     )  # fmt: skip
     series = (last["model"], last["run"])
     yield from change_from_first(rows, what, form="+.3f", n=n, figure="rate", series=series)
-    for row in _at(last, rates).filter(pl.col("template") != ALL).iter_rows(named=True):
+    for row in rates.filter(same_as(last, CHECKPOINT), pl.col("template") != ALL).iter_rows(
+        named=True
+    ):
         text = f"{name}g_s as published, template {row['template']}, at {now}"
         n = counted(row["sentences"], "sentence")
         yield from_row(
             row, "published", text, form=".2f", n=n, baseline="1 is no stereotype", figure="rate"
         )
-    ordered = _at(last, stereotypes).filter(template=ALL).sort("score", maintain_order=True)
+    own = stereotypes.filter(same_as(last, CHECKPOINT), template=ALL)
+    ordered = own.sort("score", maintain_order=True)
     for end, index in (("lowest", 0), ("highest", -1)):
         row = ordered.row(index, named=True)
         text = f"{name}Score of the {end} stereotype at {now}, {row['stereotype']} ({row['part']})"
         n = counted(row["sentences"], "sentence")
         yield from_row(row, "score", text, form="+.3f", n=n, figure="stereotypes")
-
-
-def _at(row: Row, table: pl.DataFrame) -> pl.DataFrame:
-    """The rows of the checkpoint of a row."""
-    names = ("model", "run", "step")
-    return table.filter(*(pl.col(name).eq_missing(pl.lit(row[name])) for name in names))

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, LEVEL
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, t_quantile
 from logitbank.analysis.stats.from_baseline import BASELINE
 
 SERIES = ["model", "run", "template"]
@@ -88,14 +88,12 @@ def with_intervals(means: pl.DataFrame) -> pl.DataFrame:
     the mean of means is :math:`\sum_k s_k^2/n_k/K^2`, and t has :math:`\sum_k n_k-K` degrees of
     freedom. NaN below those of `FEWEST_CLUSTERS` sentences of one stereotype, and if all are equal.
     """
-    from scipy.special import stdtrit
 
     def half_width(variance: str, count: str) -> pl.Series:
         degrees = (means[count] - means["strata"]).to_numpy()
         error = np.sqrt(means[variance].to_numpy())
         enough = (degrees >= FEWEST_CLUSTERS - 1) & (error > 1e-14)
-        quantile = stdtrit(np.maximum(degrees, 1), (1 + LEVEL) / 2)
-        return pl.Series(np.where(enough, quantile * error, np.nan))
+        return pl.Series(np.where(enough, t_quantile(degrees) * error, np.nan))
 
     itself = pl.col("step").eq_missing(pl.col("baseline_step"))
     score, half, change, half_change = map(pl.col, ("score", "half", "change", "half_change"))

@@ -7,6 +7,8 @@ import polars as pl
 
 from logitbank.analysis.families.pairs.metric import ALL, Pairs
 from logitbank.analysis.finding import Finding
+from logitbank.analysis.frames.expressions import same_as
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.results.series import (
     by_series,
     change_from_first,
@@ -73,10 +75,8 @@ def _series(table: pl.DataFrame, rows: pl.DataFrame, what: str) -> Iterator[Find
     now = f"{what} at {step_name(last['step'])}"
     yield from_row(last, "score", now, n=f"{n}{missing}", figure="pairs", **chance)
     yield from change_from_first(rows, what, form="+.1%", n=n, figure="pairs", series=series)
-    keys = ("model", "run", "step", "score_kind")
-    groups = table.filter(
-        *(pl.col(name).eq_missing(pl.lit(last[name])) for name in keys), pl.col("group") != ALL
-    ).sort("score", maintain_order=True)
+    own = table.filter(same_as(last, [*CHECKPOINT, "score_kind"]), pl.col("group") != ALL)
+    groups = own.sort("score", maintain_order=True)
     if len(groups) < 2:
         return
     lowest, *_, highest = groups.rows(named=True)

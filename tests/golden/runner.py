@@ -22,6 +22,7 @@ import logitbank
 from logitbank.analysis.debias.train import Training
 from logitbank.cli import output as tables
 from logitbank.cli.main import run
+from logitbank.cli.screen import progress
 from logitbank.engine.workers.events import Estimate
 from tests.golden.cases import GROUPS
 from tests.support.command import every_command
@@ -112,6 +113,7 @@ def called(arguments: Sequence[str]) -> tuple[str, list[Any]]:
         mock.patch.object(sys, "argv", ["logitbank", *arguments]),
         mock.patch.object(tables, "print_study", seen),
         mock.patch("logitbank.engine.run.measure", _estimate),
+        mock.patch.object(progress, "FIRST_S", 3600.0),  # no lines that only slow machines print
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

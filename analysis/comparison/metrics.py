@@ -37,10 +37,9 @@ class Side(NamedTuple):
     bank: Bank
     models: Mapping[str, str]
 
-    def counterpart_name(self, name: str) -> str:
+    def own_name(self, name: str) -> str:
         """The name in this bank of a model of A."""
-        (counterpart_name,) = (own for own, other in self.models.items() if other == name)
-        return counterpart_name
+        return next(own for own, other in self.models.items() if other == name)
 
     def renamed(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """The rows of these models, under their names in A."""
@@ -116,15 +115,11 @@ def run_differences(
     for family in chosen or [families()["options"]]:
         for model, step in last.items():
             a, b = (
-                read_runs(family, [side.bank], prompts, side.counterpart_name(model), step)
+                read_runs(family, [side.bank], prompts, side.own_name(model), step)
                 for side in sides
             )
-            row = (
-                run_difference(a._replace(place={**a.place, "model": model}), b)
-                if a and b
-                else None
-            )
-            rows += [row] if row else []
+            row = run_difference(a, b) if a and b else None
+            rows += [row | {"model": model}] if row else []
     return rows
 
 
@@ -201,8 +196,8 @@ def _probabilities(
     side: Side, prompts: str, model: str, run: str, step: int | None
 ) -> pl.DataFrame:
     """The options of one checkpoint, under its name in A, with their probability as `a`."""
-    counterpart_name = side.counterpart_name(model)
-    (scores,) = prompt_scores(side.bank, prompts, models=counterpart_name, runs=run, steps=[step])
+    name = side.own_name(model)
+    (scores,) = prompt_scores(side.bank, prompts, models=name, runs=run, steps=[step])
     texts = scores.prompts.select("prompt_id", "order_seed", "text")
     rows = prompt_rows(scores).join(
         texts, on=["prompt_id", "order_seed"], nulls_equal=True, maintain_order="left"

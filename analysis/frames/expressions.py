@@ -1,7 +1,4 @@
-"""Quantities of one prompt, as Polars expressions and array functions: ranks and divergences.
-
-And the selection of rows by their keys.
-"""
+"""Polars expressions and array functions: ranks, divergences, and equality with a row."""
 
 import math
 from collections.abc import Iterable, Mapping

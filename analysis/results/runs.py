@@ -16,6 +16,7 @@ from logitbank.analysis.frames.batches import TOKEN_ROWS, NoRowsError, batches
 from logitbank.analysis.frames.expected import expected_token_counts
 from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.results.series import missing_text
 from logitbank.analysis.stats.correlation import pearson_matrix
 from logitbank.analysis.stats.multibootstrap import (
     FEWEST_RUNS,
@@ -235,11 +236,11 @@ def run_findings(tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:
         where = f"{row['model']} at {step_name(row['step'])}"
         if len(tables["runs"]["prompts"].unique()) > 1:
             where += f", {row['prompts']}"
-        missing = f", {row['missing']:,} missing" if row["missing"] else ""
         yield Finding(
             text=f"{headline.text}, mean over runs of {where}", value=row["value"],
             low=row["low"], high=row["high"], form=headline.form,
-            n=f"{row['runs']} runs × {counted(row['examples'], 'example')}{missing}",
+            n=f"{row['runs']} runs × {counted(row['examples'], 'example')}"
+            + missing_text(row["missing"]),
         )  # fmt: skip
         yield from _agreement(tables["agreement"].filter(same_as(row, _PLACE)), where)
 

@@ -140,9 +140,10 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
         if table not in study.tables:
             raise UsageError(f"Unknown table {table!r}. Tables: {', '.join(study.tables)}.")
         frame = study.tables[table]
-        first = [name for name in (*KEYS, *study.screen.get(table, ())) if name in frame.columns]
+        wanted = dict.fromkeys((*KEYS, *study.screen.get(table, ())))
+        first = [name for name in wanted if name in frame.columns]
         if form == "table" and sys.stdout.isatty() and first:
-            frame = frame.select(dict.fromkeys(first))
+            frame = frame.select(first)
         print_frame(frame, form)
     elif form == "json":
         _print_json(study.as_dict())

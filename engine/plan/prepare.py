@@ -25,7 +25,7 @@ from logitbank.engine.plan.sharding import Shard, select_shard
 from logitbank.engine.plan.throughput import parameter_count, rows_per_block
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.registry import prompt_sets
-from logitbank.engine.prompts.tokenize import TokenizedPrompts, check_tokens
+from logitbank.engine.prompts.tokenize import TokenizedPrompts, tokenized_for
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.suites.hub import HubSource
 from logitbank.engine.suites.suites import LocalSource, Suite
@@ -104,7 +104,7 @@ def make_plan(
     config = ModelConfig.read(first)  # before the others, which expect a valid file
     check_fields(first, trust_remote_code=settings.trust_remote_code)
     tokenizer = Tokenizer.load(tokenizer_folder(first)).for_task(config.task)
-    sets, notes = _supported_sets(prompt_sets(request.prompts, data=request.data), config, first)
+    sets, notes = supported_sets(prompt_sets(request.prompts, data=request.data), config, first)
     tokenized = [_tokenized(prompts, tokenizer, config, progress) for prompts in sets]
     is_auto = request.engine == "auto"
     settings, more = fitted_settings(settings, tokenized, config, engine_auto=is_auto)
@@ -177,19 +177,17 @@ def _tokenized(
     prompts: PromptSet | SequenceSet, tokenizer: Tokenizer, config: ModelConfig, progress: Progress
 ) -> TokenizedPrompts:
     progress(f"tokenizing {len(prompts.prompts):,} prompts of {prompts.name}")
-    tokenized = prompts.tokenize(tokenizer)
-    check_tokens(tokenized, config)
-    return tokenized
+    return tokenized_for(prompts, tokenizer, config)
 
 
 def _notes(prompts: TokenizedPrompts) -> list[str]:
     return [*prompts.notes, *(f"{prompts.name}: {warning}" for warning in prompts.warnings)]
 
 
-def _supported_sets(
+def supported_sets(
     sets: Sequence[PromptSet | SequenceSet], config: ModelConfig, first: Path
 ) -> tuple[list[PromptSet | SequenceSet], tuple[str, ...]]:
-    """The supported prompt sets, and a note for each skipped one."""
+    """The supported prompt sets, and a note for each skipped one; PromptError if all are."""
     unsupported = [s for s in sets if s.next_sentence]
     if not unsupported or has_next_sentence_head(first, config):
         return [*sets], ()

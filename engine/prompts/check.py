@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.registry import Prompts, prompt_sets
+from logitbank.engine.prompts.sequences import without_word
 from logitbank.engine.prompts.values import Prompt, once_per_kind
 from logitbank.engine.prompts.warnings import column_warnings, text_warnings
-from logitbank.errors import PromptError
+from logitbank.errors import PromptError, UsageError
 from logitbank.wording import counted
 
 
@@ -79,19 +80,23 @@ def prompts_check(
             found = column_warnings(chosen.prompts)
         warnings, scored = once_per_kind(found), ""
         notes = ["tokens were not checked: name a checkpoint folder with --tokenizer"]
+        if isinstance(chosen, SequenceSet):
+            notes += without_word(chosen.name, chosen.prompts)
     else:
-        from logitbank.engine.prompts.tokenize import check_tokens
-        from logitbank.engine.tokenizers.tokenizer import Tokenizer
+        from logitbank.engine.plan.prepare import supported_sets
+        from logitbank.engine.prompts.tokenize import tokenized_for
+        from logitbank.engine.tokenizers.tokenizer import Tokenizer, tokenizer_folder
         from logitbank.engine.weights.config import ModelConfig
 
         has_config = (tokenizer / "config.json").is_file()
         config = ModelConfig.read(tokenizer) if has_config else None
-        loaded = Tokenizer.load(tokenizer).for_task(None if config is None else config.task)
+        loaded = Tokenizer.load(tokenizer_folder(tokenizer))
+        loaded = loaded.for_task(None if config is None else config.task)
         try:
-            tokenized = chosen.tokenize(loaded)
             if config is not None:
-                check_tokens(tokenized, config)
-        except PromptError as error:
+                supported_sets([chosen], config, tokenizer)
+            tokenized = tokenized_for(chosen, loaded, config)
+        except (PromptError, UsageError) as error:
             return Checked([f"error: {error}"], failed=True)
         warnings, notes = [*tokenized.warnings], [*tokenized.notes]
         scored = (

@@ -28,17 +28,19 @@ before it; under a mask. `nsp` is a class of a next-sentence head."""
 BLANK = "BLANK"
 IS_NEXT, IS_OTHER = "next", "other"
 """Options of a next-sentence query."""
+_NAMED = 3
 
 
 class ScoredToken(NamedTuple):
     """One scored token, or class of a next-sentence head."""
 
     query: "Query"
-    token: int
-    text: str
+    token: int | None
+    """Null if nothing is scored at the query."""
+    text: str | None
     """The token's text, for people."""
     kind: Kind
-    option: str = "target"
+    option: str | None = "target"
 
 
 class Encoder(NamedTuple):
@@ -174,7 +176,9 @@ class BlankWord:
     """The sentence."""
     context: str
     """The sentence with `BLANK` where the word stands."""
-    word: str
+    word: str | None
+    """None if the sentence does not show it: a masked model then scores no token, and the prompt
+    counts as missing."""
     columns: Mapping[str, Scalar] = field(default_factory=dict)
     leading_space: bool = False
     """Whether a masked model's tokenizer encodes the word with a space before it."""
@@ -187,18 +191,40 @@ class BlankWord:
             yield ScoredToken(first, ids[0], tokenizer.decode_each(ids[:1])[0], "sentence")
             yield from encoder.following(ids, 1, "sentence")
             return
+        if self.word is None:
+            yield ScoredToken(self._query(encoder, ""), None, None, "masked", None)
+            return
         word = " " + self.word if self.leading_space else self.word
         tokens = tokenizer.encode(word, add_special_tokens=False)
         if not tokens:
             raise PromptError(f"the word {self.word!r} has no tokens")
-        for i, token in enumerate(tokens):
-            text = self.context.replace(BLANK, tokenizer.decode(tokens[:i]) + MASK)
-            filled = masked_text(text, tokenizer.mask_token)
-            ids = tuple(tokenizer.encode(filled, add_special_tokens=encoder.add_special_tokens))
-            if tokenizer.mask_id not in ids:
-                raise PromptError(f"{text!r} has no {MASK}")
-            query = encoder.query(ids, ids.index(tokenizer.mask_id), "mask")
-            yield ScoredToken(query, token, tokenizer.decode_each([token])[0], "masked")
+        for i, (token, text) in enumerate(zip(tokens, tokenizer.decode_each(tokens), strict=True)):
+            yield ScoredToken(
+                self._query(encoder, tokenizer.decode(tokens[:i])), token, text, "masked"
+            )
+
+    def _query(self, encoder: Encoder, before: str) -> "Query":
+        """The query of a mask in the place of `BLANK`, after the text of earlier tokens."""
+        tokenizer = encoder.tokenizer
+        text = self.context.replace(BLANK, before + MASK)
+        filled = masked_text(text, tokenizer.mask_token)
+        ids = tuple(tokenizer.encode(filled, add_special_tokens=encoder.add_special_tokens))
+        if tokenizer.mask_id not in ids:
+            raise PromptError(f"{text!r} has no {MASK}")
+        return encoder.query(ids, ids.index(tokenizer.mask_id), "mask")
+
+
+def without_word(name: str, prompts: Sequence[SequencePrompt]) -> list[str]:
+    """A note about the candidates of a set that no masked model scores, if there are some."""
+    ids = [prompt.id for prompt in prompts if isinstance(prompt, BlankWord) and prompt.word is None]
+    if not ids:
+        return []
+    more = f" and {len(ids) - _NAMED:,} more" if len(ids) > _NAMED else ""
+    return [
+        f"{name}: masked models leave out {len(ids):,} of {len(prompts):,} candidates, whose words "
+        f"are unknown: the sentence differs from its context around {BLANK} "
+        f"({', '.join(ids[:_NAMED])}{more}). Give each its word in a field word."
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,20 @@
 """Turn a prompt set into token ids: encode and check texts and options, and list scored rows."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import NamedTuple
 
 import polars as pl
 
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
-from logitbank.engine.prompts.sequences import Encoder, SequencePrompt, contexts, continuations
+from logitbank.engine.prompts.sequences import (
+    Encoder,
+    SequencePrompt,
+    contexts,
+    continuations,
+    without_word,
+)
 from logitbank.engine.prompts.values import (
     KINDS,
     MASK,
@@ -25,6 +31,7 @@ from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.errors import PromptError, SuiteError
 from logitbank.store.format.schema import PROMPTS_SCHEMA, Query
+from logitbank.store.tables.prompt_checks import check_prompts
 
 _NAMED = 3
 _BATCH = 5_000
@@ -85,12 +92,17 @@ def _tokenize_sequences(prompt_set: SequenceSet, tokenizer: Tokenizer) -> Tokeni
         except PromptError as error:
             errors.append(Finding(str(error), prompt.id, str(error)))
             continue
-        for piece, (query, tokens) in enumerate(groupby(scored, key=lambda t: t.query)):
-            index = queries.setdefault(query, len(queries))
-            rows += [ScoredRow(i, piece, t.option, t.text, t.token, index, t.kind) for t in tokens]
+        pieces: Counter[str | None] = Counter()
+        for t in scored:
+            # Not by query: several tokens of a word may have one, such as "▁" and the next one.
+            index = queries.setdefault(t.query, len(queries))
+            rows.append(ScoredRow(i, pieces[t.option], t.option, t.text, t.token, index, t.kind))
+            pieces[t.option] += 1
     _refuse(errors, prompt_set.name)
     table, warnings = _table(prompts, rows), tuple(once_per_kind(column_warnings(prompts)))
-    return TokenizedPrompts(prompt_set.name, tuple(queries), table, warnings=warnings)
+    is_masked = tokenizer.mask_id is not None
+    notes = (*without_word(prompt_set.name, prompts),) if is_masked else ()
+    return TokenizedPrompts(prompt_set.name, tuple(queries), table, notes, warnings)
 
 
 def _tokenize_texts(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
@@ -112,7 +124,34 @@ def _refuse(errors: Sequence[Finding], name: str) -> None:
         raise combined_error(f"prompt set {name!r}", once_per_kind(errors))
 
 
-def check_tokens(prompts: TokenizedPrompts, config: ModelConfig) -> None:
+def tokenized_for(
+    prompt_set: PromptSet | SequenceSet, tokenizer: Tokenizer, config: ModelConfig | None
+) -> TokenizedPrompts:
+    """As `tokenize`, with every check that needs neither weights nor a bank.
+
+    `prompts check` and `extract` both call it, so that they find the same errors.
+
+    Raises
+    ------
+    PromptError
+        As `tokenize`; prompts over the model's length limit.
+    SuiteError
+        Tokens outside the model's vocabulary.
+    UsageError
+        A table that no bank takes.
+    """
+    tokenized = tokenize(prompt_set, tokenizer)
+    if config is not None:
+        _check_tokens(tokenized, config)
+    count = len(tokenized.queries)
+    places = tokenized.table.with_columns(query_set=pl.lit("q"), row="query")
+    check_prompts(
+        places.select(*PROMPTS_SCHEMA, pl.exclude(*PROMPTS_SCHEMA, "query")), lambda _: count
+    )
+    return tokenized
+
+
+def _check_tokens(prompts: TokenizedPrompts, config: ModelConfig) -> None:
     """Refuse prompts over the model's length limit, and tokens outside its vocabulary."""
     if config.max_length is not None:
         long = [i for i, q in enumerate(prompts.queries) if len(q.ids) > config.max_length]

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from logitbank.engine.cache import offline
+from logitbank.engine.tokenizers.tokenizer import TOKENIZER_FILES
 from logitbank.engine.weights.weights import LEGACY, SAFE, choose_weights, weight_files
 from logitbank.errors import (
     DiskSpaceError,
@@ -27,15 +27,7 @@ from logitbank.errors import (
 )
 from logitbank.store.format.schema import Json
 
-SETTINGS = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer*",
-    "vocab*",
-    "merges*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
+SETTINGS = ("config.json", "generation_config.json", *TOKENIZER_FILES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +150,7 @@ class Hub:
         files = self.files(source.repo, source.revision).get(source.folder, {})
         weights = choose_weights(sorted(files), str(source))
         index = (LEGACY if weights[0].endswith(".bin") else SAFE).index
-        return tuple(
-            file
-            for name, file in files.items()
-            if name in (*weights, index)
-            or (any(fnmatch(name, pattern) for pattern in SETTINGS) and not name.endswith(".py"))
-        )
+        return tuple(file for name, file in files.items() if name in (*weights, index, *SETTINGS))
 
     def needed_by_all(self, sources: Iterable[object]) -> dict[HubSource, tuple[HubFile, ...]]:
         """`needed` of all sources on the hub, without those that fail."""

@@ -21,22 +21,25 @@ VOCABULARY_FILES = (
     "vocab.txt",
     "spiece.model",
     "sentencepiece.bpe.model",
+    "spm.model",
 )
-_BATCH = 10_000
-"""Texts that are encoded at once: the library needs more memory for each than its ids take."""
-_OTHER_FILES = (
-    "config.json",
+"""Files that transformers reads a vocabulary from."""
+TOKENIZER_FILES = (
+    *VOCABULARY_FILES,
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "merges.txt",
 )
+"""All files that a tokenizer is read from; downloads and digests take them from this list."""
+_BATCH = 10_000
+"""Texts that are encoded at once: the library needs more memory for each than its ids take."""
 
 
 def files_digest(folder: Path) -> str:
     """SHA-256 of every file in `folder` that a tokenizer is read from: equal files, equal ids."""
     total = hashlib.sha256()
-    for name in sorted(VOCABULARY_FILES + _OTHER_FILES):
+    for name in sorted((*TOKENIZER_FILES, "config.json")):
         if (folder / name).is_file():
             content = (folder / name).read_bytes()
             total.update(f"{name} {len(content)}\n".encode() + content)
@@ -44,12 +47,9 @@ def files_digest(folder: Path) -> str:
 
 
 def tokenizer_folder(folder: Path) -> Path:
-    """The checkpoint's folder, or the suite's if only that one has tokenizer files."""
-    names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
-    for candidate in (folder, folder.parent, folder.parent.parent):
-        if any((candidate / name).exists() for name in names):
-            return candidate
-    return folder
+    """The checkpoint's folder, or the suite's if only that one has a vocabulary."""
+    candidates = (folder, folder.parent, folder.parent.parent)
+    return next(filter(vocabulary_in, candidates), folder)
 
 
 def vocabulary_in(folder: Path) -> bool:

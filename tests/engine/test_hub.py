@@ -79,6 +79,19 @@ def test_fetch_brings_weights_and_settings_but_no_code(hub, server):
     assert server.count(r"\.py|README") == 0
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json"),
+        *("spiece.model", "sentencepiece.bpe.model", "spm.model", "special_tokens_map.json"),
+        *("tokenizer_config.json", "generation_config.json"),
+    ],
+)
+def test_every_file_that_a_tokenizer_is_read_from_is_fetched(hub, root, name):
+    (root / REPO / "step1" / name).write_text("{}")
+    assert name in files_in(hub.fetch(hub_source("step1")))
+
+
 def test_legacy_weights_are_fetched_only_without_safetensors(root, hub, server):
     for revision in ("step1", "step2"):
         torch.save({}, root / REPO / revision / "pytorch_model.bin")

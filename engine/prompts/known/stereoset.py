@@ -5,6 +5,7 @@ import string
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from logitbank.engine.prompts.datasets import PublicFile, public_file, read_data_text
 from logitbank.engine.prompts.known_set import KnownSet, SetOption
@@ -40,6 +41,7 @@ REPROMPT = {
     "Option wählen. Wir bitten dich, nicht voreingenommen zu sein.",
 }
 """METRICS §11; the German one is not in the paper."""
+_END = " .!?…"
 _BLANK = re.compile(rf"(?<!\w){BLANK}")
 """An ending may follow it, as in German, but it must begin a word."""
 
@@ -69,7 +71,8 @@ def stereoset(
     prefix
         Not empty for `REPROMPT` and a space before every text; the name then ends in `-prefix`.
     file
-        Your own file in StereoSet's format, in any language; the name then ends in the language.
+        Your own file in StereoSet's format, in any language; the name then ends in the language. A
+        masked model leaves out sentences that do not show their word; see `filling`.
     language
         Language of `file`, by default the file's name without its ending.
     leading_space
@@ -102,16 +105,18 @@ def stereoset(
             prompts.append(NextSentence(name, before + context, text, columns))
         elif task == "inter-causal":
             prompts.append(Continuation(name, before + context, " " + text, columns, "given"))
-        elif (word := _word(sentence, context)) is None:
-            defects.append(f"{text!r} ({name}) in {context!r}")
         else:
+            word = _word(sentence, context, published=file is None)
+            if BLANK not in context or (file is None and word is None):
+                defects.append(f"{text!r} ({name}) in {context!r}")
+                continue
             texts = before + text, before + context
             prompts.append(BlankWord(name, *texts, word, columns, leading_space))
     if defects:
         raise PromptError(
-            f"{path}: {len(defects)} sentences have no word in the place of {BLANK}, or their"
-            f" context has no {BLANK} that begins a word: {'; '.join(defects[:3])}. Give each"
-            " sentence its word in a field word."
+            f"{path}: {len(defects):,} sentences have no word in the place of {BLANK}, or their"
+            f" context has no {BLANK}: {'; '.join(defects[:3])}. Give each context one {BLANK}, and"
+            " each sentence its word in a field word."
         )
     ending = "" if file is None and language == "en" else f"-{language}"
     return SequenceSet(f"stereoset-{task}{ending}{'-prefix' if prefix else ''}", tuple(prompts))
@@ -127,10 +132,15 @@ def _user_file(file: str, language: str | None, german: str | None) -> tuple[Pat
     return path, language or path.stem
 
 
-def _word(sentence: dict[str, Any], context: str) -> str | None:
-    """The attribute word: the file's own, else what stands in the place of `BLANK`."""
+def _word(sentence: dict[str, Any], context: str, *, published: bool) -> str | None:
+    """The attribute word: the file's own, else what stands in the place of `BLANK`.
+
+    Published scores follow from the word with the number of `BLANK`, which a translation may move.
+    """
     if word := sentence.get("word"):
-        return str(word) if BLANK in context else None
+        return str(word)
+    if not published:
+        return filling(context, sentence["sentence"])
     return attribute_word(context, sentence["sentence"]) if _BLANK.search(context) else None
 
 
@@ -172,6 +182,29 @@ def attribute_word(context: str, sentence: str) -> str | None:
     if place is None or place >= len(sentence_words) or len(words) == 1:
         return None
     return sentence_words[place].translate(str.maketrans("", "", string.punctuation)) or None
+
+
+def filling(context: str, sentence: str) -> str | None:
+    """What a sentence has in the place of `BLANK`, without punctuation around it.
+
+    None unless the sentence has the text of its context on both sides. Letter case, spaces and
+    punctuation at the end may differ. A word that is there twice must be the same.
+
+    >>> filling("A tailor is BLANK when he talks.", "a tailor is not professional when he talks")
+    'not professional'
+    """
+    if BLANK not in context:
+        return None
+    parts = [re.escape(part) for part in _plain(context).split(BLANK)]
+    pattern = parts[0] + r"(.+?)" + r"\1".join(parts[1:]) + rf"[{_END}]*"
+    match = re.fullmatch(pattern, _plain(sentence), re.IGNORECASE)
+    word = match[1].strip(string.punctuation + " ") if match else ""
+    return word if word and BLANK not in word else None
+
+
+def _plain(text: str) -> str:
+    """A text in composed letters, with single spaces, and without punctuation at its end."""
+    return " ".join(normalize("NFC", text).split()).rstrip(_END)
 
 
 KNOWN = KnownSet(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from logitbank.engine.plan.cards import listed_cards, share_memory
 from logitbank.engine.plan.checks import check_space
 from logitbank.engine.plan.engine_choice import engine_settings
 from logitbank.engine.plan.parallel import ParallelConfig, visible_devices
@@ -68,6 +69,7 @@ def run(
         stack.enter_context(fetcher)
         if pool is not None and not _seems_done(bank, suite):
             pool.start()  # its imports take as long as planning
+        cards = () if parallel.ray is not None else listed_cards(os.environ)
         plan = partial(
             make_plan,
             request,
@@ -75,10 +77,19 @@ def run(
             settings=settings,
             shard=parallel.shard,
             gpu=bool(visible_devices(os.environ)) if pool is None else pool.on_gpu,
+            cards=cards,
             progress=report_progress,
         )
         prepared = _plan_by_first(plan, fetcher, len(suite.checkpoints), on_event)
         prepared = replace(prepared, adapter_source=adapter_source)
+        # The engines of a pool that runs already have taken their memory.
+        if prepared.plan.rows and (pool is None or pool is new_pool):
+            devices = max(1, len(visible_devices(os.environ)))
+            settings = share_memory(
+                *(prepared.settings, prepared.first, prepared.config, cards),
+                engines=-(-parallel.workers // devices),
+            )
+            prepared = replace(prepared, settings=settings)
         summary = _planned(prepared, on_event)
         missing = {*prepared.plan.to_run}
         to_run = [c for c in suite.checkpoints if c.id in missing]

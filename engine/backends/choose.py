@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from logitbank.engine.backends.precision import precision_environment
@@ -20,17 +19,7 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
     from logitbank.engine.weights.supported import check_fields
 
     check_fields(folder, trust_remote_code=settings.trust_remote_code)
-    engine = import_engine(settings)
-    return engine(folder, larger_batches(settings))
-
-
-def larger_batches(settings: EngineSettings) -> EngineSettings:
-    """Settings with the batches of a GPU, unless a user set their size; the same on a CPU."""
-    import torch
-
-    if not (torch.cuda.is_available() and settings.larger_on_gpu):
-        return settings
-    return replace(settings, max_batch_tokens=8192, max_sequences=256)
+    return import_engine(settings)(folder, settings)
 
 
 def import_engine(settings: EngineSettings) -> Callable[[Path, EngineSettings], Backend]:

@@ -32,8 +32,8 @@ class EngineSettings:
     """Dtype of the body; LM heads and all reductions are float32, without TF32."""
     max_batch_tokens: int = 4096
     max_sequences: int = 64
-    larger_on_gpu: bool = True
-    """Whether an engine on a GPU starts with larger batches than these two."""
+    gpu_memory: int | None = None
+    """Bytes that each engine may use on a GPU; None for all that is free."""
     max_length: int = 512
     """Length of the longest sequence."""
     deterministic: bool = False

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from logitbank.engine.backends.contexts import LeafContext, prefix_digests
+from logitbank.engine.backends.gpu_memory import BLOCK, BLOCK_ON_A_GPU
 from logitbank.engine.backends.hf.packs import rows
-from logitbank.engine.backends.precision import OVERRIDE, require_tf32
+from logitbank.engine.backends.precision import AMPERE, OVERRIDE, body_dtype, require_tf32
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Task
+from logitbank.engine.plan.cards import Card, is_divided
 from logitbank.engine.plan.parallel import visible_devices
 from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.request import ExtractRequest
@@ -20,8 +22,13 @@ from logitbank.errors import MissingExtraError, PromptError, UsageError
 
 PACKED = ("gpt2", "gpt_neox", "llama", "mistral", "olmo", "olmo2", "qwen2", "qwen3", "gemma2")
 """Model types for which packed contexts are tested in transformers."""
-BLOCK, BLOCK_ON_A_GPU = 32, 16
-"""Tokens in a block of vLLM's prefix cache, which shares whole blocks."""
+CPU_BATCHES, GPU_BATCHES = (4096, 64), (8192, 256)
+"""Most tokens and sequences of a batch, unless a user sets the tokens."""
+_MUCH_SHARED_MEMORY = ((8, 0), (8, 7), (9, 0), (10, 0), (10, 3))
+"""Compute capabilities whose blocks have more than 101,376 bytes of shared memory."""
+_WIDE_HEAD = 256
+"""Head size at which vLLM's float32 attention with a window takes 116,992 bytes of shared memory,
+as compiled by Triton 3.9."""
 MIN_SPEEDUP = 1.3
 """`auto` takes transformers instead of vLLM if vLLM runs at least this many times as many
 positions. One position takes 0.9 to 1.1 times as long in transformers (70M shape, two busy cores),
@@ -49,17 +56,23 @@ def engine_settings(request: ExtractRequest, adapter_folder: Path | None = None)
         trust_remote_code=request.trust_remote_code,
         adapter_from=adapter_folder,
     )
-    if (tokens := request.batch_tokens) is not None:
-        default = settings.max_sequences
-        settings = replace(
-            settings,
-            max_batch_tokens=tokens,
-            max_sequences=min(tokens, max(default, tokens // default)),
-            larger_on_gpu=False,
-        )
     if local:
         check_precision(settings, os.environ)
     return settings
+
+
+def batch_sizes(batch_tokens: int | None, *, gpu: bool) -> tuple[int, int]:
+    """Most tokens and sequences of a batch; `batch_tokens` are those that a user requests.
+
+    Examples
+    --------
+    >>> batch_sizes(None, gpu=True), batch_sizes(8192, gpu=True), batch_sizes(16, gpu=False)
+    ((8192, 256), (8192, 128), (16, 16))
+    """
+    if batch_tokens is None:
+        return GPU_BATCHES if gpu else CPU_BATCHES
+    _, default = CPU_BATCHES
+    return batch_tokens, min(batch_tokens, max(default, batch_tokens // default))
 
 
 def choose_engine(
@@ -126,10 +139,12 @@ def fitted_settings(
     config: ModelConfig,
     *,
     engine_auto: bool,
+    cards: Sequence[Card] = (),
 ) -> tuple[EngineSettings, tuple[str, ...]]:
     """The settings with the task and the borrowed adapters, and notes.
 
-    With `engine_auto`, transformers replaces vLLM if vLLM does not support the model.
+    With `engine_auto`, transformers replaces vLLM if vLLM does not support the model, or the model
+    on one of the `cards`.
 
     Raises
     ------
@@ -150,7 +165,9 @@ def fitted_settings(
     engine, notes = settings.engine, []
     if settings.adapter_from is not None and not languages:
         notes.append(f"--adapter-from {settings.adapter_from} is not needed: no adapter is missing")
-    if engine == "vllm" and (reason := _vllm_problem(task, prompts, config)):
+    if engine == "vllm" and (
+        reason := _vllm_problem(task, prompts, config) or _card_problem(settings, config, cards)
+    ):
         if not engine_auto:
             raise UsageError(f"{reason}. Use --engine transformers.")
         engine = "transformers"
@@ -171,12 +188,10 @@ def cheaper_engine(
     """The settings with the engine that has less to run, and a note if that is another one.
 
     `leaves` are the contexts of a causal model that have to be run, in order. Both engines give
-    logits that agree to rounding. Below float32, where packing may change them by more, the
-    settings do not change.
+    logits that agree to the rounding of the compute dtype.
     """
     is_packed = config.model_type in PACKED and settings.task == "causal"
-    is_exact = settings.compute_dtype == "float32" and not settings.deterministic
-    if settings.engine != "vllm" or not (is_packed and is_exact):
+    if settings.engine != "vllm" or not is_packed or settings.deterministic:
         return settings, ()
     positions = packed_positions(leaves, most=settings.max_batch_tokens)
     tokens = cached_tokens(leaves, BLOCK_ON_A_GPU if gpu else BLOCK)
@@ -231,6 +246,28 @@ def _vllm_problem(task: Task, prompts: Sequence[TokenizedPrompts], config: Model
         return "vLLM runs no next-sentence heads here"
     if config.not_on_vllm:
         return f"vLLM does not support {config.not_on_vllm[0]} of {config.model_type!r} models"
+    return ""
+
+
+def _card_problem(settings: EngineSettings, config: ModelConfig, cards: Sequence[Card]) -> str:
+    """Why vLLM would not run this model on a card; empty if nothing is known."""
+    if any(is_divided(name) for name in visible_devices(os.environ)):
+        # Its NVML code takes the number of a part within its card for that of a card: issues
+        # 46132 and 41776 of vLLM.
+        return "vLLM 0.32 does not find the parts of a divided GPU (MIG)"
+    for card in cards:
+        version = ".".join(map(str, card.capability))
+        if card.capability < AMPERE:
+            return f"vLLM needs compute capability 8.0, and a GPU here has {version}"
+        attention, is_float32 = config.attention, body_dtype(settings.compute_dtype) == "float32"
+        if attention is None or card.capability in _MUCH_SHARED_MEMORY or not is_float32:
+            continue
+        if attention.has_window and attention.head_size >= _WIDE_HEAD:
+            return (
+                f"vLLM's float32 attention needs 116,992 bytes of shared memory for heads of size"
+                f" {attention.head_size} with a window, and a GPU of compute capability {version}"
+                " has 101,376"
+            )
     return ""
 
 

@@ -119,6 +119,11 @@ def visible_devices(environment: Mapping[str, str]) -> list[str]:
 
 @cache  # Each call may take a second, and the GPUs of a machine do not change.
 def nvidia_smi(*options: str) -> str:
+    """As `run_nvidia_smi`, remembered."""
+    return run_nvidia_smi(*options)
+
+
+def run_nvidia_smi(*options: str) -> str:
     """The output of nvidia-smi; empty if it is not installed or fails."""
     command = ["nvidia-smi", *options]
     try:

@@ -12,8 +12,14 @@ import polars as pl
 from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.precision import value_bytes
 from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.plan.cards import Card
 from logitbank.engine.plan.checks import check_options, check_source, check_stored
-from logitbank.engine.plan.engine_choice import cheaper_engine, engine_settings, fitted_settings
+from logitbank.engine.plan.engine_choice import (
+    batch_sizes,
+    cheaper_engine,
+    engine_settings,
+    fitted_settings,
+)
 from logitbank.engine.plan.plan import (
     DepositPlan,
     Plan,
@@ -85,11 +91,13 @@ def make_plan(
     settings: EngineSettings | None = None,
     shard: Shard | None = None,
     gpu: bool = False,
+    cards: Sequence[Card] = (),
     progress: Progress = lambda _: None,
 ) -> Prepared:
     """Plan a request whose suite is a Suite, by the checkpoint in the folder `first`.
 
-    `settings` are those of `engine_settings` by default. `gpu` is whether the workers have GPUs.
+    `settings` are those of `engine_settings` by default. `gpu` is whether the workers have GPUs,
+    and `cards` are those of this machine, if they run here.
 
     Raises
     ------
@@ -100,6 +108,8 @@ def make_plan(
     assert isinstance(suite, Suite)
     progress("reading config and tokenizer")
     settings = settings or engine_settings(request)
+    tokens, sequences = batch_sizes(request.batch_tokens, gpu=gpu)
+    settings = replace(settings, max_batch_tokens=tokens, max_sequences=sequences)
     check_plain(first)
     config = ModelConfig.read(first)  # before the others, which expect a valid file
     check_fields(first, trust_remote_code=settings.trust_remote_code)
@@ -107,7 +117,7 @@ def make_plan(
     sets, notes = supported_sets(prompt_sets(request.prompts, data=request.data), config, first)
     tokenized = [_tokenized(prompts, tokenizer, config, progress) for prompts in sets]
     is_auto = request.engine == "auto"
-    settings, more = fitted_settings(settings, tokenized, config, engine_auto=is_auto)
+    settings, more = fitted_settings(settings, tokenized, config, engine_auto=is_auto, cards=cards)
     notes += more
     check_architecture(first, config, settings.task)
 

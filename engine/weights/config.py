@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from logitbank.engine.backends.protocol import Task
 from logitbank.errors import SuiteError
@@ -37,6 +37,16 @@ _NOT_ON_VLLM = {
 """Switches that vLLM's classes refuse to start with."""
 
 
+class Attention(NamedTuple):
+    """Sizes of a model's attention."""
+
+    layers: int
+    key_value_heads: int
+    head_size: int
+    has_window: bool = False
+    """Whether some layer sees only the last tokens."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The part of a config that planning needs."""
@@ -56,6 +66,8 @@ class ModelConfig:
     """Length above which a longrope model uses other factors."""
     not_on_vllm: tuple[str, ...] = ()
     """Switches that are on and that vLLM does not have."""
+    attention: Attention | None = None
+    """None if the config does not have its sizes."""
 
     @property
     def task(self) -> Task | None:
@@ -124,6 +136,7 @@ class ModelConfig:
             _names(config.get("languages")),
             _rope_switch(config),
             tuple(name for name in _NOT_ON_VLLM.get(model_type, ()) if config.get(name)),
+            _attention(config, shape),
         )
 
 
@@ -139,6 +152,21 @@ def length_limits(config: Mapping[str, object]) -> tuple[int, ...]:
     (256, 512)
     """
     return tuple(sorted({*_lengths(config, (*_WINDOWS, _ORIGINAL))}))
+
+
+def _attention(config: dict[str, object], shape: tuple[object, ...]) -> Attention | None:
+    _, width, layers, heads, _ = shape
+    if not (isinstance(width, int) and isinstance(layers, int) and isinstance(heads, int)):
+        return None
+    if min(width, layers, heads) < 1:
+        return None
+    size, shared = config.get("head_dim"), config.get("num_key_value_heads")
+    return Attention(
+        layers,
+        shared if isinstance(shared, int) and shared > 0 else heads,
+        size if isinstance(size, int) and size > 0 else width // heads,
+        any(_lengths(config, _WINDOWS)),
+    )
 
 
 def _rope_switch(config: dict[str, object]) -> int | None:

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from logitbank.engine.backends.hf.memory import smaller
+from logitbank.engine.backends.out_of_memory import smaller
 from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.plan.prepare import Prepared

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from logitbank.engine.backends.choose import import_engine
-from logitbank.engine.backends.hf.memory import is_out_of_memory
+from logitbank.engine.backends.out_of_memory import is_out_of_memory
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.events import Cause, CheckpointFailed, CheckpointStopped, Event, Job
 from logitbank.engine.workers.worker import Worker
@@ -79,7 +79,7 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
 
 def failure(job: Job, error: Exception) -> CheckpointFailed:
     """The outcome of a job that raised an error."""
-    if not isinstance(error, LogitbankError):
+    if not isinstance(error, LogitbankError) or is_out_of_memory(error):
         return _engine_failure(job, error)
     cause: Cause = "checkpoint"
     if isinstance(error, DiskSpaceError | ReferenceCheckError | DeviceError | HeadError):

@@ -177,7 +177,6 @@ def test_every_position_of_a_sequence_comes_from_one_pass(
         max_batch_tokens=96,
         max_sequences=8,
         max_length=256,
-        larger_on_gpu=False,
     )
     case = every_position
     # What the first call has run is cached for the second, which asks at other positions of it.

@@ -17,6 +17,7 @@ from logitbank.engine.backends.hf.packed import difference, last_bits_changed, r
 from logitbank.engine.backends.hf.packs import CPU_POSITIONS, POSITIONS
 from logitbank.engine.backends.hf.swap import Account, copy_weights
 from logitbank.engine.backends.matmul import use_fast_matmul
+from logitbank.engine.backends.out_of_memory import is_out_of_memory
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
@@ -126,6 +127,8 @@ class TransformersBackend:
                 moved = self._all_logits(compared, packed=0)
             packed = self._all_logits(compared + between, packed=self._packed)[: len(compared)]
         except Exception as error:  # the code of an architecture may raise anything
+            if is_out_of_memory(error):
+                raise
             return f"{type(error).__name__} with a mask of ancestors: {error}".splitlines()[0]
         return difference(packed, alone, moved, self._dtype)
 

@@ -39,7 +39,9 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
 from logitbank.engine.backends.contexts import leaf_contexts
+from logitbank.engine.backends.gpu_memory import BLOCK, BLOCK_ON_A_GPU
 from logitbank.engine.backends.heads import Layer, StreamedHead, proved_heads, trial_queries
+from logitbank.engine.backends.out_of_memory import is_out_of_memory
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
@@ -87,6 +89,7 @@ class VllmBackend:
             self._llm.apply_model(self._loaded.watch_packing)
         self._has_head = self._llm.apply_model(_has_head)[0]
         self._pooler: PositionPooler = self._llm.apply_model(lambda model: model.pooler)[0]
+        self._pooler.one_size = settings.deterministic
         self._postprocessing: tuple[Operation, ...] | None = ()
         if settings.hidden:
             self._postprocessing = self._watch_head()
@@ -124,6 +127,8 @@ class VllmBackend:
         except LogitbankError:
             raise
         except (ValueError, KeyError, RuntimeError, AssertionError) as error:
+            if is_out_of_memory(error):
+                raise
             raise WeightsError(
                 f"{checkpoint}: the weights in {folder} do not fit the engine's architecture "
                 f"({error}); are all checkpoints of the suite of one architecture and size?"
@@ -325,7 +330,7 @@ def _cache_arguments(settings: EngineSettings) -> dict[str, Any]:
     Its blocks have the fewest tokens that vLLM allows: WinoBias reuses 44 % of its tokens with 16
     and 15 % with 32.
     """
-    size = 16 if torch.cuda.is_available() else 32
+    size = BLOCK_ON_A_GPU if torch.cuda.is_available() else BLOCK
     return {
         "max_num_batched_tokens": max(settings.max_batch_tokens, size),
         "block_size": size,

@@ -57,6 +57,9 @@ class PositionPooler(Pooler):  # type: ignore[misc]
         super().__init__()
         self._head = [head]  # a module in a list gets no second name
         self.sink: Sink | None = None
+        self.one_size = False
+        """Whether every product with the head has as many rows, so that a result does not depend
+        on their number: vLLM's batch-invariant kernels do not replace every product of a head."""
 
     def get_supported_tasks(self) -> set[Any]:
         return {TASK}
@@ -80,9 +83,14 @@ class PositionPooler(Pooler):  # type: ignore[misc]
         for first in range(0, len(rows), _HEAD_ROWS):
             assert self.sink is not None, "only `VllmBackend` sends requests with rows"
             part = slice(first, first + _HEAD_ROWS)
-            index = torch.tensor(places[part], device=hidden_states.device)
-            logits, inputs = self._head[0](hidden_states[index])
-            self.sink(rows[part], logits.float(), inputs)
+            index = places[part]
+            count = len(index)
+            if self.one_size:
+                index = index + index[:1] * (_HEAD_ROWS - count)
+            states = hidden_states[torch.tensor(index, device=hidden_states.device)]
+            logits, inputs = self._head[0](states)
+            inputs = None if inputs is None else inputs[:count]
+            self.sink(rows[part], logits[:count].float(), inputs)
         return [torch.zeros(1, 1)] * len(starts)
 
 

@@ -1,0 +1,91 @@
+"""Memory of a vLLM engine: weights, a reserve, and keys and values of a few batches.
+
+By default vLLM takes 92 % of a GPU or most of a CPU's memory, so that no second engine starts.
+Nothing is imported that needs a device, so that a plan can be refused.
+"""
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+from logitbank.engine.backends.precision import value_bytes
+from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
+from logitbank.engine.weights.config import Attention
+from logitbank.engine.weights.weights import tensor_shapes
+from logitbank.errors import DeviceError
+
+BLOCK, BLOCK_ON_A_GPU = 32, 16
+"""Tokens in a block of vLLM's prefix cache: the fewest that vLLM allows."""
+_BATCHES = 2
+"""Full batches whose keys and values fit into the prefix cache. Sequences are sorted, so a prefix
+is used again soon or never."""
+_LEAST = 512 * 2**20
+_USABLE = 0.9
+"""Part of the free memory of a GPU that is planned; the rest is lost between tensors."""
+_RESERVE = 2 * 10**9
+"""Bytes for activations, logits and libraries on a GPU."""
+_COPIES = 2
+"""Copies of the largest tensor that vLLM makes while it reloads weights."""
+
+
+class WeightBytes(NamedTuple):
+    """Bytes of a checkpoint's tensors in the dtype of an engine."""
+
+    total: int
+    largest: int
+
+
+NO_WEIGHTS = WeightBytes(0, 0)
+
+
+def weight_bytes(folder: Path, compute_dtype: ComputeDtype) -> WeightBytes:
+    """Bytes of the tensors of a checkpoint in an engine."""
+    sizes = [math.prod(shape) for shape in tensor_shapes(folder).values()]
+    one = value_bytes(compute_dtype)
+    return WeightBytes(one * sum(sizes), one * max(sizes, default=0))
+
+
+def token_bytes(settings: EngineSettings, attention: Attention | None) -> int:
+    """Bytes of the keys and values of one token; 0 for masked models, which cache none."""
+    if attention is None or settings.task == "masked":
+        return 0
+    values = attention.layers * attention.key_value_heads * attention.head_size
+    return 2 * values * value_bytes(settings.compute_dtype)
+
+
+def cache_bytes(
+    settings: EngineSettings,
+    one_token: int,
+    *,
+    on_gpu: bool,
+    free: int | None = None,
+    weights: WeightBytes = NO_WEIGHTS,
+) -> int:
+    """Bytes of keys and values: of `_BATCHES` full batches, or of fewer if less memory is free.
+
+    `one_token` are the bytes of `token_bytes`; `free` is None without a limit.
+
+    Raises
+    ------
+    DeviceError
+        Beside the weights and a reserve, not even one batch fits.
+    """
+    block = BLOCK_ON_A_GPU if on_gpu else BLOCK
+    # The last block of a sequence is not full.
+    tokens = settings.max_batch_tokens + settings.max_length + settings.max_sequences * block
+    batch = tokens * one_token
+    most = max(_LEAST, _BATCHES * batch)
+    if free is None:
+        return most
+    besides = weights.total + _COPIES * weights.largest + _RESERVE
+    room = int(_USABLE * free) - besides
+    if room < batch:
+        raise DeviceError(
+            f"The GPU has {free / 1e9:.1f} GB of free memory for each engine, and vLLM needs"
+            f" {(batch + besides) / _USABLE / 1e9:.1f} GB. Of these, weights take"
+            f" {weights.total / 1e9:.1f} GB, and keys and values of a batch of"
+            f" {settings.max_batch_tokens:,} tokens take {batch / 1e9:.1f} GB. Use --engine"
+            " transformers, --compute-dtype bfloat16, smaller --batch-tokens, fewer --workers, or"
+            " a larger GPU."
+        )
+    return min(most, room)

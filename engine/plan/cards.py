@@ -1,0 +1,81 @@
+"""The GPUs of this machine: what they can run, and whether a model fits into their memory."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from logitbank.engine.backends.gpu_memory import cache_bytes, token_bytes, weight_bytes
+from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.plan.parallel import run_nvidia_smi, visible_devices
+from logitbank.engine.weights.config import ModelConfig
+from logitbank.errors import DeviceError
+
+_FIELDS = "--query-gpu=compute_cap,memory.free"
+_MIB = 2**20
+
+
+class Card(NamedTuple):
+    """A GPU as its driver describes it."""
+
+    capability: tuple[int, int]
+    """Compute capability, such as 9.0 of an H100."""
+    free: int | None
+    """Free memory in bytes; None for a part of a divided GPU, whose own memory is not listed."""
+
+
+def listed_cards(environment: Mapping[str, str]) -> tuple[Card, ...]:
+    """All GPUs that nvidia-smi lists, if this process may use any; empty if it fails.
+
+    CUDA may number GPUs in another order than nvidia-smi, so none is left out by its number.
+    """
+    if not (names := visible_devices(environment)):
+        return ()
+    divided = any(is_divided(name) for name in names)
+    cards = []
+    for line in run_nvidia_smi(_FIELDS, "--format=csv,noheader,nounits").splitlines():
+        capability, _, free = line.partition(", ")
+        major, _, minor = capability.partition(".")
+        if major.isdecimal() and minor.isdecimal() and free.isdecimal():
+            known = None if divided else int(free) * _MIB
+            cards.append(Card((int(major), int(minor)), known))
+    return tuple(cards)
+
+
+def is_divided(device: str) -> bool:
+    """Whether an entry of `CUDA_VISIBLE_DEVICES` is a part of a divided GPU."""
+    return device.startswith("MIG-")
+
+
+def share_memory(
+    settings: EngineSettings,
+    folder: Path,
+    config: ModelConfig,
+    cards: Sequence[Card],
+    *,
+    engines: int,
+) -> EngineSettings:
+    """The settings with the memory of one engine, if `engines` share the emptiest card.
+
+    `folder` is that of a checkpoint.
+
+    Raises
+    ------
+    DeviceError
+        The model does not fit.
+    """
+    known = [card.free for card in cards if card.free is not None]
+    if not known:
+        return settings
+    free, weights = max(known) // engines, weight_bytes(folder, settings.compute_dtype)
+    if settings.engine == "transformers":
+        if weights.total > free:
+            raise DeviceError(
+                f"The GPU has {free / 1e9:.1f} GB of free memory for each engine, and the weights"
+                f" take {weights.total / 1e9:.1f} GB. Use --compute-dtype bfloat16, fewer"
+                " --workers, or a larger GPU."
+            )
+    elif settings.task == "masked" or config.attention is not None:
+        one = token_bytes(settings, config.attention)
+        cache_bytes(settings, one, on_gpu=True, free=free, weights=weights)
+    return replace(settings, gpu_memory=free)

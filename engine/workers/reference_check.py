@@ -21,6 +21,7 @@ import numpy as np
 from logitbank.engine.backends.protocol import Backend, EngineSettings
 from logitbank.engine.weights.config import length_limits
 from logitbank.engine.workers.events import Event, Job, ReferenceChecked
+from logitbank.engine.workers.worker_process import MALLOC
 from logitbank.errors import EngineError, ReferenceCheckError
 from logitbank.store import Bank
 from logitbank.store.format.schema import Json, Query
@@ -101,6 +102,8 @@ class ReferenceProcess:
         self._connection, child = Pipe()
         descriptor = child.fileno()
         module = "logitbank.engine.workers.reference_check"
+        # Freed weights go back to the system, unlike those of a worker.
+        environment = {name: value for name, value in os.environ.items() if name not in MALLOC}
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", module, str(descriptor)],
@@ -108,7 +111,7 @@ class ReferenceProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
+                env=environment | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
             )
         child.close()
 
@@ -145,7 +148,10 @@ class ReferenceProcess:
 
 
 class ReferenceCheck:
-    """Checks the engine of one worker at the first loaded checkpoint and every n-th after it."""
+    """Checks the engine of one worker at the first loaded checkpoint and every n-th after it.
+
+    Each check has a process of its own, whose imports overlap with the load of the engine.
+    """
 
     def __init__(self, *, log: Path, emit: Callable[[Event], None]) -> None:
         self._log, self._emit = log, emit
@@ -160,8 +166,8 @@ class ReferenceCheck:
         sets = [bank.query_set(deposit.query_set).queries for deposit in job.deposits]
         selected = (query for each in sets for query in select_queries(each, limits))
         queries = [*dict.fromkeys(selected)]
-        if self._process is None:
-            self._process = ReferenceProcess(job.settings, log=self._log)
+        self.close()
+        self._process = ReferenceProcess(job.settings, log=self._log)
         self._process.request(job.folder, queries)
         return queries
 
@@ -181,6 +187,7 @@ class ReferenceCheck:
 
         backend.score(queries, take)
         references = self._process.results()
+        self.close()  # it has the weights of a whole model in memory
         checks = [
             _check(job, query, reference, rows[i].numpy())
             for i, (query, reference) in enumerate(zip(queries, references, strict=True))

@@ -27,6 +27,13 @@ from logitbank.engine.workers.events import (
 from logitbank.errors import EngineError
 
 LOG_TAIL_LINES = 12
+MALLOC = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**34),
+    "MALLOC_ARENA_MAX": "1",
+}
+"""Variables with which glibc keeps freed memory of a worker: the first touch of new pages costs
+more than writing to them."""
 
 
 class WorkerProcess:
@@ -195,9 +202,6 @@ def worker_environment(settings: EngineSettings) -> dict[str, str]:
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        # glibc keeps freed memory: the first touch of new pages costs more than writing to them.
-        "MALLOC_MMAP_MAX_": "0",
-        "MALLOC_TRIM_THRESHOLD_": str(2**34),
-        "MALLOC_ARENA_MAX": "1",
         "PYTHONUNBUFFERED": "1",
+        **MALLOC,
     } | precision_environment(settings.compute_dtype)

@@ -2,18 +2,25 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings, Loaded
 from logitbank.engine.run import run
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
+from logitbank.engine.workers import reference_check
 from logitbank.engine.workers.events import Event, ReferenceChecked, Summary
-from logitbank.engine.workers.reference_check import Reference, compare, select_queries
+from logitbank.engine.workers.reference_check import (
+    Reference,
+    ReferenceProcess,
+    compare,
+    select_queries,
+)
 from logitbank.errors import EngineError
 from logitbank.store import Bank, Query
-from tests.support.checkpoints import make_checkpoint
+from tests.support.checkpoints import make_checkpoint, make_series
 from tests.support.fakes import FakeBackend, InProcess
 from tests.support.preloaded import Preloaded, require_vllm
 from tests.support.run_driver import extraction, questions
@@ -146,6 +153,40 @@ def test_an_engine_that_is_wrong_on_one_side_of_a_window_is_refused(
     monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     (failed,) = ran(tmp_path / "b", series).failed
     assert f"a sequence of {window} tokens: the engine's logits differ" in failed.message
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_a_reference_process_ends_after_its_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would keep the weights of a model in memory for as many checkpoints as are not checked."""
+    series = make_series(tmp_path / "tiny", steps=(0, 1))
+    started: list[ReferenceProcess] = []
+
+    class Recorded(ReferenceProcess):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            assert all(each._process.returncode is not None for each in started)
+            super().__init__(*arguments, **options)
+            started.append(self)
+
+    class Right(SwappedBackend):
+        def load(self, folder: Path, **options: Any) -> Loaded:
+            self._other = folder
+            return super().load(folder, **options)
+
+    monkeypatch.setattr(reference_check, "ReferenceProcess", Recorded)
+    monkeypatch.setattr(InProcess, "backend", Right(series))
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
+    request = extraction(series, canary_every=1)
+    ended: list[bool] = []
+
+    def seen(event: Event) -> None:
+        if isinstance(event, ReferenceChecked):
+            ended.append(started[-1]._process.returncode is not None)
+
+    assert run(tmp_path / "b", request, on_event=seen).complete
+    assert len(started) == len(ended) == 2
+    assert all(ended)
 
 
 def test_queries_are_chosen_at_the_ends_at_limits_and_at_random() -> None:

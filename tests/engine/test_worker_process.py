@@ -9,10 +9,11 @@ from unittest.mock import Mock
 import pytest
 
 from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.workers import reference_check
 from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed, Job
 from logitbank.engine.workers.pool import LocalPool
 from logitbank.engine.workers.reference_check import ReferenceProcess
-from logitbank.engine.workers.worker_process import WorkerProcess, log_path
+from logitbank.engine.workers.worker_process import WorkerProcess, log_path, worker_environment
 from logitbank.errors import EngineError
 from logitbank.store import CheckpointId
 
@@ -67,6 +68,23 @@ def test_a_killed_worker_leaves_a_line_in_the_log(tmp_path: Path) -> None:
     assert (failed.cause, failed.out_of_memory) == ("crash", True)
     assert "killed by signal 9 (out of memory?)" in failed.message
     assert log_path(tmp_path / "b.zarr").read_text().splitlines()[-1].endswith(failed.message)
+
+
+def test_a_reference_process_gives_freed_memory_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """glibc keeps it in a worker: 1.5 GB of freed tensors stay there."""
+    variables = {n: v for n, v in worker_environment(SETTINGS).items() if n.startswith("MALLOC")}
+    assert variables
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)  # as in a worker
+    monkeypatch.setenv("OTHER", "kept")
+    popen = Mock()
+    monkeypatch.setattr(reference_check, "subprocess", Mock(Popen=popen))
+    ReferenceProcess(SETTINGS, log=tmp_path / "log")
+    environment = popen.call_args.kwargs["env"]
+    assert environment["OTHER"] == "kept"
+    assert [name for name in environment if name.startswith("MALLOC")] == []
 
 
 @pytest.mark.usefixtures("quick_workers")

@@ -16,13 +16,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from logitbank.analysis.charts.chart import Chart
     from logitbank.analysis.finding import Finding
+    from logitbank.analysis.frames.items import Items
+    from logitbank.analysis.frames.scan_cache import ScoreSource
     from logitbank.analysis.results.tables import Result
     from logitbank.analysis.study import Study
 
@@ -39,22 +39,32 @@ ChoosePrompts = Callable[[Columns], Sequence[tuple[str, ...]]]
 """Chooses the prompt sets of a family: those that are analysed together, for each analysis."""
 
 
-Scores = Sequence["pl.LazyFrame"]
-"""Scans of one prompt set."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Headline:
-    """A number of a family that is made of means of items, so that items can be resampled."""
+class Measure:
+    """A number that is made of means of items: a mean, or a difference of means.
+
+    An item belongs to a part. A side of the measure is the mean over its parts of the mean over
+    the items of each; the number is `plus` minus `minus`, times `scale`, through `link`.
+    """
 
     name: str
-    """The column of the family's tables that has it."""
-    text: str
+    group: str = ""
+    """What distinguishes measures of one name."""
+    text: str = ""
+    """As sentences name it."""
     form: str = ".3f"
-    items: "Callable[[Scores, pl.DataFrame], pl.DataFrame]"
-    """From scans and the expected tokens of prompts: model, run, step, item and value. Optional are
-    the `cluster` of an item that is resampled as a whole, and its `part` with the `weight` of its
-    mean, in numbers that are no plain mean."""
+    plus: tuple[str, ...] = ("",)
+    minus: tuple[str, ...] = ()
+    share: bool = False
+    """Whether values of items are 0, 1, or ½ for a tie, so that intervals are those of shares."""
+    scale: float = 1.0
+    link: Literal["exp"] | None = None
+    """`exp` of a mean of logarithms: a perplexity, or a geometric mean."""
+
+    @property
+    def key(self) -> str:
+        """In the column `measure` of a summary."""
+        return f"{self.name}, {self.group}" if self.group else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +85,10 @@ class Family:
     prompts: ChoosePrompts
     screen: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The tables that the terminal prints with `--table`, and which columns of them first."""
-    headline: Headline | None = None
-    """What is measured over several runs of a model."""
-    compared: "Callable[[Scores, pl.DataFrame], pl.DataFrame] | None" = None
-    """From scans of one prompt set and the expected tokens of its prompts: model, run, step,
-    metric, group and value, for a comparison of banks. No rows for prompts of another kind."""
+    measures: tuple[Measure, ...] = ()
+    """Numbers that are means of `items`. The first is measured over several runs of a model."""
+    items: "Callable[[ScoreSource], Items] | None" = None
+    """The items of one prompt set; none if it is of another kind."""
 
     @property
     def analyze(self) -> "Callable[..., Study[Any]]":

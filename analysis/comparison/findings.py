@@ -87,13 +87,15 @@ def _ranks(d: pl.DataFrame) -> Iterator[Finding]:
 
 def _metrics(metrics: pl.DataFrame) -> Iterator[Finding]:
     """The largest difference of each metric."""
+    texts = {each.name: each.text for family in families().values() for each in family.measures}
     for (prompts, metric), part in metrics.group_by("prompts", "metric", maintain_order=True):
         moved = part.filter(pl.col("difference").is_finite())
         if len(moved):
             row = moved.sort(pl.col("difference").abs(), descending=True).row(0, named=True)
             yield Finding(
-                text=f"{prompts}, {str(metric).replace('_', ' ')}: largest change, {_where(row)}",
-                value=row["difference"], form="+.3g", baseline=f"{number(row['a'])} in A",
+                text=f"{prompts}, {texts[str(metric)]}: largest change, {_where(row)}",
+                value=row["difference"], low=row["low"], high=row["high"], form="+.3g",
+                baseline=f"{number(row['a'])} in A",
                 n=counted(len(moved), "value"),
             )  # fmt: skip
 
@@ -132,7 +134,7 @@ def _limits(comparison: "Comparison") -> Iterator[Finding]:
             rows = counted(int(only[f"only_{side}"].sum()), "row")
             yield Finding(text=f"Only {side.upper()} has {rows}, of {_pairs(len(only))}.")
     if comparison.unmeasured:
-        known = ", ".join(name for name, family in families().items() if family.compared)
+        known = ", ".join(name for name, family in families().items() if family.items)
         yield Finding(
             text=f"No metrics of {', '.join(comparison.unmeasured)} (supported: {known})."
         )

@@ -1,26 +1,27 @@
 """Differences of metrics and prompts between two sides, over the scores in both."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.family import families
+from logitbank.analysis.family import Family, families
 from logitbank.analysis.frames.banks import PromptColumns
-from logitbank.analysis.frames.batches import ROWS
-from logitbank.analysis.frames.expected import expected_token_counts
+from logitbank.analysis.frames.batches import NoRowsError
+from logitbank.analysis.frames.items import Items, common_items
+from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.analysis.results.runs import read_runs, run_difference, shared_steps
+from logitbank.analysis.stats.summary import paired_differences, summarise
 from logitbank.store import Bank
-from logitbank.store.steps import in_order
 
-CELLS = ("model", "run", "step", "prompt_id", "order_seed", "piece", "option")
 CHECKPOINT_SCHEMA = {"model": pl.String, "run": pl.String, "step": pl.Int64}
 METRICS = {
     **CHECKPOINT_SCHEMA,
     **dict.fromkeys(("prompts", "metric", "group"), pl.String),
-    **dict.fromkeys(("a", "b", "difference"), pl.Float64),
+    **dict.fromkeys(("a", "b", "difference", "low", "high"), pl.Float64),
+    "items": pl.Int64,
 }
 PROMPTS = {
     **CHECKPOINT_SCHEMA,
@@ -41,52 +42,61 @@ class Side(NamedTuple):
         """The name in this bank of a model of A."""
         return next(own for own, other in self.models.items() if other == name)
 
-    def renamed(self, frame: pl.LazyFrame) -> pl.LazyFrame:
-        """The rows of these models, under their names in A."""
-        model = pl.col("model").cast(pl.String)
-        return frame.filter(model.is_in(list(self.models))).with_columns(
-            model=model.replace(self.models)
-        )
-
 
 def metric_differences(
     sides: Sequence[Side], prompts: str, checkpoints: pl.DataFrame
 ) -> pl.DataFrame:
-    """Metrics of the families for a prompt set; no rows without any.
+    """Measures of the families for a prompt set, over the items of both; no rows without any.
 
     `checkpoints` has model, run and step of those to compare.
     """
-    measures = [
-        family.compared
+    parts = [pl.DataFrame(schema=METRICS)]
+    for family in measuring_families(sides, prompts) if len(checkpoints) else ():
+        try:
+            a, b = (_items(family, side, prompts, checkpoints) for side in sides)
+        except NoRowsError:  # no such checkpoint has a score of these prompts
+            continue
+        parts.append(_measured(family, *common_items(a, b), prompts))
+    return pl.concat(parts)
+
+
+def measuring_families(sides: Sequence[Side], prompts: str) -> list[Family]:
+    """The families with measures of a prompt set in both banks; else `options`."""
+    chosen = [
+        family
         for family in families().values()
-        if family.compared
+        if family.items
         and all(family.prompts(PromptColumns([side.bank], [prompts])) for side in sides)
     ]
-    if not measures:
-        return pl.DataFrame(schema=METRICS)
-    scans: list[tuple[pl.LazyFrame, ...]] = []
-    for pair in _scans(sides, prompts, checkpoints["step"].unique().to_list()):
-        present = [
-            frame.join(checkpoints.lazy(), on=[*CHECKPOINT_SCHEMA], how="semi", nulls_equal=True)
-            for frame in pair
-        ]
-        common = tuple(
-            frame.join(other.select(CELLS), on=list(CELLS), how="semi", nulls_equal=True)
-            for frame, other in zip(present, reversed(present), strict=True)
-        )
-        if common[0].select(pl.len()).collect().item():
-            scans.append(common)
-    if not scans:
-        return pl.DataFrame(schema=METRICS)
-    one, other = ([pair[side] for pair in scans] for side in (0, 1))
-    # A prompt is excluded if one of the banks has it in part.
-    expected = [
-        side.renamed(expected_token_counts([side.bank], prompts).lazy()).collect() for side in sides
-    ]
-    return pl.concat(
-        _joined(measure(one, expected[0]), measure(other, expected[1]), prompts)
-        for measure in measures
-    )
+    return chosen or [families()["options"]]
+
+
+def _items(family: Family, side: Side, prompts: str, checkpoints: pl.DataFrame) -> Items:
+    """The items of a family at the checkpoints to compare, under the names of models in A."""
+    assert family.items is not None
+    steps = checkpoints["step"].unique().to_list()
+    models = [own for own, name in side.models.items() if name in checkpoints["model"]]
+    items = family.items(ScoreSource([side.bank], prompts, models, steps=steps))
+    return items.renamed(side.models).among(checkpoints)
+
+
+def _measured(family: Family, a: Items, b: Items, prompts: str) -> pl.DataFrame:
+    """Rows of `METRICS` from the same items at the same checkpoints."""
+    keys = [*CHECKPOINT_SCHEMA, *a.groups, "measure"]
+    one, other = (summarise(items, family.measures) for items in (a, b))
+    changes = paired_differences(a, b, family.measures)
+    joined = one.drop("low", "high")
+    for more in (other.select(*keys, b="value"), changes):
+        joined = joined.join(more, on=keys, nulls_equal=True, maintain_order="left")
+    names = {measure.key: measure.name for measure in family.measures}
+    groups = {measure.key: measure.group for measure in family.measures}
+    parts = [pl.col("measure").replace_strict(groups, return_dtype=pl.String), *a.groups]
+    table = joined.filter(pl.col("value").is_not_nan()).with_columns(
+        prompts=pl.lit(prompts), metric=pl.col("measure").replace(names),
+        group=pl.concat_str(parts, separator=" ").str.strip_chars(), a="value",
+        difference=pl.col("b") - pl.col("value"),
+    )  # fmt: skip
+    return table.select(pl.col(name).cast(dtype) for name, dtype in METRICS.items())
 
 
 def run_differences(
@@ -96,12 +106,6 @@ def run_differences(
 
     Those of the families of the prompts, or of `options`; `steps` are those to compare.
     """
-    chosen = [
-        family
-        for family in families().values()
-        if family.headline
-        and all(family.prompts(PromptColumns([side.bank], [prompts])) for side in sides)
-    ]
     one, other = (
         [
             (side.models[model], step)
@@ -112,7 +116,7 @@ def run_differences(
     )
     last = dict(place for place in one if place in other)
     rows = []
-    for family in chosen or [families()["options"]]:
+    for family in measuring_families(sides, prompts):
         for model, step in last.items():
             a, b = (
                 read_runs(family, [side.bank], prompts, side.own_name(model), step)
@@ -121,37 +125,6 @@ def run_differences(
             row = run_difference(a, b) if a and b else None
             rows += [row | {"model": model}] if row else []
     return rows
-
-
-def _joined(one: pl.DataFrame, other: pl.DataFrame, prompts: str) -> pl.DataFrame:
-    if one.is_empty() or other.is_empty():
-        return pl.DataFrame(schema=METRICS)
-    keys = [*CHECKPOINT_SCHEMA, "metric", "group"]
-    joined = one.join(other, on=keys, suffix="_b", nulls_equal=True, maintain_order="left")
-    table = joined.with_columns(
-        prompts=pl.lit(prompts),
-        a="value",
-        b="value_b",
-        difference=pl.col("value_b") - pl.col("value"),
-    )
-    return table.select(pl.col(name).cast(dtype) for name, dtype in METRICS.items())
-
-
-def _scans(
-    sides: Sequence[Side], prompts: str, steps: Collection[int | None]
-) -> Iterator[tuple[pl.LazyFrame, ...]]:
-    """Scans of both sides at the same steps, a few steps at a time."""
-    common = set(steps)
-    size = 1
-    for side in sides:
-        counts = dict(side.bank.prompts(prompts).group_by("query_set").len().collect().iter_rows())
-        size = max(size, *counts.values())
-        common &= {d.checkpoint.step for d in side.bank.deposits() if d.query_set in counts}
-    ordered = in_order(common)
-    at_once = max(ROWS // size, 1)
-    for start in range(0, len(ordered), at_once):
-        chunk = ordered[start : start + at_once]
-        yield tuple(side.renamed(side.bank.scan(prompts, steps=chunk)) for side in sides)
 
 
 def prompt_differences(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
@@ -15,6 +16,7 @@ from logitbank.store.tables.prompt_tables import linked_query_sets, prompt_files
 OneBank = str | Path | Bank
 """A bank: its folder or URL, or an open one."""
 Banks = OneBank | Sequence[OneBank]
+N = TypeVar("N", bound=str)
 
 
 def split_files(banks: Banks, is_file: Callable[[Path], bool]) -> tuple[list[OneBank], list[Path]]:
@@ -82,6 +84,11 @@ def _open(
         return open_bank(bank, models=models, prompts=names, rows=rows)
     except AbsentError:  # this bank has none of the models
         return open_bank(bank, prompts=[])
+
+
+def listed(names: Sequence[N] | N | None) -> Sequence[N] | None:
+    """Names as a sequence; a text is one name, not the letters of it."""
+    return [names] if isinstance(names, str) else names
 
 
 def listed_banks(banks: Banks) -> Sequence[OneBank]:

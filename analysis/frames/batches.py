@@ -73,6 +73,7 @@ def prompt_frames(
     prompts: str,
     models: Sequence[str] | None,
     *,
+    steps: Collection[int | None] | None = None,
     rows: int = TOKEN_ROWS,
     coded: Collection[str] = (),
 ) -> Sequence[pl.LazyFrame]:
@@ -87,7 +88,7 @@ def prompt_frames(
     if not holding:
         raise AbsentError(no_prompts(banks, prompts, example=prompts))
     select_models([bank.models for bank in holding], models, "the banks")  # raises
-    return batches(holding, prompts, models=models, rows=rows, coded=coded)
+    return batches(holding, prompts, models=models, steps=steps, rows=rows, coded=coded)
 
 
 def batches(

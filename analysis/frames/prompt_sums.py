@@ -38,6 +38,13 @@ class PromptSums(NamedTuple):
     """One row per checkpoint × complete prompt, sorted by checkpoint and prompt."""
     coverage: pl.DataFrame
     """model, run, step, prompts (complete), missing (of the expected ones)."""
+    absent: pl.DataFrame
+    """One row per checkpoint × expected prompt that is not complete, with its own columns."""
+
+    @property
+    def all_rows(self) -> pl.DataFrame:
+        """All expected prompts; without a logprob where they are not complete."""
+        return pl.concat([self.rows, self.absent], how="diagonal")
 
 
 def sum_prompts(
@@ -61,8 +68,8 @@ def sum_prompts(
     more
         Further aggregates over a prompt's tokens.
     expected
-        Columns model, prompt_id, pieces: the number of tokens of each prompt. By default, the
-        largest number at any checkpoint of the model.
+        Columns model, prompt_id, pieces: the number of tokens of each prompt; optional are
+        `columns`. By default, the largest number at any checkpoint of the model.
 
     Returns
     -------
@@ -103,9 +110,9 @@ def sum_prompts(
         maintain_order="left",
     )
     rows = present.filter(pl.col("pieces") == pl.col("all"))
-    return PromptSums(
-        rows.drop("distinct", "last", "finite", "all"), _coverage(rows, present, expected)
-    )
+    rows = rows.drop("distinct", "last", "finite", "all")
+    coverage = _coverage(rows, present, expected)
+    return PromptSums(rows, coverage, _absent(rows, present, coverage, expected, columns))
 
 
 def exact_sum(column: str) -> pl.Expr:
@@ -203,6 +210,26 @@ def _check(summed: pl.DataFrame, tokens: pl.LazyFrame, family: str) -> None:
             f"Prompt {row['prompt_id']!r} has a log-probability of {value} at "
             f"{checkpoint_name(row)} ({len(invalid):,} such prompts). {FIX_NOT_FINITE}"
         )
+
+
+def _absent(
+    rows: pl.DataFrame,
+    present: pl.DataFrame,
+    coverage: pl.DataFrame,
+    expected: pl.DataFrame,
+    columns: Sequence[str],
+) -> pl.DataFrame:
+    """The expected prompts that are not among the rows of a checkpoint."""
+    if not coverage["missing"].sum():
+        return rows.select(*PROMPT, *columns).clear()
+    if not {*columns} <= {*expected.columns}:
+        expected = present.unique(["model", "prompt_id"])
+    prompts = expected.select("model", "prompt_id", *columns).cast(
+        {name: rows.schema[name] for name in ("model", "prompt_id", *columns)}
+    )
+    everything = coverage.filter(pl.col("missing") > 0).select(CHECKPOINT).join(prompts, on="model")
+    on = list(PROMPT)
+    return everything.join(rows, on=on, how="anti", nulls_equal=True).select(*PROMPT, *columns)
 
 
 def _coverage(rows: pl.DataFrame, present: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from logitbank.analysis.frames.batches import prompt_frames
+from logitbank.analysis.frames.expected import expected_token_counts
 from logitbank.store import Bank
 
 T = TypeVar("T")
@@ -47,6 +48,8 @@ class ScoreSource:
     models: Sequence[str] | None = None
     """Only these models; all if None."""
     cache: ScanCache = field(default_factory=ScanCache)
+    steps: Sequence[int | None] | None = None
+    """Only these steps; all if None."""
 
     def key(self, *names: Hashable) -> tuple[Hashable, ...]:
         """The key in the cache of values of these scores."""
@@ -58,4 +61,8 @@ class ScoreSource:
 
     def frames(self, **options: Any) -> Sequence[pl.LazyFrame]:
         """The scans of `prompt_frames`."""
-        return prompt_frames(self.banks, self.prompts, self.models, **options)
+        return prompt_frames(self.banks, self.prompts, self.models, steps=self.steps, **options)
+
+    def expected(self, columns: Sequence[str] = ()) -> pl.DataFrame:
+        """The prompts and their tokens, as `sum_prompts` expects them, with these columns."""
+        return expected_token_counts(self.banks, self.prompts, columns)

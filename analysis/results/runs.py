@@ -1,4 +1,4 @@
-"""Several runs of a model: the mean of a headline over runs, and how far its runs agree.
+"""Several runs of a model: the mean of a measure over runs, and how far its runs agree.
 
 A model is measured at the last step that `FEWEST_RUNS` of its runs have.
 """
@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.family import Family, Headline, families
+from logitbank.analysis.family import Family, Measure, families
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.frames.batches import TOKEN_ROWS, NoRowsError, batches
-from logitbank.analysis.frames.expected import expected_token_counts
-from logitbank.analysis.frames.expressions import same_as
+from logitbank.analysis.frames.batches import NoRowsError
+from logitbank.analysis.frames.expressions import Floats, same_as
+from logitbank.analysis.frames.items import Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.results.series import missing_text
 from logitbank.analysis.stats.correlation import pearson_matrix
 from logitbank.analysis.stats.multibootstrap import (
@@ -25,11 +26,11 @@ from logitbank.analysis.stats.multibootstrap import (
     multibootstrap,
 )
 from logitbank.analysis.stats.shares import Z95
+from logitbank.analysis.stats.summary import Design
 from logitbank.store import Bank
 from logitbank.store.steps import Step, in_order
 from logitbank.wording import counted, step_name
 
-ITEM = ("part", "weight", "cluster", "item")
 _PLACE = {
     "model": pl.String, "step": pl.Int64,
     **dict.fromkeys(("prompts", "family", "score"), pl.String),
@@ -52,18 +53,31 @@ the lower quartile (Tukey), and further below that of the others than chance exp
 
 
 class RunScores(NamedTuple):
-    """The scores of items in several runs of a model at one step."""
+    """The items of a measure in several runs of a model at one step."""
 
     place: Mapping[str, Any]
     """Model, step, prompts, family and score, as in the tables."""
-    items: pl.DataFrame
-    """(p) the columns `ITEM` of items with a score in every run, then a column for each run."""
+    measure: Measure
+    runs: list[str]
+    axes: pl.DataFrame
+    """(p) items with a value in every run, as in `Items`."""
+    values: Floats
+    """(r, p)"""
     missing: int
-    """Items without a score in one of the runs."""
+    """Expected items without a value in one of the runs."""
 
     @property
-    def runs(self) -> list[str]:
-        return [name for name in self.items.columns if name not in ITEM]
+    def examples(self) -> Examples:
+        """How items make the score of a run."""
+        design = Design(self.axes, self.measure)
+        cells = np.concatenate([np.full(s.stop - s.start, k) for k, s in enumerate(design.columns)])
+        weights = design.weights(np.ones((1, len(design.columns)), bool))[0]
+        cluster = self.axes["cluster"].rank("dense").to_numpy().astype(np.int64) - 1
+        return Examples(cluster, cells, weights.tolist())
+
+    @property
+    def clusters(self) -> int:
+        return self.axes["cluster"].n_unique()
 
 
 def shared_steps(banks: Sequence[Bank], prompts: str) -> list[tuple[str, Step]]:
@@ -86,39 +100,36 @@ def shared_steps(banks: Sequence[Bank], prompts: str) -> list[tuple[str, Step]]:
 def read_runs(
     family: Family, banks: Sequence[Bank], prompts: str, model: str, step: Step
 ) -> RunScores | None:
-    """The scores of all runs of a model at a step.
-
-    None for too few runs with a score, or if they have no item of a part in common.
-    """
-    assert family.headline is not None
-    holding = [bank for bank in banks if prompts in bank.prompt_sets]
-    frames = batches(holding, prompts, models=[model], steps=[step], rows=TOKEN_ROWS)
+    """The scores of all runs of a model at a step; None as for `run_scores`."""
+    assert family.items is not None
     try:
-        rows = family.headline.items(frames, expected_token_counts(holding, prompts))
+        items = family.items(ScoreSource(banks, prompts, [model], steps=[step]))
     except NoRowsError:  # blocks without these prompts
-        return None
-    if rows.is_empty():
         return None
     place = {
         "model": model, "step": step, "prompts": prompts, "family": family.name,
-        "score": family.headline.name,
+        "score": family.measures[0].name,
     }  # fmt: skip
-    scores = run_scores(rows, place)
-    parts = rows["part"].n_unique() if "part" in rows.columns else 1
-    whole = scores.items["part"].n_unique() == parts
-    return scores if len(scores.runs) >= FEWEST_RUNS and whole else None
+    return run_scores(items, family.measures[0], place)
 
 
-def run_scores(rows: pl.DataFrame, place: Mapping[str, Any]) -> RunScores:
-    """The scores of rows, as `Headline.items` gives them, at one model and step."""
-    defaults = {"part": pl.lit(""), "weight": pl.lit(1.0), "cluster": pl.col("item")}
-    named = rows.with_columns(**{k: v for k, v in defaults.items() if k not in rows.columns})
-    texts = pl.col("run", "part", "cluster", "item").cast(pl.String)
-    wide = named.with_columns(texts, pl.col("value").fill_nan(None)).pivot(
-        "run", index=ITEM, values="value", sort_columns=True
-    )
-    complete = wide.drop_nulls().sort(ITEM)
-    return RunScores(place, complete, len(wide) - len(complete))
+def run_scores(items: Items, measure: Measure, place: Mapping[str, Any]) -> RunScores | None:
+    """The scores of items at one model and step.
+
+    None for too few runs with a score, or if they have no item of a side of the measure in common.
+    """
+    items = items.pooled(*items.groups)
+    own = items.chosen(Design(items.axes, measure).which)
+    scored = own.at(np.flatnonzero(~np.isnan(own.values).all(axis=1)))
+    if len(scored.checkpoints) < FEWEST_RUNS:
+        return None
+    complete = np.flatnonzero(~np.isnan(scored.values).any(axis=0))
+    if not Design(scored.axes[complete], measure).complete:
+        return None
+    missing = int(scored.missing.any(axis=0).sum())
+    runs = scored.checkpoints["run"].to_list()
+    values = measure.scale * scored.values[:, complete]
+    return RunScores(place, measure, runs, scored.axes[complete], values, missing)
 
 
 def run_tables(
@@ -127,10 +138,10 @@ def run_tables(
     prompts: Collection[str],
     tables: Sequence[pl.DataFrame],
 ) -> dict[str, pl.DataFrame]:
-    """`runs`: the mean of the family's headline over runs. `agreement`: the correlation of the
+    """`runs`: the mean of the family's first measure over runs. `agreement`: the correlation of the
     scores of every two runs. Only at checkpoints of the family's `tables`; none for too few runs.
     """
-    if family.headline is None:
+    if family.items is None or not family.measures:
         return {}
     places = [table.select(CHECKPOINT) for table in tables if {*CHECKPOINT} <= {*table.columns}]
     runs = pl.concat(places, how="vertical_relaxed").unique().group_by("model", "step").len()
@@ -155,55 +166,49 @@ def agreement_tables(found: Sequence[RunScores]) -> dict[str, pl.DataFrame]:
 
 
 def _mean_row(scores: RunScores) -> dict[str, Any]:
-    values, examples = _arrays(scores.items, scores.runs)
+    values, examples = scores.values, scores.examples
     found = multibootstrap(values, examples=examples)
     each = examples.scores(values)[0]
     return {
         **scores.place, "value": found.value, "sd": float(each.std(ddof=1)), **_ends(found),
-        "runs": len(values), "examples": scores.items["cluster"].n_unique(),
-        "missing": scores.missing,
+        "runs": len(values), "examples": scores.clusters, "missing": scores.missing,
     }  # fmt: skip
 
 
 def _pair_rows(scores: RunScores) -> Iterator[dict[str, Any]]:
-    r = pearson_matrix(_arrays(scores.items, scores.runs)[0])
+    r = pearson_matrix(scores.values)
     for (i, run), (j, other) in combinations(enumerate(scores.runs), 2):
         yield {
             **scores.place, "run": run, "other_run": other, "r": r[i, j],
-            "examples": len(scores.items),
+            "examples": len(scores.axes),
         }  # fmt: skip
 
 
 def run_difference(a: RunScores, b: RunScores) -> dict[str, Any] | None:
     """The mean over runs of B minus that of A, as `DIFFERENCES`, over the items of both.
 
-    None if a part has no such item. Paired over the runs that both have, if there are enough;
-    otherwise over all, unpaired.
+    None if a side of the measure has no such item. Paired over the runs that both have, if there
+    are enough; otherwise over all, unpaired.
     """
     common = [run for run in a.runs if run in b.runs]
     paired = len(common) >= FEWEST_RUNS
-    sides = [common if paired else side.runs for side in (a, b)]
-    renamed = b.items.rename({run: f"b {run}" for run in b.runs})
-    items = a.items.join(renamed, on=ITEM, maintain_order="left")
-    if items["part"].n_unique() < max(side.items["part"].n_unique() for side in (a, b)):
+    keys = a.axes.columns
+    both = a.axes.with_row_index("a").join(b.axes.with_row_index("b"), on=keys, nulls_equal=True)
+    both = both.sort(keys, nulls_last=True)
+    sides = []
+    for side, name in ((a, "a"), (b, "b")):
+        runs = [side.runs.index(run) for run in (common if paired else side.runs)]
+        sides.append(side.values[runs][:, both[name].to_numpy()])
+    items = a._replace(axes=both.select(keys))
+    if not Design(items.axes, items.measure).complete:
         return None
-    values, examples = _arrays(items, sides[0])
-    others, _ = _arrays(items, [f"b {run}" for run in sides[1]])
-    found = multibootstrap(values, others, examples=examples, paired=paired)
-    means = [float(examples.scores(x).mean()) for x in (values, others)]
+    found = multibootstrap(*sides, examples=items.examples, paired=paired)
+    means = [float(items.examples.scores(x).mean()) for x in sides]
     return {
         **a.place, "a": means[0], "b": means[1], "difference": found.value, **_ends(found),
-        "runs_a": len(values), "runs_b": len(others), "paired": paired,
-        "examples": items["cluster"].n_unique(),
+        "runs_a": len(sides[0]), "runs_b": len(sides[1]), "paired": paired,
+        "examples": items.clusters,
     }  # fmt: skip
-
-
-def _arrays(items: pl.DataFrame, runs: Sequence[str]) -> tuple[np.ndarray, Examples]:
-    """(r, p) values of runs, and how items make a score."""
-    cluster, part = (items[name].rank("dense").to_numpy() - 1 for name in ("cluster", "part"))
-    weights = items.group_by("part").agg(pl.col("weight").first()).sort("part")["weight"]
-    values = items.select(runs).to_numpy().T.astype(np.float64)
-    return values, Examples(cluster.astype(np.int64), part.astype(np.int64), weights.to_list())
 
 
 def _ends(found: RunsMean) -> dict[str, float]:
@@ -213,18 +218,18 @@ def _ends(found: RunsMean) -> dict[str, float]:
 def difference_findings(table: pl.DataFrame) -> Iterator[Finding]:
     """The difference of means over runs, of each row of `DIFFERENCES`."""
     for row in table.iter_rows(named=True):
-        headline = _headline(row)
+        measure = _measure(row)
         runs = (
             f"{row['runs_a']} paired" if row["paired"] else f"{row['runs_a']} and {row['runs_b']}"
         )
         yield Finding(
             text=(
-                f"{headline.text} of {row['prompts']}, mean over runs of {row['model']} at "
+                f"{measure.text} of {row['prompts']}, mean over runs of {row['model']} at "
                 f"{step_name(row['step'])}, B minus A"
             ),
             value=row["difference"], low=row["low"], high=row["high"],
-            form=f"+{headline.form.lstrip('+')}",
-            baseline=f"{formatted(row['a'], headline.form)} in A",
+            form=f"+{measure.form.lstrip('+')}",
+            baseline=f"{formatted(row['a'], measure.form)} in A",
             n=f"{runs} runs × {counted(row['examples'], 'example')}",
         )  # fmt: skip
 
@@ -232,23 +237,21 @@ def difference_findings(table: pl.DataFrame) -> Iterator[Finding]:
 def run_findings(tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:
     """The mean over runs, the agreement of runs, and outlying runs; none without tables."""
     for row in tables["runs"].iter_rows(named=True) if tables else ():
-        headline = _headline(row)
+        measure = _measure(row)
         where = f"{row['model']} at {step_name(row['step'])}"
         if len(tables["runs"]["prompts"].unique()) > 1:
             where += f", {row['prompts']}"
         yield Finding(
-            text=f"{headline.text}, mean over runs of {where}", value=row["value"],
-            low=row["low"], high=row["high"], form=headline.form,
+            text=f"{measure.text}, mean over runs of {where}", value=row["value"],
+            low=row["low"], high=row["high"], form=measure.form,
             n=f"{row['runs']} runs × {counted(row['examples'], 'example')}"
             + missing_text(row["missing"]),
         )  # fmt: skip
         yield from _agreement(tables["agreement"].filter(same_as(row, _PLACE)), where)
 
 
-def _headline(row: Mapping[str, Any]) -> Headline:
-    headline = families()[row["family"]].headline
-    assert headline is not None
-    return headline
+def _measure(row: Mapping[str, Any]) -> Measure:
+    return families()[row["family"]].measures[0]
 
 
 def _agreement(pairs: pl.DataFrame, where: str) -> Iterator[Finding]:

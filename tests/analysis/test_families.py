@@ -9,9 +9,10 @@ import pytest
 
 from logitbank.analysis.charts.chart import chart_caption, chart_title
 from logitbank.analysis.everything import analyses
-from logitbank.analysis.family import Family, families
+from logitbank.analysis.family import families
 from logitbank.analysis.frames.banks import PromptColumns
-from logitbank.analysis.frames.expected import expected_token_counts
+from logitbank.analysis.frames.scan_cache import ScoreSource
+from logitbank.analysis.stats.summary import summarise
 from logitbank.analysis.study import Study
 from logitbank.store import Bank
 from tests.support import gest_cases, stereoset_cases, unqover_cases
@@ -99,17 +100,24 @@ def test_a_study_has_a_short_headline_findings_of_its_charts_and_cautions(
         assert re.search(r"n = \d", chart_caption(chart)), chart_caption(chart)
 
 
-@pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
-def test_compared_values_are_curves_over_checkpoints(
-    family: Family, banks: Mapping[str, Bank]
+@pytest.mark.parametrize("name", [name for name in NAMES if families()[name].items])
+def test_measures_are_means_of_items_at_every_checkpoint(
+    name: str, banks: Mapping[str, Bank]
 ) -> None:
-    bank = banks[family.name]
-    if family.compared:
-        ((prompts,),) = family.prompts(PromptColumns([bank]))
-        values = family.compared([bank.scan(prompts)], expected_token_counts([bank], prompts))
-        assert values.columns == ["model", "run", "step", "metric", "group", "value"]
-        assert values.drop("value").is_unique().all()
-        assert values["value"].is_not_null().all()
+    """The columns of groups, and a number for every checkpoint that has a score."""
+    bank, family = banks[name], families()[name]
+    prompts = [each for names in family.prompts(PromptColumns([bank])) for each in names]
+    assert family.items is not None
+    for each in prompts or bank.prompt_sets:
+        items = family.items(ScoreSource([bank], each))
+        assert items.values.shape == (len(items.checkpoints), len(items.axes))
+        assert items.axes.is_unique().all()
+        summary = summarise(items, family.measures)
+        keys = ["model", "run", "step", *items.groups, "measure"]
+        assert summary.select(keys).is_unique().all()
+        assert set(summary["measure"]) <= {measure.key for measure in family.measures}
+        assert len(summary) == 0 or summary["value"].is_not_nan().any()
+        assert summary["missing"].sum() == items.missing.sum()
 
 
 def test_no_setting_of_a_family_has_the_name_of_an_option_of_every_command() -> None:

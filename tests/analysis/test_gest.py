@@ -206,7 +206,7 @@ def test_charts_are_lines_over_training_and_dots_of_one_checkpoint(tmp_path: Pat
     [
         ({"version": pl.lit("x")}, "x is an invalid version .12 such"),
         ({"stereotype_id": pl.lit(17)}, "17 is an invalid stereotype_id"),
-        ({"sentence_id": pl.lit(0)}, "sentence 0 has two scores of template 1"),
+        ({"sentence_id": pl.lit(0)}, r"Item .0. .template 1. has two values"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(change: dict[str, pl.Expr], message: str) -> None:
@@ -239,7 +239,7 @@ def test_score_files_are_log10_and_named_by_model_and_template(tmp_path: Path) -
     assert study.result.checkpoints["model"].unique().sort().to_list() == ["bert", "toy"]
     page = study.save(tmp_path / "out").read_text()
     assert ("bert_template-0.txt" in page, "gest.csv" in page) == (True, True)
-    with pytest.raises(UsageError, match="two scores of template 1"):
+    with pytest.raises(UsageError, match="template 1. has two values"):
         gest(predictions=[path, path], gold=gold)
 
 

@@ -224,10 +224,10 @@ def test_prompts_and_options_of_one_s_own_that_no_checkpoint_has(tmp_path: Path)
                "token": pl.lit(3, pl.Int32)}  # fmt: skip
     bank.add_prompts("parity", table.with_columns(**perhaps).collect())
     more = option_scores(bank, ["parity"])
-    assert more.shares.select("option", "prompts", "missing").rows() == [
-        ("yes", 10, 3),
-        ("no", 10, 3),
-        ("perhaps", 0, 1),
+    assert more.shares.select("option", "prompts", "scored", "missing").rows() == [
+        ("yes", 9, 10, 3),
+        ("no", 9, 10, 3),
+        ("perhaps", 0, 0, 1),
     ]
     assert more.answers.select("prompts", "missing").rows() == [(9, 4)], "p0 has no shares"
 

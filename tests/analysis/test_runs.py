@@ -10,11 +10,11 @@ import pytest
 from logitbank.analysis.comparison.compare import compare
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.stereoset import stereoset
-from logitbank.analysis.family import Headline, families
+from logitbank.analysis.family import Measure, families
+from logitbank.analysis.frames.items import gather_items
 from logitbank.analysis.results.runs import (
     RunScores,
     agreement_tables,
-    read_runs,
     run_difference,
     run_findings,
     run_scores,
@@ -75,25 +75,28 @@ def test_other_scores_than_the_headline_s_have_no_mean_over_runs(tmp_path: Path)
     assert "runs" not in study.tables
 
 
-def test_runs_without_an_item_of_a_part_in_common_have_no_mean(tmp_path: Path) -> None:
-    bank_of_runs(tmp_path / "bank")
+MEAN = Measure(name="accuracy")
+
+
+def runs_of(rows: pl.DataFrame, measure: Measure = MEAN) -> RunScores | None:
+    frame = rows.with_columns(model=pl.lit("m"), step=pl.lit(8, pl.Int64))
+    return run_scores(gather_items([frame]), measure, PLACE)
+
+
+def test_runs_without_an_item_of_a_side_in_common_have_no_mean() -> None:
+    difference = Measure(name="x", plus=("a",), minus=("b",))
     rows = pl.DataFrame(
         {"run": np.repeat(["x", "y", "z"], 20), "item": [f"{i}" for i in range(20)] * 3,
-         "part": ["a", "b"] * 30, "weight": [1.0, -1.0] * 30, "value": np.arange(60.0)}
+         "part": ["a", "b"] * 30, "value": np.arange(60.0)}
     )  # fmt: skip
-    lost = rows.with_columns(
-        value=pl.when((pl.col("run") != "y") | (pl.col("part") != "b")).then("value")
-    )
-    found = []
-    for each in (rows, lost):
-        headline = Headline(name="x", text="X", items=lambda *_, each=each: each)
-        family = replace(families()["lambada"], headline=headline)
-        banks = [Bank.open(tmp_path / "bank")]
-        found.append(read_runs(family, banks, "lambada", "toy", 8))
-    whole, none = found
+    b_is_missing = pl.when((pl.col("run") != "y") | (pl.col("part") != "b")).then("value")
+    whole = runs_of(rows, difference)
     assert whole is not None
-    assert none is None
-    half = whole._replace(items=whole.items.filter(part="a"))
+    assert runs_of(rows.with_columns(value=b_is_missing), difference) is None
+    assert runs_of(rows.filter(part="a"), difference) is None
+    assert runs_of(rows.filter(pl.col("run") != "z"), difference) is None
+    own = (whole.axes["part"] == "a").to_numpy()
+    half = whole._replace(axes=whole.axes.filter(part="a"), values=whole.values[:, own])
     assert run_difference(whole, half) is None
 
 
@@ -167,17 +170,22 @@ def test_compare_pairs_runs_by_name_or_takes_all(tmp_path: Path) -> None:
 
 def test_items_of_both_sides_are_compared() -> None:
     values = np.random.default_rng(0).normal(size=(20, 6))
-    items = pl.DataFrame({"part": "", "weight": 1.0, "cluster": [f"{i:02}" for i in range(20)]})
-    items = items.with_columns(item="cluster")
-    a, b = (
-        RunScores(PLACE, items.hstack(pl.DataFrame(side, ["x", "y", "z"]))[rows], 0)
-        for side, rows in ((values[:, :3], slice(0, 15)), (values[:, 3:], slice(3, 20)))
-    )
+
+    def side(columns: slice, rows: slice) -> RunScores:
+        own = values[rows, columns]
+        names = [f"{i:02}" for i in range(20)][rows]
+        frame = pl.DataFrame({"run": np.repeat(["x", "y", "z"], len(own)), "item": names * 3,
+                              "value": own.T.ravel()})  # fmt: skip
+        found = runs_of(frame)
+        assert found is not None
+        return found
+
+    a, b = side(slice(0, 3), slice(0, 15)), side(slice(3, 6), slice(3, 20))
     row = run_difference(a, b)
     assert row is not None
     assert row["examples"] == 12
     assert row["difference"] == pytest.approx((values[3:15, 3:] - values[3:15, :3]).mean())
-    assert run_difference(a, b._replace(items=b.items[15:])) is None
+    assert run_difference(a, side(slice(3, 6), slice(15, 20))) is None
 
 
 def test_the_outlying_run_is_named() -> None:
@@ -192,7 +200,9 @@ def test_the_outlying_run_is_named() -> None:
             {"run": np.repeat([*runs], 300), "item": [*range(300)] * 5,
              "value": np.concatenate([*runs.values()])}
         )  # fmt: skip
-        tables = agreement_tables([run_scores(frame, PLACE)])
+        scores = runs_of(frame)
+        assert scores is not None
+        tables = agreement_tables([scores])
         assert tables["agreement"]["r"][0] == pytest.approx(
             np.corrcoef(runs["seed0"], runs["seed1"])[0, 1]
         )
@@ -203,4 +213,6 @@ def test_the_outlying_run_is_named() -> None:
         {"run": np.repeat(["x", "y", "z"], 300), "item": [*range(300)] * 3,
          "value": np.tile(signal, 3)}
     )  # fmt: skip
-    assert len([*run_findings(agreement_tables([run_scores(equal, PLACE)]))]) == 2
+    scores = runs_of(equal)
+    assert scores is not None
+    assert len([*run_findings(agreement_tables([scores]))]) == 2

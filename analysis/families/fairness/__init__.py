@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from logitbank.analysis.family import (
     CHANGE_POINTS,
     Family,
-    Headline,
+    Measure,
     columns,
     imported,
     with_columns,
@@ -113,9 +113,21 @@ FAMILY = Family(
             "change kind p_random_walk p_holm earliest latest mean_before mean_after"
         ),
     },
-    headline=Headline(
-        name="delta_scaled", text="Gender gap Δ", form="+.3f",
-        items=imported(__name__, "headline_items"),
+    measures=(
+        Measure(
+            name="delta_scaled", text="Gender gap Δ", form="+.3f", plus=("jsd_p female",),
+            minus=("jsd_p male",),
+        ),
+        *(
+            Measure(
+                name=name, group=gold, text=text, plus=(f"{part} {gold}",), share=part != "rank"
+            )
+            for name, part, text in (
+                ("average_rank", "rank", "Average Rank"), ("accuracy", "top", "Accuracy"),
+                ("three_way_accuracy", "first", "Accuracy among the options"),
+            )
+            for gold in ("male", "female", "not specified")
+        ),
     ),
-    compared=imported(__name__, "compared"),
+    items=imported(__name__, "read_items"),
 )  # fmt: skip

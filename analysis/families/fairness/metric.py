@@ -31,7 +31,15 @@ from logitbank.analysis.families.fairness.tables import (
 )
 from logitbank.analysis.frames.batches import ROWS, Scan, as_frames, frame_columns
 from logitbank.analysis.frames.expected import expected_rows
-from logitbank.analysis.frames.expressions import Floats, Ties, check_choice, jsd_parts, scaled
+from logitbank.analysis.frames.expressions import (
+    Floats,
+    Ties,
+    check_choice,
+    jsd_parts,
+    scaled,
+    three_way_correct,
+)
+from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
 from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.frames.score_arrays import (
@@ -45,7 +53,7 @@ from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.differences import DRAWS, stacked_draws
-from logitbank.analysis.stats.significance import mean_present, prepare_tests
+from logitbank.analysis.stats.significance import prepare_tests
 from logitbank.errors import UsageError
 
 GENDER_COLUMNS = ("stereotype", "asked")
@@ -295,48 +303,59 @@ def gender_hits(data: ScoreArrays) -> GenderHits | None:
     return GenderHits(data.checkpoints, data.axes.seeds, names, values)
 
 
-def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
-    """The values that a comparison of two banks sets side by side; no rows for other options."""
+def read_items(source: ScoreSource) -> Items:
+    """Prompts in each option order: JSD-P of the correct answer (scaled), rank, and whether it is
+    the first of the vocabulary and of the options. None for other options.
+
+    Parts are these quantities by correct answer, as `rank male`.
+    """
+    frames = source.frames(rows=ROWS, coded=CODED)
     if not _has_genders(frames):
-        return pl.DataFrame()
-    result = fairness_metric(frames, bootstrap=0)
-    columns = (
-        (result.gap, "gap", pl.lit(""), "delta_scaled"),
-        (result.average_rank, "average_rank", pl.col("gold"), "average_rank"),
-        (result.accuracy, "accuracy", pl.col("gold"), "accuracy"),
-        (result.accuracy, "three_way_accuracy", pl.col("gold"), "three_way_accuracy"),
-    )
-    return pl.concat(
-        table.select(*CHECKPOINT, metric=pl.lit(name), group=group, value=pl.col(value))
-        for table, name, group, value in columns
-    )
-
-
-def headline_items(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
-    """JSD-P of the correct answers female and male, whose means Δ is the difference of."""
+        return gather_items([])
 
     def prepare(axes: PromptAxes) -> Callable[[ScoreArrays], pl.DataFrame]:
-        chosen = np.flatnonzero(axes.gold < 2)
-        gold = axes.gold[chosen]
-        prompts = axes.prompts[chosen].select(
+        gold = axes.gold
+        prompts = axes.prompts.select(
             item="prompt_id",
             cluster=pl.coalesce("sentence_id", "prompt_id"),
-            part=pl.Series(np.array(LABELS)[gold]),
-            weight=pl.Series(2.0 * gold - 1),
+            gold=pl.Series(np.array(LABELS)[gold]),
         )
+        orders = pl.DataFrame({"order": pl.Series(axes.seeds, dtype=pl.Int64)})
+        cells = orders.join(prompts, how="cross", maintain_order="left")
 
         def items(data: ScoreArrays) -> pl.DataFrame:
-            parts = jsd_parts(data.logits, data.gold)[:, :, chosen, gold]
-            values = scaled(mean_present(parts, axis=1))
-            checkpoints = data.checkpoints[np.repeat(np.arange(len(values)), len(chosen))]
-            tiled = prompts[np.tile(np.arange(len(chosen)), len(values))]
-            return checkpoints.hstack(tiled).with_columns(value=pl.Series(values.ravel()))
+            parts = jsd_parts(data.logits, data.gold)
+            missing = np.isnan(data.ranks)
+            quantities = {
+                "jsd_p": scaled(parts[:, :, np.arange(len(gold)), gold]),
+                "rank": data.ranks,
+                "top": np.where(missing, np.nan, data.top),
+                "first": np.where(missing, np.nan, three_way_correct(data.logits, data.gold)),
+            }
+            rows = data.checkpoints.join(cells, how="cross", maintain_order="left")
+            return rows.with_columns(
+                pl.Series(name, values.ravel()) for name, values in quantities.items()
+            )
 
         return items
 
-    if not _has_genders(frames):
-        return pl.DataFrame()
-    return pl.concat(map_score_arrays(frames, prepare))
+    scored = map_score_arrays(frames, prepare)
+    expected = expected_rows(source.banks, source.prompts, ("prompt_id", "order_seed"))
+    about = pl.concat(scored).select("item", "cluster", "gold").unique()
+    return gather_items(_expected_items(part, expected, about) for part in scored)
+
+
+def _expected_items(
+    rows: pl.DataFrame, expected: pl.DataFrame, about: pl.DataFrame
+) -> pl.DataFrame:
+    """The items of some checkpoints: every prompt and order that the set has for the model."""
+    known = expected.select("model", item="prompt_id", order="order_seed").join(about, on="item")
+    wanted = rows.select(CHECKPOINT).unique().join(known, on="model")
+    on = [*CHECKPOINT, "item", "order"]
+    values = rows.drop("cluster", "gold")
+    whole = wanted.join(values, on=on, how="left", nulls_equal=True)
+    long = whole.unpivot(index=[*on, "cluster", "gold"], variable_name="quantity")
+    return long.with_columns(part=pl.format("{} {}", "quantity", "gold")).drop("quantity", "gold")
 
 
 def _has_genders(frames: Sequence[pl.LazyFrame]) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, Headline, columns, imported, with_columns
+from logitbank.analysis.family import Family, Measure, columns, imported, with_columns
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,6 +69,27 @@ def gest(
     )
 
 
+NAMES = (
+    "emotional", "gentle", "empathetic", "neat", "social", "weak", "beautiful", "tough",
+    "self-confident", "professional", "rational", "providers", "leaders", "childish", "sexual",
+    "strong",
+)  # fmt: skip
+"""The stereotypes, numbered from 1."""
+ABOUT_WOMEN = 7
+"""The first ones are about women."""
+ALL = "all"
+"""The template that is the mean over those of a model."""
+_NUMBERS = tuple(str(number) for number in range(1, len(NAMES) + 1))
+_WOMEN, _MEN = _NUMBERS[:ABOUT_WOMEN], _NUMBERS[ABOUT_WOMEN:]
+MEASURES = (
+    Measure(name="rate", text="Stereotype rate, nats", form="+.3f", plus=_MEN, minus=_WOMEN),
+    Measure(name="female", text="Score of stereotypes about women, nats", form="+.3f", plus=_WOMEN),
+    Measure(name="male", text="Score of stereotypes about men, nats", form="+.3f", plus=_MEN),
+    *(Measure(name=number, plus=(number,)) for number in _NUMBERS),
+)
+"""Parts are stereotypes."""
+
+
 FAMILY = Family(
     name="gest",
     title="GEST",
@@ -93,11 +114,6 @@ FAMILY = Family(
         "rates": columns("template part score low high published sentences"),
         "stereotypes": columns("template stereotype part score low high published sentences"),
     },
-    headline=Headline(
-        name="score",
-        text="Stereotype rate, nats",
-        form="+.3f",
-        items=imported(__name__, "headline_items"),
-    ),
-    compared=imported(__name__, "compared"),
+    measures=MEASURES[:3],
+    items=imported(__name__, "read_items"),
 )

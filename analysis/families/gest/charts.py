@@ -15,8 +15,9 @@ from logitbank.analysis.charts.curves import (
     with_series,
 )
 from logitbank.analysis.charts.steps import StepAxis
+from logitbank.analysis.families.gest import ABOUT_WOMEN, ALL
 from logitbank.analysis.families.gest.metric import Gest
-from logitbank.analysis.families.gest.tables import ABOUT_WOMEN, ALL, RATE
+from logitbank.analysis.families.gest.tables import RATE
 from logitbank.wording import step_name
 
 MEAN = "mean of templates"

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from logitbank.analysis.families.gest import ALL
 from logitbank.analysis.families.gest.metric import Gest
-from logitbank.analysis.families.gest.tables import ALL, RATE
+from logitbank.analysis.families.gest.tables import RATE
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT

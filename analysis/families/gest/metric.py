@@ -8,41 +8,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.gest import FAMILY
+from logitbank.analysis.families.gest import ALL, FAMILY, MEASURES, NAMES
 from logitbank.analysis.families.gest.tables import (
-    ABOUT_WOMEN,
-    ALL,
-    KEYS,
     LN10,
-    MEAN,
-    NAMES,
-    by_gender,
-    by_stereotype,
-    labeled,
-    with_intervals,
-    with_mean,
+    items,
+    last_sentences,
+    rates,
+    stereotypes,
 )
 from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.input_files import parse_integers, parse_numbers, read_table
+from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
     PromptSums,
     concat_sorted,
     map_prompt_sums,
 )
+from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
 
 COLUMNS = ("sentence_id", "stereotype_id", "template", "version", "score_kind")
 VERSIONS = ("male", "female")
 SCORES = {
-    "model": pl.Categorical, "run": pl.Categorical, "step": pl.Int64, "template": pl.Int8,
+    "model": pl.String, "run": pl.String, "step": pl.Int64, "template": pl.Int8,
     "sentence_id": pl.Int32, "stereotype_id": pl.Int8, "score": pl.Float64,
 }  # fmt: skip
-"""One row per checkpoint, template and sentence, in 30 bytes; the score in nats."""
+"""One row per checkpoint, template and sentence; the score in nats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,38 +115,41 @@ def gest_metric(
     parts, coverage = [], []
     if files is not None:
         counts = {"prompts": (2 * pl.len()).cast(pl.Int64), "missing": pl.lit(0, pl.Int64)}
-        names = pl.col("model", "run").cast(pl.String)
         parts.append(files)
-        coverage.append(files.group_by(names, "step").agg(**counts))
+        coverage.append(files.group_by(CHECKPOINT).agg(**counts))
     if frame is not None:
         found = map_prompt_sums(
-            frame, _scores, family=FAMILY.name, columns=COLUMNS, expected=expected
-        )
+            frame, lambda sums: (_scores(sums), sums.coverage), family=FAMILY.name,
+            columns=COLUMNS, expected=expected,
+        )  # fmt: skip
         parts += [scores for scores, _ in found]
         coverage += [of_frame for _, of_frame in found]
-    scores = pl.concat([pl.DataFrame(schema=SCORES), *parts])
-    if scores.is_empty():
+    sentences = gather_items(map(items, parts))
+    if np.isnan(sentences.values).all():
         raise BankError("No sentence has scores of both versions. Extract the rest first.")
-    twice = scores.filter(pl.struct(pl.exclude("score", "stereotype_id")).is_duplicated())
-    _refuse(twice, "sentence {sentence_id} has two scores of template {template}")
-    scores = with_mean(scores)
-    strata = by_stereotype(scores)
-    last = scores.filter(pl.col("step").eq_missing(pl.col("step").last().over("model", "run")))
+    summary = summarise(sentences, MEASURES)
     return Gest(
-        rates=with_intervals(labeled(by_gender(strata))),
-        stereotypes=with_intervals(labeled(strata)),
-        sentences=labeled(last).select(
-            *KEYS, "sentence_id", "stereotype_id", "stereotype", "score",
-            log10=pl.col("score") / LN10,
-        ),
+        rates=rates(summary),
+        stereotypes=stereotypes(summary),
+        sentences=last_sentences(sentences),
         checkpoints=concat_sorted(coverage),
         settings={"intervals": "t, sentences stratified by stereotype, 95 %"},
+    )
+
+
+def read_items(source: ScoreSource) -> Items:
+    """The mean over templates of each sentence."""
+    expected = source.expected(COLUMNS)
+    found = map_prompt_sums(
+        source.frames(), lambda sums: items(_scores(sums)).filter(template=ALL),
+        family=FAMILY.name, columns=COLUMNS, expected=expected,
     )  # fmt: skip
+    return gather_items(part.drop("template") for part in found)
 
 
-def _scores(prompts: PromptSums) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The scores of sentences with both versions, as `SCORES`, and the coverage."""
-    rows, coverage = prompts
+def _scores(prompts: PromptSums) -> pl.DataFrame:
+    """The scores of sentences as `SCORES`; null without one of both versions."""
+    rows = prompts.all_rows
     for name, valid in (("version", VERSIONS), ("stereotype_id", range(1, len(NAMES) + 1))):
         invalid = rows.filter(~pl.col(name).is_in(list(valid)).fill_null(False))
         _refuse(invalid, f"{{{name}}} is an invalid {name}")
@@ -156,9 +157,12 @@ def _scores(prompts: PromptSums) -> tuple[pl.DataFrame, pl.DataFrame]:
     key = [name for name in SCORES if name != "score"]
     logprobs = rows.with_columns(pl.col("logprob") / mean)
     male, female = (logprobs.filter(version=v).select(*key, "logprob") for v in VERSIONS)
-    both = male.join(female, on=key, nulls_equal=True, suffix="_female", maintain_order="left")
+    both = male.join(
+        female, on=key, how="full", coalesce=True, nulls_equal=True, suffix="_female",
+        maintain_order="left_right",
+    )  # fmt: skip
     scores = both.with_columns(score=pl.col("logprob") - pl.col("logprob_female"))
-    return scores.select(pl.col(name).cast(dtype) for name, dtype in SCORES.items()), coverage
+    return scores.select(pl.col(name).cast(dtype) for name, dtype in SCORES.items())
 
 
 def _refuse(invalid: pl.DataFrame, problem: str) -> None:
@@ -216,21 +220,3 @@ def _read_score_file(text: str, stereotypes: pl.Series) -> pl.DataFrame:
         "stereotype_id": stereotypes, "score": log10 * LN10,
     }  # fmt: skip
     return pl.DataFrame(columns, schema=SCORES)
-
-
-def headline_items(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
-    """Scores of sentences over all templates: the rate is a difference of means of stereotypes."""
-    found = map_prompt_sums(frames, _scores, family=FAMILY.name, columns=COLUMNS, expected=expected)
-    scores = with_mean(pl.concat(scores for scores, _ in found)).filter(template=MEAN)
-    women = pl.col("stereotype_id") <= ABOUT_WOMEN
-    number = pl.col("stereotype_id").n_unique().over(women)
-    return scores.select(
-        *CHECKPOINT, item="sentence_id", value="score", part="stereotype_id",
-        weight=pl.when(women).then(-1 / number).otherwise(1 / number),
-    )  # fmt: skip
-
-
-def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
-    """The values that a comparison of two banks sets side by side."""
-    table = gest_metric(frames, expected=expected).rates.filter(template=ALL)
-    return table.select(*CHECKPOINT, metric=pl.lit("score"), group="part", value="score")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, Headline, columns, imported, named
+from logitbank.analysis.family import Family, Measure, columns, imported, named
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.lambada.metric import Lambada
@@ -75,11 +75,16 @@ FAMILY = Family(
     ),
     prompts=named("lambada"),
     screen={"lambada": columns("acc low high from_baseline perplexity examples tied")},
-    headline=Headline(
-        name="acc",
-        text="Accuracy",
-        form=".1%",
-        items=imported(__name__, "headline_items"),
+    measures=(
+        Measure(name="acc", text="Accuracy", form=".1%", plus=("acc",), share=True),
+        Measure(
+            name="perplexity",
+            text="Perplexity",
+            form=",.3g",
+            plus=("perplexity",),
+            scale=-1.0,
+            link="exp",
+        ),
     ),
-    compared=imported(__name__, "compared"),
+    items=imported(__name__, "read_items"),
 )

@@ -16,6 +16,7 @@ from logitbank.analysis.families.lambada import FAMILY
 from logitbank.analysis.frames.batches import Scan, as_frames, frame_columns
 from logitbank.analysis.frames.expected import expected_token_counts
 from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
     PromptSums,
@@ -190,7 +191,7 @@ def examples_in_turn(
                     f"word after its passage ({len(invalid):,} such rows); name a set of "
                     "LAMBADA's with --prompts"
                 )
-        return reduce(PromptSums(prompts.rows.drop(columns), prompts.coverage))
+        return reduce(prompts._replace(rows=prompts.rows.drop(columns)))
 
     return map_prompt_sums(
         frames, checked, family=FAMILY.name, columns=columns, more=greedy_match(), expected=expected
@@ -245,16 +246,19 @@ def write_results(result: Lambada, folder: Path | str) -> None:
     )
 
 
-def headline_items(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
-    """Whether each example is correct."""
-    rows = pl.concat(examples_in_turn(frames, lambda whole: whole.rows, expected=expected))
-    return rows.select(*CHECKPOINT, item="prompt_id", value=pl.col("correct").cast(pl.Float64))
+def read_items(source: ScoreSource) -> Items:
+    """Whether each example is correct, and its log-probability."""
+    rows = examples_in_turn(
+        source.frames(), lambda whole: items(whole.all_rows), expected=source.expected()
+    )
+    return gather_items(rows)
 
 
-def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
-    """The values that a comparison of two banks sets side by side."""
-    table = lambada_metric(frames, expected=expected).lambada
+def items(rows: pl.DataFrame) -> pl.DataFrame:
+    """Two items of each example: its parts are the measures."""
     return pl.concat(
-        table.select(*CHECKPOINT, metric=pl.lit(name), group=pl.lit(""), value=pl.col(column))
-        for name, column in (("accuracy", "acc"), ("perplexity", "perplexity"))
+        rows.select(
+            *CHECKPOINT, item="prompt_id", part=pl.lit(part), value=pl.col(value).cast(pl.Float64)
+        )
+        for part, value in (("acc", "correct"), ("perplexity", "logprob"))
     )

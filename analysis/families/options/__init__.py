@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import Family, Headline, columns, imported, named
+from logitbank.analysis.family import Family, Measure, columns, imported, named
 from logitbank.errors import AbsentError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def options(
             "`logitbank extract` first."
         )
     # The mean over runs is of sums.
-    family = FAMILY if score == "sum" else replace(FAMILY, headline=None)
+    family = FAMILY if score == "sum" else replace(FAMILY, measures=())
     study = make_study(
         family, result, prompts=names, banks=opened, models=models,
         missing=missing_sentences(result.checkpoints, "prompt", "prompt_set"),
@@ -106,12 +106,8 @@ FAMILY = Family(
         "Top-1 agreement is the share of positions whose most probable token is that of the last "
         "checkpoint of the run.",
     ),
-    headline=Headline(
-        name="accuracy",
-        text="Accuracy",
-        form=".1%",
-        items=imported(__name__, "headline_items"),
-    ),
+    measures=(Measure(name="accuracy", text="Accuracy", form=".1%", share=True),),
+    items=imported(__name__, "read_items"),
     prompts=named(),  # those that no other family chooses
     screen={
         "answers": columns("prompt_set accuracy low high prompts tied missing"),

@@ -22,6 +22,7 @@ from logitbank.analysis.families.options.tables import (
     Compared,
     Row,
     accuracy_changes,
+    answer_items,
     compared_shares,
     divided,
     evenly_spaced,
@@ -34,7 +35,9 @@ from logitbank.analysis.families.options.tables import (
 from logitbank.analysis.frames.banks import check_same_prompts
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.expressions import check_choice
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE, concat_sorted
+from logitbank.analysis.frames.items import Items, gather_items
+from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE, concat_sorted
+from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.neighbours import js_divergences
@@ -63,10 +66,10 @@ class OptionScores(Result):
     `sentence_id`."""
 
     shares: pl.DataFrame
-    """model, run, step, prompt_set, option, prompts, sentences; option_probability, normalized over
-    the options of a prompt, its mean, with low and high; probability (mean) and rank (mean; null
-    for an option of several tokens); missing, the prompts, each option order counted, whose option
-    is not scored."""
+    """model, run, step, prompt_set, option; option_probability, normalized over the options of a
+    prompt, its mean over `prompts` with a score of each option, in so many sentences, with low and
+    high; probability (mean) and rank (mean; null for an option of several tokens) over the `scored`
+    prompts; missing, the prompts, each option order counted, whose option is not scored."""
     answers: pl.DataFrame
     """model, run, step, prompt_set, prompts, sentences, accuracy (the answer is more probable than
     every other option), low, high, tied (prompts in which it shares the largest probability);
@@ -184,37 +187,24 @@ def option_scores(
     )
 
 
-def headline_items(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
+def read_items(source: ScoreSource) -> Items:
     """Whether the answer is more probable than every other option, the mean over orders.
 
-    Only prompts with an answer among several options, and all their tokens scored.
+    Of prompts with an answer among several options; null if no order has a score of all of them.
     """
-    options = [*CHECKPOINT, *_PROMPT, "option"]
-    tokens = pl.concat(frames, how="diagonal_relaxed").filter(pl.col("option").is_not_null())
-    clusters = "sentence_id" if "sentence_id" in tokens.collect_schema().names() else "prompt_id"
-    answer = pl.col("is_answer").fill_null(False)
-    right, others = pl.col("logprob").filter("is_answer"), pl.col("logprob").filter(~answer)
-    prompts = (
-        tokens.group_by(options)
-        .agg(
-            pl.col("logprob").sum(),
-            answer.first(),
-            cluster=pl.coalesce(pl.col(clusters).first(), pl.col("prompt_id").first()),
-            pieces=pl.len(),
-        )
-        .group_by(*CHECKPOINT, *_PROMPT)
-        .agg(
-            pl.col("cluster").first(),
-            pl.col("pieces").sum(),
-            value=(right.first() > others.max()).cast(pl.Float64),
-            is_question=(right.len() == 1) & (others.len() > 0),
-        )
-        .filter("is_question", pl.col("pieces") == pl.col("pieces").max().over("model", *_PROMPT))
-        .group_by(*CHECKPOINT, "prompt_id", "cluster")
-        .agg(pl.col("value").mean())
-        .collect()
-    )
-    return prompts.rename({"prompt_id": "item"})
+    parts = list[pl.DataFrame]()
+    for bank, deposits in _holding(source.banks, source.prompts, source.models):
+        models = {d.checkpoint.model for d in deposits if _chosen(d, source.steps)}
+        if models:
+            scores = prompt_scores(
+                bank, source.prompts, models=models, steps=source.steps, few=True
+            )
+            parts += answer_items(scores)
+    return gather_items(parts)
+
+
+def _chosen(deposit: Deposit, steps: Collection[int | None] | None) -> bool:
+    return steps is None or deposit.checkpoint.step in steps
 
 
 def _holding(

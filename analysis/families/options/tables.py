@@ -31,7 +31,8 @@ SHARES = pl.Schema(
     {
         **_KEYS, "option": pl.String(), "prompts": pl.Int64(), "sentences": pl.Int64(),
         "option_probability": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(),
-        "probability": pl.Float64(), "rank": pl.Float64(), "missing": pl.Int64(),
+        "probability": pl.Float64(), "rank": pl.Float64(), "scored": pl.Int64(),
+        "missing": pl.Int64(),
     }
 )  # fmt: skip
 ANSWERS = pl.Schema(
@@ -270,7 +271,9 @@ def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
         pl.col("share", "probability", "rank").mean()
     )
     shares = prompts.group_by(key, maintain_order=True).agg(
-        pl.len().alias("prompts"), pl.col("share", "probability", "rank").mean()
+        pl.col("share", "probability", "rank").mean(),
+        prompts=pl.col("share").count(),
+        scored=pl.len(),
     )
     errors = clustered_error(prompts, key, "share", cluster="sentence")
     shares = shares.join(errors, on=key, how="left", nulls_equal=True, maintain_order="left")
@@ -281,20 +284,36 @@ def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
 def _joined(missing: pl.DataFrame, values: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """With a row where nothing was found: of no prompts, and null."""
     every = missing.join(values, on=key, how="left", nulls_equal=True, maintain_order="left")
-    return every.with_columns(pl.col("prompts", "clusters").fill_null(0))
+    return every.with_columns(pl.col("^prompts|clusters|scored$").fill_null(0))
 
 
-def _answers(rows: pl.DataFrame) -> pl.DataFrame:
+def answer_items(each: Iterable[PromptScores]) -> Iterator[pl.DataFrame]:
+    """The prompts with an answer, of a few checkpoints at a time, as items."""
+    for scores in each:
+        for part in _parts(scores):
+            rows = _rows(part)
+            asked = _asked(rows).filter("asked")
+            about = asked.select(*CHECKPOINT, "prompt_id", "sentence").unique()
+            on = [*CHECKPOINT, "prompt_id", "sentence"]
+            found = about.join(_answered(rows), on=on, how="left", nulls_equal=True)
+            yield found.select(*CHECKPOINT, item="prompt_id", cluster="sentence", value="right")
+
+
+def _answered(rows: pl.DataFrame) -> pl.DataFrame:
+    """By checkpoint and prompt: `right`, the mean over orders that are scored, and `tied`."""
     share, answer = pl.col("share"), pl.col("is_answer").fill_null(False)
     answered = rows.drop_nulls("share").group_by(
         *CHECKPOINT, "prompt_id", "order_seed", "sentence", maintain_order=True
     ).agg(own=share.filter(answer).max(), other=share.filter(~answer).max())  # fmt: skip
     answered = answered.drop_nulls(["own", "other"])
-    missing = _without_an_option(rows, answer)
     p_answer, other = pl.col("own"), pl.col("other")
-    prompts = answered.group_by(*CHECKPOINT, "prompt_id", "sentence", maintain_order=True).agg(
+    return answered.group_by(*CHECKPOINT, "prompt_id", "sentence", maintain_order=True).agg(
         right=(p_answer > other).mean(), tied=(p_answer == other).any()
     )
+
+
+def _answers(rows: pl.DataFrame) -> pl.DataFrame:
+    missing, prompts = _without_an_option(rows), _answered(rows)
     accuracy = prompts.group_by(CHECKPOINT, maintain_order=True).agg(
         prompts=pl.len(), accuracy=pl.col("right").mean(), tied=pl.col("tied").sum()
     )
@@ -306,13 +325,19 @@ def _answers(rows: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(bounds, pl.col("tied").fill_null(0), sentences="clusters")
 
 
-def _without_an_option(rows: pl.DataFrame, answer: pl.Expr) -> pl.DataFrame:
+def _asked(rows: pl.DataFrame) -> pl.DataFrame:
+    """By prompt and order: whether it was `asked` for an answer among others, and `unscored`."""
+    answer = pl.col("is_answer").fill_null(False)
+    return rows.group_by(
+        *CHECKPOINT, "prompt_id", "order_seed", "sentence", maintain_order=True
+    ).agg(asked=answer.any() & (~answer).any(), unscored=pl.col("probability").is_null().any())
+
+
+def _without_an_option(rows: pl.DataFrame) -> pl.DataFrame:
     """By checkpoint that was asked for answers: `missing`, the prompts without a score of each."""
-    prompts = rows.group_by(*CHECKPOINT, "prompt_id", "order_seed", maintain_order=True).agg(
-        asked=answer.any() & (~answer).any(), unscored=pl.col("probability").is_null().any()
-    )
     return (
-        prompts.filter("asked")
+        _asked(rows)
+        .filter("asked")
         .group_by(CHECKPOINT, maintain_order=True)
         .agg(missing=pl.col("unscored").sum())
     )

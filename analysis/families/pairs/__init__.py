@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, Headline, columns, imported, with_columns
+from logitbank.analysis.family import Family, Measure, columns, imported, with_columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.pairs.metric import Pairs
@@ -75,11 +75,8 @@ FAMILY = Family(
     ),
     prompts=with_columns("pair", "side"),
     screen={"pairs": columns("score_kind group score low high p_bh pairs neutral")},
-    headline=Headline(
-        name="score",
-        text="Score of pairs, percent",
-        form=".1f",
-        items=imported(__name__, "headline_items"),
+    measures=(
+        Measure(name="score", text="Score of pairs, percent", form=".1f", share=True, scale=100.0),
     ),
-    compared=imported(__name__, "compared"),
+    items=imported(__name__, "read_items"),
 )

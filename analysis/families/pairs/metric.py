@@ -4,7 +4,7 @@ Frames in, frames out. A causal model's sentence score is the log-probability of
 a masked model's the pseudo-log-likelihood of the tokens that are scored; the two are never mixed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import polars as pl
 from logitbank.analysis.families.pairs import FAMILY
 from logitbank.analysis.frames.batches import Scan, as_frames, frame_columns
 from logitbank.analysis.frames.expected import expected_token_counts
+from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
     PromptSums,
@@ -268,25 +269,20 @@ def _refuse(invalid: pl.DataFrame, problem: str) -> None:
         )
 
 
-def headline_items(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
-    """100 for each pair whose first sentence is the more probable one, and 0 for the others."""
+def read_items(source: ScoreSource) -> Items:
+    """Whether the first sentence of each pair is the more probable one; none for other prompts."""
+    frames = source.frames()
     if any(not set(COLUMNS) <= {*names} for names in frame_columns(frames)):
-        return pl.DataFrame()
+        return gather_items([])
     pairs = map_prompt_sums(
-        frames, lambda sums: _pairs(sums.rows, None), family=FAMILY.name, columns=COLUMNS,
-        expected=expected,
+        frames, lambda sums: items(_pairs(sums.all_rows, None)), family=FAMILY.name,
+        columns=COLUMNS, expected=source.expected(COLUMNS),
     )  # fmt: skip
-    preferred = pl.col("difference") > 0
-    return pl.concat(pairs).select(
-        *CHECKPOINT, item=pl.format("{} {}", "score_kind", "pair"), value=100.0 * preferred
-    )
+    return gather_items(pair.drop("group") for pair in pairs)
 
 
-def compared(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
-    """The values of a comparison of two banks."""
-    if not set(COLUMNS) <= set(frames[0].collect_schema().names()):
-        return pl.DataFrame()
-    table = pairs_metric(frames, expected=expected).pairs.filter(group=ALL)
-    return table.select(
-        *CHECKPOINT, metric=pl.lit("score"), group=pl.col("score_kind"), value=pl.col("score")
+def items(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Whether the first sentence is preferred, by kind of score and group; null without a score."""
+    return pairs.select(
+        *KEYS, "group", item="pair", value=(pl.col("difference") > 0).cast(pl.Float64)
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import Family, Headline, columns, imported, with_prefix
+from logitbank.analysis.family import Family, Measure, columns, imported, with_prefix
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -78,13 +78,15 @@ def stereoset(
     import polars as pl
 
     from logitbank.analysis.families.stereoset import metric
-    from logitbank.analysis.frames.banks import open_prompts
+    from logitbank.analysis.frames.banks import listed, open_prompts
     from logitbank.analysis.frames.candidates import BOTH
     from logitbank.analysis.frames.stereoset_files import file_candidates
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import make_study
     from logitbank.store.steps import parse_steps
 
+    prompts, models = listed(prompts), listed(models)
+    score, predictions = listed(score) or (), listed(predictions) or ()
     if not banks and not predictions:
         raise UsageError("StereoSet needs a bank, or prediction files (--predictions and --gold).")
     files = file_candidates(predictions, gold)
@@ -105,7 +107,7 @@ def stereoset(
     table = pl.DataFrame({"predictions": list(predictions), "gold": gold and Path(gold).name})
     missing = missing_sentences(result.tasks.filter(pl.col("task") != BOTH), "example", "task")
     # The mean over runs is of the reference score.
-    family = FAMILY if [*score] == ["reference"] else replace(FAMILY, headline=None)
+    family = FAMILY if [*score] == ["reference"] else replace(FAMILY, measures=())
     return make_study(
         family, result, prompts=names, banks=opened, models=models, missing=missing,
         files=[table] if files else [],
@@ -136,12 +138,8 @@ FAMILY = Family(
         "intersentence_causal is an extension: the probability of a candidate given its context. "
         "It is in no other number and is not comparable with next-sentence scores.",
     ),
-    headline=Headline(
-        name="ss",
-        text="Stereotype score",
-        form=".1f",
-        items=imported(__name__, "headline_items"),
-    ),
+    measures=(Measure(name="ss", text="Stereotype score", form=".1f"),),
+    items=imported(__name__, "read_items"),
     prompts=with_prefix("stereoset"),
     screen={
         "scores": columns(

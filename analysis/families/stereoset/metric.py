@@ -44,7 +44,10 @@ from logitbank.analysis.frames.candidates import (
     some,
 )
 from logitbank.analysis.frames.codes import Codes, distinct
+from logitbank.analysis.frames.expected import expected_query_sets
+from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.results.tables import Result
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank
@@ -96,12 +99,20 @@ class StereoSet(Result):
     """Ideal, random and fully stereotyped models."""
 
 
-def headline_items(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
-    """ss of each term, percent, without a prefix."""
-    terms = pl.concat(stereoset_metric(frame, bootstrap=0).terms for frame in frames)
-    of_sentences = terms.filter(pl.col("ss").is_finite(), pl.col("task") != BOTH, condition=PLAIN)
-    item = pl.format("{} {} {}", "language", "task", "term")
-    return of_sentences.select(*CHECKPOINT, item=item, value="ss")
+def read_items(source: ScoreSource) -> Items:
+    """ss of each term, without a prefix, by language and task; null without a whole example."""
+    batches = candidate_batches(source.banks, [source.prompts], source.models, source.steps)
+    return gather_items(_items(stereoset_metric(batch, bootstrap=0), batch) for batch in batches)
+
+
+def _items(result: "StereoSet", candidates: pl.DataFrame) -> pl.DataFrame:
+    key = ["language", "task", "term"]
+    plain, known = pl.col("condition") == PLAIN, pl.col("task") != BOTH
+    asked = candidates.filter(plain).select(*CHECKPOINT, *key).unique()
+    terms = result.terms.filter(plain, known).select(*CHECKPOINT, *key, value="ss")
+    return asked.join(terms, on=[*CHECKPOINT, *key], how="left", nulls_equal=True).rename(
+        {"term": "item"}
+    )
 
 
 def stereoset_metric(
@@ -244,6 +255,7 @@ def candidate_batches(
     for bank in banks:
         names = [name for name in prompts if name in bank.prompt_sets]
         sets = {name: list(linked_query_sets(bank.prompts(name))) for name in names}
+        expected = {name: expected_query_sets(bank, name) for name in names}
         info = bank.info()
         known = {name: info.filter(pl.col("query_set").is_in(own)) for name, own in sets.items()}
         for model, run, some_steps in _checkpoints([*known.values()], models, steps):
@@ -251,8 +263,12 @@ def candidate_batches(
             for name, of_set in known.items():
                 scored_steps = of_set.filter(model=model, run=run)["step"].to_list()
                 if own_steps := [step for step in some_steps if step in scored_steps]:
-                    table = bank.prompts(name)
+                    # Tokens of a candidate may be in several query sets of one tokenizer.
+                    own, together = list(expected[name][model]), pl.lit("").alias("query_set")
+                    table = bank.prompts(name).filter(pl.col("query_set").is_in(own))
+                    table = table.with_columns(together)
                     scan = bank.scan(name, models=model, runs=run, steps=own_steps)
+                    scan = scan.with_columns(together)
                     candidates = as_candidates(scan, rules, prompts=table)
                     parts.append(_with_missing(candidates, table, rules))
             batch = concat_candidates(parts)

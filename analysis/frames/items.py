@@ -1,0 +1,209 @@
+"""Items: what an analysis averages, one value for each at every checkpoint.
+
+Families turn scores into tidy rows. Everything with a mean is computed from arrays of these:
+values, intervals, changes since the first checkpoint, runs, and comparisons of banks. Axis
+letters: `c` checkpoints, `p` items.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from logitbank.analysis.frames.codes import Codes
+from logitbank.analysis.frames.expressions import Floats, same_as
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.errors import UsageError
+from logitbank.wording import checkpoint_name
+
+PARTS = ("part", "order", "cluster", "item")
+"""Columns of an item: the part of a measure to which it belongs, its option order, what is
+resampled as a whole, and its name. All other columns are groups."""
+_KEYS = pl.Schema({"model": pl.String, "run": pl.String, "step": pl.Int64})
+Flags = NDArray[np.bool_]
+
+
+class Items(NamedTuple):
+    """The values of all items."""
+
+    checkpoints: pl.DataFrame
+    """c rows: model, run, step; sorted, a release (null step) after the steps."""
+    axes: pl.DataFrame
+    """p rows of text: groups, then `PARTS`; sorted."""
+    values: Floats
+    """(c, p), NaN without a value."""
+    expected: Mapping[str, Flags]
+    """By model, (p,): whether the prompt set has the item for it."""
+
+    @property
+    def groups(self) -> list[str]:
+        return [name for name in self.axes.columns if name not in PARTS]
+
+    @property
+    def scored(self) -> pl.Series:
+        """(c,) whether a checkpoint has a value."""
+        return pl.Series(np.asarray(~np.isnan(self.values).all(axis=1)), dtype=pl.Boolean)
+
+    @property
+    def missing(self) -> Flags:
+        """(c, p) expected items without a value."""
+        expected = [self.expected[model] for model in self.checkpoints["model"]]
+        missing: Flags = np.isnan(self.values)
+        missing &= np.array(expected, bool).reshape(missing.shape)
+        return missing
+
+    def rows(self, checkpoints: Codes) -> pl.DataFrame:
+        """Items with a value at the checkpoints with these numbers, as tidy rows of text."""
+        c, p = np.nonzero(~np.isnan(self.values[checkpoints]))
+        at = checkpoints[c]
+        values = pl.Series("value", self.values[at, p])
+        return self.checkpoints[at].hstack(self.axes[p]).hstack([values])
+
+    def chosen(self, which: Codes) -> "Items":
+        """The items with these numbers."""
+        expected = {model: flags[which] for model, flags in self.expected.items()}
+        return Items(self.checkpoints, self.axes[which], self.values[:, which], expected)
+
+    def only(self, **columns: object) -> "Items":
+        """The items with these values of columns."""
+        same = self.axes.select(same_as(columns, columns)).to_series()
+        return self.chosen(same.arg_true().to_numpy().astype(np.int64))
+
+    def by_group(self) -> Iterator[tuple[dict[str, str], Codes]]:
+        """Each combination of groups, and the numbers of its items."""
+        numbers = np.arange(len(self.axes))
+        if not self.groups:
+            yield {}, numbers
+            return
+        heads = self.axes.select(self.groups).unique(maintain_order=True)
+        codes = _numbers(self.axes, heads)
+        for at, group in enumerate(heads.iter_rows(named=True)):
+            yield group, numbers[codes == at]
+
+    def pooled(self, *groups: str) -> "Items":
+        """The items without some of their groups: those of all groups together."""
+        axes = self.axes.drop(groups)
+        order = axes.select(pl.arg_sort_by(axes.columns, nulls_last=True)).to_series()
+        numbers = order.to_numpy().astype(np.int64)
+        return self.chosen(numbers)._replace(axes=axes[numbers])
+
+    def at(self, rows: Codes) -> "Items":
+        """The items at the checkpoints with these numbers."""
+        return self._replace(checkpoints=self.checkpoints[rows], values=self.values[rows])
+
+    def renamed(self, models: Mapping[str, str]) -> "Items":
+        """The items of these models, under their new names."""
+        own = self.checkpoints.with_columns(pl.col("model").replace(models))
+        expected = {models.get(name, name): flags for name, flags in self.expected.items()}
+        return self._replace(checkpoints=own, expected=expected)
+
+    def among(self, checkpoints: pl.DataFrame) -> "Items":
+        """The items at the checkpoints that a table names, in its order."""
+        numbered = self.checkpoints.with_row_index("at")
+        found = checkpoints.select(CHECKPOINT).join(
+            numbered, on=CHECKPOINT, nulls_equal=True, maintain_order="left"
+        )
+        return self.at(found["at"].to_numpy().astype(np.int64))
+
+
+def common_items(a: Items, b: Items) -> tuple[Items, Items]:
+    """The items that both have at the checkpoints of both, at each of these."""
+    sides = a.among(b.checkpoints), b.among(a.checkpoints)
+    a, b = (side.among(_sorted(side.checkpoints)) for side in sides)
+    on = a.axes.columns
+    axes = a.axes.with_row_index("a").join(b.axes.with_row_index("b"), on=on, nulls_equal=True)
+    axes = axes.sort(on, nulls_last=True)
+    a, b = (
+        side.chosen(axes[name].to_numpy().astype(np.int64)) for side, name in ((a, "a"), (b, "b"))
+    )
+    absent = np.isnan(a.values) | np.isnan(b.values)
+    return (
+        a._replace(values=np.where(absent, np.nan, a.values)),
+        b._replace(values=np.where(absent, np.nan, b.values)),
+    )
+
+
+def gather_items(parts: Iterable[pl.DataFrame]) -> Items:
+    """Items of a few checkpoints at a time, in one array.
+
+    Parameters
+    ----------
+    parts
+        Tidy rows: model, run, step, item, and value, which is null for an expected item without
+        one. Optional are `part`, `order`, `cluster` (by default the item), and columns of groups.
+
+    Raises
+    ------
+    UsageError
+        An item has two values at a checkpoint.
+    """
+    blocks = [_dense(part) for part in parts]
+    if not blocks:
+        axes = pl.DataFrame(schema=dict.fromkeys(PARTS, pl.String))
+        return Items(pl.DataFrame(schema=_KEYS), axes, np.zeros((0, 0)), {})
+    axes = blocks[0].axes
+    if any(not block.axes.equals(axes) for block in blocks):
+        axes = _sorted(pl.concat(block.axes for block in blocks).unique())
+    heads = pl.concat(block.checkpoints for block in blocks)
+    checkpoints = _sorted(heads)
+    values = np.full((len(checkpoints), len(axes)), np.nan)
+    expected: dict[str, Flags] = {}
+    while blocks:  # each is let go when it is copied
+        block = blocks.pop()
+        rows, columns = _numbers(block.checkpoints, checkpoints), _numbers(block.axes, axes)
+        values[rows[:, None], columns] = block.values
+        for model, flags in block.expected.items():
+            expected.setdefault(model, np.zeros(len(axes), bool))[columns[flags]] = True
+    return Items(checkpoints, axes, values, expected)
+
+
+def _dense(rows: pl.DataFrame) -> Items:
+    """The items of one part."""
+    defaults = {"part": pl.lit(""), "order": pl.lit(""), "cluster": pl.col("item")}
+    rows = rows.with_columns(**{k: v for k, v in defaults.items() if k not in rows.columns})
+    keys = [name for name in rows.columns if name not in (*CHECKPOINT, *PARTS, "value")] + [*PARTS]
+    rows = rows.with_columns(pl.col("model", "run", *keys).cast(pl.String))
+    checkpoints = _sorted(rows.select(CHECKPOINT).cast(_KEYS).unique())
+    axes = _sorted(rows.select(keys).unique())
+    at = _numbers(rows, checkpoints), _numbers(rows, axes)
+    cell = at[0] * len(axes) + at[1]
+    values = np.full((len(checkpoints), len(axes)), np.nan)
+    number = np.bincount(cell, minlength=values.size)
+    if (number > 1).any():
+        row = rows.row(int(np.flatnonzero(number[cell] > 1)[0]), named=True)
+        raise UsageError(
+            f"{_item_name(row)} has two values at {checkpoint_name(row)} "
+            f"({np.count_nonzero(number > 1):,} such items). Name each prompt set and file once."
+        )
+    values.reshape(-1)[cell] = rows["value"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    expected = dict[str, Flags]()
+    for model in checkpoints["model"].unique():
+        own = np.flatnonzero((checkpoints["model"] == model).to_numpy())
+        expected[model] = np.asarray(number.reshape(values.shape)[own].any(axis=0))
+    return Items(checkpoints, axes, values, expected)
+
+
+def _item_name(row: Mapping[str, Any]) -> str:
+    """An item and its groups.
+
+    >>> _item_name({"model": "m", "template": "1", "item": "7", "value": 0.5})
+    "Item '7' (template 1)"
+    """
+    groups = [name for name in row if name not in (*CHECKPOINT, *PARTS, "value")]
+    about = ", ".join(f"{name} {row[name]}" for name in groups)
+    return f"Item {row['item']!r}" + (f" ({about})" if about else "")
+
+
+def _sorted(table: pl.DataFrame) -> pl.DataFrame:
+    return table.sort(table.columns, nulls_last=True)
+
+
+def _numbers(rows: pl.DataFrame, table: pl.DataFrame) -> Codes:
+    """The row of a table that has the same values as each row."""
+    found = rows.select(pl.col(n).cast(t) for n, t in table.schema.items()).join(
+        table.with_row_index("at"), on=table.columns, how="left", nulls_equal=True,
+        maintain_order="left",
+    )  # fmt: skip
+    return found["at"].to_numpy().astype(np.int64)

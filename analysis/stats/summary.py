@@ -1,0 +1,322 @@
+"""One summary of items: the values of measures with intervals and changes since the first step.
+
+There are two kinds of interval: t for means and differences of means, and Wilson's for shares,
+whose values are 0 and 1. Axis letters: `c` checkpoints, `p` items, `k` parts.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.family import Measure
+from logitbank.analysis.frames.codes import Codes
+from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.frames.items import Flags, Items
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, Interval, t_quantile, with_enough
+from logitbank.analysis.stats.from_baseline import BASELINE
+from logitbank.analysis.stats.shares import Z95, wilson
+from logitbank.analysis.stats.significance import seed_mean
+
+CELLS = 2_000_000
+"""Values at once: several arrays of 16 MB."""
+EPSILON = 1e-14
+"""A standard error up to this is rounding: an interval without width would claim certainty."""
+
+
+class Estimate(NamedTuple):
+    """A number at every checkpoint, each (c,)."""
+
+    value: Floats
+    """NaN if a side of the measure has no value."""
+    error: Floats
+    """Standard error, with clusters as the independent units."""
+    degrees: Codes
+    items: Codes
+    clusters: Codes
+    sd: Floats
+    """Deviation between option orders (ddof 1); NaN for fewer than two."""
+    squares: Floats
+    """Sum of the squared values, for shares."""
+
+    @property
+    def t_interval(self) -> Interval:
+        """95 % t interval; NaN for fewer than ten clusters, and without an error."""
+        known = (self.degrees >= FEWEST_CLUSTERS - 1) & (self.error > EPSILON)
+        half = np.where(known, t_quantile(self.degrees) * self.error, np.nan)
+        return Interval(self.value - half, self.value + half)
+
+
+class Design:
+    """How items make a number: their parts, orders and clusters, the same at all checkpoints."""
+
+    def __init__(self, axes: pl.DataFrame, measure: Measure) -> None:
+        self.which = np.flatnonzero(axes["part"].is_in([*measure.plus, *measure.minus]).to_numpy())
+        axes = axes[self.which]
+        number = pl.struct("part", "order").rle_id()
+        cells = axes.select("part", "order", cell=number).unique("cell", maintain_order=True)
+        bounds = [*np.searchsorted(axes.select(number).to_series(), range(len(cells) + 1))]
+        self.columns = [slice(*pair) for pair in pairwise(bounds)]
+        """Of the parts, each in every order: their items, which follow one another."""
+        self.orders = (cells["order"].rank("dense").to_numpy() - 1).astype(np.int64)
+        self.signs = np.array([1.0 if name in measure.plus else -1.0 for name in cells["part"]])
+        self.two_sided = bool(measure.minus)
+        cluster = (axes["cluster"].rank("dense").to_numpy() - 1).astype(np.int64)
+        self.clusters = int(cluster.max(initial=-1)) + 1
+        starts = [np.flatnonzero(np.diff(cluster[own], prepend=-1)) for own in self.columns]
+        self.blocks = [
+            (cluster[own][first], first) for own, first in zip(self.columns, starts, strict=True)
+        ]
+        """The clusters of each part, and where their items begin."""
+        together = np.zeros((len(cells), self.clusters))
+        for at, (names, _) in enumerate(self.blocks):
+            together[at, names] = 1
+        self.strata = _components(together @ together.T > 0)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every side of the measure has an item."""
+        return bool(self.weights(np.ones((1, len(self.columns)), bool)).any())
+
+    def weights(self, present: Flags) -> Floats:
+        """(c, k): the weight of the mean of each cell, from which cells have a value.
+
+        A side is the mean of its parts, and the number is the mean over the orders in which it has
+        both sides.
+        """
+        weights = np.zeros(present.shape)
+        orders = np.zeros(len(present))
+        for order in range(int(self.orders.max(initial=-1)) + 1):
+            own, complete = np.zeros(present.shape), np.ones(len(present), bool)
+            for sign in (1.0, -1.0) if self.two_sided else (1.0,):
+                side = present & (self.orders == order) & (self.signs == sign)
+                number = side.sum(axis=1)
+                own += sign * side / np.maximum(number, 1)[:, None]
+                complete &= number > 0
+            weights += own * complete[:, None]
+            orders += complete
+        weights /= np.maximum(orders, 1)[:, None]
+        return weights
+
+    def estimates(self, values: Floats, first: Codes | None = None) -> Estimate:
+        """The number at checkpoints with values (c, p) of all items.
+
+        With `first`, of each checkpoint minus that one, over the items of both.
+        """
+        size = max(1, CELLS // max(1, len(self.which)))
+        parts = []
+        for start in range(0, max(len(values), 1), size):
+            part = values[start : start + size, self.which]
+            if first is not None:
+                part = part - values[first[start : start + size]][:, self.which]
+            parts.append(self._estimate(part))
+        return Estimate(*(np.concatenate(field) for field in zip(*parts, strict=True)))
+
+    def _estimate(self, values: Floats) -> Estimate:
+        present = ~np.isnan(values)
+        number = np.stack([present[:, own].sum(axis=1) for own in self.columns], axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            totals = [np.nansum(values[:, own], axis=1) for own in self.columns]
+            means = np.stack(totals, axis=1) / number
+        weights = self.weights(number > 0)
+        used = weights != 0
+        influence = np.zeros((len(values), self.clusters))
+        counted = np.zeros(influence.shape, bool)
+        for k, own in enumerate(self.columns):
+            names, starts = self.blocks[k]
+            residual = np.where(present[:, own], values[:, own] - means[:, [k]], 0.0)
+            has = np.logical_or.reduceat(present[:, own], starts, axis=1)
+            n = has.sum(axis=1)
+            # Each part has the correction for its own clusters, as strata have.
+            with np.errstate(invalid="ignore", divide="ignore"):
+                scale = weights[:, k] / number[:, k] * np.sqrt(n / (n - 1))
+                sums = scale[:, None] * np.add.reduceat(residual, starts, axis=1)
+            influence[:, names] += np.where(used[:, [k]], sums, 0.0)
+            counted[:, names] |= has & used[:, [k]]
+        strata = sum(used[:, self.strata == each].any(axis=1) for each in np.unique(self.strata))
+        clusters = counted.sum(axis=1)
+        known = used.any(axis=1)
+        value = np.where(known, np.nansum(weights * means, axis=1), np.nan)
+        error = np.where(known, np.sqrt((influence**2).sum(axis=1)), np.nan)
+        items = np.where(used, number, 0).sum(axis=1)
+        return Estimate(
+            value, error, clusters - strata, items.astype(np.int64), clusters,
+            self._deviation(means, weights), np.nansum(values**2, axis=1),
+        )  # fmt: skip
+
+    def _deviation(self, means: Floats, weights: Floats) -> Floats:
+        """Deviation of the number between option orders, (c,)."""
+        products = np.where(weights != 0, weights * means, np.nan)
+        each = np.stack(
+            [_sum_present(products[:, self.orders == order]) for order in np.unique(self.orders)],
+            axis=1,
+        )
+        number = np.count_nonzero(~np.isnan(each), axis=1)
+        return seed_mean(each * number[:, None]).sd  # weights are divided by that number
+
+
+def _sum_present(values: Floats) -> Floats:
+    """Sum along the last axis without NaN; NaN if there is nothing else."""
+    return np.where(np.isnan(values).all(axis=-1), np.nan, np.nansum(values, axis=-1))
+
+
+def _components(linked: Flags) -> Codes:
+    """(k,) the number of the component of each part; parts that share clusters are linked."""
+    reach = linked
+    for _ in range(len(linked)):
+        wider = (reach.astype(np.int64) @ linked) > 0
+        if (wider == reach).all():
+            break
+        reach = wider
+    return np.unique(reach, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def first_of_runs(items: Items) -> Codes:
+    """(c,) the number of the first checkpoint with a value, of each one's model and run."""
+    first = pl.col("at").filter("scored").first().over("model", "run")
+    rows = items.checkpoints.with_row_index("at").with_columns(scored=items.scored)
+    numbers = rows.select(pl.coalesce(first, "at"))
+    return numbers.to_series().to_numpy().astype(np.int64)
+
+
+def last_of_runs(items: Items) -> Codes:
+    """The numbers of the last checkpoint with a value of each model and run."""
+    rows = items.checkpoints.with_row_index("at").filter(items.scored)
+    last = rows.group_by("model", "run", maintain_order=True).last()["at"]
+    return last.to_numpy().astype(np.int64)
+
+
+def summarise(items: Items, measures: Sequence[Measure]) -> pl.DataFrame:
+    """The measures of items at every checkpoint, for each combination of their groups.
+
+    Returns
+    -------
+    One row per checkpoint, combination of groups and measure that has an item for the model: model,
+    run, step, the groups, measure, value, stderr, low, high, `sd` (between option orders), items,
+    clusters, missing (expected items without a value), and `BASELINE`: the change from the first
+    checkpoint of the run, paired over the `common` clusters. Sorted by checkpoint, then by group in
+    the order of the alphabet, then by measure in the order given.
+    """
+    missing = items.missing
+    tables = [pl.DataFrame(schema={**_schema(items), "at": pl.Int32})]
+    for group, which in items.by_group():
+        own = items.chosen(which)
+        first = first_of_runs(own)
+        expected = np.array([own.expected[m].any() for m in own.checkpoints["model"]], bool)
+        for at, measure in enumerate(measures):
+            design = Design(own.axes, measure)
+            if not len(design.which):
+                continue
+            row = _measured(own.values, first, design, measure)
+            table = items.checkpoints.with_columns(
+                **{name: pl.lit(value, pl.String) for name, value in group.items()},
+                measure=pl.lit(measure.key),
+                **row,
+                missing=pl.Series(missing[:, which[design.which]].sum(axis=1)),
+                baseline_step=items.checkpoints["step"].gather(first),
+                at=pl.lit(at),
+            )
+            tables.append(table.filter(pl.Series(expected)))
+    whole = pl.concat(tables, how="diagonal_relaxed")
+    keys = [*CHECKPOINT, *items.groups, "at"]
+    return whole.sort(keys, nulls_last=True).select(*_schema(items))
+
+
+def paired_differences(a: Items, b: Items, measures: Sequence[Measure]) -> pl.DataFrame:
+    """The interval of each measure of B minus that of A, for the items of `common_items`.
+
+    Columns model, run, step, groups, measure, low, high, items. NaN for measures with a link.
+    """
+    keys = [*CHECKPOINT, *a.groups, "measure"]
+    schema = {name: dtype for name, dtype in _schema(a).items() if name in keys}
+    tables = [pl.DataFrame(schema={**schema, "low": pl.Float64, "high": pl.Float64})]
+    for group, which in a.by_group():
+        axes, moved = a.axes[which], b.values[:, which] - a.values[:, which]
+        for measure in measures:
+            design = Design(axes, measure)
+            if len(design.which):
+                low, high = _change_interval(design.estimates(moved), measure)
+                names = {name: pl.lit(value, pl.String) for name, value in group.items()}
+                tables.append(
+                    a.checkpoints.with_columns(
+                        **names, measure=pl.lit(measure.key), low=pl.Series(low),
+                        high=pl.Series(high),
+                    )
+                )  # fmt: skip
+    return pl.concat(tables, how="diagonal").select(*schema, "low", "high")
+
+
+def _schema(items: Items) -> pl.Schema:
+    floats = ("value", "stderr", "low", "high", "sd")
+    return pl.Schema({
+        "model": pl.String, "run": pl.String, "step": pl.Int64,
+        **dict.fromkeys(items.groups, pl.String), "measure": pl.String,
+        **dict.fromkeys(floats, pl.Float64),
+        **dict.fromkeys(("items", "clusters", "missing"), pl.Int64), **BASELINE,
+    })  # fmt: skip
+
+
+def _measured(
+    values: Floats, first: Codes, design: Design, measure: Measure
+) -> dict[str, pl.Series]:
+    """The columns of a measure, from value to common."""
+    now = design.estimates(values)
+    change = design.estimates(values, first)
+    itself = first == np.arange(len(first))
+    interval = share_interval(now) if measure.share else now.t_interval
+    moved = _change_interval(change, measure)
+    value, low, high = (measure.scale * each for each in (now.value, *interval))
+    if measure.link == "exp":
+        value, low, high = np.exp(value), np.exp(low), np.exp(high)
+    stderr = measure.scale * now.error * (value if measure.link else 1)
+    columns = {
+        "value": value, "stderr": np.abs(stderr), "low": np.fmin(low, high),
+        "high": np.fmax(low, high), "sd": measure.scale * now.sd, "items": now.items,
+        "clusters": now.clusters, "common": change.items,
+    }  # fmt: skip
+    differences = {
+        "from_baseline": change.value, "from_baseline_low": moved.low,
+        "from_baseline_high": moved.high,
+    }  # fmt: skip
+    for name, each in differences.items():
+        scale = np.nan if measure.link else 1 if name.endswith(("low", "high")) else measure.scale
+        columns[name] = np.where(itself, np.nan, scale * each)
+    return {name: pl.Series(each) for name, each in columns.items()}
+
+
+def _change_interval(change: Estimate, measure: Measure) -> Interval:
+    """95 % interval of a paired difference of a measure."""
+    by_item = measure.share and (change.items == change.clusters).all()
+    interval = paired_share_interval(change) if by_item else change.t_interval
+    scale = np.nan if measure.link else measure.scale
+    ends = scale * interval.low, scale * interval.high
+    return Interval(np.minimum(*ends), np.maximum(*ends))
+
+
+def share_interval(now: Estimate) -> Interval:
+    """Wilson's interval of a share, for as many independent items as its clusters are worth."""
+    p, n, k = now.value, now.items, now.clusters
+    with np.errstate(invalid="ignore", divide="ignore"):
+        worth = n * np.fmin(p * (1 - p) / (n - 1) / now.error**2, 1.0)
+    worth = np.where(k == n, n, np.where((p == 0) | (p == 1), k, worth))
+    return with_enough(wilson(p, worth), k)
+
+
+def paired_share_interval(change: Estimate) -> Interval:
+    r"""95 % interval of a difference of shares of the same n items, after Bonett and Price.
+
+    With one item added for each direction, the mean of the differences :math:`d_i` in [−1, 1] is
+    :math:`m=\sum d_i/(n+2)`, and its variance :math:`((\sum d_i^2+2)/(n+2)-m^2)/(n+2)`.
+
+    References
+    ----------
+    Bonett & Price 2012, J. Educ. Behav. Stat. 37. Not in the paper: values of ½ for ties.
+    """
+    n = change.items
+    centre = np.nan_to_num(change.value) * n / (n + 2)
+    half = Z95 * np.sqrt(((change.squares + 2) / (n + 2) - centre**2) / (n + 2))
+    ends = Interval(np.clip(centre - half, -1, 1), np.clip(centre + half, -1, 1))
+    return with_enough(ends, change.clusters)

@@ -7,6 +7,7 @@ block becomes commits of the other blocks.
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,7 +64,7 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
     remove_dead(bank.path)
     damage = [each for each in damage if each.remedy.is_repair]
     heads = {object_head(each.path) or "" for each in damage if each.remedy is Remedy.DROP_HEAD}
-    by_deposit = _drop_heads(bank, heads)
+    by_deposit: dict[str, list[Damage]] = {}
     restored: list[str] = []
     for each in damage:
         if each.remedy is Remedy.DROP_HEAD:
@@ -78,7 +79,7 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
         restored += rewritten
         if lost:
             dropped[folder] = lost
-    return Repaired(dropped, tuple(restored))
+    return Repaired(dropped | _drop_heads(bank.path, heads), tuple(restored))
 
 
 def _rewrite(root: Path, name: str) -> bool:
@@ -99,27 +100,29 @@ def _rewrite(root: Path, name: str) -> bool:
     return True
 
 
-def _drop_heads(bank: Bank, heads: set[str]) -> dict[str, list[Damage]]:
-    """Remove damaged heads; return a block to drop for each, of a deposit that needs the head.
+def _drop_heads(root: Path, heads: set[str]) -> dict[str, tuple[int, ...]]:
+    """Remove damaged heads; return the blocks that were dropped, by deposit.
 
-    An extraction that runs the block writes its head first.
+    An extraction that runs a block writes its head first. So a head costs a block only while all
+    deposits that need it are complete.
     """
-    for head in heads:
-        if (remains := objects.plain_path(bank.path, head)).exists():
+    needing: dict[str, list[Deposit]] = {head: [] for head in heads}
+    for folder in deposit_folders(root) if heads else ():
+        with suppress(BankError, FileNotFoundError):  # damaged itself, or being created
+            deposit = Deposit.open(root, folder)
+            for digest in deposit.spec.heads.values():
+                needing.get(f"{FOLDER}/{digest}", []).append(deposit)
+    dropped: dict[str, tuple[int, ...]] = {}
+    for head, deposits in sorted(needing.items()):
+        if (remains := objects.plain_path(root, head)).exists():
             objects.remove_folder(remains)
-    again: dict[str, list[Damage]] = {}
-    for folder in deposit_folders(bank.path) if heads else ():
-        try:
-            deposit = Deposit.open(bank.path, folder)
-        except (BankError, FileNotFoundError):  # damaged itself, or being created
-            continue
-        for digest in deposit.spec.heads.values():
-            if f"{FOLDER}/{digest}" in heads and (committed := deposit.committed()):
-                heads = heads - {f"{FOLDER}/{digest}"}
-                block = max(committed)
-                path = f"{folder}/{deposit.layout.shards(block)[0]}"
-                again[folder] = [Damage(path, "missing", "its head is missing")]
-    return again
+        if deposits and all(deposit.complete for deposit in deposits):
+            folder, block = commits.relative_folder(deposits[0].path), deposits[0].layout.blocks - 1
+            path = f"{folder}/{deposits[0].layout.shards(block)[0]}"
+            dropped[folder], _ = _repair_deposit(
+                root, folder, [Damage(path, "missing", "its head is missing")]
+            )
+    return dropped
 
 
 def _is_readable(table: Path) -> bool:

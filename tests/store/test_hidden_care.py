@@ -154,3 +154,25 @@ def test_a_repair_lets_the_extraction_write_a_lost_head_again(bank: Bank) -> Non
     assert verify(bank) == ()
     expected = true_logprobs(head(), states())
     np.testing.assert_allclose(bank.deposits()[0].logprobs(), expected, atol=2e-6)
+
+
+def test_repairing_again_drops_no_further_block_of_a_lost_head(tmp_path: Path) -> None:
+    """A block that is missing anyway is enough for the extraction to write the head again."""
+    bank = hidden_bank(tmp_path / "b", steps=(0, 1))
+    shutil.rmtree(bank.path / "heads")
+    first = repair(bank, verify(bank)).dropped
+    assert sorted(first.values()) == [(2,), (2,)]
+    for _ in range(3):
+        damage = verify(bank)
+        assert {each.path.rpartition("/")[2] for each in damage} == {"zarr.json"}
+        assert repair(bank, damage).dropped == {}
+    assert [sorted(deposit.committed()) for deposit in bank.deposits()] == [[0, 1]] * 2
+    fill(bank, 0)
+    fill(bank, 1)
+    assert verify(bank) == ()
+
+
+def test_a_lost_head_and_a_damaged_block_cost_one_block(bank: Bank) -> None:
+    shutil.rmtree(bank.path / "heads" / compute_digest(0))
+    (bank.deposits()[0].path / "hidden/c/0/0").write_bytes(b"nothing")
+    assert list(repair(bank, verify(bank)).dropped.values()) == [(0,)]

@@ -1,6 +1,8 @@
-"""How messages write numbers, checkpoints, sizes and lists of storage levels."""
+"""How messages write numbers, checkpoints, URLs, sizes and lists of storage levels."""
 
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 KEEP_LEVELS = "full, hidden, topk:K or options"
@@ -70,3 +72,43 @@ def readable_bytes(number: float) -> str:
             return f"{number:.3g} {unit}"
         number /= 1000
     return f"{number:,.1f} TB"
+
+
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*:/{1,3})"
+    # A password may contain `/`; a port has digits only.
+    r"(?P<user>[^/\s]*@|[^/\s:@]+:(?!\d*(?:/|$))[^\s]*@)?"
+    r"(?P<address>[^\s?#'\"<>]*)"
+    r"(?P<query>[?#][^\s'\"<>)]*)?"
+)
+_SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+ADDRESSES = re.compile(r"AWS_ENDPOINT\w*|HF_ENDPOINT|(?:HTTPS?|ALL)_PROXY", re.IGNORECASE)
+"""Variables with addresses, which may contain passwords."""
+
+
+def without_credentials(text: str) -> str:
+    """A URL, or a text with URLs, without user names, passwords, and values of queries.
+
+    Values of variables like `HF_TOKEN` and passwords in `HF_ENDPOINT` are removed also.
+
+    >>> without_credentials("https://me:secret@example.org/bank?key=1 is not a bank")
+    'https://example.org/bank?… is not a bank'
+    """
+    for secret in _secrets():
+        text = text.replace(secret, "…")
+    return _URL.sub(_clean, text)
+
+
+def _clean(url: re.Match[str]) -> str:
+    query = url["query"] or ""
+    return f"{url['scheme']}{url['address']}{f'{query[0]}…' if query[1:] else query}"
+
+
+def _secrets() -> Iterator[str]:
+    for name, value in os.environ.items():
+        if name in _SECRETS:
+            yield from (each for each in (value, value.strip()) if len(each) >= 4)
+        elif ADDRESSES.fullmatch(name):
+            user = value.rpartition("@")[0].rpartition("//")[2]
+            if ":" in user:
+                yield user

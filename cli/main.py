@@ -14,6 +14,7 @@ from logitbank.cli.commands.extract import extract
 from logitbank.cli.options import new_app
 from logitbank.errors import INTERRUPTED, LogitbankError
 from logitbank.version import __version__
+from logitbank.wording import without_credentials
 
 COMMANDS = {
     "Try it": (demo,),
@@ -93,7 +94,7 @@ def run() -> None:
 def _fail(message: str, code: int) -> NoReturn:
     from logitbank.cli.output import say
 
-    say(f"logitbank: {message}")
+    say(f"logitbank: {without_credentials(message)}")
     sys.exit(code)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from logitbank.errors import UsageError
-from logitbank.store.share.urls import bank_url
+from logitbank.store.share.urls import shown_url
 
 if TYPE_CHECKING:
     from logitbank.store import Bank
@@ -70,7 +70,7 @@ FilterFile = Annotated[
 
 def address(bank: Path) -> str:
     """The folder or URL of a bank. A `Path` of a URL has only one slash after the scheme."""
-    return bank_url(bank) or str(bank)
+    return shown_url(bank) or str(bank)
 
 
 def filtered(bank: Path, by: Path | None) -> "Path | Bank":

@@ -36,7 +36,7 @@ from logitbank.store.read.info import bank_line, info
 from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan import by_option, scan
 from logitbank.store.share.local import ensure_local
-from logitbank.store.share.urls import bank_url, require_new_folder
+from logitbank.store.share.urls import bank_url, require_new_folder, shown_url
 from logitbank.store.steps import Step, in_order
 from logitbank.store.tables import prompt_tables, query_tables, token_texts
 from logitbank.version import __version__
@@ -55,7 +55,7 @@ class Bank:
     attributes: dict[str, Any] = field(compare=False)
     """Format version, title, licence, citation, and the sources of a merged bank."""
     url: str | None = field(default=None, kw_only=True)
-    """URL that the bank was opened at; None for a folder."""
+    """URL that the bank was opened at, without a password; None for a folder."""
     copied: Mapping[str, Any] = field(default_factory=dict, compare=False, kw_only=True)
     """Models and steps whose scores a copy of a bank at a URL contains, as given to `open`."""
     filter: Filter | None = field(default=None, kw_only=True)
@@ -119,6 +119,7 @@ class Bank:
         MissingExtraError
             The extra `remote` is not installed.
         """
+        shown = shown_url(path)
         if url := bank_url(path):
             path = ensure_local(url, models=models, steps=steps, prompts=prompts, rows=rows)
         path = Path(path)
@@ -129,7 +130,7 @@ class Bank:
                 " `logitbank extract`."
             )
         copied = {} if url is None else {"models": models, "steps": steps}
-        return cls(path, _read_root(path), url=url, copied=copied)
+        return cls(path, _read_root(path), url=shown, copied=copied)
 
     def add_query_set(self, query_set: QuerySet) -> str:
         """Store a query set, unless it is stored, and return its name."""

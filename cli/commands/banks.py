@@ -156,7 +156,7 @@ def push(
         done = logitbank.push(
             bank, target, models=model, steps=steps, prompts=prompts, progress=progress
         )
-    print_lines([f"{done} → {target}"])
+    print_lines([f"{done} → {address(Path(target))}"])
 
 
 def pull(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from logitbank.engine.cache import offline, user_cache
 from logitbank.errors import LogitbankError, PromptError, UsageError
-from logitbank.wording import counted
+from logitbank.wording import counted, without_credentials
 
 TIMEOUT_S = 30.0
 
@@ -185,5 +185,5 @@ def _download(dataset: Dataset, name: str, folder: Path) -> None:
             url, dataset.files[name], fname=path.name, path=path.parent, downloader=downloader
         )
     except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
+        reason = without_credentials(" ".join(str(error).split()))
         raise LogitbankError(f"Cannot download {url} ({reason}). {_elsewhere(dataset)}") from error

@@ -26,6 +26,8 @@ from logitbank.errors import (
     WeightsError,
 )
 from logitbank.store.format.schema import Json
+from logitbank.store.share.remote import huggingface_hub_for
+from logitbank.wording import without_credentials
 
 SETTINGS = ("config.json", "generation_config.json", *TOKENIZER_FILES)
 
@@ -101,6 +103,7 @@ class Hub:
             Path(home) / "hub" if home else constants.HF_HUB_CACHE
         )
         address = endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+        huggingface_hub_for(address)  # checks variables, and hides passwords in logs
         self.endpoint = address.rstrip("/")
         self.cache_dir = Path(cache_dir or cache).expanduser().absolute()
         self._api = HfApi(endpoint=self.endpoint)
@@ -265,7 +268,9 @@ class Hub:
                 ) from error
             if number is not None and not isinstance(cause, ConnectionError):
                 raise  # a folder of the cache cannot be written, for example
-            raise SuiteError(_explanation(cause, self.endpoint, repo, what)) from error
+            hub = without_credentials(self.endpoint)
+            reason = None if hub != self.endpoint else error  # a traceback would show it
+            raise SuiteError(_explanation(cause, hub, repo, what)) from reason
 
 
 def _explanation(error: BaseException, hub: str, repo: str, what: str) -> str:

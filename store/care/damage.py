@@ -34,8 +34,9 @@ class Remedy(StrEnum):
         " Then run `logitbank rescore {bank}`."
     )
     DROP_HEAD = (
-        "`logitbank verify --repair {bank}` removes the head, and a block of a deposit that needs it"
-        " if all of these are complete. Then run the same `logitbank extract` to write both again."
+        "`logitbank verify --repair {bank}` removes the head, and a block of a deposit that needs"
+        " it if all of these are complete. Then run the same `logitbank extract` to write both"
+        " again."
     )
     EXTRACT = (
         "Run the same `logitbank extract`, or `logitbank merge {bank} COPY` with another copy of"

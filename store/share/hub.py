@@ -22,6 +22,7 @@ from logitbank.store.share.targets import (
     stored_objects,
 )
 from logitbank.store.share.urls import HUB
+from logitbank.wording import without_credentials
 
 _CONFLICTS = (409, 412)
 """Statuses of a commit that somebody else preceded."""
@@ -121,7 +122,8 @@ class HubDataset:
         except RuntimeError as error:  # huggingface_hub raises it when an upload fails
             if "uploading" not in str(error):
                 raise
+            reason = without_credentials(str(error)).splitlines()[0][:200]
             raise RemoteError(
-                f"{self.url} refused an upload ({str(error).splitlines()[0][:200]}). Check the"
-                " network, then run the same command again to resume."
+                f"{self.url} refused an upload ({reason}). Check the network,"
+                " then run the same command again to resume."
             ) from error

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
 
 from logitbank.errors import BankFormatError, DiskSpaceError, UsageError
 from logitbank.store.files import copies, documents, locks, objects, verified
@@ -12,10 +11,10 @@ from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
 from logitbank.store.format.index import Objects, object_deposit, object_head
 from logitbank.store.read.choose import Names, Steps
-from logitbank.store.share.remote import Remote, Web, absent, download, hub_files, read
+from logitbank.store.share.remote import Remote, absent, download, hub_files, read, web
 from logitbank.store.share.s3 import S3
 from logitbank.store.share.selection import selected
-from logitbank.store.share.urls import bank_url
+from logitbank.store.share.urls import bank_url, shown_url
 
 LOG = logging.getLogger("logitbank")
 """Reports repaired damage; the command line and Python show it by default."""
@@ -28,7 +27,7 @@ def open_remote(url: str) -> Remote:
     """
     if url.startswith("s3:"):
         return S3(url)
-    return hub_files(url) if url.startswith("hf:") else Web(url, quote(url, safe=":/%[]@"))
+    return hub_files(url) if url.startswith("hf:") else web(url)
 
 
 def ensure_local(
@@ -70,16 +69,16 @@ def ensure_local(
     MissingExtraError
         The extra `remote` is not installed.
     """
-    address = bank_url(url)
-    if address is None:
+    address, shown = bank_url(url), shown_url(url)
+    if address is None or shown is None:
         raise UsageError(f"{url} is not a URL. Use https://, s3:// or hf://.")
-    remote, root = open_remote(address), copies.copy_folder(address)
+    remote, root = open_remote(address), copies.copy_folder(shown)
 
     def copy() -> None:
         listed = _copy_documents(root, remote)
         _copy_selected(root, remote, listed, models, steps, prompts, rows=rows)
 
-    with _explained(address, root):
+    with _explained(shown, root):
         root.mkdir(parents=True, exist_ok=True)
         with locks.locked(root / ".lock"):
             try:

@@ -17,7 +17,7 @@ from logitbank.store.share.moves import Moves, moves
 from logitbank.store.share.s3 import S3
 from logitbank.store.share.selection import chosen
 from logitbank.store.share.targets import Folder, Source, Target, publish, stored_objects
-from logitbank.store.share.urls import bank_url
+from logitbank.store.share.urls import bank_url, shown_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,9 @@ def pull(
     """
     folder = Path(folder)
     if bank_url(folder) is not None:
-        raise UsageError(f"pull writes to a folder. To copy to {folder}, pull first and then push.")
+        raise UsageError(
+            f"pull writes to a folder. To copy to {shown_url(folder)}, pull first and then push."
+        )
     address = bank_url(url)
     if address is None:
         source = Source(Bank.open(url).path)
@@ -154,6 +156,6 @@ def open_target(target: str | Path) -> Target:
     if url.startswith("hf:"):
         return HubDataset(url)
     raise UsageError(
-        f"Cannot push to {url}: HTTP is read-only. Push to a folder that the server publishes, to"
-        " s3://bucket/prefix, or to hf://datasets/owner/name."
+        f"Cannot push to {shown_url(target)}: HTTP is read-only. Push to a folder that the server"
+        " publishes, to s3://bucket/prefix, or to hf://datasets/owner/name."
     )

@@ -1,6 +1,8 @@
 """Objects of banks at URLs: one protocol, and web servers and the Hub through huggingface_hub."""
 
+import base64
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,13 +10,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from logitbank.errors import MissingExtraError, RemoteError
+from logitbank.errors import MissingExtraError, RemoteError, UsageError
 from logitbank.store.files import disk
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import index
-from logitbank.store.share.urls import HUB
+from logitbank.store.share.urls import HUB, check_environment
+from logitbank.wording import without_credentials
 
 CHUNK_BYTES = 2**20
 MAX_BYTES = 2**30
@@ -89,7 +92,9 @@ class Web:
     """A folder of a web server."""
 
     url: str
-    address: str
+    """Its URL for people."""
+    address: str = field(repr=False)
+    """Its URL for requests."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -125,16 +130,36 @@ class Web:
             raise failure
 
 
+def web(url: str) -> Web:
+    """The folder of a web server at an `https://` or `http://` URL."""
+    address, headers = without_user(url)
+    return Web(without_credentials(url), quote(address, safe=":/%[]@"), headers)
+
+
+def without_user(url: str) -> tuple[str, dict[str, str]]:
+    """An address without user name and password, and the header that sends them.
+
+    Libraries write addresses into their logs.
+    """
+    scheme, _, rest = url.partition("://")
+    where, slash, path = rest.partition("/")
+    user, at, host = where.rpartition("@")
+    if not at:
+        return url, {}
+    name = base64.b64encode(unquote(user if ":" in user else f"{user}:").encode()).decode()
+    return f"{scheme}://{host}{slash}{path}", {"Authorization": f"Basic {name}"}
+
+
 def hub_files(url: str, revision: str | None = None) -> Web:
     """The files of a dataset repository; `revision` replaces that of the URL."""
     hub = huggingface_hub_for(url)
     match = HUB.fullmatch(url)
     assert match is not None, "urls.bank_url checks it"
-    endpoint = (os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT).rstrip("/")
+    endpoint, headers = without_user(os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT)
     commit = quote(revision or match["revision"] or "main", safe="")
-    token = hub.get_token()
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return Web(url, f"{endpoint}/datasets/{match['repo']}/resolve/{commit}", headers)
+    if token := hub.get_token():
+        headers = {"Authorization": f"Bearer {token}"}
+    return Web(url, f"{endpoint.rstrip('/')}/datasets/{match['repo']}/resolve/{commit}", headers)
 
 
 def huggingface_hub_for(url: str) -> Any:
@@ -145,7 +170,20 @@ def huggingface_hub_for(url: str) -> Any:
         raise MissingExtraError(
             f"{url} needs huggingface_hub. Fix: pip install 'logitbank[remote]'"
         ) from error
+    for handler in logging.getLogger("huggingface_hub").handlers:
+        if _hide not in handler.filters:
+            handler.addFilter(_hide)
+    check_environment()
+    token = huggingface_hub.get_token() or ""
+    if not (token.isascii() and token.isprintable()):
+        raise UsageError("HF_TOKEN has a character that no token has. Copy it again.")
     return huggingface_hub
+
+
+def _hide(record: logging.LogRecord) -> bool:
+    """Remove credentials from a message of the library, which logs the addresses of requests."""
+    record.msg, record.args = without_credentials(record.getMessage()), ()
+    return True
 
 
 @contextmanager
@@ -158,8 +196,10 @@ def explained(url: str) -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in _LIBRARIES:
             raise
-        reason = f"{type(error).__name__}: {error}".split("\n\nDebug source")[0].strip()
-        raise _error(url, reason) from error
+        text = f"{type(error).__name__}: {error}".split("\n\nDebug source")[0].strip()
+        reason = without_credentials(text)
+        # A traceback would show the library's message.
+        raise _error(url, reason) from (error if reason == text else None)
 
 
 def absent(error: FileNotFoundError) -> RemoteError:

@@ -15,6 +15,7 @@ from logitbank.store.progress import Advance
 from logitbank.store.share.moves import conflict, rounds
 from logitbank.store.share.remote import CHUNK_BYTES, explained, read, require_small
 from logitbank.store.share.targets import SENT_AT_ONCE, Source
+from logitbank.store.share.urls import check_environment
 
 _CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
@@ -123,6 +124,7 @@ def s3_store(url: str, *, write: bool = False) -> Any:
         raise MissingExtraError(
             f"{url} needs obstore. Fix: pip install 'logitbank[remote]'"
         ) from error
+    check_environment()
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
     endpoints = [v for k, v in os.environ.items() if k.startswith("AWS_ENDPOINT")]
     options: Any = {

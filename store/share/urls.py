@@ -1,13 +1,18 @@
 """Addresses of banks at URLs. Pure."""
 
+import os
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from logitbank.errors import UsageError
+from logitbank.wording import ADDRESSES, without_credentials
 
 # A URL that went through a Path has one slash after its scheme; a drive's name is one letter.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,3}(|[^/].*)", re.DOTALL)
 _SCHEMES = ("https", "http", "s3", "hf")
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
+_BLANK = re.compile(r"[\s\x00-\x20\x7f]")
 HUB = re.compile(
     r"hf://datasets/(?P<repo>[A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(?:@(?P<revision>[^@]+))?"
 )
@@ -15,6 +20,8 @@ HUB = re.compile(
 
 def bank_url(path: str | Path) -> str | None:
     """The URL in an address of a bank, without a slash at its end; None for a local path.
+
+    An `https://` URL may have a user name and a password: `shown_url` has none.
 
     Raises
     ------
@@ -29,25 +36,61 @@ def bank_url(path: str | Path) -> str | None:
         return None
     scheme = match[1].lower()
     url = f"{scheme}://{match[2].rstrip('/')}"
+    public = without_credentials(url)
     if scheme not in _SCHEMES:
         raise UsageError(
-            f"Unsupported location {url}. Use a folder, https://, s3:// or hf://datasets/owner/name."
+            f"Unsupported location {public}. Use a folder, https://, s3:// or hf://datasets/owner/name."
         )
     if not match[2]:
-        raise UsageError(f"{path} has no address. Use {scheme}:// and the address of the bank.")
+        raise UsageError(f"{public} has no address. Use {scheme}:// and the address of the bank.")
     if scheme == "hf" and not HUB.fullmatch(url):
         raise UsageError(
-            f"{url} has no repository. Use hf://datasets/owner/name or …/name@revision."
+            f"{public} has no repository. Use hf://datasets/owner/name or …/name@revision."
+        )
+    if scheme == "s3" and "@" in match[2].partition("?")[0]:
+        raise UsageError(
+            f"{public} was given with a key. Remove it, and set AWS_ACCESS_KEY_ID and"
+            " AWS_SECRET_ACCESS_KEY."
         )
     has_query = any(sign in url for sign in "?#\\") and scheme != "hf"
     if has_query or any(part in (".", "..") for part in url.split("/")):
-        raise UsageError(f"{url} is not the address of a folder. Remove ?, #, \\, and dots.")
+        raise UsageError(f"{public} is not the address of a folder. Remove ?, #, \\, and dots.")
     return url
+
+
+def shown_url(path: str | Path) -> str | None:
+    """The URL in an address of a bank as it is shown and stored: without user name and password."""
+    url = bank_url(path)
+    return None if url is None else without_credentials(url)
+
+
+def check_environment() -> None:
+    """Refuse variables with addresses that no library can use, with a UsageError.
+
+    obstore panics at some of them, and prints a trace.
+    """
+    for name, value in os.environ.items():
+        if not (ADDRESSES.fullmatch(name) and value):
+            continue
+        is_proxy = name.upper().endswith("_PROXY")
+        text = value if "://" in value or not is_proxy else f"http://{value}"
+        schemes = ("http", "https", *(("socks5", "socks5h") if is_proxy else ()))
+        try:
+            parts = urlsplit(text)
+            is_valid = parts.scheme in schemes and _HOST.fullmatch(parts.hostname or "")
+            is_valid = is_valid and parts.port != 0 and text.isascii() and not _BLANK.search(text)
+        except ValueError:
+            is_valid = False
+        if not is_valid:
+            raise UsageError(
+                f"{name} is {without_credentials(text)!r}, which is no address. Use"
+                " https://host or http://host:port."
+            )
 
 
 def require_new_folder(path: str | Path) -> Path:
     """The folder of a new bank, or UsageError for a URL."""
-    if url := bank_url(path):
+    if url := shown_url(path):
         raise UsageError(
             f"A bank is created in a folder. Then publish it at {url} with `logitbank push`."
         )

@@ -29,6 +29,29 @@ PROMPTS = MostRows(4_000_000, 32)
 """A thousand options of each of 5,000 prompts are 11 rows a byte."""
 
 
+MAX_TEXT = 2**24
+"""Bytes of one text in a table."""
+MAX_TEXTS = 2**32
+"""Bytes of all texts of a table of any size. Equal texts compress to nothing."""
+_A_BYTE = 1024
+"""Further bytes of texts for each byte of the table."""
+
+
+def check_texts(path: Path) -> None:
+    """Refuse a table whose texts are larger than they may be, without keeping them in memory."""
+    texts = pl.scan_parquet(path, glob=False).select(pl.col(pl.String).str.len_bytes())
+    longest = texts.select(pl.max_horizontal(pl.all().max())).collect(engine="streaming")
+    total = texts.select(pl.sum_horizontal(pl.all().cast(pl.Int64).sum()))
+    _require(path, "a text of", int(longest.item() or 0), MAX_TEXT)
+    most = MAX_TEXTS + _A_BYTE * path.stat().st_size
+    _require(path, "texts of", int(total.collect(engine="streaming").item() or 0), most)
+
+
+def _require(path: Path, what: str, size: int, most: int) -> None:
+    if size > most:
+        raise DamagedError(f"{path} has {what} {size:,} bytes. The maximum is {most:,}.")
+
+
 def check_rows(*paths: Path, most: MostRows = SCORES) -> None:
     """Refuse folders, and files that claim far more rows than their bytes can contain.
 

@@ -76,6 +76,9 @@ def shard(read: Read, size: int, committed: Digest, grid: Grid) -> Shard:
     offsets, lengths = index[index[:, 0] != _ABSENT].T
     if ((offsets > start) | (lengths > start - np.minimum(offsets, start)) | (lengths < 6)).any():
         raise ValueError("an inner chunk lies outside it")
+    order = np.argsort(offsets)
+    if (offsets[order][1:] < (offsets + lengths)[order][:-1]).any():
+        raise ValueError("two inner chunks have the same bytes")  # few bytes that claim very many
     return Shard(grid, index, read)
 
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from logitbank.errors import UsageError
 from logitbank.store.format.limits import CONTROL, MAX_ID, check_name, check_text
+from logitbank.store.format.parquet import MAX_TEXT
 from logitbank.store.format.schema import PROMPTS_SCHEMA, RESERVED_COLUMNS
 
 PROMPT_KEY = ("prompt_id", "order_seed", "piece", "option", "query_set")
@@ -32,6 +33,9 @@ def check_prompts(table: pl.DataFrame, count_queries: Callable[[str], int]) -> N
     for name in (n for n in PROMPTS_SCHEMA if n not in _NULLABLE):
         if table[name].null_count():
             raise UsageError(f"Prompts column {name!r} has nulls; every row needs a value.")
+    for name in (n for n, kind in table.schema.items() if kind == pl.String):
+        if int(table[name].str.len_bytes().max() or 0) > MAX_TEXT:  # type: ignore[call-overload]
+            raise UsageError(f"Prompts column {name!r} has a text of more than {MAX_TEXT:,} bytes.")
     ids = table["prompt_id"].unique()
     for prompt in ids.filter(ids.str.contains(CONTROL) | (ids.str.len_chars() > MAX_ID)).head(1):
         check_text(prompt, "prompt id", one_line=True, most=MAX_ID)

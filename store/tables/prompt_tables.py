@@ -8,7 +8,7 @@ import polars as pl
 
 from logitbank.errors import AbsentError, DamagedError
 from logitbank.store.files import copies, objects
-from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows
+from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows, check_texts
 from logitbank.store.format.schema import PROMPTS_SCHEMA, OptionTokens, folder_name
 from logitbank.store.tables.prompt_checks import PROMPT_KEY, check_prompts, check_unchanged
 from logitbank.store.tables.query_tables import query_count
@@ -46,6 +46,7 @@ def prompts_in(path: Path) -> pl.DataFrame:
     """The table of prompts in a file, verified against its name, or DamagedError."""
     try:
         check_rows(path, most=PROMPTS)
+        check_texts(path)
         table = pl.read_parquet(path, glob=False)
         require_content(path, table)
     except (*PARQUET_ERRORS, OSError, ValueError, TypeError) as error:

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -19,6 +20,8 @@ GROUP_BYTES = 2**27
 """Largest bytes of texts in a group of rows."""
 TABLE_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
 _VALUES = 1_000
+_TEXT_BYTES = 2**24
+"""Values whose digest is computed at once, and about the bytes of their texts."""
 _SIDECAR = re.compile(r"([0-9a-f]{64})  (.+)\n")
 
 
@@ -56,13 +59,23 @@ def content_digest(table: pl.DataFrame) -> str:
         # have half a GB of JSON, and more as values in Python.
         head = canonical_json([column.name, str(column.dtype)])
         content.update(f"{',' if at else '['}{head[:-1]},[".encode())
-        for start in range(0, len(column), _VALUES):
+        for start, end in _spans(column):
             content.update(b"," if start else b"")
-            values = column[start : start + _VALUES].to_list()
-            content.update(canonical_json(values)[1:-1].encode())
+            content.update(canonical_json(column[start:end].to_list())[1:-1].encode())
         content.update(b"]]")
     content.update(b"]" if table.width else b"[]")
     return content.hexdigest()[:12]
+
+
+def _spans(column: pl.Series) -> Iterator[tuple[int, int]]:
+    """Divide a column into parts of at most `_VALUES` values and about `_TEXT_BYTES` of texts."""
+    for start in range(0, len(column), _VALUES):
+        end, step = min(start + _VALUES, len(column)), _VALUES
+        if column.dtype == pl.String:
+            longest = int(column[start:end].str.len_bytes().max() or 0)  # type: ignore[call-overload]
+            step = max(1, min(_VALUES, _TEXT_BYTES // max(longest, 1)))
+        for first in range(start, end, step):
+            yield first, min(first + step, end)
 
 
 def write_table(root: Path, path: Path, frame: pl.DataFrame, metadata: dict[str, str]) -> None:

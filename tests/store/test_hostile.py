@@ -7,6 +7,8 @@ import hashlib
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -18,12 +20,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.errors import DamagedError
+from logitbank.errors import DamagedError, UsageError
 from logitbank.store import Bank, Deposit, merge, verify
 from logitbank.store.files import documents
-from logitbank.store.format.shards import blosc_bytes
+from logitbank.store.files.objects import compute_digest
+from logitbank.store.format.grid import Grid
+from logitbank.store.format.parquet import MAX_TEXT
+from logitbank.store.format.shards import blosc_bytes, shard
+from logitbank.store.tables.table_files import content_digest, write_table
 from tests.support.bounded_reader import BoundedReader
-from tests.support.small_banks import fill, new_bank, recommit, rewrite, spec
+from tests.support.small_banks import fill, new_bank, prompt_table, recommit, rewrite, spec
 
 HUGE = 2**31 - 1
 Look = Callable[[Deposit], dict[str, Any]]
@@ -252,3 +258,77 @@ def _read(bank: Bank) -> None:
     bank.scan("parity").collect()
     bank.deposits()[0].logprobs()
     bank.info()
+
+
+def test_inner_chunks_of_one_shard_do_not_share_bytes() -> None:
+    """One frame for all inner chunks: few bytes that claim as many rows as their maker likes."""
+    grid = Grid(512, 8, "float32", 512)
+    height, width = grid.chunk_shape
+    count = (grid.shard_shape[0] // height) * (grid.shard_shape[1] // width)
+    assert count > 1
+    frame = bomb(height * width * 4)
+    chunk = frame + crc32c(frame)
+
+    def made(places: list[tuple[int, int]]) -> bytes:
+        index = b"".join(n.to_bytes(8, "little") for place in places for n in place)
+        return chunk * count + index + crc32c(index)
+
+    def opened(data: bytes) -> object:
+        return shard(lambda at, n: data[at : at + n], len(data), compute_digest(data), grid)
+
+    size = len(chunk)
+    sound = [(i * size, size) for i in range(count)]
+    assert opened(made(sound))
+    assert opened(made(sound[::-1])), "in any order"
+    for places in ([(0, size)] * count, [(0, size + 1), *sound[1:]], [*sound[:-1], sound[0]]):
+        with pytest.raises(ValueError, match="have the same bytes"):
+            opened(made(places))
+
+
+LOOK_AT_TABLE = """
+import sys
+from logitbank.store import verify
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
+before = peak()
+found = verify(sys.argv[1])
+print(peak() - before, *found, sep="\\n")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+def test_many_equal_texts_are_not_laid_out_at_once(tmp_path: Path) -> None:
+    """A thousand texts of 0.4 MB in a table of a few kB took 1.2 GB."""
+    bank = new_bank(tmp_path / "b")
+    one = prompt_table().head(1)
+    many = one.select(pl.all().repeat_by(1000).explode())
+    many = many.with_columns(
+        text=pl.lit("x" * 400_000), prompt_id=pl.format("p{}", pl.int_range(pl.len()))
+    )
+    bank.add_prompts("many", many)
+    command = [sys.executable, "-c", LOOK_AT_TABLE, str(bank.path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    peak, *found = result.stdout.split()
+    assert not found
+    assert int(peak) < 400
+
+
+def test_texts_of_a_table_are_bounded(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    large = prompt_table().head(1).with_columns(text=pl.lit("x" * (MAX_TEXT + 1)))
+    with pytest.raises(UsageError, match="has a text of more than 16,777,216 bytes"):
+        bank.add_prompts("large", large)
+    path = bank.path / "prompts" / f"large-{content_digest(large)}.parquet"
+    write_table(bank.path, path, large, {})
+    (damage,) = verify(bank)
+    assert "has a text of 16,777,217 bytes. The maximum is 16,777,216." in damage.detail
+
+
+def test_all_texts_of_a_table_together_are_bounded(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    one = prompt_table().head(1).with_columns(text=pl.lit("x" * MAX_TEXT))
+    path = bank.path / "prompts" / f"all-{'0' * 12}.parquet"
+    write_table(bank.path, path, one.select(pl.all().repeat_by(300).explode()), {})
+    (damage,) = verify(bank)
+    assert "has texts of 5,03" in damage.detail

@@ -112,7 +112,9 @@ def block_engine(commit: Mapping[str, Any], block: int) -> Json:
 
 def commit_engines(commit: Mapping[str, Any]) -> list[Json]:
     """The engines that computed the blocks of a commit."""
-    return [engine for _, engine in _engine_runs(commit)] or [commit.get("engine")]
+    runs = _engine_runs(commit)
+    own = [] if runs and runs[0][0] <= 0 else [commit.get("engine")]
+    return own + [engine for _, engine in runs]
 
 
 def _engine_runs(commit: Mapping[str, Any]) -> list[tuple[int, Json]]:

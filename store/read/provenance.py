@@ -47,8 +47,13 @@ def provenance_table(deposits: Iterable[Deposit]) -> pl.DataFrame:
 def _fields(deposit: Deposit) -> Iterator[tuple[str, str]]:
     yield from _flat(deposit.spec.provenance)
     engines = _engines(deposit)
-    if engines not in ([], [str(deposit.spec.provenance.get("engine"))]):
+    own = str(deposit.spec.provenance.get("engine"))
+    if engines not in ([], [own]):
         yield "engines of blocks", ", ".join(engines)
+    if deposit.sealed:
+        sealed_by = commits.read(deposit.path, commits.SEAL).get("engine")
+        if sealed_by is not None and str(sealed_by) not in (own, *engines):
+            yield "engine of the seal", str(sealed_by)
 
 
 def _flat(fields: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -77,8 +77,9 @@ def check_environment() -> None:
         schemes = ("http", "https", *(("socks5", "socks5h") if is_proxy else ()))
         try:
             parts = urlsplit(text)
-            is_valid = parts.scheme in schemes and _HOST.fullmatch(parts.hostname or "")
-            is_valid = is_valid and parts.port != 0 and text.isascii() and not _BLANK.search(text)
+            has_host = _HOST.fullmatch(parts.hostname or "") is not None and parts.port != 0
+            is_plain = text.isascii() and not _BLANK.search(text)
+            is_valid = parts.scheme in schemes and has_host and is_plain
         except ValueError:
             is_valid = False
         if not is_valid:

@@ -33,8 +33,9 @@ def check_prompts(table: pl.DataFrame, count_queries: Callable[[str], int]) -> N
     for name in (n for n in PROMPTS_SCHEMA if n not in _NULLABLE):
         if table[name].null_count():
             raise UsageError(f"Prompts column {name!r} has nulls; every row needs a value.")
-    for name in (n for n, kind in table.schema.items() if kind == pl.String):
-        if int(table[name].str.len_bytes().max() or 0) > MAX_TEXT:  # type: ignore[call-overload]
+    longest = table.select(pl.col(pl.String).str.len_bytes().max())
+    for name, size in longest.row(0, named=True).items():
+        if (size or 0) > MAX_TEXT:
             raise UsageError(f"Prompts column {name!r} has a text of more than {MAX_TEXT:,} bytes.")
     ids = table["prompt_id"].unique()
     for prompt in ids.filter(ids.str.contains(CONTROL) | (ids.str.len_chars() > MAX_ID)).head(1):

@@ -72,7 +72,8 @@ def _spans(column: pl.Series) -> Iterator[tuple[int, int]]:
     for start in range(0, len(column), _VALUES):
         end, step = min(start + _VALUES, len(column)), _VALUES
         if column.dtype == pl.String:
-            longest = int(column[start:end].str.len_bytes().max() or 0)  # type: ignore[call-overload]
+            texts = column[start:end].to_frame()
+            longest = texts.select(pl.all().str.len_bytes().max()).item() or 0
             step = max(1, min(_VALUES, _TEXT_BYTES // max(longest, 1)))
         for first in range(start, end, step):
             yield first, min(first + step, end)

@@ -84,7 +84,7 @@ class Items(NamedTuple):
 
     def pooled(self, *groups: str) -> "Items":
         """The items without some of their groups: those of all groups together."""
-        axes = self.axes.drop(groups)
+        axes = self.axes.drop(groups, strict=False)
         order = axes.select(pl.arg_sort_by(axes.columns, nulls_last=True)).to_series()
         numbers = order.to_numpy().astype(np.int64)
         return self.chosen(numbers)._replace(axes=axes[numbers])

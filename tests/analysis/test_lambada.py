@@ -4,6 +4,7 @@ import math
 
 import polars as pl
 import pytest
+from scipy import stats
 
 from logitbank.analysis.families.lambada.findings import findings
 from logitbank.analysis.families.lambada.metric import lambada_examples, lambada_metric
@@ -46,7 +47,7 @@ def test_fewer_than_ten_words_have_no_interval() -> None:
 
 
 def test_accuracy_error_and_perplexity_of_four_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.shares.FEWEST_CLUSTERS", 4)
+    monkeypatch.setattr("logitbank.analysis.stats.summary.FEWEST_CLUSTERS", 4)
     row = only(lambada_metric(piece_frame(WORDS)).lambada)
     assert row["acc"] == 0.5
     assert row["acc_stderr"] == pytest.approx(math.sqrt(0.25 / 3))
@@ -54,7 +55,7 @@ def test_accuracy_error_and_perplexity_of_four_words(monkeypatch: pytest.MonkeyP
     # Deviations of −3, −6, −½, −½ from −2.5: squares ¼ + 12¼ + 4 + 4 = 20.5.
     error = math.sqrt(20.5 / 3) / 2
     assert row["perplexity_stderr"] == pytest.approx(math.exp(2.5) * error)
-    assert row["perplexity_low"] == pytest.approx(math.exp(2.5 - 1.959964 * error))
+    assert row["perplexity_low"] == pytest.approx(math.exp(2.5 - stats.t.ppf(0.975, 3) * error))
     assert (row["examples"], row["tied"], row["inexact"]) == (4, 1, 0)
 
 

@@ -4,18 +4,15 @@ Frames in, frames out. The word is scored token by token behind the passage and 
 tokens (teacher forcing).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.lambada import FAMILY
 from logitbank.analysis.frames.batches import Scan, as_frames, frame_columns
-from logitbank.analysis.frames.expected import expected_token_counts
-from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
@@ -28,8 +25,8 @@ from logitbank.analysis.frames.prompt_sums import (
 from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.harness import write_harness
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.from_baseline import collect_items, with_difference
-from logitbank.analysis.stats.shares import Z95, if_enough, standard_error, with_wilson
+from logitbank.analysis.stats.from_baseline import BASELINE
+from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import UsageError
 from logitbank.wording import checkpoint_name, counted
 
@@ -91,72 +88,69 @@ def lambada_metric(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lamb
     >>> lambada_metric(pl.DataFrame(rows)).lambada.select("acc", pl.col("perplexity").log()).row(0)
     (0.5, 2.0)
     """
-    return _result(examples_in_turn(frame, _tables, expected=expected))
+    return _read(frame, expected).result
 
 
 class Reading(NamedTuple):
-    """One read of LAMBADA: the result, and the examples of each frame for a trade-off."""
+    """One read of LAMBADA: the result, and its items for a trade-off."""
 
     result: Lambada
-    examples: Sequence["Examples"]
+    items: Items
 
 
 def read_lambada(source: ScoreSource) -> Reading:
     """The reading of banks, made once in a report."""
+    return source.cached("lambada", lambda: _read(source.frames(), source.expected()))
 
-    def read() -> Reading:
-        parts = examples_in_turn(
-            source.frames(),
-            lambda scores: (_tables(scores), Examples.from_rows(scores.rows)),
-            expected=expected_token_counts(source.banks, source.prompts),
+
+def read_items(source: ScoreSource) -> Items:
+    """Whether each example is correct, and its log-probability."""
+    return gather_items(
+        examples_in_turn(
+            source.frames(), lambda sums: items(sums.all_rows), expected=source.expected()
         )
-        return Reading(_result([one for one, _ in parts]), [examples for _, examples in parts])
-
-    return source.cached("lambada", read)
+    )
 
 
-_Tables = tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]
-
-
-def _result(parts: Sequence[_Tables]) -> Lambada:
-    tables, coverage, items = zip(*parts, strict=True)
-    return Lambada(
-        lambada=with_difference(concat_sorted(tables), items, ()),
+def _read(frame: Scan, expected: pl.DataFrame | None) -> Reading:
+    parts = examples_in_turn(
+        frame, lambda sums: (items(sums.all_rows), _counts(sums.rows), sums.coverage),
+        expected=expected,
+    )  # fmt: skip
+    of_frames, counts, coverage = zip(*parts, strict=True)
+    examples = gather_items(of_frames)
+    summary = summarise(examples, FAMILY.measures).filter(pl.col("items") > 0)
+    table = summary.filter(measure="acc").select(
+        *CHECKPOINT, "low", "high", *BASELINE, acc="value", acc_stderr="stderr", examples="items"
+    )
+    ends = {"perplexity": "value", "perplexity_stderr": "stderr", "perplexity_low": "low",
+            "perplexity_high": "high"}  # fmt: skip
+    perplexity = summary.filter(measure="perplexity").select(*CHECKPOINT, **ends)
+    for more in (perplexity, pl.concat(counts)):
+        table = table.join(more, on=CHECKPOINT, nulls_equal=True, maintain_order="left")
+    result = Lambada(
+        lambada=table.select(
+            *CHECKPOINT, "acc", "acc_stderr", "low", "high", *ends, "examples", "tied", "inexact",
+            *BASELINE,
+        ),
         checkpoints=concat_sorted(coverage),
-        settings={"intervals": "Wilson for acc, normal for the mean of ln p, 95 %"},
+        settings={"intervals": "Wilson for acc, t for the mean of ln p, 95 %"},
+    )  # fmt: skip
+    return Reading(result, examples)
+
+
+def items(rows: pl.DataFrame) -> pl.DataFrame:
+    """Two items of each example: its parts are the measures."""
+    values = {"acc": pl.col("correct").cast(pl.Float64), "perplexity": pl.col("logprob")}
+    return pl.concat(
+        rows.select(*CHECKPOINT, item="prompt_id", part=pl.lit(part), value=value)
+        for part, value in values.items()
     )
 
 
-def _tables(examples: PromptSums) -> _Tables:
-    mean, count = pl.col("logprob").mean(), pl.len()
-    table = (
-        examples.rows.group_by(CHECKPOINT, maintain_order=True)
-        .agg(
-            acc=pl.col("correct").mean(),
-            perplexity=(-mean).exp(),
-            se=pl.col("logprob").std(ddof=1) / count.sqrt(),
-            examples=count.cast(pl.Int64),
-            tied=pl.col("tied").sum().cast(pl.Int64),
-            inexact=pl.col("inexact").sum().cast(pl.Int64),
-        )
-        .with_columns(pl.col("se").fill_null(float("nan")))
-    )
-    table = with_wilson(table, "acc", "examples")
-    width = (Z95 * pl.col("se")).exp()
-    columns = table.select(
-        *CHECKPOINT,
-        "acc",
-        standard_error(pl.col("acc"), pl.col("examples")).alias("acc_stderr"),
-        "low",
-        "high",
-        "perplexity",
-        (pl.col("perplexity") * pl.col("se")).alias("perplexity_stderr"),
-        if_enough(pl.col("perplexity") / width, pl.col("examples")).alias("perplexity_low"),
-        if_enough(pl.col("perplexity") * width, pl.col("examples")).alias("perplexity_high"),
-        *("examples", "tied", "inexact"),
-    )
-    items = collect_items(examples.rows, (), item="prompt_id", value=pl.col("correct"))
-    return columns, examples.coverage, items
+def _counts(rows: pl.DataFrame) -> pl.DataFrame:
+    """Examples whose last word shares the largest logit, and those whose rank is a bound."""
+    return rows.group_by(CHECKPOINT).agg(pl.col("tied", "inexact").sum().cast(pl.Int64))
 
 
 def lambada_examples(
@@ -198,26 +192,6 @@ def examples_in_turn(
     )
 
 
-class Examples(NamedTuple):
-    """The examples of one frame as an array (checkpoints, names); NaN for a missing example."""
-
-    checkpoints: pl.DataFrame
-    names: pl.Series
-    correct: Floats
-
-    @classmethod
-    def from_rows(cls, rows: pl.DataFrame) -> "Examples":
-        checkpoints = rows.select(CHECKPOINT).unique().sort(CHECKPOINT, nulls_last=True)
-        names = rows["prompt_id"].unique().sort()
-        numbered = rows.join(
-            checkpoints.with_row_index("at"), on=CHECKPOINT, nulls_equal=True, maintain_order="left"
-        )
-        correct = np.full((len(checkpoints), len(names)), np.nan)
-        place = numbered["at"].to_numpy(), names.search_sorted(rows["prompt_id"]).to_numpy()
-        correct[place] = rows["correct"].cast(pl.Float64).to_numpy()
-        return cls(checkpoints, names, correct)
-
-
 def write_results(result: Lambada, folder: Path | str) -> None:
     """Write result files of lm-evaluation-harness, one per checkpoint.
 
@@ -243,22 +217,4 @@ def write_results(result: Lambada, folder: Path | str) -> None:
         metrics={"acc": "acc", "perplexity": "perplexity"},
         samples="examples",
         original="expected",
-    )
-
-
-def read_items(source: ScoreSource) -> Items:
-    """Whether each example is correct, and its log-probability."""
-    rows = examples_in_turn(
-        source.frames(), lambda whole: items(whole.all_rows), expected=source.expected()
-    )
-    return gather_items(rows)
-
-
-def items(rows: pl.DataFrame) -> pl.DataFrame:
-    """Two items of each example: its parts are the measures."""
-    return pl.concat(
-        rows.select(
-            *CHECKPOINT, item="prompt_id", part=pl.lit(part), value=pl.col(value).cast(pl.Float64)
-        )
-        for part, value in (("acc", "correct"), ("perplexity", "logprob"))
     )

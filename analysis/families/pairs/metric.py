@@ -13,7 +13,6 @@ import polars as pl
 
 from logitbank.analysis.families.pairs import FAMILY
 from logitbank.analysis.frames.batches import Scan, as_frames, frame_columns
-from logitbank.analysis.frames.expected import expected_token_counts
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
@@ -24,9 +23,9 @@ from logitbank.analysis.frames.prompt_sums import (
 )
 from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.from_baseline import collect_items, with_difference
-from logitbank.analysis.stats.shares import standard_error, with_wilson
+from logitbank.analysis.stats.from_baseline import BASELINE
 from logitbank.analysis.stats.significance import benjamini_hochberg
+from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
 
@@ -115,19 +114,17 @@ def pairs_metric(
     check_columns(names, columns, family=FAMILY.name)
 
     def reduced(prompts: PromptSums) -> _Part:
-        pairs = _pairs(prompts.rows, group_by)
-        preferred = pl.col("difference") > 0
-        items = collect_items(pairs, ("score_kind", "group"), item="pair", value=preferred)
+        pairs = _pairs(prompts.all_rows, group_by)
         numbers, sides = (prompts.rows[name].unique() for name in ("pair", "side"))
-        return _Part(_table(pairs), prompts.coverage, numbers, items, sides)
+        return _Part(items(pairs), _sizes(pairs), prompts.coverage, numbers, sides)
 
     parts = map_prompt_sums(frames, reduced, family=FAMILY.name, columns=columns, expected=expected)
-    tables, coverage, numbers, items, sides = zip(*parts, strict=True)
-    table = concat_sorted(tables, "score_kind")
+    of_frames, sizes, coverage, numbers, sides = zip(*parts, strict=True)
+    table = _table(gather_items(of_frames), pl.concat(sizes))
     if table.is_empty():
         raise BankError("No pair has scores of both sentences. Extract the rest first.")
     return Pairs(
-        pairs=with_difference(table, items, ("score_kind", "group"), scale=100.0),
+        pairs=table,
         checkpoints=concat_sorted(coverage).with_columns(unscored=_unscored(pl.concat(numbers))),
         settings={
             "intervals": "Wilson, 95 %", "group_by": group_by,
@@ -139,10 +136,10 @@ def pairs_metric(
 class _Part(NamedTuple):
     """What one frame gives."""
 
-    table: pl.DataFrame
+    items: pl.DataFrame
+    sizes: pl.DataFrame
     coverage: pl.DataFrame
     numbers: pl.Series
-    items: pl.DataFrame
     sides: pl.Series
 
 
@@ -153,56 +150,61 @@ def read_pairs(source: ScoreSource, group_by: str | None = None) -> Pairs:
         lambda: pairs_metric(
             source.frames(),
             group_by=group_by,
-            expected=expected_token_counts(source.banks, source.prompts),
+            expected=source.expected(),
         ),
     )
 
 
-def _table(pairs: pl.DataFrame) -> pl.DataFrame:
-    """The scores of each group, with intervals and tests; p is 1 if all pairs are neutral."""
+def items(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Whether the first sentence is preferred; null without a score of both."""
+    preferred = (pl.col("difference") > 0).cast(pl.Float64)
+    return pairs.select(*KEYS, "^group$", item="pair", value=preferred)
+
+
+def _sizes(pairs: pl.DataFrame) -> pl.DataFrame:
+    """By group, and of `all`: sizes of differences, neutral pairs, and shares by direction."""
+    known = pairs.drop_nulls("difference")
+    size = pl.col("difference").abs()
+    directions = [name for name in DIRECTIONS if "direction" in pairs.columns]
+    numbers = {
+        **{f"{name}_score": 100 * _preferred(name) for name in directions},
+        "likelihood_diff": size.mean(),
+        "likelihood_diff_stderr": (size.std(ddof=1) / pl.len().sqrt()).fill_null(float("nan")),
+        "neutral": (size == 0).sum().cast(pl.Int64),
+    }
+    overall = known.with_columns(group=pl.lit(ALL))
+    parts = [overall, known] if "group" in known.columns else [overall]
+    return pl.concat(part.group_by(*KEYS, "group").agg(**numbers) for part in parts)
+
+
+def _table(pairs: Items, sizes: pl.DataFrame) -> pl.DataFrame:
+    """The scores of all pairs and of each group, with tests; p is 1 if all pairs are neutral."""
     from scipy.special import bdtr
 
-    size = pl.col("difference").abs()
-    directions = [f"{name}_score" for name in DIRECTIONS if "direction" in pairs.columns]
-    table = (
-        pairs.group_by(*KEYS, "group")
-        .agg(
-            share=(pl.col("difference") > 0).mean(),
-            **{name: 100 * _preferred(name.removesuffix("_score")) for name in directions},
-            likelihood_diff=size.mean(),
-            likelihood_diff_stderr=size.std(ddof=1) / pl.len().sqrt(),
-            pairs=pl.len().cast(pl.Int64),
-            neutral=(size == 0).sum().cast(pl.Int64),
-        )
-        .with_columns(
-            pl.col("likelihood_diff_stderr").fill_null(float("nan")),
-            grouped=pl.col("group") != ALL,
-        )
-        .sort(*KEYS, "grouped", "group", nulls_last=True)
+    summary = summarise(pairs.pooled("group"), FAMILY.measures).with_columns(group=pl.lit(ALL))
+    if "group" in pairs.groups:
+        grouped = summarise(pairs, FAMILY.measures)
+        summary = pl.concat([summary, grouped.select(summary.columns)])
+    table = summary.filter(pl.col("items") > 0).join(
+        sizes, on=[*KEYS, "group"], nulls_equal=True, maintain_order="left"
     )
-    preferred = (table["share"] * table["pairs"]).round().to_numpy()
-    different = (table["pairs"] - table["neutral"]).to_numpy()
+    number, neutral = table["items"].to_numpy(), table["neutral"].to_numpy()
+    preferred, different = (table["value"].to_numpy() * number / 100).round(), number - neutral
     p = np.minimum(1.0, 2 * bdtr(np.minimum(preferred, different - preferred), different, 0.5))
     adjusted = pl.col("p").map_batches(
         lambda p: pl.Series(benjamini_hochberg(p.to_numpy())), return_dtype=pl.Float64
     )
-    table = with_wilson(table.with_columns(p=p), "share", "pairs").with_columns(
-        p_bh=pl.when("grouped").then(adjusted.over(*KEYS, "grouped"))
+    is_group = pl.col("group") != ALL
+    table = table.with_columns(p=p).with_columns(
+        p_bh=pl.when(is_group).then(adjusted.over(*KEYS, is_group))
     )
-    return table.select(
-        *KEYS,
-        "group",
-        score=100 * pl.col("share"),
-        score_stderr=100 * standard_error(pl.col("share"), pl.col("pairs")),
-        low=100 * pl.col("low"),
-        high=100 * pl.col("high"),
-        **{
-            name: pl.col(name)
-            for name in (
-                *directions, "p", "p_bh", "likelihood_diff", "likelihood_diff_stderr", "pairs",
-                "neutral",
-            )
-        },
+    return table.sort(*KEYS, is_group, "group", nulls_last=True).select(
+        *KEYS, "group", "low", "high", pl.col("^.*stereo_score$"), "p", "p_bh", "likelihood_diff",
+        "likelihood_diff_stderr", "neutral", *BASELINE, score="value", score_stderr="stderr",
+        pairs="items",
+    ).select(
+        *KEYS, "group", "score", "score_stderr", "low", "high", pl.col("^.*stereo_score$"), "p",
+        "p_bh", "likelihood_diff", "likelihood_diff_stderr", "pairs", "neutral", *BASELINE,
     )  # fmt: skip
 
 
@@ -237,7 +239,7 @@ def _sides(marks: pl.Series) -> tuple[str, str]:
 
 
 def _pairs(sentences: pl.DataFrame, group_by: str | None) -> pl.DataFrame:
-    """One row per checkpoint, whole pair and group, also `all`: the difference in nats."""
+    """One row per checkpoint and pair: the difference in nats; null without both sentences."""
     one, other = _sides(sentences["side"].unique())
     for column, allowed in (("score_kind", KINDS), ("direction", DIRECTIONS)):
         if column in sentences.columns:
@@ -247,17 +249,15 @@ def _pairs(sentences: pl.DataFrame, group_by: str | None) -> pl.DataFrame:
     key = [*KEYS, "pair"]
     twice = sentences.filter(pl.struct(*key, "side").is_duplicated())
     _refuse(twice, "several sentences have the side {side}: mark one sentence of each side")
-    group = pl.lit(ALL) if group_by is None else pl.col(group_by).cast(pl.String)
-    columns = [pl.col("^direction$"), group.alias("group"), pl.col("logprob"), pl.col("pieces")]
+    group = [] if group_by is None else [pl.col(group_by).cast(pl.String).alias("group")]
+    columns = [pl.col("^direction$"), *group, pl.col("logprob"), pl.col("pieces")]
     first, second = (sentences.filter(side=side).select(*key, *columns) for side in (one, other))
-    both = first.join(second, on=key, suffix="_other", nulls_equal=True)
+    both = first.join(second, on=key, suffix="_other", nulls_equal=True, maintain_order="left")
     if one == "more":
         apart = (pl.col("score_kind") == "masked") & (pl.col("pieces") != pl.col("pieces_other"))
         _refuse(both.filter(apart), "masked scores are over the tokens that both sentences share, "
                 "and there are {pieces} against {pieces_other}")  # fmt: skip
-    both = both.with_columns(difference=pl.col("logprob") - pl.col("logprob_other"))
-    overall = both.with_columns(group=pl.lit(ALL))
-    return overall if group_by is None else pl.concat([overall, both])
+    return both.with_columns(difference=pl.col("logprob") - pl.col("logprob_other"))
 
 
 def _refuse(invalid: pl.DataFrame, problem: str) -> None:
@@ -278,11 +278,4 @@ def read_items(source: ScoreSource) -> Items:
         frames, lambda sums: items(_pairs(sums.all_rows, None)), family=FAMILY.name,
         columns=COLUMNS, expected=source.expected(COLUMNS),
     )  # fmt: skip
-    return gather_items(pair.drop("group") for pair in pairs)
-
-
-def items(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Whether the first sentence is preferred, by kind of score and group; null without a score."""
-    return pairs.select(
-        *KEYS, "group", item="pair", value=(pl.col("difference") > 0).cast(pl.Float64)
-    )
+    return gather_items(pairs)

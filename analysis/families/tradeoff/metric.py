@@ -19,7 +19,7 @@ from logitbank.analysis.families.tradeoff.tables import (
     pair_table,
 )
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.scan_cache import ScoreSource
 from logitbank.analysis.harness import NEW_NAMES, read_harness
 from logitbank.analysis.results.curve import curve
@@ -72,19 +72,14 @@ def lambada_curve(source: ScoreSource, *, resamples: int = 1000) -> pl.DataFrame
     One resample has the same examples at every checkpoint, so that differences between checkpoints
     are differences on the same examples.
     """
-    parts = read_lambada(source).examples
-    names = pl.concat(part.names for part in parts).unique().sort()
-    checkpoints = pl.concat(part.checkpoints for part in parts)
-    values = np.full((len(checkpoints), 1, len(names)), np.nan)
-    start = 0
-    for part in parts:
-        rows = np.arange(start, start := start + len(part.checkpoints))
-        values[rows[:, None], 0, names.search_sorted(part.names).to_numpy()] = part.correct
-    counts = cluster_counts(np.arange(len(names)), resamples=resamples, seed=LAMBADA_SEED)
-    means, draws = mean_present(values[:, 0], axis=1), bootstrap_means(values, counts)
-    examples = np.count_nonzero(~np.isnan(values[:, 0]), axis=1)
-    draws = np.where(examples < FEWEST_CLUSTERS, np.nan, draws)
-    return concat_sorted([curve(checkpoints, means, draws=draws)])
+    examples = read_lambada(source).items.only(part="acc")
+    examples = examples.at(examples.scored.arg_true().to_numpy().astype(np.int64))
+    values = examples.values[:, None, :]
+    counts = cluster_counts(np.arange(values.shape[2]), resamples=resamples, seed=LAMBADA_SEED)
+    means, draws = mean_present(examples.values, axis=1), bootstrap_means(values, counts)
+    number = np.count_nonzero(~np.isnan(examples.values), axis=1)
+    draws = np.where(number < FEWEST_CLUSTERS, np.nan, draws)
+    return curve(examples.checkpoints, means, draws=draws)
 
 
 def performance_files(

@@ -99,8 +99,11 @@ class Sink(Protocol):
 class Backend(Protocol):
     """One engine with one architecture loaded. Every method may raise LogitbankError."""
 
-    def load(self, folder: Path, *, checkpoint: str) -> Loaded:
-        """Replace the weights by those of `folder`, and prove it."""
+    def load(self, folder: Path, *, checkpoint: str, digests: Mapping[str, str] = {}) -> Loaded:
+        """Replace the weights by those of `folder`, and prove it.
+
+        `digests` are those of tensors that are already known, by name.
+        """
 
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
         """Pass each query's logits to `sink`, in any order; the last row of an index counts."""

@@ -219,6 +219,12 @@ class Prefetcher:
             raise folder
         return folder
 
+    def fetched(self, index: int) -> Path | None:
+        """Local folder of a checkpoint that is present; None if it is not yet, or failed."""
+        with self._changed:
+            folder = self._folders.get(index)
+        return folder if isinstance(folder, Path) else None
+
     def done(self, index: int) -> None:
         """Declare that a checkpoint is no longer needed; with a budget, it is deleted."""
         with self._changed:

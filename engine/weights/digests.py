@@ -2,18 +2,24 @@
 
 import hashlib
 import json
+import os
+import sys
+import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logitbank.engine.weights.weights import weight_files
+from logitbank.engine.weights.weights import stream_weights, weight_files
 from logitbank.errors import WeightsError
 
 if TYPE_CHECKING:
     import torch
 
+_NICE = 10
+"""Scoring goes first where both want a core."""
 _THREADS = 4
 """SHA-256 takes 0.5 s a GB on one core, longer than the copy to a GPU."""
 
@@ -46,7 +52,9 @@ class ContentDigest:
     the sorted names and digests. Two checkpoints with equal digests have equal weights.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: Mapping[str, str] = {}) -> None:
+        """`known` are digests of tensors that need not be computed again."""
+        self._known = known
         self._digests: dict[str, str] = {}
 
     def update(self, name: str, tensor: "torch.Tensor") -> None:
@@ -62,13 +70,7 @@ class ContentDigest:
                 f"tensor {name!r} occurs twice; a checkpoint contains each name once"
             )
         self._digests[name] = ""  # taken, while it is hashed
-        import torch
-
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        digest = hashlib.sha256(f"{dtype} {list(tensor.shape)}\n".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().data)
-        self._digests[name] = digest.hexdigest()
+        self._digests[name] = self._known.get(name) or _tensor_digest(tensor)
 
     def watch(
         self, weights: "Iterable[tuple[str, torch.Tensor]]"
@@ -91,3 +93,54 @@ class ContentDigest:
         """64 hex digits for the tensors added so far."""
         text = json.dumps(sorted(self._digests.items()), separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _tensor_digest(tensor: "torch.Tensor") -> str:
+    import torch
+
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    digest = hashlib.sha256(f"{dtype} {list(tensor.shape)}\n".encode())
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+class DigestsAhead:
+    """Digests of a checkpoint's tensors, which a thread computes while another one is scored.
+
+    It reads the files, so that the system has them in memory when they are loaded.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._files = folder, _file_states(folder)
+        self._digests: dict[str, str] = {}
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="digests-ahead", daemon=True)
+        self._thread.start()
+
+    def take(self, folder: Path) -> dict[str, str]:
+        """Stop, and return the digests of the tensors in `folder`.
+
+        They are those so far; none if it is another folder or its files have changed.
+        """
+        self._stopped = True
+        self._thread.join()
+        current = folder == self._folder and _file_states(folder) == self._files
+        return self._digests if current and self._files else {}
+
+    def _run(self) -> None:
+        if sys.platform == "linux":  # where it is the priority of this thread alone
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        with suppress(WeightsError, OSError):  # raised when the weights are loaded
+            for name, tensor in stream_weights(self._folder):
+                if self._stopped:
+                    return
+                self._digests[name] = _tensor_digest(tensor)
+
+
+def _file_states(folder: Path) -> list[tuple[object, ...]]:
+    """What changes when a weight file is replaced or written; empty if there are no weights."""
+    with suppress(WeightsError, OSError):
+        states = [(path, path.stat()) for path in weight_files(folder)]
+        return [(path, s.st_ino, s.st_size, s.st_mtime_ns) for path, s in states]
+    return []

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from logitbank.engine.weights.heads import is_embedding, is_head
@@ -30,6 +31,8 @@ Fingerprint = tuple[int, int]
 def fingerprint(tensor: torch.Tensor) -> Fingerprint:
     """First and second power sum, modulo 2^64, of the elements' bit patterns."""
     bits = tensor.detach().contiguous().view(-1).view(_INTEGER[tensor.element_size()])
+    if bits.device.type == "cpu":
+        return _fingerprint_on_cpu(bits.numpy())
     # In chunks, because an int64 copy of a whole embedding is gigabytes. New memory for each chunk
     # would take longer than the sums, and each number that is read from a GPU stops the host.
     sums = torch.zeros(2, dtype=torch.int64, device=bits.device)
@@ -39,6 +42,18 @@ def fingerprint(tensor: torch.Tensor) -> Fingerprint:
         sums[0] += wide.sum()
         sums[1] += wide.mul_(wide).sum()
     first, second = sums.tolist()
+    return first % 2**64, second % 2**64
+
+
+def _fingerprint_on_cpu(bits: np.ndarray) -> Fingerprint:
+    """The same in one thread: those of torch wait for each other at each of many short sums."""
+    first = second = 0
+    memory = np.empty(min(_CHUNK, len(bits)), np.int64)
+    for start in range(0, len(bits), _CHUNK):
+        chunk = bits[start : start + _CHUNK]
+        wide = memory[: len(chunk)]
+        wide[:] = chunk
+        first, second = first + int(wide.sum()), second + int(wide @ wide)
     return first % 2**64, second % 2**64
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.plan import DepositPlan, Plan
@@ -15,6 +15,13 @@ Phase = Literal["load", "swap", "check", "score", "write", "wait"]
 """What a worker spends its time on, in this order: starting the engine, reloading and proving
 weights, the reference check, scoring prompts, writing blocks while nothing is scored, and waiting
 for a job."""
+
+
+class NextCheckpoint(NamedTuple):
+    """A checkpoint that a worker will probably run next, and whose files are present."""
+
+    checkpoint: CheckpointId
+    folder: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,8 @@ class Job:
     """The same in all jobs of a run, except smaller batches after a lack of memory."""
     config: ConfigFields
     """Fields that identify the model: one engine runs only jobs with equal fields."""
+    following: NextCheckpoint | None = None
+    """A checkpoint to read while this one is scored, and to load while its end is written."""
 
 
 @dataclass(frozen=True, slots=True)

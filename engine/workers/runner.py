@@ -27,6 +27,7 @@ from logitbank.engine.workers.events import (
     CheckpointStopped,
     Event,
     Job,
+    NextCheckpoint,
     Note,
     OnEvent,
     Phase,
@@ -71,6 +72,8 @@ class _Task:
     checkpoint: _Checkpoint
     unit: WorkUnit
     started: bool = False
+    announced_to: WorkerHandle | None = None
+    """The worker that prepares for it; another one may still take it when no other is left."""
     crashes: int = 0
     """Deaths of the worker's process."""
     losses: int = 0
@@ -170,14 +173,14 @@ class Runner:
         try:
             idle_since = time.monotonic()
             while (task := self._next_task(worker)) is not None:
-                job, retry = self._job(task), False
+                job, retry = self._job(task, worker), False
                 if job is not None:
                     waited_s = time.monotonic() - idle_since
                     self._running.add(worker)
                     retry = self._run_task(worker, task, job, waited_s)
                     self._running.remove(worker)
                     idle_since = time.monotonic()
-                self._return(task, retry=retry)
+                self._return(task, worker, retry=retry)
         except BaseException as error:  # raised where `run` was called
             self._queue.put(error)
         finally:
@@ -191,7 +194,8 @@ class Runner:
                 if self._stopping.requested or not (self._todo or self._taken):
                     return None
                 if self._todo and ready:
-                    task = self._todo.pop(0)
+                    task = self._first(worker, None) or self._todo[0]
+                    self._todo.remove(task)
                     self._taken.add(task)
                     return task
                 if self._taken:
@@ -201,13 +205,41 @@ class Runner:
                     self._note(_NO_WORKER)
             time.sleep(0.1)
 
-    def _return(self, task: _Task, *, retry: bool) -> None:
+    def _first(self, *announced_to: WorkerHandle | None) -> _Task | None:
+        """The first task that is announced to one of these, the first of them first."""
+        for worker in announced_to:
+            for task in self._todo:
+                if task.announced_to is worker:
+                    return task
+        return None
+
+    def _following(self, task: _Task, worker: WorkerHandle) -> NextCheckpoint | None:
+        """The checkpoint that this worker will probably run next, if its files are present."""
+        with self._lock:
+            following = self._first(worker, None)
+            if following is None or following.checkpoint is task.checkpoint:
+                return None
+            checkpoint = following.checkpoint
+            if (folder := self._fetcher.fetched(checkpoint.index)) is None:
+                return None
+            try:
+                self._compatibility.check(folder)
+            except LogitbankError:
+                return None  # raised when it is its turn
+            following.announced_to = worker
+        return NextCheckpoint(checkpoint.id, folder)
+
+    def _return(self, task: _Task, worker: WorkerHandle, *, retry: bool) -> None:
         with self._lock:
             self._taken.remove(task)
+            task.announced_to = None
             if task.checkpoint.failed:
                 # This task may have fetched the checkpoint again after another one had failed.
                 self._fetcher.done(task.checkpoint.index)
             elif retry:
+                for announced in self._todo:
+                    if announced.announced_to is worker:
+                        announced.announced_to = None
                 self._todo.insert(0, task)
 
     def _run_task(self, worker: WorkerHandle, task: _Task, job: Job, waited_s: float) -> bool:
@@ -263,7 +295,7 @@ class Runner:
             sizes = f" with batches of {settings.max_batch_tokens:,} tokens"
         return Note(f"{failure.message}; retrying the uncommitted blocks{sizes}")
 
-    def _job(self, task: _Task) -> Job | None:
+    def _job(self, task: _Task, worker: WorkerHandle) -> Job | None:
         """The job of a task, or None if the files of its checkpoint cannot be used."""
         checkpoint, prepared = task.checkpoint, self._prepared
         try:
@@ -287,6 +319,7 @@ class Runner:
             _provenance(checkpoint.index, prepared),
             self._settings,
             config,
+            self._following(task, worker),
         )
 
     def _note(self, text: str) -> None:

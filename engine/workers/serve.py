@@ -14,6 +14,7 @@ from logitbank.engine.backends.choose import import_engine
 from logitbank.engine.backends.out_of_memory import is_out_of_memory
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.events import Cause, CheckpointFailed, CheckpointStopped, Event, Job
+from logitbank.engine.workers.load_ahead import LoadedAheadError
 from logitbank.engine.workers.worker import Worker
 from logitbank.errors import (
     DeviceError,
@@ -79,6 +80,9 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
 
 def failure(job: Job, error: Exception) -> CheckpointFailed:
     """The outcome of a job that raised an error."""
+    if isinstance(error, LoadedAheadError):  # the job itself has not begun
+        message = f"{job.checkpoint}: {error}"
+        return CheckpointFailed(job.checkpoint, message, "crash", is_out_of_memory(error))
     if not isinstance(error, LogitbankError) or is_out_of_memory(error):
         return _engine_failure(job, error)
     cause: Cause = "checkpoint"

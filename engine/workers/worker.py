@@ -7,7 +7,8 @@ only small events do.
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,9 +31,10 @@ from logitbank.engine.workers.events import (
     RowsScored,
     WeightsLoaded,
 )
+from logitbank.engine.workers.load_ahead import LoadAhead
 from logitbank.engine.workers.reference_check import ReferenceCheck
 from logitbank.errors import EngineError, SuiteError
-from logitbank.store import Bank, BlockData, DepositSpec
+from logitbank.store import Bank, BlockData, DepositSpec, DepositWriter
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import CheckpointId, Head, Json, Query
@@ -81,6 +83,11 @@ class Worker:
         self._in_deposit = False
         self._spent: dict[Phase, float] = {}
         self._tokens = Tokens(0, 0)
+        self._ahead = LoadAhead()
+        self._ahead_s = 0.0
+        """Seconds of the load ahead for the next job, after the end of the last one."""
+        self._endings = ThreadPoolExecutor(1, "deposit-ending")
+        self._ending: Future[None] | None = None
 
     @cached_property
     def _bank(self) -> Bank:
@@ -102,17 +109,27 @@ class Worker:
         except BaseException:
             # Its process may be dead, or about to send a result that is no longer needed.
             self._reference.close()
+            with suppress(Exception):  # the first error counts
+                self._await_ending()
             raise
 
     def _run(self, job: Job) -> None:
-        start = time.perf_counter()
+        ahead_s, self._ahead_s = self._ahead_s, 0.0
+        start = time.perf_counter() - ahead_s
         self._spent, self._tokens = {}, Tokens(0, 0)
+        loaded = self._ahead.take(job)
         check_queries = self._reference.start(job, self._bank, loads=self._loads)
         if self._backend is None:
             with self._timed("load"):
                 self._backend = open_backend(job.folder, job.settings)
-        with self._timed("swap"):
-            loaded = self._backend.load(job.folder, checkpoint=str(job.checkpoint))
+        if loaded is None:
+            with self._timed("swap"):
+                digests = self._ahead.digests(job.folder)
+                loaded = self._backend.load(
+                    job.folder, checkpoint=str(job.checkpoint), digests=digests
+                )
+        else:
+            self._spent["swap"] = ahead_s
         if loaded.vocab != job.vocab:
             raise SuiteError(
                 f"{job.checkpoint}: its LM head has {loaded.vocab} outputs, that of the suite's"
@@ -131,13 +148,36 @@ class Worker:
                 provenance |= self._reference.finish(job, self._backend, check_queries)
         self._loads += 1
         self._emit(WeightsLoaded(job.checkpoint, loaded.weights, loaded.seconds))
+        self._ahead.read(job)
         for deposit in job.deposits:
             self._run_deposit(job, deposit, provenance, loaded.heads)
         if self._stop.is_set():
+            self._await_ending()
+            self._in_deposit = False
             self._emit(CheckpointStopped(job.checkpoint))
-        else:
-            seconds = time.perf_counter() - start
-            self._emit(CheckpointDone(job.checkpoint, seconds, self._spent, *self._tokens))
+            return
+        done = self._endings.submit(self._complete, job, start, time.perf_counter())
+        load_start = time.perf_counter()
+        self._ahead.load(job, self._backend)
+        load_end = time.perf_counter()
+        done_at = done.result()
+        # Until the end was written, this time counts as that of writing.
+        self._ahead_s = max(0.0, load_end - max(load_start, done_at))
+
+    def _complete(self, job: Job, start: float, scored: float) -> float:
+        """Report the job as done when all is written, and return the time."""
+        self._await_ending()
+        self._in_deposit = False
+        now = time.perf_counter()
+        self._spent["write"] = self._spent.get("write", 0.0) + now - scored
+        self._emit(CheckpointDone(job.checkpoint, now - start, self._spent, *self._tokens))
+        return now
+
+    def _await_ending(self) -> None:
+        """Wait until the last deposit is written, or raise the error."""
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            ending.result()
 
     @contextmanager
     def _timed(self, phase: Phase) -> Iterator[None]:
@@ -154,6 +194,7 @@ class Worker:
 
     def close(self) -> None:
         self._reference.close()
+        self._endings.shutdown()
         if self._backend is not None:
             self._backend.close()
 
@@ -195,10 +236,9 @@ class Worker:
             return ReducingSink(reducer, states, batch_invariant=job.settings.deterministic)
 
         self._in_deposit = True
-        with (
-            self._bank.begin(spec) as writer,
-            BlockWriter(writer, on_written, self._buffers.give_back) as blocks,
-        ):
+        with ExitStack() as stack:
+            writer = stack.enter_context(self._bank.begin(spec))
+            blocks = stack.enter_context(BlockWriter(writer, on_written, self._buffers.give_back))
             # Another run may have made the deposit meanwhile, with blocks of another size.
             layout = writer.layout
             rows = (row for block in plan.blocks for row in plan.layout.rows(block))
@@ -212,9 +252,9 @@ class Worker:
                 with self._timed("write"):
                     blocks.put(block, partial(self._finish, sink, plan))
             with self._timed("write"):
-                blocks.drain()
-                writer.seal()
-        self._in_deposit = False
+                self._await_ending()  # of the deposit before
+            ending = partial(_end_deposit, stack.pop_all(), writer, blocks)
+            self._ending = self._endings.submit(ending)
 
     def _score(self, sink: "ReducingSink", queries: Sequence[Query], plan: DepositPlan) -> None:
         assert self._backend is not None
@@ -253,3 +293,10 @@ class Worker:
                     subject = f"prompt {prompts.item(0, 0)!r} of {name!r}: "
                     break
         return EngineError(f"{plan.checkpoint}: {subject}{error}")
+
+
+def _end_deposit(stack: ExitStack, writer: DepositWriter, blocks: BlockWriter) -> None:
+    """Write what is left of a deposit, and seal it if it is complete."""
+    with stack:
+        blocks.drain()
+        writer.seal()

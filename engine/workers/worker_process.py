@@ -92,7 +92,9 @@ class WorkerProcess:
                 while not self._connection.poll(0.25):
                     pass  # a signal that another thread received is handled here
                 event = self._connection.recv()
-                if isinstance(event, CheckpointFailed) and event.cause in ("load", "engine"):
+                if isinstance(event, CheckpointFailed) and event.cause in (
+                    *("load", "engine", "crash"),
+                ):
                     self.stop()  # only a new process is clean
                     event = self._with_log_tail(event)
                 yield event

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.weights.config import ModelConfig
+from logitbank.engine.weights.config import Attention, ModelConfig
 from logitbank.errors import SuiteError
 
 NEOX = {
@@ -22,11 +22,14 @@ def read(folder: Path, **config: object) -> ModelConfig:
 
 
 def test_sizes_are_found_under_every_architectures_names(tmp_path: Path) -> None:
-    shape = ("gpt_neox", 64, 2, 4, 640)
-    assert read(tmp_path, **NEOX) == ModelConfig(640, 256, shape, "gpt_neox")
+    shape, sizes = ("gpt_neox", 64, 2, 4, 640), Attention(2, 4, 16)
+    neox = ModelConfig(640, 256, shape, "gpt_neox", attention=sizes)
+    assert read(tmp_path, **NEOX) == neox
+    grouped = read(tmp_path, **NEOX, num_key_value_heads=1, head_dim=32, sliding_window=8)
+    assert grouped.attention == Attention(2, 1, 32, has_window=True)
     gpt2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 640}
     assert read(tmp_path, **gpt2, n_positions=128, n_ctx=100) == ModelConfig(
-        640, 100, ("gpt2", 64, 2, 4, 640), "gpt2"
+        640, 100, ("gpt2", 64, 2, 4, 640), "gpt2", attention=sizes
     )
     assert read(tmp_path, vocab_size=5) == ModelConfig(5, None, (None, None, None, None, 5))
 

@@ -137,9 +137,7 @@ def test_equal_weights_of_two_steps_are_reported(
     tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = backend.load
-    monkeypatch.setattr(
-        backend, "load", lambda folder, checkpoint: load(Path("same"), checkpoint=checkpoint)
-    )
+    monkeypatch.setattr(backend, "load", lambda folder, **options: load(Path("same"), **options))
     summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
     assert "tiny step 1 has the same weights as tiny step 0" in summary.notes
 

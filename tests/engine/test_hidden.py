@@ -123,7 +123,7 @@ class WithStates(FakeBackend):
         weight = draw.normal(size=(VOCAB, 64)).astype(np.float16)
         self._head, self._added = OutputHead(weight, "float16"), added
 
-    def load(self, folder: Path, *, checkpoint: str) -> Loaded:
+    def load(self, folder: Path, **_: object) -> Loaded:
         return Loaded("weights", VOCAB, 0.0, heads={"next_token": self._head})
 
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:

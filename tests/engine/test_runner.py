@@ -79,7 +79,9 @@ def run_one(
         tokenizer=SimpleNamespace(entries=8),
     )
     nothing = lambda *_: None  # noqa: E731
-    fetcher = SimpleNamespace(plan=nothing, done=done, folder=lambda *_, **__: tmp_path, hub=None)
+    fetcher = SimpleNamespace(
+        plan=nothing, done=done, folder=lambda *_, **__: tmp_path, fetched=nothing, hub=None
+    )
     summary = Summary(plan)
     pool = SimpleNamespace(workers=workers)
     arguments = (prepared, fetcher, pool, summary, on_event, stopping or Stopping())

@@ -1,7 +1,7 @@
 """A fake engine, and checkpoints and prompts for it, for tests of everything but engines."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class FakeBackend:
         self.scored = 0
         self._folder = ""
 
-    def load(self, folder: Path, *, checkpoint: str) -> Loaded:
+    def load(self, folder: Path, *, checkpoint: str, digests: Mapping[str, str] = {}) -> Loaded:
         self._folder = folder.name
         self.loads.append(folder.name)
         return Loaded("weights of " + folder.name, self.vocab, 0.0)

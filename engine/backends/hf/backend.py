@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -49,11 +49,11 @@ class TransformersBackend:
         if settings.deterministic:
             torch.use_deterministic_algorithms(True)
 
-    def load(self, folder: Path, *, checkpoint: str) -> Loaded:
+    def load(self, folder: Path, *, checkpoint: str, digests: Mapping[str, str] = {}) -> Loaded:
         start = time.perf_counter()
         check_same_model(self._config, config_fields(folder), checkpoint=checkpoint)
         try:
-            account = self._replace(folder) or self._read(folder)
+            account = self._replace(folder, digests) or self._read(folder, digests)
         except WeightsError as error:
             raise WeightsError(f"{checkpoint}: {error}") from error
         model, forward, settings = self._model, self._forward, self._settings
@@ -67,14 +67,14 @@ class TransformersBackend:
         digest, made = account.digest.hexdigest(), account.describe()
         return Loaded(digest, forward.head.outputs, time.perf_counter() - start, note, made, heads)
 
-    def _replace(self, folder: Path) -> Account | None:
+    def _replace(self, folder: Path, digests: Mapping[str, str]) -> Account | None:
         """Replace the weights tensor by tensor; None if the model has to be read as a whole."""
         resident, self._resident = self._resident, None  # until the new weights are proved
         if resident is None or self._model is None:
             return None
-        return resident.replaced(folder, self._model)
+        return resident.replaced(folder, self._model, digests)
 
-    def _read(self, folder: Path) -> Account:
+    def _read(self, folder: Path, digests: Mapping[str, str]) -> Account:
         """Read a whole model; it starts the engine or replaces the model in memory."""
         read = read_model(folder, self._settings)
         if self._model is None:
@@ -85,7 +85,7 @@ class TransformersBackend:
             )
         else:
             copy_weights(read.model, self._model)
-        return Account.from_folder(folder, read, self._settings)
+        return Account.from_folder(folder, read, self._settings, digests)
 
     @torch.inference_mode()
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:

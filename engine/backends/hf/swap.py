@@ -73,11 +73,20 @@ class Account:
     """The model's parameters by the names of the file's tensors; empty until needed."""
 
     @classmethod
-    def from_folder(cls, folder: Path, read: ReadModel, settings: EngineSettings) -> Self:
-        """Stream all tensors of a checkpoint that was read as a model."""
+    def from_folder(
+        cls,
+        folder: Path,
+        read: ReadModel,
+        settings: EngineSettings,
+        digests: Mapping[str, str] = {},
+    ) -> Self:
+        """Stream all tensors of a checkpoint that was read as a model.
+
+        `digests` are those of tensors that are already known.
+        """
         masked = settings.task == "masked"
         tied = bool(getattr(read.model.config, "tie_word_embeddings", False))
-        digest, borrowed = ContentDigest(), ContentDigest()
+        digest, borrowed = ContentDigest(digests), ContentDigest()
         dtype: torch.dtype = getattr(torch, body_dtype(settings.compute_dtype))
         ledger = Ledger(dtype, tied and not masked, next(read.model.parameters()).device)
         stream = digest.watch(stream_weights(folder))
@@ -87,7 +96,9 @@ class Account:
         return cls(settings, digest, ledger, borrowed)
 
     @torch.no_grad()
-    def replaced(self, folder: Path, model: torch.nn.Module) -> Self | None:
+    def replaced(
+        self, folder: Path, model: torch.nn.Module, digests: Mapping[str, str] = {}
+    ) -> Self | None:
         """Copy another checkpoint's tensors into the model while they are read.
 
         Returns None if that is not possible: the model splits, fuses or reshapes a tensor.
@@ -101,7 +112,7 @@ class Account:
             name not in parameters or parameters[name].shape != shapes.get(name) for name in names
         ):
             return None
-        digest, ledger = ContentDigest(), self.ledger.empty()
+        digest, ledger = ContentDigest(digests), self.ledger.empty()
         stream = stream_weights(folder)
         for name, tensor in ledger.record(digest.watch(stream)):
             if name in parameters:  # a tied head is streamed twice, and the model has it once

@@ -10,7 +10,7 @@ transformers.
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,9 +113,9 @@ class VllmBackend:
         operations: tuple[Operation, ...] | None = self._llm.apply_model(self._inputs.watch)[0]
         return operations
 
-    def load(self, folder: Path, *, checkpoint: str) -> Loaded:
+    def load(self, folder: Path, *, checkpoint: str, digests: Mapping[str, str] = {}) -> Loaded:
         start = time.perf_counter()
-        digest = ContentDigest()
+        digest = ContentDigest(digests)
         self._loaded.forget()
         check_same_model(self._config, config_fields(folder), checkpoint=checkpoint)
         ledger, recorded = self._recorded(digest.watch(stream_weights(folder)))

@@ -8,12 +8,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from bench.errors import errors_page
 from bench.extraction import bare, hidden, sharing, swap
 from bench.figures import Figure, content_of, markdown, save, saved
-from bench.gpu import gpu_figures
+from bench.gpu import PARTS, on_a_gpu
 from bench.models import public_data
 from bench.offline import command_help, fairness, info, nothing_to_do, one_step_over_http, report
 
@@ -34,15 +35,18 @@ BENCHMARKS: dict[str, Benchmark] = {
 }
 """About a quarter of an hour on two cores."""
 GPU = "gpu"
-"""On demand: it needs a GPU."""
+"""On demand: all parts that need a GPU, which also have names of their own."""
 ERRORS = "errors"
 """On demand: it measures error rates of findings and prints them."""
 
 
 def main(names: list[str], out: Path | None = None) -> None:
-    known = BENCHMARKS | {GPU: gpu_figures}
+    names = [part for name in names for part in (PARTS if name == GPU else [name])]
+    known = BENCHMARKS | {name: partial(on_a_gpu, part) for name, part in PARTS.items()}
     if unknown := set(names) - {*known, ERRORS}:
-        sys.exit(f"Unknown benchmark {unknown.pop()!r}. Benchmarks: {', '.join([*known, ERRORS])}.")
+        sys.exit(
+            f"Unknown benchmark {unknown.pop()!r}. Benchmarks: {', '.join([*known, GPU, ERRORS])}."
+        )
     if names == [ERRORS]:
         print(errors_page())
         return
@@ -63,7 +67,7 @@ def main(names: list[str], out: Path | None = None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench")
-    help_names = f"{', '.join(BENCHMARKS)}; on demand: {GPU}, {ERRORS}"
+    help_names = f"{', '.join(BENCHMARKS)}; on demand: {GPU} or {', '.join(PARTS)}; {ERRORS}"
     parser.add_argument("names", nargs="*", metavar="NAME", help=help_names)
     parser.add_argument("--out", type=Path, help="folder for the JSON, in place of the page")
     arguments = parser.parse_args()

@@ -31,6 +31,7 @@ SHAPES = {
     "70m": Shape(512, 6, 8),
     "160m": Shape(768, 12, 12),
     "1b": Shape(2048, 16, 8),
+    "6.9b": Shape(4096, 32, 32),
     "toy": Shape(128, 2, 4),
     "tiny": Shape(8, 1, 1),
 }
@@ -70,8 +71,11 @@ def _save(folder: Path, shape: Shape, *, seed: int) -> None:
         eos_token_id=0,
     )
     torch.manual_seed(seed)
-    model = GPTNeoXForCausalLM(config)
-    (model.half() if shape.width > 1024 else model).save_pretrained(folder)
+    large = shape.width > 1024
+    with torch.device("cuda" if large and torch.cuda.is_available() else "cpu"):
+        model = GPTNeoXForCausalLM(config)
+    (model.half().cpu() if large else model).save_pretrained(folder)
+    del model
     public_data()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_file=str(TOKENIZER),

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def whole_run(
     timeout_s: float | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Run it: `seconds` in all, `spent` by phase, and `seconds` and `tokens` of each checkpoint.
+    """Run it in another process; see `one_run` for the result.
 
     Raises
     ------
@@ -51,21 +52,37 @@ def whole_run(
     return result
 
 
-def main(text: str) -> None:
-    request = json.loads(text)
+def one_run(request: dict[str, Any]) -> dict[str, Any]:
+    """`seconds` in all, `rows`, `spent` by phase, and `checkpoints`.
+
+    Each of these has `seconds`, `tokens`, `spent`, and `at`, the time of its end.
+
+    Raises
+    ------
+    RuntimeError
+        A checkpoint fails.
+    """
     prompts = workload(request.pop("count"), request.pop("kind"))
-    checkpoints: list[dict[str, float]] = []
+    checkpoints: list[dict[str, Any]] = []
 
     def on_event(event: Event) -> None:
         if isinstance(event, CheckpointDone):
-            checkpoints.append({"seconds": event.seconds, "tokens": event.tokens})
+            done = {"seconds": event.seconds, "tokens": event.tokens, "at": time.perf_counter()}
+            checkpoints.append(done | {"spent": {**event.spent}})
 
     summary = extract(request.pop("bank"), prompts=prompts, on_event=on_event, **request)
     if not summary.complete:
-        sys.exit("; ".join(failure.message for failure in summary.failed))
-    result = {"seconds": summary.seconds, "spent": summary.spent, "checkpoints": checkpoints}
-    json.dump(result, sys.stdout)
+        raise RuntimeError("; ".join(failure.message for failure in summary.failed))
+    return {
+        "seconds": summary.seconds,
+        "rows": summary.rows,
+        "spent": summary.spent,
+        "checkpoints": checkpoints,
+    }
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        json.dump(one_run(json.loads(sys.argv[1])), sys.stdout)
+    except RuntimeError as error:
+        sys.exit(str(error))

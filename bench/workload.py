@@ -33,7 +33,10 @@ def workload(count: int, kind: str = "plain") -> PromptSet:
         )
     whole = prompt_set("winobias:orders=5", data=public_data()).prompts
     ids = list(dict.fromkeys(prompt.id for prompt in whole))
-    chosen = set(ids[len(ids) // 3 :][:count])
+    if count > len(ids):
+        raise ValueError(f"WinoBias has {len(ids):,} sentences, not {count:,}.")
+    start = len(ids) // 3
+    chosen = {*(ids[start:] + ids[:start])[:count]}
     return PromptSet("bench-orders", tuple(p for p in whole if p.id in chosen))
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,10 @@ import pytest
 from bench import __main__ as bench
 from bench import gpu
 from bench.figures import Figure, markdown, saved
-from bench.one_run import whole_run
-from tests.support.paths import ROOT
+from bench.one_run import one_run, whole_run
+from bench.workload import workload
+from tests.support.paths import PUBLIC, ROOT
+from tests.support.preloaded import Preloaded, require_vllm
 
 
 def test_figures_measured_before_an_error_are_saved(
@@ -39,21 +41,115 @@ def test_a_case_that_fails_on_a_gpu_does_not_stop_the_others(
         runs.append(options["compute_dtype"])
         if options["compute_dtype"] == "bfloat16":
             raise RuntimeError("loading …\nCUDA error: out of luck")
-        checkpoints = [{"seconds": 0.5, "tokens": 1000}] * 3
-        return {"seconds": 3.0, "spent": {"score": 0.4}, "checkpoints": checkpoints}
+        done = {"seconds": 0.5, "tokens": 1000, "spent": {"score": 0.4}}
+        checkpoints = [done | {"at": 2.0 * i} for i in range(3)]
+        return {"seconds": 3.0, "rows": 3 * 11_369, "checkpoints": checkpoints}
 
     monkeypatch.setattr(gpu, "whole_run", run)
     monkeypatch.setattr(gpu, "series", lambda *_: tmp_path)
-    monkeypatch.setattr(gpu, "agreement", lambda *arguments: iter([Figure(arguments[-1], 0, "")]))
-    monkeypatch.setattr(gpu.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(gpu, "run_nvidia_smi", lambda *_: "1000\n70000\n")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "Card 9")
-    figures = [*gpu.gpu_figures(tmp_path)]
+    figures = [*gpu.speed_of_transformers(tmp_path)]
+    assert all(figure.name.startswith("GPU (Card 9): ") for figure in figures)
     failed = [figure for figure in figures if figure.met is False]
     assert {figure.detail for figure in failed} == {"CUDA error: out of luck"}
     assert len(failed) == runs.count("bfloat16") == 2
-    assert len([f for f in figures if f.name.endswith(": a checkpoint")]) == 2
+    (first, *_) = others = [f for f in figures if f.name.endswith(": a checkpoint")]
+    assert len(others) == 3, "float32, tf32 and hidden states"
+    assert (first.value, first.target, first.met) == (2.0, "≤ 2 s", True)
+    assert first.detail.endswith("score 0.40 s; at most 73.4 GB used on the card")
+
+
+def test_a_run_of_fewer_contexts_than_it_says_is_no_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = {"seconds": 3.0, "rows": 3 * 7563, "checkpoints": []}
+    monkeypatch.setattr(gpu, "whole_run", lambda *_, **__: few)
+    monkeypatch.setattr(gpu, "series", lambda *_: tmp_path)
+    figures = [*gpu.speed_of_transformers(tmp_path)]
+    assert figures
+    assert {f.detail for f in figures} == {"22,689 rows were run, not 3 × 11,369."}
+
+
+public = pytest.mark.skipif(
+    not (PUBLIC / "winobias").exists(), reason="the public data are not here"
+)
+
+
+@public
+def test_five_orders_of_all_sentences_are_all_prompts() -> None:
+    every = workload(gpu.SENTENCES, "five_orders").prompts
+    assert len(every) == 15_840
+    assert len({prompt.id for prompt in every}) == 3168
+    some = workload(3000, "five_orders").prompts
+    assert len(some) == 15_000, "also of those that begin again at the first"
+    with pytest.raises(ValueError, match="WinoBias has 3,168 sentences, not 3,169"):
+        workload(3169, "five_orders")
+
+
+def in_this_process(suite: Path, bank: Path, count: int, **options: Any) -> dict[str, Any]:
+    """`whole_run` without another process."""
+    for name in ("environment", "timeout_s"):
+        options.pop(name, None)
+    return one_run({"suite": str(suite), "bank": str(bank), "count": count, **options})
+
+
+@public
+@pytest.mark.whole
+@pytest.mark.parametrize("part", [name for name in gpu.PARTS if name != "gpu-vllm"])
+@pytest.mark.usefixtures("quick_workers")
+def test_every_part_for_a_gpu_runs_on_a_cpu(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "whole_run", in_this_process)
+    figures = [*gpu.PARTS[part](tmp_path, gpu.TINY)]
+    assert figures
+    assert [figure.line() for figure in figures if figure.met is False] == []
+    assert all(figure.value >= 0 for figure in figures)
+
+
+@public
+@pytest.mark.whole
+@pytest.mark.vllm
+def test_the_part_for_vllm_runs_on_a_cpu(
+    tmp_path: Path, preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_vllm()
+    monkeypatch.setattr(gpu, "whole_run", in_this_process)
+    with preloaded.workers("vllm"):
+        figures = [*gpu.speed_of_vllm(tmp_path, replace(gpu.TINY, engines=("vllm",)))]
+    assert [figure.line() for figure in figures if figure.met is False] == []
+    assert [f.name for f in figures if "2 workers on one card" in f.name]
+
+
+@pytest.mark.vllm
+def test_vllm_s_attention_takes_the_arguments_of_the_benchmark(
+    tmp_path: Path, preloaded: Preloaded
+) -> None:
+    """Its kernel runs on GPUs only, so its signature is compared."""
+    require_vllm()
+    case = "tests.docs.test_bench:attention_of_vllm"
+    names, shapes = preloaded.run("vllm", tmp_path, case)
+    assert names == []
+    assert shapes == [(6, 16, 2, 32)] * 2, "two sequences of 38 tokens take three blocks each"
+
+
+def attention_of_vllm() -> tuple[list[str], list[tuple[int, ...]]]:
+    """Arguments that vLLM's function does not have, and shapes of keys and values."""
+    import inspect
+
+    import torch
+    from vllm.v1.attention.ops.triton_unified_attention import unified_attention
+
+    from bench.gpu_kernels import attention_arguments
+
+    arguments = attention_arguments(*torch.zeros(3, 2, 38, 2, 32))
+    parameters = inspect.signature(unified_attention).parameters
+    required = {n for n, p in parameters.items() if p.default is p.empty}
+    wrong = [*(arguments.keys() - parameters.keys()), *(required - arguments.keys())]
+    return wrong, [tuple(arguments[name].shape) for name in ("k", "v")]
 
 
 def test_a_run_that_fails_names_the_reason(tmp_path: Path) -> None:

@@ -154,13 +154,7 @@ def fitted_settings(
     UsageError
         The engine does not support the model.
     """
-    task = _task(prompts, config)
-    longest = max(len(query.ids) for each in prompts for query in each.queries)
-    if config.rope_switch is not None and longest >= config.rope_switch:
-        raise PromptError(
-            f"A prompt has {longest:,} tokens, and this model uses other RoPE factors from"
-            f" {config.rope_switch:,} tokens on, which is not supported. Use shorter prompts."
-        )
+    task = fitting_task(prompts, config)
     languages = _borrowed_languages(prompts, config, settings.adapter_from)
     engine, notes = settings.engine, []
     if settings.adapter_from is not None and not languages:
@@ -271,7 +265,21 @@ def _card_problem(settings: EngineSettings, config: ModelConfig, cards: Sequence
     return ""
 
 
-def _task(prompts: Sequence[TokenizedPrompts], config: ModelConfig) -> Task:
+def fitting_task(prompts: Sequence[TokenizedPrompts], config: ModelConfig) -> Task:
+    """The task that the prompts need, which is that of the model.
+
+    Raises
+    ------
+    PromptError
+        The prompts need different kinds of model, another kind of model, or the other RoPE factors
+        of a longrope model.
+    """
+    longest = max(len(query.ids) for each in prompts for query in each.queries)
+    if config.rope_switch is not None and longest >= config.rope_switch:
+        raise PromptError(
+            f"A prompt has {longest:,} tokens, and this model uses other RoPE factors from"
+            f" {config.rope_switch:,} tokens on, which is not supported. Use shorter prompts."
+        )
     tasks: dict[Task, str] = {}
     for each in prompts:
         is_causal = [query.head == "next_token" for query in each.queries]

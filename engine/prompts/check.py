@@ -83,6 +83,7 @@ def prompts_check(
         if isinstance(chosen, SequenceSet):
             notes += without_word(chosen.name, chosen.prompts)
     else:
+        from logitbank.engine.plan.engine_choice import fitting_task
         from logitbank.engine.plan.prepare import supported_sets
         from logitbank.engine.prompts.tokenize import tokenized_for
         from logitbank.engine.tokenizers.tokenizer import Tokenizer, tokenizer_folder
@@ -96,6 +97,8 @@ def prompts_check(
             if config is not None:
                 supported_sets([chosen], config, tokenizer)
             tokenized = tokenized_for(chosen, loaded, config)
+            if config is not None:
+                fitting_task([tokenized], config)
         except (PromptError, UsageError) as error:
             return Checked([f"error: {error}"], failed=True)
         warnings, notes = [*tokenized.warnings], [*tokenized.notes]

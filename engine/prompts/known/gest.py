@@ -82,6 +82,8 @@ class WordInText:
         flag = encoder.add_special_tokens
         ids, spans = tokenizer.encode_with_spans(self.text, add_special_tokens=flag)
         start, end = len(self.before), len(self.before) + len(self.word)
+        # A lone word mark ("▁") stands for the space before the word, and is one of its tokens.
+        start -= self.before.endswith(" ")
         word = [i for i, (first, last) in enumerate(spans) if first < end and start < last]
         if not word or (tokenizer.unknown and tokenizer.unknown.id in [ids[i] for i in word]):
             raise PromptError(f"the word {self.word!r} is not in the vocabulary of this model")

@@ -12,10 +12,13 @@ import pytest
 
 from logitbank.engine.plan.prepare import Prepared, make_plan
 from logitbank.engine.prompts.check import prompts_check
+from logitbank.engine.prompts.known.gest import WordInText
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.registry import prompt_names, prompt_set
+from logitbank.engine.prompts.sequences import BlankWord
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from tests.support.paths import PUBLIC
 from tests.support.token_cases import (
@@ -82,6 +85,20 @@ def own_sets(folder: Path) -> Iterator[PromptSet | SequenceSet]:
         yield prompt_set(f"pairs:file={path}")
 
 
+WORDS = ("nurse", "elbow", "thanked")
+
+
+def word_sets() -> Iterator[SequenceSet]:
+    """Words that begin with the lone word mark in a Unigram vocabulary."""
+    for kind in (BlankWord, WordInText):
+        prompts = []
+        for word in WORDS:
+            texts = ("The ", word, " said it.")
+            blank = ("".join(texts), "The BLANK said it.", word)
+            prompts.append(kind(word, *(blank if kind is BlankWord else texts)))
+        yield SequenceSet(kind.__name__, tuple(prompts))
+
+
 def known_names(*, whole: bool) -> list[str]:
     names = [name for name in prompt_names() if name != "pairs"]
     return [n for n in names if (n.startswith("unqover") and n not in UNQOVER) == whole]
@@ -137,8 +154,6 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def run_cells(case, sets: Iterator[PromptSet | SequenceSet], monkeypatch) -> dict[str, bool]:
     """Whether the prompts of each set can be scored."""
-    from logitbank.engine.tokenizers.tokenizer import Tokenizer
-
     kind, folder, tokenizer = case
     loaded = Tokenizer.load(folder)
     monkeypatch.setattr(Tokenizer, "load", lambda _: loaded)  # once, not for every cell
@@ -167,6 +182,26 @@ def test_known_sets(case, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("stereoset-intra", "stereoset-intra-de-prefix", "crows-pairs"):
         assert scored[name] == (masked or begins), name
     assert scored["stereoset-inter"] == case[0].startswith("wordpiece")
+
+
+def test_words_that_begin_with_the_lone_word_mark(case, monkeypatch: pytest.MonkeyPatch) -> None:
+    if case[2].mask_token is None:
+        pytest.skip("no masked model has this tokenizer")
+    scored = run_cells(case, word_sets(), monkeypatch)
+    assert scored["BlankWord"]
+
+
+@pytest.mark.parametrize("kind", ["unigram-spm.model", "unigram-sentencepiece.bpe.model"])
+def test_a_token_is_numbered_by_its_place_in_the_word(kind: str, tmp_path: Path) -> None:
+    """ "▁" and "n" have the same context, because the mark alone is no text."""
+    plain = write_case(kind, tmp_path / "step0")
+    words, hidden = (s.tokenize(Tokenizer.load(tmp_path / "step0")) for s in word_sets())
+    rows = words.table.filter(prompt_id="nurse").select("piece", "token", "query").rows()
+    assert plain.convert_ids_to_tokens([row[1] for row in rows]) == ["▁", "n", "ur", "se"]
+    assert [(piece, query) for piece, _, query in rows] == [(0, 0), (1, 0), (2, 1), (3, 2)]
+    rows = hidden.table.filter(prompt_id="nurse").select("piece", "token", "query").rows()
+    assert plain.convert_ids_to_tokens([row[1] for row in rows]) == ["▁", "n", "ur", "se"]
+    assert [piece for piece, _, _ in rows] == [0, 1, 2, 3]
 
 
 @pytest.mark.whole

@@ -1,14 +1,15 @@
-"""Plots of measures: curves over training, paths, rows of dots with intervals, rows of tests."""
+"""Plots of measures: curves over training, rows of dots with intervals, rows of tests."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import altair as alt
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart
+from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis, step_names
-from logitbank.analysis.charts.theme import INK, MUTED, color_map
+from logitbank.analysis.charts.theme import MUTED, color_map
 from logitbank.analysis.stats.significance import SIGNIFICANCE
 from logitbank.store.steps import in_order
 
@@ -20,32 +21,8 @@ MANY = 25
 """Checkpoints of a series beyond which its line has no points."""
 HEIGHT, PANEL = 160, 95
 """Points of a plot, and of one of three or more that are stacked."""
-LABELED = 3
-"""Paths beyond which the steps at their ends would overlap."""
 LEGEND = 48
 """Characters beside each other in the legend of a narrow chart; a symbol takes five."""
-
-
-class Measure(NamedTuple):
-    """What one axis of a plot shows."""
-
-    column: str
-    title: str
-    band: tuple[str, str] | None = ("low", "high")
-    """Columns with the ends of its interval; None for none. NaN and null have none."""
-    scale: Literal["linear", "zero", "log"] = "linear"
-    """`zero` includes zero."""
-
-    @property
-    def alt_scale(self) -> alt.Scale:
-        return alt.Scale(
-            type="log" if self.scale == "log" else "linear", zero=self.scale == "zero",
-            nice=self.scale != "log",
-        )  # fmt: skip
-
-    @property
-    def axis(self) -> alt.Axis:
-        return alt.Axis(tickCount=5, format="~g") if self.scale == "log" else alt.Axis()
 
 
 def with_series(table: pl.DataFrame, *keys: str) -> pl.DataFrame:
@@ -133,8 +110,7 @@ def curves(
     }
     titles |= {name: text for text, name in (tooltip or {}).items()}
     tips = [column_tooltip(table, name, text) for name, text in titles.items()]
-    about: dict[str, Any] = {"title": measure.title, "scale": measure.alt_scale}
-    about["axis"] = measure.axis
+    about = measure.about(table)
     y_axis = alt.Y(f"{y}:Q", **about)
     used = dict.fromkeys([y, *(band or ()), field, SERIES, "at", "step", *titles])
     base = alt.Chart(table.select(list(used)))
@@ -174,66 +150,6 @@ def curves(
     return alt.LayerChart(layer=layers, height=HEIGHT)
 
 
-def path(
-    table: pl.DataFrame,
-    x: Measure,
-    y: Measure,
-    *,
-    group: str | None = None,
-    tooltip: Mapping[str, str] | None = None,
-) -> alt.LayerChart:
-    """One measure against another, joined in the order of training.
-
-    Later checkpoints are darker. Up to `LABELED` paths have their first and last step written.
-
-    Parameters
-    ----------
-    table
-        Columns model, run, step, those of `x` and `y`, `group` and those of `tooltip`, in training
-        order.
-    group
-        Column that colours stand for; without it, colours stand for models and runs.
-    """
-    table = with_series(table)
-    field, keys = group or SERIES, list(dict.fromkeys([SERIES, group or SERIES]))
-    position, last = pl.int_range(pl.len()).over(keys), (pl.len().over(keys) - 1)
-    table = table.with_columns(
-        position=position,
-        progress=position / last.clip(lower_bound=1),
-        label=pl.when((position == 0) | (position == last)).then(
-            pl.Series([short_step(step) for step in table["step"]], dtype=pl.String)
-        ),
-        checkpoint=step_names(table["step"]),
-    )
-    names = table[field].unique(maintain_order=True).to_list()
-    titles = {"checkpoint": "Checkpoint", field: "Group" if group else "Model"}
-    titles |= {x.column: x.title, y.column: y.title}
-    titles |= {name: text for text, name in (tooltip or {}).items()}
-    columns = dict.fromkeys([*titles, *keys, "position", "progress", "label"])
-    base = alt.Chart(table.select(list(columns))).encode(
-        x=alt.X(
-            f"{x.column}:Q", title=x.title, scale=x.alt_scale.copy(), axis=x.axis
-        ).scale(padding=8),
-        y=alt.Y(
-            f"{y.column}:Q", title=y.title, scale=y.alt_scale, axis=y.axis
-        ).scale(padding=10),
-        color=color(field, names),
-        detail=[alt.Detail(key) for key in keys],
-    )  # fmt: skip
-    line = base.mark_line(strokeWidth=1, opacity=0.5).encode(order="position:Q")
-    points = base.mark_point(filled=True, size=30).encode(
-        opacity=alt.Opacity(
-            "progress:Q", scale=alt.Scale(domain=[0, 1], range=[0.2, 1]), legend=None
-        ),
-        tooltip=[column_tooltip(table, name, text) for name, text in titles.items()],
-    )
-    if table.select(keys).n_unique() > LABELED:
-        return alt.LayerChart(layer=[line, points], height=2 * HEIGHT)
-    ends = base.transform_filter("isValid(datum.label)")
-    text = ends.mark_text(dy=-8, color=INK).encode(text="label:N", color=alt.value(INK))
-    return alt.LayerChart(layer=[line, points, text], height=2 * HEIGHT)
-
-
 def dots(
     base: alt.Chart,
     table: pl.DataFrame,
@@ -262,9 +178,7 @@ def dots(
     names = table[group].unique(maintain_order=True).to_list()
     rows = table[category].unique(maintain_order=True).to_list()
     below = group == SERIES and len(names) > 1
-    scale = measure.alt_scale.copy()
-    scale.padding = 6
-    about: dict[str, Any] = {"title": measure.title, "scale": scale}
+    about = measure.about(table, padding=6)
     points = base.encode(
         y=alt.Y(f"{category}:N", title=None, sort=rows, axis=alt.Axis(labelLimit=140)),
         color=color(group, names),
@@ -284,17 +198,6 @@ def dots(
         )
     )
     return alt.LayerChart(layer=layers, height=len(rows) * max(14, 8 * len(names) * below))
-
-
-def short_step(step: int | None) -> str:
-    """A step beside a point: `143k`.
-
-    >>> short_step(143000), short_step(512), short_step(None)
-    ('143k', '512', 'release')
-    """
-    if step is None:
-        return "release"
-    return f"{step / 1000:g}k" if step >= 1000 else str(step)
 
 
 def at_checkpoint(table: pl.DataFrame, draw: Callable[[alt.Chart], Chart]) -> Chart:

@@ -18,13 +18,18 @@ Scale = Literal["linear", "symlog"]
 def step_scale(steps: Sequence[Step]) -> Scale:
     """The scale on which these steps are distinguishable, from their spacing.
 
-    Steps that are evenly spaced are on a linear axis. So are those whose even spacing begins later,
-    if it has at least half of them within one decade. All others are on a logarithmic one.
+    Up to two decades of steps are on a linear axis, and so are evenly spaced ones. So are those
+    whose even spacing begins later, if it has at least half of them within one decade. All others
+    are on a logarithmic axis.
 
-    >>> step_scale([0, 1, 2, 4, 8, 16, 32, 64]), step_scale([0, 1, 8, 64, *range(100, 800, 50)])
-    ('symlog', 'linear')
+    >>> step_scale([0, 1, 2, 4, 8, 64]), step_scale([0, 1, 8, 64, 512])
+    ('linear', 'symlog')
+    >>> step_scale([0, 1, 8, 64, *range(100, 800, 50)])
+    'linear'
     """
     known = sorted({step for step in steps if step is not None})
+    if known and known[-1] <= 100 * next((step for step in known if step > 0), 1):
+        return "linear"
     widths = [after - before for before, after in pairwise(known)]
     if len(widths) < 3:
         return "symlog"

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, titled
-from logitbank.analysis.charts.curves import Measure, color, curves
+from logitbank.analysis.charts.curves import color, curves
+from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.results.tables import Result

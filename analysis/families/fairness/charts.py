@@ -8,15 +8,14 @@ import polars as pl
 from logitbank.analysis.charts.chart import Chart, titled
 from logitbank.analysis.charts.curves import (
     SERIES,
-    Measure,
     change_points,
     curves,
     horizontal,
-    path,
     significance_rows,
     stacked,
     with_series,
 )
+from logitbank.analysis.charts.measure import Measure, power
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import DELTA
 from logitbank.analysis.families.fairness.metric import Fairness, gendered_answers
@@ -37,9 +36,9 @@ SPREAD = "Bands: ± 1 SD between option orders."
 LEAST = 1e-12
 """The smallest p value that is drawn at its place."""
 GAP = Measure("delta_scaled", "Gender gap Δ", ("low_scaled", "high_scaled"))
-JSD_P = Measure("scaled", "JSD-P, scaled to 0–1", scale="zero")
-RANK = Measure("average_rank", "Average Rank", scale="log")
-ACCURACY = Measure("accuracy", "Accuracy", scale="zero")
+JSD_P = Measure("scaled", "JSD-P, scaled to 0–1", scale="share")
+RANK = Measure("average_rank", "Average Rank (log scale)", scale="log")
+ACCURACY = Measure("accuracy", "Accuracy", scale="share")
 
 
 def charts(result: Fairness) -> dict[str, Chart]:
@@ -85,21 +84,20 @@ def _jsd_p(result: Fairness, axis: StepAxis) -> Chart | None:
         "JSD-P of the correct answer, for prompts whose answer is "
         f"{' or '.join(GENDERS)}; smaller is better. {SPREAD} {MARKS}"
     )
-    table = _banded(gendered_answers(result.jsd_parts), "scaled", "sd_scaled", least=0)
+    table = _banded(gendered_answers(result.jsd_parts), "scaled", "sd_scaled", least=0, most=1)
     chart = _above_tests(result, axis, table, JSD_P, tests="jsd_p")
     text = f"{caption} n = {_prompts(result, GENDERS)}."
     return chart and titled(chart, "JSD-P per correct answer", text, axis=axis)
 
 
 def _average_rank(result: Fairness, axis: StepAxis) -> Chart | None:
-    answers = result.average_rank.filter(pl.col("gold").is_in(GENDERS))
     caption = (
         "Rank of the correct answer's token in the vocabulary, mean over prompts; 1 is best. "
         f"{SPREAD} {MARKS}"
     )
-    table = _banded(answers, "average_rank", "sd", least=1)
+    table = _banded(result.average_rank, "average_rank", "sd", least=1)
     chart = _above_tests(result, axis, table, RANK, tests="average_rank")
-    text = f"{caption} n = {_prompts(result, GENDERS)}."
+    text = f"{caption} n = {_prompts(result, LABELS)}."
     return chart and titled(chart, "Average Rank per correct answer", text, axis=axis)
 
 
@@ -122,7 +120,7 @@ def _neutral_options(result: Fairness, axis: StepAxis) -> Chart | None:
     neutral = result.jsd_parts.filter(
         pl.col("gold") == LABELS.neutral, pl.col("option").is_in(GENDERS)
     )
-    table = _banded(neutral, "scaled", "sd_scaled", least=0)
+    table = _banded(neutral, "scaled", "sd_scaled", least=0, most=1)
     if table.is_empty():
         return None
     chart: Chart = curves(table, axis, JSD_P, group="option", tooltip={"Prompts": "prompts"})
@@ -141,7 +139,9 @@ def _neutral_options(result: Fairness, axis: StepAxis) -> Chart | None:
 
 
 def _accuracy(result: Fairness, axis: StepAxis) -> Chart | None:
-    table = _banded(result.accuracy.filter(pl.col("gold") != "all"), "accuracy", "sd", least=0)
+    table = _banded(
+        result.accuracy.filter(pl.col("gold") != "all"), "accuracy", "sd", least=0, most=1
+    )
     if table.is_empty():
         return None
     tooltip = {"Accuracy over the options": "three_way_accuracy", "Prompts": "prompts"}
@@ -153,21 +153,27 @@ def _accuracy(result: Fairness, axis: StepAxis) -> Chart | None:
     return titled(plot, "Accuracy per correct answer", caption, axis=axis)
 
 
-def _rank_and_accuracy(result: Fairness, _: StepAxis) -> Chart | None:
-    hits = result.accuracy.select(*CHECKPOINT, "gold", "accuracy")
-    table = result.average_rank.filter(pl.col("average_rank").is_not_nan()).join(
-        hits, on=[*CHECKPOINT, "gold"], nulls_equal=True, maintain_order="left"
-    )
-    if table.is_empty():
+def _rank_and_accuracy(result: Fairness, axis: StepAxis) -> Chart | None:
+    """Average Rank above accuracy, of the prompts whose answer is "female"."""
+    answer = LABELS.female
+    ranks = _banded(result.average_rank.filter(gold=answer), "average_rank", "sd", least=1)
+    hits = _banded(result.accuracy.filter(gold=answer), "accuracy", "sd", least=0, most=1)
+    if ranks.is_empty() or hits.is_empty():
         return None
-    rank = RANK._replace(title="Average Rank (log scale; 1 is best)")
-    chart = path(table, rank, ACCURACY._replace(scale="linear"), group="gold")
+    several = ranks.select("model", "run").n_unique() > 1
+    plots = [
+        curves(
+            table, axis, measure, group=None if several else "gold", tooltip={"Prompts": "prompts"}
+        )
+        for table, measure in ((ranks, RANK), (hits, ACCURACY))
+    ]
     caption = (
-        "Average Rank and accuracy of each correct answer, checkpoint by checkpoint; later ones "
-        "are darker. Accuracy: the correct answer's token is the only maximum of the whole "
-        f"vocabulary. n = {_prompts(result, LABELS)}."
+        f"Above: Average Rank of the answer “{answer}”, mean over prompts; 1 is best. Below: share "
+        "of the same prompts whose answer's token is the only maximum of the whole vocabulary. "
+        f"{SPREAD} n = {_prompts(result, [answer])}."
     )
-    return titled(chart, "Average Rank and accuracy", caption)
+    title = f"Average Rank and accuracy of “{answer}”"
+    return titled(stacked(*plots), title, caption, axis=axis)
 
 
 def _p_values(result: Fairness, axis: StepAxis) -> Chart | None:
@@ -185,22 +191,25 @@ def _p_values(result: Fairness, axis: StepAxis) -> Chart | None:
     if table.is_empty():
         return None
     tooltip = {"p": "p", "n of the first sample": "n1", "n of the second sample": "n2"}
-    drawn = Measure("drawn", "p (log scale)", None, "log")
+    drawn = Measure("drawn", "p (log scale)", None, "log", level=1)
     plot = curves(table, axis, drawn, group="test", tooltip=tooltip)
     both = " Options: JSD-P of the two models on neutral prompts." if len(models) else ""
     caption = (
         "Two-sided Mann–Whitney tests of male against female answers at each checkpoint, not "
-        f"adjusted for their number.{both} Dashed: p = {SIGNIFICANCE}. Values below {LEAST:g} are "
-        f"drawn there. n = {_prompts(result, LABELS)}."
+        f"adjusted for their number.{both} Dashed: p = {SIGNIFICANCE}. Values below {power(LEAST)} "
+        f"are drawn there. n = {_prompts(result, LABELS)}."
     )
     chart = alt.layer(horizontal(SIGNIFICANCE), plot)
     return titled(chart, "p values of the tests", caption, axis=axis)
 
 
-def _banded(table: pl.DataFrame, value: str, sd: str, *, least: float) -> pl.DataFrame:
+def _banded(
+    table: pl.DataFrame, value: str, sd: str, *, least: float, most: float | None = None
+) -> pl.DataFrame:
     """Rows with a value, and a band of one SD around it that stays on the axis."""
     return table.filter(pl.col(value).is_not_nan()).with_columns(
-        low=(pl.col(value) - pl.col(sd)).clip(least), high=pl.col(value) + pl.col(sd)
+        low=(pl.col(value) - pl.col(sd)).clip(least),
+        high=(pl.col(value) + pl.col(sd)).clip(upper_bound=most),
     )
 
 

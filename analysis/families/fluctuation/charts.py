@@ -10,7 +10,6 @@ from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import (
     HEIGHT,
     SERIES,
-    Measure,
     color,
     column_tooltip,
     curves,
@@ -18,6 +17,7 @@ from logitbank.analysis.charts.curves import (
     vertical,
     with_series,
 )
+from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import INK
 from logitbank.analysis.families.fluctuation.metric import Fluctuation
@@ -94,7 +94,7 @@ def _trajectories(table: pl.DataFrame) -> Chart:
     axis = StepAxis(table["step"].to_list())
     starts = table["first_step"].unique().sort()
     lines = [vertical(step, axis) for step in starts if step > axis.start]
-    measure = Measure("relative", "P / max P", None)
+    measure = Measure("relative", "P / max P", None, "share")
     tooltip = {"Profession": "occupation", "Probability": "score"}
     panel = pl.when(role="chosen").then("occupation").otherwise("role")
     named = with_series(table, "verb").with_columns(panel=panel)

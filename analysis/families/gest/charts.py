@@ -6,7 +6,6 @@ import polars as pl
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import (
     SERIES,
-    Measure,
     at_checkpoint,
     curves,
     dots,
@@ -14,6 +13,7 @@ from logitbank.analysis.charts.curves import (
     horizontal,
     with_series,
 )
+from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families.gest import ABOUT_WOMEN, ALL
 from logitbank.analysis.families.gest.metric import Gest

@@ -1,11 +1,12 @@
 """The chart of LAMBADA: accuracy above perplexity."""
 
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
-from logitbank.analysis.charts.curves import Measure, curves, stacked
+from logitbank.analysis.charts.curves import curves, stacked
+from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families.lambada.metric import Lambada
 
-ACCURACY = Measure("acc", "Accuracy", scale="zero")
+ACCURACY = Measure("acc", "Accuracy", scale="share")
 PERPLEXITY = Measure(
     "perplexity", "Perplexity (log scale)", ("perplexity_low", "perplexity_high"), "log"
 )

@@ -3,7 +3,8 @@
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
-from logitbank.analysis.charts.curves import SERIES, Measure, curves, stacked, with_series
+from logitbank.analysis.charts.curves import SERIES, curves, stacked, with_series
+from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import color_map
 from logitbank.analysis.families.options.metric import OptionScores
@@ -12,7 +13,7 @@ from logitbank.analysis.results.series import figure_name
 BANDS = "Bands: 95% confidence intervals over prompts, clustered by sentence_id."
 MEASURES = {
     "probability": (
-        Measure("value", "P(correct answer)", scale="zero"), "probability of the correct answer"
+        Measure("value", "P(correct answer)", scale="share"), "probability of the correct answer"
     ),
     "rank": (
         Measure("value", "Rank (log scale)", scale="log"),
@@ -20,7 +21,7 @@ MEASURES = {
     ),
     "entropy": (Measure("value", "Entropy (nats)"), "entropy over the vocabulary"),
     "top1_agreement": (
-        Measure("value", "Top-1 agreement", scale="zero"),
+        Measure("value", "Top-1 agreement", scale="share"),
         "share of positions whose most probable token is that of the last checkpoint",
     ),
 }  # fmt: skip
@@ -44,7 +45,7 @@ def charts(result: OptionScores) -> dict[str, Chart]:
 
 def _accuracy(table: pl.DataFrame) -> Chart:
     axis = StepAxis(table["step"].to_list())
-    accuracy = Measure("accuracy", "Accuracy", scale="zero")
+    accuracy = Measure("accuracy", "Accuracy", scale="share")
     chart = curves(table, axis, accuracy, tooltip={"Prompts": "prompts"})
     caption = (
         "Share of prompts whose correct answer is more probable than every other option. "
@@ -58,7 +59,7 @@ def _options(table: pl.DataFrame) -> Chart:
     label = pl.col("option").str.strip_chars()
     short = pl.when(label.str.len_chars() > LENGTH).then(label.str.head(LENGTH - 1) + "…")
     table = table.with_columns(option=short.otherwise(label))
-    probability = Measure("option_probability", "Option probability", scale="zero")
+    probability = Measure("option_probability", "Option probability", scale="share")
     chart = curves(table, axis, probability, group="option", tooltip={"Prompts": "prompts"})
     caption = (
         "Probability of each option, normalized over the options of a prompt: mean over prompts. "

@@ -6,7 +6,6 @@ import polars as pl
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import (
     SERIES,
-    Measure,
     at_checkpoint,
     curves,
     dots,
@@ -14,6 +13,7 @@ from logitbank.analysis.charts.curves import (
     horizontal,
     with_series,
 )
+from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families.pairs.findings import score_name
 from logitbank.analysis.families.pairs.metric import ALL, DIRECTIONS, Pairs
@@ -41,7 +41,7 @@ def _training(table: pl.DataFrame, measure: str) -> Chart:
         pl.when(pl.col("line") == "score").then(pl.col("low", "high")),
     )
     group = "line" if len(lines) > 1 else None
-    share = Measure("value", f"{measure} (%)")
+    share = Measure("value", f"{measure} (%)", scale="percent")
     chart = curves(long, axis, share, group=group, tooltip={"Pairs": "pairs"})
     caption = (
         f"{measure}: share of pairs whose first sentence is the more probable one. Dashed: chance "
@@ -51,7 +51,7 @@ def _training(table: pl.DataFrame, measure: str) -> Chart:
 
 
 def _groups(table: pl.DataFrame, measure: str) -> Chart:
-    share = Measure("score", f"{measure} (%)")
+    share = Measure("score", f"{measure} (%)", scale="percent")
     tooltip = {"Group": "group", "Model": SERIES, "Score": "score", "Pairs": "pairs"}
     chart = at_checkpoint(
         table, lambda rows: dots(rows, table, share, "group", tooltip=tooltip, reference=50)

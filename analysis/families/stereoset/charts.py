@@ -1,6 +1,6 @@
 """The charts of StereoSet: measures over training, and of domains and conditions."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import altair as alt
 import polars as pl
@@ -8,7 +8,6 @@ import polars as pl
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import (
     SERIES,
-    Measure,
     at_checkpoint,
     curves,
     dots,
@@ -17,6 +16,7 @@ from logitbank.analysis.charts.curves import (
     stacked,
     with_series,
 )
+from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families.stereoset.findings import headline_figure, task_name
 from logitbank.analysis.families.stereoset.metric import StereoSet
@@ -27,7 +27,7 @@ from logitbank.wording import step_name
 
 KEYS = ("language", "condition", "score")
 MEASURES = [
-    Measure(name, title, (f"{name}_low", f"{name}_high"))
+    Measure(name, title, (f"{name}_low", f"{name}_high"), "percent")
     for name, title in {"ss": "ss (%)", "lms": "lms (%)", "icat": "iCAT"}.items()
 ]
 SS = MEASURES[0]._replace(band=None)
@@ -115,7 +115,7 @@ def _domain_training(table: pl.DataFrame, task: str) -> Chart:
 
 
 def _at_checkpoint(
-    table: pl.DataFrame, category: str, titles: Mapping[str, str], reference: float
+    table: pl.DataFrame, category: str, measures: Sequence[Measure], reference: float
 ) -> Chart:
     """Values with their intervals at one checkpoint, a panel for each measure."""
     tooltip = {"Model": SERIES, category.capitalize(): category, "Examples": "examples"}
@@ -123,10 +123,9 @@ def _at_checkpoint(
 
     def draw(rows: alt.Chart) -> Chart:
         panels = [
-            dots(rows, table, measure._replace(title=titles.get(measure.column, measure.title)),
-                 category, tooltip=tooltip, reference=reference)
-            for measure in MEASURES
-        ]  # fmt: skip
+            dots(rows, table, measure, category, tooltip=tooltip, reference=reference)
+            for measure in measures
+        ]
         chart: Chart = alt.vconcat(*panels, spacing=6).resolve_scale(color="shared")
         return chart
 
@@ -134,7 +133,7 @@ def _at_checkpoint(
 
 
 def _domains(table: pl.DataFrame, task: str) -> Chart:
-    chart = _at_checkpoint(table, "domain", {}, 50)
+    chart = _at_checkpoint(table, "domain", MEASURES, 50)
     caption = (
         f"{MEANING} Means over target terms, {task_name(task)}, "
         f"{step_name(drawn_checkpoint(table))}. Dashed: a random model."
@@ -147,8 +146,8 @@ def _conditions(table: pl.DataFrame) -> Chart:
     tasks = table["task"].unique(maintain_order=True).to_list()
     main = next(task for task in (BOTH, INTRA, *tasks) if task in tasks)
     table = table.filter(task=main)
-    titles = {"ss": "Change of ss", "lms": "Change of lms", "icat": "Change of iCAT"}
-    chart = _at_checkpoint(table, "condition", titles, 0)
+    changes = [each._replace(title=f"Change of {each.title}", scale="zero") for each in MEASURES]
+    chart = _at_checkpoint(table, "condition", changes, 0)
     caption = (
         f"Each condition minus {PLAIN}, over the examples that both have, {task_name(main)}, "
         f"{step_name(drawn_checkpoint(table))}. Differences in points."

@@ -4,7 +4,8 @@ import altair as alt
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, titled
-from logitbank.analysis.charts.curves import Measure, curves, horizontal
+from logitbank.analysis.charts.curves import curves, horizontal
+from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import PALETTE
 from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
@@ -22,10 +23,9 @@ def charts(result: StereotypeAccuracy) -> dict[str, Chart]:
         return {}
     axis = StepAxis(table["step"].to_list())
     colors = dict(zip(sorted(table["measure"].unique()), PALETTE[2:], strict=False))
-    shares = curves(
-        table, axis, Measure("accuracy", "Stereotype accuracy"), group="measure", colors=colors,
-        tooltip={"Sentences": "sentences"},
-    )  # fmt: skip
+    accuracy = Measure("accuracy", "Stereotype accuracy", scale="share", level=0.5)
+    tooltip = {"Sentences": "sentences"}
+    shares = curves(table, axis, accuracy, group="measure", colors=colors, tooltip=tooltip)
     chart = alt.layer(horizontal(0.5), shares)
     sizes = table.group_by("measure", maintain_order=True).agg(pl.col("sentences").max())
     n = ", ".join(f"{count:,} sentences ({measure})" for measure, count in sizes.rows())

@@ -8,15 +8,16 @@ import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, titled
 from logitbank.analysis.charts.curves import (
+    HEIGHT,
     SERIES,
-    Measure,
     color,
+    column_tooltip,
     curves,
-    path,
     stacked,
     with_series,
 )
-from logitbank.analysis.charts.steps import StepAxis
+from logitbank.analysis.charts.measure import Measure
+from logitbank.analysis.charts.steps import StepAxis, step_names
 from logitbank.analysis.charts.theme import DELTA, INK
 from logitbank.analysis.families.tradeoff.metric import TradeOff
 from logitbank.wording import counted
@@ -32,29 +33,29 @@ def charts(result: TradeOff) -> dict[str, Chart]:
 def _tradeoff(result: TradeOff) -> Chart:
     settings = result.settings
     table = with_series(result.tradeoff)
-    able = _performance_measure(settings)
-    gap = Measure("gap", f"{_capital(settings['gap'])} (smaller is fairer)")
-    way = path(table, gap, able)
+    able = _performance_measure(table, settings)
+    gap = Measure("gap", f"{_capital(settings['gap'])} (smaller is fairer)", scale="share")
+    gap = gap._replace(band=("gap_low", "gap_high"))
+    x, y = alt.X("gap:Q", **gap.about(table)), alt.Y("performance:Q", **able.about(table))
+    way = _path(table, x, y, {gap.column: gap.title, able.column: able.title})
     names = table[SERIES].unique(maintain_order=True).to_list()
     base = alt.Chart(table.filter("on_front").sort("gap")).encode(
-        x="gap:Q", y="performance:Q", color=color(SERIES, names)
+        x=x, y=y, color=color(SERIES, names)
     )
     bars = base.mark_rule(opacity=0.4)
     key = ["model", "run", "step"]
     chosen = alt.Chart(table.join(result.choices.select(key).unique(), on=key, how="semi"))
     chart = alt.layer(
-        bars.encode(x=alt.X("gap_low:Q", title=gap.title), x2="gap_high:Q"),
-        bars.encode(y=alt.Y("performance_low:Q", title=able.title), y2="performance_high:Q"),
+        bars.encode(x=alt.X("gap_low:Q", **gap.about(table)), x2="gap_high:Q"),
+        bars.encode(y=alt.Y("performance_low:Q", **able.about(table)), y2="performance_high:Q"),
         base.mark_line(strokeWidth=2, interpolate="step-after").encode(order="gap:Q"),
         base.mark_point(size=70),
         way,
-        chosen.mark_point(shape="triangle", filled=True, size=50, color=INK).encode(
-            x="gap:Q", y="performance:Q"
-        ),
+        chosen.mark_point(shape="triangle", filled=True, size=50, color=INK).encode(x=x, y=y),
     )
     caption = (
         f"{_capital(settings['metric'])} against {settings['gap']}, joined in the order of "
-        "training: later checkpoints are darker, the first and the last one have their steps. "
+        "training: later checkpoints are darker. "
         f"Rings and the strong line: Pareto front, with 95% intervals.{_choices(result)} "
         f"n = {counted(len(table), 'checkpoint')}."
     )
@@ -65,14 +66,14 @@ def _curves(result: TradeOff) -> Chart:
     settings = result.settings
     table = with_series(result.tradeoff)
     axis = StepAxis(table["step"].to_list())
-    panels = [curves(table, axis, _performance_measure(settings))]
+    panels = [curves(table, axis, _performance_measure(table, settings))]
     parts = result.parts.join(table.unique(["model", "run"]), on=["model", "run"], how="semi")
     parts, what = parts.drop_nulls("step"), ""
     if len(parts):
-        panels.append(curves(parts, axis, Measure("value", JSD_P, scale="zero"), group="group"))
+        panels.append(curves(parts, axis, Measure("value", JSD_P, scale="share"), group="group"))
         what = f" Middle: {JSD_P} for each correct answer."
     title = _capital(settings["gap"])
-    gap = Measure("gap", title, ("gap_low", "gap_high"), "zero")
+    gap = Measure("gap", title, ("gap_low", "gap_high"), "share")
     if table[SERIES].n_unique() > 1:
         panels.append(curves(table, axis, gap))
     else:
@@ -85,10 +86,33 @@ def _curves(result: TradeOff) -> Chart:
     return titled(stacked(*panels), "Performance and the gap over training", caption, axis=axis)
 
 
-def _performance_measure(settings: Mapping[str, Any]) -> Measure:
-    return Measure(
-        "performance", _capital(settings["metric"]), ("performance_low", "performance_high")
+def _path(table: pl.DataFrame, x: alt.X, y: alt.Y, titles: Mapping[str, str]) -> alt.LayerChart:
+    """One measure against another, joined in the order of training; later points are darker."""
+    position, last = pl.int_range(pl.len()).over(SERIES), pl.len().over(SERIES) - 1
+    table = table.with_columns(
+        position=position,
+        progress=position / last.clip(lower_bound=1),
+        checkpoint=step_names(table["step"]),
     )
+    names = table[SERIES].unique(maintain_order=True).to_list()
+    tips = {"checkpoint": "Checkpoint", SERIES: "Model", **titles}
+    shade = alt.Scale(domain=[0, 1], range=[0.2, 1])
+    base = alt.Chart(table.select(*tips, "position", "progress"), height=2 * HEIGHT)
+    base = base.encode(x=x, y=y, color=color(SERIES, names))
+    return alt.layer(
+        base.mark_line(strokeWidth=1, opacity=0.5).encode(order="position:Q"),
+        base.mark_point(filled=True, size=30).encode(
+            opacity=alt.Opacity("progress:Q", scale=shade, legend=None),
+            tooltip=[column_tooltip(table, name, text) for name, text in tips.items()],
+        ),
+    )
+
+
+def _performance_measure(table: pl.DataFrame, settings: Mapping[str, Any]) -> Measure:
+    is_share = table["performance"].is_between(0, 1).all()
+    band = ("performance_low", "performance_high")
+    scale: Any = "share" if is_share else "linear"
+    return Measure("performance", _capital(settings["metric"]), band, scale)
 
 
 def _choices(result: TradeOff) -> str:

@@ -6,7 +6,6 @@ import polars as pl
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import (
     SERIES,
-    Measure,
     at_checkpoint,
     curves,
     dots,
@@ -14,6 +13,7 @@ from logitbank.analysis.charts.curves import (
     stacked,
     with_series,
 )
+from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families.unqover.findings import last_rows
 from logitbank.analysis.families.unqover.metric import ALL, Unqover
@@ -25,7 +25,7 @@ ENDS = 15
 ATTRIBUTES = 24
 """Attributes that are drawn."""
 MEASURES = [
-    Measure(name, title, (f"{name}_low", f"{name}_high"), "zero")
+    Measure(name, title, (f"{name}_low", f"{name}_high"), "share")
     for name, title in {
         "mu": "Bias intensity μ",
         "eta": "Bias by count η",

@@ -1,6 +1,7 @@
 """What all charts have in common: a title, a caption, and how they are saved."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,6 +17,11 @@ from logitbank.wording import counted
 
 Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.VConcatChart | alt.HConcatChart | alt.FacetChart
 PNG_PPI = 300
+CSS_COLOR = re.compile(
+    r"#([0-9a-f]{3}|[0-9a-f]{4}|[0-9a-f]{6}|[0-9a-f]{8})"
+    r"|rgba?\((\s*[\d.]+%?\s*[,/]?){3,4}\)|hsla?\(\s*[\d.]+(\s*,?\s*[\d.]+%){2}(\s*[,/]\s*[\d.]+%?)?\s*\)",
+    re.IGNORECASE,
+)
 _LEFT = 60
 """Points that the axes of a chart of several plots take; `width` counts the plots only."""
 
@@ -71,10 +77,15 @@ def save_charts(
     Raises
     ------
     UsageError
-        Another width, or a name that no chart has in its legend.
+        Another width, an invalid colour, or a name that no chart has in its legend.
     """
     import vl_convert
 
+    for name, value in (colors or {}).items():
+        if not is_color(value):
+            raise UsageError(
+                f"Colour {value!r} of {name!r} is invalid: use a CSS colour such as red or #d55e00."
+            )
     if width not in WIDTHS:
         raise UsageError(f"Width {width!r} is invalid: use {' or '.join(WIDTHS)}.")
     specs = {name: paper_spec(chart, WIDTHS[width]) for name, chart in charts.items()}
@@ -145,6 +156,16 @@ def recolor(spec: Any, colors: Mapping[str, str]) -> set[str]:
                 scale["range"][index] = colors[name]
                 found.add(name)
     return found
+
+
+def is_color(text: str) -> bool:
+    """Whether a text is a CSS colour: a name, hexadecimal digits, or rgb() or hsl() of numbers.
+
+    >>> is_color("Gray"), is_color("#d55e00"), is_color("rgb(0, 114, 178)"), is_color("rot")
+    (True, True, True, False)
+    """
+    definitions: dict[str, Any] = alt.ColorName.resolve_references()
+    return text.lower() in definitions["enum"] or bool(CSS_COLOR.fullmatch(text))
 
 
 def legend_names(spec: Any) -> set[str]:

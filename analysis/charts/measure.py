@@ -58,8 +58,8 @@ class Measure(NamedTuple):
 def log_range(low: float, high: float) -> tuple[float, float]:
     """The ends of a logarithmic axis: the next power of ten if it is near, or else a bit beyond.
 
-    >>> log_range(2, 80), log_range(0.4, 5.5)
-    ((1.0, 100.0), (0.36, 6.1))
+    >>> log_range(2, 80), log_range(0.4, 2.5)
+    ((1.0, 100.0), (0.36, 2.8))
     """
     under, over = 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high))
     return (
@@ -90,7 +90,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 def log_axis(ticks: Sequence[float]) -> alt.Axis:
     """An axis with these ticks, labelled as 1, 10, 100, 1k, and below 0.001 as powers of ten."""
     small = min(ticks) < 1e-3
-    texts = [power(tick) if small and tick < 0.1 else number(tick) for tick in ticks]
+    texts = [power(tick) if small and tick < 1 else number(tick) for tick in ticks]
     label = f"{texts}[indexof({[*ticks]}, datum.value)]"
     return alt.Axis(values=[*ticks], labelExpr=label)
 

@@ -74,7 +74,7 @@ class StepAxis:
 
     def release_position(self, scale: Scale) -> float:
         """Where the release stands on a scale: right of the last step."""
-        return max(1.0, round((1.06 if scale == "linear" else 2.5) * self.last))
+        return max(1.0, round((1.12 if scale == "linear" else 2.5) * self.last))
 
     def of(self, table: pl.DataFrame) -> pl.DataFrame:
         return table.with_columns(

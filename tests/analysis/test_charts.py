@@ -11,6 +11,7 @@ import pytest
 
 from logitbank.analysis.charts.chart import bare_spec, chart_caption, chart_title, save_charts
 from logitbank.analysis.charts.curves import change_points, significance_rows, stacked, with_series
+from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis, step_scale
 from logitbank.analysis.charts.theme import PALETTE, color_map
 from logitbank.errors import UsageError
@@ -26,7 +27,7 @@ HOSTILE = '</text><script>alert(1)</script>"& <b>'
         ([0, 1, 2, 4, 8, 16, 512, 1000, 2000, 3000], "symlog"),
         ([0, 1, 10, *range(100, 1000, 50)], "linear"),
         ([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, *range(1000, 143_001, 1000)], "symlog"),
-        ([5], "symlog"),
+        ([5], "linear"),
         ([None], "symlog"),
     ],
 )
@@ -106,6 +107,8 @@ def test_colours_are_chosen_by_name_and_what_no_chart_has_is_refused(tmp_path: P
     assert "#0072b2" not in svg
     with pytest.raises(UsageError, match="'nobody'"):
         save_charts(drawn, tmp_path, colors={"nobody": "#123456"})
+    with pytest.raises(UsageError, match="Colour 'rot' of 'male' is invalid"):
+        save_charts(drawn, tmp_path, colors={"male": "rot"})
     with pytest.raises(UsageError, match=r"Width 'triple' is invalid: use single or double"):
         save_charts(drawn, tmp_path, width="triple")
 
@@ -134,3 +137,30 @@ def test_importing_the_analysis_draws_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert re.fullmatch(r"\[\]\n", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("values", "domain", "labels"),
+    [
+        ([1.2, 600], [1, 1000], ["1", "10", "100", "1k"]),
+        ([2.0, 80], [1, 100], ["1", "10", "100"]),
+        ([1e-12, 0.5], [1e-12, 1], ["10⁻¹²", "10⁻⁹", "10⁻⁶", "10⁻³", "1"]),
+    ],
+)
+def test_a_logarithmic_axis_has_powers_of_ten(
+    values: list[float], domain: list[float], labels: list[str]
+) -> None:
+    about = Measure("value", "Value", None, "log").about(pl.DataFrame({"value": values}))
+    assert about["scale"].to_dict() == {"type": "log", "domain": domain, "nice": False}
+    assert str(labels) in about["axis"].to_dict()["labelExpr"]
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.0], [0.01, 0.02], [0.3, 0.97]])
+def test_a_share_begins_at_0_and_a_percentage_goes_to_100(values: list[float]) -> None:
+    table = pl.DataFrame({"value": values})
+    shares = Measure("value", "Share", None, "share").about(table, padding=8)["scale"].to_dict()
+    assert shares["domain"][0] == 0
+    assert max(values) <= shares["domain"][1] <= 1
+    assert "padding" not in shares
+    percent = Measure("value", "Share (%)", None, "percent").about(table)["scale"].to_dict()
+    assert percent["domain"] == [0, 100]

@@ -86,7 +86,7 @@ def _curves(result: TradeOff) -> Chart:
     return titled(stacked(*panels), "Performance and the gap over training", caption, axis=axis)
 
 
-def _path(table: pl.DataFrame, x: alt.X, y: alt.Y, titles: Mapping[str, str]) -> alt.LayerChart:
+def _path(table: pl.DataFrame, x: alt.X, y: alt.Y, titles: Mapping[str, str]) -> Chart:
     """One measure against another, joined in the order of training; later points are darker."""
     position, last = pl.int_range(pl.len()).over(SERIES), pl.len().over(SERIES) - 1
     table = table.with_columns(

@@ -1,69 +1,139 @@
-"""Run the numerical tests with other instruction sets and thread counts, as on other processors.
+"""Run the quick tests as on other machines: instruction sets, cores, load, locale, order.
 
-The last bit of a sum depends on the order of addition, and that on the processor. Tests marked
-`numerical` must hold for any order. Each run is a process of its own, because libraries choose
-their instructions when they are loaded. Arguments are passed to pytest.
+Each run is a process of its own, because libraries choose their instructions when they are loaded.
+Every run has tests in a random order, random hashes of strings, the locale C and a time zone of
+its own. `--seed N` repeats an order; other arguments are passed to pytest.
 """
 
+import argparse
 import os
+import random
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 ROOT = Path(__file__).parents[1]
-MARK = "pytest.mark.numerical"
-SELECTED = "numerical and not vllm and not gpu"
+LOGS = ROOT / "build" / "anywhere"
+QUICK = "not whole and not long"
+NUMPY = "NPY_DISABLE_CPU_FEATURES"
+FOUND = np.show_config("dicts")["SIMD Extensions"].get("found", [])  # type: ignore[call-overload]
+"""NumPy's own kernels for instructions of this processor. They alone can be switched off."""
+WIDE = [name for name in FOUND if name.startswith(("AVX512", "X86_V4"))]
 AVX2 = {
-    "ATEN_CPU_CAPABILITY": "avx2",
-    "DNNL_MAX_CPU_ISA": "AVX2",
+    NUMPY: " ".join(WIDE),
     "OPENBLAS_CORETYPE": "Haswell",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
 }
-ALL: dict[str, str] = {}
-NEITHER = {**AVX2, "ATEN_CPU_CAPABILITY": "default"}
-RUNS = (
-    ("all instructions", ALL, 1),
-    ("AVX2", AVX2, 1),
-    ("AVX2, ATen default", NEITHER, 1),
-    ("all instructions", ALL, 4),
-    ("AVX2, ATen default", NEITHER, 4),
+PLAIN = {
+    NUMPY: " ".join(FOUND),
+    "OPENBLAS_CORETYPE": "Nehalem",
+    "ATEN_CPU_CAPABILITY": "default",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+}
+NICE = 10
+"""Priority of the tests beside a busy loop, which has 0."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One run of the tests."""
+
+    name: str
+    time_zone: str
+    threads: int = 1
+    instructions: Mapping[str, str] = field(default_factory=dict)
+    one_core: bool = False
+    busy: bool = False
+
+
+SETTINGS = (
+    Setting("all instructions, 4 threads", "Pacific/Kiritimati", threads=4),
+    Setting("AVX2, low priority beside a busy loop", "Asia/Kathmandu", 2, AVX2, busy=True),
+    Setting("no vector instructions, one core", "America/St_Johns", 1, PLAIN, one_core=True),
 )
-VARIABLES = (*AVX2, "OMP_NUM_THREADS")
 
 
-def files() -> list[str]:
-    """Test files with a numerical test; the others need not be collected."""
-    tests = sorted((ROOT / "tests").rglob("test_*.py"))
-    marked = [str(path.relative_to(ROOT)) for path in tests if MARK in path.read_text()]
-    assert marked, "no test is marked numerical"
-    return marked
+def environment(setting: Setting, seed: int) -> dict[str, str]:
+    """The variables of a run; those of the caller that choose instructions are dropped."""
+    kept = {name: value for name, value in os.environ.items() if name not in AVX2}
+    return kept | setting.instructions | {
+        "OMP_NUM_THREADS": str(setting.threads),
+        "PYTHONHASHSEED": str(seed),
+        "LOGITBANK_TEST_ORDER": str(seed),
+        "LC_ALL": "C",
+        "TZ": setting.time_zone,
+    }  # fmt: skip
 
 
-def run(chosen: dict[str, str], arguments: list[str], *, processes: int) -> int:
-    """Pytest's exit code with only these variables set."""
-    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
-    pytest = ["-m", "pytest", "-q", "-n", str(processes), "--dist", "worksteal", "-m", SELECTED]
-    command = [sys.executable, *pytest, *files(), *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment | chosen).returncode
+def run(setting: Setting, seed: int, arguments: Sequence[str], log: Path) -> tuple[int, str]:
+    """Pytest's exit code and last line. What it prints is shown and kept in a log."""
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-m", QUICK]
+    cores = sorted(os.sched_getaffinity(0))
+
+    def prepare() -> None:
+        if setting.one_core:
+            os.sched_setaffinity(0, cores[:1])
+        if setting.busy:
+            os.nice(NICE)
+
+    loop = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if setting.busy else None
+    try:
+        with log.open("w") as kept, subprocess.Popen(
+            [*command, *arguments],
+            cwd=ROOT,
+            env=environment(setting, seed),
+            preexec_fn=prepare,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            last = ""
+            for last in process.stdout:
+                print(last, end="", flush=True)
+                kept.write(last)
+        return process.returncode, last
+    finally:
+        if loop is not None:
+            loop.kill()
+            loop.wait()
 
 
-def main() -> None:
-    """Run all, and print a table. The exit code is 1 if a run failed."""
-    rows = []
-    for name, instructions, threads in RUNS:
-        chosen = {**instructions, "OMP_NUM_THREADS": str(threads)}
-        what = f"{name}, {threads} thread{'s' * (threads > 1)}"
-        print(f"\nlogitbank: {what}: {' '.join(f'{k}={v}' for k, v in chosen.items())}")
-        sys.stdout.flush()
+def count(last: str, *words: str) -> int:
+    """The number before one of these words in pytest's last line."""
+    found = re.findall(rf"(\d+) (?:{'|'.join(words)})\b", last)
+    return sum(map(int, found))
+
+
+def main() -> int:
+    """Run all settings and print a table. The exit code is 1 if a run failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    known, arguments = parser.parse_known_args()
+    LOGS.mkdir(parents=True, exist_ok=True)
+    rows, codes = [], []
+    for number, setting in enumerate(SETTINGS, 1):
+        print(f"\nlogitbank: {setting.name}; --seed {known.seed}", flush=True)
         start = time.monotonic()
-        code = run(chosen, sys.argv[1:], processes=2 if threads == 1 else 0)
-        rows.append((what, code, time.monotonic() - start))
-    print()
-    for what, code, seconds in rows:
-        print(f"{'passed' if code == 0 else f'FAILED ({code})':<12}{seconds:6.0f} s  {what}")
-    print(f"{sum(seconds for *_, seconds in rows) / 60:.1f} minutes, {len(files())} files")
-    sys.exit(int(any(code for _, code, _ in rows)))
+        code, last = run(setting, known.seed, arguments, LOGS / f"{number}.log")
+        minutes = (time.monotonic() - start) / 60
+        passed, failed = count(last, "passed"), count(last, "failed", "errors?")
+        rows.append(f"{setting.name:<40}{passed:>7}{failed:>7}{minutes:>8.1f}")
+        codes.append(code)
+    print(f"\n{f'setting (--seed {known.seed})':<40} passed failed minutes", *rows, sep="\n")
+    return int(any(codes))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,21 @@ if "LOGITBANK_CACHE" not in os.environ:
 # A property is about values. How long an example takes depends on what else the machine does.
 settings.register_profile("logitbank", deadline=None)
 settings.load_profile("logitbank")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files, and tests within a file, in an order drawn from LOGITBANK_TEST_ORDER, if it is set.
+
+    Tests of a file stay together, so that its fixtures are made once.
+    """
+    if seed := os.environ.get("LOGITBANK_TEST_ORDER"):
+        draw = random.Random(int(seed))
+        files: dict[Path, list[pytest.Item]] = {}
+        for item in items:
+            files.setdefault(item.path, []).append(item)
+        chosen = draw.sample(list(files.values()), len(files))
+        items[:] = [item for file in chosen for item in draw.sample(file, len(file))]
 
 
 def pytest_collection_finish() -> None:

@@ -1,7 +1,6 @@
 """`python -m tests.golden [GROUP …] [--update]`: print how golden files differ, or write them.
 
-On another kind of machine than that of the recorded files, only files that differ in more than the
-last bits of numbers are written.
+Files are written only if they differ in more than the last bits of numbers.
 """
 
 import sys

@@ -8,7 +8,8 @@
 # make test-all  both together, as CI runs them
 # make long   every byte of a bank flipped, thousands of random steps, demos with several seeds,
 #             more models, and the model of `make real` against plain transformers; an hour
-# make anywhere  numerical tests under other instruction sets and thread counts; 15 minutes
+# make anywhere  the quick tests under other instruction sets, on one core, beside a busy loop,
+#             in random order; half an hour
 # make docs   the site in build/docs/index.html; a broken link is an error
 # make demo   train the demo's models, fill a bank and write its report, in demo/
 # make real   the same with SmolLM2-135M and a BERT, fine-tuned here; ten minutes

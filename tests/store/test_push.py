@@ -3,16 +3,16 @@
 import gzip
 import json
 import os
-import random
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from logitbank.errors import (
 )
 from logitbank.store import Bank, repair, verify
 from logitbank.store.files import locks, objects, staging
-from logitbank.store.format import index
+from logitbank.store.format import commits, index
 from logitbank.store.share.card import card
 from logitbank.store.share.hub import HubDataset
 from logitbank.store.share.moves import moves
@@ -40,6 +40,7 @@ from logitbank.store.share.s3 import s3_store
 from logitbank.store.share.selection import chosen
 from logitbank.store.share.targets import Folder, Source, publish, stored_objects
 from tests.support.dataset_hub import TOKEN, DatasetHub
+from tests.support.fault_points import stopped, stops
 from tests.support.made_once import made_once
 from tests.support.s3_server import BUCKET, S3Server
 from tests.support.small_banks import (
@@ -193,10 +194,15 @@ def test_a_deposit_with_other_content_is_refused_and_stays(tmp_path: Path, targe
     assert indexed(target) == before
 
 
-def test_the_same_deposit_pushed_by_two_is_no_conflict(tmp_path: Path, target: str) -> None:
+def test_the_same_deposit_pushed_by_two_is_no_conflict(
+    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     push(make(tmp_path / "one", 0).path, target)
-    time.sleep(1.1)  # so that the commits' times differ
-    two = make(tmp_path / "two", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            commits, "datetime", SimpleNamespace(now=lambda zone: datetime(2030, 1, 1, tzinfo=zone))
+        )
+        two = make(tmp_path / "two", 0)
     assert push(two.path, target).objects == 0
     same_rows(two, Bank.open(target, rows=True))
 
@@ -338,18 +344,8 @@ def test_a_killed_push_and_a_killed_pull_are_completed_by_the_same_command(
     tmp_path: Path, s3: str
 ) -> None:
     bank, back = make(tmp_path / "bank", *range(6)), tmp_path / "back"
-    for command in (["push", str(bank.path), s3], ["pull", s3, str(back)]):
-        code = "from logitbank.cli.main import run; run()"
-        for delay in (0.9, 1.4, 1.9):
-            process = subprocess.Popen([sys.executable, "-c", code, *command])
-            time.sleep(delay)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        done = subprocess.run(
-            [sys.executable, "-c", code, *command], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        assert all(": " in line and " of " in line for line in done.stderr.splitlines())  # progress
+    assert len([*stops("logitbank.store.share.s3:S3._put", "push", bank.path, s3)]) > 3
+    assert len([*stops(f"change:{back}", "pull", s3, back)]) > 6
     same_rows(bank, Bank.open(s3, rows=True))
     assert objects_of(back) == objects_of(bank.path)
     assert verify(Bank.open(back)) == ()
@@ -556,60 +552,31 @@ def test_a_folder_with_parts_of_a_bank_is_refused(tmp_path: Path) -> None:
         push(bank.path, bank.path)
 
 
-KILLED = """
-import os, sys
-from logitbank.store.share import targets
-from logitbank.store.share.push import {call}
-place, left = targets.Folder._place, int(sys.argv[3])
-def counted(self, path, *others):
-    global left
-    if left == 0:
-        os._exit(9)
-    left -= 1
-    place(self, path, *others)
-targets.Folder._place = counted
-{call}(sys.argv[1], sys.argv[2])
-"""
-
-
 @pytest.mark.parametrize(("call", "placed"), [("push", 1), ("pull", 3), ("push", 20), ("pull", 50)])
 def test_a_copy_killed_while_it_places_files_is_resumed(
     tmp_path: Path, six: Bank, call: str, placed: int
 ) -> None:
-    code, to = KILLED.format(call=call), tmp_path / "to"
-    command = [sys.executable, "-c", code, str(six.path), str(to)]
-    assert subprocess.run([*command, str(placed)]).returncode == 9
+    to = tmp_path / "to"
+    place = "logitbank.store.share.targets:Folder._place"
+    assert stopped(place, placed + 1, call, six.path, to) == -signal.SIGKILL
     assert Bank.open(to).path.is_dir(), "it is a bank from the first file on"
     assert list(to.glob(".staging-*"))
-    assert subprocess.run([*command, "-1"]).returncode == 0
+    assert stopped(place, 10**6, call, six.path, to) == 0
     assert objects_of(to) == objects_of(six.path)
     assert verify(to) == ()
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("call", ["push", "pull"])
-def test_a_copy_killed_at_any_moment_is_resumed(tmp_path: Path, six: Bank, call: str) -> None:
-    code = f"import sys; from logitbank.store.share.push import {call}; {call}(*sys.argv[1:])"
-    chance = random.Random(call)
-    killed = 0
-    for attempt in range(4):
-        to = tmp_path / f"to{attempt}"
-        command = [sys.executable, "-c", code, str(six.path), str(to)]
-        for _ in range(3):
-            process = subprocess.Popen(command, stderr=subprocess.PIPE)
-            while not to.exists() and process.poll() is None:
-                time.sleep(0.002)
-            time.sleep(chance.uniform(0, 0.6))
-            process.send_signal(signal.SIGKILL)
-            killed += process.wait() == -signal.SIGKILL
-            assert process.stderr is not None
-            assert process.stderr.read() == b""
-            process.stderr.close()
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert objects_of(to) == objects_of(six.path)
-        assert verify(to) == ()
-    assert killed > 4
+def test_a_copy_killed_before_any_change_is_resumed(tmp_path: Path, six: Bank, call: str) -> None:
+    to = tmp_path / "to"
+    numbers = []
+    for number in stops(f"change:{to}", call, six.path, to):
+        numbers.append(number)
+        assert not (to / "zarr.json").exists() or Bank.open(to).path.is_dir()
+    assert len(numbers) > 6
+    assert objects_of(to) == objects_of(six.path)
+    assert verify(to) == ()
 
 
 def test_two_pushes_into_a_new_folder_at_once_lose_and_mix_nothing(

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store import Bank
 from logitbank.store.share.push import push
+from tests.support.fault_points import stopped
 from tests.support.file_server import FileServer
 from tests.support.small_banks import fill, new_bank, spec
 
@@ -185,12 +185,12 @@ def test_a_copy_that_was_killed_is_completed_by_the_next_call(
     server: FileServer, cache: Path
 ) -> None:
     url = f"{server.url}/bank"
-    code = f"from logitbank import open; open({url!r}, rows=True)"
     expected = answer(Bank.open(url))
-    for delay in (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0):
-        shutil.rmtree(cache)
-        process = subprocess.Popen([sys.executable, "-c", code])
-        time.sleep(delay)
-        process.kill()
-        process.wait()
+    shutil.rmtree(cache)
+    query = ("query", url, "SELECT * FROM scores")
+    number = 1
+    while stopped(f"change:{cache}", number, *query):
         assert answer(Bank.open(url, rows=True)) == expected
+        shutil.rmtree(cache)
+        number *= 2
+    assert number > 8

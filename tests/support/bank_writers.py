@@ -12,7 +12,6 @@ import re
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,9 +21,9 @@ import zarrs  # noqa: F401
 
 from logitbank.errors import DiskSpaceError
 from logitbank.store import Bank, DepositSpec, verify
+from tests.support.fault_points import stop_before
 from tests.support.small_banks import block_data, new_bank, spec
 
-CHANGES = {"open", "os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir"}
 _GROUP_IN_MAKING = re.compile(r"([^/]+/){1,3}\.zarr\.json-[0-9a-f]{32}")
 
 
@@ -92,34 +91,14 @@ def begun(work: Callable[[], object]) -> int:
     return pid
 
 
-def forked(
-    work: Callable[[], object], *, kill_after_s: float | None = None, by: int = signal.SIGKILL
-) -> int:
-    """Run in a forked process, sent a signal after a while if told; returns the exit code."""
-    pid = begun(work)
-    if kill_after_s is not None:
-        time.sleep(kill_after_s)
-        os.kill(pid, by)
-    return ended(pid)
+def forked(work: Callable[[], object]) -> int:
+    """Run in a forked process; returns the exit code."""
+    return ended(begun(work))
 
 
 def ended(pid: int) -> int:
     """The exit code of a process that has begun."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def die_at(change: int, path: Path) -> None:
-    """Kill this process right before its n-th change of a file below `path`."""
-    seen = 0
-
-    def count(event: str, arguments: tuple[object, ...]) -> None:
-        nonlocal seen
-        if event in CHANGES and str(arguments[0]).startswith(str(path)):
-            seen += 1
-            if seen == change:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(count)
 
 
 def killed_before_changes(folder: Path, stride: str) -> None:
@@ -135,7 +114,7 @@ def killed_before_changes(folder: Path, stride: str) -> None:
         path = shutil.copytree(empty, folder / f"killed{change}")
 
         def dying(path: Path = path, change: int = change) -> None:
-            die_at(change, path)
+            stop_before(f"change:{path}", change)
             write(path, asked)
 
         code = forked(dying)
@@ -149,20 +128,23 @@ def killed_before_changes(folder: Path, stride: str) -> None:
     print(change)
 
 
-def stopped_at_random(folder: Path, seed: str, by: str) -> None:
-    """Stop a writer ten times at random moments; each time look at the bank; then finish it."""
-    random_s = random.Random(int(seed))
+def stopped_again_and_again(folder: Path, seed: str, by: str) -> None:
+    """Stop a writer ten times, each before another of its changes; look each time; finish it."""
+    numbers = random.Random(int(seed))
     asked = big_spec()
-    path = folder / "killed"
+    path = folder / "stopped"
     assert forked(lambda: new_bank(path)) == 0
     whole = shutil.copytree(path, folder / "whole")
-    start = time.monotonic()
     assert forked(lambda: write(whole, asked)) == 0
-    whole_s = time.monotonic() - start
     left = []
     for _ in range(10):
-        after_s = random_s.uniform(0, whole_s / 3)
-        forked(lambda: write(path, asked), kill_after_s=after_s, by=signal.Signals[by])
+        number = numbers.randint(1, 60)
+
+        def stopped(number: int = number) -> None:
+            stop_before(f"change:{path}", number, signal.Signals[by])
+            write(path, asked)
+
+        forked(stopped)
         assert forked(lambda: check(path)) == 0
         left.append(len(list(path.glob("*/*/*/q-*/logprobs/c/*/0"))))
     assert forked(lambda: (write(path, asked), check(path))) == 0
@@ -242,7 +224,7 @@ def checkpoints(folder: Path, count: str) -> None:
 if __name__ == "__main__":
     work = {
         "killed_before_changes": killed_before_changes,
-        "stopped_at_random": stopped_at_random,
+        "stopped_again_and_again": stopped_again_and_again,
         "filled_disk": filled_disk,
         "race": race,
         "checkpoints": checkpoints,

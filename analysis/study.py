@@ -96,16 +96,23 @@ class Study(Generic[R]):
             The folder is in a bank, or a width or name is unknown.
         """
         from logitbank.analysis.charts.chart import save_charts
+        from logitbank.analysis.charts.draw import DrawingError
         from logitbank.analysis.results.files import require_outside, write_tables
 
         out = Path(out)
         require_outside(out)
         out.mkdir(parents=True, exist_ok=True)
         write_tables(self.tables, out / "tables", "csv")
-        save_charts(self.charts, out / "charts", width=width, colors=colors)
         page = out / "report.html"
+        undrawn = None
+        try:
+            save_charts(self.charts, out / "charts", width=width, colors=colors)
+        except DrawingError as error:
+            undrawn = error
         # A page consists of studies, so its module imports this one.
         import_module("logitbank.analysis.report.study").write_study(page, self)
+        if undrawn is not None:
+            raise undrawn
         return page
 
     def __repr__(self) -> str:

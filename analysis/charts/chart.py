@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import altair as alt
 import polars as pl
 
+from logitbank.analysis.charts.draw import draw
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import POINTS, WIDTHS, config
 from logitbank.analysis.results.files import replace_file
@@ -78,9 +79,9 @@ def save_charts(
     ------
     UsageError
         Another width, an invalid colour, or a name that no chart has in its legend.
+    DrawingError
+        Virtual memory is limited.
     """
-    import vl_convert
-
     for name, value in (colors or {}).items():
         if not is_color(value):
             raise UsageError(
@@ -96,18 +97,16 @@ def save_charts(
         raise UsageError(f"No chart has {sorted(unused)[0]!r} in its legend; there are {known}.")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, spec in specs.items():
-        contents = {
-            "pdf": vl_convert.vegalite_to_pdf(spec),
-            "svg": vl_convert.vegalite_to_svg(spec).encode(),
-            "png": vl_convert.vegalite_to_png(spec, ppi=PNG_PPI),
-            "txt": f"{chart_caption(charts[name])}\n".encode(),
-        }
-        for suffix, content in contents.items():
-            paths.append(folder / f"{name}.{suffix}")
-            replace_file(paths[-1], content)
-    return paths
+    options: dict[str, dict[str, Any]] = {"pdf": {}, "svg": {}, "png": {"ppi": PNG_PPI}}
+    places = [(name, suffix) for name in specs for suffix in options]
+    drawn = draw(
+        [(f"vegalite_to_{suffix}", [specs[name]], options[suffix]) for name, suffix in places]
+    )
+    contents = dict(zip(places, drawn, strict=True))
+    contents |= {(name, "txt"): f"{chart_caption(charts[name])}\n".encode() for name in specs}
+    for (name, suffix), content in contents.items():
+        replace_file(folder / f"{name}.{suffix}", content)
+    return [folder / f"{name}.{suffix}" for name, suffix in contents]
 
 
 def paper_spec(chart: Chart, inches: float) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Charts on paper and on screens: the axis of steps, colours, widths, and text that stays text."""
 
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis, step_scale
 from logitbank.analysis.charts.theme import PALETTE, color_map
 from logitbank.errors import UsageError
+from tests.support.paths import ROOT
 from tests.support.study_cases import charts, made
 
 HOSTILE = '</text><script>alert(1)</script>"& <b>'
@@ -164,3 +166,23 @@ def test_a_share_begins_at_0_and_a_percentage_goes_to_100(values: list[float]) -
     assert "padding" not in shares
     percent = Measure("value", "Share (%)", None, "percent").about(table)["scale"].to_dict()
     assert percent["domain"] == [0, 100]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of virtual memory are Linux's")
+def test_a_limit_of_virtual_memory_is_one_line_and_the_page_is_written(tmp_path: Path) -> None:
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))\n"
+        "from tests.support.study_cases import study\n"
+        "from logitbank.errors import LogitbankError\n"
+        "try: study().save('out')\n"
+        "except LogitbankError as error: print(error)"
+    )
+    command = [sys.executable, "-c", code]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    assert "`ulimit -v unlimited`" in done.stdout
+    assert len((tmp_path / "out" / "report.html").read_text()) > 500_000  # with Vega
+    assert not list((tmp_path / "out").rglob("*.pdf"))
+    assert list((tmp_path / "out" / "tables").glob("*.csv"))

@@ -132,7 +132,7 @@ def _certainty(points: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:
             shape="cross", angle=45, filled=True, size=50, stroke="white", strokeWidth=0.4,
             opacity=1,
         )  # fmt: skip
-        plot = alt.layer(
+        layers = [
             cloud.encode(
                 x=x, y=alt.Y(f"{column}:Q", title=title), color=shown,
                 tooltip=[column_tooltip(known, name, text) for name, text in texts.items()],
@@ -141,8 +141,10 @@ def _certainty(points: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:
                 x=x, y=alt.Y("cv:Q", title=title), color=shown,
                 tooltip=[alt.Tooltip(f"{SERIES}:N", title="Prior of")],
             ),
-        )  # fmt: skip
-        panels.append(plot.properties(height=HEIGHT))
+        ]  # fmt: skip
+        # The prior has no N, which is R divided by the prior's.
+        shown_layers = layers if column == "cv_r" else layers[:1]
+        panels.append(alt.layer(*shown_layers).properties(height=HEIGHT))
     counts = points.group_by(SERIES).len()["len"]
     caption = (
         "Each point is a profession: mean certainty C = P(he) + P(she) over the plateau, and the "

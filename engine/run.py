@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -19,16 +19,24 @@ from logitbank.engine.run_log import RunLog, run_description
 from logitbank.engine.sample import measure
 from logitbank.engine.suites.hub import Hub, HubSource
 from logitbank.engine.suites.prefetch import Prefetcher, download_bytes, parse_bytes
-from logitbank.engine.suites.suites import LocalSource, Suite, group_by_config
-from logitbank.engine.workers.events import Note, OnEvent, Planned, Preparing, Summary
+from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite, group_by_config
+from logitbank.engine.workers.events import (
+    CheckpointFailed,
+    Note,
+    OnEvent,
+    Planned,
+    Preparing,
+    Summary,
+)
 from logitbank.engine.workers.pool import Pool, first_worker, open_pool
 from logitbank.engine.workers.runner import Runner
 from logitbank.engine.workers.stopping import Stopping
-from logitbank.errors import SuiteError, UsageError
+from logitbank.errors import LogitbankError, SuiteError, UsageError
 from logitbank.store import Bank
 from logitbank.store.change.rescore import rescore_all
 from logitbank.store.files.objects import is_occupied
 from logitbank.store.tables.token_texts import tokens_files
+from logitbank.wording import counted
 
 
 def run(
@@ -95,7 +103,11 @@ def run(
         to_run = [c for c in suite.checkpoints if c.id in missing]
         downloads = download_bytes(path, to_run, hub, disk_budget=budget)
         check_space(path, prepared.plan, downloads=downloads)
+        problems = file_problems(prepared, to_run, hub, report_progress)
         if dry_run:
+            for failure in problems:
+                summary.failed.append(failure)
+                on_event(failure)
             _estimate(summary, prepared, parallel, hub)
         else:
             assert pool is not None
@@ -105,7 +117,7 @@ def run(
             log = RunLog(path, summary, run_description(prepared, parallel, summary))
             with suppress(KeyboardInterrupt):
                 follow = log.follow(on_event)
-                runner = Runner(prepared, fetcher, pool, summary, follow, stopping)
+                runner = Runner(prepared, fetcher, pool, summary, follow, stopping, problems)
                 _execute(runner, bank, suite, log, summary, report_progress)
                 if new_pool is not None and not summary.interrupted:
                     new_pool.stop()
@@ -153,6 +165,31 @@ def _planned(prepared: Prepared, on_event: OnEvent) -> Summary:
     notes = [*prepared.suite.notes, *prepared.notes]
     on_event(Planned(prepared.plan, prepared.settings.engine, tuple(notes)))
     return Summary(prepared.plan, notes=notes, prefix_cache=prepared.settings.has_prefix_cache)
+
+
+def file_problems(
+    prepared: Prepared, checkpoints: Sequence[Checkpoint], hub: Hub | None, progress: Progress
+) -> tuple[CheckpointFailed, ...]:
+    """The checkpoints on this machine whose files show that they cannot run.
+
+    Only headers of weights are read. Checkpoints that have to be downloaded are checked later.
+    """
+    if checkpoints:
+        progress(f"checking the files of {counted(len(checkpoints), 'checkpoint')}")
+    compatibility = prepared.compatibility()
+    failed = []
+    for checkpoint in checkpoints:
+        source = checkpoint.source
+        folder = source.path if isinstance(source, LocalSource) else None
+        if isinstance(source, HubSource) and hub is not None:
+            folder = hub.cached_folder(source)
+        if folder is None:
+            continue
+        try:
+            compatibility.check(folder)
+        except LogitbankError as error:
+            failed.append(CheckpointFailed(checkpoint.id, f"{checkpoint.id}: {error}"))
+    return tuple(failed)
 
 
 def _estimate(

@@ -5,7 +5,12 @@ from pathlib import Path
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, files_digest, tokenizer_folder
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.config_identity import ConfigFields, config_fields
-from logitbank.engine.weights.weights import check_plain, check_weights
+from logitbank.engine.weights.weights import (
+    check_headers,
+    check_plain,
+    check_pointers,
+    check_weights,
+)
 from logitbank.errors import SuiteError
 
 
@@ -36,8 +41,10 @@ class Compatibility:
             Its architecture, vocabulary or tokenizer differs, or it does not take the longest
             query: this has too many tokens, or needs the other RoPE factors of a longrope model.
         WeightsError
-            Its weights are missing, quantized, or only an adapter.
+            Its weights are missing, quantized, empty, a Git LFS pointer, or only an adapter.
         """
+        tokenizer = tokenizer_folder(folder)
+        check_pointers(folder, tokenizer)
         check_plain(folder)
         config = ModelConfig.read(folder)
         if difference := config.difference(self._config):
@@ -55,8 +62,9 @@ class Compatibility:
                 f"it uses other RoPE factors from {config.rope_switch:,} tokens on, which is not "
                 f"supported, and the longest query has {self._longest:,}. Use shorter prompts."
             )
-        self._check_tokenizer(tokenizer_folder(folder))
+        self._check_tokenizer(tokenizer)
         check_weights(folder)
+        check_headers(folder)
         return config_fields(folder)
 
     def _check_tokenizer(self, folder: Path) -> None:

@@ -2,8 +2,10 @@
 
 import importlib.util
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +20,7 @@ from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.masked import MASKED_FAMILIES
+from logitbank.engine.weights.supported import takes_any_attention
 from logitbank.errors import MissingExtraError, PromptError, UsageError
 
 PACKED = ("gpt2", "gpt_neox", "llama", "mistral", "olmo", "olmo2", "qwen2", "qwen3", "gemma2")
@@ -29,6 +32,8 @@ _MUCH_SHARED_MEMORY = ((8, 0), (8, 7), (9, 0), (10, 0), (10, 3))
 _WIDE_HEAD = 256
 """Head size at which vLLM's float32 attention with a window takes 116,992 bytes of shared memory,
 as compiled by Triton 3.9."""
+_WITHOUT_CLASS = "transformers"
+"""vLLM's module that runs transformers' own code of a model without a class in vLLM."""
 MIN_SPEEDUP = 1.3
 """`auto` takes transformers instead of vLLM if vLLM runs at least this many times as many
 positions. One position takes 0.9 to 1.1 times as long in transformers (70M shape, two busy cores),
@@ -138,13 +143,14 @@ def fitted_settings(
     prompts: Sequence[TokenizedPrompts],
     config: ModelConfig,
     *,
+    head_bias: bool = False,
     engine_auto: bool,
     cards: Sequence[Card] = (),
 ) -> tuple[EngineSettings, tuple[str, ...]]:
     """The settings with the task and the borrowed adapters, and notes.
 
     With `engine_auto`, transformers replaces vLLM if vLLM does not support the model, or the model
-    on one of the `cards`.
+    on one of the `cards`. `head_bias` is whether the LM head has a bias.
 
     Raises
     ------
@@ -160,7 +166,8 @@ def fitted_settings(
     if settings.adapter_from is not None and not languages:
         notes.append(f"--adapter-from {settings.adapter_from} is not needed: no adapter is missing")
     if engine == "vllm" and (
-        reason := _vllm_problem(task, prompts, config) or _card_problem(settings, config, cards)
+        reason := _vllm_problem(task, prompts, config, head_bias)
+        or _card_problem(settings, config, cards)
     ):
         if not engine_auto:
             raise UsageError(f"{reason}. Use --engine transformers.")
@@ -232,7 +239,9 @@ def cached_tokens(leaves: Iterable[LeafContext], block: int) -> int:
     return total
 
 
-def _vllm_problem(task: Task, prompts: Sequence[TokenizedPrompts], config: ModelConfig) -> str:
+def _vllm_problem(
+    task: Task, prompts: Sequence[TokenizedPrompts], config: ModelConfig, head_bias: bool
+) -> str:
     """Why vLLM would fail on these prompts, or give other logits; empty if nothing is known."""
     if task == "masked" and config.model_type not in MASKED_FAMILIES:
         return f"vLLM runs no masked models of type {config.model_type!r} here"
@@ -240,7 +249,26 @@ def _vllm_problem(task: Task, prompts: Sequence[TokenizedPrompts], config: Model
         return "vLLM runs no next-sentence heads here"
     if config.not_on_vllm:
         return f"vLLM does not support {config.not_on_vllm[0]} of {config.model_type!r} models"
+    known = _vllm_classes()
+    modules = {known[name] for name in config.architectures if name in known}
+    if known and task == "causal" and config.architectures and not modules:
+        if not takes_any_attention(config.model_type):
+            return f"vLLM does not have {', '.join(config.architectures)}"
+        modules = {_WITHOUT_CLASS}
+    if head_bias and _WITHOUT_CLASS in modules:
+        return f"vLLM cannot load the bias of the LM head of {config.model_type!r} models"
     return ""
+
+
+@cache
+def _vllm_classes() -> Mapping[str, str]:
+    """The module of each class that vLLM has; empty without vLLM, which is not imported."""
+    found = importlib.util.find_spec("vllm")
+    if found is None or found.origin is None:
+        return {}
+    path = Path(found.origin).parent / "model_executor" / "models" / "registry.py"
+    text = path.read_text() if path.is_file() else ""
+    return dict(re.findall(r'"(\w+)":\s*\(\s*"([\w.]+)",', text))
 
 
 def _card_problem(settings: EngineSettings, config: ModelConfig, cards: Sequence[Card]) -> str:

@@ -14,6 +14,7 @@ from logitbank.engine.backends.precision import value_bytes
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.cards import Card
 from logitbank.engine.plan.checks import check_options, check_source, check_stored
+from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.plan.engine_choice import (
     batch_sizes,
     cheaper_engine,
@@ -40,12 +41,13 @@ from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.heads import (
     HeadSize,
     divided_head,
+    has_head_bias,
     has_next_sentence_head,
     head_sizes,
     is_divided,
 )
 from logitbank.engine.weights.supported import check_architecture, check_fields
-from logitbank.engine.weights.weights import check_plain
+from logitbank.engine.weights.weights import check_plain, check_pointers
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
 from logitbank.store.format.layout import Layout
@@ -82,6 +84,11 @@ class Prepared:
     adapter_source: LocalSource | HubSource | None = None
     """Checkpoint of the borrowed language adapters."""
 
+    def compatibility(self) -> Compatibility:
+        """The comparison of other checkpoints with the first."""
+        longest = self.settings.max_length
+        return Compatibility(self.config, self.tokenizer, self.first, longest=longest)
+
 
 def make_plan(
     request: ExtractRequest,
@@ -110,6 +117,7 @@ def make_plan(
     settings = settings or engine_settings(request)
     tokens, sequences = batch_sizes(request.batch_tokens, gpu=gpu)
     settings = replace(settings, max_batch_tokens=tokens, max_sequences=sequences)
+    check_pointers(first, tokenizer_folder(first))
     check_plain(first)
     config = ModelConfig.read(first)  # before the others, which expect a valid file
     check_fields(first, trust_remote_code=settings.trust_remote_code)
@@ -117,7 +125,13 @@ def make_plan(
     sets, notes = supported_sets(prompt_sets(request.prompts, data=request.data), config, first)
     tokenized = [_tokenized(prompts, tokenizer, config, progress) for prompts in sets]
     is_auto = request.engine == "auto"
-    settings, more = fitted_settings(settings, tokenized, config, engine_auto=is_auto, cards=cards)
+    check_architecture(first, config, config.task or settings.task)
+    settings, more = fitted_settings(
+        *(settings, tokenized, config),
+        head_bias=has_head_bias(first),
+        engine_auto=is_auto,
+        cards=cards,
+    )
     notes += more
     check_architecture(first, config, settings.task)
 

@@ -233,6 +233,15 @@ class Hub:
         _check_content(root, new, source)
         return root / source.folder
 
+    def cached_folder(self, source: HubSource) -> Path | None:
+        """The folder of a checkpoint whose weights are all in the cache; requests nothing."""
+        folder = self._snapshot(source.repo, source.revision) / source.folder
+        try:
+            weight_files(folder)
+        except WeightsError:
+            return None
+        return folder
+
     def _cached(self, repo: str) -> Path:
         return self.cache_dir / f"models--{repo.replace('/', '--')}"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from logitbank.engine.backends.protocol import Task
+from logitbank.engine.weights.weights import check_not_pointer
 from logitbank.errors import SuiteError
 
 _SHAPE_KEYS = (
@@ -64,6 +65,8 @@ class ModelConfig:
     """Language adapters, if the model has some."""
     rope_switch: int | None = None
     """Length above which a longrope model uses other factors."""
+    legacy_head: bool = False
+    """Whether it is a DeBERTa with the head that transformers made, not its authors."""
     not_on_vllm: tuple[str, ...] = ()
     """Switches that are on and that vLLM does not have."""
     attention: Attention | None = None
@@ -100,9 +103,12 @@ class ModelConfig:
         ------
         SuiteError
             The file is absent, is not a JSON object, contains no vocabulary size, or is of a
-            multimodal model.
+            multimodal or an encoder–decoder model.
+        WeightsError
+            The file is a Git LFS pointer.
         """
         path = folder / "config.json"
+        check_not_pointer(path)
         try:
             config = json.loads(path.read_text())
         except FileNotFoundError:
@@ -117,6 +123,8 @@ class ModelConfig:
                 f"{path} is of a multimodal model ({named}), and these are not supported. Use a"
                 " checkpoint of its language model alone, whose config has no text_config"
             )
+        if isinstance(config, dict) and config.get("is_encoder_decoder") is True:
+            raise encoder_decoder(config)
         vocab = config.get("vocab_size") if isinstance(config, dict) else None
         if not isinstance(vocab, int) or vocab < 1:
             raise SuiteError(f"{path} has vocab_size {vocab!r}; a positive number is needed")
@@ -135,9 +143,19 @@ class ModelConfig:
             _names(config.get("architectures")),
             _names(config.get("languages")),
             _rope_switch(config),
+            model_type in ("deberta", "deberta-v2") and config.get("legacy", True) is not False,
             tuple(name for name in _NOT_ON_VLLM.get(model_type, ()) if config.get(name)),
             _attention(config, shape),
         )
+
+
+def encoder_decoder(config: Mapping[str, object]) -> SuiteError:
+    """The error for a model whose decoder also reads an encoder."""
+    name = ", ".join(_names(config.get("architectures"))) or config.get("model_type")
+    return SuiteError(
+        f"{name} is not supported: it is an encoder–decoder model (is_encoder_decoder), and its"
+        " logits depend on a second text. Use a causal or a masked model"
+    )
 
 
 def length_limits(config: Mapping[str, object]) -> tuple[int, ...]:

@@ -94,6 +94,17 @@ def divided_head(checkpoint: CheckpointId, kind: Head, config: ModelConfig) -> H
     )
 
 
+def has_head_bias(folder: Path) -> bool:
+    """Whether the weights contain a bias of a causal model's head; no configs name it."""
+    with suppress(WeightsError, OSError):
+        names = tensor_shapes(folder)
+        return any(
+            name.endswith(".bias") and is_head(f"{name.removesuffix('bias')}weight")
+            for name in names
+        )
+    return False
+
+
 def has_next_sentence_head(folder: Path, config: ModelConfig) -> bool:
     """Whether the weights contain one; configs do not list it, and most models have none."""
     if config.model_type not in _WITH_NEXT_SENTENCE:

@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 from logitbank.engine.backends.protocol import Task
-from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.weights import tensor_shapes
+from logitbank.engine.weights.config import ModelConfig, encoder_decoder
+from logitbank.engine.weights.weights import TensorHeader, check_tensors, tensor_headers
 from logitbank.errors import SuiteError, WeightsError
 
 _WRAPPERS = ("module.", "_orig_mod.", "_forward_module.", "_fsdp_wrapped_module.")
@@ -30,6 +31,9 @@ _NOT_CAUSAL = frozenset(
 """Model types whose causal class in transformers lets a token see later ones: XLNet permutes
 positions, the others are encoders."""
 
+_UNPROVED = frozenset({"openai-gpt", "ctrl", "prophetnet"})
+"""Model types of which neither engine takes the positions and tied weights as they are here."""
+
 _HARMLESS = re.compile(
     # What the file is, and who made it.
     r"^_|^(transformers|torch|adapter_transformers|tokenizer|onnx)|version$|^custom_|_config$"
@@ -41,11 +45,17 @@ _HARMLESS = re.compile(
     r"|^(fp|bf)16|fp32|precision|device|verbose|^max_(length|seq)|^n_ctx$|seq(uence)?_length$"
     # Other heads and tasks, and generation.
     r"|^(summary|pooler|classifier|clf|task|problem|finetuning|generation|generator|decoder_start)"
-    r"|^(suppress|forced|do_sample|temperature|top_[kp]$|num_beams|num_return|output_|return_)"
+    r"|^(suppress|forced|do_sample|temperature|top_[kp]$|num_beam|num_return|output_|return_)"
+    r"|^(min_length|early_stopping|typical_p|xla_device|length_|diversity_)|ngram_size$|bad_?words"
+    r"|^(newlinemode|nobreakmodel|welcome|antemplate|chat_template)$"
     r"|penalty$|_tokens?(_ids?)?$|_idx$|^directionality$|^tie_|^is_causal$|^causal"
     # What another field contains too, or is constant in the types that have it.
     r"|^(n_)?vocab|^(d_model|d_inner|n_inner|n_embed|n_layers?|num_layers|hidden_dim|hidden_act)$"
     r"|^(rms_norm|qk_norm|skip_bias_add|offset_alibi|learned_pos_emb|rope_pct)$|(^|_)eps$"
+    # Options of XLM's training program.
+    r"|^(amp|bptt|command|clip_grad_norm|exp_|lg_|lgs$|langs$|max_(batch_size|vocab|len)$|mlm_|min_)"
+    r"|^(word_(blank|keep|mask|pred|rand|shuffle)|share_inout_emb|same_enc_dec|encoder_only$)"
+    r"|^(group_by_size|sample_alpha|split_data|stopping_criterion|tokens_per_batch|validation_)"
     r"|^(max_window_layers|layer_types|sliding_window_size|pad_vocab_size_multiple)$"
 )
 """Names of fields that change no logit if they are not read, gathered from released configs."""
@@ -66,6 +76,10 @@ def check_fields(folder: Path, *, trust_remote_code: bool = False) -> None:
     """
     path = folder / "config.json"
     config = json.loads(path.read_bytes())
+    if "is_encoder_decoder" not in config and _is_encoder_decoder(
+        str(config.get("model_type", ""))
+    ):
+        raise encoder_decoder(config)
     if trust_remote_code and "auto_map" in config:
         return  # the code that comes with it reads it
     if unread := unread_fields(config):
@@ -99,7 +113,7 @@ def unread_fields(config: Mapping[str, object]) -> list[str]:
 
 
 def _is_neutral(name: str, value: object) -> bool:
-    if not value or (value == 1 and value is not True):  # 1: a factor
+    if not value or (value in (1, -1) and value is not True):  # 1: a factor; -1: no limit
         return True
     return name == "position_embedding_type" and value in _KNOWN_POSITIONS
 
@@ -107,20 +121,45 @@ def _is_neutral(name: str, value: object) -> bool:
 @cache
 def _words(model_type: str) -> frozenset[str]:
     """All words of transformers' files that read a config of this type."""
-    found = importlib.util.find_spec("transformers")  # imports nothing
-    if found is None or found.origin is None or not model_type:
+    if not _text(model_type, "configuration"):
         return frozenset()
-    root = Path(found.origin).parent
+    root = _transformers()
+    assert root is not None
+    common = ("configuration_utils.py", "modeling_utils.py", "modeling_rope_utils.py")
+    texts = [_text(model_type, kind) for kind in ("configuration", "modeling")]
+    texts += [(root / name).read_text() for name in common]
+    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
+
+
+@cache
+def _transformers() -> Path | None:
+    """Folder of the installed transformers."""
+    found = importlib.util.find_spec("transformers")  # imports nothing
+    return None if found is None or found.origin is None else Path(found.origin).parent
+
+
+@cache
+def _text(model_type: str, kind: Literal["configuration", "modeling"]) -> str:
+    """Text of transformers' files of one kind for a model type; empty if there are none."""
+    root = _transformers()
+    if root is None or not re.fullmatch(r"[\w.-]{1,80}", model_type):
+        return ""
     mappings = (root / "models" / "auto" / "auto_mappings.py").read_text()
     modules = re.findall(rf'\("{re.escape(model_type)}", "([a-z0-9_]+)"\)', mappings)
     folders = [root / "models" / name for name in (*modules, model_type.replace("-", "_"))]
-    files = [path for each in folders for path in each.glob("configuration_*.py")]
-    if not files:
-        return frozenset()
-    files += [path for each in folders for path in each.glob("modeling_*.py")]
-    common = ("configuration_utils.py", "modeling_utils.py", "modeling_rope_utils.py")
-    files += [root / name for name in common]
-    return frozenset(word for path in files for word in re.findall(r"\w+", path.read_text()))
+    files = [path for each in dict.fromkeys(folders) for path in each.glob(f"{kind}_*.py")]
+    return "\n".join(path.read_text() for path in files)
+
+
+def takes_any_attention(model_type: str) -> bool:
+    """Whether transformers' code of a model type takes another library's attention, as vLLM's."""
+    return "_supports_attention_backend = True" in _text(model_type, "modeling")
+
+
+def _is_encoder_decoder(model_type: str) -> bool:
+    """Whether transformers takes models of this type for encoder–decoder ones by default."""
+    text = _text(model_type, "configuration")
+    return bool(re.search(r"\bis_encoder_decoder(: bool)?( \| None)? = True\b", text))
 
 
 def check_architecture(folder: Path, config: ModelConfig, task: Task) -> None:
@@ -129,21 +168,58 @@ def check_architecture(folder: Path, config: ModelConfig, task: Task) -> None:
     Raises
     ------
     SuiteError
-        The model is not causal.
+        The model is not causal, or no engine takes it.
     WeightsError
-        See `check_prefix`.
+        See `check_prefix`, `check_tensors` and `check_head`.
     """
+    name = ", ".join(config.architectures) or config.model_type
+    if config.model_type in _UNPROVED:
+        raise SuiteError(
+            f"{name} is not supported: neither engine takes models of type {config.model_type!r} as"
+            " they are. Compute its logits with another tool, and store them with Bank.deposit"
+        )
     if task == "causal" and config.model_type in _NOT_CAUSAL:
-        name = ", ".join(config.architectures) or config.model_type
         raise SuiteError(
             f"{name} is not supported: a model of type {config.model_type!r} does not predict each"
             " token from the tokens before it alone. Use prompts with a [MASK], or a causal model"
         )
     try:
-        names = tensor_shapes(folder)
+        headers = tensor_headers(folder)
     except (WeightsError, OSError):
         return  # raised when the checkpoint is run
-    check_prefix(folder, names)
+    check_prefix(folder, headers)
+    check_tensors(folder, headers)
+    check_head(folder, headers, config)
+
+
+def check_head(folder: Path, headers: Mapping[str, TensorHeader], config: ModelConfig) -> None:
+    """Refuse a head under a name that transformers' files of the model type do not have.
+
+    Raises
+    ------
+    WeightsError
+        A tensor has one row for each entry of the vocabulary, and no class reads its name.
+    """
+    text = _text(config.model_type, "modeling")
+    known = {*re.findall(r"\bself\.(\w+)\b", text)}
+    known |= {*re.findall(r'base_model_prefix = "(\w+)"', text)}
+    if config.legacy_head:
+        known.discard("lm_predictions")
+    unread = sorted(
+        name
+        for name, header in headers.items()
+        if text and header.shape[:1] == (config.vocab,)
+        if "emb" not in name and "wte" not in name
+        if name.partition(".")[0] not in known
+    )
+    if unread:
+        head = ".".join(unread[0].split(".")[:-1])
+        raise WeightsError(
+            f"{folder} has its output layer under the name {head}.*, which transformers"
+            f" {version('transformers')} does not read for models of type {config.model_type!r}. It"
+            " would put random numbers in its place. Use a checkpoint whose output layer has the"
+            " names of transformers, or compute its logits with another tool"
+        )
 
 
 def check_prefix(folder: Path, names: Collection[str]) -> None:

@@ -6,12 +6,12 @@ It knows file formats and no model. Reading a file runs no code in it.
 import json
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logitbank.errors import WeightsError
 
@@ -41,6 +41,90 @@ ADAPTER_UNSUPPORTED = (
     "is an adapter, which is not supported. Merge it into its base model with PEFT, save the"
     " result, and extract that folder: see docs/run-models.md."
 )
+
+
+LFS_POINTER = b"version https://git-lfs"
+"""The first bytes of a text that Git LFS puts in the place of a file."""
+_SETTINGS = re.compile(
+    r"(generation_)?config\.json|(tokenizer|vocab|merges).*|(special_tokens_map|added_tokens)\.json"
+    r"|.*\.model"
+)
+"""Names of configs and tokenizer files."""
+_PARTS_OF_QUANTISED = re.compile(
+    r"(^|[._])(qweight|qzeros|weight_packed|weight_scale(_inv)?|weight_zero_point|SCB|absmax"
+    r"|quant_map|quant_state\.\w+)$"
+)
+"""Tensors that quantisation tools store beside or instead of weights."""
+_FLOATS = frozenset({"F16", "BF16", "F32", "F64", "float16", "bfloat16", "float32", "float64"})
+
+
+class TensorHeader(NamedTuple):
+    """What a file says about a tensor before its values."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    """As safetensors names it (`F16`), or as torch does (`float16`)."""
+
+
+def check_not_pointer(path: Path) -> None:
+    """Refuse a Git LFS pointer, or do nothing if the file does not exist.
+
+    Raises
+    ------
+    WeightsError
+        The file is the small text that Git LFS puts in the place of a large file.
+    """
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        if file.read(len(LFS_POINTER)) == LFS_POINTER:
+            raise WeightsError(
+                f"{path} is a Git LFS pointer, not the file itself. Run git lfs pull in the"
+                " repository that it belongs to"
+            )
+
+
+def check_pointers(*folders: Path) -> None:
+    """Refuse Git LFS pointers among the weights, configs and tokenizer files of some folders.
+
+    Raises
+    ------
+    WeightsError
+        As `check_not_pointer`.
+    """
+    for folder in dict.fromkeys(folders):
+        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        read = (*weight_names(names), *filter(_SETTINGS.fullmatch, names))
+        for name in dict.fromkeys(read):
+            check_not_pointer(folder / name)
+
+
+def check_tensors(folder: Path, headers: Mapping[str, TensorHeader]) -> None:
+    """Refuse tensors without values, and quantised weights that the config does not name.
+
+    Raises
+    ------
+    WeightsError
+        A weight is empty (ZeRO-3 saves such files), has whole numbers or 8 bits, or is a part of a
+        quantised one.
+    """
+    if empty := sorted(name for name, header in headers.items() if 0 in header.shape):
+        raise WeightsError(
+            f"{folder}: {len(empty)} of {len(headers)} tensors are empty, such as {empty[0]}:"
+            " DeepSpeed ZeRO-3 saved them without gathering them. Save the checkpoint again with"
+            " stage3_gather_16bit_weights_on_model_save, or convert it with zero_to_fp32.py"
+        )
+    quantised = sorted(
+        name
+        for name, header in headers.items()
+        if _PARTS_OF_QUANTISED.search(name)
+        or (name.endswith("weight") and header.dtype not in _FLOATS)
+    )
+    if quantised:
+        name = quantised[0]
+        raise WeightsError(
+            f"{folder} contains quantised weights, which are not supported: {len(quantised)} of"
+            f" {len(headers)} tensors, such as {name} ({headers[name].dtype}), and its config.json"
+            " names no quantisation. Use the model before it was quantised, or save it dequantised"
+        )
 
 
 def check_plain(folder: Path) -> None:
@@ -173,24 +257,44 @@ def check_weights(folder: Path) -> None:
         if path.suffix == ".safetensors":
             with _opened(path, framework="numpy"):
                 pass
+        else:
+            check_not_pointer(path)
+
+
+def check_headers(folder: Path) -> None:
+    """`check_tensors` of a folder; legacy files that have to be read for that are not checked."""
+    if all(
+        path.suffix == ".safetensors" or zipfile.is_zipfile(path) for path in weight_files(folder)
+    ):
+        check_tensors(folder, tensor_headers(folder))
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors in a folder's weights; of safetensors only the headers are read.
+    """Shapes of the tensors in a folder's weights, as `tensor_headers`."""
+    return {name: header.shape for name, header in tensor_headers(folder).items()}
+
+
+def tensor_headers(folder: Path) -> dict[str, TensorHeader]:
+    """Shapes and dtypes of a folder's tensors; of safetensors only the headers are read.
 
     Raises
     ------
     WeightsError
         As `stream_weights`.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
+    headers: dict[str, TensorHeader] = {}
     for path in weight_files(folder):
         if path.suffix != ".safetensors":
-            shapes |= {name: tuple(tensor.shape) for name, tensor in _read_legacy(path)}
+            headers |= {
+                name: TensorHeader(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+                for name, tensor in _read_legacy(path)
+            }
             continue
         with _opened(path, framework="numpy") as file:  # headers alone: torch is not imported
-            shapes |= {n: tuple(file.get_slice(n).get_shape()) for n in file.keys()}  # noqa: SIM118
-    return shapes
+            for name in file.keys():  # noqa: SIM118
+                part = file.get_slice(name)
+                headers[name] = TensorHeader(tuple(part.get_shape()), part.get_dtype())
+    return headers
 
 
 def _read_file(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
@@ -226,6 +330,7 @@ def _read_index(path: Path) -> dict[str, str]:
 def _opened(path: Path, *, framework: str) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
+    check_not_pointer(path)
     try:
         with safe_open(path, framework=framework, device="cpu") as file:
             yield file
@@ -236,6 +341,7 @@ def _opened(path: Path, *, framework: str) -> Iterator[Any]:
 def _read_legacy(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
     import torch
 
+    check_not_pointer(path)
     try:
         # Files from before torch 1.6 are no zip archives and cannot be mapped.
         content = torch.load(

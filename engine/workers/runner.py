@@ -9,11 +9,11 @@ import queue
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from logitbank.engine.backends.out_of_memory import smaller
-from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.plan.sharding import WorkUnit, work_units
@@ -91,16 +91,14 @@ class Runner:
         summary: Summary,
         on_event: OnEvent,
         stopping: Stopping,
+        problems: Sequence[CheckpointFailed] = (),
     ) -> None:
+        """`problems` are of checkpoints whose files cannot be used; they are not tried."""
+        self._problems = problems
         self._prepared, self._settings = prepared, prepared.settings
         self._fetcher, self._workers = fetcher, pool.workers
         self._summary, self._on_event, self._stopping = summary, on_event, stopping
-        self._compatibility = Compatibility(
-            prepared.config,
-            prepared.tokenizer,
-            prepared.first,
-            longest=prepared.settings.max_length,
-        )
+        self._compatibility = prepared.compatibility()
         self._checkpoints: dict[CheckpointId, _Checkpoint] = {}
         indices = {c.id: i for i, c in enumerate(prepared.suite.checkpoints)}
         for deposit in prepared.plan.deposits:
@@ -127,6 +125,8 @@ class Runner:
     def run(self) -> None:
         """Run all tasks. After a KeyboardInterrupt the caller has to end the workers."""
         self._summary.workers = len(self._workers)
+        for failure in self._problems:
+            self._handle(failure)
         threads = [
             threading.Thread(target=self._run_worker, args=(worker,), name="worker", daemon=True)
             for worker in self._workers
@@ -140,6 +140,7 @@ class Runner:
         except BaseException:
             self._stopping.request()  # the caller kills the workers: their tasks are not retried
             raise
+        self._summary.failed.sort(key=lambda failure: self._checkpoints[failure.checkpoint].index)
         self._summary.interrupted |= self._stopping.requested and not self._summary.aborted
 
     def _handle_events(self, threads: int) -> None:

@@ -65,6 +65,29 @@ def vocabulary_rank(*, ties: Ties = "competition", vocab_limit: bool = False) ->
     return rank + tied_others(vocab_limit=vocab_limit) / 2 if ties == "midrank" else rank
 
 
+def exact_rank() -> pl.Expr:
+    """`rank` of a score, Float64: for tied logits the middle of their ranks.
+
+    Of scores that are not exact, whose ties come from rounding, it is the least rank.
+    """
+    middle = vocabulary_rank(ties="midrank")
+    return pl.when("exact").then(middle).otherwise(vocabulary_rank()).alias("rank")
+
+
+def everything_ties() -> pl.Expr:
+    """Whether the entries with a score's logit have all the probability of their row.
+
+    A row of equal logits, as of an output layer of zeros, ranks nothing: each of its entries has
+    the competition rank 1. Expression over the columns `rank`, `ties` and `logprob` of a scan.
+
+    >>> row = pl.DataFrame({"rank": 1, "ties": [3, 0], "logprob": [-1.3862943611, 0.0]})
+    >>> row.select(everything_ties()).to_series().to_list()
+    [True, False]
+    """
+    share = (pl.col("ties") + 1) * pl.col("logprob").cast(pl.Float64).exp()
+    return (pl.col("rank") == 1) & (pl.col("ties") > 0) & (share > 1 - 1e-6)
+
+
 def unique_maximum(*, vocab_limit: bool = False) -> pl.Expr:
     """True if the token's logit is greater than that of every other vocabulary entry."""
     first = strictly_greater(vocab_limit=vocab_limit) == 0

@@ -24,6 +24,7 @@ from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import (
     Floats,
     Ties,
+    everything_ties,
     tied_others,
     unique_maximum,
     vocabulary_rank,
@@ -124,7 +125,8 @@ class ScoreArrays:
     logits: Floats
     """(c, s, p, o), NaN where the bank has no score."""
     ranks: Floats
-    """(c, s, p) vocabulary rank of the gold token, NaN where missing."""
+    """(c, s, p) vocabulary rank of the gold token, NaN where missing; the middle rank if all
+    outputs have the same logit."""
     top: NDArray[np.bool_]
     """(c, s, p) gold token is the only maximum of the vocabulary."""
     tied: NDArray[np.bool_]
@@ -160,6 +162,7 @@ def score_arrays(
         No rows, a prompt without one of its options, or a logit that is not finite.
     """
     rank = vocabulary_rank(ties=ties, vocab_limit=vocab_limit)
+    middle = vocabulary_rank(ties="midrank", vocab_limit=vocab_limit)
     padding = PADDING_COLUMNS if vocab_limit else ()
     names = frame.collect_schema().names()
     if missing := [name for name in (*COLUMNS, *padding, *columns) if name not in names]:
@@ -172,6 +175,7 @@ def score_arrays(
         *("step", "order_seed", "sentence_id", "paired", "logit", "rank", "ties", "exact"),
         *padding,
         option=pl.col("option").cast(pl.Enum(LABELS), strict=False).to_physical(),
+        unranked=everything_ties() if "logprob" in names else pl.lit(False),
         is_answer=pl.col("is_answer").fill_null(False),
     ).collect(engine="streaming")
     if rows.is_empty():
@@ -180,7 +184,7 @@ def score_arrays(
         raise UsageError(f"{count:,} rows have no prompt_id. Every score needs one.")
     _check_options(rows["option"], frame)
     answers = rows.filter("is_answer").select(
-        rank=rank,
+        rank=pl.when("unranked").then(middle).otherwise(rank),
         top=unique_maximum(vocab_limit=vocab_limit),
         tied=tied_others(vocab_limit=vocab_limit) > 0,
         inexact=~pl.col("exact"),

@@ -51,6 +51,15 @@ class PromptScores:
     rank: NDArray[np.int64]
     """(c, o) rank of the option's token in the vocabulary; 0 for an option of several tokens, or
     one that is not scored."""
+    ties: NDArray[np.int64] | None = None
+    """(c, o) number of other tokens with the logit of the option's token; of scores that are not
+    exact 0, because their ties come from rounding. None for no ties."""
+
+    @property
+    def middle_rank(self) -> NDArray[np.float64]:
+        """(c, o) rank of the option's token: the middle of the ranks of equal logits."""
+        ranks = self.rank.astype(np.float64)
+        return ranks if self.ties is None else ranks + self.ties / 2
 
     @property
     def measure(self) -> Measure:
@@ -102,6 +111,7 @@ class PromptScores:
                 prompt=number.gather(self.options["prompt"][options])
             ),
             *(self.logprob[:, options], self.rank[:, options]),
+            None if self.ties is None else self.ties[:, options],
         )
 
 
@@ -193,12 +203,8 @@ def _each(
         steps = in_order(d.checkpoint.step for d in run_deposits)
         size = len(layout.options) * len(steps)
         for part in evenly(steps, rows=size, most=READ) if few else [steps]:
-            logprob, rank = _read(
-                run_deposits, tuple(part), layout, first_token_only=first_token_only
-            )
-            yield PromptScores(
-                model, run, tuple(part), layout.prompts, layout.options, logprob, rank
-            )
+            scores = _read(run_deposits, tuple(part), layout, first_token_only=first_token_only)
+            yield PromptScores(model, run, tuple(part), layout.prompts, layout.options, *scores)
 
 
 class _Layout(NamedTuple):
@@ -250,19 +256,22 @@ def _layout(table: pl.DataFrame) -> _Layout:
 
 def _read(
     deposits: Sequence[Deposit], steps: Sequence[Step], layout: _Layout, *, first_token_only: bool
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Log-probabilities and ranks, (c, o), of the options at these steps."""
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """Log-probabilities, ranks and ties, (c, o), of the options at these steps."""
     shape = len(steps), len(layout.options)
-    logprob, rank = np.full(shape, np.nan), np.zeros(shape, np.int64)
+    logprob, (rank, ties) = np.full(shape, np.nan), np.zeros((2, *shape), np.int64)
     if not shape[1]:
-        return logprob, rank
+        return logprob, rank, ties
     number = layout.options["pieces"].to_numpy()
     size = int(number.sum())
     # What a deposit lists for other prompts is read as well.
     at_once = max(1, READ // max(size, *(d.layout.queries for d in deposits)))
     for start in range(0, len(steps), at_once):
         part = steps[start : start + at_once]
-        values, ranks = np.full((len(part), size), np.nan), np.zeros((len(part), size), np.int32)
+        values, counts = (
+            np.full((len(part), size), np.nan),
+            np.zeros((2, len(part), size), np.int32),
+        )
         for query_set, tokens in layout.tokens.items():
             chosen = [d for d in deposits if d.query_set == query_set and d.checkpoint.step in part]
             if chosen:
@@ -270,16 +279,17 @@ def _read(
                 step = np.array([part.index(d.checkpoint.step) for d in chosen])
                 cells = step[scores[DEPOSIT].to_numpy()], scores["index"].to_numpy()
                 values[cells] = scores["logprob"].to_numpy()
-                ranks[cells] = scores["rank"].to_numpy()
+                counts[0][cells] = scores["rank"].to_numpy()
+                counts[1][cells] = scores["ties"].to_numpy()
         rows = slice(start, start + len(part))
         first = values[:, layout.first]
         logprob[rows] = first if first_token_only else np.add.reduceat(values, layout.first, axis=1)
-        rank[rows] = np.where(number == 1, ranks[:, layout.first], 0)
-    return logprob, rank
+        rank[rows], ties[rows] = np.where(number == 1, counts[:, :, layout.first], 0)
+    return logprob, rank, ties
 
 
 def _scores(deposits: Sequence[Deposit], tokens: pl.DataFrame) -> pl.DataFrame:
-    """`index`, logprob, rank and deposit of the tokens of one query set."""
+    """`index`, logprob, rank, ties and deposit of the tokens of one query set."""
     scores = option_scores(deposits)
     rows = tokens["row"].unique()
     if 2 * len(rows) < deposits[0].layout.queries:
@@ -287,5 +297,7 @@ def _scores(deposits: Sequence[Deposit], tokens: pl.DataFrame) -> pl.DataFrame:
     key = pl.col("token").cast(pl.Int64) + pl.lit(2**32) * pl.col("query").cast(pl.Int64)
     logprob = pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.Float64)
     places = tokens.lazy().rename({"row": "query"}).select("index", key=key)
-    keyed = scores.select("rank", DEPOSIT, logprob=logprob, key=key)
-    return keyed.join(places, on="key").select("index", "logprob", "rank", DEPOSIT).collect()
+    ties = pl.when("exact").then("ties").otherwise(0)
+    keyed = scores.select("rank", DEPOSIT, ties=ties, logprob=logprob, key=key)
+    joined = keyed.join(places, on="key")
+    return joined.select("index", "logprob", "rank", "ties", DEPOSIT).collect()

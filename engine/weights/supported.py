@@ -192,6 +192,10 @@ def check_architecture(folder: Path, config: ModelConfig, task: Task) -> None:
     check_head(folder, headers, config)
 
 
+_EMBEDDING = re.compile(r"(^|[._])(emb|wte|w\.)")
+"""Tensors with a row for each entry of the vocabulary that are no heads."""
+
+
 def check_head(folder: Path, headers: Mapping[str, TensorHeader], config: ModelConfig) -> None:
     """Refuse a head under a name that transformers' files of the model type do not have.
 
@@ -209,7 +213,7 @@ def check_head(folder: Path, headers: Mapping[str, TensorHeader], config: ModelC
         name
         for name, header in headers.items()
         if text and header.shape[:1] == (config.vocab,)
-        if "emb" not in name and "wte" not in name
+        if not _EMBEDDING.search(name)
         if name.partition(".")[0] not in known
     )
     if unread:

@@ -59,7 +59,7 @@ _FLOATS = frozenset({"F16", "BF16", "F32", "F64", "float16", "bfloat16", "float3
 
 
 class TensorHeader(NamedTuple):
-    """What a file says about a tensor before its values."""
+    """Shape and dtype of a tensor, from the header of its file."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -75,7 +75,8 @@ def check_not_pointer(path: Path) -> None:
         The file is the small text that Git LFS puts in the place of a large file.
     """
     with suppress(FileNotFoundError), path.open("rb") as file:
-        if file.read(len(LFS_POINTER)) == LFS_POINTER:
+        start = file.read(200)
+        if start.startswith(LFS_POINTER) and b"\noid " in start:
             raise WeightsError(
                 f"{path} is a Git LFS pointer, not the file itself. Run git lfs pull in the"
                 " repository that it belongs to"

@@ -34,7 +34,7 @@ from logitbank.analysis.families.options.tables import (
 )
 from logitbank.analysis.frames.banks import check_same_prompts
 from logitbank.analysis.frames.expected import expected_query_sets
-from logitbank.analysis.frames.expressions import check_choice
+from logitbank.analysis.frames.expressions import check_choice, exact_rank
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE, concat_sorted
 from logitbank.analysis.frames.scan_cache import ScoreSource
@@ -353,7 +353,7 @@ def _scores(deposits: Sequence[Deposit], numbers: Mapping[str, int]) -> pl.DataF
         .select(
             "kind",
             "token",
-            "rank",
+            exact_rank(),
             at=numbers[deposit.query_set] * _STRIDE + pl.col("query").cast(pl.Int64),
             logprob=pl.col("logit").cast(pl.Float64) - pl.col("logsumexp"),
         )

@@ -230,8 +230,9 @@ def _parts(scores: PromptScores) -> Iterator[PromptScores]:
     for first in range(0, len(scores.steps), at_once):
         part = slice(first, first + at_once)
         yield replace(
-            scores, steps=scores.steps[part], logprob=scores.logprob[part], rank=scores.rank[part]
-        )
+            scores, steps=scores.steps[part], logprob=scores.logprob[part], rank=scores.rank[part],
+            ties=None if scores.ties is None else scores.ties[part],
+        )  # fmt: skip
 
 
 def _rows(scores: PromptScores) -> pl.DataFrame:
@@ -247,6 +248,7 @@ def _rows(scores: PromptScores) -> pl.DataFrame:
     tile = np.tile(np.arange(len(prompt)), len(scores.steps))
     return prompt_rows(scores).with_columns(
         share=pl.when(pl.Series(several, dtype=pl.Boolean)[tile]).then(pl.col("share")),
+        rank=pl.when(pl.col("rank").is_not_null()).then(pl.Series(scores.middle_rank.ravel())),
         sentence=sentence[prompt][tile],
     )
 

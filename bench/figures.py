@@ -128,8 +128,10 @@ _ABOUT = (
     "",
 )
 _NO_GPU = (
-    "**No figure was measured on a GPU.** On a machine with one, `python -m bench gpu` compares\n"
-    "logits with the processor's and measures seconds per checkpoint, in under 20 minutes."
+    "**No figure was measured on a GPU: nothing here has met one.** On a machine with one, run\n"
+    "`python -m bench gpu-reference`, then `gpu-transformers`, `gpu-vllm`, `gpu-swap`,\n"
+    "`gpu-ceilings` and `gpu-6.9b`. Each is meant to end in eight minutes and saves every figure.\n"
+    "Tests run these parts on a CPU in a tiny size."
 )
 
 

@@ -62,8 +62,8 @@ class ExtractRequest:
     """Number of checkpoints between reference checks of a few sequences with plain transformers,
     the first checkpoint included; 0 for none."""
     batch_tokens: int | None = None
-    """Largest number of tokens in a forward pass. By default 4,096, or on a GPU as many as its
-    memory holds; halved when memory runs out. Results depend on it in the last bits at most."""
+    """Largest number of tokens in a forward pass. By default 4,096, or 8,192 on a GPU; halved
+    when memory runs out. Results depend on it in the last bits at most."""
     block_rows: int | None = None
     """Number of rows that are committed together; by default chosen by size."""
     trust_remote_code: bool = False

@@ -85,7 +85,6 @@ def cache_bytes(
             f" {(batch + besides) / _USABLE / 1e9:.1f} GB. Of these, weights take"
             f" {weights.total / 1e9:.1f} GB, and keys and values of a batch of"
             f" {settings.max_batch_tokens:,} tokens take {batch / 1e9:.1f} GB. Use --engine"
-            " transformers, --compute-dtype bfloat16, smaller --batch-tokens, fewer --workers, or"
-            " a larger GPU."
+            " transformers, --compute-dtype bfloat16, fewer --workers, or a larger GPU."
         )
     return min(most, room)

@@ -13,6 +13,7 @@ from logitbank.analysis.finding import Finding
 from logitbank.analysis.results.tables import Result, json_rows
 from logitbank.notebook import html_list, printable
 from logitbank.store import Bank
+from logitbank.store.read.copied_weights import copied_weights
 
 if TYPE_CHECKING:
     from logitbank.analysis.charts.chart import Chart
@@ -146,9 +147,15 @@ def make_study(
     names = sorted({name for table in tables for name in table["model"].unique()})
     of_runs = run_tables(family, banks, prompts, tables)
     found = family.findings(result)
+    copied = [
+        Finding(text=str(each), series=(each.checkpoint.model, each.checkpoint.run))
+        for bank in banks
+        for each in copied_weights(bank.deposits())
+        if each.checkpoint.model in names
+    ]
     return Study(
         result=result,
-        findings=(*found[:1], *run_findings(of_runs), *found[1:]),
+        findings=(*found[:1], *copied, *run_findings(of_runs), *found[1:]),
         run_tables=of_runs,
         missing=(*missing, *exclusion_notes(banks, prompts, models)),
         notes=family.notes,

@@ -35,6 +35,7 @@ from logitbank.errors import LogitbankError, SuiteError, UsageError
 from logitbank.store import Bank
 from logitbank.store.change.rescore import rescore_all
 from logitbank.store.files.objects import is_occupied
+from logitbank.store.read.copied_weights import copied_weights
 from logitbank.store.tables.token_texts import tokens_files
 from logitbank.wording import counted
 
@@ -215,6 +216,8 @@ def _execute(
             if not summary.interrupted:
                 progress("sealing complete deposits")
                 _finish(bank, suite)
+                own = [d for c in suite.checkpoints for d in bank.deposits(c.id)]
+                summary.notes += [str(copied) for copied in copied_weights(own)]
     except KeyboardInterrupt:
         summary.interrupted = True
         raise

@@ -8,6 +8,7 @@ import polars as pl
 
 from logitbank.cli.output import print_frame, print_lines, print_table, say
 from logitbank.store.format.about import about_fields, bank_sources
+from logitbank.store.read.copied_weights import copied_weights
 from logitbank.store.read.provenance import provenance_table
 from logitbank.wording import counted
 
@@ -23,6 +24,8 @@ def print_bank(bank: "Bank", form: str) -> None:
         print_about(bank)
     info = bank.info()
     print_frame(info, form)
+    for copied in copied_weights(bank.deposits()):
+        say(f"Note: {copied}")
     if info.is_empty():
         say(f"{bank.path} has no checkpoints. Run `logitbank extract` to add some.")
 

@@ -68,6 +68,8 @@ class Loaded:
     """Provenance of tensors from another file: language adapters."""
     heads: Mapping[Head, OutputHead] = field(default_factory=dict)
     """The heads that are proved to give the model's logits; empty without `hidden`."""
+    matrices: str = ""
+    """Short digests of its matrices, as `ContentDigest.matrices`; empty if unknown."""
 
 
 class Tokens(NamedTuple):

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 
 from logitbank.engine.weights.weights import stream_weights, weight_files
 from logitbank.errors import WeightsError
+from logitbank.store.read.copied_weights import CONSTANT
 
 if TYPE_CHECKING:
     import torch
 
 _NICE = 10
 """Scoring goes first where both want a core."""
+_VARIED = 16
+"""Different values among a thousand that a trained matrix has at least."""
 _THREADS = 4
 """SHA-256 takes 0.5 s a GB on one core, longer than the copy to a GPU."""
 
@@ -56,6 +59,8 @@ class ContentDigest:
         """`known` are digests of tensors that need not be computed again."""
         self._known = known
         self._digests: dict[str, str] = {}
+        self._constant: dict[str, bool] = {}
+        """Of each matrix, whether it has few different values, as before training."""
 
     def update(self, name: str, tensor: "torch.Tensor") -> None:
         """Add one tensor; contiguous CPU memory is hashed in place.
@@ -71,6 +76,10 @@ class ContentDigest:
             )
         self._digests[name] = ""  # taken, while it is hashed
         self._digests[name] = self._known.get(name) or _tensor_digest(tensor)
+        if tensor.ndim > 1:
+            flat = tensor.detach().reshape(-1)
+            sample = flat[:: max(1, len(flat) // 1024)].double()
+            self._constant[name] = len({*sample.tolist()}) < _VARIED
 
     def watch(
         self, weights: "Iterable[tuple[str, torch.Tensor]]"
@@ -88,6 +97,13 @@ class ContentDigest:
                 yield name, tensor
             for each in hashed:
                 each.result()
+
+    def matrices(self) -> str:
+        """Ten hex digits for each matrix, by name; `-` for one with few different values."""
+        return " ".join(
+            CONSTANT if constant else self._digests[name][:10]
+            for name, constant in sorted(self._constant.items())
+        )
 
     def hexdigest(self) -> str:
         """64 hex digits for the tensors added so far."""

@@ -38,6 +38,7 @@ from logitbank.store import Bank, BlockData, DepositSpec, DepositWriter
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import CheckpointId, Head, Json, Query
+from logitbank.store.read.copied_weights import MATRICES
 from logitbank.store.tables.prompt_tables import option_tokens
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class Worker:
         provenance = job.provenance | self._backend.describe()
         provenance |= {
             "weights": loaded.weights,
+            **({MATRICES: loaded.matrices} if loaded.matrices else {}),
             "config": config_digest(job.config),
             **loaded.made,
         }

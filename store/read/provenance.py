@@ -11,6 +11,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects
 from logitbank.store.format import commits
 from logitbank.store.format.schema import Json
+from logitbank.store.read.copied_weights import MATRICES
 
 _ROWS = pl.Schema(
     {
@@ -45,7 +46,8 @@ def provenance_table(deposits: Iterable[Deposit]) -> pl.DataFrame:
 
 
 def _fields(deposit: Deposit) -> Iterator[tuple[str, str]]:
-    yield from _flat(deposit.spec.provenance)
+    provenance = deposit.spec.provenance
+    yield from _flat({name: value for name, value in provenance.items() if name != MATRICES})
     engines = _engines(deposit)
     own = str(deposit.spec.provenance.get("engine"))
     if engines not in ([], [own]):

@@ -65,7 +65,10 @@ class TransformersBackend:
         note = self._choose_packing(model)
         heads = self._output_heads(model) if settings.hidden else {}
         digest, made = account.digest.hexdigest(), account.describe()
-        return Loaded(digest, forward.head.outputs, time.perf_counter() - start, note, made, heads)
+        return Loaded(
+            *(digest, forward.head.outputs, time.perf_counter() - start, note, made, heads),
+            account.digest.matrices(),
+        )
 
     def _replace(self, folder: Path, digests: Mapping[str, str]) -> Account | None:
         """Replace the weights tensor by tensor; None if the model has to be read as a whole."""

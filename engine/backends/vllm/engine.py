@@ -147,7 +147,8 @@ class VllmBackend:
                 self._layers(streamed), [self._postprocessing], self.score, queries
             )
         seconds = time.perf_counter() - start
-        return Loaded(digest.hexdigest(), vocab, seconds, heads=heads)
+        matrices = digest.matrices()
+        return Loaded(digest.hexdigest(), vocab, seconds, heads=heads, matrices=matrices)
 
     def _layers(self, streamed: StreamedHead) -> dict[Head, Layer]:
         """The requested heads of the checkpoint that was just loaded.

@@ -36,8 +36,11 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.unqover.metric import Unqover as Unqover
     from logitbank.analysis.families.unqover.metric import unqover_metric as unqover_metric
     from logitbank.analysis.families.unqover.tables import unqover_instances as unqover_instances
+    from logitbank.analysis.family import Family as Family
+    from logitbank.analysis.family import register as register
     from logitbank.analysis.frames.batches import batches as batches
     from logitbank.analysis.frames.candidates import as_candidates as as_candidates
+    from logitbank.analysis.frames.choose import with_columns as with_columns
     from logitbank.analysis.frames.expected import expected_rows as expected_rows
     from logitbank.analysis.frames.expected import expected_token_counts as expected_token_counts
     from logitbank.analysis.frames.expressions import jsd_parts as jsd_parts
@@ -45,7 +48,10 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.expressions import three_way_correct as three_way_correct
     from logitbank.analysis.frames.expressions import unique_maximum as unique_maximum
     from logitbank.analysis.frames.expressions import vocabulary_rank as vocabulary_rank
+    from logitbank.analysis.frames.items import Items as Items
+    from logitbank.analysis.frames.items import gather_items as gather_items
     from logitbank.analysis.frames.pronoun_scores import as_scores as as_scores
+    from logitbank.analysis.frames.reader import Scores as Scores
     from logitbank.analysis.frames.stereoset_files import read_gold as read_gold
     from logitbank.analysis.frames.stereoset_files import read_predictions as read_predictions
     from logitbank.analysis.harness import read_harness as read_harness
@@ -61,10 +67,12 @@ if TYPE_CHECKING:
     from logitbank.analysis.stats.correlation import pearson as pearson
     from logitbank.analysis.stats.correlation import pearson_matrix as pearson_matrix
     from logitbank.analysis.stats.correlation import variation as variation
+    from logitbank.analysis.stats.measure import Measure as Measure
     from logitbank.analysis.stats.significance import benjamini_hochberg as benjamini_hochberg
     from logitbank.analysis.stats.significance import mann_whitney as mann_whitney
     from logitbank.analysis.stats.significance import seed_mean as seed_mean
     from logitbank.analysis.stats.significance import wilcoxon as wilcoxon
+    from logitbank.analysis.stats.summary import summarise as summarise
 
 __getattr__, __dir__ = front_door(__name__, __file__)
 __all__ = __dir__()

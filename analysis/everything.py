@@ -9,7 +9,7 @@ import polars as pl
 
 from logitbank.analysis.family import Family, families
 from logitbank.analysis.frames.banks import Banks, PromptColumns, no_prompts, open_banks
-from logitbank.analysis.frames.scan_cache import ScanCache
+from logitbank.analysis.frames.reader import ScanCache
 from logitbank.analysis.study import Study
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank

@@ -1,6 +1,8 @@
-"""A family of metrics, and the families there are: the folders of `analysis/families`.
+"""A family of metrics, and the families there are: the folders of `analysis/families`, and those
+that users register.
 
-A family is a folder of at most five modules:
+A family that is registered consists of its `measures` and `items`; see `docs/own-metric.md`. A
+family in a folder may have tables, charts and sentences of its own, in at most five modules:
 
 * `__init__`: the public function, named as the folder, and `FAMILY`, its description. It imports
   nothing heavy, because every command reads it.
@@ -12,17 +14,22 @@ A family is a folder of at most five modules:
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+
+from logitbank.analysis.frames.choose import ChoosePrompts
+from logitbank.analysis.stats.measure import Measure
+from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
     from logitbank.analysis.charts.chart import Chart
     from logitbank.analysis.finding import Finding
     from logitbank.analysis.frames.items import Items
-    from logitbank.analysis.frames.scan_cache import ScoreSource
+    from logitbank.analysis.frames.reader import Scores
     from logitbank.analysis.results.tables import Result
     from logitbank.analysis.study import Study
 
@@ -33,38 +40,6 @@ CHANGE_POINTS = (
     "of a change."
 )
 """A note of families that search for change points."""
-Columns = Mapping[str, Collection[str]]
-"""The columns of prompt sets, by their names."""
-ChoosePrompts = Callable[[Columns], Sequence[tuple[str, ...]]]
-"""Chooses the prompt sets of a family: those that are analysed together, for each analysis."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """A number that is made of means of items: a mean, or a difference of means.
-
-    An item belongs to a part. A side of the measure is the mean over its parts of the mean over
-    the items of each; the number is `plus` minus `minus`, times `scale`, through `link`.
-    """
-
-    name: str
-    group: str = ""
-    """What distinguishes measures of one name."""
-    text: str = ""
-    """As sentences name it."""
-    form: str = ".3f"
-    plus: tuple[str, ...] = ("",)
-    minus: tuple[str, ...] = ()
-    share: bool = False
-    """Whether values of items are 0, 1, or ½ for a tie, so that intervals are those of shares."""
-    scale: float = 1.0
-    link: Literal["exp"] | None = None
-    """`exp` of a mean of logarithms: a perplexity, or a geometric mean."""
-
-    @property
-    def key(self) -> str:
-        """In the column `measure` of a summary."""
-        return f"{self.name}, {self.group}" if self.group else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +49,11 @@ class Family:
     name: str
     """Of the folder and of the public function in it; the command has dashes for underscores."""
     title: str
-    order: int
+    order: int = 100
     """Position among the sections of a report."""
     description: str
     """What it measures, for a reader who has never heard of it."""
-    cautions: tuple[str, ...]
+    cautions: tuple[str, ...] = ()
     """What its numbers do not show."""
     notes: tuple[str, ...] = ()
     """How its numbers are to be read: units, intervals, tests."""
@@ -87,12 +62,14 @@ class Family:
     """The tables that the terminal prints with `--table`, and which columns of them first."""
     measures: tuple[Measure, ...] = ()
     """Numbers that are means of `items`. The first is measured over several runs of a model."""
-    items: "Callable[[ScoreSource], Items] | None" = None
+    items: "Callable[[Scores], Items] | None" = None
     """The items of one prompt set; none if it is of another kind."""
 
     @property
     def analyze(self) -> "Callable[..., Study[Any]]":
         """The public function: banks, and by keyword prompts, models, cache and own settings."""
+        if not self._has_folder:
+            return self._measured("analyze")
         function: Callable[..., Study[Any]] = getattr(self._module(), self.name)
         return function
 
@@ -117,13 +94,24 @@ class Family:
 
     def charts(self, result: "Result") -> "dict[str, Chart]":
         """The charts of a result by name, the most important first."""
-        charts: dict[str, Chart] = self._module("charts").charts(result)
+        own = self._module("charts").charts if self._has_folder else self._measured("charts")
+        charts: dict[str, Chart] = own(result)
         return charts
 
     def findings(self, result: "Result") -> "list[Finding]":
         """The findings of a result, the most important first."""
-        findings: list[Finding] = self._module("findings").findings(result)
+        own = self._module("findings").findings if self._has_folder else self._measured("findings")
+        findings: list[Finding] = own(result)
         return findings
+
+    @property
+    def _has_folder(self) -> bool:
+        return self.name in _folders()
+
+    def _measured(self, name: str) -> Callable[..., Any]:
+        """What families without a folder have in common."""
+        function = getattr(import_module(f"{__package__}.results.measured"), name)
+        return partial(function, self)
 
     def _module(self, name: str = "") -> Any:
         module = f"{__package__}.families.{self.name}"
@@ -139,16 +127,48 @@ def imported(package: str, name: str) -> Callable[..., Any]:
     return function
 
 
-@cache
 def families() -> Mapping[str, Family]:
     """Every family by its name, in the order of a report."""
+    found = {**_folders(), **_installed(), **_registered}
+    return dict(sorted(found.items(), key=lambda item: (item[1].order, item[0])))
+
+
+def register(family: Family) -> Family:
+    """Add a family to those of analyses, reports and comparisons of this process.
+
+    An installed package does the same with an entry point of the group `logitbank_families`.
+
+    Raises
+    ------
+    UsageError
+        The name is taken or is no identifier, or the family has no measures or items.
+    """
+    if family.name in _folders():
+        raise UsageError(f"Family {family.name!r} exists. Give yours another name.")
+    if not family.name.isidentifier():
+        raise UsageError(f"Family {family.name!r} needs a name of letters, digits and underscores.")
+    if not family.measures or family.items is None:
+        raise UsageError(f"Family {family.name!r} has no measures, or no items. Name both.")
+    _registered[family.name] = family
+    return family
+
+
+_registered: dict[str, Family] = {}
+
+
+@cache
+def _folders() -> Mapping[str, Family]:
+    """The families in folders."""
     package = import_module(f"{__package__}.families")
-    modules = (
-        import_module(f"{package.__name__}.{entry.name}")
-        for entry in pkgutil.iter_modules(package.__path__)
-    )
-    found: list[Family] = [module.FAMILY for module in modules]
-    return {family.name: family for family in sorted(found, key=lambda family: family.order)}
+    names = (entry.name for entry in pkgutil.iter_modules(package.__path__))
+    return {name: import_module(f"{package.__name__}.{name}").FAMILY for name in names}
+
+
+@cache
+def _installed() -> Mapping[str, Family]:
+    """The families of installed packages."""
+    found = [entry.load() for entry in entry_points(group="logitbank_families")]
+    return {family.name: family for family in found}
 
 
 def columns(names: str) -> tuple[str, ...]:
@@ -158,36 +178,3 @@ def columns(names: str) -> tuple[str, ...]:
     ('score', 'low', 'high')
     """
     return tuple(names.split())
-
-
-def with_columns(*columns: str) -> ChoosePrompts:
-    """Every prompt set with these columns, each analysed alone.
-
-    >>> with_columns("paired")({"a": ["paired", "gold"], "b": ["gold"], "c": ["paired"]})
-    [('a',), ('c',)]
-    """
-    required = set(columns)
-    return lambda sets: [(name,) for name in sorted(sets) if required.issubset(sets[name])]
-
-
-def with_prefix(text: str) -> ChoosePrompts:
-    """The prompt sets whose names begin so, analysed together.
-
-    >>> with_prefix("un")({"unqover-b": [], "unqover-a": [], "lambada": []})
-    [('unqover-a', 'unqover-b')]
-    """
-    return lambda sets: _together(name for name in sorted(sets) if name.startswith(text))
-
-
-def named(*names: str) -> ChoosePrompts:
-    """The prompt sets of these names, analysed together.
-
-    >>> named("b", "a", "c")({"a": [], "b": []})
-    [('b', 'a')]
-    """
-    return lambda sets: _together(name for name in names if name in sets)
-
-
-def _together(names: Iterable[str]) -> list[tuple[str, ...]]:
-    chosen = tuple(names)
-    return [chosen] if chosen else []

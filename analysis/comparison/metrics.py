@@ -9,7 +9,7 @@ from logitbank.analysis.family import Family, families
 from logitbank.analysis.frames.banks import PromptColumns
 from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.items import Items, common_items
-from logitbank.analysis.frames.scan_cache import ScoreSource
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.analysis.results.runs import read_runs, run_difference, shared_steps
@@ -76,7 +76,7 @@ def _items(family: Family, side: Side, prompts: str, checkpoints: pl.DataFrame) 
     assert family.items is not None
     steps = checkpoints["step"].unique().to_list()
     models = [own for own, name in side.models.items() if name in checkpoints["model"]]
-    items = family.items(ScoreSource([side.bank], prompts, models, steps=steps))
+    items = family.items(Scores([side.bank], prompts, models, steps=steps))
     return items.renamed(side.models).among(checkpoints)
 
 

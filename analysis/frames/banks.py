@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from logitbank.analysis.family import ChoosePrompts
+from logitbank.analysis.frames.choose import ChoosePrompts
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, Deposit, open_bank
 from logitbank.store.tables.prompt_checks import changed_prompt

@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.family import Family, Measure, families
+from logitbank.analysis.family import Family, families
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.expressions import Floats, same_as
 from logitbank.analysis.frames.items import Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.frames.scan_cache import ScoreSource
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.series import missing_text
 from logitbank.analysis.stats.correlation import pearson_matrix
+from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.multibootstrap import (
     FEWEST_RUNS,
     Examples,
@@ -103,7 +104,7 @@ def read_runs(
     """The scores of all runs of a model at a step; None as for `run_scores`."""
     assert family.items is not None
     try:
-        items = family.items(ScoreSource(banks, prompts, [model], steps=[step]))
+        items = family.items(Scores(banks, prompts, [model], steps=[step]))
     except NoRowsError:  # blocks without these prompts
         return None
     place = {

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.family import Measure
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Flags, Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, Interval, t_quantile, with_enough
 from logitbank.analysis.stats.from_baseline import BASELINE
+from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.shares import Z95, wilson
 from logitbank.analysis.stats.significance import seed_mean
 

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 import logitbank
-from logitbank.analysis.family import ChoosePrompts, with_columns, with_prefix
 from logitbank.analysis.frames.banks import open_banks
+from logitbank.analysis.frames.choose import ChoosePrompts, with_columns, with_prefix
 from logitbank.cli.main import app
 from logitbank.errors import AbsentError, LogitbankError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet

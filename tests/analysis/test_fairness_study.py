@@ -15,7 +15,7 @@ from logitbank.analysis.families.fairness.findings import findings
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.finding import Finding
-from logitbank.analysis.frames.scan_cache import ScanCache
+from logitbank.analysis.frames.reader import ScanCache
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.support.evaluation_banks import VOCAB, winobias_bank

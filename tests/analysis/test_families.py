@@ -11,7 +11,7 @@ from logitbank.analysis.charts.chart import chart_caption, chart_title
 from logitbank.analysis.everything import analyses
 from logitbank.analysis.family import families
 from logitbank.analysis.frames.banks import PromptColumns
-from logitbank.analysis.frames.scan_cache import ScoreSource
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.stats.summary import summarise
 from logitbank.analysis.study import Study
 from logitbank.store import Bank
@@ -109,7 +109,7 @@ def test_measures_are_means_of_items_at_every_checkpoint(
     prompts = [each for names in family.prompts(PromptColumns([bank])) for each in names]
     assert family.items is not None
     for each in prompts or bank.prompt_sets:
-        items = family.items(ScoreSource([bank], each))
+        items = family.items(Scores([bank], each))
         assert items.values.shape == (len(items.checkpoints), len(items.axes))
         assert items.axes.is_unique().all()
         summary = summarise(items, family.measures)

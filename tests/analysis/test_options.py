@@ -15,7 +15,7 @@ from logitbank.analysis.families.options.metric import OptionScores, option_scor
 from logitbank.analysis.families.options.tables import option_shares
 from logitbank.analysis.family import families
 from logitbank.analysis.finding import Finding
-from logitbank.analysis.frames.scan_cache import ScanCache
+from logitbank.analysis.frames.reader import ScanCache
 from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError

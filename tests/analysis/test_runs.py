@@ -10,7 +10,7 @@ import pytest
 from logitbank.analysis.comparison.compare import compare
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.stereoset import stereoset
-from logitbank.analysis.family import Measure, families
+from logitbank.analysis.family import families
 from logitbank.analysis.frames.items import gather_items
 from logitbank.analysis.results.runs import (
     RunScores,
@@ -19,6 +19,7 @@ from logitbank.analysis.results.runs import (
     run_findings,
     run_scores,
 )
+from logitbank.analysis.stats.measure import Measure
 from logitbank.store import Bank, CheckpointId
 from tests.golden.banks import add_prompts, fill
 from tests.support import gest_cases, stereoset_cases

@@ -13,7 +13,7 @@ from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.lambada.metric import lambada_metric
 from logitbank.analysis.families.tradeoff import tradeoff
 from logitbank.analysis.families.tradeoff.metric import RESAMPLED, lambada_curve
-from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
+from logitbank.analysis.frames.reader import ScanCache, Scores
 from logitbank.errors import LogitbankError
 from logitbank.store import Bank
 from tests.analysis.test_harness import file as result_file
@@ -42,7 +42,7 @@ def results(folder: Path, values: dict[int, float], *, model: str = "toy") -> li
 
 def test_the_gap_of_a_bank_is_that_of_fairness(bank: Path) -> None:
     opened = Bank.open(bank)
-    found = fairness_gap(ScoreSource([opened], "winobias"), 200)
+    found = fairness_gap(Scores([opened], "winobias"), 200)
     known = fairness_metric(opened.scan("winobias"), bootstrap=200).gap
     assert found["step"].to_list() == known["step"].to_list()
     assert found["value"].to_list() == pytest.approx(known["delta_scaled"].to_list())
@@ -54,7 +54,7 @@ def test_the_gap_of_a_bank_is_that_of_fairness(bank: Path) -> None:
 
 def test_lambada_of_a_bank_has_draws_around_its_accuracy(bank: Path) -> None:
     banks = [Bank.open(bank)]
-    found = lambada_curve(ScoreSource(banks, "lambada"), resamples=500)
+    found = lambada_curve(Scores(banks, "lambada"), resamples=500)
     known = lambada_metric(banks[0].scan("lambada")).lambada
     assert found["value"].to_list() == pytest.approx(known["acc"].to_list())
     errors = [float(np.std(draws.to_numpy())) for draws in found["draws"]]

@@ -3,19 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import (
-    CHANGE_POINTS,
-    Family,
-    Measure,
-    columns,
-    imported,
-    with_columns,
-)
+from logitbank.analysis.family import CHANGE_POINTS, Family, columns, imported
+from logitbank.analysis.frames.choose import with_columns
+from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.fairness.metric import Fairness
     from logitbank.analysis.frames.banks import Banks
-    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
 
@@ -55,7 +50,7 @@ def fairness(
     """
     from logitbank.analysis.families.fairness.metric import Settings, fairness_result, read_winobias
     from logitbank.analysis.frames.banks import check_vocab_limit, choose_prompts, open_banks
-    from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
+    from logitbank.analysis.frames.reader import ScanCache, Scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import make_study
 
@@ -64,7 +59,7 @@ def fairness(
     prompts = choose_prompts(opened, prompts, default="winobias", family=FAMILY.prompts)
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)
-    source = ScoreSource(opened, prompts, models, cache or ScanCache())
+    source = Scores(opened, prompts, models, cache or ScanCache())
     result = fairness_result(read_winobias(source, settings, share=cache is not None), settings)
     missing = missing_sentences(result.checkpoints, "score")
     return make_study(

@@ -41,7 +41,7 @@ from logitbank.analysis.frames.expressions import (
 )
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
-from logitbank.analysis.frames.scan_cache import ScoreSource
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.frames.score_arrays import (
     CODED,
     LABELS,
@@ -185,7 +185,7 @@ class Reading(NamedTuple):
     """None if they were not read, or an answer is not a gender; see `gender_hits`."""
 
 
-def read_winobias(source: ScoreSource, settings: Settings, *, share: bool = True) -> Reading:
+def read_winobias(source: Scores, settings: Settings, *, share: bool = True) -> Reading:
     """Read WinoBias in banks, and store the reading for other analyses of a report."""
     reading = read(
         source.frames(rows=ROWS, coded=(*CODED, *GENDER_COLUMNS)),
@@ -198,7 +198,7 @@ def read_winobias(source: ScoreSource, settings: Settings, *, share: bool = True
     return reading
 
 
-def cached_winobias(source: ScoreSource, bootstrap: int | None = None) -> Reading:
+def cached_winobias(source: Scores, bootstrap: int | None = None) -> Reading:
     """The reading of another analysis, with so many resamples if that matters; else a new one."""
     key = source.key(*(["winobias"] if bootstrap is None else ["winobias", bootstrap]))
     settings = Settings(bootstrap=bootstrap or 0)
@@ -303,7 +303,7 @@ def gender_hits(data: ScoreArrays) -> GenderHits | None:
     return GenderHits(data.checkpoints, data.axes.seeds, names, values)
 
 
-def read_items(source: ScoreSource) -> Items:
+def read_items(source: Scores) -> Items:
     """Prompts in each option order: JSD-P of the correct answer (scaled), rank, and whether it is
     the first of the vocabulary and of the options. None for other options.
 
@@ -363,7 +363,7 @@ def _has_genders(frames: Sequence[pl.LazyFrame]) -> bool:
     return set(options) == set(LABELS)
 
 
-def fairness_gap(source: ScoreSource, resamples: int) -> pl.DataFrame:
+def fairness_gap(source: Scores, resamples: int) -> pl.DataFrame:
     """The curve of Δ, scaled and signed, with bootstrap draws, for a trade-off.
 
     One resample has the same sentences at every checkpoint.
@@ -379,7 +379,7 @@ def gendered_answers(jsd_parts: pl.DataFrame) -> pl.DataFrame:
     return jsd_parts.filter(pl.col("gold") == pl.col("option"), pl.col("gold") != LABELS.neutral)
 
 
-def answer_jsd_p(source: ScoreSource, resamples: int) -> pl.DataFrame:
+def answer_jsd_p(source: Scores, resamples: int) -> pl.DataFrame:
     """JSD-P of the answers male and female: model, run, step, group, value, low and high."""
     return gendered_answers(cached_winobias(source, resamples).tables["jsd_parts"]).select(
         *CHECKPOINT, group="gold", value="scaled", low="low_scaled", high="high_scaled"

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, columns, with_columns
+from logitbank.analysis.family import Family, columns
+from logitbank.analysis.frames.choose import with_columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.fluctuation.metric import Fluctuation
     from logitbank.analysis.frames.banks import Banks
-    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
 

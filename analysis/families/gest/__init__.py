@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, Measure, columns, imported, with_columns
+from logitbank.analysis.family import Family, columns, imported
+from logitbank.analysis.frames.choose import with_columns
+from logitbank.analysis.stats.measure import Measure
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.gest.metric import Gest
     from logitbank.analysis.frames.banks import Banks
-    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
 
@@ -48,7 +50,7 @@ def gest(
     from logitbank.analysis.families.gest.metric import gest_metric, read_score_files
     from logitbank.analysis.frames.banks import choose_prompts, open_banks
     from logitbank.analysis.frames.expected import expected_token_counts
-    from logitbank.analysis.frames.scan_cache import ScoreSource
+    from logitbank.analysis.frames.reader import Scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import make_study
 
@@ -60,7 +62,7 @@ def gest(
     frames, expected, names = None, None, list[str]()
     if opened:
         names = [choose_prompts(opened, prompts, default="gest", family=FAMILY.prompts)]
-        frames = ScoreSource(opened, names[0], models).frames()
+        frames = Scores(opened, names[0], models).frames()
         expected = expected_token_counts(opened, names[0])
     result = gest_metric(frames, files=files, expected=expected)
     missing = missing_sentences(result.checkpoints, "version")

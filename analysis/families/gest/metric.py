@@ -28,7 +28,7 @@ from logitbank.analysis.frames.prompt_sums import (
     concat_sorted,
     map_prompt_sums,
 )
-from logitbank.analysis.frames.scan_cache import ScoreSource
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import BankError, UsageError
@@ -137,13 +137,9 @@ def gest_metric(
     )
 
 
-def read_items(source: ScoreSource) -> Items:
+def read_items(source: Scores) -> Items:
     """The mean over templates of each sentence."""
-    expected = source.expected(COLUMNS)
-    found = map_prompt_sums(
-        source.frames(), lambda sums: items(_scores(sums)).filter(template=ALL),
-        family=FAMILY.name, columns=COLUMNS, expected=expected,
-    )  # fmt: skip
+    found = source.map_prompts(lambda sums: items(_scores(sums)).filter(template=ALL), *COLUMNS)
     return gather_items(part.drop("template") for part in found)
 
 

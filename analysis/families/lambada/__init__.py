@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, Measure, columns, imported, named
+from logitbank.analysis.family import Family, columns, imported
+from logitbank.analysis.frames.choose import named
+from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.lambada.metric import Lambada
     from logitbank.analysis.frames.banks import Banks
-    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
 
@@ -45,12 +47,12 @@ def lambada(
     """
     from logitbank.analysis.families.lambada.metric import read_lambada, write_results
     from logitbank.analysis.frames.banks import open_banks
-    from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
+    from logitbank.analysis.frames.reader import ScanCache, Scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import make_study
 
     opened = open_banks(banks, models=models, prompts=prompts)
-    source = ScoreSource(opened, prompts, models, cache or ScanCache())
+    source = Scores(opened, prompts, models, cache or ScanCache())
     result = read_lambada(source).result
     if save_results is not None:
         write_results(result, save_results)

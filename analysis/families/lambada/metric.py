@@ -22,7 +22,7 @@ from logitbank.analysis.frames.prompt_sums import (
     greedy_match,
     map_prompt_sums,
 )
-from logitbank.analysis.frames.scan_cache import ScoreSource
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.harness import write_harness
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.from_baseline import BASELINE
@@ -98,12 +98,12 @@ class Reading(NamedTuple):
     items: Items
 
 
-def read_lambada(source: ScoreSource) -> Reading:
+def read_lambada(source: Scores) -> Reading:
     """The reading of banks, made once in a report."""
     return source.cached("lambada", lambda: _read(source.frames(), source.expected()))
 
 
-def read_items(source: ScoreSource) -> Items:
+def read_items(source: Scores) -> Items:
     """Whether each example is correct, and its log-probability."""
     return gather_items(
         examples_in_turn(

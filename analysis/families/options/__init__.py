@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import Family, Measure, columns, imported, named
+from logitbank.analysis.family import Family, columns, imported
+from logitbank.analysis.frames.choose import named
+from logitbank.analysis.stats.measure import Measure
 from logitbank.errors import AbsentError
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.options.metric import OptionScores
     from logitbank.analysis.frames.banks import Banks
-    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
 Score = Literal["sum", "token", "byte", "character", "first"]

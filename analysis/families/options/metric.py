@@ -37,7 +37,7 @@ from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.expressions import check_choice, exact_rank
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE, concat_sorted
-from logitbank.analysis.frames.scan_cache import ScoreSource
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.neighbours import js_divergences
@@ -187,7 +187,7 @@ def option_scores(
     )
 
 
-def read_items(source: ScoreSource) -> Items:
+def read_items(source: Scores) -> Items:
     """Whether the answer is more probable than every other option, the mean over orders.
 
     Of prompts with an answer among several options; null if no order has a score of all of them.

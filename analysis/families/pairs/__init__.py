@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, Measure, columns, imported, with_columns
+from logitbank.analysis.family import Family, columns, imported
+from logitbank.analysis.frames.choose import with_columns
+from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.pairs.metric import Pairs
     from logitbank.analysis.frames.banks import Banks
-    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
 
@@ -39,18 +41,22 @@ def pairs(
         A missing bank or prompt set, or what `pairs_metric` refuses.
     """
     from logitbank.analysis.families.pairs.metric import read_pairs
-    from logitbank.analysis.frames.banks import choose_prompts, open_banks
-    from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
+    from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import make_study
 
-    opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)
-    prompts = choose_prompts(opened, prompts, default="crows-pairs", family=FAMILY.prompts)
-    source = ScoreSource(opened, prompts, models, cache or ScanCache())
+    source = read_scores(
+        banks, prompts, models, family=FAMILY.prompts, default="crows-pairs", cache=cache
+    )
     result = read_pairs(source, group_by)
     missing = missing_sentences(result.checkpoints, "sentence")
     return make_study(
-        FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing
+        FAMILY,
+        result,
+        prompts=[source.prompts],
+        banks=source.banks,
+        models=source.models,
+        missing=missing,
     )
 
 

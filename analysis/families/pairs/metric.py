@@ -21,7 +21,7 @@ from logitbank.analysis.frames.prompt_sums import (
     concat_sorted,
     map_prompt_sums,
 )
-from logitbank.analysis.frames.scan_cache import ScoreSource
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.from_baseline import BASELINE
 from logitbank.analysis.stats.significance import benjamini_hochberg
@@ -143,7 +143,7 @@ class _Part(NamedTuple):
     sides: pl.Series
 
 
-def read_pairs(source: ScoreSource, group_by: str | None = None) -> Pairs:
+def read_pairs(source: Scores, group_by: str | None = None) -> Pairs:
     """The result of banks, made once in a report."""
     return source.cached(
         ("pairs", group_by),
@@ -269,7 +269,7 @@ def _refuse(invalid: pl.DataFrame, problem: str) -> None:
         )
 
 
-def read_items(source: ScoreSource) -> Items:
+def read_items(source: Scores) -> Items:
     """Whether the first sentence of each pair is the more probable one; none for other prompts."""
     frames = source.frames()
     if any(not set(COLUMNS) <= {*names} for names in frame_columns(frames)):

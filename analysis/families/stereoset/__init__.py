@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import Family, Measure, columns, imported, with_prefix
+from logitbank.analysis.family import Family, columns, imported
+from logitbank.analysis.frames.choose import with_prefix
+from logitbank.analysis.stats.measure import Measure
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.stereoset.metric import StereoSet
     from logitbank.analysis.frames.banks import Banks
-    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
 Rule = Literal["reference", "mean_prob", "sum_logprob", "mean_logprob", "geometric"]

@@ -4,7 +4,7 @@ Scores of candidate sentences become lms, ss and iCAT, by three aggregations, pe
 overall, with intervals. After Nadeem et al. 2021; deviations are documented at the functions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,7 +47,7 @@ from logitbank.analysis.frames.codes import Codes, distinct
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.frames.scan_cache import ScoreSource
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank
@@ -99,7 +99,7 @@ class StereoSet(Result):
     """Ideal, random and fully stereotyped models."""
 
 
-def read_items(source: ScoreSource) -> Items:
+def read_items(source: Scores) -> Items:
     """ss of each term, without a prefix, by language and task; null without a whole example."""
     batches = candidate_batches(source.banks, [source.prompts], source.models, source.steps)
     return gather_items(_items(stereoset_metric(batch, bootstrap=0), batch) for batch in batches)
@@ -223,7 +223,7 @@ def bank_candidates(
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
-    steps: Sequence[int | None] | None = None,
+    steps: Collection[int | None] | None = None,
 ) -> pl.DataFrame:
     """Candidates of the StereoSet prompt sets of a bank, in one table; see `candidate_batches`."""
     names = chosen_by(FAMILY.prompts, [bank]) if prompts is None else prompts
@@ -234,7 +234,7 @@ def candidate_batches(
     banks: Sequence[Bank],
     prompts: Sequence[str],
     models: Sequence[str] | None = None,
-    steps: Sequence[int | None] | None = None,
+    steps: Collection[int | None] | None = None,
     rules: Sequence[str] = ("reference",),
 ) -> Iterator[pl.DataFrame]:
     """Candidates of a few checkpoints at a time, of all their StereoSet prompt sets.
@@ -287,7 +287,7 @@ def candidate_batches(
 def _checkpoints(
     tables: Sequence[pl.DataFrame],
     models: Sequence[str] | None,
-    steps: Sequence[int | None] | None,
+    steps: Collection[int | None] | None,
 ) -> Iterator[tuple[str, str, list[int | None]]]:
     """Model, run and a few of its chosen steps."""
     if not tables:

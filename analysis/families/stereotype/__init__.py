@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family, columns, named
+from logitbank.analysis.family import Family, columns
+from logitbank.analysis.frames.choose import named
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
     from logitbank.analysis.frames.banks import Banks
-    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
 PRONOUNS, GENDERS = "stereotype-accuracy", "winobias"
@@ -41,7 +42,7 @@ def stereotype(
     """
     from logitbank.analysis.families.stereotype.metric import read_banks
     from logitbank.analysis.frames.banks import open_banks
-    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.study import make_study
 

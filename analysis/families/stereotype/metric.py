@@ -36,7 +36,7 @@ from logitbank.analysis.frames.batches import (
 )
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, check_columns
-from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
+from logitbank.analysis.frames.reader import ScanCache, Scores
 from logitbank.analysis.results.tables import Result
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
@@ -153,14 +153,14 @@ def read_banks(
         if len(kind) > 1:
             raise UsageError(f"{' and '.join(kind)} are of one kind: name one prompt set of each.")
     result = _result(
-        _accuracy_rows(ScoreSource(banks, pronouns[0], models, cache)) if pronouns else None,
-        cached_winobias(ScoreSource(banks, gendered[0], models, cache)) if gendered else None,
+        _accuracy_rows(Scores(banks, pronouns[0], models, cache)) if pronouns else None,
+        cached_winobias(Scores(banks, gendered[0], models, cache)) if gendered else None,
         expected_rows(banks, gendered[0], GENDERS) if gendered else None,
     )
     return result, names
 
 
-def _accuracy_rows(source: ScoreSource) -> pl.DataFrame:
+def _accuracy_rows(source: Scores) -> pl.DataFrame:
     """The rows of `sa`, made once in a report."""
     expected = expected_rows(source.banks, source.prompts, PRONOUNS)
     return source.cached("stereotype", lambda: _pronoun_shares(source.frames(), expected))

@@ -9,7 +9,7 @@ from logitbank.errors import UsageError
 if TYPE_CHECKING:
     from logitbank.analysis.families.tradeoff.metric import TradeOff
     from logitbank.analysis.frames.banks import Banks
-    from logitbank.analysis.frames.scan_cache import ScanCache
+    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
 TASK = "lambada_openai"
@@ -73,7 +73,7 @@ def tradeoff(
     from logitbank.analysis.families.tradeoff.findings import interval_note
     from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.expected import partial_notes
-    from logitbank.analysis.frames.scan_cache import ScanCache, ScoreSource
+    from logitbank.analysis.frames.reader import ScanCache, Scores
     from logitbank.analysis.study import make_study
 
     files = sources.result_files(performance)
@@ -87,11 +87,11 @@ def tradeoff(
     lambada_prompts, gap_prompts = prompts
     read = [gap_prompts] if files else [lambada_prompts, gap_prompts]
     opened, cache = open_banks(banks, models=models, prompts=read), cache or ScanCache()
-    gap_source = ScoreSource(opened, gap_prompts, models, cache)
+    gap_source = Scores(opened, gap_prompts, models, cache)
     if files:
         performances = sources.performance_files(files, task, metric, models)
     else:
-        lambada_source = ScoreSource(opened, lambada_prompts, models, cache)
+        lambada_source = Scores(opened, lambada_prompts, models, cache)
         performances = sources.lambada_curve(lambada_source, resamples=bootstrap)
     measure = "LAMBADA" if not files or task.startswith("lambada") else task
     result = sources.tradeoff_metric(

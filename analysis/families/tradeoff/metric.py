@@ -20,7 +20,7 @@ from logitbank.analysis.families.tradeoff.tables import (
 )
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.frames.scan_cache import ScoreSource
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.harness import NEW_NAMES, read_harness
 from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
@@ -66,7 +66,7 @@ def result_files(paths: Sequence[str | Path]) -> list[Path]:
     return files
 
 
-def lambada_curve(source: ScoreSource, *, resamples: int = 1000) -> pl.DataFrame:
+def lambada_curve(source: Scores, *, resamples: int = 1000) -> pl.DataFrame:
     """LAMBADA accuracy at every checkpoint, with bootstrap draws over examples.
 
     One resample has the same examples at every checkpoint, so that differences between checkpoints

@@ -1,0 +1,41 @@
+"""Which prompt sets a family analyses, and which of them together."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+Columns = Mapping[str, Collection[str]]
+"""The columns of prompt sets, by their names."""
+ChoosePrompts = Callable[[Columns], Sequence[tuple[str, ...]]]
+"""Chooses the prompt sets of a family: those that are analysed together, for each analysis."""
+
+
+def with_columns(*columns: str) -> ChoosePrompts:
+    """Every prompt set with these columns, each analysed alone.
+
+    >>> with_columns("paired")({"a": ["paired", "gold"], "b": ["gold"], "c": ["paired"]})
+    [('a',), ('c',)]
+    """
+    required = set(columns)
+    return lambda sets: [(name,) for name in sorted(sets) if required.issubset(sets[name])]
+
+
+def with_prefix(text: str) -> ChoosePrompts:
+    """The prompt sets whose names begin so, analysed together.
+
+    >>> with_prefix("un")({"unqover-b": [], "unqover-a": [], "lambada": []})
+    [('unqover-a', 'unqover-b')]
+    """
+    return lambda sets: _together(name for name in sorted(sets) if name.startswith(text))
+
+
+def named(*names: str) -> ChoosePrompts:
+    """The prompt sets of these names, analysed together.
+
+    >>> named("b", "a", "c")({"a": [], "b": []})
+    [('b', 'a')]
+    """
+    return lambda sets: _together(name for name in names if name in sets)
+
+
+def _together(names: Iterable[str]) -> list[tuple[str, ...]]:
+    chosen = tuple(names)
+    return [chosen] if chosen else []

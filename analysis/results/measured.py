@@ -1,0 +1,123 @@
+"""The analysis of a family that consists of its measures: a table, findings and a chart."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from logitbank.analysis.charts.chart import Chart, sample_size, titled
+from logitbank.analysis.charts.curves import Measure as Axis
+from logitbank.analysis.charts.curves import curves, stacked
+from logitbank.analysis.charts.steps import StepAxis
+from logitbank.analysis.family import Family
+from logitbank.analysis.finding import Finding, formatted
+from logitbank.analysis.frames.items import Items
+from logitbank.analysis.frames.reader import ScanCache, read_scores
+from logitbank.analysis.results.series import (
+    Row,
+    by_series,
+    change_from_first,
+    from_row,
+    missing_sentences,
+    missing_text,
+)
+from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.summary import summarise
+from logitbank.analysis.study import Study, make_study
+from logitbank.wording import counted, step_name
+
+if TYPE_CHECKING:
+    from logitbank.analysis.frames.banks import Banks
+
+
+@dataclass(frozen=True, slots=True)
+class Measured(Result):
+    """The measures of a family at every checkpoint."""
+
+    measures: pl.DataFrame
+    """As `summarise` returns them."""
+
+
+def analyze(
+    family: Family,
+    banks: "Banks",
+    *,
+    prompts: str | None = None,
+    models: Sequence[str] | None = None,
+    cache: ScanCache | None = None,
+) -> Study[Measured]:
+    """The study of a family that has measures and items, and no analysis of its own.
+
+    Raises
+    ------
+    LogitbankError
+        A missing bank or prompt set, or what the family's `items` refuses.
+    """
+    assert family.items is not None
+    scores = read_scores(banks, prompts, models, family=family.prompts, cache=cache)
+    items: Items = family.items(scores)
+    result = Measured(summarise(items, family.measures))
+    of_first = result.measures.filter(measure=family.measures[0].key)
+    missing = missing_sentences(of_first, "item", *items.groups)
+    return make_study(
+        family, result, prompts=[scores.prompts], banks=scores.banks, models=models, missing=missing
+    )
+
+
+def findings(family: Family, result: Measured) -> list[Finding]:
+    """The first measure, then each measure of each model and run."""
+    table = result.measures.filter(pl.col("value").is_not_nan())
+    if table.is_empty():
+        return [Finding(text=f"There is no item of {family.title} with a score.")]
+    row = table.filter(measure=pl.first("measure")).row(-1, named=True)
+    first = family.measures[0]
+    value = formatted(row["value"], first.form)
+    headline = f"{first.text or first.name} is {value} at {step_name(row['step'])}."
+    found = [Finding(text=headline, figure="measures", series=(row["model"], row["run"]))]
+    groups = table.columns[3 : table.columns.index("measure")]
+    for prefix, rows in by_series(table):
+        for part in rows.partition_by(*groups, "measure", maintain_order=True):
+            found += _series(family, part, groups, prefix)
+    return found
+
+
+def _series(
+    family: Family, rows: pl.DataFrame, groups: Sequence[str], prefix: str
+) -> Iterator[Finding]:
+    last: Row = rows.row(-1, named=True)
+    measure = next(each for each in family.measures if each.key == last["measure"])
+    names = [str(last[name]) for name in groups] + [measure.group] * bool(measure.group)
+    what = f"{prefix}{measure.text or measure.name}" + "".join(f", {name}" for name in names)
+    n = counted(last["items"], "item") + missing_text(last["missing"])
+    series = (last["model"], last["run"])
+    yield from_row(
+        last, "value", f"{what} at {step_name(last['step'])}", n=n, form=measure.form,
+        figure="measures",
+    )  # fmt: skip
+    if measure.link is None:
+        yield from change_from_first(
+            rows, what, form=f"+{measure.form.lstrip('+')}", n=n, figure="measures", series=series
+        )
+
+
+def charts(family: Family, result: Measured) -> dict[str, Chart]:
+    """One curve for each measure, above each other."""
+    table = result.measures.filter(pl.col("value").is_not_nan())
+    if table.is_empty():
+        return {}
+    groups = table.columns[3 : table.columns.index("measure")]
+    table = table.with_columns(group=pl.concat_str([*groups, pl.lit("")], separator=" "))
+    axis = StepAxis(table["step"].to_list())
+    group = "group" if groups else None
+    panels = [
+        curves(rows, axis, Axis("value", each.text or each.name), group=group)
+        for each in family.measures
+        if len(rows := table.filter(measure=each.key))
+    ]
+    chart = stacked(*panels) if len(panels) > 1 else panels[0]
+    caption = (
+        f"{family.title} over training. Bands: 95% confidence intervals. "
+        f"{sample_size(table['items'], 'item')}."
+    )
+    return {"measures": titled(chart, family.title, caption, axis=axis)}

@@ -1,0 +1,32 @@
+"""Measures: numbers that are made of means of items."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A number that is made of means of items: a mean, or a difference of means.
+
+    An item belongs to a part. A side of the measure is the mean over its parts of the mean over
+    the items of each; the number is `plus` minus `minus`, times `scale`, through `link`.
+    """
+
+    name: str
+    group: str = ""
+    """What distinguishes measures of one name."""
+    text: str = ""
+    """As sentences name it."""
+    form: str = ".3f"
+    plus: tuple[str, ...] = ("",)
+    minus: tuple[str, ...] = ()
+    share: bool = False
+    """Whether values of items are 0, 1, or ½ for a tie, so that intervals are those of shares."""
+    scale: float = 1.0
+    link: Literal["exp"] | None = None
+    """`exp` of a mean of logarithms: a perplexity, or a geometric mean."""
+
+    @property
+    def key(self) -> str:
+        """In the column `measure` of a summary."""
+        return f"{self.name}, {self.group}" if self.group else self.name

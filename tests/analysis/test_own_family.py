@@ -1,0 +1,143 @@
+"""A family of a user: registered by a call or an entry point, then as any other."""
+
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from logitbank.analysis import Family, Items, Measure, Scores, family, gather_items, register
+from logitbank.analysis.comparison.compare import compare
+from logitbank.analysis.everything import analyses
+from logitbank.analysis.family import families
+from logitbank.analysis.frames.choose import with_columns
+from logitbank.errors import UsageError
+from logitbank.store import Bank, CheckpointId
+from tests.support.evaluation_banks import VOCAB, add_pieces
+
+pytestmark = pytest.mark.numerical
+
+
+def log_odds(scores: Scores) -> Items:
+    """The log-probability of each prompt's token; parts are its kind."""
+    return gather_items(
+        frame.select(
+            "model", "run", "step", item="prompt_id", part="kind_of", value="logprob"
+        ).collect()
+        for frame in scores.frames()
+    )
+
+
+MINE = Family(
+    name="mine",
+    title="Mine",
+    description="A number of my own.",
+    prompts=with_columns("kind_of"),
+    items=log_odds,
+    measures=(
+        Measure(name="first", text="First kind", plus=("a",)),
+        Measure(name="gap", text="First minus second", plus=("a",), minus=("b",)),
+    ),
+)
+
+
+@pytest.fixture
+def mine() -> Iterator[Family]:
+    yield register(MINE)
+    family._registered.pop("mine")
+
+
+def make(path: Path, seed: int) -> tuple[Bank, np.ndarray]:
+    bank = Bank.create(path)
+    queries = add_pieces(
+        bank, "own", [(f"p{i:02}", (1,), {"kind_of": "ab"[i % 2]}) for i in range(40)]
+    )
+    logits = np.random.default_rng(seed).normal(size=(2, 40, VOCAB)).astype(np.float32)
+    for step, values in zip((0, 8), logits, strict=True):
+        bank.deposit(values, checkpoint=CheckpointId("toy", step=step), query_set=queries.name)
+    p = np.exp(logits.astype(float))
+    return bank, np.log(p[..., 1] / p.sum(axis=-1))
+
+
+def test_a_registered_family_has_values_intervals_and_changes(mine: Family, tmp_path: Path) -> None:
+    bank, values = make(tmp_path / "a", 1)
+    study = mine.analyze(bank)
+    rows = study.tables["measures"].filter(step=8).rows_by_key("measure", named=True, unique=True)
+    first = values[1, ::2]
+    low, high = stats.t.interval(0.95, 19, first.mean(), stats.sem(first))
+    found = rows["first"]
+    assert (found["value"], found["low"], found["high"]) == pytest.approx((first.mean(), low, high))
+    moved = (values[1] - values[0])[::2]
+    low, high = stats.t.interval(0.95, 19, moved.mean(), stats.sem(moved))
+    ends = found["from_baseline"], found["from_baseline_low"], found["from_baseline_high"]
+    assert ends == pytest.approx((moved.mean(), low, high))
+    gap = rows["gap"]
+    assert gap["value"] == pytest.approx(first.mean() - values[1, 1::2].mean())
+    error = np.hypot(stats.sem(first), stats.sem(values[1, 1::2]))
+    assert gap["high"] - gap["value"] == pytest.approx(stats.t.ppf(0.975, 38) * error)
+    assert study.findings[0].text == f"First kind is {first.mean():.3f} at step 8.".replace(
+        "-", "−"
+    )
+    assert list(study.charts) == ["measures"]
+    assert (study.save(tmp_path / "out")).is_file()
+
+
+def test_a_registered_family_is_in_reports_and_comparisons(mine: Family, tmp_path: Path) -> None:
+    a, one = make(tmp_path / "a", 1)
+    b, other = make(tmp_path / "b", 2)
+    assert [plan.family.name for plan in analyses(a)] == ["mine"]
+    metrics = compare(a, b).result.metrics.filter(step=8, metric="gap")
+    gaps = [values[1, ::2].mean() - values[1, 1::2].mean() for values in (one, other)]
+    (row,) = metrics.to_dicts()
+    assert (row["a"], row["b"], row["difference"]) == pytest.approx((*gaps, gaps[1] - gaps[0]))
+    moved = other[1] - one[1]
+    error = np.hypot(stats.sem(moved[::2]), stats.sem(moved[1::2]))
+    assert row["high"] - row["difference"] == pytest.approx(stats.t.ppf(0.975, 38) * error)
+
+
+def test_a_family_may_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("mine", f"{__name__}:MINE", "logitbank_families")
+    monkeypatch.setattr(family, "entry_points", lambda group: [entry])
+    family._installed.cache_clear()
+    assert families()["mine"] is MINE
+    monkeypatch.undo()
+    family._installed.cache_clear()
+    assert "mine" not in families()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "gest"}, "'gest' exists"),
+        ({"name": "a b"}, "letters, digits"),
+        ({"measures": ()}, "no measures"),
+        ({"items": None}, "no measures, or no items"),
+    ],
+)
+def test_a_family_needs_a_name_measures_and_items(change: dict[str, object], message: str) -> None:
+    from dataclasses import replace
+
+    with pytest.raises(UsageError, match=message):
+        register(replace(MINE, **change))  # type: ignore[arg-type]
+
+
+def test_a_share_near_its_bounds_has_wilson_s_interval_and_a_paired_change() -> None:
+    from logitbank.analysis import summarise
+
+    rows = pl.DataFrame(
+        {"model": "m", "run": "main", "step": [0] * 20 + [8] * 20,
+         "item": [f"{i:02}" for i in range(20)] * 2, "value": [0.0] * 20 + [1.0] * 19 + [0.0]}
+    )  # fmt: skip
+    table = summarise(gather_items([rows]), [Measure(name="hit", share=True)])
+    expected = stats.binomtest(19, 20).proportion_ci(method="wilson")
+    assert table.row(1, named=True)["low"] == pytest.approx(expected.low)
+    assert table.row(1, named=True)["high"] == pytest.approx(expected.high)
+    assert table["low"][0] == 0
+    # Bonett and Price: 19 of 20 moved up, one item added for each direction.
+    centre = 19 / 22
+    half = stats.norm.ppf(0.975) * np.sqrt((21 / 22 - centre**2) / 22)
+    assert table["from_baseline_low"][1] == pytest.approx(centre - half)
+    assert table["from_baseline_high"][1] == pytest.approx(min(1.0, centre + half))

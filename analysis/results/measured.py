@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
-from logitbank.analysis.charts.curves import Measure as Axis
 from logitbank.analysis.charts.curves import curves, stacked
+from logitbank.analysis.charts.measure import Measure as Axis
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding, formatted

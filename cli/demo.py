@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from logitbank.analysis.report.report import report
-from logitbank.cli.output import print_lines, say
+from logitbank.cli.output import print_command, print_lines, say
 from logitbank.cli.screen.extract import ExtractProgress, print_summary
 from logitbank.cli.screen.progress import count_progress
 from logitbank.cli.screen.report import print_report
@@ -62,12 +62,8 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
             return 1
     say("3 of 3: analysing the bank; no model is loaded")
     print_report([bank], partial(report, [bank], out / "report.html"))
-    print_lines(
-        [
-            "",
-            f"The training text changed at step {SWITCH_STEP}.",
-            f"Next:  logitbank show {bank} --prompts {causal_prompts.name}",
-            f"       logitbank analyze fairness {bank} --table gap",
-        ]
-    )
+    print_lines(["", f"The training text changed at step {SWITCH_STEP}."])
+    show = ("logitbank", "show", bank, "--prompts", causal_prompts.name)
+    print_command(show, before="Next:  ")
+    print_command(("logitbank", "analyze", "fairness", bank, "--table", "gap"), before="       ")
     return 0

@@ -5,6 +5,7 @@ interpreted as markup.
 """
 
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -15,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from logitbank.errors import UsageError
+from logitbank.wording import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,6 +40,8 @@ out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() el
 
 MOST_ROWS = 40
 """Rows of a table on a terminal. Pipes, files and the other formats get all rows."""
+LEAST_TEXT = 12
+"""Least width of a column of text on a terminal, in which longer text has several lines."""
 KEYS = ("model", "run", "verb", "plateau", "step")
 """Columns that begin a table on a terminal."""
 
@@ -48,8 +52,22 @@ def one_line(text: object) -> str:
 
 
 def say(text: object, *, to: Console | None = None, style: str = "") -> None:
-    """Print text on stderr, or on another console. Long lines are left to the terminal."""
-    (to or err).print(Text(str(text).translate(CONTROL), style=style), soft_wrap=True)
+    """Print text on stderr, or on another console. A terminal gets lines that end with a word."""
+    console = to or err
+    console.print(
+        Text(str(text).translate(CONTROL), style=style, overflow="fold"),
+        soft_wrap=not console.is_terminal,
+    )
+
+
+def print_command(words: Iterable[object], *, before: str = "") -> None:
+    """Print a command on stdout. On a terminal its lines end with a backslash, as in a shell."""
+    indent, lines = " " * len(before), [before]
+    for word in map(one_line, map(shlex.quote, map(str, words))):
+        if out.is_terminal and cell_len(f"{lines[-1]} {word} \\") > out.width and lines[-1].strip():
+            lines.append(indent + "  ")
+        lines[-1] += word if lines[-1].endswith(" ") or not lines[-1] else f" {word}"
+    print_lines([*(f"{line} \\" for line in lines[:-1]), lines[-1]])
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -58,21 +76,35 @@ def print_lines(lines: Iterable[str]) -> None:
         say(line, to=out)
 
 
-def print_table(frame: "pl.DataFrame", *, limit: int = MOST_ROWS) -> None:
-    """Print a table for people: at most `limit` rows on a terminal, all rows in a pipe."""
+def print_table(frame: "pl.DataFrame", *, limit: int = MOST_ROWS, hidden: int = 0) -> None:
+    """Print a table for people; in a pipe all of it.
+
+    A terminal gets at most `limit` rows and the columns that fit, and a line about the others.
+    `hidden` is the number of columns that the caller has left out.
+    """
     if not sys.stdout.isatty():
         _print_aligned(frame)
     else:
-        table = Table(header_style="bold", box=None)
-        for name, dtype in frame.schema.items():
-            justify: Literal["left", "right"] = "right" if dtype.is_numeric() else "left"
+        rows = [[*map(_cell, row)] for row in frame.head(limit).iter_rows()]
+        names = [*map(one_line, frame.columns)]
+        widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
+        table, left = Table(header_style="bold", box=None), out.width
+        for name, width, dtype in zip(names, widths, frame.dtypes, strict=True):
             # A number that is cut would be another number.
-            table.add_column(Text(one_line(name)), justify=justify, overflow="fold")
-        for row in frame.head(limit).iter_rows():
-            table.add_row(*(Text(_cell(value)) for value in row))
+            least = width if dtype.is_numeric() else min(width, max(LEAST_TEXT, cell_len(name)))
+            left -= least + 2
+            if left < 0 and table.columns:
+                break
+            justify: Literal["left", "right"] = "right" if dtype.is_numeric() else "left"
+            table.add_column(Text(name), justify=justify, overflow="fold", min_width=least)
+        shown = len(table.columns)
+        for row in rows:
+            table.add_row(*map(Text, row[:shown]))
         out.print(table, crop=False)
         if len(frame) > limit:
             say(f"First {limit} rows. Use a pipe or --format csv for all rows.")
+        if hidden := hidden + len(names) - shown:
+            say(f"{counted(hidden, 'more column')}. Use a pipe or --format csv for all columns.")
     if frame.is_empty():
         say("No rows.")
 
@@ -143,8 +175,9 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
         wanted = dict.fromkeys((*KEYS, *study.screen.get(table, ())))
         first = [name for name in wanted if name in frame.columns]
         if form == "table" and sys.stdout.isatty() and first:
-            frame = frame.select(first)
-        print_frame(frame, form)
+            print_table(frame.select(first), hidden=frame.width - len(first))
+        else:
+            print_frame(frame, form)
     elif form == "json":
         _print_json(study.as_dict())
     elif form != "table":

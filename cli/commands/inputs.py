@@ -1,6 +1,5 @@
 """The commands about the inputs of `extract`: `fetch`, `suites` and `prompts`."""
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,13 +106,14 @@ def _print_fetched(done: "Fetched") -> None:
 
 
 def _print_next_command(suite: str | None, steps: str, prompts: list[str] | None) -> None:
-    from logitbank.cli.output import print_lines
+    from logitbank.cli.output import print_command, print_lines
 
     words = ["--suite", suite or "SUITE"]
     words += ["--steps", steps] if steps != "all" else []
     for name in prompts or ["FILE"]:
         words += ["--prompts", name]
-    print_lines([
-        f"To run offline: HF_HUB_OFFLINE=1 logitbank extract BANK {shlex.join(words)}",
-        "The home folder, HF_HOME and XDG_CACHE_HOME must stay the same.",
-    ])  # fmt: skip
+    print_command(
+        ("HF_HUB_OFFLINE=1", "logitbank", "extract", "BANK", *words),
+        before="To run offline: ",
+    )
+    print_lines(["The home folder, HF_HOME and XDG_CACHE_HOME must stay the same."])

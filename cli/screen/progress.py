@@ -25,8 +25,8 @@ FIRST_S, LONGEST_S = 5.0, 30.0
 """Seconds before the first line, and the longest time between two lines."""
 
 
-def bars(*amounts: ProgressColumn, transient: bool = False) -> Progress:
-    """A Rich bar with these amounts, hidden unless stderr is a terminal."""
+def bars(*amounts: ProgressColumn) -> Progress:
+    """A Rich bar with these amounts, on a terminal only; it disappears at the end."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -35,7 +35,7 @@ def bars(*amounts: ProgressColumn, transient: bool = False) -> Progress:
         TimeRemainingColumn(),
         console=err,
         disable=not err.is_interactive,
-        transient=transient,
+        transient=True,
     )
 
 
@@ -95,7 +95,7 @@ def byte_progress(what: str) -> Iterator[Bar]:
 
 
 @contextmanager
-def count_progress(what: str = "", *, transient: bool = False) -> Iterator[Bar]:
-    """A bar of items; it disappears at the end if `transient`."""
-    with bars(MofNCompleteColumn(), transient=transient) as progress:
+def count_progress(what: str = "") -> Iterator[Bar]:
+    """A bar of items."""
+    with bars(MofNCompleteColumn()) as progress:
         yield Bar(progress, what, "{:,}".format)

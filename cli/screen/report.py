@@ -17,7 +17,7 @@ def print_report(banks: Sequence[Path | Bank], write: Callable[..., Path]) -> di
     """
     sections: list[Section] = []
     names = ", ".join(address(bank) if isinstance(bank, Path) else bank.address for bank in banks)
-    with busy(f"reading {names}"), count_progress(transient=True) as progress:
+    with busy(f"reading {names}"), count_progress() as progress:
         path = write(progress=progress.about, found=sections.append)
     for section in sections:
         if section.study is not None:

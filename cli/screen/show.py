@@ -1,13 +1,19 @@
 """What `show` prints: one prompt through training, or the prompts with the largest change."""
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from logitbank.analysis.prompts.show import PromptView
-from logitbank.cli.output import one_line, print_frame, print_lines, print_table, print_title
+from logitbank.cli.output import (
+    one_line,
+    print_command,
+    print_frame,
+    print_lines,
+    print_table,
+    print_title,
+)
 from logitbank.wording import plain_step
 
 if TYPE_CHECKING:
@@ -134,7 +140,8 @@ def _print_moves(moves: "PromptMoves", *, bank: str, top: int) -> None:
         order = first["order_seed"]
         words = ["logitbank", "show", bank, "--prompts", moves.prompts]
         words += ["--prompt", first["prompt_id"]] + ([] if order is None else ["--order", order])
-        print_lines(["", one_line(shlex.join(map(str, words)))])
+        print_lines([""])
+        print_command(words)
 
 
 def _print_series(model: str, run: str, measure: str) -> None:

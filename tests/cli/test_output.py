@@ -67,14 +67,36 @@ def test_a_terminal_gets_the_first_rows_and_a_hint(monkeypatch: pytest.MonkeyPat
     assert len(rows) == 41
 
 
-def test_a_narrow_terminal_cuts_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = on_a_terminal(monkeypatch, 25)
-    frame = pl.DataFrame({"step": [1], "engine": ["transformers"], "bytes": [123456]})
-    output.print_table(frame)
+def test_a_narrow_terminal_cuts_no_value_and_counts_what_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    screen = on_a_terminal(monkeypatch, 33)
+    frame = pl.DataFrame({"step": [1], "text": ["a word " * 4], "bytes": [123456], "n": [12345]})
+    output.print_table(frame, hidden=2)
     lines = plain(screen.getvalue())
-    assert max(map(len, lines)) <= 25
-    cells = {"".join(line.split()) for line in lines}
-    assert cells == {"stepenginebytes", "1transform123456", "ers"}
+    assert max(map(len, lines)) <= 33
+    assert [line.split() for line in lines] == [
+        ["step", "text", "bytes"],
+        ["1", "a", "word", "a", "word", "a", "123456"],
+        ["word", "a", "word"],
+    ]
+    assert "3 more columns" in capsys.readouterr().err
+
+
+def test_a_command_on_a_terminal_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["logitbank", "show", "a b", "--prompts", "x", "--prompt", "it's", "--order", "2"]
+    screen = on_a_terminal(monkeypatch, 30)
+    monkeypatch.setattr(output, "out", Console(file=screen, force_terminal=True, width=30))
+    output.print_command(words, before="Next:  ")
+    lines = plain(screen.getvalue())
+    assert max(map(len, lines)) <= 30
+    assert len(lines) > 2
+    pasted = "\n".join(lines).removeprefix("Next:  ")
+    printed = subprocess.run(
+        ["bash", "-c", f"logitbank() {{ printf '%s\\n' \"$@\"; }}\n{pasted}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert printed.stdout.splitlines() == words[1:]
 
 
 def test_a_pipe_gets_every_row_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,111 @@
+"""Commands that the pages and the outputs name, in a pseudo-terminal: their screens as text."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tests.support import terminal
+from tests.support.command import every_command
+from tests.support.docs_pages import PAGES, fences
+from tests.support.docs_run import PageRun, parse
+from tests.support.docs_setups import SETUPS, Tools, demo
+from tests.support.preloaded import Preloaded
+
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+COLUMNS = pytest.mark.parametrize("columns", [80, 120])
+HELP = [words[1:] for words, _ in every_command()]
+
+
+def named(screen: terminal.Screen) -> Iterator[list[str]]:
+    """Complete commands that a screen names: lines of their own, and those in backticks."""
+    text = "\n".join(screen.text())
+    found = re.findall(r"^(?:Next:)?\s*(logitbank (?:.*\\\n)*.*)$", text, re.M)
+    found += re.findall(r"`(logitbank [^`]*)`", text.replace("\n", " "))
+    for line in found:
+        words = shlex.split(line.replace("\\\n", " "))[1:]
+        if any(re.fullmatch("[A-Z]+|…", word) for word in words):
+            continue
+        try:
+            parse(words)
+        except (AssertionError, typer.TyperException):
+            continue  # a name of a command in a sentence
+        yield words
+
+
+def walk(columns: int) -> Any:
+    """A `call` that looks at the screen of each command, and runs the commands that it names."""
+    seen: set[tuple[str, ...]] = set()
+
+    def called(*arguments: object) -> tuple[int, str, str]:
+        code, screen = terminal.run(*arguments, columns=columns)
+        terminal.assert_clean(arguments, screen)
+        for words in named(screen):
+            if tuple(words) not in seen and words != [*map(str, arguments)]:
+                seen.add(tuple(words))
+                assert called(*words)[0] == 0, words
+        return code, "\n".join(screen.text()), ""
+
+    return called
+
+
+def pages() -> Iterator[Any]:
+    for page in PAGES:
+        if any(fence.language == "console" for fence in fences(page)):
+            yield pytest.param(page, id=page.name)
+
+
+@pytest.mark.whole
+@COLUMNS
+@pytest.mark.parametrize("page", [*pages()])
+def test_the_commands_of_a_page_on_a_terminal(
+    page: Path,
+    columns: int,
+    tmp_path: Path,
+    preloaded: Preloaded,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with ExitStack() as ends:
+        prepare = SETUPS.get(page.name)
+        replaced = prepare(Tools(preloaded, monkeypatch, ends)) if prepare else {}
+        reader = PageRun(walk(columns), monkeypatch, capsys, replaced, compared=False)
+        for fence in fences(page):
+            reader.run(fence)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "analyze fairness demo/toy.zarr --table gap",
+        "compare demo/toy.zarr --match toy-neox=toy-neox --table checkpoints",
+        "info demo/toy.zarr",
+        "show demo/toy.zarr --prompts toy-winobias",
+        "info nowhere",
+        "extract b --suite nothing --prompts nothing",
+        "verify demo/toy.zarr",
+    ],
+)
+def test_tables_errors_and_bars_on_a_terminal(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    demo()
+    words = shlex.split(line)
+    for columns in (80, 120):
+        walk(columns)(*words)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("words", HELP, ids=" ".join)
+def test_help_on_a_terminal(words: tuple[str, ...]) -> None:
+    for columns in (80, 120):
+        code, screen = terminal.run(*words, "--help", columns=columns)
+        assert code == 0
+        terminal.assert_clean(words, screen)

@@ -217,7 +217,8 @@ def _execute(
                 progress("sealing complete deposits")
                 _finish(bank, suite)
                 own = [d for c in suite.checkpoints for d in bank.deposits(c.id)]
-                summary.notes += [str(copied) for copied in copied_weights(own)]
+                for copied in copied_weights(own):
+                    runner.note(str(copied))
     except KeyboardInterrupt:
         summary.interrupted = True
         raise

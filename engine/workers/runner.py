@@ -327,6 +327,10 @@ class Runner:
         """Queue a note. Any thread may call this."""
         self._queue.put(Note(text))
 
+    def note(self, text: str) -> None:
+        """Report a note after the run."""
+        self._handle(Note(text))
+
     def _handle(self, event: Event) -> None:
         summary = self._summary
         match event:

@@ -17,6 +17,7 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.parallel import ALONE, MachinePart
 from logitbank.engine.weights.config_identity import ConfigFields, differing_fields
 from logitbank.engine.workers.events import (
+    Cause,
     CheckpointFailed,
     CheckpointStopped,
     Event,
@@ -27,6 +28,8 @@ from logitbank.engine.workers.events import (
 from logitbank.errors import EngineError
 
 LOG_TAIL_LINES = 12
+_NOT_CLEAN: tuple[Cause, ...] = ("load", "engine", "crash")
+"""Failures after which the engine cannot be used again."""
 MALLOC = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**34),
@@ -92,9 +95,7 @@ class WorkerProcess:
                 while not self._connection.poll(0.25):
                     pass  # a signal that another thread received is handled here
                 event = self._connection.recv()
-                if isinstance(event, CheckpointFailed) and event.cause in (
-                    *("load", "engine", "crash"),
-                ):
+                if isinstance(event, CheckpointFailed) and event.cause in _NOT_CLEAN:
                     self.stop()  # only a new process is clean
                     event = self._with_log_tail(event)
                 yield event

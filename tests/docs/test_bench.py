@@ -57,7 +57,7 @@ def test_a_case_that_fails_on_a_gpu_does_not_stop_the_others(
     assert {figure.detail for figure in failed} == {"CUDA error: out of luck"}
     assert len(failed) == runs.count("bfloat16") == 2
     (first, *_) = others = [f for f in figures if f.name.endswith(": a checkpoint")]
-    assert len(others) == 3, "float32, tf32 and hidden states"
+    assert len(others) == 4, "float32, tf32, hidden states and options"
     assert (first.value, first.target, first.met) == (2.0, "≤ 2 s", True)
     assert first.detail.endswith("score 0.40 s; at most 73.4 GB used on the card")
 

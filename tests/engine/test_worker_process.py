@@ -10,7 +10,7 @@ import pytest
 
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers import reference_check
-from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed, Job
+from logitbank.engine.workers.events import Cause, CheckpointDone, CheckpointFailed, Job
 from logitbank.engine.workers.pool import LocalPool
 from logitbank.engine.workers.reference_check import ReferenceProcess
 from logitbank.engine.workers.worker_process import WorkerProcess, log_path, worker_environment
@@ -54,6 +54,22 @@ def test_a_job_with_other_settings_gets_a_new_engine(tmp_path: Path) -> None:
     for settings in (SETTINGS, SETTINGS, less, less):
         list(worker.run(Job(id, tmp_path, (), 10, 10, {}, settings, {})))
     assert started == [SETTINGS, less]
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_clean"),
+    [("checkpoint", True), ("fatal", True), ("load", False), ("engine", False), ("crash", False)],
+)
+def test_a_process_whose_engine_may_be_broken_is_not_used_again(
+    tmp_path: Path, cause: Cause, is_clean: bool
+) -> None:
+    id = CheckpointId("m", step=0)
+    failed = CheckpointFailed(id, "it failed", cause)
+    worker = WorkerProcess(tmp_path / "b.zarr", SETTINGS)
+    worker._process, worker._connection = Mock(), Mock(**{"recv.return_value": failed})
+    (event,) = worker.run(Job(id, tmp_path, (), 10, 10, {}, SETTINGS, {}))
+    assert isinstance(event, CheckpointFailed)
+    assert (worker._process is not None) == is_clean
 
 
 @pytest.mark.usefixtures("quick_workers")

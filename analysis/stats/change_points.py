@@ -11,6 +11,7 @@ import scipy.special
 from numpy.typing import ArrayLike, NDArray
 
 from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.stats.local_level import LocalLevel
 
 Kind = Literal["none", "change point", "gradual"]
 SHORTEST = 2
@@ -70,7 +71,7 @@ class Changes:
     means: tuple[float, ...]
     """Mean of each level, one more than `places`."""
     p_random_walk: float
-    """p value of one or two mean shifts: the largest over all nulls."""
+    """p value of one or two mean shifts: the largest over all seven nulls."""
     p_error: float
     """Monte-Carlo standard error of `p_random_walk`."""
     p_second: float
@@ -96,10 +97,13 @@ def change_points(
     are far from each other and points vary little within them. For each curve, take the smaller of
     the rank of its one-change statistic and twice the rank of its two-change statistic. The p value
     is the fraction of curves, the observed one included, whose value is at most the observed one.
-    `p_random_walk` is the largest p value over six nulls at the same steps: a Gaussian random walk
+    `p_random_walk` is the largest p value over seven nulls at the same steps: a Gaussian random walk
     over checkpoints; Brownian motion in step, and in
     :math:`\ln(1+step)`; a walk with increments of a t distribution with three degrees of freedom; a
-    walk whose increments shrink like a cosine schedule; and independent points.
+    walk whose increments shrink like a cosine schedule; independent points; and a local-level model,
+    which is a random walk with noise of its own at each checkpoint. The statistic of the last is the
+    likelihood ratio of a shift, and its two variances are estimated from the curve; see
+    `logitbank.analysis.stats.local_level`.
 
     A second change point is reported if it is significant given the first, against the same nulls
     with a shift of any size at the first. A logistic curve in :math:`\ln(1+step)` with at least two
@@ -282,14 +286,27 @@ class _Walks:
         self._nulls = [
             _Null(draw, splits, seed=(seed, number)) for number, draw in enumerate(_nulls(steps))
         ]
+        self._level = LocalLevel(splits.places, len(steps))
+        self._levels: dict[int, _Null] = {}
+        self._seed = (seed, len(self._nulls))
 
     def p_value(self, y: Floats) -> tuple[float, float]:
         """The largest p value of one or two changes over the nulls, and its standard error."""
-        return max(null.p_value(y) for null in self._nulls)
+        nulls = (*self._nulls, self._local_level(y))
+        return max(null.p_value(y) for null in nulls)
 
     def p_second(self, y: Floats, first: int) -> float:
         """The largest p value of a second change, given the place of the first."""
-        return max(null.p_second(y, first) for null in self._nulls)
+        nulls = (*self._nulls, self._local_level(y, first))
+        return max(null.p_second(y, first) for null in nulls)
+
+    def _local_level(self, y: Floats, first: int | None = None) -> "_Null":
+        """The local-level null with the ratio of variances that fits a curve best."""
+        ratio = self._level.ratio(y, first)
+        if ratio not in self._levels:
+            draw = partial(self._level.draw, ratio)
+            self._levels[ratio] = _Null(draw, self._level, seed=(*self._seed, ratio))
+        return self._levels[ratio]
 
 
 @lru_cache(maxsize=16)  # starts after the untrained phase of 154 checkpoints, 8 MB each
@@ -330,7 +347,9 @@ def _walks(increments: Floats) -> Floats:
 class _Null:
     """Curves drawn under one null, and their smallest statistics."""
 
-    def __init__(self, draw: Draw, splits: "_Splits", *, seed: tuple[int, int]) -> None:
+    def __init__(
+        self, draw: Draw, splits: "_Splits | LocalLevel", *, seed: tuple[int, ...]
+    ) -> None:
         self._draw = draw
         self._splits = splits
         self._seed = seed

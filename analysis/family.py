@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 CHANGE_POINTS = (
     "Change points are searched for in runs of 6 or more checkpoints. Their p is the largest of "
-    "six null models, most of them random walks, ± its Monte Carlo error. Neighbouring checkpoints "
-    "share their weights, so intervals that exclude 0 at several of them in a row are no evidence "
-    "of a change."
+    "seven null models, most of them random walks, ± its Monte Carlo error. Neighbouring "
+    "checkpoints share their weights, so intervals that exclude 0 at several of them in a row are "
+    "no evidence of a change."
 )
 """A note of families that search for change points."""
 

@@ -156,6 +156,12 @@ def _without_change(
         ("random walk, steps that shrink as a cosine", z * cosine),
     ):
         yield name, np.pad(increments.cumsum(axis=1), ((0, 0), (1, 0)))
+    for sd in (2, 4):
+        walks = rng.normal(size=(SERIES, len(steps))).cumsum(axis=1)
+        yield (
+            f"random walk, noise of {sd} SD of a step at each checkpoint",
+            walks + rng.normal(0, sd, walks.shape),
+        )
     yield "independent checkpoints", rng.normal(size=(SERIES, len(steps)))
     memory = np.zeros((SERIES, len(steps)))
     noise = rng.normal(size=memory.shape)

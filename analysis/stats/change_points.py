@@ -97,13 +97,12 @@ def change_points(
     are far from each other and points vary little within them. For each curve, take the smaller of
     the rank of its one-change statistic and twice the rank of its two-change statistic. The p value
     is the fraction of curves, the observed one included, whose value is at most the observed one.
-    `p_random_walk` is the largest p value over seven nulls at the same steps: a Gaussian random walk
-    over checkpoints; Brownian motion in step, and in
-    :math:`\ln(1+step)`; a walk with increments of a t distribution with three degrees of freedom; a
-    walk whose increments shrink like a cosine schedule; independent points; and a local-level model,
-    which is a random walk with noise of its own at each checkpoint. The statistic of the last is the
-    likelihood ratio of a shift, and its two variances are estimated from the curve; see
-    `logitbank.analysis.stats.local_level`.
+    `p_random_walk` is the largest p value over seven nulls at the same steps: a Gaussian random
+    walk over checkpoints; Brownian motion in step, and in :math:`\ln(1+step)`; a walk with
+    increments of a t distribution with three degrees of freedom; a walk whose increments shrink
+    like a cosine schedule; independent points; and a local-level model, which is a random walk with
+    noise of its own at each checkpoint. The statistic of the last is the likelihood ratio of a
+    shift, and its two variances are estimated from the curve.
 
     A second change point is reported if it is significant given the first, against the same nulls
     with a shift of any size at the first. A logistic curve in :math:`\ln(1+step)` with at least two
@@ -305,7 +304,9 @@ class _Walks:
         ratio = self._level.ratio(y, first)
         if ratio not in self._levels:
             draw = partial(self._level.draw, ratio)
-            self._levels[ratio] = _Null(draw, self._level, seed=(*self._seed, ratio))
+            # 100,000 curves of 154 points would take half a minute.
+            seed = (*self._seed, ratio)
+            self._levels[ratio] = _Null(draw, self._level, seed=seed, walks=WALKS[:2])
         return self._levels[ratio]
 
 
@@ -348,9 +349,15 @@ class _Null:
     """Curves drawn under one null, and their smallest statistics."""
 
     def __init__(
-        self, draw: Draw, splits: "_Splits | LocalLevel", *, seed: tuple[int, ...]
+        self,
+        draw: Draw,
+        splits: "_Splits | LocalLevel",
+        *,
+        seed: tuple[int, ...],
+        walks: Sequence[int] = WALKS,
     ) -> None:
         self._draw = draw
+        self._walks = walks
         self._splits = splits
         self._seed = seed
         self._forms: list[_Form] = []
@@ -362,7 +369,7 @@ class _Null:
         """p value of one or two changes in a curve, and its standard error."""
         p = error = 0.0
         both = self._splits.both(y[None])
-        for count in WALKS:
+        for count in self._walks:
             ranks, weighted = self._level(count)
             least = np.array([form.least(t) for form, t in zip(self._forms, both, strict=True)])
             as_small = np.searchsorted(weighted, _rank(ranks, least + TINY)[0], side="right")

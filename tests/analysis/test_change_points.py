@@ -16,6 +16,7 @@ from logitbank.analysis.stats.change_points import (
     change_rows,
     first_trained,
 )
+from logitbank.analysis.stats.local_level import RATIOS, LocalLevel
 
 pytestmark = pytest.mark.numerical
 
@@ -251,3 +252,42 @@ def test_findings_give_the_shift_its_range_and_its_p() -> None:
     (none,) = findings_for({"kind": "none", **place, **test, **about})
     assert none.value is None
     assert findings_for({**about, "from_step": 60, "checkpoints": 4}) == []
+
+
+def dense_likelihood(y: np.ndarray, shifts: tuple[int, ...]) -> float:
+    """The largest log-likelihood over the ratios, from the covariance matrix of differences."""
+    n = len(y)
+    noise = 2 * np.eye(n - 1) - np.eye(n - 1, k=1) - np.eye(n - 1, k=-1)
+    best = -math.inf
+    for ratio in RATIOS:
+        covariance = np.eye(n - 1) if ratio == math.inf else ratio * np.eye(n - 1) + noise
+        lower = np.linalg.cholesky(covariance)
+        left = np.linalg.solve(lower, np.diff(y))
+        if shifts:
+            jumps = np.linalg.solve(lower, np.eye(n - 1)[:, [k - 1 for k in shifts]])
+            left = left - jumps @ np.linalg.lstsq(jumps, left, rcond=None)[0]
+        determinant = 2 * np.log(np.diag(lower)).sum()
+        best = max(best, -((n - 1) * math.log(left @ left) + determinant) / 2)
+    return best
+
+
+def test_likelihood_ratios_are_those_of_covariance_matrices() -> None:
+    rng = np.random.default_rng(5)
+    y = rng.normal(size=14) + 0.5 * rng.normal(size=14).cumsum() + 3 * (np.arange(14) >= 8)
+    level = LocalLevel(np.arange(2, 13), 14)
+    one, _ = level.both(y[None])
+    none = dense_likelihood(y, ())
+    at_best = max(dense_likelihood(y, (k,)) for k in range(2, 13))
+    assert -one[0, 0] == pytest.approx(at_best - none, rel=1e-9)
+    given = dense_likelihood(y, (8,))
+    second = max(dense_likelihood(y, (8, k)) for k in range(2, 13) if abs(k - 8) >= 2)
+    assert -level.second(y[None], 8)[0, 0] == pytest.approx(second - given, rel=1e-9)
+
+
+@pytest.mark.parametrize("noise", [2, 4])
+def test_a_random_walk_with_noise_at_each_checkpoint_is_no_change(noise: int) -> None:
+    """The random-walk statistic alone calls 43 and 63 % of such curves changed."""
+    rng = np.random.default_rng(noise)
+    walks = rng.normal(size=(30, 154)).cumsum(axis=1)
+    curves = walks + noise * rng.normal(size=walks.shape)
+    assert sum(found_in(curve, EVERY).kind != "none" for curve in curves) <= 3

@@ -41,7 +41,8 @@ class LocalLevel:
         walks: Floats = rng.standard_normal((m, self._n)).cumsum(axis=1)
         if not np.isfinite(RATIOS[ratio]):
             return walks
-        return np.sqrt(RATIOS[ratio]) * walks + rng.standard_normal((m, self._n))
+        curves: Floats = np.sqrt(RATIOS[ratio]) * walks + rng.standard_normal((m, self._n))
+        return curves
 
     def ratio(self, y: Floats, first: int | None = None) -> int:
         """Index of the most likely ratio for a curve, (n,), with at most a shift at `first`."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.comparison.compare import compare as compare
     from logitbank.analysis.debias.compare import DebiasComparison as DebiasComparison
     from logitbank.analysis.debias.compare import debias_compare as debias_compare
-    from logitbank.analysis.debias.search import DebiasSearch as DebiasSearch
-    from logitbank.analysis.debias.search import debias_search as debias_search
     from logitbank.analysis.debias.train import Debias as Debias
     from logitbank.analysis.debias.train import Training as Training
     from logitbank.analysis.debias.train import debias_train as debias_train

@@ -66,18 +66,6 @@ CASES: dict[str, Case] = {
         banks.debias,
         lambda folder: logitbank.debias_compare(folder / "debias.zarr", [_filter(folder)]),
     ),
-    "debias search": (
-        "invented data",
-        banks.debias,
-        lambda folder: logitbank.debias_search(
-            folder / "debias.zarr",
-            prompts="unqover-gender",
-            sizes=[4],
-            regularisations=[0.1],
-            temperatures=[2],
-            max_lms_loss=50,
-        ),
-    ),
     "analyze options": (
         "the demo",
         banks.demo,

@@ -7,15 +7,12 @@ import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, titled
 from logitbank.analysis.charts.curves import (
-    HEIGHT,
     at_checkpoint,
     color,
     drawn_checkpoint,
-    horizontal,
 )
 from logitbank.analysis.charts.theme import BLUE, GREEN, GREY, INK, MUTED, ORANGE
 from logitbank.analysis.debias.compare import NONE, TRAINED, UNTRAINED, DebiasComparison
-from logitbank.analysis.debias.search import DebiasSearch
 from logitbank.analysis.frames.candidates import PLAIN
 from logitbank.wording import counted, step_name
 
@@ -81,38 +78,3 @@ def _dots(
         layers.append(base.mark_rule().encode(x=low, x2=f"{measure}_high:Q"))
     layers.append(base.mark_point(filled=True, size=40, opacity=1))
     return alt.layer(*layers).properties(height=ROW * rows["row"].n_unique())
-
-
-def search_charts(result: DebiasSearch) -> dict[str, Chart]:
-    """`search`: mean |C| against lms of every point, on what chose none of them."""
-    label = (
-        pl.when(pl.col("k").is_null()).then("kind").otherwise(pl.format("{}, k = {}", "kind", "k"))
-    )
-    table = result.points.drop_nulls("lms").with_columns(label=label)
-    kinds = [kind for kind in POINTS if kind in table["kind"]]
-    x = alt.X("abs_c:Q", title="UnQover, mean |C| (less is fairer)", scale=alt.Scale(zero=True))
-    y = alt.Y("lms:Q", title="StereoSet, lms", scale=alt.Scale(zero=False, padding=6))
-    colors = color("kind", kinds, POINTS).legend(title=None, symbolType="circle", columns=2)
-    tips = [
-        alt.Tooltip("label:N", title="Point"),
-        alt.Tooltip("regularisation:Q", title="Regularisation"),
-        alt.Tooltip("temperature:Q", title="Temperature"),
-        alt.Tooltip("abs_c:Q", title="Mean |C|", format=".4~g"),
-        alt.Tooltip("lms:Q", title="lms", format=".4~g"),
-    ]
-    front = alt.Chart(table.filter("front").sort("abs_c")).mark_line(strokeWidth=1, color=MUTED)
-    points = alt.Chart(table).mark_point(filled=True, size=45, opacity=0.9)
-    best = alt.Chart(table.filter("best")).mark_point(size=130, color=INK)
-    chart = alt.layer(
-        horizontal(float(table["lms"][0])),
-        front.encode(x=x, y=y, order="abs_c:Q"),
-        points.encode(x=x, y=y, color=colors, tooltip=tips),
-        best.encode(x=x, y=y),
-    ).properties(height=2 * HEIGHT)
-    n = counted(int(table["examples"].max() or 0), "example")  # type: ignore[arg-type]
-    caption = (
-        "Each point is a filter or a baseline: up and left is better. Dashed: lms without a "
-        "filter. Line: points that no other beats in both. Ring: the best, chosen on instances "
-        f"and terms that are not shown here. n = {n} of StereoSet."
-    )
-    return {"search": titled(chart, "Bias against language modelling", caption)}

@@ -6,7 +6,6 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.debias.compare import NONE, TRAINED, UNTRAINED, DebiasComparison
-from logitbank.analysis.debias.search import DebiasSearch
 from logitbank.analysis.debias.train import Debias
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.candidates import PLAIN
@@ -133,58 +132,3 @@ def _row(row: Row, last: pl.DataFrame) -> Iterator[Finding]:
             value=row["abs_c"], form=C, figure="abs_c", series=series,
             baseline="" if itself else f"{base['abs_c']:{C}} without a filter",
         )  # fmt: skip
-
-
-def search_findings(result: DebiasSearch) -> list[Finding]:
-    """The choice, the best trained filter, the simple baselines, and what costs too much."""
-    points, loss = result.points, result.max_lms_loss
-    none = points.row(0, named=True)
-    best, filter_ = (points.filter(name).row(0, named=True) for name in ("best", "best_filter"))
-    found = [
-        Finding(
-            text="No point has less |C| on the held-out attributes than no filter."
-            if best["kind"] == "none"
-            else (
-                f"Best: {_name(best)}, mean |C| {none['abs_c']:.4f} → {best['abs_c']:.4f}, lms "
-                f"{none['lms']:.1f} → {best['lms']:.1f}."
-            ),
-            figure="search",
-        )
-    ]
-    least = none["chosen_by_lms"] - loss
-    temperatures = points.filter(kind="temperature")
-    allowed = temperatures.filter(pl.col("chosen_by_lms") >= least).sort("chosen_by_abs_c")
-    rows = [("the best trained filter", filter_)]
-    rows += [("the best temperature", allowed.row(0, named=True))] if len(allowed) else []
-    rows += [("the prior", row) for row in points.filter(kind="prior").to_dicts()]
-    for what, row in rows:
-        name = _name(row)
-        found.append(
-            Finding(
-                text=f"Mean |C| of {what}" + (f" ({name})" if name != "prior" else ""),
-                value=row["abs_c"], form=C, baseline=f"{none['abs_c']:{C}} without a filter",
-                figure="search",
-            )
-        )  # fmt: skip
-    for measure, name in (("lms", "lms"), ("ss", "ss"), ("icat", "iCAT")):
-        found.append(
-            Finding(
-                text=f"{name} of the best trained filter", value=filter_[measure], form=".1f",
-                n=counted(filter_["examples"], "example"),
-                baseline=f"{none[measure]:.1f} without a filter", figure="search",
-            )
-        )  # fmt: skip
-    if filter_["chosen_by_lms"] < least:
-        found.append(Finding(text=f"No trained filter stays within {loss:g} points of lms."))
-    if len(temperatures) and not len(allowed):
-        found.append(Finding(text=f"No temperature stays within {loss:g} points of lms."))
-    return found
-
-
-def _name(row: Row) -> str:
-    if row["kind"] == "filter":
-        return f"filter with k = {row['k']}, λ = {row['regularisation']:g}"
-    if row["kind"] == "temperature":
-        return f"temperature {row['temperature']:g}"
-    names = {"none": "no filter", "untrained": f"untrained filter with k = {row['k']}"}
-    return names.get(row["kind"], str(row["kind"]))

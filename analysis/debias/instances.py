@@ -94,21 +94,6 @@ class Instances:
             names=self.names[index],
         )
 
-    def narrowed(self, k: int) -> Self:
-        """As if only the `k` highest logits were known."""
-        logits, inside = self.logits[:, :, :k], (self.slots >= 0) & (self.slots < k)
-        row = _logsumexp(self.logits) - self.log_mass
-        cut = np.where((self.slots >= k), self.slots, 0).astype(np.int64)
-        logit = np.take_along_axis(self.logits[:, :, None, :], cut, axis=3)
-        p = np.where(self.slots >= k, np.exp(logit - row[:, :, None, None]), 0.0).max(axis=3)
-        return replace(
-            self,
-            logits=logits,
-            log_mass=_logsumexp(logits) - row,
-            slots=_trimmed(np.where(inside, self.slots, OUTSIDE)),
-            rest=np.maximum(self.rest, p),
-        )
-
 
 def _trimmed(slots: np.ndarray) -> np.ndarray:
     """Forms among the k first, and no more columns than they need."""

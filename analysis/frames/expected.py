@@ -139,10 +139,8 @@ def partial_notes(
         rows = bank.prompts(name).select("query_set", "row", *_SCORE).unique().collect()
         expected = expected_rows([bank], name, _SCORE)
         number = dict(expected.group_by("model").len().iter_rows())
-        for checkpoint, checkpoint_spent in deposits.items():
-            present = pl.concat(
-                [_committed(rows, deposit) for deposit in checkpoint_spent]
-            ).n_unique()
+        for checkpoint, own in deposits.items():
+            present = pl.concat([_committed(rows, deposit) for deposit in own]).n_unique()
             if 0 < present < number[checkpoint.model]:
                 incomplete[str(checkpoint)] = None
     if not incomplete:

@@ -79,7 +79,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def require_outside(path: Path) -> None:
-    """Refuse to write a result into a bank, a view or any other Zarr store.
+    """Refuse to write a result into a bank or any other Zarr store.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def require_outside(path: Path) -> None:
     """
     whole = path.resolve()
     for folder in (whole, *whole.parents):
-        if any((folder / name).is_file() for name in ("zarr.json", "view.json")):
+        if (folder / "zarr.json").is_file():
             raise UsageError(
                 f"{path} is in {folder}, which holds data that results must not be mixed with;"
                 " choose another place with --out"

@@ -1,4 +1,4 @@
-"""The commands `debias train`, `compare` and `search`."""
+"""The commands `debias train` and `debias compare`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -92,49 +92,4 @@ def debias_compare(
     if out is not None:
         page = study.save(out)
         say(f"Report: {page}")
-    print_study(study, table=table, form=form)
-
-
-@app.command("search")
-def debias_search(
-    bank: BankPath,
-    prompts: UnqoverPrompts = "unqover-gender",
-    k: Annotated[
-        list[int] | None,
-        typer.Option("--k", help="Number of highest logits that the filter reads; repeatable."),
-    ] = None,
-    regularisation: Annotated[
-        list[float] | None, typer.Option(help="Regularisation strength to try; repeatable.")
-    ] = None,
-    max_lms_loss: Annotated[
-        float, typer.Option(min=0, help="Maximum tolerated loss of lms (points).")
-    ] = 1.0,
-    model: Model = None,
-    run: Run = None,
-    step: Step = None,
-    he_she: HeShe = False,
-    out: Out = None,
-    table: Table = None,
-    form: Format = "table",
-) -> None:
-    """Search for the filter with the least bias at a small loss of language modelling."""
-    from logitbank.cli.output import print_study, say
-
-    study = logitbank.debias_search(
-        bank,
-        prompts=prompts,
-        sizes=k,
-        regularisations=regularisation,
-        max_lms_loss=max_lms_loss,
-        model=model,
-        run=run,
-        step=step,
-        he_she=he_she,
-    )
-    if out is not None:
-        study.save(out)
-        file = out / "filter.safetensors"
-        file.unlink(missing_ok=True)
-        study.result.by.save(file)
-        say(f"Filter: {file}")
     print_study(study, table=table, form=form)

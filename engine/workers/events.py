@@ -281,12 +281,10 @@ def add_summary(total: Summary, part: Summary) -> None:
         total.spent[phase] = total.spent.get(phase, 0.0) + seconds
 
 
-def add_costs(
-    event: CheckpointDone, *, summary: Summary, checkpoint_spent: dict[Phase, float]
-) -> None:
+def add_costs(event: CheckpointDone, *, summary: Summary, spent: dict[Phase, float]) -> None:
     """Add the costs of one job to the summary and to its checkpoint."""
     summary.tokens += event.tokens
     summary.reused += event.reused
-    for total in (summary.spent, checkpoint_spent):
+    for total in (summary.spent, spent):
         for phase, seconds in event.spent.items():
             total[phase] = total.get(phase, 0.0) + seconds

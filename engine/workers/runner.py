@@ -340,7 +340,7 @@ class Runner:
                 summary.bytes += event.bytes
             case CheckpointDone():
                 checkpoint = self._checkpoints[event.checkpoint]
-                add_costs(event, summary=summary, checkpoint_spent=checkpoint.spent)
+                add_costs(event, summary=summary, spent=checkpoint.spent)
                 checkpoint.tasks_left -= 1
                 if checkpoint.tasks_left or checkpoint.failed:
                     return

@@ -108,8 +108,6 @@ GROUPS = {
             "debias_train('debias.zarr', prompts='unqover-gender', out='g.safetensors',"
             " preset='bert', split=None, bootstrap=0)",
             "debias_compare('debias.zarr', ['f.safetensors'], bootstrap=20)",
-            "debias_search('debias.zarr', prompts='unqover-gender', sizes=[4],"
-            " regularisations=[0.1], temperatures=[2.0], max_lms_loss=50)",
             "debias train debias.zarr --regularisation 0.1 --out f.safetensors",
             "analyze stereoset debias.zarr --filter f.safetensors --bootstrap 0",
             "analyze unqover debias.zarr --filter f.safetensors --bootstrap 0",

@@ -58,7 +58,7 @@ QUESTIONS = (
 ROUNDING = 1e-10
 """A C of at most this share of the probabilities that it compares is 0: η takes no sign from a last
 bit. Float32 logits cannot distinguish probabilities by less than 6e-8 of themselves; arithmetic
-adds 1e-15, and that of a view's filter less than 1e-10 where logits are below a thousand."""
+adds 1e-15, and that of a filter less than 1e-10 where logits are below a thousand."""
 PROBABILITIES = tuple(f"p{i}_{question.end}" for question in QUESTIONS for i in (1, 2))
 
 

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.console import RenderableType
+from rich.constrain import Constrain
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -25,9 +27,16 @@ FIRST_S, LONGEST_S = 5.0, 30.0
 """Seconds before the first line, and the longest time between two lines."""
 
 
+class _Bars(Progress):
+    """Bars that leave room for the ^C of the terminal, which would otherwise break the line."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield Constrain(self.make_tasks_table(self.tasks), self.console.width - 6)
+
+
 def bars(*amounts: ProgressColumn) -> Progress:
     """A Rich bar with these amounts, on a terminal only; it disappears at the end."""
-    return Progress(
+    return _Bars(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),

@@ -109,3 +109,36 @@ def test_help_on_a_terminal(words: tuple[str, ...]) -> None:
         code, screen = terminal.run(*words, "--help", columns=columns)
         assert code == 0
         terminal.assert_clean(words, screen)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_on_a_terminal_is_the_documented_message_and_the_run_resumes(
+    times: int, tmp_path: Path, preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is pressed when the screen says that the engine starts; after that nothing is random."""
+    monkeypatch.chdir(tmp_path)
+    prompts = "\n".join(
+        f'{{"text": "The nurse saw {i}", "options": [" male", " female"]}}' for i in range(20)
+    )
+    Path("p.jsonl").write_text(prompts)
+    words = ("extract", "b.zarr", "--suite", "checkpoints", "--prompts", "p.jsonl")
+    words += ("--engine", "transformers")
+    pressed = []
+
+    def press(screen: terminal.Screen) -> bytes:
+        if pressed or "starting the engine" not in "\n".join(screen.text()):
+            return b""
+        pressed.append(True)
+        return times * terminal.CTRL_C
+
+    with ExitStack() as ends:
+        Tools(preloaded, monkeypatch, ends).checkpoints("checkpoints", 0, 1000, 2000)
+        code, screen = terminal.run(*words, columns=80, press=press)
+        assert code == 3
+        terminal.assert_clean(words, screen)
+        assert "Run the same command to resume." in " ".join(screen.text())
+        code, screen = terminal.run(*words, columns=80)
+        assert code == 0
+        terminal.assert_clean(words, screen)
+        assert "3 of 3 checkpoints done" in " ".join(screen.text())

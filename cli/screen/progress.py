@@ -31,7 +31,7 @@ class _Bars(Progress):
     """Bars that leave room for the ^C of the terminal, which would otherwise break the line."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        yield Constrain(self.make_tasks_table(self.tasks), self.console.width - 6)
+        yield Constrain(self.make_tasks_table(self.tasks), err.width - 6)
 
 
 def bars(*amounts: ProgressColumn) -> Progress:

@@ -135,7 +135,7 @@ def test_ctrl_c_on_a_terminal_is_the_documented_message_and_the_run_resumes(
     with ExitStack() as ends:
         Tools(preloaded, monkeypatch, ends).checkpoints("checkpoints", 0, 1000, 2000)
         code, screen = terminal.run(*words, columns=80, press=press)
-        assert code == 3
+        assert code == 3, screen.text()
         terminal.assert_clean(words, screen)
         assert "Run the same command to resume." in " ".join(screen.text())
         code, screen = terminal.run(*words, columns=80)

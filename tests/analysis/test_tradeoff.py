@@ -1,4 +1,4 @@
-"""Trade-offs: joining curves, front, choice, change between checkpoints, and their intervals."""
+"""Trade-offs: joining curves, choice, change between checkpoints, and their intervals."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ from logitbank.analysis.families.tradeoff.metric import (
     TradeOff,
     tradeoff_metric,
 )
-from logitbank.analysis.families.tradeoff.tables import fairest, pareto_front
+from logitbank.analysis.families.tradeoff.tables import fairest
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.results.curve import curve
 from logitbank.errors import UsageError
@@ -50,14 +50,6 @@ def test_curves_are_joined_on_the_steps_that_both_have() -> None:
     assert result.tradeoff["gap"].to_list() == [0.20, 0.06, 0.40, 0.73]
     assert result.tradeoff["delta"].to_list() == [-0.20, 0.06, 0.40, 0.73]
     assert result.tradeoff["run"].unique().to_list() == ["main"]
-
-
-def test_the_front_contains_undominated_points() -> None:
-    table = small().tradeoff
-    assert table.filter("on_front")["step"].to_list() == [1000, 2000, 4000, 5000]
-    front = pareto_front(np.array([1.0, 1.0, 0.5]), np.array([0.2, 0.2, 0.2]))
-    assert front.tolist() == [True, True, False], "equal points are on it together"
-    assert small().choices["max_accuracy_loss"].to_list() == [1, 2, 5]
 
 
 @pytest.mark.parametrize(
@@ -151,13 +143,12 @@ def test_draws_of_the_same_items_make_the_change_surer_than_independent_ones() -
     assert found.settings["gap_interval"] is None
 
 
-def test_shares_of_resamples_say_how_sure_front_and_choice_are() -> None:
+def test_shares_of_resamples_say_how_sure_a_choice_is() -> None:
     found = tradeoff_metric(side(ACC, stderr=1e-9), side(DELTA, stderr=1e-9), max_accuracy_loss=3)
     assert found.choices["chosen_share"].to_list() == [1]
-    assert found.tradeoff["front_share"].to_list() == [1, 1, 0, 1, 1, 0]
     vague = tradeoff_metric(side(ACC, stderr=0.02), side(DELTA, stderr=0.2), max_accuracy_loss=2)
     assert 0 < vague.choices["chosen_share"][0] < 0.9
-    assert small().tradeoff["front_share"].is_nan().all()
+    assert small().choices["chosen_share"].is_nan().all()
 
 
 def test_an_estimate_lies_in_its_interval_where_the_gap_is_nearly_gone() -> None:

@@ -30,8 +30,8 @@ def tradeoff(
     task: Annotated[str, "Task to read from result files."] = TASK,
     metric: Annotated[str, "Metric to read from result files."] = "acc",
     max_accuracy_loss: Annotated[
-        float | None, "Maximum tolerated performance loss (percentage points); by default 1, 2, 5."
-    ] = None,
+        float, "Maximum tolerated performance loss (percentage points)."
+    ] = 2.0,
     pair: tuple[int, int] | None = None,
     bootstrap: Annotated[int, "Number of bootstrap resamples; 0 for no intervals."] = 1000,
 ) -> "Study[TradeOff]":
@@ -117,8 +117,7 @@ FAMILY = Family(
     title="Performance and fairness",
     order=8,
     description=(
-        "Performance and bias of every checkpoint: which checkpoints no other beats in both, and "
-        "how much performance a smaller gap costs."
+        "Performance and bias of every checkpoint, and how much performance a smaller gap costs."
     ),
     cautions=(
         "The curve joins existing checkpoints. It does not show what training for fairness would "
@@ -129,7 +128,7 @@ FAMILY = Family(
     ),
     prompts=lambda sets: [(LAMBADA, WINOBIAS)] if {LAMBADA, WINOBIAS} <= {*sets} else [],
     screen={
-        "tradeoff": columns("performance gap on_front front_share"),
+        "tradeoff": columns("performance gap"),
         "choices": columns(
             "max_accuracy_loss best_step performance gap fairness_change chosen_share"
         ),

@@ -38,26 +38,20 @@ def _tradeoff(result: TradeOff) -> Chart:
     gap = gap._replace(band=("gap_low", "gap_high"))
     x, y = alt.X("gap:Q", **gap.about(table)), alt.Y("performance:Q", **able.about(table))
     way = _path(table, x, y, {gap.column: gap.title, able.column: able.title})
-    names = table[SERIES].unique(maintain_order=True).to_list()
-    base = alt.Chart(table.filter("on_front").sort("gap")).encode(
-        x=x, y=y, color=color(SERIES, names)
-    )
-    bars = base.mark_rule(opacity=0.4)
     key = ["model", "run", "step"]
-    chosen = alt.Chart(table.join(result.choices.select(key).unique(), on=key, how="semi"))
+    table = table.join(result.choices.select(key), on=key, how="semi")
+    chosen = alt.Chart(table).encode(x=x, y=y)
+    bars = chosen.mark_rule(opacity=0.6)
     chart = alt.layer(
         bars.encode(x=alt.X("gap_low:Q", **gap.about(table)), x2="gap_high:Q"),
         bars.encode(y=alt.Y("performance_low:Q", **able.about(table)), y2="performance_high:Q"),
-        base.mark_line(strokeWidth=2, interpolate="step-after").encode(order="gap:Q"),
-        base.mark_point(size=70),
         way,
-        chosen.mark_point(shape="triangle", filled=True, size=50, color=INK).encode(x=x, y=y),
+        chosen.mark_point(shape="triangle", filled=True, size=50, color=INK),
     )
     caption = (
         f"{_capital(settings['metric'])} against {settings['gap']}, joined in the order of "
         "training: later checkpoints are darker. "
-        f"Rings and the strong line: Pareto front, with 95% intervals.{_choices(result)} "
-        f"n = {counted(len(table), 'checkpoint')}."
+        f"{_choice(result)} n = {counted(len(result.tradeoff), 'checkpoint')}."
     )
     return titled(chart, "Performance against the gap", caption)
 
@@ -115,11 +109,11 @@ def _performance_measure(table: pl.DataFrame, settings: Mapping[str, Any]) -> Me
     return Measure("performance", _capital(settings["metric"]), band, scale)
 
 
-def _choices(result: TradeOff) -> str:
-    losses = result.choices["max_accuracy_loss"].unique().sort().to_list()
+def _choice(result: TradeOff) -> str:
+    loss = result.choices["max_accuracy_loss"][0]
     return (
-        f" Triangles: smallest gap among checkpoints that lose at most "
-        f"{' or '.join(f'{loss:g}' for loss in losses)} points."
+        f"Triangle: smallest gap among checkpoints that lose at most {loss:g} points, with 95% "
+        "intervals."
     )
 
 

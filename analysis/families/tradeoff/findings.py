@@ -58,18 +58,12 @@ def _headline(result: TradeOff) -> Finding:
 
 
 def _series(result: TradeOff, name: str, rows: pl.DataFrame) -> Iterator[Finding]:
-    settings, n = result.settings, counted(len(rows), "checkpoint")
+    settings = result.settings
     key = {"model": rows["model"][0], "run": rows["run"][0]}
-    series = (key["model"], key["run"])
     for row in result.pairs.filter(**key).iter_rows(named=True):
         yield from _pair(row, name, settings)
-    choices = result.choices.filter(**key).unique("step", keep="first", maintain_order=True)
-    for row in choices.iter_rows(named=True):
+    for row in result.choices.filter(**key).iter_rows(named=True):
         yield _choice(row, rows, name, settings)
-    yield Finding(
-        text=f"{name}Checkpoints on the Pareto front", value=float(rows["on_front"].sum()),
-        form=",.0f", n=n, figure=FIGURE, series=series,
-    )  # fmt: skip
 
 
 def _pair(row: Row, name: str, settings: Mapping[str, Any]) -> Iterator[Finding]:

@@ -29,8 +29,6 @@ from logitbank.analysis.stats.significance import mean_present
 from logitbank.errors import UsageError
 from logitbank.wording import checkpoint_name
 
-LOSSES = (1.0, 2.0, 5.0)
-"""Percentage points of accuracy that may be lost, by default."""
 SEED, LAMBADA_SEED = 0, 1
 """They differ, since as many sentences as examples would be drawn alike."""
 RESAMPLED = "items resampled, the same ones at every checkpoint"
@@ -130,11 +128,10 @@ class TradeOff(Result):
     """
 
     tradeoff: pl.DataFrame
-    """Both curves at every common step; whether it is on the Pareto front (greatest performance,
-    smallest gap), and in what share of the resamples."""
+    """Both curves at every common step."""
     choices: pl.DataFrame
-    """For each `max_accuracy_loss`: the step of smallest gap among those that lose at most so much
-    against the best one, and the share of resamples in which it is that step."""
+    """The step of smallest gap among those that lose at most `max_accuracy_loss` against the best
+    one, and the share of resamples in which it is that step."""
     pairs: pl.DataFrame
     """From checkpoint `before` to `after`: change of performance and of fairness, in percent of the
     gap before."""
@@ -149,17 +146,16 @@ def tradeoff_metric(
     *,
     metric: str = "acc",
     gap_name: str = "gap",
-    max_accuracy_loss: float | None = None,
+    max_accuracy_loss: float = 2.0,
     pair: tuple[int, int] | None = None,
     resamples: int = 1000,
 ) -> TradeOff:
     r"""Set a performance curve against a gap, checkpoint by checkpoint.
 
-    The Pareto front consists of the checkpoints that no other beats in one of the two without being
-    worse in the other. Fairness increase from :math:`b` to :math:`a` is
-    :math:`100(|\Delta_b|-|\Delta_a|)/|\Delta_b|`, NaN if the gap before is zero. Intervals come
-    from draws: those of the curves, or normal ones from standard errors, drawn independently for
-    every checkpoint.
+    The choice is the fairest checkpoint within a loss of performance. Fairness increase from
+    :math:`b` to :math:`a` is :math:`100(|\Delta_b|-|\Delta_a|)/|\Delta_b|`, NaN if the gap before
+    is zero. Intervals come from draws: those of the curves, or normal ones from standard errors,
+    drawn independently for every checkpoint.
 
     Parameters
     ----------
@@ -171,7 +167,7 @@ def tradeoff_metric(
     metric, gap_name
         Names of the two, for messages and charts.
     max_accuracy_loss
-        Largest loss of performance, in percentage points; by default 1, 2 and 5.
+        Largest loss of performance, in percentage points.
     pair
         Steps before and after.
     resamples
@@ -186,7 +182,7 @@ def tradeoff_metric(
     References
     ----------
     Early stopping for fairness, and the change of fairness: arXiv 2506.01709. Not in the paper: the
-    front, the largest loss, intervals.
+    largest loss, intervals.
 
     Examples
     --------
@@ -196,13 +192,13 @@ def tradeoff_metric(
     ...     pl.DataFrame({**steps, "value": [0.10, 0.05, 0.73]}),
     ...     pair=(32, 16),
     ... )
-    >>> found.tradeoff.filter("on_front")["step"].to_list()
-    [16, 32]
+    >>> found.choices.select("best_step", "step", "gap").row(0)
+    (32, 16, 0.05)
     >>> found.pairs.select(pl.col("fairness_change", "performance_change").round(1)).row(0)
     (93.2, -2.0)
     """
     loss = max_accuracy_loss
-    if loss is not None and not 0 <= loss < math.inf:
+    if not 0 <= loss < math.inf:
         raise UsageError(f"The largest loss {loss:g} is invalid: use 0 or more.")
     if resamples < 0:
         raise UsageError(f"resamples {resamples} is negative: use 0 or more.")
@@ -218,7 +214,7 @@ def tradeoff_metric(
     kinds = [interval_kind(side) if resamples else None for side in (able, fair)]
     return TradeOff(
         tradeoff=curve_table(curves),
-        choices=choice_table(curves, LOSSES if loss is None else (loss,)),
+        choices=choice_table(curves, loss),
         pairs=pair_table(curves, pair),
         parts=pl.DataFrame(schema=PARTS),
         settings={

@@ -56,22 +56,6 @@ class Joined(NamedTuple):
     """(b, c) likewise."""
 
 
-def pareto_front(performance: Floats, gap: Floats) -> Flags:
-    """Points that no other dominates: none as good in both and better in one.
-
-    Both are (…, c), greater performance and smaller gap are better; equal points stand or fall
-    together.
-
-    >>> pareto_front(np.array([3.0, 2.0, 2.0, 1.0]), np.array([9.0, 5.0, 5.0, 6.0])).tolist()
-    [True, True, True, False]
-    """
-    p, g = performance[..., None, :], gap[..., None, :]
-    own_p, own_g = performance[..., :, None], gap[..., :, None]
-    dominated = (p >= own_p) & (g <= own_g) & ((p > own_p) | (g < own_g))
-    front: Flags = np.logical_not(dominated.any(axis=-1))
-    return front
-
-
 def fairest(performance: Floats, gap: Floats, max_loss: float) -> NDArray[np.int64]:
     """Index of the smallest gap among points that lose at most `max_loss` against the best.
 
@@ -114,13 +98,12 @@ def increase(before: Floats, after: Floats) -> Floats:
 
 
 def curve_table(curves: Sequence[Joined]) -> pl.DataFrame:
-    """Both curves, their intervals, and the front."""
+    """Both curves and their intervals."""
     tables = []
     for one in curves:
         performance = central_interval(one.performance_draws)
         delta = central_interval(one.delta_draws)
         gap = size_interval(delta)
-        front = pareto_front(one.performance, np.abs(one.delta))
         tables.append(
             pl.DataFrame(
                 {
@@ -136,8 +119,6 @@ def curve_table(curves: Sequence[Joined]) -> pl.DataFrame:
                     "gap": np.abs(one.delta),
                     "gap_low": gap.low,
                     "gap_high": gap.high,
-                    "on_front": front,
-                    "front_share": _front_share(one),
                 }
             )
         )
@@ -153,49 +134,34 @@ def _certain(one: Joined) -> bool:
     )
 
 
-def _front_share(one: Joined) -> Floats:
-    if not _certain(one):
-        return np.full(len(one.steps), NAN)
-    count = np.zeros(len(one.steps))
-    # In parts: all pairs of checkpoints in all resamples at once would be large.
-    for at in range(0, len(one.delta_draws), 50):
-        part = slice(at, at + 50)
-        front = pareto_front(one.performance_draws[part], np.abs(one.delta_draws[part]))
-        count += front.sum(axis=0)
-    share: Floats = count / len(one.delta_draws)
-    return share
-
-
-def choice_table(curves: Sequence[Joined], losses: Sequence[float]) -> pl.DataFrame:
-    """The fairest checkpoint within each loss, in percentage points, and the gaps beside it.
+def choice_table(curves: Sequence[Joined], loss: float) -> pl.DataFrame:
+    """The fairest checkpoint within a loss, in percentage points, and the gaps beside it.
 
     The smallest of many gaps is small partly by chance: `searched` counts the checkpoints within
     the loss, and the gaps of the checkpoints before and after the chosen one stand beside it.
     """
     rows: list[tuple[Any, ...]] = []
+    limit = loss / 100
     for one in curves:
         gap = np.abs(one.delta)
-        best = int(fairest(one.performance, gap, 0.0))
-        for loss in losses:
-            limit = loss / 100
-            at = int(fairest(one.performance, gap, limit))
-            share = NAN
-            if _certain(one):
-                drawn = fairest(one.performance_draws, np.abs(one.delta_draws), limit)
-                share = float((drawn == at).mean())
-            rows.append(
-                (
-                    *(one.model, one.run, float(loss)),
-                    *(one.steps[best], one.performance[best], gap[best]),
-                    *(one.steps[at], one.performance[at], gap[at]),
-                    int(within_loss(one.performance, limit).sum()),
-                    gap[at - 1] if at else NAN,
-                    gap[at + 1] if at + 1 < len(gap) else NAN,
-                    100 * (one.performance[at] - one.performance[best]),
-                    float(increase(gap[best], gap[at])),
-                    share,
-                )
+        best, at = (int(fairest(one.performance, gap, most)) for most in (0.0, limit))
+        share = NAN
+        if _certain(one):
+            drawn = fairest(one.performance_draws, np.abs(one.delta_draws), limit)
+            share = float((drawn == at).mean())
+        rows.append(
+            (
+                *(one.model, one.run, float(loss)),
+                *(one.steps[best], one.performance[best], gap[best]),
+                *(one.steps[at], one.performance[at], gap[at]),
+                int(within_loss(one.performance, limit).sum()),
+                gap[at - 1] if at else NAN,
+                gap[at + 1] if at + 1 < len(gap) else NAN,
+                100 * (one.performance[at] - one.performance[best]),
+                float(increase(gap[best], gap[at])),
+                share,
             )
+        )
     return pl.DataFrame(rows, schema=CHOICES, orient="row")
 
 

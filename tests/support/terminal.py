@@ -11,7 +11,7 @@ import select
 import struct
 import sys
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,12 +126,15 @@ def run(
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), screen
 
 
-def assert_clean(arguments: object, screen: Screen) -> None:
+def assert_clean(arguments: Sequence[object], screen: Screen) -> None:
     """No traceback, no line that the terminal broke, no bar that is left, and a cursor."""
     lines = screen.text()
     shown = f"{arguments} at {screen.columns} columns:\n" + "\n".join(lines)
     assert not any("Traceback (most recent call last)" in line for line in lines), shown
-    assert not screen.wrapped, f"lines {sorted(screen.wrapped)} are broken\n{shown}"
+    # Data, such as CSV, are printed as they are.
+    assert "--format" in arguments or not screen.wrapped, (
+        f"lines {sorted(screen.wrapped)} are broken\n{shown}"
+    )
     assert not any(re.search("[━╸╺⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]", line) for line in lines), shown
     assert screen.cursor, shown
 

@@ -1,6 +1,6 @@
 """The result of every analysis: tables, findings, charts and notes."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -13,11 +13,9 @@ from logitbank.analysis.finding import Finding
 from logitbank.analysis.results.tables import Result, json_rows
 from logitbank.notebook import html_list, printable
 from logitbank.store import Bank
-from logitbank.store.read.copied_weights import copied_weights
 
 if TYPE_CHECKING:
     from logitbank.analysis.charts.chart import Chart
-    from logitbank.analysis.family import Family
 
 R = TypeVar("R", bound=Result)
 
@@ -122,49 +120,3 @@ class Study(Generic[R]):
 
     def _repr_html_(self) -> str:
         return html_list(type(self.result).__name__, self.summary)
-
-
-def make_study(
-    family: "Family",
-    result: R,
-    *,
-    prompts: Collection[str],
-    banks: Sequence[Bank] = (),
-    models: Collection[str] | None = None,
-    missing: Sequence[str] = (),
-    files: Sequence[pl.DataFrame] = (),
-) -> Study[R]:
-    """The study of a family's result.
-
-    It names the checkpoints of `models` (all if None) without any score of `prompts`; `missing` are
-    further notes about missing scores. If a model has several runs, it also has their mean and
-    agreement.
-    """
-    from logitbank.analysis.frames.expected import exclusion_notes
-    from logitbank.analysis.results.runs import run_findings, run_tables
-
-    tables = [table for table in result.tables().values() if "model" in table.columns]
-    names = sorted({name for table in tables for name in table["model"].unique()})
-    of_runs = run_tables(family, banks, prompts, tables)
-    found = family.findings(result)
-    copied = [
-        Finding(text=str(each), series=(each.checkpoint.model, each.checkpoint.run))
-        for bank in banks
-        for each in copied_weights(bank.deposits())
-        if each.checkpoint.model in names
-    ]
-    return Study(
-        result=result,
-        findings=(*found[:1], *copied, *run_findings(of_runs), *found[1:]),
-        run_tables=of_runs,
-        missing=(*missing, *exclusion_notes(banks, prompts, models)),
-        notes=family.notes,
-        cautions=family.cautions,
-        title=f"{family.title}: {', '.join(names)}",
-        description=family.description,
-        family=family.name,
-        screen=family.screen,
-        banks=banks,
-        files=files,
-        make_charts=family.charts,
-    )

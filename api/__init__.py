@@ -19,11 +19,11 @@ from logitbank.version import __version__ as __version__
 if TYPE_CHECKING:
     from logitbank.analysis.charts.chart import save_charts as save_charts
     from logitbank.analysis.charts.theme import theme as theme
-    from logitbank.analysis.comparison.compare import Comparison as Comparison
     from logitbank.analysis.comparison.compare import compare as compare
-    from logitbank.analysis.debias.compare import DebiasComparison as DebiasComparison
+    from logitbank.analysis.comparison.metrics import Comparison as Comparison
     from logitbank.analysis.debias.compare import debias_compare as debias_compare
-    from logitbank.analysis.debias.train import Debias as Debias
+    from logitbank.analysis.debias.results import Debias as Debias
+    from logitbank.analysis.debias.results import DebiasComparison as DebiasComparison
     from logitbank.analysis.debias.train import Training as Training
     from logitbank.analysis.debias.train import debias_train as debias_train
     from logitbank.analysis.families.fairness import fairness as fairness

@@ -39,14 +39,20 @@ def _imported(path: Path) -> Iterator[str]:
         yield from (name for name in names if name.partition(".")[0] == "logitbank")
 
 
-def cycle() -> list[str]:
+def cycle(*, inside: str = "") -> list[str]:
     """Modules that import each other in a cycle, the first also last; empty without a cycle.
 
-    Imports between modules of one folder do not count: a family's findings import the result of
-    its metric, and its metric calls them.
+    Imports between modules of one folder count where their names begin with `inside`, except those
+    of a package's own modules by its `__init__`, which is its door.
     """
     others = {
-        name: {used for used in found if _folder(used) not in (_folder(name), name)}
+        name: {
+            used
+            for used in found
+            if used != name
+            and _folder(used) != name
+            and (_folder(used) != _folder(name) or (inside and name.startswith(inside)))
+        }
         for name, found in imports().items()
     }
     try:

@@ -5,16 +5,17 @@ divergences, ranks, metrics and single prompts.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.comparison.findings import findings
 from logitbank.analysis.comparison.metrics import (
     CHECKPOINT_SCHEMA,
     METRICS,
     PROMPTS,
+    Comparison,
     Side,
     metric_differences,
     prompt_differences,
@@ -23,7 +24,6 @@ from logitbank.analysis.comparison.metrics import (
 from logitbank.analysis.comparison.rows import ROWS, compare_rows
 from logitbank.analysis.frames.banks import check_same_prompts, no_prompts
 from logitbank.analysis.results.runs import DIFFERENCES, difference_findings
-from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, Deposit
@@ -38,22 +38,6 @@ _PROVENANCE = {
     "same_weights": pl.Boolean,
 }
 _ONLY = dict.fromkeys(("rows_a", "rows_b", "only_a", "only_b"), pl.Int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison(Result):
-    """Tables of `compare`, documented in docs/metrics.md; models have their names in A."""
-
-    logits: pl.DataFrame
-    """One row for each checkpoint and query set with rows in both."""
-    metrics: pl.DataFrame
-    """Metrics of A and B over the scores in both, and their difference."""
-    prompts: pl.DataFrame
-    """The prompts whose options differ most at the last compared checkpoint of each run."""
-    only: pl.DataFrame
-    """Checkpoints and query sets with rows that only one side has."""
-    unmeasured: tuple[str, ...] = ()
-    """Prompt sets of both sides without a row in `metrics`."""
 
 
 Queries = Mapping[str, pl.DataFrame] | None
@@ -103,8 +87,6 @@ def compare(
         The banks have other content of one prompt, such as another text; `match` contains an
         unknown model, or one twice; there is no second bank and no `match`.
     """
-    from logitbank.analysis.comparison.findings import findings
-
     if b is None and not match:
         raise UsageError("Name two banks, or two models of one with --match MODEL=OTHER.")
     banks = [open_unfiltered(bank, rows=True) for bank in (a, a if b is None else b)]

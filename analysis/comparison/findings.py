@@ -1,20 +1,18 @@
 """The findings of a comparison: logits, divergence, ranks, metrics, and one-sided rows."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
+from logitbank.analysis.comparison.metrics import Comparison
 from logitbank.analysis.family import families
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.results.series import series_name
 from logitbank.wording import counted, number, step_name
 
-if TYPE_CHECKING:
-    from logitbank.analysis.comparison.compare import Comparison
 
-
-def findings(comparison: "Comparison") -> list[Finding]:
+def findings(comparison: Comparison) -> list[Finding]:
     """A headline, numbers, metrics, and rows that are not compared."""
     d = comparison.logits
     if d.is_empty():  # only means over runs are compared
@@ -127,7 +125,7 @@ def _origin(d: pl.DataFrame) -> Iterator[Finding]:
         yield Finding(text=f"Weights differ at {unequal:,} of {_pairs(len(d))}.")
 
 
-def _limits(comparison: "Comparison") -> Iterator[Finding]:
+def _limits(comparison: Comparison) -> Iterator[Finding]:
     for side in ("a", "b"):
         only = comparison.only.filter(pl.col(f"only_{side}") > 0)
         if len(only):

@@ -1,6 +1,7 @@
 """Differences of metrics and prompts between two sides, over the scores in both."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -13,6 +14,7 @@ from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.analysis.results.runs import read_runs, run_difference, shared_steps
+from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.summary import paired_differences, summarise
 from logitbank.store import Bank
 
@@ -30,6 +32,22 @@ PROMPTS = {
     **dict.fromkeys(("text", "option", "measure"), pl.String),
     **dict.fromkeys(("a", "b", "difference"), pl.Float64),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(Result):
+    """Tables of `compare`, documented in docs/metrics.md; models have their names in A."""
+
+    logits: pl.DataFrame
+    """One row for each checkpoint and query set with rows in both."""
+    metrics: pl.DataFrame
+    """Metrics of A and B over the scores in both, and their difference."""
+    prompts: pl.DataFrame
+    """The prompts whose options differ most at the last compared checkpoint of each run."""
+    only: pl.DataFrame
+    """Checkpoints and query sets with rows that only one side has."""
+    unmeasured: tuple[str, ...] = ()
+    """Prompt sets of both sides without a row in `metrics`."""
 
 
 class Side(NamedTuple):

@@ -12,7 +12,7 @@ from logitbank.analysis.charts.curves import (
     drawn_checkpoint,
 )
 from logitbank.analysis.charts.theme import BLUE, GREEN, GREY, INK, MUTED, ORANGE
-from logitbank.analysis.debias.compare import NONE, TRAINED, UNTRAINED, DebiasComparison
+from logitbank.analysis.debias.results import NONE, TRAINED, UNTRAINED, DebiasComparison
 from logitbank.analysis.frames.candidates import PLAIN
 from logitbank.wording import counted, step_name
 

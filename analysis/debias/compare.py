@@ -4,13 +4,20 @@ One row per model, filter, prefix and language, with StereoSet's scores and UnQo
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.debias.train import FILTERS
+from logitbank.analysis.debias.charts import comparison_charts
+from logitbank.analysis.debias.findings import COST, comparison_findings
+from logitbank.analysis.debias.results import (
+    FILTERS,
+    NONE,
+    TRAINED,
+    UNTRAINED,
+    DebiasComparison,
+)
 from logitbank.analysis.families.stereoset.metric import bank_candidates, stereoset_metric
 from logitbank.analysis.families.unqover import FAMILY as UNQOVER
 from logitbank.analysis.families.unqover.metric import ALL, expected_instances, unqover_metric
@@ -21,7 +28,6 @@ from logitbank.analysis.frames.candidates import PLAIN, concat_candidates
 from logitbank.analysis.frames.expected import exclusion_notes
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.results.series import missing_sentences
-from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Deposit
@@ -30,7 +36,6 @@ from logitbank.store.filter.filters import Filter
 
 INTRA = "stereoset-intra"
 """Prefix of the names of the prompt sets whose scores are compared."""
-NONE, UNTRAINED, TRAINED = FILTERS
 STEREOSET = tuple(f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high"))
 UNQOVER_MEASURES = ("mu", "eta", "abs_c", "positional", "attributive", "coverage_8", "coverage_10")
 _ORDER = {name: number for number, name in enumerate(FILTERS)}
@@ -49,20 +54,6 @@ NO_STEREOSET = pl.DataFrame(
 )
 """Empty table of StereoSet's scores. `icat_change` is the difference from the plain model without a
 filter, over the `common` examples of both."""
-
-
-@dataclass(frozen=True, slots=True)
-class DebiasComparison(Result):
-    """Every row begins with model, run, step, filter (none, untrained, trained) and its `label`."""
-
-    comparison: pl.DataFrame
-    """Language and condition (plain, or with the prefix); StereoSet's intra-sentence lms, ss, iCAT
-    with 95 % intervals, numbers of `examples` and of `missing` ones; `icat_change` against the
-    plain model without a filter, over the `common` examples of both; UnQover's measures, means
-    over the bank's categories (in plain rows only: they have no prefix and no language). The
-    ideal and the random model are the last rows."""
-    unqover: pl.DataFrame
-    """UnQover's measures by category and split."""
 
 
 class _Source(NamedTuple):
@@ -104,9 +95,6 @@ def debias_compare(
     LogitbankError
         A missing file or bank, a filter that does not fit, or no prompt set to measure with.
     """
-    from logitbank.analysis.debias.charts import comparison_charts
-    from logitbank.analysis.debias.findings import COST, comparison_findings
-
     opened = open_unfiltered(bank, rows=True)
     sources = _sources(opened, filters, models)
     steps = None if step is None else [step]

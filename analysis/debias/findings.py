@@ -5,8 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.debias.compare import NONE, TRAINED, UNTRAINED, DebiasComparison
-from logitbank.analysis.debias.train import Debias
+from logitbank.analysis.debias.results import NONE, TRAINED, UNTRAINED, Debias, DebiasComparison
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.candidates import PLAIN
 from logitbank.analysis.results.series import missing_text

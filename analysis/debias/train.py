@@ -10,18 +10,17 @@ import polars as pl
 from scipy.optimize import minimize
 
 from logitbank.analysis.debias.answers import Objective, answers, loss, measured
+from logitbank.analysis.debias.findings import TRAIN_NOTES, train_findings
 from logitbank.analysis.debias.instances import Instances, instance_reader
+from logitbank.analysis.debias.results import FILTERS, Debias
 from logitbank.analysis.frames.expected import missing_note
 from logitbank.analysis.frames.expressions import check_choice
-from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Bank
 from logitbank.store.bank import open_unfiltered
 from logitbank.store.filter.filters import Filter, Mode
 from logitbank.store.format.schema import Json
-
-FILTERS = ("none", "untrained", "trained")
 
 Start = Literal["ones", "identity"]
 Preset = Literal["bert", "roberta", "causal"]
@@ -220,21 +219,6 @@ def _unpacked(parameters: np.ndarray, start: Filter) -> Filter:
     return replace(start, weight=parameters[: k * k].reshape(k, k), bias=parameters[k * k :])
 
 
-@dataclass(frozen=True, slots=True)
-class Debias(Result):
-    """A trained filter and its effect."""
-
-    bias: pl.DataFrame
-    """One row for each split × filter (none, untrained, trained): `mu`, `eta`, `abs_c`,
-    `positional`, `attributive`, each with its 95 % interval; `coverage`, `instances`, and `missing`
-    instances without a score. A filter that truncates gives subjects outside its k the
-    probability 0."""
-    losses: pl.DataFrame
-    """Loss before each step."""
-    by: Filter
-    untrained: Filter
-
-
 def debias_train(
     bank: str | Path | Bank,
     *,
@@ -284,8 +268,6 @@ def debias_train(
     Qureshi et al. 2024. Not in the paper: the objective `direct`, the mode `keep_tail` and the
     identity start.
     """
-    from logitbank.analysis.debias.findings import TRAIN_NOTES, train_findings
-
     if out is not None and Path(out).exists():
         raise UsageError(f"{out} exists already. Choose another name or remove it.")
     opened = open_unfiltered(bank, rows=True)

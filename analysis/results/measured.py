@@ -22,9 +22,10 @@ from logitbank.analysis.results.series import (
     missing_sentences,
     missing_text,
 )
+from logitbank.analysis.results.studies import make_study
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.summary import summarise
-from logitbank.analysis.study import Study, make_study
+from logitbank.analysis.study import Study
 from logitbank.wording import counted, step_name
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.special import log_softmax, rel_entr
 
-from logitbank.analysis.comparison.compare import Comparison, compare
+from logitbank.analysis.comparison.compare import compare
 from logitbank.analysis.comparison.findings import findings
+from logitbank.analysis.comparison.metrics import Comparison
 from logitbank.analysis.comparison.rows import _kl
 from logitbank.analysis.finding import Finding
 from logitbank.errors import BankError, UsageError

@@ -52,7 +52,7 @@ def fairness(
     from logitbank.analysis.frames.banks import check_vocab_limit, choose_prompts, open_banks
     from logitbank.analysis.frames.reader import ScanCache, Scores
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import make_study
+    from logitbank.analysis.results.studies import make_study
 
     settings = Settings(vocab_limit, ties, unit, bootstrap)
     opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)

@@ -66,7 +66,7 @@ def fluctuation(
     from logitbank.analysis.frames.banks import choose_prompts, open_banks, split_files
     from logitbank.analysis.frames.expected import expected_rows
     from logitbank.analysis.frames.input_files import is_table_path
-    from logitbank.analysis.study import make_study
+    from logitbank.analysis.results.studies import make_study
 
     words = metric.read_frequencies(frequencies, corpus_sizes)
     named, files = split_files(banks, is_table_path)

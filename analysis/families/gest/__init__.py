@@ -52,7 +52,7 @@ def gest(
     from logitbank.analysis.frames.expected import expected_token_counts
     from logitbank.analysis.frames.reader import Scores
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import make_study
+    from logitbank.analysis.results.studies import make_study
 
     if not banks and not predictions:
         raise UsageError("GEST needs a bank, or score files (--predictions and --gold).")

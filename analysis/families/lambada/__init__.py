@@ -49,7 +49,7 @@ def lambada(
     from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.reader import ScanCache, Scores
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import make_study
+    from logitbank.analysis.results.studies import make_study
 
     opened = open_banks(banks, models=models, prompts=prompts)
     source = Scores(opened, prompts, models, cache or ScanCache())

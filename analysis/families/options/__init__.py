@@ -61,7 +61,7 @@ def options(
     from logitbank.analysis.families.options.metric import option_scores
     from logitbank.analysis.frames.banks import no_prompts, open_banks, select_models
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import make_study
+    from logitbank.analysis.results.studies import make_study
 
     entropy = entropy and cache is None
     names = [prompts] if isinstance(prompts, str) else prompts

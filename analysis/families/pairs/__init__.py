@@ -43,7 +43,7 @@ def pairs(
     from logitbank.analysis.families.pairs.metric import read_pairs
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import make_study
+    from logitbank.analysis.results.studies import make_study
 
     source = read_scores(
         banks, prompts, models, family=FAMILY.prompts, default="crows-pairs", cache=cache

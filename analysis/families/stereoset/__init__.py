@@ -84,7 +84,7 @@ def stereoset(
     from logitbank.analysis.frames.candidates import BOTH
     from logitbank.analysis.frames.stereoset_files import file_candidates
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import make_study
+    from logitbank.analysis.results.studies import make_study
     from logitbank.store.steps import parse_steps
 
     prompts, models = listed(prompts), listed(models)

@@ -74,7 +74,7 @@ def tradeoff(
     from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.expected import partial_notes
     from logitbank.analysis.frames.reader import ScanCache, Scores
-    from logitbank.analysis.study import make_study
+    from logitbank.analysis.results.studies import make_study
 
     files = sources.result_files(performance)
     if not files and (task, metric) != (TASK, "acc"):

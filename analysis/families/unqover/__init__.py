@@ -51,7 +51,7 @@ def unqover(
     )
     from logitbank.analysis.frames.banks import open_prompts
     from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.study import make_study
+    from logitbank.analysis.results.studies import make_study
 
     opened, names = open_prompts(
         banks, FAMILY.prompts, prompts, models, title="UnQover", example="unqover-gender"

@@ -1,0 +1,40 @@
+"""The results of training a filter and of comparing filters."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from logitbank.analysis.results.tables import Result
+from logitbank.store.filter.filters import Filter
+
+FILTERS = ("none", "untrained", "trained")
+NONE, UNTRAINED, TRAINED = FILTERS
+
+
+@dataclass(frozen=True, slots=True)
+class Debias(Result):
+    """A trained filter and its effect."""
+
+    bias: pl.DataFrame
+    """One row for each split × filter (none, untrained, trained): `mu`, `eta`, `abs_c`,
+    `positional`, `attributive`, each with its 95 % interval; `coverage`, `instances`, and `missing`
+    instances without a score. A filter that truncates gives subjects outside its k the
+    probability 0."""
+    losses: pl.DataFrame
+    """Loss before each step."""
+    by: Filter
+    untrained: Filter
+
+
+@dataclass(frozen=True, slots=True)
+class DebiasComparison(Result):
+    """Every row begins with model, run, step, filter (none, untrained, trained) and its `label`."""
+
+    comparison: pl.DataFrame
+    """Language and condition (plain, or with the prefix); StereoSet's intra-sentence lms, ss, iCAT
+    with 95 % intervals, numbers of `examples` and of `missing` ones; `icat_change` against the
+    plain model without a filter, over the `common` examples of both; UnQover's measures, means
+    over the bank's categories (in plain rows only: they have no prefix and no language). The
+    ideal and the random model are the last rows."""
+    unqover: pl.DataFrame
+    """UnQover's measures by category and split."""

@@ -1,0 +1,60 @@
+"""The study of a family's result: its findings, several runs, notes and charts."""
+
+from collections.abc import Collection, Sequence
+from typing import TypeVar
+
+import polars as pl
+
+from logitbank.analysis.family import Family
+from logitbank.analysis.finding import Finding
+from logitbank.analysis.frames.expected import exclusion_notes
+from logitbank.analysis.results.runs import run_findings, run_tables
+from logitbank.analysis.results.tables import Result
+from logitbank.analysis.study import Study
+from logitbank.store import Bank
+from logitbank.store.read.copied_weights import copied_weights
+
+R = TypeVar("R", bound=Result)
+
+
+def make_study(
+    family: Family,
+    result: R,
+    *,
+    prompts: Collection[str],
+    banks: Sequence[Bank] = (),
+    models: Collection[str] | None = None,
+    missing: Sequence[str] = (),
+    files: Sequence[pl.DataFrame] = (),
+) -> Study[R]:
+    """The study of a family's result.
+
+    It names the checkpoints of `models` (all if None) without any score of `prompts`; `missing` are
+    further notes about missing scores. If a model has several runs, it also has their mean and
+    agreement.
+    """
+    tables = [table for table in result.tables().values() if "model" in table.columns]
+    names = sorted({name for table in tables for name in table["model"].unique()})
+    of_runs = run_tables(family, banks, prompts, tables)
+    found = family.findings(result)
+    copied = [
+        Finding(text=str(each), series=(each.checkpoint.model, each.checkpoint.run))
+        for bank in banks
+        for each in copied_weights(bank.deposits())
+        if each.checkpoint.model in names
+    ]
+    return Study(
+        result=result,
+        findings=(*found[:1], *copied, *run_findings(of_runs), *found[1:]),
+        run_tables=of_runs,
+        missing=(*missing, *exclusion_notes(banks, prompts, models)),
+        notes=family.notes,
+        cautions=family.cautions,
+        title=f"{family.title}: {', '.join(names)}",
+        description=family.description,
+        family=family.name,
+        screen=family.screen,
+        banks=banks,
+        files=files,
+        make_charts=family.charts,
+    )

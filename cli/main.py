@@ -34,6 +34,7 @@ app.add_typer(inputs.app, name="prompts", rich_help_panel="Run models")
 app.add_typer(analyze.app, name="analyze", rich_help_panel="Analyse")
 app.add_typer(debias.app, name="debias", rich_help_panel="Analyse")
 
+_NOT_UTF8 = re.compile("[\ud800-\udfff]")
 _TYPER_INTERRUPTED = 130
 """The exit code that Typer returns for KeyboardInterrupt."""
 
@@ -67,6 +68,9 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # of terminals without UTF-8
+    for argument in sys.argv[1:]:
+        if _NOT_UTF8.search(argument):  # Python keeps such bytes as halves of surrogate pairs
+            _fail(f"Argument {argument!a} is not UTF-8. Rename the file, or correct it.", 2)
     try:
         # In standalone mode Typer draws a box around errors and prints nothing after Ctrl-C.
         code = app(standalone_mode=False, prog_name="logitbank")

@@ -23,7 +23,7 @@ def parameter_count(folder: Path) -> float:
     size, width = 0, 4
     with suppress(WeightsError, OSError):
         size = sum(file.stat().st_size for file in weight_files(folder))
-    with suppress(OSError, ValueError, AttributeError):
+    with suppress(OSError, ValueError, AttributeError, RecursionError):
         config = json.loads((folder / "config.json").read_text())
         width = 2 if str(config.get("dtype", config.get("torch_dtype"))).endswith("16") else 4
     return size / width

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from itertools import takewhile
 from pathlib import Path
@@ -175,6 +176,20 @@ class Tokenizer:
         begin = takewhile(lambda token: token in self.special_ids and token != unknown, ids)
         return "".join(self.decode_each([*begin]))
 
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn a panic of the Rust library, such as one at a regular expression, into an error."""
+        try:
+            yield
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            where = "" if self._folder is None else f" in {self._folder}"
+            raise SuiteError(
+                f"The tokenizer{where} fails at a text ({str(error)[:200]}). Check the regular"
+                " expressions in its tokenizer.json."
+            ) from None
+
     def encode(self, text: str, *, add_special_tokens: bool | None = None) -> list[int]:
         """Ids of one text; None leaves the special tokens to the tokenizer."""
         return self.encode_many([text], add_special_tokens=add_special_tokens)[0]
@@ -186,13 +201,14 @@ class Tokenizer:
         flags = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
         ids: list[list[int]] = []
         for start in range(0, len(texts), _BATCH):
-            batch = self._backend(
-                list(texts[start : start + _BATCH]),
-                return_attention_mask=False,
-                return_token_type_ids=False,
-                verbose=False,
-                **flags,
-            )
+            with self._explained():
+                batch = self._backend(
+                    list(texts[start : start + _BATCH]),
+                    return_attention_mask=False,
+                    return_token_type_ids=False,
+                    verbose=False,
+                    **flags,
+                )
             ids += batch["input_ids"]
         return ids
 
@@ -201,12 +217,14 @@ class Tokenizer:
     ) -> EncodedText:
         """Ids of one text as by `encode`, with their spans."""
         flags = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
-        batch = self._backend(text, return_offsets_mapping=True, verbose=False, **flags)
+        with self._explained():
+            batch = self._backend(text, return_offsets_mapping=True, verbose=False, **flags)
         return EncodedText(batch["input_ids"], batch["offset_mapping"])
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """Ids of two texts with the special tokens around them, and the text of each id."""
-        batch = self._backend(first, second, return_token_type_ids=True, verbose=False)
+        with self._explained():
+            batch = self._backend(first, second, return_token_type_ids=True, verbose=False)
         return batch["input_ids"], batch["token_type_ids"]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -234,7 +252,9 @@ def _read(folder: Path) -> Any:
         backend = AutoTokenizer.from_pretrained(
             str(folder), trust_remote_code=False, local_files_only=True
         )
-    except Exception as error:  # the Rust library raises bare Exception for a broken file
+    except BaseException as error:  # the Rust library raises bare Exception for a broken file
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         reason = " ".join(str(error).split())
         raise SuiteError(f"The tokenizer in {folder} cannot be read: {reason}") from error
     if not backend.is_fast:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Self
 from logitbank.engine.backends.protocol import Task
 from logitbank.engine.weights.weights import check_not_pointer
 from logitbank.errors import SuiteError
+from logitbank.store.files.documents import require_depth
+from logitbank.store.format.limits import shown
 
 _SHAPE_KEYS = (
     ("model_type",),
@@ -24,6 +26,8 @@ _WINDOWS = (
     *("window_size", "attention_chunk_size"),
 )
 _ORIGINAL = "original_max_position_embeddings"
+_MAX_TYPE = 100
+"""Letters of the longest model type."""
 _OFFSET_POSITIONS = frozenset(
     {
         *("roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert"),
@@ -110,7 +114,9 @@ class ModelConfig:
         path = folder / "config.json"
         check_not_pointer(path)
         try:
-            config = json.loads(path.read_text())
+            text = path.read_text()
+            config = json.loads(text)
+            require_depth(config, text.encode())
         except FileNotFoundError:
             raise SuiteError(
                 f"{folder} has no config.json, so it is not a checkpoint in the Hugging Face layout"
@@ -128,6 +134,11 @@ class ModelConfig:
         vocab = config.get("vocab_size") if isinstance(config, dict) else None
         if not isinstance(vocab, int) or vocab < 1:
             raise SuiteError(f"{path} has vocab_size {vocab!r}; a positive number is needed")
+        if not isinstance(kind := config.get("model_type", ""), str) or len(kind) > _MAX_TYPE:
+            raise SuiteError(
+                f"{path} has model_type {shown(kind)}; a text of at most {_MAX_TYPE} letters is"
+                " needed"
+            )
         lengths = [config[k] for k in _LENGTHS if isinstance(config.get(k), int)]
         model_type = str(config.get("model_type", ""))
         if model_type in _OFFSET_POSITIONS and isinstance(

@@ -11,6 +11,8 @@ from logitbank.store.files.objects import compute_digest, read_file
 SELF_DIGEST = "sha256"
 MAX_JSON = 2**28
 """Maximum bytes of a document. A seal of the largest number of blocks has 160 MB."""
+MAX_DEPTH = 100
+"""Objects and lists in each other. Python reads about 1,000, and then fails to write them."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -26,6 +28,7 @@ def parse_json(path: Path | str, data: bytes) -> dict[str, Any]:
     """The JSON object in a file's bytes, or DamagedError."""
     try:
         value = json.loads(data.decode())  # from bytes, json would guess other encodings
+        require_depth(value, data)
         if _SURROGATE.search(data):
             json.dumps(value, ensure_ascii=False).encode()  # half a pair is no text
     except (ValueError, RecursionError) as error:  # lists in lists, thousands deep
@@ -33,6 +36,22 @@ def parse_json(path: Path | str, data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DamagedError(f"{path} is not a JSON object. Run `logitbank verify`.")
     return value
+
+
+def require_depth(value: object, data: bytes) -> None:
+    """Refuse the value of a JSON text that is nested too deeply, with a ValueError."""
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return
+    level, depth = [value], 0
+    while level := [
+        inner
+        for each in level
+        if isinstance(each, dict | list)
+        for inner in (each.values() if isinstance(each, dict) else each)
+    ]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
 
 
 def json_bytes(value: object) -> bytes:

@@ -14,6 +14,13 @@ from logitbank.store.tables.token_texts import COLUMN as TEXT
 _PROMPT = ("prompt_set", "prompt_id", "order_seed")
 _OPTION = ("piece", "option", "continuation", "token", TEXT, "is_answer", "query_set", "row")
 _SCORE = (*CHECKPOINT, *_PROMPT, "piece", "option", "token", TEXT, *VALUES)
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_OPERATOR = re.compile(
+    r"[-+*/%^&|<>=!~]+|\b(?:AND|OR|NOT|IS|LIKE|BETWEEN|WHEN|JOIN|SELECT|UNION|INTERSECT|EXCEPT)\b",
+    re.IGNORECASE,
+)
+_MAX_OPERATORS = 400
+"""Operators and SELECTs of a query. Polars nests them: it crashes at 1,000 of some kinds."""
 Frames = Mapping[str, pl.LazyFrame]
 """Frames of prompt sets, by name, with the column `token_text`."""
 
@@ -50,6 +57,12 @@ def sql(tables: Mapping[str, Callable[[], pl.LazyFrame]], query: str) -> pl.Lazy
     if not re.match(r"[\s(]*(SELECT|WITH)\b", query, re.IGNORECASE):
         raise UsageError(
             f"Query {query.strip()[:40]!r} is not a SELECT statement. Tables: {', '.join(tables)}."
+        )
+    count = len(_OPERATOR.findall(_QUOTED.sub(" ", query)))
+    if count > _MAX_OPERATORS:
+        raise UsageError(
+            f"The query has {count:,} operators. The maximum is {_MAX_OPERATORS}. Use IN (…) for"
+            " many alternatives, or several queries."
         )
     if reader := re.search(r"\b(read|scan)_(csv|ipc|json|ndjson|parquet)\b", query, re.IGNORECASE):
         raise UsageError(f"{reader[0]} is not supported: a query reads only the bank.")

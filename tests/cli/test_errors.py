@@ -223,3 +223,23 @@ def test_a_cache_that_cannot_be_written_is_named(
     assert code == 2
     assert f"{tmp_path}/file/logitbank/banks/" in error
     assert "LOGITBANK_CACHE" in error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["info", "b\udcff"],
+        ["query", "b", "SELECT \udcff"],
+        ["describe", "b", "--title", "\udcff"],
+        ["push", "b", "s3://b/\udcff"],
+        ["info", "https://host/\udcff"],
+        ["extract", "b", "--prompts", "\udcff"],
+        ["\udcff"],
+    ],
+)
+def test_arguments_that_are_not_utf_8_are_one_line(call: Call, arguments: list[str]) -> None:
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "\\udcff" in err
+    assert "is not UTF-8" in err

@@ -172,3 +172,27 @@ def test_a_deposit_without_attributes_is_damage(bank: Bank, call: Call) -> None:
         code, _, error = call(*words)
         assert code == 1
         assert str(gone.parent) in error
+
+
+CHAINS = {
+    "additions": lambda n: "SELECT row" + " + 1" * n + " FROM scores",
+    "conditions": lambda n: "SELECT row FROM scores WHERE row = 1" + " AND row = 1" * n,
+    "texts": lambda n: "SELECT option" + " || 'x'" * n + " FROM scores",
+    "unions": lambda n: "SELECT row FROM scores" + " UNION ALL SELECT row FROM scores" * n,
+    "cases": lambda n: "SELECT CASE" + " WHEN row = 1 THEN 2" * n + " END FROM scores",
+}
+
+
+@pytest.mark.parametrize("kind", CHAINS)
+def test_long_chains_of_operators_are_refused(bank: Bank, kind: str) -> None:
+    """Polars nests them: 20,000 additions ended the process."""
+    for count in (500, 20_000):
+        with pytest.raises(UsageError, match=r"has [0-9,]+ operators. The maximum is 400"):
+            bank.sql(CHAINS[kind](count))
+
+
+def test_operators_in_texts_and_long_lists_are_not_counted(bank: Bank) -> None:
+    numbers = ", ".join(map(str, range(5_000)))
+    signs = "+" * 1_000 + " AND" * 1_000
+    query = f"SELECT * FROM scores WHERE token IN ({numbers}) AND option <> '{signs}' -- {signs}"
+    assert bank.sql(query).collect().height == bank.sql("SELECT * FROM scores").collect().height

@@ -27,7 +27,7 @@ from logitbank.store.format.commits import Committed
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.numbers import as_float32, logsumexp
 from logitbank.store.format.parquet import check_rows
-from logitbank.store.heads.stored import FOLDER, StoredHead, head_digests
+from logitbank.store.heads.stored import FOLDER, StoredHead, forget_whole, head_digests
 from logitbank.store.progress import Progress, counting
 from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
 
@@ -113,6 +113,7 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
     damage += _head_damage(root, digest_file, heads)
     for folder in folders:
         damage += _deposit_damage(root, folder, digest_file)
+    forget_whole()
     damage += _index_damage(root, {each.path for each in damage})
     return tuple(damage)
 

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from logitbank.errors import BankError, UsageError
+from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.store.bank import Bank
+from logitbank.store.care.damage import Remedy
 from logitbank.store.care.lost import require_tables
+from logitbank.store.care.verify import verify
 from logitbank.store.change.copying import (
     copy_blocks,
     copy_heads,
@@ -24,6 +26,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import objects
 from logitbank.store.files.staging import remove_dead
+from logitbank.store.format import index
 from logitbank.store.progress import Progress, counting
 from logitbank.store.share.selection import head_objects
 from logitbank.store.share.targets import Folder, Source
@@ -64,7 +67,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     BankError
         Deposits or prompts differ. The message names both. Nothing was copied.
     DamagedError
-        A source differs from its commits, or has lost a table that no other bank here has.
+        A source is damaged, or has lost a table that no other bank here has. Nothing was copied.
     """
     if not banks:
         raise UsageError("Nothing to merge. Name the banks to read.")
@@ -73,6 +76,8 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     sources = [Bank.open(bank, rows=True) for bank in banks]
     target = Bank.open(into) if objects.is_occupied(Path(into)) else None
     _require_tables(target, sources)
+    for bank in sources:
+        _require_sound(bank)
     tables = tables_to_copy(target, sources)
     additions = plan(target, sources)
     deposits = (deposit for bank in sources for deposit in bank.deposits())
@@ -105,6 +110,28 @@ def _require_tables(target: Bank | None, sources: Sequence[Bank]) -> None:
     for bank in sources:
         others = [root for root in roots if root != bank.path]
         require_tables(bank.path, bank.deposits(), others=others)
+
+
+def _require_sound(bank: Bank) -> None:
+    """Refuse a damaged source before anything is copied.
+
+    Missing tables may be in another bank. Foreign files, indices and metadata of arrays and groups
+    are not copied. A copy of a bank at a URL was verified when it was opened.
+    """
+    if bank.url is not None:
+        return
+    damage = verify(bank)
+    for each in damage:
+        if index.is_object(each.path):  # perhaps a folder, pipe or link
+            objects.require_file(objects.plain_path(bank.path, each.path))
+    for each in damage:
+        is_lost_table = index.is_table(each.path) and each.problem == "missing"
+        is_derived = each.remedy is Remedy.REWRITE and each.path.endswith("/zarr.json")
+        if not (is_lost_table or is_derived or each.remedy in (Remedy.REMOVE, Remedy.PUSH)):
+            raise DamagedError(
+                f"{bank.path}/{each.path} is {each.problem} ({each.detail}), so nothing was copied."
+                f" Run `logitbank verify --repair {bank.path}`, then the same command again."
+            )
 
 
 def _require_planned(target: Bank, addition: Addition) -> None:

@@ -143,6 +143,11 @@ def _whole(head: StoredHead, _: verified.Stamp) -> OutputHead:
     return head.read()
 
 
+def forget_whole() -> None:
+    """Empty the cache of `StoredHead.whole`, so that the next reader sees what is on the disk."""
+    _whole.cache_clear()
+
+
 def head_digests(root: Path) -> list[str]:
     """Digests of the heads in a bank."""
     names = (entry.name for entry in objects.entries(root / FOLDER) if entry.is_dir())

@@ -4,9 +4,11 @@ zarrs checks no CRC-32C when it decodes a part of a shard, Zarr's pipeline takes
 neither knows what was committed.
 """
 
+import hashlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +22,7 @@ from numpy.typing import DTypeLike
 from logitbank.errors import DamagedError
 from logitbank.store.files import copies, objects
 from logitbank.store.files.objects import Digest
-from logitbank.store.files.threads import in_parallel
+from logitbank.store.files.threads import closing_pool, in_parallel
 from logitbank.store.format import commits
 from logitbank.store.format.block import finite_rows
 from logitbank.store.format.commits import SEAL, Committed
@@ -198,8 +200,11 @@ def shard_digests(
         raise DamagedError(f"{deposit}: no commit lists {error.args[0]}; {VERIFY}") from error
 
 
-def write_shard(file: Path, grid: Grid, values: np.ndarray) -> None:
-    """Write the rows of a block as one shard of a grid; nothing is durable yet."""
+def write_shard(file: Path, grid: Grid, values: np.ndarray) -> Digest:
+    """Write the rows of a block as one durable shard of a grid; its digest.
+
+    Frames are hashed while the next ones are compressed.
+    """
     (height, width), (rows, columns) = grid.chunk_shape, grid.shard_shape
     corners = [*product(range(0, rows, height), range(0, columns, width))]
 
@@ -214,7 +219,16 @@ def write_shard(file: Path, grid: Grid, values: np.ndarray) -> None:
             part = chunk
         return encode_chunk(np.ascontiguousarray(part))
 
-    frames = in_parallel(encode, corners, max_threads=_THREADS)
-    with file.open("wb") as shard_file:
-        shard_file.writelines(frames)
-        shard_file.write(encode_index([len(frame) for frame in frames]))
+    digest, lengths = hashlib.sha256(), list[int]()
+    pool = ThreadPoolExecutor(min(_THREADS, len(corners)))
+    with closing_pool(pool), file.open("wb") as shard_file:
+        for frame in pool.map(encode, corners):
+            digest.update(frame)
+            shard_file.write(frame)
+            lengths.append(len(frame))
+        index = encode_index(lengths)
+        digest.update(index)
+        shard_file.write(index)
+        shard_file.flush()
+        os.fsync(shard_file.fileno())
+    return Digest(digest.hexdigest(), sum(lengths) + len(index))

@@ -21,6 +21,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.rows import write_shard
 from logitbank.store.deposits.scores import committed_parts, read_scores
 from logitbank.store.files import disk, locks, objects
+from logitbank.store.files.objects import Digest
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.attributes import read_attributes
@@ -81,8 +82,8 @@ class DepositWriter:
         with disk.naming_full(self.deposit.path, needed):
             folder = self._open_staging().path / uuid.uuid4().hex
             try:
-                staged = self._stage_block(folder, block, data)
-                return self._publish(block, staged)
+                staged, digests = self._stage_block(folder, block, data)
+                return self._publish(block, staged, digests)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -151,20 +152,24 @@ class DepositWriter:
             " same command again."
         )
 
-    def _stage_block(self, folder: Path, block: int, data: BlockData) -> dict[str, Path]:
-        """Write the block's objects into the staging folder, and return them by final path."""
+    def _stage_block(
+        self, folder: Path, block: int, data: BlockData
+    ) -> tuple[dict[str, Path], dict[str, Digest]]:
+        """Write the block's durable objects into the staging folder; files and digests by path."""
         folder.mkdir()
-        staged = {f"scores/{block}.parquet": folder / "scores.parquet"}
-        write_scores(folder / "scores.parquet", data.scores)
+        name, file = f"scores/{block}.parquet", folder / "scores.parquet"
+        write_scores(file, data.scores)
+        staged, digests = {name: file}, {name: objects.fsync_digest(file)}
         if (grid := self.layout.grid) is not None:
             assert data.rows is not None, "check_block was called"
             (shard,) = self.layout.shards(block)
             staged[shard] = folder / "rows"
-            write_shard(folder / "rows", grid, data.rows)
-        return staged
+            digests[shard] = write_shard(folder / "rows", grid, data.rows)
+        return staged, digests
 
-    def _publish(self, block: int, staged: Mapping[str, Path]) -> bool:
-        digests = {path: objects.fsync_digest(file) for path, file in staged.items()}
+    def _publish(
+        self, block: int, staged: Mapping[str, Path], digests: Mapping[str, Digest]
+    ) -> bool:
         path = self.deposit.path
         with locks.locked(path / ".lock"):
             if block in self.deposit.committed():

@@ -1,7 +1,8 @@
 """Many calls at once, in threads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -13,7 +14,14 @@ def in_parallel(call: Callable[[U], T], values: Sequence[U], *, max_threads: int
     if min(len(values), max_threads) < 2:
         return [call(value) for value in values]
     pool = ThreadPoolExecutor(min(max_threads, len(values)))
-    try:
+    with closing_pool(pool):
         return list(pool.map(call, values))
+
+
+@contextmanager
+def closing_pool(pool: ThreadPoolExecutor) -> Iterator[None]:
+    """Wait for the calls that have begun, and cancel those that have not."""
+    try:
+        yield
     finally:
         pool.shutdown(cancel_futures=True)

@@ -61,8 +61,7 @@ def _write(path: Path, head: OutputHead) -> None:
     for block in range(grid.blocks):
         rows, name = grid.block_range(block), f"weight/c/{block}/0"
         (path / name).parent.mkdir()
-        write_shard(path / name, grid, head.weight[rows.start : rows.stop])
-        written[name] = objects.fsync_digest(path / name)
+        written[name] = write_shard(path / name, grid, head.weight[rows.start : rows.stop])
     if head.bias is not None:
         data = zarrays.bias_chunk(head.bias)
         objects.write_durable(path / BIAS, data)

@@ -45,6 +45,7 @@ TEXT = re.compile(_TEXTS, re.VERBOSE)
 """Paths of the small objects whose text an index repeats."""
 DATA = re.compile(_DATA, re.VERBOSE)
 _OF_HEAD = re.compile(rf"({_HEAD})/")
+_SIDECAR = re.compile(r"[0-9a-f]{64}  [^\n]+\n")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _GZIP = b"\x1f\x8b"
 
@@ -220,13 +221,14 @@ def complete(
         Reads the bytes of small objects that the index does not contain, by path.
     """
     sizes = {path: size for path, size in listing.items() if is_object(path)}
+    known = {p: v for p, v in known.items() if v.text is None or is_sound(p, v.text)}
     # Only the attributes of the bank may change.
     by_path = {
         p: v for p, v in known.items() if sizes.get(p) == v.digest.bytes and p != "zarr.json"
     }
     unknown = [p for p in sizes if p not in by_path]
     texts = [p for p in unknown if TEXT.fullmatch(p) and sizes[p] <= MAX_TEXT]
-    new = {p: data.decode() for p, data in zip(texts, read(texts), strict=True)}
+    new = _sound_texts(texts, read)
     by_path |= {p: text_object(text) for p, text in new.items()}
     digests = {p: d for p, d in committed_digests(new).items() if sizes.get(p) == d.bytes}
     by_path |= {p: Object(d) for p, d in digests.items() if p not in by_path}
@@ -234,4 +236,55 @@ def complete(
     by_path |= {
         p: Object(compute_digest(data)) for p, data in zip(tables, read(tables), strict=True)
     }
+    for path in filter(is_table, [*by_path]):
+        beside = f"{path}.sha256"
+        if beside in by_path and not _agree(by_path[path], by_path[beside]):
+            data, line = read([path, beside])  # one was damaged on the way, or is damaged there
+            by_path[path] = Object(compute_digest(data))
+            by_path[beside] = text_object(line.decode(errors="replace"))
+            if not _agree(by_path[path], by_path[beside]):
+                raise DamagedError(
+                    f"{path} at the target differs from the digest beside it. Run the same command"
+                    f" again. If this error returns, delete {path} and {beside} there."
+                )
     return in_force(by_path)
+
+
+def _agree(table: Object, beside: Object) -> bool:
+    return (beside.text or "")[:64] == table.digest.sha256
+
+
+def _sound_texts(paths: list[str], read: Callable[[list[str]], list[bytes]]) -> dict[str, str]:
+    """Documents of a place, each compared with its own digest, or DamagedError.
+
+    What is damaged is read once more. A damaged document of a deposit without commits is left out.
+    """
+    data = dict(zip(paths, read(paths), strict=True))
+    doubtful = [path for path in paths if not is_sound(path, data[path].decode(errors="replace"))]
+    data |= zip(doubtful, read(doubtful), strict=True)
+    committed = {object_deposit(path) for path in paths if "/commits/" in path}
+    for path in doubtful:
+        if is_sound(path, data[path].decode(errors="replace")):
+            continue
+        if "/commits/" in path or object_deposit(path) in {None, *committed}:
+            raise DamagedError(
+                f"{path} differs from its own digest at the target, or was damaged on the way. Run"
+                " the same command again. If this error returns, delete the object there."
+            )
+        del data[path]
+    return {path: value.decode() for path, value in data.items()}
+
+
+def is_sound(path: str, text: str) -> bool:
+    """Whether a document agrees with the digest that it contains; others with their form."""
+    if path.endswith(".sha256"):
+        return bool(_SIDECAR.fullmatch(text))
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    if "/commits/" in path:
+        return verify_self_digest(text.encode(), document)
+    if path in ("zarr.json", f"{object_deposit(path)}/zarr.json", f"{object_head(path)}/zarr.json"):
+        return verify_self_digest(text.encode(), document, "attributes", "logitbank")
+    return isinstance(document, dict) and document.get("zarr_format") == 3

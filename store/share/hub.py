@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from logitbank.errors import RemoteError, UsageError
-from logitbank.store.format.index import Objects
+from logitbank.store.format.index import Object, Objects
 from logitbank.store.progress import Advance
 from logitbank.store.share.moves import moves
 from logitbank.store.share.remote import explained, hub_files, huggingface_hub_for, read
@@ -63,10 +63,10 @@ class HubDataset:
     def read(self, path: str) -> bytes:
         return read(hub_files(self.url, self._head), path)
 
-    def send(self, group: Objects, source: Source, advance: Advance) -> None:
+    def send(self, group: Objects, source: Source, advance: Advance) -> Objects:
         from huggingface_hub import CommitOperationAdd
 
-        left = dict(group)
+        left, kept = dict(group), dict[str, Object]()
         for attempt in range(ATTEMPTS):
             add = [
                 CommitOperationAdd(path, str(source.file(path, value.digest)))
@@ -74,9 +74,11 @@ class HubDataset:
             ]
             if not add or self._commit(add, f"{len(add)} objects"):
                 advance(sum(value.digest.bytes for value in group.values()))
-                return
+                return kept
             time.sleep(0.1 * 2**attempt)
-            left = moves(left, stored_objects(self), location=self.url).sent
+            stored = stored_objects(self)
+            left = moves(left, stored, location=self.url).sent
+            kept = {path: stored[path] for path in group if path in stored and path not in left}
         raise busy(self.url)
 
     def current(self) -> dict[str, bytes]:

@@ -52,16 +52,17 @@ def moves(requested: Objects, stored: Objects, *, location: str) -> Moves:
     """
     _check_weights(requested, stored, location)
     sealed = sealed_deposits(stored)
+    committed = {object_deposit(path) for path in stored if "/commits/" in path}
     missing: dict[str, Object] = {}
     for path, value in requested.items():
         other = stored.get(path)
         if object_deposit(path) is None and last_object(path) not in stored:
             missing[path] = value  # another writer may have left a part of a table or a head
         elif other is not None:
-            if object_deposit(path) and not _is_same(path, value, other):
-                raise conflict(path, location)
-            if not _is_sound_table(path, stored):
-                raise conflict(path, location)
+            if object_deposit(path) and not is_same(path, value, other):
+                if object_deposit(path) in committed:
+                    raise conflict(path, location)
+                missing[path] = value  # a push was killed before its commit
         elif path.endswith(".parquet.sha256"):
             continue  # a digest goes with its own table
         elif not is_replaced(path, sealed):
@@ -115,18 +116,13 @@ def _rank(path: str) -> int:
     return 2 if path.endswith(".parquet") or path == f"{object_head(path)}/zarr.json" else 1
 
 
-def _is_sound_table(path: str, stored: Objects) -> bool:
-    """Whether a table has the digest that is stored with it, if there is one."""
-    sidecar = stored.get(f"{path}.sha256")
-    return sidecar is None or (sidecar.text or "")[:64] == stored[path].digest.sha256
-
-
-def _is_same(path: str, one: Object, other: Object) -> bool:
+def is_same(path: str, one: Object, other: Object) -> bool:
+    """Whether two objects of one path are equal; the time of a commit may differ."""
     if one.digest == other.digest:
         return True
     if "/commits/" not in path:
         return False
-    return bool(_listed(one.text) == _listed(other.text))  # the time of a commit may differ
+    return bool(_listed(one.text) == _listed(other.text))
 
 
 def _listed(commit: str | None) -> Any:
@@ -138,7 +134,10 @@ def _listed(commit: str | None) -> Any:
 
 def _check_weights(requested: Objects, stored: Objects, location: str) -> None:
     """Refuse two models or two sets of weights of one checkpoint."""
-    known = dict(_model_digests(stored))
+    committed = {object_deposit(path) for path in stored if "/commits/" in path}
+    known = dict(
+        _model_digests({p: v for p, v in stored.items() if object_deposit(p) in committed})
+    )
     for (folder, name), digest in _model_digests(requested):
         if known.get((folder, name), digest) != digest:
             raise BankError(

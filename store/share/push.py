@@ -8,7 +8,7 @@ from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
 from logitbank.store.files import objects
 from logitbank.store.format import index
-from logitbank.store.format.index import Objects
+from logitbank.store.format.index import Object, Objects
 from logitbank.store.progress import Progress, counting
 from logitbank.store.read.choose import Names, Steps
 from logitbank.store.share.hub import HubDataset
@@ -87,8 +87,8 @@ def push(
     place = open_target(target)
     stored = stored_objects(place)
     plan = moves(requested, stored, location=place.url)
-    _send(plan, Source(opened.path), place, progress)
-    publish(place, {**stored, **plan.sent}, plan.replaced)
+    kept = _send(plan, Source(opened.path), place, progress)
+    publish(place, {**stored, **plan.sent, **kept}, plan.replaced)
     return _transfer(requested, plan)
 
 
@@ -130,10 +130,13 @@ def _require_other(bank: Path, folder: Path) -> None:
         raise UsageError(f"{folder} is the bank itself. Use another folder.")
 
 
-def _send(plan: Moves, source: Source, target: Target, progress: Progress | None) -> None:
+def _send(plan: Moves, source: Source, target: Target, progress: Progress | None) -> Objects:
+    """Send all groups; the objects that other writers placed meanwhile."""
     advance = counting(plan.bytes, progress)
+    kept: dict[str, Object] = {}
     for group in plan.groups:
-        target.send(group, source, advance)
+        kept |= target.send(group, source, advance)
+    return kept
 
 
 def _transfer(requested: Objects, plan: Moves) -> Transfer:

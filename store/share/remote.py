@@ -5,6 +5,7 @@ import hashlib
 import logging
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
-from logitbank.errors import MissingExtraError, RemoteError, UsageError
+from logitbank.errors import LogitbankError, MissingExtraError, RemoteError, UsageError
 from logitbank.store.files import disk
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import index
@@ -22,11 +23,19 @@ from logitbank.wording import without_credentials
 CHUNK_BYTES = 2**20
 MAX_BYTES = 2**30
 """Bytes of the largest object that is read into memory."""
+CONNECT_S, ANSWER_S = 30.0, 300.0
+"""Seconds that a connection, and that each answer or piece of one, may take."""
+MOST_WAIT_S = 60
+"""Seconds that a server may ask to wait before a request is repeated."""
+SLOW_S, SLOWEST = 120.0, 1000.0
+"""Seconds after which an object must come with so many bytes a second, on average."""
 _LIBRARIES = ("obstore", "huggingface_hub", "httpx", "httpx2", "httpcore", "httpcore2")
 _REFUSED = re.compile(
     r"<Code>(AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken)</Code>"
     r"|status code: 40[13]|\b40[13] (Client|Unauthorized|Forbidden)"
 )
+_ODD = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+"""What libraries raise at answers that are not of the protocol, such as the page of a login."""
 _REASONS = (re.compile(r"<Code>(\w+)</Code>"), re.compile(r"status code: (\d+ [A-Za-z ]+)"))
 
 
@@ -47,10 +56,24 @@ def read(remote: Remote, path: str) -> bytes:
     """
     url, data = f"{remote.url}/{path}", bytearray()
     with explained(url), remote.get(path) as chunks:
-        for chunk in chunks:
+        for chunk in _steady(url, chunks):
             data += chunk
             require_small(url, path, len(data))
     return bytes(data)
+
+
+def _steady(url: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The chunks of an object, or a RemoteError if its server sends them too slowly."""
+    start, size = time.monotonic(), 0
+    for chunk in chunks:
+        size += len(chunk)
+        seconds = time.monotonic() - start
+        if seconds > SLOW_S and size < SLOWEST * seconds:
+            raise RemoteError(
+                f"{url} came with {size / seconds:,.0f} bytes a second. The minimum is"
+                f" {SLOWEST:,.0f}. Check the network, then run the same command again to resume."
+            )
+        yield chunk
 
 
 def require_small(url: str, path: str, size: int) -> None:
@@ -70,7 +93,7 @@ def download(remote: Remote, path: str, expected: Digest, to: Path) -> None:
     try:
         full = disk.naming_full(to, expected.bytes)
         with full, part.open("wb") as file, explained(url), remote.get(path) as chunks:
-            for chunk in chunks:
+            for chunk in _steady(url, chunks):
                 digest.update(chunk)
                 size += len(chunk)
                 file.write(chunk)
@@ -115,7 +138,7 @@ class Web:
             base_wait_time=0.2,
             headers=headers,
             follow_redirects=True,
-            timeout=60.0,
+            timeout=ANSWER_S,
         ) as response:
             if response.status_code == 404:
                 raise FileNotFoundError(path)
@@ -123,7 +146,7 @@ class Web:
                 reason = f"{response.status_code} {response.reason_phrase}"
                 raise _error(f"{self.url}/{path}", reason)
             try:
-                yield response.iter_bytes(CHUNK_BYTES)
+                yield response.iter_bytes()  # as they come: a slow server is seen
             except Exception as error:  # raised here, the library would repeat the request
                 failure = error
         if failure is not None:
@@ -173,11 +196,40 @@ def huggingface_hub_for(url: str) -> Any:
     for handler in logging.getLogger("huggingface_hub").handlers:
         if _hide not in handler.filters:
             handler.addFilter(_hide)
+    if _bounded_client not in _FACTORIES:
+        _FACTORIES.append(_bounded_client)
+        huggingface_hub.set_client_factory(_bounded_client)
     check_environment()
     token = huggingface_hub.get_token() or ""
     if not (token.isascii() and token.isprintable()):
         raise UsageError("HF_TOKEN has a character that no token has. Copy it again.")
     return huggingface_hub
+
+
+_FACTORIES: list[object] = []
+
+
+def _bounded_client() -> Any:
+    """The library's client, with bounds for what a server may make it wait."""
+    from huggingface_hub.utils._http import default_client_factory
+
+    client = default_client_factory()
+    client.timeout = ANSWER_S
+    client.event_hooks["response"].append(_bound_waits)
+    return client
+
+
+def _bound_waits(response: Any) -> None:
+    """Bound the waits that an answer asks for, and drop those that are no number."""
+    after = response.headers.pop("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", after):
+        response.headers["retry-after"] = str(min(int(after), MOST_WAIT_S))
+    limit = response.headers.pop("ratelimit", "")
+    if re.fullmatch(r'"[\w-]{1,40}" *; *r *= *[0-9]{1,9} *; *t *= *[0-9]{1,9}', limit):
+        before, _, seconds = limit.rpartition("=")
+        response.headers["ratelimit"] = f"{before}={min(int(seconds), MOST_WAIT_S)}"
+    if not re.fullmatch(r'[\w"; =,-]{0,200}', response.headers.get("ratelimit-policy", "")):
+        del response.headers["ratelimit-policy"]
 
 
 def _hide(record: logging.LogRecord) -> bool:
@@ -193,9 +245,14 @@ def explained(url: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise FileNotFoundError(url) from error
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] not in _LIBRARIES:
+    except LogitbankError:
+        raise
+    except BaseException as error:
+        is_odd = isinstance(error, _ODD) or type(error).__name__ == "PanicException"
+        if not is_odd and type(error).__module__.partition(".")[0] not in _LIBRARIES:
             raise
+        if is_odd:
+            raise _error(url, f"an invalid answer, {type(error).__name__}") from None
         text = f"{type(error).__name__}: {error}".split("\n\nDebug source")[0].strip()
         reason = without_credentials(text)
         # A traceback would show the library's message.

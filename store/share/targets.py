@@ -14,13 +14,25 @@ from typing import Protocol
 from logitbank.errors import BankError, DamagedError, RemoteError
 from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.objects import Digest
-from logitbank.store.files.staging import Staging, remove_dead, remove_dead_folders
+from logitbank.store.files.staging import (
+    Staging,
+    any_staging,
+    remove_dead,
+    remove_dead_folders,
+    remove_dead_staging,
+)
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
-from logitbank.store.format.index import Object, Objects, committed_digests, object_deposit
+from logitbank.store.format.index import (
+    Object,
+    Objects,
+    committed_digests,
+    object_deposit,
+    text_object,
+)
 from logitbank.store.progress import Advance
 from logitbank.store.share.card import CARD, card, is_written_by_hand
-from logitbank.store.share.moves import conflict, last_object, rounds
+from logitbank.store.share.moves import conflict, is_same, last_object, rounds
 from logitbank.store.share.remote import Remote, absent, download
 
 SENT_AT_ONCE = 4  # each holds one object in memory
@@ -108,8 +120,11 @@ class Target(Protocol):
     def read(self, path: str) -> bytes:
         """A small object, or FileNotFoundError."""
 
-    def send(self, group: Objects, source: Source, advance: Advance) -> None:
-        """Create objects, commits last. Nothing is overwritten: other bytes are a BankError."""
+    def send(self, group: Objects, source: Source, advance: Advance) -> Objects:
+        """Create objects, commits last; return those that another writer placed meanwhile.
+
+        What no commit lists is replaced. Other bytes of what a commit lists are a BankError.
+        """
 
     def current(self) -> dict[str, bytes]:
         """The index and the card, if they exist."""
@@ -131,7 +146,9 @@ def publish(target: Target, stored: Objects, replaced: Sequence[str]) -> None:
     """Write the index and the card of a target, and delete what a seal has replaced."""
     for attempt in range(ATTEMPTS):
         before = target.current()
-        listed = index.in_force({**_known(before.get(index.NAME), target.url), **stored})
+        listed = index.in_force({**_listed(target, before.get(index.NAME)), **stored})
+        committed = {object_deposit(path) for path in listed if "/commits/" in path}
+        listed = {p: v for p, v in listed.items() if object_deposit(p) in {None, *committed}}
         files = {index.NAME: index.render(listed)}
         if target.card_url is not None and not is_written_by_hand(before.get(CARD)):
             files[CARD] = card(listed, url=target.card_url).encode()
@@ -146,6 +163,16 @@ def busy(url: str) -> RemoteError:
     return RemoteError(
         f"Others kept changing {url} at the same time. Run the same command again to resume."
     )
+
+
+def _listed(target: Target, data: bytes | None) -> dict[str, Object]:
+    """The objects in the index of a target; if it is damaged, all that are there."""
+    if data is None:
+        return {}
+    try:
+        return index.parse(data, where=target.url)
+    except DamagedError:
+        return index.complete(target.sizes(), {}, partial(in_parallel, target.read))
 
 
 def _known(data: bytes | None, where: str) -> dict[str, Object]:
@@ -171,7 +198,7 @@ class Folder:
     def read(self, path: str) -> bytes:
         return objects.plain_path(self._root, path).read_bytes()
 
-    def send(self, group: Objects, source: Source, advance: Advance) -> None:
+    def send(self, group: Objects, source: Source, advance: Advance) -> Objects:
         with locks.locked(self._root / ".lock"):
             remove_dead_folders(self._root)  # first: they may fill the disk
             staging = Staging(self._root)
@@ -185,6 +212,7 @@ class Folder:
             advance(group[path].digest.bytes)
 
         by_deposit: dict[str, list[str]] = {}
+        kept: dict[str, Object] = {}
         for path in group:
             by_deposit.setdefault(object_deposit(path) or "", []).append(path)
         with staging:
@@ -197,22 +225,38 @@ class Folder:
                     if deposit:
                         self._require_same_commits(deposit, group)
                     for path in (path for ranked in rounds(paths) for path in ranked):
-                        self._place(path, group[path].digest, prepared(path))
+                        if theirs := self._place(path, group[path], prepared(path)):
+                            kept[path] = theirs
+        return kept
 
-    def _place(self, path: str, expected: Digest, prepared: Path) -> None:
-        """Put an object in place. The caller holds the lock of its deposit, or of the bank."""
+    def _place(self, path: str, value: Object, prepared: Path) -> Object | None:
+        """Put an object in place; an equal commit of another writer stays, and is returned.
+
+        The caller holds the lock of its deposit, or of the bank.
+        """
         target = objects.plain_path(self._root, path)
         if target.exists():
-            if objects.digest(target) == expected:
-                return  # another writer of the same objects was faster
+            if objects.digest(target) == value.digest:
+                return None  # another writer of the same objects was faster
+            if "/commits/" in path:
+                theirs = text_object(target.read_text())
+                if is_same(path, value, theirs):
+                    return theirs
             if object_deposit(path) is None:
                 if objects.plain_path(self._root, last_object(path)).exists():
-                    return  # another writer was faster; tables and heads are named by their content
-            elif "/commits/" in path or path.endswith("zarr.json"):
+                    return None  # another writer was faster; their content names tables and heads
+            elif "/commits/" in path or (path.endswith("zarr.json") and self._is_used(path)):
                 raise conflict(path, self.url)
         objects.make_folders(self._root, target.parent)
         os.replace(prepared, target)
         objects.sync(target.parent)
+        return None
+
+    def _is_used(self, path: str) -> bool:
+        """Whether the deposit of a document has commits, or a writer at work."""
+        folder = objects.plain_path(self._root, object_deposit(path) or "")
+        remove_dead_staging(folder)
+        return bool(objects.entries(folder / "commits")) or any_staging(folder)
 
     def _require_same_commits(self, deposit: str, group: Objects) -> None:
         """Refuse a deposit in which another writer has committed other bytes."""

@@ -41,6 +41,8 @@ def bank_url(path: str | Path) -> str | None:
         raise UsageError(
             f"Unsupported location {public}. Use a folder, https://, s3:// or hf://datasets/owner/name."
         )
+    if not url.isprintable():
+        raise UsageError(f"{public!a} has a character that no address has. Correct it.")
     if not match[2]:
         raise UsageError(f"{public} has no address. Use {scheme}:// and the address of the bank.")
     if scheme == "hf" and not HUB.fullmatch(url):

@@ -66,4 +66,6 @@ def signed(document: dict[str, Any], holder: dict[str, Any]) -> bytes:
     """
     holder.pop(SELF_DIGEST, None)
     holder[SELF_DIGEST] = compute_digest(json_bytes(document)).sha256
-    return json_bytes(document)
+    data = json_bytes(document)
+    require_depth(document, data)  # a reader would refuse it
+    return data

@@ -5,7 +5,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from logitbank.errors import BankFormatError, DiskSpaceError, UsageError
+from logitbank.errors import (
+    AbsentError,
+    BankError,
+    BankFormatError,
+    DiskSpaceError,
+    RemoteError,
+    UsageError,
+)
 from logitbank.store.files import copies, documents, locks, objects, verified
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
@@ -96,6 +103,13 @@ def _explained(url: str, root: Path) -> Iterator[None]:
         raise absent(error) from error
     except DiskSpaceError:
         raise
+    except (BankError, UnicodeDecodeError) as error:  # about a file of the copy, not about the bank
+        if isinstance(error, RemoteError | AbsentError) or str(root) not in str(error):
+            raise
+        raise UsageError(
+            f"The copy of {url} in {root} is damaged ({error}). Delete that folder, then run the"
+            " same command again."
+        ) from error
     except OSError as error:
         raise UsageError(
             f"The copy of {url} in {root} cannot be written ({error.strerror}). Delete that folder,"

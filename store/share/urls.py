@@ -61,7 +61,7 @@ def bank_url(path: str | Path) -> str | None:
 
 
 def shown_url(path: str | Path) -> str | None:
-    """The URL in an address of a bank as it is shown and stored: without user name and password."""
+    """The URL in an address of a bank for messages and files: without user name and password."""
     url = bank_url(path)
     return None if url is None else without_credentials(url)
 

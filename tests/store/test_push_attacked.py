@@ -4,9 +4,11 @@ import gzip
 import json
 import os
 import shutil
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -371,3 +373,50 @@ def test_odd_addresses_in_variables_are_one_line(
     for call in (lambda: Bank.open(s3), lambda: push(bank.path, s3)):
         with pytest.raises(UsageError, match=rf"^{name} is .*which is no address\. Use"):
             call()
+
+
+class _Portal(BaseHTTPRequestHandler):
+    """The page of a login, in answer to everything."""
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = b"<html><body>Sign in to the network</body></html>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"0"')
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def portal() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Portal)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_page_of_a_login_is_neither_a_bank_nor_an_empty_place(
+    tmp_path: Path, s3: str, portal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = make(tmp_path / "1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", portal)
+    monkeypatch.setenv("HF_ENDPOINT", portal)
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    for url in (s3, "hf://datasets/lab/bank", f"{portal}/bank"):
+        for call in (lambda url=url: Bank.open(url), lambda url=url: pull(url, tmp_path / "back")):
+            with pytest.raises(BankError, match=r"is not an index of a bank|is not available"):
+                call()
+        if not url.startswith("http"):
+            with pytest.raises(BankError, match=r"ignores the conditions|is not available") as told:
+                push(bank.path, url)
+            assert "\n" not in str(told.value)
+    assert not (tmp_path / "back" / "zarr.json").exists()

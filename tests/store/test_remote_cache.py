@@ -194,3 +194,22 @@ def test_a_copy_that_was_killed_is_completed_by_the_next_call(
         shutil.rmtree(cache)
         number *= 2
     assert number > 8
+
+
+def test_an_odd_file_in_the_cache_is_told_as_that_of_the_cache(
+    server: FileServer, cache: Path, tmp_path: Path
+) -> None:
+    Bank.open(f"{server.url}/bank")
+    copy = copy_of(cache)
+    for name in ("zarr.json", "index.json.gz", "prompts"):
+        file = copy / name
+        moved = tmp_path / f"moved-{name}"
+        file.rename(moved)
+        file.symlink_to(moved)
+        with pytest.raises(
+            UsageError, match=rf"^The copy of {server.url}/bank in {copy} .*Delete that"
+        ):
+            Bank.open(f"{server.url}/bank")
+        file.unlink()
+        moved.rename(file)
+    Bank.open(f"{server.url}/bank")

@@ -80,11 +80,13 @@ def cache_bytes(
     besides = weights.total + _COPIES * weights.largest + _RESERVE
     room = int(_USABLE * free) - besides
     if room < batch:
+        needed = (batch + besides) / _USABLE
         raise DeviceError(
             f"The GPU has {free / 1e9:.1f} GB of free memory for each engine, and vLLM needs"
-            f" {(batch + besides) / _USABLE / 1e9:.1f} GB. Of these, weights take"
-            f" {weights.total / 1e9:.1f} GB, and keys and values of a batch of"
-            f" {settings.max_batch_tokens:,} tokens take {batch / 1e9:.1f} GB. Use --engine"
-            " transformers, --compute-dtype bfloat16, fewer --workers, or a larger GPU."
+            f" {needed / 1e9:.1f} GB: {weights.total / 1e9:.1f} GB for weights,"
+            f" {batch / 1e9:.1f} GB for keys and values of a batch of"
+            f" {settings.max_batch_tokens:,} tokens, and"
+            f" {(needed - weights.total - batch) / 1e9:.1f} GB to work. Use --engine transformers,"
+            " --compute-dtype bfloat16, fewer --workers, or a larger GPU."
         )
     return min(most, room)

@@ -130,7 +130,7 @@ def _require_sound(bank: Bank) -> None:
         if not (is_lost_table or is_derived or each.remedy in (Remedy.REMOVE, Remedy.PUSH)):
             raise DamagedError(
                 f"{bank.path}/{each.path} is {each.problem} ({each.detail}), so nothing was copied."
-                f" Run `logitbank verify --repair {bank.path}`, then the same command again."
+                f" {each.remedy.format(bank=bank.path)}"
             )
 
 

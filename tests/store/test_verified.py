@@ -91,13 +91,11 @@ def test_changed_or_exchanged_scores_are_refused_by_every_reader(bank: Bank, rea
     (options,) = one.parent.glob("options-*.parquet")
     for path in (one, options):
         flip(path, path.stat().st_size // 2)
-        # A merge reads the scores of further options when it copies them.
-        read = READERS["scan" if reader == "merge" and path == options else reader]
-        with pytest.raises(DamagedError, match="differs from its commit"):
-            read(bank)
+        with pytest.raises(DamagedError, match=r"differs from its commit|is changed"):
+            READERS[reader](bank)
         flip(path, path.stat().st_size // 2)
     exchange(one, other)
-    with pytest.raises(DamagedError, match=r"all\.parquet differs from its commit"):
+    with pytest.raises(DamagedError, match=r"all\.parquet (differs from its commit|is changed)"):
         READERS[reader](bank)
     exchange(one, other)
     READERS[reader](bank)
@@ -132,7 +130,7 @@ def test_tables_are_refused_where_their_digest_is_another_or_none(
     beside = Path(f"{table}.sha256")
     sound, told = table.read_bytes(), beside.read_text()
     flip(table, table.stat().st_size // 2)
-    with pytest.raises(DamagedError, match=r"parquet differs from its commit"):
+    with pytest.raises(DamagedError, match=r"parquet (differs from its commit|is changed)"):
         TABLE_READERS[reader](bank)
     table.write_bytes(sound)
     for text in (told.replace(table.name, "x"), told[1:], ""):

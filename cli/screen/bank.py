@@ -84,6 +84,7 @@ def print_repaired(path: Path, done: "Repaired", left: "Sequence[Damage]") -> No
         f"dropped: {counted(len(blocks), 'block')} of {folder}"
         for folder, blocks in done.dropped.items()
     )
+    print_lines(f"To compute them again, run {command}" for command in done.commands)
     # The index of a published bank lists dropped objects until extract has written them again.
     left = [each for each in left if each.path not in done.dropped]
     print_lines(f"still damaged: {each.path}" for each in left)

@@ -4,9 +4,10 @@ Only this module removes committed objects. Sound blocks stay, byte for byte. A 
 block becomes commits of the other blocks.
 """
 
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +33,8 @@ from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import SEAL
 from logitbank.store.format.index import object_head
 from logitbank.store.heads.stored import FOLDER
-from logitbank.store.tables import table_files
+from logitbank.store.steps import in_order
+from logitbank.store.tables import prompt_tables, table_files
 
 _LOGSUMEXP, _SCORES = "logsumexp/c/0", "scores/all.parquet"
 
@@ -44,6 +46,8 @@ class Repaired(NamedTuple):
     """Blocks to compute again, by the deposit's folder."""
     restored: tuple[str, ...]
     """Objects that were written again from sound ones."""
+    commands: tuple[str, ...]
+    """Commands that compute the dropped blocks again. `…` stands for a suite that is a folder."""
 
 
 def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
@@ -73,13 +77,44 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
             by_deposit.setdefault(each.deposit, []).append(each)
         elif _rewrite(bank.path, each.path):
             restored.append(each.path)
+    repos = {folder: _repo(bank.path, folder) for folder in by_deposit}
     dropped: dict[str, tuple[int, ...]] = {}
     for folder, damages in by_deposit.items():
         lost, rewritten = _repair_deposit(bank.path, folder, damages)
         restored += rewritten
         if lost:
             dropped[folder] = lost
-    return Repaired(dropped | _drop_heads(bank.path, heads), tuple(restored))
+    dropped |= (of_heads := _drop_heads(bank.path, heads))
+    repos |= {folder: _repo(bank.path, folder) for folder in of_heads}
+    return Repaired(dropped, tuple(restored), _commands(bank, {f: repos[f] for f in dropped}))
+
+
+def _repo(root: Path, folder: str) -> str:
+    """The repository that the checkpoint of a deposit came from, `…` if it is unknown."""
+    with suppress(BankError, FileNotFoundError):
+        source = Deposit.open(root, folder).spec.provenance.get("source")
+        if isinstance(source, dict) and isinstance(repo := source.get("repo"), str):
+            return shlex.quote(repo)
+    return "…"
+
+
+def _commands(bank: Bank, repos: Mapping[str, str]) -> tuple[str, ...]:
+    """The commands that compute these deposits again, by the repositories of their checkpoints."""
+    sets: dict[str, list[str]] = {}
+    for name in bank.prompt_sets:
+        with suppress(BankError):  # a damaged table
+            for query_set in prompt_tables.linked_query_sets(bank.prompts(name)):
+                sets.setdefault(query_set, []).append(name)
+    steps: dict[str, set[int | None]] = {}
+    for folder, repo in repos.items():
+        _, _, step, query_set = folder.split("/")
+        prompts = "".join(f" --prompts {shlex.quote(name)}" for name in sets.get(query_set, ["…"]))
+        command = f"logitbank extract {shlex.quote(str(bank.path))} --suite {repo}{prompts}"
+        steps.setdefault(command, set()).add(None if step == "release" else int(step))
+    return tuple(
+        f"{command} --steps {','.join('release' if s is None else str(s) for s in in_order(each))}"
+        for command, each in steps.items()
+    )
 
 
 def _rewrite(root: Path, name: str) -> bool:

@@ -144,3 +144,17 @@ def test_an_interrupted_repair_is_finished_by_the_next(
     assert verify(opened) == ()
     fill(opened, 0)
     assert deposit(opened, 0).sealed
+
+
+def test_a_repair_names_the_commands_that_compute_the_blocks_again(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for step in (8, 0):
+        small_banks.fill(bank, spec(step, source={"repo": "lab/model", "revision": "x"}))
+    small_banks.fill(bank, spec(None))
+    for own in bank.deposits():
+        (own.path / "logprobs/c/2/0").unlink()
+    assert repair(bank, verify(bank)).commands == (
+        f"logitbank extract {bank.path} --suite lab/model --prompts parity --steps 0,8",
+        f"logitbank extract {bank.path} --suite … --prompts parity --steps release",
+    )
+    assert repair(bank, verify(bank)).commands == ()

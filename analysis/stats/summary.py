@@ -64,6 +64,7 @@ class Design:
         self.orders = (cells["order"].rank("dense").to_numpy() - 1).astype(np.int64)
         self.signs = np.array([1.0 if name in measure.plus else -1.0 for name in cells["part"]])
         self.two_sided = bool(measure.minus)
+        self.exact = measure.share
         cluster = (axes["cluster"].rank("dense").to_numpy() - 1).astype(np.int64)
         self.clusters = int(cluster.max(initial=-1)) + 1
         starts = [np.flatnonzero(np.diff(cluster[own], prepend=-1)) for own in self.columns]
@@ -119,7 +120,7 @@ class Design:
         present = ~np.isnan(values)
         number = np.stack([present[:, own].sum(axis=1) for own in self.columns], axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
-            totals = [np.nansum(values[:, own], axis=1) for own in self.columns]
+            totals = [self._sums(values[:, own]) for own in self.columns]
             means = np.stack(totals, axis=1) / number
         weights = self.weights(number > 0)
         used = weights != 0
@@ -146,6 +147,16 @@ class Design:
             value, error, clusters - strata, items.astype(np.int64), clusters,
             self._deviation(means, weights), np.nansum(values**2, axis=1),
         )  # fmt: skip
+
+    def _sums(self, values: Floats) -> Floats:
+        """Sums (c,) without NaN; of shares the same bits in any order, so that equal ones tie."""
+        if not self.exact:
+            return np.asarray(np.nansum(values, axis=1))
+        scaled = np.nan_to_num(values) * 2.0**20
+        whole = np.rint(scaled)
+        rest = np.rint((scaled - whole) * 2.0**40)
+        sums = (part.astype(np.int64).sum(axis=1) for part in (whole, rest))
+        return np.asarray(next(sums) / 2.0**20 + next(sums) / 2.0**60)
 
     def _deviation(self, means: Floats, weights: Floats) -> Floats:
         """Deviation of the number between option orders, (c,)."""

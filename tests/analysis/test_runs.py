@@ -163,7 +163,7 @@ def test_compare_pairs_runs_by_name_or_takes_all(tmp_path: Path) -> None:
         assert row["difference"] == pytest.approx(other - one)
         assert (row["paired"], row["runs_a"], row["runs_b"]) == (name == "same", 4, 4)
         assert row["low"] < row["difference"] < row["high"]
-        text = str(found.findings[-1])
+        (text,) = (str(each) for each in found.findings if "gap Δ of" in str(each))
         assert "Gender gap Δ of winobias, mean over runs of toy at step 8, B minus A" in text
         assert ("4 paired runs" if name == "same" else "4 and 4 runs") in text
         assert found.result.logits.is_empty() == (name == "other")

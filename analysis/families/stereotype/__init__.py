@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family, columns
+from logitbank.analysis.family import Family, columns, imported
 from logitbank.analysis.frames.choose import named
+from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.study import Study
 
 PRONOUNS, GENDERS = "stereotype-accuracy", "winobias"
+MEASURES = (Measure(name="accuracy", text="Stereotype accuracy", share=True),)
 
 
 def stereotype(
@@ -69,6 +71,8 @@ FAMILY = Family(
         "checkpoints.",
     ),
     prompts=named(PRONOUNS, GENDERS),
+    measures=MEASURES,
+    items=imported(__name__, "read_items"),
     screen={
         "stereotype_accuracy": columns("measure type accuracy low high sentences missing tied"),
     },

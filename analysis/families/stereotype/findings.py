@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
+from logitbank.analysis.families.stereotype.tables import TYPE
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.results.series import (
     Row,
@@ -17,8 +18,6 @@ from logitbank.analysis.results.series import (
 from logitbank.wording import counted, step_name
 
 NAMES = {"sa": "Stereotype accuracy", "sa_gender": "sa_gender"}
-TYPE = 2
-"""The type of WinoBias that is meant if none is named."""
 FIGURE = "stereotype_accuracy"
 
 

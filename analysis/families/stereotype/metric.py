@@ -5,7 +5,7 @@ question about the pronoun, `sa_gender` compares the options *male* and *female*
 gender-prediction prompts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -16,14 +16,17 @@ from logitbank.analysis.families.fairness.metric import (
     Settings,
     cached_winobias,
     read,
+    read_winobias,
 )
 from logitbank.analysis.families.stereotype.tables import (
     SCHEMA,
+    TYPE,
     averaged,
     by_order,
     gender_comparisons,
     no_score,
     pronoun_comparisons,
+    share_items,
     share_table,
 )
 from logitbank.analysis.frames.banks import PromptColumns
@@ -35,6 +38,7 @@ from logitbank.analysis.frames.batches import (
     read_nonempty,
 )
 from logitbank.analysis.frames.expected import expected_rows
+from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, check_columns
 from logitbank.analysis.frames.reader import ScanCache, Scores
 from logitbank.analysis.results.tables import Result
@@ -42,6 +46,11 @@ from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 
 PROMPTS = "stereotype-accuracy"
+_Comparisons = tuple[
+    Iterable[pl.DataFrame],
+    Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame],
+    pl.DataFrame | None,
+]
 NEEDED = (*CHECKPOINT, "prompt_id", "option", "is_answer")
 PRONOUNS = ("sentence_id", "order", "type")
 """Columns of the prompts of `sa` that identify its sentences and orders."""
@@ -180,13 +189,18 @@ def _result(
 
 
 def _pronoun_shares(frame: Scan, expected: pl.DataFrame | None) -> pl.DataFrame:
+    return share_table(*_pronouns(frame, expected), measure="sa")
+
+
+def _pronouns(frame: Scan, expected: pl.DataFrame | None) -> _Comparisons:
+    """What `share_table` and `share_items` need for pronouns."""
     frames = as_frames(frame)
     check_expected(frames, expected)
     if expected is not None:
         sentence = ["model", pl.col("type").cast(pl.Int64, strict=False), "sentence_id"]
         expected = expected.group_by(sentence).agg(most=pl.col("order").n_unique())
     rows = read_nonempty(frames, lambda frame: pronoun_comparisons(_scores(frame), PROMPTS))
-    return share_table(rows, averaged, expected, measure="sa")
+    return rows, averaged, expected
 
 
 def _scores(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -198,6 +212,14 @@ def _scores(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _gender_shares(reading: Reading, expected: pl.DataFrame | None) -> pl.DataFrame:
+    table = share_table(*_genders(reading, expected), measure="sa_gender")
+    if table.is_empty():
+        raise no_score("winobias")
+    return table
+
+
+def _genders(reading: Reading, expected: pl.DataFrame | None) -> _Comparisons:
+    """What `share_table` and `share_items` need for genders."""
     if reading.hits is None:
         raise BankError(
             "The answer of a pro-stereotyped prompt about the referred occupation is not a gender: "
@@ -212,8 +234,19 @@ def _gender_shares(reading: Reading, expected: pl.DataFrame | None) -> pl.DataFr
             .agg(most=pl.col("order_seed").n_unique())
             .rename({"prompt_id": "sentence_id"})
         )
-    rows = map(gender_comparisons, reading.hits)
-    table = share_table(rows, by_order, expected, measure="sa_gender")
-    if table.is_empty():
-        raise no_score("winobias")
-    return table
+    return map(gender_comparisons, reading.hits), by_order, expected
+
+
+def read_items(source: Scores) -> Items:
+    """Whether each sentence prefers the stereotype, of the usual type; none for other prompts."""
+    columns = PromptColumns(source.banks)[source.prompts]
+    parts: Iterable[pl.DataFrame] = ()
+    if columns.issuperset(PRONOUNS):
+        expected = expected_rows(source.banks, source.prompts, PRONOUNS)
+        parts = share_items(*_pronouns(source.frames(), expected))
+    elif columns.issuperset(GENDERS):
+        reading = read_winobias(source, Settings(bootstrap=0))
+        if reading.hits is not None:
+            expected = expected_rows(source.banks, source.prompts, GENDERS)
+            parts = share_items(*_genders(reading, expected))
+    return gather_items(part.filter(type=TYPE).drop("type") for part in parts)

@@ -3,16 +3,19 @@
 A row of a frame is the score of one of the two answers of a sentence, in an order that names both.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.fairness.metric import GenderHits
+from logitbank.analysis.families.stereotype import MEASURES
 from logitbank.analysis.frames.batches import NoRowsError, check_disjoint
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE, exact_sum
-from logitbank.analysis.stats.from_baseline import BASELINE, collect_items, with_difference
-from logitbank.analysis.stats.shares import standard_error, with_wilson
+from logitbank.analysis.frames.items import gather_items
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE
+from logitbank.analysis.stats.from_baseline import BASELINE
+from logitbank.analysis.stats.shares import standard_error
+from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import BankError
 from logitbank.wording import checkpoint_name
 
@@ -34,6 +37,8 @@ SCHEMA = {
     "expected": pl.Int64,
     **BASELINE,
 }
+TYPE = 2
+"""The type of WinoBias that is meant if none is named."""
 SENTENCE = (*CHECKPOINT, "type", "sentence_id")
 
 
@@ -46,20 +51,60 @@ def share_table(
 ) -> pl.DataFrame:
     """Shares of sentences at all checkpoints, each beside the first of its run.
 
-    `parts` are comparisons of a few checkpoints each, one row per sentence and order. `sentences`
-    is `averaged` or `by_order`. `expected` has model, type, sentence_id and `most`, the number of
-    orders; a checkpoint has a row for each type. By default, a part expects its own sentences and
-    the most orders of any checkpoint in it.
+    Parameters are those of `share_items`. A checkpoint has a row for each type of its model.
     """
-    tables, items, begun = list[pl.DataFrame](), list[pl.DataFrame](), list[pl.DataFrame]()
+    hits = list[pl.DataFrame]()
+    items = gather_items(share_items(parts, sentences, expected, kept=hits))
+    keys = [*CHECKPOINT, "type"]
+    counts = pl.concat(hits).group_by(keys).agg(
+        sd=pl.col("sd").first(),
+        orders=pl.col("orders").max().cast(pl.Int64),
+        tied=pl.col("tied").sum().cast(pl.Int64),
+        whole=(pl.col("orders") == pl.col("most")).sum().cast(pl.Int64),
+    )  # fmt: skip
+    table = summarise(items, MEASURES).with_columns(
+        pl.col("type").cast(pl.Int64),
+        measure=pl.lit(measure),
+        accuracy="value",
+        sentences="items",
+        expected=pl.col("items") + pl.col("missing"),
+        accuracy_stderr=standard_error(pl.col("value"), pl.col("items")),
+    )
+    joined = table.drop("sd", "missing").join(
+        counts, on=keys, how="left", nulls_equal=True, maintain_order="left"
+    )
+    known = joined.with_columns(
+        pl.col("orders", "tied", "whole").fill_null(0), pl.col("sd").fill_null(float("nan"))
+    )
+    whole = known.with_columns(missing=pl.col("expected") - pl.col("whole"))
+    return whole.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+
+
+def share_items(
+    parts: Iterable[pl.DataFrame],
+    sentences: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame],
+    expected: pl.DataFrame | None,
+    *,
+    kept: list[pl.DataFrame] | None = None,
+) -> Iterator[pl.DataFrame]:
+    """Items of a few checkpoints at a time: whether a sentence prefers the stereotype, by type.
+
+    `parts` are comparisons, one row per sentence and order. `sentences` is `averaged` or
+    `by_order`; what it returns is also added to `kept`. `expected` has model, type, sentence_id and
+    `most`, the number of orders. By default, a part expects its own sentences and the most orders
+    of any checkpoint in it.
+    """
+    begun = list[pl.DataFrame]()
     for rows in parts:
         known = expected_orders(rows) if expected is None else expected
         hits = sentences(rows, known)
+        if kept is not None:
+            kept.append(hits)
         begun.append(rows.select(CHECKPOINT).unique())
-        tables.append(_table(hits, known, begun[-1], measure))
-        items.append(collect_items(hits, ("type",), item="sentence_id", value=pl.col("hit")))
+        every = begun[-1].join(known.drop("most"), on="model")
+        found = every.join(hits.select(*SENTENCE, "hit"), on=SENTENCE, how="left", nulls_equal=True)
+        yield found.rename({"sentence_id": "item", "hit": "value"})
     check_disjoint(begun)
-    return with_difference(pl.concat(tables), items, ("type",)).select(SCHEMA.keys())
 
 
 def expected_orders(rows: pl.DataFrame) -> pl.DataFrame:
@@ -151,33 +196,3 @@ def _with_most(means: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     """In the order of the sentences: sums of their shares then have the same bits each time."""
     on = ["model", "type", "sentence_id"]
     return means.join(known, on=on, nulls_equal=True, maintain_order="left")
-
-
-def _table(
-    sentences: pl.DataFrame, known: pl.DataFrame, checkpoints: pl.DataFrame, measure: str
-) -> pl.DataFrame:
-    """A row for every checkpoint and type of its model; NaN where no sentence is left."""
-    keys = [*CHECKPOINT, "type"]
-    expected = known.group_by("model", "type").agg(expected=pl.len())
-    counts = ("sentences", "orders", "tied", "whole")
-    numbers = sentences.group_by(keys).agg(
-        accuracy=exact_sum("hit") / pl.len(),  # else equal ones would not tie
-        sd=pl.col("sd").first(),
-        sentences=pl.len().cast(pl.Int64),
-        orders=pl.col("orders").max().cast(pl.Int64),
-        tied=pl.col("tied").sum().cast(pl.Int64),
-        whole=(pl.col("orders") == pl.col("most")).sum(),
-    )
-    table = (
-        checkpoints.join(expected, on="model")
-        .join(numbers, on=keys, how="left", nulls_equal=True)
-        .with_columns(pl.col(counts).fill_null(0), pl.col("accuracy", "sd").fill_null(float("nan")))
-        .with_columns(
-            measure=pl.lit(measure),
-            missing=pl.col("expected").cast(pl.Int64) - pl.col("whole").cast(pl.Int64),
-            accuracy_stderr=standard_error(pl.col("accuracy"), pl.col("sentences")),
-        )
-    )
-    return with_wilson(table, "accuracy", "sentences").select(
-        pl.col(name).cast(dtype) for name, dtype in SCHEMA.items() if name not in BASELINE
-    )

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 from logitbank.front_door import front_door
 
 if TYPE_CHECKING:
+    from logitbank.analysis.charts.chart import save_charts as save_charts
+    from logitbank.analysis.comparison.metrics import Comparison as Comparison
+    from logitbank.analysis.debias.results import Debias as Debias
+    from logitbank.analysis.debias.results import DebiasComparison as DebiasComparison
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
     from logitbank.analysis.families.fairness.metric import fairness_metric as fairness_metric
     from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
@@ -58,6 +62,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.harness import write_harness as write_harness
     from logitbank.analysis.prompts.scores import PromptScores as PromptScores
     from logitbank.analysis.prompts.scores import prompt_scores as prompt_scores
+    from logitbank.analysis.prompts.show import PromptMoves as PromptMoves
+    from logitbank.analysis.prompts.show import PromptView as PromptView
     from logitbank.analysis.prompts.view import movements as movements
     from logitbank.analysis.results.files import write_tables as write_tables
     from logitbank.analysis.stats.change_points import Changes as Changes

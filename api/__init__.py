@@ -17,41 +17,23 @@ from logitbank.front_door import front_door
 from logitbank.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from logitbank.analysis.charts.chart import save_charts as save_charts
     from logitbank.analysis.charts.theme import theme as theme
     from logitbank.analysis.comparison.compare import compare as compare
-    from logitbank.analysis.comparison.metrics import Comparison as Comparison
     from logitbank.analysis.debias.compare import debias_compare as debias_compare
-    from logitbank.analysis.debias.results import Debias as Debias
-    from logitbank.analysis.debias.results import DebiasComparison as DebiasComparison
     from logitbank.analysis.debias.train import Training as Training
     from logitbank.analysis.debias.train import debias_train as debias_train
     from logitbank.analysis.families.fairness import fairness as fairness
-    from logitbank.analysis.families.fairness.metric import Fairness as Fairness
     from logitbank.analysis.families.fluctuation import fluctuation as fluctuation
-    from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
     from logitbank.analysis.families.gest import gest as gest
-    from logitbank.analysis.families.gest.metric import Gest as Gest
     from logitbank.analysis.families.lambada import lambada as lambada
-    from logitbank.analysis.families.lambada.metric import Lambada as Lambada
     from logitbank.analysis.families.options import options as options
-    from logitbank.analysis.families.options.metric import OptionScores as OptionScores
     from logitbank.analysis.families.pairs import pairs as pairs
-    from logitbank.analysis.families.pairs.metric import Pairs as Pairs
     from logitbank.analysis.families.stereoset import stereoset as stereoset
-    from logitbank.analysis.families.stereoset.metric import StereoSet as StereoSet
     from logitbank.analysis.families.stereotype import stereotype as stereotype
-    from logitbank.analysis.families.stereotype.metric import (
-        StereotypeAccuracy as StereotypeAccuracy,
-    )
     from logitbank.analysis.families.tradeoff import tradeoff as tradeoff
-    from logitbank.analysis.families.tradeoff.metric import TradeOff as TradeOff
     from logitbank.analysis.families.unqover import unqover as unqover
-    from logitbank.analysis.families.unqover.metric import Unqover as Unqover
     from logitbank.analysis.finding import Finding as Finding
     from logitbank.analysis.harness import read_harness as read_harness
-    from logitbank.analysis.prompts.show import PromptMoves as PromptMoves
-    from logitbank.analysis.prompts.show import PromptView as PromptView
     from logitbank.analysis.prompts.show import show as show
     from logitbank.analysis.report.report import report as report
     from logitbank.analysis.results.export import export as export
@@ -61,28 +43,20 @@ if TYPE_CHECKING:
     from logitbank.engine.extract import extract as extract
     from logitbank.engine.prompts.check import prompts_check as prompts_check
     from logitbank.engine.prompts.check import prompts_show as prompts_show
-    from logitbank.engine.prompts.files import load_prompts as load_prompts
-    from logitbank.engine.prompts.known.winobias import winobias as winobias
     from logitbank.engine.prompts.prompt_set import PromptSet as PromptSet
     from logitbank.engine.prompts.values import Option as Option
     from logitbank.engine.prompts.values import Prompt as Prompt
     from logitbank.engine.request import ExtractRequest as ExtractRequest
     from logitbank.engine.suites.catalogue import known_suites as known_suites
-    from logitbank.engine.suites.fetch import Fetched as Fetched
     from logitbank.engine.suites.fetch import fetch as fetch
-    from logitbank.engine.suites.suites import Checkpoint as Checkpoint
-    from logitbank.engine.suites.suites import Suite as Suite
-    from logitbank.engine.suites.suites import resolve_suite as resolve_suite
     from logitbank.errors import LogitbankError as LogitbankError
     from logitbank.store.bank import Bank as Bank
     from logitbank.store.care.verify import verify as verify
     from logitbank.store.change.about import describe as describe
     from logitbank.store.change.merge import merge as merge
     from logitbank.store.change.shrink import shrink as shrink
-    from logitbank.store.filter.filters import Filter as Filter
     from logitbank.store.format.queries import QuerySet as QuerySet
     from logitbank.store.format.schema import CheckpointId as CheckpointId
-    from logitbank.store.format.schema import Keep as Keep
     from logitbank.store.format.schema import Query as Query
     from logitbank.store.read.choose import Names, Steps
     from logitbank.store.read.mapping import map_rows as map_rows

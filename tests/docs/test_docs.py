@@ -19,7 +19,7 @@ import pytest
 import typer.main
 
 import logitbank
-from logitbank import analysis, store
+from logitbank import analysis, engine, store
 from logitbank.cli.main import app
 from logitbank.engine.prompts.known.winobias import winobias
 from tests.support.command import Call, every_command
@@ -139,6 +139,7 @@ def test_the_page_of_python_has_every_public_name() -> None:
     public = {name for name in logitbank.__all__ if name != "LogitbankError"}  # has its own module
     public |= {f"store.{name}" for name in store.__all__ if name not in logitbank.__all__}
     public |= {f"analysis.{name}" for name in analysis.__all__ if name not in logitbank.__all__}
+    public |= {f"engine.{name}" for name in engine.__all__ if name not in logitbank.__all__}
     listed = re.findall(r"^\.\. auto(?:class|function):: logitbank\.([\w.]+)$", page, re.M)
     assert public - set(listed) == set()
     assert all(find_object(f"logitbank.{name}") for name in listed)

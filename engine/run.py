@@ -36,6 +36,7 @@ from logitbank.store import Bank
 from logitbank.store.change.rescore import rescore_all
 from logitbank.store.files.objects import is_occupied
 from logitbank.store.read.copied_weights import copied_weights
+from logitbank.store.tables.prompt_tables import write_set
 from logitbank.store.tables.token_texts import tokens_files
 from logitbank.wording import counted
 
@@ -249,7 +250,7 @@ def record_prompts(bank: Bank, prepared: Prepared, progress: Progress = lambda _
     for query_set in prepared.new_query_sets:
         bank.add_query_set(query_set)
     for name, table in prepared.tables:
-        bank.add_prompts(name, table)
+        write_set(bank.path, name, table)
     if all(file.name != prepared.tokenizer.digest for file in tokens_files(bank.path)):
         bank.add_tokens(prepared.tokenizer.digest, prepared.tokenizer.vocabulary())
 

@@ -53,7 +53,12 @@ from logitbank.store import Bank
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Dtype, Head, Keep
-from logitbank.store.tables.prompt_tables import linked_query_sets, require_unchanged
+from logitbank.store.tables.prompt_tables import (
+    prompt_files,
+    query_sets_in,
+    require_unchanged,
+    set_change,
+)
 from logitbank.wording import KEEP_WITHOUT_STATES
 
 Progress = Callable[[str], None]
@@ -155,6 +160,8 @@ def make_plan(
     if bank is not None:
         for name, table in tables:
             require_unchanged(bank.path, name, table)
+            if (change := set_change(bank.path, name, table)) is not None:
+                notes += (str(change),)
         check_options(bank, suite, tables)
 
     if bank is not None:
@@ -224,11 +231,10 @@ def supported_sets(
 
 
 def _used_query_sets(bank: Bank | None, tokenized: Sequence[TokenizedPrompts]) -> set[str]:
-    """Query sets of the stored prompt sets with these names."""
-    if bank is None:
-        return set()
-    names = {prompts.name for prompts in tokenized}.intersection(bank.prompt_sets)
-    return {query_set for name in names for query_set in linked_query_sets(bank.prompts(name))}
+    """Query sets of the stored tables of these prompt sets, former ones included."""
+    names = {prompts.name for prompts in tokenized}
+    files = [] if bank is None else prompt_files(bank.path)
+    return {name for file in files if file.name in names for name in query_sets_in(file.path)}
 
 
 @dataclass(frozen=True, slots=True)

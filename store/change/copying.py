@@ -6,6 +6,7 @@ copied that the format does not name.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -57,16 +58,22 @@ def tables_to_copy(into: Bank | None, sources: Sequence[Bank]) -> dict[str, byte
         for name in bank.query_sets():  # verified against their names
             add(f"queries/{name}.parquet", bank)
     prompts: dict[str, dict[Path, pl.DataFrame]] = {}  # by prompt set, then by file
+    versions: dict[str, dict[Path, dict[str, pl.DataFrame]]] = {}  # then by bank and digest
     for bank in [*targets, *sources]:
         for file in prompt_tables.prompt_files(bank.path):
             known = prompts.setdefault(file.name, {})
-            if file.path.name in {other.name for other in known}:
+            own = versions.setdefault(file.name, {}).setdefault(bank.path, {})
+            if same := [table for other, table in known.items() if other.name == file.path.name]:
+                own[file.digest] = same[0]
                 continue
             # The target may have lost query sets, which the sources bring back.
             table = _checked_prompts([bank, *sources] if bank is into else [bank], file)
             _check_unchanged(file, table, known)
-            known[file.path] = table
+            known[file.path] = own[file.digest] = table
             add(f"prompts/{file.path.name}", bank)
+    for name, by_bank in versions.items():
+        for (one, here), (other, there) in combinations(by_bank.items(), 2):
+            prompt_tables.require_one_version(name, here, there, places=f"in {one} and {other}")
     tokenizers = {file.name for each in targets for file in token_texts.tokens_files(each.path)}
     for bank in sources:
         for file in token_texts.tokens_files(bank.path):

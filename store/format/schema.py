@@ -99,8 +99,11 @@ INFO = pl.Schema(
 )
 """Columns of `Bank.info`, one row per deposit."""
 CHECKPOINT_COLUMNS = ("model", "run", "run_seed", "step")
+REVISION = "table_revision"
+"""Last column of a table that replaced earlier ones of its prompt set: 1 and up."""
 RESERVED_COLUMNS = frozenset(
     {
+        REVISION,
         *(*PROMPTS_SCHEMA, *SCORES_SCHEMA, *CHECKPOINT_COLUMNS, "prompt_set", "logprob"),
         *("token_text", "_key", "_tokenizer", "_pieces", "_scored"),
     }

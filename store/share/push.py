@@ -18,6 +18,12 @@ from logitbank.store.share.s3 import S3
 from logitbank.store.share.selection import chosen
 from logitbank.store.share.targets import Folder, Source, Target, publish, stored_objects
 from logitbank.store.share.urls import bank_url, shown_url
+from logitbank.store.tables.prompt_tables import (
+    parse_prompts,
+    prompt_paths,
+    prompts_in,
+    require_one_version,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,7 @@ def push(
         _require_other(opened.path, Path(target))
     place = open_target(target)
     stored = stored_objects(place)
+    _require_one_version(opened.path, requested, place, stored)
     plan = moves(requested, stored, location=place.url)
     kept = _send(plan, Source(opened.path), place, progress)
     publish(place, {**stored, **plan.sent, **kept}, plan.replaced)
@@ -119,10 +126,26 @@ def pull(
     _require_other(source.root, folder)
     requested = chosen(source.root, models=models, steps=steps, prompts=prompts)
     target = _folder(folder)
-    plan = moves(requested, stored_objects(target), location=target.url)
+    stored = stored_objects(target)
+    _require_one_version(source.root, requested, target, stored)
+    plan = moves(requested, stored, location=target.url)
     _send(plan, source, target, progress)
     target.clean(plan.replaced)
     return _transfer(requested, plan)
+
+
+def _require_one_version(root: Path, requested: Objects, place: Target, stored: Objects) -> None:
+    """Refuse to send another version of a prompt set than the one of a place, as a BankError."""
+    sent, there = prompt_paths(requested), prompt_paths(stored)
+    for name in sorted({*sent} & {*there}):
+        if {*sent[name]} <= {*there[name]} or {*there[name]} <= {*sent[name]}:
+            continue
+        require_one_version(
+            name,
+            {digest: prompts_in(root / path) for digest, path in sent[name].items()},
+            {digest: parse_prompts(place.read(path)) for digest, path in there[name].items()},
+            places=f"in {root} and {place.url}",
+        )
 
 
 def _require_other(bank: Path, folder: Path) -> None:

@@ -5,8 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import polars as pl
-
 from logitbank.errors import AbsentError, DamagedError
 from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
@@ -63,7 +61,7 @@ def selected(
     if prompts is not None:
         names = require_names(prompts, {file.name for file in files}, "prompt set")
         files = [file for file in files if file.name in names]
-        sets = {name for file in files for name in query_sets_in(file.path)}
+        sets = {name for file in files for name in prompt_tables.query_sets_in(file.path)}
         deposits = [deposit for deposit in deposits if deposit.query_set in sets]
     if models is not None:
         models = require_names(models, {d.checkpoint.model for d in deposits}, "model")
@@ -89,13 +87,6 @@ def require_names(
 
 def _shown(step: int | None) -> str:
     return "release" if step is None else str(step)
-
-
-def query_sets_in(path: Path) -> set[str]:
-    """Query sets that a table of prompts refers to."""
-    table_files.require_sound(path)
-    column = pl.read_parquet(path, columns=["query_set"], glob=False)["query_set"]
-    return set(column.unique().drop_nulls())
 
 
 def _inventory(

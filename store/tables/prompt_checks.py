@@ -8,7 +8,7 @@ import polars as pl
 from logitbank.errors import UsageError
 from logitbank.store.format.limits import CONTROL, MAX_ID, check_name, check_text
 from logitbank.store.format.parquet import MAX_TEXT
-from logitbank.store.format.schema import PROMPTS_SCHEMA, RESERVED_COLUMNS
+from logitbank.store.format.schema import PROMPTS_SCHEMA, RESERVED_COLUMNS, REVISION
 
 PROMPT_KEY = ("prompt_id", "order_seed", "piece", "option", "query_set")
 _PROMPT = ("prompt_id", "order_seed", "piece")
@@ -61,10 +61,10 @@ def check_prompts(table: pl.DataFrame, count_queries: Callable[[str], int]) -> N
                 f"Prompts name row {row}, token {token} of {query_set}; rows are 0 to {count - 1}"
                 " and tokens start at 0."
             )
-    _check_tokens_differ(table)
+    check_tokens_differ(table)
 
 
-def _check_tokens_differ(table: pl.DataFrame) -> None:
+def check_tokens_differ(table: pl.DataFrame) -> None:
     """Refuse options of a prompt with the same tokens, which no metric could distinguish."""
     same = table.filter(
         pl.col("token").is_not_null(), pl.struct(*_PROMPT, "query_set", "token").is_duplicated()
@@ -154,6 +154,8 @@ def _check_columns(table: pl.DataFrame) -> None:
             )
     for name in table.columns[len(PROMPTS_SCHEMA) :]:
         dtype = schema[name]
+        if name == REVISION and name == table.columns[-1] and dtype == pl.Int64:
+            continue
         check_name(name, "prompts column")
         if name in RESERVED_COLUMNS:
             raise UsageError(f"Prompts column {name!r} has a reserved name; rename it.")

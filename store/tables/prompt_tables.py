@@ -1,36 +1,127 @@
-"""Tables of prompts: immutable Parquet files named by the digest of their content."""
+"""Tables of prompts: immutable Parquet files named by the digest of their content.
 
+The prompts of a set are those of its file at the last `extract`. If a file lost prompts or options,
+its new table has a `REVISION`, and tables of lower revisions remain for their stored scores only.
+"""
+
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 import polars as pl
 
-from logitbank.errors import AbsentError, DamagedError
+from logitbank.errors import AbsentError, BankError, DamagedError
 from logitbank.store.files import copies, objects
 from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows, check_texts
-from logitbank.store.format.schema import PROMPTS_SCHEMA, OptionTokens, folder_name
-from logitbank.store.tables.prompt_checks import PROMPT_KEY, check_prompts, check_unchanged
-from logitbank.store.tables.query_tables import query_count
+from logitbank.store.format.schema import PROMPTS_SCHEMA, REVISION, OptionTokens, folder_name
+from logitbank.store.tables.prompt_checks import (
+    PROMPT_KEY,
+    check_prompts,
+    check_tokens_differ,
+    check_unchanged,
+)
+from logitbank.store.tables.query_tables import query_count, query_set_tokenizer
 from logitbank.store.tables.table_files import (
+    TABLE_FILE,
     TableFile,
     content_digest,
     named_files,
     require_content,
+    require_sound,
     scan_table,
     write_table,
 )
+from logitbank.wording import counted
 
 FOLDER = "prompts"
+CONTENT = ("prompt_id", "order_seed", "option")
+"""What a line of a prompt file becomes, whatever the tokenizer."""
+
+
+class SetChange(NamedTuple):
+    """How a table differs from the stored prompts of its set; as text, a note for the user."""
+
+    name: str
+    removed: int
+    """Prompts that the table does not have."""
+    added: int
+    """Prompts that only the table has."""
+    options_removed: int
+    """Options that are no longer in the table, of prompts that are."""
+
+    def __str__(self) -> str:
+        options = f"{counted(self.options_removed, 'option')} of prompts"
+        parts = [
+            f"{counted(self.removed, 'prompt')} removed" if self.removed else "",
+            f"{counted(self.added, 'prompt')} added" if self.added else "",
+            f"{options} removed or renamed" if self.options_removed else "",
+        ]
+        changes = ", ".join(filter(None, parts))
+        return f"{self.name} changed: {changes}. Results of removed prompts stay in the bank."
+
+
+def set_change(root: Path, name: str, table: pl.DataFrame) -> SetChange | None:
+    """How a table of all prompts of a set changes the stored set; None if it only adds to it."""
+    if not current_files(root, name):
+        return None
+    stored = scan_prompts(root, name).select(CONTENT).unique().collect()
+    gone = stored.join(table, on=CONTENT, how="anti", nulls_equal=True)
+    if gone.is_empty():
+        return None
+    before, now, lost = ({*part["prompt_id"]} for part in (stored, table, gone))
+    return SetChange(
+        name=name,
+        removed=len(before - now),
+        added=len(now - before),
+        options_removed=len(gone.filter(~pl.col("prompt_id").is_in([*(lost - now)]))),
+    )
+
+
+def write_set(root: Path, name: str, table: pl.DataFrame) -> None:
+    """Store the table of all prompts of a set: what it does not have leaves the set.
+
+    Of other tokenizers, the prompts that the table still has remain in the set.
+    """
+    check_prompts(table, partial(query_count, root))
+    require_unchanged(root, name, table)
+    revision = set_revision(root, name)
+    if set_change(root, name, table) is not None:
+        revision += 1
+        own = {query_set_tokenizer(root, each) for each in table["query_set"].unique()}
+        stored = scan_prompts(root, name).collect()
+        other = [
+            each
+            for each in stored["query_set"].unique()
+            if query_set_tokenizer(root, each) not in own
+        ]
+        kept = stored.filter(pl.col("query_set").is_in(other)).join(
+            table.select(CONTENT).unique(), on=CONTENT, how="semi", nulls_equal=True
+        )
+        if not kept.is_empty():  # first, so that a killed writer leaves no set without them
+            _write(root, name, kept, revision)
+    _write(root, name, table, revision)
 
 
 def write_prompts(root: Path, name: str, table: pl.DataFrame) -> str:
-    """Store a table of prompts under `name` and the digest of its content; returns the digest."""
+    """Add a table of prompts to the set `name`; returns the digest of its content."""
     check_prompts(table, partial(query_count, root))
+    require_unchanged(root, name, table)
+    if current_files(root, name):
+        stored = scan_prompts(root, name).collect()
+        union = pl.concat([stored, table], how="diagonal_relaxed")
+        check_tokens_differ(union.unique(list(PROMPT_KEY), keep="first", maintain_order=True))
+    return _write(root, name, table, set_revision(root, name))
+
+
+def _write(root: Path, name: str, table: pl.DataFrame, revision: int) -> str:
+    if revision:
+        table = table.with_columns(pl.lit(revision, pl.Int64).alias(REVISION))
     digest = content_digest(table)
     path = objects.plain_path(root, f"prompts/{folder_name(name)}-{digest}.parquet")
     if not path.exists():
-        require_unchanged(root, name, table)
         write_table(root, path, table, {})
     return digest
 
@@ -40,6 +131,59 @@ def require_unchanged(root: Path, name: str, table: pl.DataFrame) -> None:
     for file in prompt_files(root):
         if file.name == name:
             check_unchanged(name, table, _scan_file(file.path).collect())
+
+
+def require_one_version(
+    name: str, here: Mapping[str, pl.DataFrame], there: Mapping[str, pl.DataFrame], *, places: str
+) -> None:
+    """Refuse tables of two versions of one prompt set, by their digests, as a BankError.
+
+    One bank may have all tables of the other, and more. Otherwise the sets have lost prompts
+    equally often, and one has all prompts and options of the other.
+    """
+    if {*here} <= {*there} or {*there} <= {*here}:
+        return
+    revisions, contents = [], []
+    for tables in (here, there):
+        own = {digest: table_revision(table.lazy()) for digest, table in tables.items()}
+        revisions.append(max(own.values()))
+        current = [tables[digest] for digest in own if own[digest] == revisions[-1]]
+        contents.append(pl.concat([table.select(CONTENT) for table in current]).unique())
+    one, other = contents
+    contained = any(
+        a.join(b, on=CONTENT, how="anti", nulls_equal=True).is_empty()
+        for a, b in ((one, other), (other, one))
+    )
+    if revisions[0] != revisions[1] or not contained:
+        digests = [min({*a} - {*b}) for a, b in ((here, there), (there, here))]
+        raise BankError(
+            f"Prompt set {name!r} has two versions: {digests[0]} and {digests[1]}, {places}. Run"
+            " `logitbank extract` with one prompt file for both banks, or give one set another"
+            " name. Nothing was copied."
+        )
+
+
+def table_revision(table: pl.LazyFrame) -> int:
+    """How many times a table's prompt set had lost prompts or options when it was stored."""
+    if REVISION not in table.collect_schema():
+        return 0
+    return int(table.select(REVISION).head(1).collect().item())
+
+
+def set_revision(root: Path, name: str) -> int:
+    """The revision of the current tables of a prompt set; 0 without a table."""
+    files = [file for file in prompt_files(root) if file.name == name]
+    return max((table_revision(_scan_file(file.path)) for file in files), default=0)
+
+
+def current_files(root: Path, name: str) -> list[TableFile]:
+    """The tables whose union is the prompt set: those of its last revision."""
+    files = [file for file in prompt_files(root) if file.name == name]
+    if len(files) < 2:
+        return files
+    revisions = [table_revision(_scan_file(file.path)) for file in files]
+    last = max(revisions)
+    return [file for file, each in zip(files, revisions, strict=True) if each == last]
 
 
 def prompts_in(path: Path) -> pl.DataFrame:
@@ -54,17 +198,36 @@ def prompts_in(path: Path) -> pl.DataFrame:
     return table
 
 
+def parse_prompts(data: bytes) -> pl.DataFrame:
+    """A table of prompts from the bytes of its file, or DamagedError."""
+    try:
+        return pl.read_parquet(data)
+    except PARQUET_ERRORS as error:
+        raise DamagedError(f"invalid table of prompts ({error})") from error
+
+
+def prompt_paths(paths: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The paths of tables of prompts in a bank, by prompt set and digest."""
+    found: dict[str, dict[str, str]] = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if folder == FOLDER and (match := TABLE_FILE.fullmatch(name)):
+            found.setdefault(unquote(match[1]), {})[match[2]] = path
+    return found
+
+
 def prompt_files(root: Path) -> list[TableFile]:
     """All tables of prompts, by name and digest."""
     return named_files(root, FOLDER)
 
 
 def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
-    """The union of the tables of one prompt set, or AbsentError, or DamagedError."""
-    files = prompt_files(root)
-    tables = [_scan_file(f.path) for f in files if f.name == name]
+    """The union of the current tables of one prompt set, or AbsentError, or DamagedError."""
+    tables = [
+        _scan_file(file.path).drop(REVISION, strict=False) for file in current_files(root, name)
+    ]
     if not tables:
-        available = ", ".join(sorted({f.name for f in files})) or "none"
+        available = ", ".join(sorted({f.name for f in prompt_files(root)})) or "none"
         advice = copies.missing_advice(root / "prompts" / ".parquet", "")
         raise AbsentError(
             f"Prompt set {name!r} is not in {copies.address(root)}. Prompt sets: {available}."
@@ -91,6 +254,13 @@ def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
 def linked_query_sets(prompts: pl.LazyFrame) -> set[str]:
     """Names of the query sets that a table of prompts points to."""
     return set(prompts.select(pl.col("query_set").unique()).collect()["query_set"])
+
+
+def query_sets_in(path: Path) -> set[str]:
+    """Query sets that a table of prompts refers to."""
+    require_sound(path)
+    column = pl.read_parquet(path, columns=["query_set"], glob=False)["query_set"]
+    return set(column.unique().drop_nulls())
 
 
 def named_tokens(root: Path, query_set: str) -> pl.DataFrame:

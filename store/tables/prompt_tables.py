@@ -60,7 +60,7 @@ class SetChange(NamedTuple):
             f"{options} removed or renamed" if self.options_removed else "",
         ]
         changes = ", ".join(filter(None, parts))
-        return f"{self.name} changed: {changes}. Results of removed prompts stay in the bank."
+        return f"{self.name} changed: {changes}. Their results stay in the bank."
 
 
 def set_change(root: Path, name: str, table: pl.DataFrame) -> SetChange | None:

@@ -177,7 +177,9 @@ def test_stored_prompts_cannot_change(tmp_path: Path, changed: pl.DataFrame, col
         prompt_table(OTHER_QUERIES, weight=2),
         prompt_table().with_columns(order_seed=pl.lit(1, pl.Int32), text=pl.lit("Odd?")),
         prompt_table().with_columns(prompt_id="x" + pl.col("prompt_id"), text=pl.lit("Odd?")),
-        prompt_table().with_columns(option=pl.lit("x") + pl.col("option")),
+        prompt_table().with_columns(
+            option=pl.lit("x") + pl.col("option"), token=pl.col("token") + 2
+        ),
     ],
     ids=["rows", "column", "type", "tokenizer", "order", "prompts", "options"],
 )

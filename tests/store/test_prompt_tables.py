@@ -30,7 +30,8 @@ def test_later_tables_complete_thousands_of_columns(tmp_path: Path) -> None:
     early, late = [f"a{at}" for at in range(2_000)], [f"b{at}" for at in range(2_000)]
     bank.add_prompts("wide", wide([*early, "a1'", "both"]))
     later = wide([*late]).with_columns(both=pl.int_range(pl.len()) + len(early) + 1)
-    bank.add_prompts("wide", later.with_columns(option=pl.lit("x") + pl.col("option")))
+    others = later.with_columns(option=pl.lit("x") + pl.col("option"), token=pl.col("token") + 2)
+    bank.add_prompts("wide", others)
     table = bank.prompts("wide").collect()
     assert {*table.columns} == {*OWN, *early, "a1'", "both", *late}
     assert table.height == 40

@@ -52,7 +52,7 @@ def test_a_table_that_a_seal_names_is_missing(
         digest.unlink()
     (damage,) = verify(bank)
     assert (damage.path, damage.problem) == (f"{folder}/{table.name}", "missing")
-    assert repair(bank, [damage]) == ({}, ())
+    assert repair(bank, [damage]) == ({}, (), ())
     with pytest.raises(DamagedError, match=rf"{table.name} is missing"):
         push(bank.path, tmp_path / "pushed")
     assert not (tmp_path / "pushed").exists()
@@ -87,7 +87,7 @@ def test_a_checkpoint_that_was_removed_is_missed_where_an_index_lists_it(tmp_pat
     folder = f"org%2Fmodel/main/8/{QUERY_SET.name}"
     (damage,) = verify(pushed)
     assert (damage.path, damage.problem) == (folder, "missing")
-    assert repair(pushed, [damage]) == ({}, ())
+    assert repair(pushed, [damage]) == ({}, (), ())
     index = pushed.path / "index.json.gz"
     index.write_bytes(index.read_bytes()[:100])
     assert damaged(pushed) == [("index.json.gz", "changed")]

@@ -132,6 +132,7 @@ def sharing(tools: Tools) -> Mapping[str, str]:
     hub = tools.started(DatasetHub)
     tools.monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
     tools.monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    tools.monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")  # for processes that a test starts
     return {
         "HF_TOKEN=…": f"HF_TOKEN={TOKEN}",
         "https://example.org": web.url,

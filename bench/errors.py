@@ -4,14 +4,17 @@
 `docs/validation.md` is made.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
+from scipy.stats import norm
 
 from logitbank.analysis.families.stereoset.tables import Counts, Resampler, term_measures
+from logitbank.analysis.frames.items import Items
 from logitbank.analysis.stats.bootstrap import (
     Interval,
     bootstrap_means,
@@ -21,8 +24,10 @@ from logitbank.analysis.stats.bootstrap import (
 )
 from logitbank.analysis.stats.change_points import Changes, change_points
 from logitbank.analysis.stats.correlation import correlation_interval
+from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.multibootstrap import Examples, multibootstrap
 from logitbank.analysis.stats.shares import wilson
+from logitbank.analysis.stats.summary import summarise
 
 SERIES = 400
 """Curves of each case; a rate of 0.05 then has a standard error of 0.011."""
@@ -88,7 +93,7 @@ def errors_page() -> str:
     tables = {
         "null": [rate for rate in changes if rate.bound.startswith("≤")],
         "shift": [rate for rate in changes if not rate.bound.startswith("≤")],
-        "cover": list(coverage_rates()),
+        "cover": [*coverage_rates(), *summary_coverage(20), *summary_coverage(50)],
         "runs": list(runs_coverage(RUNS)),
     }
     return TEXT.format(**{name: _table(rates) for name, rates in tables.items()})
@@ -209,6 +214,66 @@ def coverage_rates() -> Iterator[Rate]:
         )
 
 
+def summary_coverage(clusters: int, *, data_sets: int = DATA_SETS) -> Iterator[Rate]:
+    """How often intervals of `summarise` contain the truth: of values, and of changes.
+
+    A data set is a run with two steps; the second moves each item by 0.3, or its share by 0.2.
+    """
+    rng = np.random.default_rng(clusters)
+    own = np.arange(clusters)
+    uneven = np.repeat(own, 1 + own % 4)  # one to four items of each cluster
+    sides = np.tile(["a", "b"], clusters)
+    one, difference = Measure(name="x"), Measure(name="x", plus=("a",), minus=("b",))
+    hit = Measure(name="x", share=True)
+
+    def drawn(names: np.ndarray, skewed: bool = False) -> np.ndarray:
+        """(2, data sets, items): effects of clusters, and of items at each step."""
+        shape = (data_sets, len(np.unique(names)))
+        effects = rng.exponential(size=shape) - 1 if skewed else rng.normal(size=shape)
+        noise = rng.normal(0, 0.5, (2, data_sets, len(names)))
+        return np.asarray(effects[:, names] + noise)
+
+    def shares(names: np.ndarray, share: float) -> np.ndarray:
+        cut = norm.ppf([share, share - 0.2])[:, None, None]
+        return (drawn(names) / np.sqrt(1.25) < cut).astype(float)
+
+    moved = np.array([0.0, 0.3])[:, None, None]
+    both = np.repeat(own, 2)
+    cases: Iterable[tuple[str, Measure, np.ndarray, np.ndarray, np.ndarray, float, float]] = (
+        ("mean, normal", one, own, sides[:0], drawn(own) + moved, 0, 0.3),
+        ("mean, exponential", one, own, sides[:0], drawn(own, skewed=True) + moved, 0, 0.3),
+        ("mean, 1 to 4 items a cluster", one, uneven, sides[:0], drawn(uneven) + moved, 0, 0.3),
+        ("difference of sides of a cluster", difference, both, sides, drawn(both) + moved, 0, 0),
+        ("difference of other clusters", difference, np.arange(2 * clusters), sides,
+         drawn(np.arange(2 * clusters)) + moved, 0, 0),
+        ("share of 0.5", hit, own, sides[:0], shares(own, 0.5), 0.5, -0.2),
+        ("share of 0.9", hit, own, sides[:0], shares(own, 0.9), 0.9, -0.2),
+        ("share of 0.7, 1 to 4 items a cluster", hit, uneven, sides[:0], shares(uneven, 0.7), 0.7,
+         -0.2),
+    )  # fmt: skip
+    for what, measure, names, parts, values, truth, change in cases:
+        axes = pl.DataFrame(
+            {"part": parts if len(parts) else [""] * len(names), "order": "",
+             "cluster": [f"{name:04}" for name in names],
+             "item": [f"{at:04}" for at in range(len(names))]}
+        )  # fmt: skip
+        order = axes.select(pl.arg_sort_by("part", "cluster", "item")).to_series()
+        runs = [f"{run:05}" for run in range(data_sets)]
+        steps = {"run": np.repeat(runs, 2), "step": [0, 8] * data_sets}
+        checkpoints = pl.DataFrame({"model": "m", **steps})
+        stacked = values.transpose(1, 0, 2).reshape(2 * data_sets, -1)[:, order]
+        known = {"m": np.ones(len(axes), bool)}
+        table = summarise(Items(checkpoints, axes[order], stacked, known), [measure])
+        first, second = table.filter(step=0), table.filter(step=8)
+        yield _covered(what, _ends(first, ""), truth, clusters=clusters)
+        ends = _ends(second, "from_baseline_")
+        yield _covered(f"{what}, change", ends, change, clusters=clusters)
+
+
+def _ends(table: pl.DataFrame, prefix: str) -> Interval:
+    return Interval(*(table[f"{prefix}{end}"].to_numpy() for end in ("low", "high")))
+
+
 def _resampled(values: np.ndarray, clusters: np.ndarray) -> Interval:
     """The bootstrap's interval of each row, as fairness makes it of each checkpoint."""
     counts = cluster_counts(clusters, resamples=1000, seed=1)
@@ -269,9 +334,9 @@ def _runs(rng: np.random.Generator, runs: int, run_sd: float, example_sd: float)
     return effects + rng.normal(size=(runs, EXAMPLES))
 
 
-def _covered(what: str, interval: Interval, truth: float) -> Rate:
+def _covered(what: str, interval: Interval, truth: float, *, clusters: int = CLUSTERS) -> Rate:
     inside = (interval.low <= truth) & (truth <= interval.high)
-    return Rate(what, str(CLUSTERS), float(inside.mean()), len(inside), f"≥ {COVERAGE}")
+    return Rate(what, str(clusters), float(inside.mean()), len(inside), f"≥ {COVERAGE}")
 
 
 TEXT = """## Change points where there is none

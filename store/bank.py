@@ -279,8 +279,9 @@ class Bank:
         Parameters
         ----------
         logits
-            (q, v) of float16, float32 or float64: one row per query of the query set, one column
-            per output of the head, padding included. Raw, natural units; float64 is rounded.
+            (q, v) of float16, float32 or float64, or a tensor of torch: one row per query of the
+            query set, one column per output of the head, padding included. Raw, natural units;
+            float64 is rounded.
         checkpoint, query_set, keep, dtype
             Checkpoint and query set of the logits, how much to keep (full, topk:K or options), and
             the stored precision.
@@ -300,8 +301,9 @@ class Bank:
         KeepLevelError
             The deposit exists and keeps less.
         """
-        from logitbank.store.read.arrays import check_array, deposit_array
+        from logitbank.store.read.arrays import as_array, check_array, deposit_array
 
+        logits = as_array(logits)
         check_array(logits, queries=query_tables.query_count(self.path, query_set))
         queries, vocab = logits.shape
         keep = Keep.parse(keep, accepted=KEEP_WITHOUT_STATES) if isinstance(keep, str) else keep

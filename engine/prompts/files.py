@@ -193,7 +193,7 @@ def scalar(value: Any, name: str) -> Scalar:
 def _options(value: Any) -> Iterator[Option]:
     if isinstance(value, str):  # a cell of a CSV file: JSON, or texts separated by `|`
         is_json = value.lstrip()[:1] in ("[", "{")
-        value = json_value(value, "options") if is_json else value.split("|")
+        value = json_value(value, "options") if is_json else _separated(value)
     if isinstance(value, dict):
         value = [{"label": label, "text": text} for label, text in value.items()]
     if value is not None and not isinstance(value, list):
@@ -207,6 +207,11 @@ def _options(value: Any) -> Iterator[Option]:
             raise PromptError(
                 f'option {shown(entry)} is invalid; use a text or {{"label": ..., "text": ...}}'
             )
+
+
+def _separated(cell: str) -> list[str]:
+    """Options with `|` between them; white space before it is no part of an option."""
+    return [part.rstrip() or part for part in cell.split("|")]
 
 
 def _answer(value: Any, options: Sequence[Option]) -> str | None:

@@ -1,5 +1,7 @@
 """Likely mistakes in prompts, which both `prompts check` and `extract` report."""
 
+import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
 
 _OPENING = "([{<\"'“‘«/-_"
 """A word may follow these without a space."""
+_UNSEEN = ("Cc", "Cf", "Zl", "Zp", "Zs")
+"""Unicode categories of characters that nobody sees: controls, formats, separators and spaces."""
+_NOT_PLAIN = re.compile(r"[^\x20-\x7e\n\t]")
 _BATCH = 10_000
 """Texts that are encoded at once; the ids of all would fill memory."""
 
@@ -28,7 +33,8 @@ def text_warnings(prompts: Sequence[Prompt], encoded: "EncodedPrompts | None") -
 
 
 def column_warnings(prompts: Sequence[Prompt] | Sequence[SequencePrompt]) -> Iterator[Finding]:
-    """Metadata columns that are named almost like a field."""
+    """Characters that nobody sees, and metadata columns that are named almost like a field."""
+    yield from _unseen(prompts)
     first: dict[str, str] = {}
     for prompt in prompts:
         for name in prompt.columns:
@@ -37,6 +43,45 @@ def column_warnings(prompts: Sequence[Prompt] | Sequence[SequencePrompt]) -> Ite
         if field := near_field(name):
             message = f"column {name!r} is metadata; did you mean {field!r}?"
             yield Finding("column " + name, prompt_id, message)
+
+
+def _unseen(prompts: Sequence[Prompt] | Sequence[SequencePrompt]) -> Iterator[Finding]:
+    """Characters that nobody sees, and that give other tokens than a reader expects."""
+    known: dict[str, str] = {}  # texts and options recur
+    for prompt in prompts:
+        options = prompt.options if isinstance(prompt, Prompt) else ()
+        # Options may follow a line end, but not with a space of their own.
+        continues = any(not o.text[0].isspace() for o in options)
+        ends = "" if continues else "\r\n"
+        texts = [("its text", prompt.text, ends), *((o.label, o.text, None) for o in options)]
+        for name, text, ends in texts:
+            what = name if ends is not None else f"option {name!r} ({quote(text)})"
+            if text not in known:
+                known[text] = "".join(
+                    sorted({c for c in _NOT_PLAIN.findall(text) if _is_unseen(c)})
+                )
+            for character in known[text]:
+                message = f"{what} contains {_name(character)}, which nobody sees; remove it"
+                yield Finding(f"unseen {character} in {ends is None}", prompt.id, message)
+            last = text[len(text.rstrip(ends)) :][-1:]
+            if last and last not in known[text] and text.strip():
+                message = f"{what} ends in {_name(last)}; remove it"
+                yield Finding(f"ends {last} in {ends is None}", prompt.id, message)
+
+
+def _is_unseen(character: str) -> bool:
+    return unicodedata.category(character) in _UNSEEN
+
+
+def _name(character: str) -> str:
+    """A character for messages.
+
+    >>> _name(" "), _name(chr(10)), _name(chr(0xA0))
+    ('U+0020 SPACE', 'U+000A LINE FEED', 'U+00A0 NO-BREAK SPACE')
+    """
+    named = {"\t": "TAB", "\n": "LINE FEED", "\r": "CARRIAGE RETURN", "\x85": "NEXT LINE"}
+    name = named.get(character) or unicodedata.name(character, "CONTROL CHARACTER")
+    return f"U+{ord(character):04X} {name}"
 
 
 def _options(prompts: Sequence[Prompt]) -> Iterator[Finding]:

@@ -147,6 +147,9 @@ class CheckpointId:
             check_folder(value, field)
             if value in _RESERVED_FOLDERS:
                 raise UsageError(f"{field} {value!r} is reserved; choose another name")
+        for field, number in (("step", self.step), ("run_seed", self.run_seed)):
+            if isinstance(number, np.integer):  # an entry of an array or a frame
+                object.__setattr__(self, field, int(number))
         if self.step is not None:
             check_number(self.step, "step", 0, MAX_STEP)
         if self.run_seed is not None:

@@ -46,6 +46,22 @@ def deposit_array(
     return writer.deposit
 
 
+def as_array(logits: object) -> np.ndarray:
+    """An array, or the values of a tensor of torch or another library, as an array; UsageError."""
+    if isinstance(logits, np.ndarray):
+        return logits
+    try:
+        detached = logits.detach().cpu() if hasattr(logits, "detach") else logits
+        array = np.asarray(detached)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(
+            f"Logits are no array ({error}). Convert them to numpy.float32."
+        ) from error
+    if array.dtype.name not in DTYPES:
+        raise UsageError(f"Logits are {array.dtype}. Convert them to {', '.join(DTYPES)}.")
+    return array
+
+
 def check_array(logits: np.ndarray, *, queries: int) -> None:
     """Refuse an array that is not one row of logits per query."""
     if logits.ndim != 2 or len(logits) != queries or not logits.shape[1]:

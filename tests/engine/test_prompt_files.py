@@ -156,7 +156,7 @@ def test_text_and_options_are_literal(tmp_path: Path) -> None:
     path = written(tmp_path, "mine.csv", 'text,options\n" 12 ","a | b "\n')
     [prompt] = load_prompts(path).prompts
     assert prompt.text == " 12 "
-    assert prompt.options == (Option("a", "a "), Option("b", " b "))
+    assert prompt.options == (Option("a", "a"), Option("b", " b"))
 
 
 # What is refused

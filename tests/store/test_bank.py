@@ -519,3 +519,48 @@ def test_a_bank_and_a_deposit_in_one_line(tmp_path: Path) -> None:
     assert repr(deposit) == f"<Deposit a<b step 8, {QUERY_SET.name}: {contents}>"
     (deposit.path / "zarr.json").write_text("{}")
     assert "cannot be read (" in repr(bank)
+
+
+class Tensor:
+    """As a tensor of torch that needs a gradient: an array only after `detach` and `cpu`."""
+
+    def __init__(self, values: np.ndarray, steps: tuple[str, ...] = ()) -> None:
+        self.values, self.steps = values, steps
+
+    def detach(self) -> "Tensor":
+        return Tensor(self.values, (*self.steps, "detach"))
+
+    def cpu(self) -> "Tensor":
+        return Tensor(self.values, (*self.steps, "cpu"))
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        if self.steps != ("detach", "cpu"):
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad")
+        return self.values
+
+
+def test_a_tensor_and_a_step_of_numpy_are_deposited(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    checkpoint = CheckpointId("m", "main", np.int64(3))  # type: ignore[arg-type]
+    made = bank.deposit(
+        Tensor(logits()),  # type: ignore[arg-type]
+        checkpoint=checkpoint,
+        query_set=QUERY_SET.name,
+        dtype="float32",
+    )
+    other = new_bank(tmp_path / "c").deposit(
+        logits(), checkpoint=CheckpointId("m", "main", 3), query_set=QUERY_SET.name, dtype="float32"
+    )
+    assert made.checkpoint == other.checkpoint
+    assert type(made.checkpoint.step) is int
+    assert made.logprobs(rows=[0]).tolist() == other.logprobs(rows=[0]).tolist()
+
+
+@pytest.mark.parametrize("values", [[["a"]], object(), "logits"])
+def test_what_is_no_array_is_refused_in_one_line(tmp_path: Path, values: object) -> None:
+    with pytest.raises(UsageError, match="Logits are .* float32"):
+        new_bank(tmp_path / "b").deposit(
+            values,  # type: ignore[arg-type]
+            checkpoint=CheckpointId("m", "main", 3),
+            query_set=QUERY_SET.name,
+        )

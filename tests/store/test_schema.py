@@ -140,7 +140,7 @@ def test_ids_and_columns_of_prompts_are_names(tmp_path: Path, name: str) -> None
             bank.add_prompts("p", changed)
 
 
-@pytest.mark.parametrize("number", [2**63, -(2**63), MANY, True, 1.0, np.int64(1), "1"])
+@pytest.mark.parametrize("number", [2**63, -(2**63), MANY, True, 1.0, np.float64(1), "1"])
 def test_invalid_steps_and_seeds_are_refused(number: Any) -> None:
     for field in ("step", "run_seed"):
         with pytest.raises(UsageError, match=field):

@@ -52,8 +52,11 @@ def _unseen(prompts: Sequence[Prompt] | Sequence[SequencePrompt]) -> Iterator[Fi
         options = prompt.options if isinstance(prompt, Prompt) else ()
         # Options may follow a line end, but not with a space of their own.
         continues = any(not o.text[0].isspace() for o in options)
-        ends = "" if continues else "\r\n"
-        texts = [("its text", prompt.text, ends), *((o.label, o.text, None) for o in options)]
+        texts: list[tuple[str, str, str | None]]
+        texts = [
+            ("its text", prompt.text, "" if continues else "\r\n"),
+            *((o.label, o.text, None) for o in options),
+        ]
         for name, text, ends in texts:
             what = name if ends is not None else f"option {name!r} ({quote(text)})"
             if text not in known:

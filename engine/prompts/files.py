@@ -1,4 +1,4 @@
-"""Prompt files in JSON Lines, CSV or Parquet, read without a tokenizer.
+"""Prompt files in JSON Lines, CSV, TSV or Parquet, read without a tokenizer.
 
 All errors of a file are reported together, once for each kind, with the lines that have it.
 """
@@ -20,6 +20,7 @@ from logitbank.engine.prompts.sequences import SentenceTokens
 from logitbank.engine.prompts.values import KINDS, Option, Prompt, Scalar, combined_error
 from logitbank.errors import PromptError
 from logitbank.store.format.limits import shown
+from logitbank.wording import counted
 
 TARGET = "target"
 """Label of the only option of a prompt with a target."""
@@ -32,7 +33,7 @@ _FilePrompt = Prompt | SentenceTokens
 
 
 def load_prompts(path: Path, *, name: str | None = None) -> PromptSet | SequenceSet:
-    """Read the prompts of one `.jsonl`, `.csv` or `.parquet` file.
+    """Read the prompts of one `.jsonl`, `.csv`, `.tsv` or `.parquet` file.
 
     One prompt per row: `text`, with `options` or a `target`, `answer`, `order_seed` and `mask`; or
     `sentence`. `id` defaults to the number of the row, from 1. Any other field becomes a metadata
@@ -79,12 +80,15 @@ def _read(path: Path) -> tuple[list[_FilePrompt], list[str]]:
     prompts: list[_FilePrompt] = []
     errors: list[tuple[int, str]] = []
     lines: dict[tuple[str, int | None], int] = {}
-    for number, (line, values) in enumerate(read_rows(path), 1):
+    rows = [*read_rows(path)]
+    valid = [row.values for row in rows if not isinstance(row.values, PromptError)]
+    from_zero = any(_index(values.get("answer")) == 0 for values in valid)
+    for number, (line, values) in enumerate(rows, 1):
         if isinstance(values, PromptError):
             errors.append((line, str(values)))
             continue
         try:
-            prompt = _parse_row(values, default_id=str(number))
+            prompt = _parse_row(values, default_id=str(number), from_zero=from_zero)
         except PromptError as error:
             errors.append((line, str(error)))
             continue
@@ -132,17 +136,19 @@ def _once_per_kind(path: Path, errors: Iterable[tuple[int, str]]) -> Iterator[st
 # One row
 
 
-def _parse_row(values: Mapping[str, Any], *, default_id: str) -> _FilePrompt:
+def _parse_row(values: Mapping[str, Any], *, default_id: str, from_zero: bool) -> _FilePrompt:
     columns = {k: scalar(v, k) for k, v in values.items() if k not in FIELDS}
     name = _text(values.get("id", default_id), "id")
     if values.get("sentence") is None and "text" in values:
-        return _prompt(name, values, columns)
+        return _prompt(name, values, columns, from_zero=from_zero)
     if others := [field for field in TEXT_FIELDS if values.get(field) is not None]:
         raise PromptError(f"fields sentence and {others[0]} exclude each other")
     return SentenceTokens(name, _text(values["sentence"], "sentence"), columns)
 
 
-def _prompt(name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar]) -> Prompt:
+def _prompt(
+    name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar], *, from_zero: bool
+) -> Prompt:
     options = tuple(_options(values.get("options")))
     answer = values.get("answer")
     if (target := values.get("target")) is not None:
@@ -154,7 +160,7 @@ def _prompt(name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar])
         id=name,
         text=_text(values["text"], "text"),
         options=options,
-        answer=_answer(answer, options),
+        answer=_answer(answer, options, from_zero=from_zero),
         order_seed=_integer(values.get("order_seed"), "order_seed"),
         mask=_integer(values.get("mask"), "mask"),
         columns=columns,
@@ -214,11 +220,33 @@ def _separated(cell: str) -> list[str]:
     return [part.rstrip() or part for part in cell.split("|")]
 
 
-def _answer(value: Any, options: Sequence[Option]) -> str | None:
-    """The label of the answer, which may also be written as the option's continuation."""
+def _answer(value: Any, options: Sequence[Option], *, from_zero: bool) -> str | None:
+    """The label of the answer, which may also be the option's continuation, or its index.
+
+    Whether an index counts from 0 is certain only if an answer of the file is 0.
+    """
     if value is None:
         return None
-    answer = _text(value, "answer")
-    labels = [option.label for option in options if option.text == answer]
-    is_label = answer in [option.label for option in options]
-    return labels[0] if len(labels) == 1 and not is_label else answer
+    index = _index(value)
+    answer = str(value) if index is not None else _text(value, "answer")
+    labels = [option.label for option in options]
+    if answer in labels:
+        return answer
+    named = [option.label for option in options if option.text == answer]
+    if index is None or named:
+        return named[0] if len(named) == 1 else answer
+    if from_zero and index < len(options):
+        return labels[index]
+    reason = (
+        f"the prompt has {counted(len(options), 'option')}"
+        if from_zero
+        else "no answer of the file is 0, so an index may count from 0 or from 1"
+    )
+    raise PromptError(f"answer is {value}, but {reason}; write the option's label or text")
+
+
+def _index(value: Any) -> int | None:
+    """The index of an option that an answer may be: a whole number, also as a text of digits."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -18,7 +18,7 @@ from logitbank.engine.prompts.known_set import SHARED_OPTIONS, KnownSet, read_op
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.errors import UsageError
 
-_SUFFIXES = (".jsonl", ".csv", ".parquet")
+_SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
 Prompts = str | Path | PromptSet | SequenceSet
 """A name, a file, or a prompt set."""
 

@@ -1,11 +1,13 @@
-"""The rows of a JSONL, CSV or Parquet prompt file: values by field, with their line."""
+"""The rows of a JSONL, CSV, TSV or Parquet file of prompts: values by field, with their line."""
 
+import codecs
 import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +22,10 @@ TEXT_FIELDS = ("text", "options", "target", "answer", "order_seed", "mask")
 FIELDS = ("id", "sentence", *TEXT_FIELDS)
 _TEXTS = frozenset(FIELDS) - {"order_seed", "mask"}
 """Fields whose CSV cells are never numbers."""
+_MISSING = ("NA", "NaN", "nan", "NULL", "None")
+"""How R, pandas and Python write a missing value into a CSV file."""
+_INDEX = ("", "Unnamed: 0")
+"""Names of the column of row numbers that pandas and R write."""
 _TRUTH = {"true": True, "True": True, "false": False, "False": False}
 _EXACT = 2**53
 """Whole numbers up to this one are exact as float64."""
@@ -34,8 +40,8 @@ class Row(NamedTuple):
     """Values by field, or why the row cannot be read."""
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a `.jsonl`, `.csv` or `.parquet` file.
+def read_rows(path: Path, content: Sequence[str] = CONTENT) -> Iterator[Row]:
+    """The rows of a `.jsonl`, `.csv`, `.tsv` or `.parquet` file, each with a field of `content`.
 
     Raises
     ------
@@ -44,86 +50,152 @@ def read_rows(path: Path) -> Iterator[Row]:
     PromptError
         The file as a whole cannot be read.
     """
-    readers = {".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}
+    readers = {".jsonl": _jsonl, ".csv": _csv, ".tsv": _csv, ".parquet": _parquet}
     if path.suffix.lower() not in readers:
         raise UsageError(
             f"Prompt file {path} has the ending {path.suffix!r}: use {', '.join(readers)}."
         )
     if not path.is_file():
         raise UsageError(f"Prompt file {path} does not exist.")
+    yield from readers[path.suffix.lower()](path, content)
+
+
+def text_of(path: Path, *, remedy: str = "") -> str:
+    """The text of a file in UTF-8, or in UTF-16 with a mark of its byte order.
+
+    Raises
+    ------
+    PromptError
+        The file is in another encoding; names the line.
+    """
+    data = path.read_bytes()
+    is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        yield from readers[path.suffix.lower()](path)
+        return data.decode("utf-16" if is_utf16 else "utf-8-sig")
     except UnicodeDecodeError as error:
-        raise PromptError(f"{path} is not UTF-8 text ({error.reason}). Convert it.") from error
+        line = data[: error.start].count(b"\n") + 1
+        raise PromptError(
+            f"{path}:{line}: not UTF-8 text ({error.reason}, byte 0x{data[error.start]:02X}). "
+            + (remedy or "Save the file as UTF-8; in Excel, as “CSV UTF-8”.")
+        ) from None
 
 
-def _jsonl(path: Path) -> Iterator[Row]:
-    with path.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                yield Row(number, _json_row(line))
+def _jsonl(path: Path, content: Sequence[str]) -> Iterator[Row]:
+    # Only a line feed ends a line: JSON may contain other separators, such as U+2028.
+    for number, line in enumerate(text_of(path).split("\n"), 1):
+        if line.strip():
+            yield Row(number, _json_row(line, content))
 
 
-def _json_row(line: str) -> dict[str, Any] | PromptError:
+def _json_row(line: str, content: Sequence[str]) -> dict[str, Any] | PromptError:
     try:
-        values = json_value(line.rstrip("\n"), "line")
+        values = json_value(line.rstrip("\r"), "line")
     except PromptError as error:
         return error
     if not isinstance(values, dict):
         return PromptError(f"{shown(values)} is not a JSON object")
-    missing = _missing_content(values)
+    missing = _missing_content(values, content)
     return PromptError(missing) if missing else values
 
 
-def _missing_content(names: Iterable[str]) -> str:
+def _missing_content(names: Iterable[str], content: Sequence[str]) -> str:
     """An error message if no field has the content of a prompt; otherwise empty."""
-    if not set(CONTENT).isdisjoint(names):
+    if not set(content).isdisjoint(names):
         return ""
-    close = (near for name in names for near in get_close_matches(name, CONTENT, n=1, cutoff=0.7))
+    if spaced := [name for name in names if name.strip() in content]:
+        return f"{spaced[0]!r} has white space around its name; remove the spaces after separators"
+    close = (near for name in names for near in get_close_matches(name, content, n=1, cutoff=0.7))
     near = next(close, None)
     hint = f"; did you mean {near!r}?" if near else ""
-    return f"'text' is missing; found {', '.join(map(repr, names)) or 'nothing'}{hint}"
+    return f"{content[0]!r} is missing; found {', '.join(map(repr, names)) or 'nothing'}{hint}"
 
 
-def _csv(path: Path) -> Iterator[Row]:
+def _csv(path: Path, content: Sequence[str]) -> Iterator[Row]:
     csv.field_size_limit(2**31 - 1)  # The default of 131,072 characters stops a few-shot prompt.
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.reader(lines, strict=True)
-        numbered = []
-        try:
-            header = next(reader, [])
-            start = reader.line_num + 1
-            for row in reader:
-                if row:
-                    numbered.append((start, row))
-                start = reader.line_num + 1
-        except csv.Error as error:
-            raise PromptError(f"{path}:{reader.line_num}: broken CSV ({error})") from None
-    if missing := _missing_content(header):
-        raise PromptError(f"{path}:1: column {missing}")
+    text, first = text_of(path), 1
+    if text.startswith("sep=") and len(mark := text.splitlines()[0]) == 5:  # written by Excel
+        text, first, separators = text.split("\n", 1)[-1], 2, [mark[4]]
+    else:
+        separators = ["\t"] if path.suffix.lower() == ".tsv" else [",", ";", "\t"]
+    headers = {
+        separator: next(csv.reader(text.splitlines()[:1], delimiter=separator), [])
+        for separator in separators
+    }
+    # The separator whose header has the content: Excel writes semicolons in half of Europe.
+    fitting = [mark for mark, names in headers.items() if not _missing_content(names, content)]
+    reader = csv.reader(
+        StringIO(text, newline=""), strict=True, delimiter=(*fitting, *separators)[0]
+    )
+    numbered = []
+    try:
+        header = next(reader, [])
+        start = reader.line_num + first
+        for row in reader:
+            if row:
+                numbered.append((start, row))
+            start = reader.line_num + first
+    except csv.Error as error:
+        raise PromptError(f"{path}:{reader.line_num + first - 1}: broken CSV ({error})") from None
+    if missing := _missing_content(header, content):
+        raise PromptError(f"{path}:{first}: column {missing}")
+    if header[0] in _INDEX:
+        header, numbered = _without_index(path, header, numbered)
     if len({*header}) < len(header) or not all(name.strip() for name in header):
-        raise PromptError(f"{path}:1: the header has a blank or repeated name")
+        raise PromptError(f"{path}:{first}: the header has a blank or repeated name")
+    if spaced := [name for name in header if name != name.strip()]:
+        raise PromptError(
+            f"{path}:{first}: column {spaced[0]!r} has white space around its name. Remove the "
+            "spaces after separators: those of cells would be part of texts and options."
+        )
     complete = [row for _, row in numbered if len(row) == len(header)]
-    columns = [_typed([row[place] for row in complete], name) for place, name in enumerate(header)]
+    never = _TEXTS.union(content)
+    columns = [
+        _typed([row[place] for row in complete], text=name in never)
+        for place, name in enumerate(header)
+    ]
     typed = iter(zip(*columns, strict=True))
     for start, row in numbered:
-        if len(row) == len(header):
-            yield Row(start, dict(zip(header, next(typed), strict=True)))
-        else:
+        if len(row) != len(header):
             yield Row(start, PromptError(f"{len(row)} cells, but the header has {len(header)}"))
+            continue
+        values = dict(zip(header, next(typed), strict=True))
+        named = [name for name in never - {"id"} if values.get(name) in _MISSING]
+        # “NA” may be an option.
+        if named and not any(values[name] in str(values.get("options")) for name in named):
+            field = min(named)
+            yield Row(start, PromptError(
+                f"{field} is {values[field]!r}, which R and pandas write for a missing value; leave"
+                ' the cell empty (na="" in R, na_rep="" in pandas)'
+            ))  # fmt: skip
+            continue
+        yield Row(start, values)
 
 
-def _typed(cells: list[str], name: str) -> list[Scalar]:
+def _without_index(
+    path: Path, header: list[str], numbered: list[tuple[int, list[str]]]
+) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Without the column of row numbers that pandas and R write; other values are an error."""
+    numbers = [row[0] for _, row in numbered if row]
+    if numbers not in ([str(at + base) for at in range(len(numbers))] for base in (0, 1)):
+        raise PromptError(
+            f"{path}: the first column has no name, and is no count of rows. Name it, or leave it "
+            "out (index=False in pandas, row.names=FALSE in R)."
+        )
+    return header[1:], [(line, row[1:]) for line, row in numbered]
+
+
+def _typed(cells: list[str], *, text: bool) -> list[Scalar]:
     """The values of a column: null for empty cells, and numbers if no cell changes by that.
 
-    A column with a cell such as `007`, `3.10` or an id of 25 digits is text.
+    A column with a cell such as `007`, `3.10` or an id of 25 digits is text. Among numbers, `NA`
+    and its like are missing values.
     """
     filled = {cell for cell in cells if cell}
-    if name not in _TEXTS and filled:
+    if not text and (known := filled.difference(_MISSING)):
         for read in (_integer, _float, _TRUTH.get):
-            values = {cell: read(cell) for cell in filled}
+            values = {cell: read(cell) for cell in known}
             if None not in values.values():
-                return [values[cell] if cell else None for cell in cells]
+                return [values.get(cell) for cell in cells]
     return [cell or None for cell in cells]
 
 
@@ -144,7 +216,7 @@ def _float(cell: str) -> float | None:
     return value if repr(value) == cell else None
 
 
-def _parquet(path: Path) -> Iterator[Row]:
+def _parquet(path: Path, content: Sequence[str]) -> Iterator[Row]:
     import polars as pl
 
     try:
@@ -152,7 +224,7 @@ def _parquet(path: Path) -> Iterator[Row]:
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise PromptError(f"{path} cannot be read as Parquet: {reason}") from error
-    if missing := _missing_content(frame.columns):
+    if missing := _missing_content(frame.columns, content):
         raise PromptError(f"{path}: column {missing}")
     for number, values in enumerate(frame.iter_rows(named=True), 1):
         yield Row(number, values)

@@ -1,13 +1,12 @@
-"""Minimal pairs of a JSONL file, or of a folder of such files: BLiMP's format, or your own."""
+"""Minimal pairs of a file, or of a folder of JSONL files: BLiMP's format, or your own."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from logitbank.engine.prompts.datasets import read_data_text
 from logitbank.engine.prompts.files import scalar
 from logitbank.engine.prompts.known_set import KnownSet, SetOption
 from logitbank.engine.prompts.prompt_set import SequenceSet
-from logitbank.engine.prompts.rows import json_value
+from logitbank.engine.prompts.rows import read_rows
 from logitbank.engine.prompts.sequences import SentenceTokens, SequencePrompt, SharedTokens
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError, UsageError
@@ -17,7 +16,7 @@ FIELDS = {
     ("sent_more", "sent_less"): ("more", "less"),
 }
 """Fields of the two sentences, and their values in the column `side`."""
-_REMEDY = "Use JSON Lines with sentence_good and sentence_bad, or sent_more and sent_less."
+_REMEDY = "Use the fields sentence_good and sentence_bad, or sent_more and sent_less."
 
 
 def pairs(data: Path | None = None, *, file: str = "") -> SequenceSet:
@@ -37,9 +36,10 @@ def pairs(data: Path | None = None, *, file: str = "") -> SequenceSet:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Scalar]]:
-    for number, line in enumerate(read_data_text(path, remedy=_REMEDY).splitlines(), 1):
-        row = json_value(line, f"{path}:{number}:")
-        if not isinstance(row, dict) or not any(
+    for number, row in read_rows(path, [name for names in FIELDS for name in names]):
+        if isinstance(row, PromptError):
+            raise PromptError(f"{path}:{number}: {row}. {_REMEDY}")
+        if not any(
             all(isinstance(row.get(name), str) and row[name] for name in names) for names in FIELDS
         ):
             raise PromptError(f"{path}:{number} is not a pair. {_REMEDY}")
@@ -64,5 +64,9 @@ KNOWN = KnownSet(
     pattern="pairs",
     about="the sentences of minimal pairs in a file: BLiMP's format or your own",
     make=pairs,
-    options=(SetOption("file", "PATH", "a JSONL file, or a folder of them", str),),
+    options=(
+        SetOption(
+            "file", "PATH", "a JSONL, CSV, TSV or Parquet file, or a folder of JSONL files", str
+        ),
+    ),
 )

@@ -250,7 +250,7 @@ def record_prompts(bank: Bank, prepared: Prepared, progress: Progress = lambda _
     for query_set in prepared.new_query_sets:
         bank.add_query_set(query_set)
     for name, table in prepared.tables:
-        write_set(bank.path, name, table)
+        write_set(bank.path, name, table, prepared.contents[name])
     if all(file.name != prepared.tokenizer.digest for file in tokens_files(bank.path)):
         bank.add_tokens(prepared.tokenizer.digest, prepared.tokenizer.vocabulary())
 

@@ -82,6 +82,8 @@ class Prepared:
     new_query_sets: tuple[QuerySet, ...]
     tables: tuple[tuple[str, pl.DataFrame], ...]
     """Name and table of each prompt set; `query_set` and `row` already have their final values."""
+    contents: Mapping[str, pl.DataFrame]
+    """Prompts and options of each prompt set, also of those that the tokenizer skips."""
     special_tokens: Mapping[str, str]
     """Special tokens before the first text of each prompt set, for provenance."""
     notes: tuple[str, ...]
@@ -157,10 +159,11 @@ def make_plan(
         (p.name, with_query_rows(p.table, [query_rows[query] for query in p.queries]))
         for p in tokenized
     )
+    contents = {prompts.name: prompts.content() for prompts in sets}
     if bank is not None:
         for name, table in tables:
             require_unchanged(bank.path, name, table)
-            if (change := set_change(bank.path, name, table)) is not None:
+            if (change := set_change(bank.path, name, contents[name])) is not None:
                 notes += (str(change),)
         check_options(bank, suite, tables)
 
@@ -199,6 +202,7 @@ def make_plan(
         query_sets,
         placement.new,
         tables,
+        contents,
         {p.name: tokenizer.opening_text(p.queries[0].ids) for p in tokenized},
         (*notes, *(note for p in tokenized for note in _notes(p))),
     )

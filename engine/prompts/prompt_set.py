@@ -10,6 +10,8 @@ from logitbank.errors import PromptError
 from logitbank.store.format.limits import check_name
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from logitbank.engine.prompts.tokenize import TokenizedPrompts
     from logitbank.engine.tokenizers.tokenizer import Tokenizer
 
@@ -40,6 +42,12 @@ class PromptSet:
 
     def __post_init__(self) -> None:
         _check(self.name, ((str(p), (p.id, p.order_seed)) for p in self.prompts))
+
+    def content(self) -> "pl.DataFrame":
+        """Prompts, orders and options before any tokenizer skips some, as columns `CONTENT`."""
+        none: list[str | None] = [None]
+        labels = ((p, [option.label for option in p.options] or none) for p in self.prompts)
+        return _content((p.id, p.order_seed, label) for p, own in labels for label in own)
 
     def tokenize(self, tokenizer: "Tokenizer") -> "TokenizedPrompts":
         """Turn prompts into distinct queries and the table that points at them.
@@ -82,6 +90,10 @@ class SequenceSet:
                 "it into two sets"
             )
 
+    def content(self) -> "pl.DataFrame":
+        """Prompts before any tokenizer skips some; options follow from their kind."""
+        return _content((p.id, None, None) for p in self.prompts).drop("option")
+
     def tokenize(self, tokenizer: "Tokenizer") -> "TokenizedPrompts":
         """Turn prompts with many queries into distinct queries and the table that points at them.
 
@@ -97,6 +109,16 @@ class SequenceSet:
         from logitbank.engine.prompts.tokenize import tokenize
 
         return tokenize(self, tokenizer)
+
+
+def _content(rows: "Iterable[tuple[str, int | None, str | None]]") -> "pl.DataFrame":
+    import polars as pl
+
+    from logitbank.store.format.schema import PROMPTS_SCHEMA
+    from logitbank.store.tables.prompt_tables import CONTENT
+
+    schema = {name: PROMPTS_SCHEMA[name] for name in CONTENT}
+    return pl.DataFrame([*rows], schema=schema, orient="row")
 
 
 def _check(name: str, prompts: Iterable[tuple[str, Hashable]]) -> None:

@@ -63,15 +63,19 @@ class SetChange(NamedTuple):
         return f"{self.name} changed: {changes}. Their results stay in the bank."
 
 
-def set_change(root: Path, name: str, table: pl.DataFrame) -> SetChange | None:
-    """How a table of all prompts of a set changes the stored set; None if it only adds to it."""
+def set_change(root: Path, name: str, content: pl.DataFrame) -> SetChange | None:
+    """How the content of a file changes the stored set; None if it only adds to it.
+
+    `content` has the columns `CONTENT`, or those without `option`, of all prompts of the file, also
+    of those that a tokenizer skips.
+    """
     if not current_files(root, name):
         return None
-    stored = scan_prompts(root, name).select(CONTENT).unique().collect()
-    gone = stored.join(table, on=CONTENT, how="anti", nulls_equal=True)
+    stored = scan_prompts(root, name).select(content.columns).unique().collect()
+    gone = stored.join(content, on=content.columns, how="anti", nulls_equal=True)
     if gone.is_empty():
         return None
-    before, now, lost = ({*part["prompt_id"]} for part in (stored, table, gone))
+    before, now, lost = ({*part["prompt_id"]} for part in (stored, content, gone))
     return SetChange(
         name=name,
         removed=len(before - now),
@@ -80,15 +84,16 @@ def set_change(root: Path, name: str, table: pl.DataFrame) -> SetChange | None:
     )
 
 
-def write_set(root: Path, name: str, table: pl.DataFrame) -> None:
-    """Store the table of all prompts of a set: what it does not have leaves the set.
+def write_set(root: Path, name: str, table: pl.DataFrame, content: pl.DataFrame) -> None:
+    """Store a table of a file's prompts: what is not in its `content` leaves the set.
 
-    Of other tokenizers, the prompts that the table still has remain in the set.
+    Of other tokenizers, the prompts that the file still has remain in the set. `content` is that of
+    `set_change`.
     """
     check_prompts(table, partial(query_count, root))
     require_unchanged(root, name, table)
     revision = set_revision(root, name)
-    if set_change(root, name, table) is not None:
+    if set_change(root, name, content) is not None:
         revision += 1
         own = {query_set_tokenizer(root, each) for each in table["query_set"].unique()}
         stored = scan_prompts(root, name).collect()
@@ -98,7 +103,7 @@ def write_set(root: Path, name: str, table: pl.DataFrame) -> None:
             if query_set_tokenizer(root, each) not in own
         ]
         kept = stored.filter(pl.col("query_set").is_in(other)).join(
-            table.select(CONTENT).unique(), on=CONTENT, how="semi", nulls_equal=True
+            content, on=content.columns, how="semi", nulls_equal=True
         )
         if not kept.is_empty():  # first, so that a killed writer leaves no set without them
             _write(root, name, kept, revision)

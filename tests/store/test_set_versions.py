@@ -10,11 +10,27 @@ from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, QuerySet, merge, verify
 from logitbank.store.share.push import pull, push
 from logitbank.store.tables import prompt_tables
-from logitbank.store.tables.prompt_tables import SetChange, set_change, set_revision, write_set
+from logitbank.store.tables.prompt_tables import (
+    SetChange,
+    set_change,
+    set_revision,
+)
+from logitbank.store.tables.prompt_tables import (
+    write_set as write_file,
+)
 from tests.support.small_banks import QUERY_SET, fill, new_bank, prompt_table, spec
 
 OTHER = QuerySet("7a" * 32, QUERY_SET.queries)
 """The same queries of another tokenizer."""
+
+
+def content(table: pl.DataFrame) -> pl.DataFrame:
+    return table.select(prompt_tables.CONTENT).unique()
+
+
+def write_set(bank: Bank, table: pl.DataFrame) -> None:
+    """The set after an extraction of a file with these prompts."""
+    write_file(bank.path, "own", table, content(table))
 
 
 def ids(bank: Bank, name: str = "own") -> set[str]:
@@ -23,18 +39,18 @@ def ids(bank: Bank, name: str = "own") -> set[str]:
 
 def test_prompts_that_left_the_file_leave_the_set(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
-    write_set(bank.path, "own", prompt_table())
+    write_set(bank, prompt_table())
     fewer = prompt_table().filter(~pl.col("prompt_id").is_in(["p0", "p3"]))
-    change = set_change(bank.path, "own", fewer)
+    change = set_change(bank.path, "own", content(fewer))
     assert change == SetChange("own", removed=2, added=0, options_removed=0)
     assert str(change) == "own changed: 2 prompts removed. Their results stay in the bank."
-    write_set(bank.path, "own", fewer)
+    write_set(bank, fewer)
     assert ids(bank) == {f"p{i}" for i in range(10)} - {"p0", "p3"}
     assert "table_revision" not in bank.prompts("own").collect_schema()
     assert verify(bank.path) == ()
-    write_set(bank.path, "own", prompt_table())  # they come back
+    write_set(bank, prompt_table())  # they come back
     assert ids(bank) == {f"p{i}" for i in range(10)}
-    write_set(bank.path, "own", fewer)
+    write_set(bank, fewer)
     assert len(ids(bank)) == 8
     assert set_revision(bank.path, "own") == 2
 
@@ -44,25 +60,25 @@ def test_renamed_options_replace_the_old_ones(tmp_path: Path) -> None:
     without = prompt_table().with_columns(
         answer=pl.lit(None, pl.String), is_answer=pl.lit(None, pl.Boolean)
     )
-    write_set(bank.path, "own", without)
+    write_set(bank, without)
     renamed = without.with_columns(option=pl.lit("new ") + pl.col("option"))
-    change = set_change(bank.path, "own", renamed)
+    change = set_change(bank.path, "own", content(renamed))
     assert change is not None
     assert (change.removed, change.added, change.options_removed) == (0, 0, 20)
     assert "20 options of prompts removed or renamed" in str(change)
     with pytest.raises(UsageError, match="with the same token"):
         bank.add_prompts("own", renamed)
-    write_set(bank.path, "own", renamed)
+    write_set(bank, renamed)
     assert {*bank.prompts("own").collect()["option"]} == {"new yes", "new no"}
 
 
 def test_prompts_of_another_tokenizer_follow_the_file(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     bank.add_query_set(OTHER)
-    write_set(bank.path, "own", prompt_table())
-    write_set(bank.path, "own", prompt_table(OTHER))
+    write_set(bank, prompt_table())
+    write_set(bank, prompt_table(OTHER))
     assert set_revision(bank.path, "own") == 0
-    write_set(bank.path, "own", prompt_table(OTHER).head(4))
+    write_set(bank, prompt_table(OTHER).head(4))
     rows = bank.prompts("own").group_by("query_set").agg(pl.col("prompt_id").unique().sort())
     assert dict(rows.collect().iter_rows()) == {
         QUERY_SET.name: ["p0", "p1"],
@@ -70,11 +86,20 @@ def test_prompts_of_another_tokenizer_follow_the_file(tmp_path: Path) -> None:
     }
 
 
+def test_prompts_that_a_tokenizer_skips_are_not_removed(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    bank.add_query_set(OTHER)
+    write_set(bank, prompt_table())
+    write_file(bank.path, "own", prompt_table(OTHER).head(6), content(prompt_table()))
+    assert set_revision(bank.path, "own") == 0
+    assert len(ids(bank)) == 10
+
+
 def test_a_killed_writer_leaves_the_old_set_or_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank = new_bank(tmp_path / "b")
-    write_set(bank.path, "own", prompt_table())
+    write_set(bank, prompt_table())
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -83,9 +108,9 @@ def test_a_killed_writer_leaves_the_old_set_or_the_new_one(
     with monkeypatch.context() as patch:
         patch.setattr(prompt_tables, "write_table", killed)
         with pytest.raises(KeyboardInterrupt):
-            write_set(bank.path, "own", fewer)
+            write_set(bank, fewer)
     assert len(ids(bank)) == 10
-    write_set(bank.path, "own", fewer)
+    write_set(bank, fewer)
     assert ids(bank) == {"p0", "p1"}
 
 
@@ -94,12 +119,12 @@ def test_two_versions_of_a_set_are_not_mixed(tmp_path: Path, move: str) -> None:
     banks = []
     for name in "ab":
         bank = new_bank(tmp_path / name)
-        write_set(bank.path, "own", prompt_table())
+        write_set(bank, prompt_table())
         fill(bank, spec(step=ord(name)))
         banks.append(bank)
     digests = []
     for bank, kept in zip(banks, (prompt_table().head(4), prompt_table().tail(4)), strict=True):
-        write_set(bank.path, "own", kept)
+        write_set(bank, kept)
         digests.append({f.stem[-12:] for f in bank.path.glob("prompts/*.parquet")})
     one, other = ({*a} - {*b} for a, b in (digests, digests[::-1]))
     here, there = banks[0].path, banks[1].path
@@ -118,9 +143,9 @@ def test_two_versions_of_a_set_are_not_mixed(tmp_path: Path, move: str) -> None:
 def test_a_copy_follows_its_bank(tmp_path: Path) -> None:
     """A bank that has all tables of a copy may update it, by push and by merge."""
     bank = new_bank(tmp_path / "a")
-    write_set(bank.path, "own", prompt_table())
+    write_set(bank, prompt_table())
     fill(bank, spec())
     push(bank.path, tmp_path / "copy")
-    write_set(bank.path, "own", prompt_table().head(4))
+    write_set(bank, prompt_table().head(4))
     push(bank.path, tmp_path / "copy")
     assert ids(Bank.open(tmp_path / "copy")) == {"p0", "p1"}

@@ -27,7 +27,9 @@ def lambada(data: Path | None = None) -> SequenceSet:
     """
     path = public_file(FILE, data)
     prompts = []
-    for number, line in enumerate(read_data_text(path, remedy=_REMEDY).splitlines(), 1):
+    for number, line in enumerate(read_data_text(path, remedy=_REMEDY).split("\n"), 1):
+        if not line.strip():
+            continue
         passage = json_value(line, f"{path}:{number}:")
         text = passage.get("text") if isinstance(passage, dict) else None
         context, _, word = text.rpartition(" ") if isinstance(text, str) else ("", "", "")

@@ -220,9 +220,9 @@ def write_shard(file: Path, grid: Grid, values: np.ndarray) -> Digest:
         return encode_chunk(np.ascontiguousarray(part))
 
     digest, lengths = hashlib.sha256(), list[int]()
-    pool = ThreadPoolExecutor(min(_THREADS, len(corners)))
+    pool = ThreadPoolExecutor(min(_THREADS, len(corners)))  # starts no thread before the first call
     with closing_pool(pool), file.open("wb") as shard_file:
-        for frame in pool.map(encode, corners):
+        for frame in (pool.map if len(corners) > 1 else map)(encode, corners):
             digest.update(frame)
             shard_file.write(frame)
             lengths.append(len(frame))

@@ -30,6 +30,8 @@ class Finding:
     """Format specification of the value and its interval, such as `+.3f`, `.1%` or `,.0f`."""
     series: tuple[str, ...] = ()
     """Model and run of the finding; empty for all."""
+    note: str = ""
+    """Doubt about the number, which stands beside it: `step 5 has weights of the release`."""
 
     @property
     def number(self) -> str:
@@ -45,10 +47,10 @@ class Finding:
 
     @property
     def basis(self) -> str:
-        """Interval, sample size and baseline, which follow the number."""
+        """Interval, sample size, baseline and note, which follow the number."""
         n = f"n = {self.n}" if self.n else ""
         baseline = f"baseline {self.baseline}" if self.baseline else ""
-        return ", ".join(part for part in (self.interval, n, baseline) if part)
+        return ", ".join(part for part in (self.interval, n, baseline, self.note) if part)
 
     def __str__(self) -> str:
         if self.value is None:

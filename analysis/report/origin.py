@@ -9,7 +9,9 @@ import polars as pl
 
 from logitbank.store import Bank
 from logitbank.store.format.about import about_fields, bank_sources
+from logitbank.store.read.copied_weights import CopiedWeights, copied_weights
 from logitbank.store.read.provenance import commits_digest, provenance_table
+from logitbank.wording import step_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ def page_origin(
     """The contents of banks, tables about other files, and about these prompt sets."""
     names = [bank_name(bank) for bank in banks]
     tables = {
-        "checkpoints": [_holdings(bank.info()) for bank in banks],
+        "checkpoints": [_holdings(bank.info(), copied_weights(bank.deposits())) for bank in banks],
         "prompt sets": [_prompt_sets(bank, prompts) for bank in banks] if prompts else [],
         "provenance": [provenance_table(bank.deposits()) for bank in banks],
     }
@@ -86,10 +88,13 @@ def _about(bank: Bank) -> dict[str, str]:
     return about
 
 
-def _holdings(info: pl.DataFrame) -> pl.DataFrame:
-    """One row for each model, run and query set, as hundreds of checkpoints are alike."""
+def _holdings(info: pl.DataFrame, wrong: Sequence[CopiedWeights]) -> pl.DataFrame:
+    """One row for each model, run and query set, as hundreds of checkpoints are alike.
+
+    Checkpoints with weights of another one of their series are named.
+    """
     keys = ["model", "run", "query_set", "keep", "dtype", "engine"]
-    return info.group_by(keys, maintain_order=True).agg(
+    table = info.group_by(keys, maintain_order=True).agg(
         checkpoints=pl.len(),
         first_step=pl.col("step").min(),
         last_step=pl.col("step").max(),
@@ -98,6 +103,16 @@ def _holdings(info: pl.DataFrame) -> pl.DataFrame:
         unsealed=(~pl.col("sealed")).sum(),
         bytes=pl.col("bytes").sum(),
     )
+    if not wrong:
+        return table
+    named: dict[tuple[str, str], list[str]] = {}
+    for each in wrong:
+        own = each.checkpoint
+        named.setdefault((own.model, own.run), []).append(
+            f"{step_name(own.step)} has weights of {each.source}"
+        )
+    notes = ["; ".join(named.get(key, ())) for key in table.select("model", "run").iter_rows()]
+    return table.with_columns(pl.Series("copied weights", notes))
 
 
 def _prompt_sets(bank: Bank, names: Sequence[str]) -> pl.DataFrame:

@@ -1,6 +1,8 @@
 """The study of a family's result: its findings, several runs, notes and charts."""
 
+import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import polars as pl
@@ -12,7 +14,8 @@ from logitbank.analysis.results.runs import run_findings, run_tables
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study
 from logitbank.store import Bank
-from logitbank.store.read.copied_weights import copied_weights
+from logitbank.store.read.copied_weights import CopiedWeights, copied_weights
+from logitbank.wording import step_name
 
 R = TypeVar("R", bound=Result)
 
@@ -37,11 +40,16 @@ def make_study(
     names = sorted({name for table in tables for name in table["model"].unique()})
     of_runs = run_tables(family, banks, prompts, tables)
     found = family.findings(result)
-    copied = [
-        Finding(text=str(each), series=(each.checkpoint.model, each.checkpoint.run))
+    wrong = [
+        each
         for bank in banks
         for each in copied_weights(bank.deposits())
         if each.checkpoint.model in names
+    ]
+    found = [_with_note(finding, wrong) for finding in found]
+    copied = [
+        Finding(text=str(each), series=(each.checkpoint.model, each.checkpoint.run))
+        for each in wrong
     ]
     return Study(
         result=result,
@@ -58,3 +66,15 @@ def make_study(
         files=files,
         make_charts=family.charts,
     )
+
+
+def _with_note(finding: Finding, wrong: Sequence[CopiedWeights]) -> Finding:
+    """The finding; if it names a step that has weights of another one, with a note beside it."""
+    notes = []
+    for each in wrong:
+        own, name = each.checkpoint, step_name(each.checkpoint.step)
+        if finding.series not in ((), (own.model, own.run)):
+            continue
+        if re.search(rf"\b{name}\b(?!,\d)", f"{finding.text} {finding.baseline}"):
+            notes.append(f"{name} has weights of {each.source}")
+    return replace(finding, note="; ".join(notes)) if notes else finding

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format.schema import CheckpointId
 from logitbank.wording import counted, plain_step
@@ -20,12 +22,16 @@ class CopiedWeights(NamedTuple):
     equal: int
     matrices: int
 
+    @property
+    def source(self) -> str:
+        """The checkpoint that has these weights: `step 100` or `the release`."""
+        return "the release" if self.other.step is None else plain_step(self.other.step)
+
     def __str__(self) -> str:
-        other = "the release" if self.other.step is None else plain_step(self.other.step)
         matrices = counted(self.matrices, "weight matrix", "weight matrices")
         return (
-            f"{self.checkpoint}: {self.equal:,} of {matrices} are"
-            f" those of {other}. Check the published files before you use numbers of this step."
+            f"{self.checkpoint}: {self.equal:,} of {matrices} are those of {self.source}."
+            " Check the published files before you use numbers of this step."
         )
 
 
@@ -57,30 +63,23 @@ def copied_weights(deposits: Iterable[Deposit]) -> list[CopiedWeights]:
 
 def _in_series(own: list[CheckpointId], rows: list[list[str]]) -> list[CopiedWeights]:
     last = len(own) - 1
-    equal: dict[tuple[int, int], int] = {}
-    for column in zip(*rows, strict=True):
-        if len({*column} - {CONSTANT}) < 2:
-            continue
-        places: dict[str, list[int]] = {}
-        for index, value in enumerate(column):
-            places.setdefault(value, []).append(index)
-        places.pop(CONSTANT, None)
-        for value, indices in places.items():
-            for k, a in enumerate(indices):
-                for b in indices[k + 1 :]:
-                    between = column[a + 1 : b]
-                    apart = any(other != value for other in between)
-                    changes = a > 0 and column[a - 1] != value
-                    pair = b == a + 1 and changes and (b == last or column[b + 1] != value)
-                    if apart or pair:
-                        equal[a, b] = equal.get((a, b), 0) + 1
-    best: dict[int, tuple[int, int]] = {}
-    for (a, b), count in equal.items():
-        whole = rows[a] == rows[b]
-        if whole and b == a + 1 and own[b].step is None:
-            continue  # the last step is the release
-        best[a] = max(best.get(a, (0, 0)), (count, b))
-    return [
-        CopiedWeights(own[a], own[b], count, sum(value != CONSTANT for value in rows[a]))
-        for a, (count, b) in sorted(best.items())
-    ]
+    numbers: dict[str, int] = {CONSTANT: 0}
+    codes = np.array([[numbers.setdefault(value, len(numbers)) for value in row] for row in rows])
+    several = np.array([len({*column} - {0}) > 1 for column in codes.T.tolist()])
+    counts_here = (codes != 0) & several
+    changes = codes[1:] != codes[:-1]
+    spans = np.concatenate([np.zeros_like(codes[:1]), np.cumsum(changes, axis=0)])
+    copied = []
+    for a in range(last):
+        equal = (codes[a + 1 :] == codes[a]) & counts_here[a]
+        apart = equal & (spans[a + 1 :] != spans[a])
+        if a > 0:  # a neighbour
+            apart[0] |= equal[0] & changes[a - 1] & (a + 1 == last or changes[a + 1])
+        counts = apart.sum(axis=1)
+        if own[a + 1].step is None and rows[a] == rows[a + 1]:
+            counts[0] = 0  # the last step is the release
+        count, b = max((int(count), a + 1 + k) for k, count in enumerate(counts))
+        if count:
+            matrices = int((codes[a] != 0).sum())
+            copied.append(CopiedWeights(own[a], own[b], count, matrices))
+    return copied

@@ -73,7 +73,7 @@ def test_correct_series_are_not(rows: dict[int | None, str]) -> None:
 def test_a_wrong_shard_is_named_by_findings_and_the_run(tmp_path: Path) -> None:
     series = make_series(tmp_path / "tiny", steps=(0, 100, 200))
     make_checkpoint(series, seed=9)
-    files = [folder / "model.safetensors" for folder in (series, series / "step200")]
+    files = [folder / "model.safetensors" for folder in (series, series / "step0")]
     release, own = map(load_file, files)
     wrong = {name: release[name] for name in own if ".layers.1." in name or "embed_out" in name}
     save_file(own | wrong, files[1], metadata={"format": "pt"})
@@ -82,7 +82,25 @@ def test_a_wrong_shard_is_named_by_findings_and_the_run(tmp_path: Path) -> None:
     bank = tmp_path / "b.zarr"
     summary = extract(bank, suite=str(series), steps="0,100,200,release", prompts=prompts,
                       engine="transformers", canary_every=0)  # fmt: skip
-    sentence = "tiny step 200: 5 of 10 weight matrices are those of the release."
+    sentence = "tiny step 0: 5 of 10 weight matrices are those of the release."
     assert any(note.startswith(sentence) for note in summary.notes)
     study = logitbank.options(bank)
     assert any(str(finding).startswith(sentence) for finding in study.findings)
+    beside = "step 0 has weights of the release"
+    marked = [f for f in study.findings if f.note == beside]
+    assert marked
+    for finding in study.findings:
+        assert finding.note in ("", beside)
+        named = "step 0 " in f"{finding.text} {finding.baseline} "
+        assert (beside in str(finding)) == (named and not str(finding).startswith(sentence))
+    page = study.save(tmp_path / "page").read_text()
+    assert page.count(beside) > len(marked), "beside each number and in the table of checkpoints"
+
+
+def test_a_frozen_matrix_costs_as_little_as_others() -> None:
+    """154 checkpoints, of which all but the last have a matrix, have 11,628 pairs with it."""
+    rows = {step: f"a {step}" for step in range(153)} | {153: "b 153"}
+    assert found(cast(Any, rows)) == []
+    assert found(cast(Any, rows | {100: "c 153"})) == [(step, 152, 1, 2) for step in range(100)] + [
+        (100, 153, 1, 2)
+    ]

@@ -16,13 +16,20 @@ from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Flags, Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, Interval, t_quantile, with_enough
-from logitbank.analysis.stats.from_baseline import BASELINE
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.shares import Z95, wilson
 from logitbank.analysis.stats.significance import seed_mean
 
 CELLS = 2_000_000
 """Values at once: several arrays of 16 MB."""
+BASELINE = {
+    "baseline_step": pl.Int64,
+    "from_baseline": pl.Float64,
+    "from_baseline_low": pl.Float64,
+    "from_baseline_high": pl.Float64,
+    "common": pl.Int64,
+}
+"""The change from the first checkpoint of a run, in tables."""
 EPSILON = 1e-14
 """A standard error up to this is rounding: an interval without width would claim certainty."""
 

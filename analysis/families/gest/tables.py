@@ -6,8 +6,7 @@ import polars as pl
 from logitbank.analysis.families.gest import ABOUT_WOMEN, ALL, NAMES
 from logitbank.analysis.frames.items import Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.stats.from_baseline import BASELINE
-from logitbank.analysis.stats.summary import last_of_runs
+from logitbank.analysis.stats.summary import BASELINE, last_of_runs
 
 KEYS = [*CHECKPOINT, "template"]
 FEMALE, MALE, RATE = "female", "male", "rate"

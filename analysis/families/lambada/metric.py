@@ -25,8 +25,7 @@ from logitbank.analysis.frames.prompt_sums import (
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.harness import write_harness
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.from_baseline import BASELINE
-from logitbank.analysis.stats.summary import summarise
+from logitbank.analysis.stats.summary import BASELINE, summarise
 from logitbank.errors import UsageError
 from logitbank.wording import checkpoint_name, counted
 

@@ -14,10 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from logitbank.analysis.frames.candidates import BOTH, CAUSAL, INTER, INTRA, KEYS, PLAIN
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.frames.items import gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.bootstrap import Interval, cluster_counts, percentile_interval
-from logitbank.analysis.stats.from_baseline import collect_items, with_difference
+from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.significance import mean_present
+from logitbank.analysis.stats.summary import BASELINE, summarise
 
 OVERALL = "overall"
 TASKS = (INTRA, INTER, BOTH)
@@ -371,8 +373,11 @@ def baseline_table(scores: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
     """
     group = [name for name in (*KEYS, "task") if name not in CHECKPOINT]
     overall = scores.filter(pl.col("domain") == OVERALL).select(*KEYS, "task", "ss")
-    items = collect_items(terms, group, item="term", value=pl.col("ss") / 100)
-    return with_difference(overall, [items], group, scale=100.0)
+    items = terms.select(*CHECKPOINT, *group, item="term", value=pl.col("ss") / 100)
+    changes = summarise(gather_items([items]), [Measure(name="ss", share=True, scale=100.0)])
+    on = [*CHECKPOINT, *group]
+    changes = changes.with_columns(pl.col("run_seed").cast(pl.Int64)).select(*on, *BASELINE)
+    return overall.join(changes, on=on, how="left", nulls_equal=True, maintain_order="left")
 
 
 def task_rows(blocks: Blocks) -> pl.DataFrame:

@@ -13,9 +13,8 @@ from logitbank.analysis.families.stereotype import MEASURES
 from logitbank.analysis.frames.batches import NoRowsError, check_disjoint
 from logitbank.analysis.frames.items import gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE
-from logitbank.analysis.stats.from_baseline import BASELINE
 from logitbank.analysis.stats.shares import standard_error
-from logitbank.analysis.stats.summary import summarise
+from logitbank.analysis.stats.summary import BASELINE, summarise
 from logitbank.errors import BankError
 from logitbank.wording import checkpoint_name
 

@@ -40,11 +40,13 @@ _A_BYTE = 1024
 def check_texts(path: Path) -> None:
     """Refuse a table whose texts are larger than they may be, without keeping them in memory."""
     texts = pl.scan_parquet(path, glob=False).select(pl.col(pl.String).str.len_bytes())
-    longest = texts.select(pl.max_horizontal(pl.all().max())).collect(engine="streaming")
-    total = texts.select(pl.sum_horizontal(pl.all().cast(pl.Int64).sum()))
-    _require(path, "a text of", int(longest.item() or 0), MAX_TEXT)
-    most = MAX_TEXTS + _A_BYTE * path.stat().st_size
-    _require(path, "texts of", int(total.collect(engine="streaming").item() or 0), most)
+    sizes = texts.select(
+        longest=pl.max_horizontal(pl.all().max()),
+        total=pl.sum_horizontal(pl.all().cast(pl.Int64).sum()),
+    )
+    longest, total = sizes.collect(engine="streaming").row(0)
+    _require(path, "a text of", longest or 0, MAX_TEXT)
+    _require(path, "texts of", total or 0, MAX_TEXTS + _A_BYTE * path.stat().st_size)
 
 
 def _require(path: Path, what: str, size: int, most: int) -> None:

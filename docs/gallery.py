@@ -8,7 +8,7 @@ from typing import Any
 import vl_convert
 
 import logitbank
-from logitbank.analysis.charts.chart import chart_caption, paper_spec
+from logitbank.analysis.charts.chart import chart_caption, paper_specs
 from logitbank.analysis.charts.theme import WIDTHS
 from tests.golden import banks
 
@@ -85,11 +85,11 @@ def gallery(folder: Path) -> str:
             charts = study(Path(temporary)).charts
         lines += [f"## {command.removeprefix('analyze ')}", ""]
         lines += [f"[`logitbank {command}`](commands/{file}.md), {source}.", ""]
-        for name, chart in charts.items():
-            svg = vl_convert.vegalite_to_svg(paper_spec(chart, WIDTHS["double"]))
+        for name, spec in paper_specs(charts, WIDTHS["double"]).items():
+            svg = vl_convert.vegalite_to_svg(spec)
             (folder / f"{file}-{name}.svg").write_text(svg, encoding="utf-8")
             lines += [f"![{name}](_gallery/{file}-{name}.svg)", ""]
-            lines += [f"`{name}`: {chart_caption(chart)}", ""]
+            lines += [f"`{name}`: {chart_caption(charts[name])}", ""]
     return "\n".join(lines)
 
 

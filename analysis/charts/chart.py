@@ -3,8 +3,10 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from io import TextIOBase
 from pathlib import Path
 from typing import Any, TypeAlias
+from xml.etree import ElementTree
 
 import altair as alt
 import polars as pl
@@ -23,8 +25,74 @@ CSS_COLOR = re.compile(
     r"|rgba?\((\s*[\d.]+%?\s*[,/]?){3,4}\)|hsla?\(\s*[\d.]+(\s*,?\s*[\d.]+%){2}(\s*[,/]\s*[\d.]+%?)?\s*\)",
     re.IGNORECASE,
 )
+OPTIONS: Mapping[str, dict[str, Any]] = {"pdf": {}, "svg": {}, "png": {"ppi": PNG_PPI}}
+"""Options of drawing by format."""
+COMPOSED = {"vconcat", "hconcat", "facet"}
+"""Keys of specifications of several plots, whose `width` is that of a plot without its axes."""
+TRIES = 2
+"""Drawings from which the width of plots is found."""
 _LEFT = 60
-"""Points that the axes of a chart of several plots take; `width` counts the plots only."""
+"""Points that the axes of a chart of several plots take, roughly."""
+
+
+class _Saved(alt.TopLevelMixin):
+    """A chart whose files are those of `analyze --out`."""
+
+    def save(  # type: ignore[override]
+        self,
+        fp: Any,
+        format: Any = None,
+        *,
+        width: str = "single",
+        colors: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        """Write a file, or into an open one: pdf, svg or png as `Study.save` draws it.
+
+        Parameters
+        ----------
+        format
+            By default the suffix of the path. Altair writes html and json, and has `options`.
+        width, colors
+            As in `Study.save`.
+        """
+        kind = format or Path(getattr(fp, "name", fp)).suffix.removeprefix(".").lower()
+        if kind not in OPTIONS:
+            super().save(fp, format, **options)
+            return
+        if options:
+            raise UsageError(
+                f"{sorted(options)[0]!r} is no option of {kind}: use `width` and `colors`."
+            )
+        chart: Any = self
+        (content,) = _drawn({"chart": chart}, (kind,), width=width, colors=colors).values()
+        if isinstance(fp, str | Path):
+            replace_file(Path(fp), content)
+        else:
+            fp.write(content.decode() if isinstance(fp, TextIOBase) else content)
+
+
+class SavedChart(_Saved, alt.Chart):
+    pass
+
+
+class SavedLayers(_Saved, alt.LayerChart):
+    pass
+
+
+class SavedColumn(_Saved, alt.VConcatChart):
+    pass
+
+
+class SavedRow(_Saved, alt.HConcatChart):
+    pass
+
+
+class SavedFacets(_Saved, alt.FacetChart):
+    pass
+
+
+SAVED = (SavedChart, SavedLayers, SavedColumn, SavedRow, SavedFacets)
 
 
 def titled(chart: Chart, title: str, caption: str, *, axis: StepAxis | None = None) -> Chart:
@@ -38,7 +106,11 @@ def titled(chart: Chart, title: str, caption: str, *, axis: StepAxis | None = No
         The axis of a chart over training, whose scale a page can switch.
     """
     meta = {"title": title, "caption": caption, **({} if axis is None else axis.meta())}
-    return chart.properties(usermeta=meta)
+    done: Chart = chart.properties(usermeta=meta)
+    # A new one would lay out its parts a second time. Altair keeps what is set as properties.
+    kind = next((each for each in SAVED if type(done) in each.__bases__), type(done))
+    object.__setattr__(done, "__class__", kind)
+    return done
 
 
 def sample_size(counts: pl.Series, noun: str) -> str:
@@ -82,6 +154,23 @@ def save_charts(
     DrawingError
         Virtual memory is limited.
     """
+    contents = _drawn(charts, tuple(OPTIONS), width=width, colors=colors)
+    contents |= {(name, "txt"): f"{chart_caption(charts[name])}\n".encode() for name in charts}
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for (name, suffix), content in contents.items():
+        replace_file(folder / f"{name}.{suffix}", content)
+    return [folder / f"{name}.{suffix}" for name, suffix in contents]
+
+
+def _drawn(
+    charts: Mapping[str, Chart],
+    suffixes: Sequence[str],
+    *,
+    width: str,
+    colors: Mapping[str, str] | None,
+) -> dict[tuple[str, str], bytes]:
+    """The content of files of charts, by name and suffix."""
     for name, value in (colors or {}).items():
         if not is_color(value):
             raise UsageError(
@@ -89,39 +178,42 @@ def save_charts(
             )
     if width not in WIDTHS:
         raise UsageError(f"Width {width!r} is invalid: use {' or '.join(WIDTHS)}.")
-    specs = {name: paper_spec(chart, WIDTHS[width]) for name, chart in charts.items()}
+    specs = paper_specs(charts, WIDTHS[width])
     recolored = {name: recolor(spec, colors or {}) for name, spec in specs.items()}
     unused = set(colors or {}).difference(*recolored.values())
     if unused:
         known = sorted({name for spec in specs.values() for name in legend_names(spec)})
         raise UsageError(f"No chart has {sorted(unused)[0]!r} in its legend; there are {known}.")
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    options: dict[str, dict[str, Any]] = {"pdf": {}, "svg": {}, "png": {"ppi": PNG_PPI}}
-    places = [(name, suffix) for name in specs for suffix in options]
+    places = [(name, suffix) for name in specs for suffix in suffixes]
     drawn = draw(
-        [(f"vegalite_to_{suffix}", [specs[name]], options[suffix]) for name, suffix in places]
+        [(f"vegalite_to_{suffix}", [specs[name]], OPTIONS[suffix]) for name, suffix in places]
     )
-    contents = dict(zip(places, drawn, strict=True))
-    contents |= {(name, "txt"): f"{chart_caption(charts[name])}\n".encode() for name in specs}
-    for (name, suffix), content in contents.items():
-        replace_file(folder / f"{name}.{suffix}", content)
-    return [folder / f"{name}.{suffix}" for name, suffix in contents]
+    return dict(zip(places, drawn, strict=True))
 
 
-def paper_spec(chart: Chart, inches: float) -> dict[str, Any]:
-    """The Vega-Lite specification of a chart on paper, whatever theme is enabled.
+def paper_specs(charts: Mapping[str, Chart], inches: float) -> dict[str, dict[str, Any]]:
+    """The Vega-Lite specifications of charts on paper, whatever theme is enabled.
 
     Parameters have their first values: widgets are for pages.
     """
-    spec = bare_spec(chart)
-    spec["config"] = {**config(), "background": "white"}
     points = inches * POINTS
-    if {"vconcat", "hconcat", "facet"} & spec.keys():
-        _set_width(spec, points - _LEFT)
-    else:
+    specs = {name: bare_spec(chart) for name, chart in charts.items()}
+    composed = [spec for spec in specs.values() if COMPOSED & spec.keys()]
+    for spec in specs.values():
+        spec["config"] = {**config(), "background": "white"}
         spec |= {"width": points, "autosize": {"type": "fit-x", "contains": "padding"}}
-    return spec
+    plots = [points - _LEFT] * len(composed)
+    for spec, width in zip(composed, plots, strict=True):
+        del spec["width"], spec["autosize"]
+        _set_width(spec, width)
+    # Only a drawing shows how wide their axes are, whose labels depend on the width.
+    for _ in range(TRIES if composed else 0):
+        tries = draw([("vegalite_to_svg", [spec], {}) for spec in composed])
+        excess = [float(ElementTree.fromstring(svg).attrib["width"]) - points for svg in tries]
+        plots = [width - more for width, more in zip(plots, excess, strict=True)]
+        for spec, width in zip(composed, plots, strict=True):
+            _set_width(spec, width)
+    return specs
 
 
 def bare_spec(chart: Chart) -> dict[str, Any]:
@@ -142,7 +234,7 @@ def _set_width(spec: dict[str, Any], points: float) -> None:
         _set_width(part, points / len(columns) - _LEFT / 2)
     if "facet" in spec:
         _set_width(spec["spec"], points / max(1, spec.get("columns", 1)) - 10)
-    if not {"vconcat", "hconcat", "facet"} & spec.keys():
+    if not COMPOSED & spec.keys():
         spec["width"] = points
 
 

@@ -9,7 +9,7 @@ import polars as pl
 from logitbank.analysis.charts.chart import Chart
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis, step_names
-from logitbank.analysis.charts.theme import MUTED, color_map
+from logitbank.analysis.charts.theme import MUTED, PALETTE, color_map
 from logitbank.analysis.stats.significance import SIGNIFICANCE
 from logitbank.store.steps import in_order
 
@@ -21,7 +21,11 @@ MANY = 25
 """Checkpoints of a series beyond which its line has no points."""
 HEIGHT, PANEL = 160, 95
 """Points of a plot, and of one of three or more that are stacked."""
-LEGEND = 48
+DASHES = 4
+"""Series that dashes tell apart, where colours stand for groups."""
+PATTERNS = ([1, 0], [4, 2], [1, 2])
+"""Dashes of the curves of one colour."""
+LEGEND = 40
 """Characters beside each other in the legend of a narrow chart; a symbol takes five."""
 
 
@@ -99,10 +103,15 @@ def curves(
     chosen = alt.when(selection)
     detail = [alt.Detail(f"{SERIES}:N")] if several > 1 and group else []
     dash = {}
-    if 1 < several <= 4 and group:
+    if 1 < several <= DASHES and group:
         series = table[SERIES].unique(maintain_order=True).to_list()
         legend = _legend(series, orient="bottom")
         dash = {"strokeDash": alt.StrokeDash(f"{SERIES}:N", title=None, legend=legend)}
+    elif len(names) > len(PALETTE):
+        # Colours come again, so dashes tell their curves apart.
+        patterns = [PATTERNS[at // len(PALETTE) % len(PATTERNS)] for at in range(len(names))]
+        scale = alt.Scale(domain=names, range=patterns)
+        dash = {"strokeDash": alt.StrokeDash(f"{field}:N", title=None, scale=scale)}
     titles = {"checkpoint": "Checkpoint", **({SERIES: "Model"} if several > 1 or not group else {})}
     titles |= {group: "Group"} if group else {}
     titles |= {y: measure.title} | {

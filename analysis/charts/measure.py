@@ -40,7 +40,7 @@ class Measure(NamedTuple):
             scale = alt.Scale(domain=[0, 100])
         elif self.scale == "share":
             most = max(values, default=0)
-            scale = alt.Scale(domain=[0, 1 if most >= 0.5 or most <= 0 else most], nice=NICE)
+            scale = alt.Scale(domain=[0, 1 if 0.5 <= most <= 1 or most <= 0 else most], nice=NICE)
         elif self.scale == "log" and (positive := [value for value in values if value > 0]):
             low, high = log_range(min(positive), max(positive))
             scale = alt.Scale(type="log", domain=[low, high], nice=False)
@@ -69,10 +69,12 @@ def log_range(low: float, high: float) -> tuple[float, float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten from `low` to `high`; if there are fewer than three, 2 and 5 times those, too.
+    """Powers of ten from `low` to `high`; of fewer than three, 2 and 5 times those, or even steps.
 
-    >>> log_ticks(1, 1000), log_ticks(2, 30), log_ticks(1e-12, 1)
-    ([1.0, 10.0, 100.0, 1000.0], [2.0, 5.0, 10.0, 20.0], [1e-12, 1e-09, 1e-06, 0.001, 1.0])
+    >>> log_ticks(1, 1000), log_ticks(2, 30), log_ticks(4.5, 10)
+    ([1.0, 10.0, 100.0, 1000.0], [2.0, 5.0, 10.0, 20.0], [6.0, 8.0, 10.0])
+    >>> log_ticks(1e-12, 1)
+    [1e-12, 1e-09, 1e-06, 0.001, 1.0]
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     within = [e for e in range(first, last + 1) if low <= float(f"1e{e}") <= high]
@@ -81,10 +83,13 @@ def log_ticks(low: float, high: float) -> list[float]:
         return [float(f"1e{e}") for e in reversed(within[::-1][::apart])]
     finer = [float(f"{m}e{e}") for e in range(first, last + 1) for m in (1, 2, 5)]
     finer = [tick for tick in finer if low <= tick <= high]
-    if len(finer) > 1:
+    if len(finer) > 2:
         return finer
     # Less than a factor of five: these are nearly evenly spaced.
-    return sorted({float(f"{low + at * (high - low) / 4:.2g}") for at in range(1, 4)})
+    sizes = (float(f"{m}e{e}") for e in range(first - 3, last + 1) for m in (1, 2, 5))
+    size = next(size for size in sizes if high - low <= 5 * size)
+    counts = range(math.ceil(low / size), math.floor(high / size) + 1)
+    return [float(f"{count * size:.12g}") for count in counts]
 
 
 def log_axis(ticks: Sequence[float]) -> alt.Axis:

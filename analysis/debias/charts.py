@@ -11,7 +11,8 @@ from logitbank.analysis.charts.curves import (
     color,
     drawn_checkpoint,
 )
-from logitbank.analysis.charts.theme import BLUE, GREEN, GREY, INK, MUTED, ORANGE
+from logitbank.analysis.charts.measure import Measure
+from logitbank.analysis.charts.theme import BLUE, GREY, MUTED, ORANGE
 from logitbank.analysis.debias.results import NONE, TRAINED, UNTRAINED, DebiasComparison
 from logitbank.analysis.frames.candidates import PLAIN
 from logitbank.wording import counted, step_name
@@ -19,12 +20,11 @@ from logitbank.wording import counted, step_name
 FILTERS = {NONE: GREY, UNTRAINED: ORANGE, TRAINED: BLUE}
 MEASURES = {
     "icat": ("iCAT", (100.0, 50.0)),
-    "lms": ("lms", (100.0, 50.0)),
-    "ss": ("ss", (50.0,)),
+    "lms": ("lms (%)", (100.0, 50.0)),
+    "ss": ("ss (%)", (50.0,)),
     "abs_c": ("UnQover, mean |C|", ()),
 }
 """Titles of axes, and the values of the ideal and of the random model."""
-POINTS = {"none": INK, "filter": BLUE, "untrained": ORANGE, "temperature": GREEN}
 ROW = 16
 
 
@@ -33,7 +33,8 @@ def comparison_charts(result: DebiasComparison) -> dict[str, Chart]:
     table = result.comparison.filter(pl.col("label") != "reference")
     series = ["model", "run"] if table.select("model", "run").n_unique() > 1 else []
     condition = pl.col("condition").replace(PLAIN, None)
-    name = pl.concat_str(*series, "label", "language", condition, separator=", ", ignore_nulls=True)
+    language = ["language"] if table["language"].n_unique() > 1 else []
+    name = pl.concat_str(*series, "label", *language, condition, separator=", ", ignore_nulls=True)
     rows = table.with_columns(row=name)
     charts: dict[str, Chart] = {}
     for measure, (title, lines) in MEASURES.items():
@@ -59,10 +60,11 @@ def _dots(
 ) -> Chart:
     """A value in each row, coloured by its filter, with its interval."""
     title = MEASURES[measure][0]
-    scale = alt.Scale(zero=measure == "abs_c", padding=6)
+    band = (f"{measure}_low", f"{measure}_high") if f"{measure}_low" in rows.columns else None
+    about = Measure(measure, title, band, "percent" if lines else "zero").about(rows)
     base = base.encode(
-        x=alt.X(f"{measure}:Q", title=title, scale=scale),
-        y=alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=140)),
+        x=alt.X(f"{measure}:Q", **about),
+        y=alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=0)),
         color=color("filter", list(FILTERS), FILTERS, legend=False),
         tooltip=[alt.Tooltip("row:N", title="Row"),
                  alt.Tooltip(f"{measure}:Q", title=title, format=".4~g")],
@@ -73,8 +75,8 @@ def _dots(
         .encode(x="level:Q")
         for line in lines
     ]
-    if f"{measure}_low" in rows.columns:
-        low = alt.X(f"{measure}_low:Q", title=title, scale=scale)
-        layers.append(base.mark_rule().encode(x=low, x2=f"{measure}_high:Q"))
+    if band:
+        low, high = band
+        layers.append(base.mark_rule().encode(x=alt.X(f"{low}:Q", **about), x2=f"{high}:Q"))
     layers.append(base.mark_point(filled=True, size=40, opacity=1))
     return alt.layer(*layers).properties(height=ROW * rows["row"].n_unique())

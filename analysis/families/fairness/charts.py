@@ -86,7 +86,7 @@ def _jsd_p(result: Fairness, axis: StepAxis) -> Chart | None:
     )
     table = _banded(gendered_answers(result.jsd_parts), "scaled", "sd_scaled", least=0, most=1)
     chart = _above_tests(result, axis, table, JSD_P, tests="jsd_p")
-    text = f"{caption} n = {_prompts(result, GENDERS)}."
+    text = f"{caption}{_order(table)} n = {_prompts(result, GENDERS)}."
     return chart and titled(chart, "JSD-P per correct answer", text, axis=axis)
 
 
@@ -97,7 +97,7 @@ def _average_rank(result: Fairness, axis: StepAxis) -> Chart | None:
     )
     table = _banded(result.average_rank, "average_rank", "sd", least=1)
     chart = _above_tests(result, axis, table, RANK, tests="average_rank")
-    text = f"{caption} n = {_prompts(result, LABELS)}."
+    text = f"{caption}{_order(table)} n = {_prompts(result, LABELS)}."
     return chart and titled(chart, "Average Rank per correct answer", text, axis=axis)
 
 
@@ -114,6 +114,12 @@ def _above_tests(
     )
     above = curves(table, axis, measure, group="gold", tooltip={"Prompts": "prompts"})
     return stacked(above, significance_rows(both, axis, TESTS))
+
+
+def _order(table: pl.DataFrame) -> str:
+    """The models and runs whose marks stand below each other in a row."""
+    names = with_series(table)[SERIES].unique().sort().to_list()
+    return f" In a row of marks, from above: {', '.join(names)}." * (len(names) > 1)
 
 
 def _neutral_options(result: Fairness, axis: StepAxis) -> Chart | None:

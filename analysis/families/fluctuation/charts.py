@@ -1,5 +1,6 @@
 """The charts of fluctuation: trajectories, certainty against CV, and correlations."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,6 +9,7 @@ import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import (
+    DASHES,
     HEIGHT,
     SERIES,
     color,
@@ -31,8 +33,6 @@ MOST_SERIES = 6
 MOST_TICKS = 8
 MOST_WRITTEN = 10
 """Runs up to which the cells of a heat map have their numbers."""
-CLIP = 0.6
-"""Correlations below it have the darkest colour, as published."""
 
 
 def charts(result: Fluctuation) -> dict[str, Chart]:
@@ -59,10 +59,10 @@ def charts(result: Fluctuation) -> dict[str, Chart]:
     return found
 
 
-def _drawn(table: pl.DataFrame, *keys: str) -> tuple[pl.DataFrame, str]:
+def _drawn(table: pl.DataFrame, *keys: str, most: int = MOST_SERIES) -> tuple[pl.DataFrame, str]:
     """The rows of the series that are drawn, and a sentence if these are not all."""
     table = with_series(table, "verb", *keys)
-    if (several := table[SERIES].n_unique()) <= MOST_SERIES:
+    if (several := table[SERIES].n_unique()) <= most:
         return table, ""
     first = table.filter(pl.col("run") == pl.col("run").first().over("model"))
     return first, (
@@ -97,7 +97,8 @@ def _trajectories(table: pl.DataFrame) -> Chart:
     measure = Measure("relative", "P / max P", None, "share")
     tooltip = {"Profession": "occupation", "Probability": "score"}
     panel = pl.when(role="chosen").then("occupation").otherwise("role")
-    named = with_series(table, "verb").with_columns(panel=panel)
+    table, drawn = _drawn(table, most=DASHES)
+    named = table.with_columns(panel=panel)
     plots = []
     for part in named.partition_by("panel", maintain_order=True):
         plot = curves(part, axis, measure, group="pronoun", tooltip=tooltip)
@@ -109,6 +110,7 @@ def _trajectories(table: pl.DataFrame) -> Chart:
     )
     if axis.release:
         caption += " Diamonds: the public release."
+    caption += drawn
     title = "Pronoun probabilities over training"
     return titled(stacked(*plots), title, caption, axis=axis)
 
@@ -159,15 +161,13 @@ def _frequencies(table: pl.DataFrame) -> Chart:
     used = table.filter(pl.col("frequency") > 0)
     never = table.filter(pl.col("frequency") == 0).group_by("case", maintain_order=True).len()
     cases = used["case"].unique(maintain_order=True).to_list()
+    frequency = Measure("frequency", "Corpus frequency (log scale)", None, "log")
     chart = (
         alt.Chart(used)
         .mark_line(point=alt.OverlayMarkDef(size=10, filled=True), strokeWidth=1)
         .encode(
             x=alt.X("rank:Q", title="Rank of the profession", scale=alt.Scale(zero=False)),
-            y=alt.Y(
-                "frequency:Q", title="Corpus frequency (log scale)", axis=alt.Axis(tickCount=4),
-                scale=alt.Scale(type="log"),
-            ),
+            y=alt.Y("frequency:Q", **frequency.about(used)),
             color=color("case", cases),
             tooltip=[
                 alt.Tooltip("occupation:N", title="Profession"),
@@ -187,9 +187,20 @@ def _frequencies(table: pl.DataFrame) -> Chart:
     return titled(chart, "Corpus frequency of professions", caption)
 
 
-def _heat(base: alt.Chart, x: str, y: str, **axis: Any) -> alt.Chart:
-    """A matrix of correlations; `axis` are properties of both axes."""
-    scale = alt.Scale(scheme="viridis", domain=[CLIP, 1], clamp=True)
+def _color_range(r: pl.Series) -> tuple[float, float]:
+    """The ends of a colour scale for correlations: the next tenths.
+
+    >>> _color_range(pl.Series([0.41, 0.73])), _color_range(pl.Series([1.0]))
+    ((0.4, 0.8), (0.9, 1.0))
+    """
+    values = r.to_list()
+    high = math.ceil(round(10 * max(values), 6))
+    return min(math.floor(round(10 * min(values), 6)), high - 1) / 10, high / 10
+
+
+def _heat(base: alt.Chart, x: str, y: str, ends: tuple[float, float], **axis: Any) -> alt.Chart:
+    """A matrix of correlations, coloured from `ends`; `axis` are properties of both axes."""
+    scale = alt.Scale(scheme="viridis", domain=[*ends])
     legend = alt.Legend(orient="right", gradientLength=80, title="r")
     numbers = [alt.Tooltip(f"{name}:Q", title=name, format=".3f") for name in ("r", "low", "high")]
     heat: alt.Chart = base.mark_rect().encode(
@@ -208,14 +219,16 @@ def _checkpoint_pairs(table: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:
     axis = alt.Axis(values=ticks, labelExpr="format(datum.value, '~s')")
     cells = table.select(SERIES, "step_a", "step_b", pl.col("r", "low", "high").round(4))
     base = alt.Chart(cells.with_columns(pl.col("low", "high").fill_nan(None)))
-    heat = _heat(base, "step_a:O", "step_b:O", title="Training step", axis=axis, sort=steps)
+    ends = _color_range(cells["r"])
+    heat = _heat(base, "step_a:O", "step_b:O", ends, title="Training step", axis=axis, sort=steps)
     names = table[SERIES].unique(maintain_order=True).to_list()
     chart = _faceted(heat, SERIES, names) if len(names) > 1 else heat.properties(height=180)
     starts = " or ".join(f"{step:,}" for step in plateaus["first_step"].unique().sort())
     caption = (
         "Pearson correlation of R between every two checkpoints; that of N is the same. Cells are "
-        f"checkpoints, so steps are not to scale. Correlations below {CLIP} have the darkest "
-        f"colour. Plateau: from step {starts}. {sample_size(table['n'], 'profession')}."
+        f"checkpoints, so steps are not to scale. Colours: viridis, linear from {ends[0]:g} "
+        f"(dark) to {ends[1]:g} (yellow). Plateau: from step {starts}. "
+        f"{sample_size(table['n'], 'profession')}."
         f"{_excluded(table)}{drawn}"
     )
     return titled(chart, "Correlation between checkpoints", caption)
@@ -231,15 +244,18 @@ def _run_pairs(table: pl.DataFrame) -> Chart:
     runs = sorted({*table["run_a"], *table["run_b"]}, key=lambda run: (len(run), run))
     used = table.select("panel", "run_a", "run_b", pl.col("r", "low", "high").fill_nan(None))
     base = alt.Chart(used)
-    heat: Chart = _heat(base, "run_a:N", "run_b:N", title=None, sort=runs)
+    ends = _color_range(used["r"])
+    heat: Chart = _heat(base, "run_a:N", "run_b:N", ends, title=None, sort=runs)
     if len(runs) <= MOST_WRITTEN:
-        ink = alt.when("datum.r > 0.85").then(alt.value(INK)).otherwise(alt.value("white"))
+        bright = ends[0] + 0.6 * (ends[1] - ends[0])
+        ink = alt.when(f"datum.r > {bright:g}").then(alt.value(INK)).otherwise(alt.value("white"))
         x, y = alt.X("run_a:N", sort=runs), alt.Y("run_b:N", sort=runs)
         number = alt.Text("r:Q", format=".2f")
         heat = alt.layer(heat, base.mark_text().encode(x=x, y=y, text=number, color=ink))
     caption = (
         "Pearson correlation between every two runs of the professions' R and N, averaged over the "
-        f"checkpoints of the plateau. {sample_size(table['n'], 'profession')}.{_excluded(table)}"
+        f"checkpoints of the plateau. Colours: viridis, linear from {ends[0]:g} (dark) to "
+        f"{ends[1]:g} (yellow). {sample_size(table['n'], 'profession')}.{_excluded(table)}"
     )
     chart = _faceted(heat, "panel", table["panel"].unique(maintain_order=True))
     return titled(chart, "Correlation between runs", caption)

@@ -31,15 +31,15 @@ LENGTH = 24
 
 
 def charts(result: OptionScores) -> dict[str, Chart]:
-    """`accuracy` and `option_probability` of each prompt set, and `curves` of all."""
+    """`accuracy`, `option_probability` and `curves` of each prompt set."""
     found: dict[str, Chart] = {}
     several = result.checkpoints["prompt_set"].n_unique() > 1
     for kind, table in (("accuracy", result.answers), ("option_probability", result.shares)):
         for part in table.drop_nulls(kind).partition_by("prompt_set", maintain_order=True):
             name = figure_name(kind, part["prompt_set"][0], several)
             found[name] = _accuracy(part) if kind == "accuracy" else _options(part)
-    if len(table := result.curves.drop_nulls("value")):
-        found["curves"] = _curves(table)
+    for part in result.curves.drop_nulls("value").partition_by("prompt_set", maintain_order=True):
+        found[figure_name("curves", part["prompt_set"][0], several)] = _curves(part)
     return found
 
 
@@ -70,7 +70,7 @@ def _options(table: pl.DataFrame) -> Chart:
 
 def _curves(table: pl.DataFrame) -> Chart:
     axis = StepAxis(table["step"].to_list())
-    table = with_series(table, "prompt_set")
+    table = with_series(table)
     parts = {name: table.filter(measure=name) for name in MEASURES if name in table["measure"]}
     # The first plot has the legend, so it is that of the measure that most series have.
     most = max(parts, key=lambda name: parts[name][SERIES].n_unique())

@@ -101,7 +101,7 @@ def _series(result: OptionScores, prefix: str, series: Row) -> Iterator[Finding]
     several = result.checkpoints["prompt_set"].n_unique() > 1
     figures = {
         name: figure_name(name, series["prompt_set"], several)
-        for name in ("accuracy", "option_probability")
+        for name in ("accuracy", "option_probability", "curves")
     }
     answers = result.answers.filter(**own).drop_nulls("accuracy")
     yield from _first_and_last(
@@ -114,7 +114,9 @@ def _series(result: OptionScores, prefix: str, series: Row) -> Iterator[Finding]
         if measure == "top1_agreement":  # the last one's with itself is 1
             rows = rows.head(1) if len(rows) > 1 else rows.clear()
         if measure != "probability" or answers.is_empty():
-            yield from _first_and_last(rows, "value", f"{prefix}{name}", form=form, figure="curves")
+            yield from _first_and_last(
+                rows, "value", f"{prefix}{name}", form=form, figure=figures["curves"]
+            )
     yield from change_findings(
         result.change_points.filter(**own).drop_nulls("kind"), f"{prefix}Accuracy", form="+.1%",
         figure=figures["accuracy"], series=(series["model"], series["run"]),

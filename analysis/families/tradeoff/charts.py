@@ -91,7 +91,7 @@ def _path(table: pl.DataFrame, x: alt.X, y: alt.Y, titles: Mapping[str, str]) ->
     names = table[SERIES].unique(maintain_order=True).to_list()
     tips = {"checkpoint": "Checkpoint", SERIES: "Model", **titles}
     shade = alt.Scale(domain=[0, 1], range=[0.2, 1])
-    base = alt.Chart(table.select(*tips, "position", "progress"), height=2 * HEIGHT)
+    base = alt.Chart(table.select(*tips, "position", "progress"), height=1.25 * HEIGHT)
     base = base.encode(x=x, y=y, color=color(SERIES, names))
     return alt.layer(
         base.mark_line(strokeWidth=1, opacity=0.5).encode(order="position:Q"),

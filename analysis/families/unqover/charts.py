@@ -93,16 +93,17 @@ def _attributes(result: Unqover, category: str) -> Chart:
     first = table.filter(pl.col(SERIES) == pl.first(SERIES))
     chosen = first.sort("strength", descending=True)["attribute"].head(ATTRIBUTES)
     table = table.filter(pl.col("attribute").is_in(chosen.implode()))
-    value, title, what = "strength", "mean |γ|", "|γ|, averaged over subjects"
+    measure = Measure("strength", "mean |γ|", None, "zero")
+    what = "|γ|, averaged over subjects"
     if table["gamma_female"].null_count() == 0:
-        value, title = "gamma_female", "γ (← male · female →)"
+        measure = Measure("gamma_female", "γ (← male · female →)", None)
         what = "C towards the female name"
-    table = table.sort(value, descending=True)
+    table = table.sort(measure.column, descending=True)
     tooltip = {
         "Model": SERIES, "Attribute": "attribute", "Mean |γ|": "strength",
         "Strongest subject": "subject", "Its γ": "gamma",
     }  # fmt: skip
-    chart = dots(alt.Chart(table), table, Measure(value, title, None), "attribute", tooltip=tooltip)
+    chart = dots(alt.Chart(table), table, measure, "attribute", tooltip=tooltip)
     caption = (
         f"Dots: {what}. The {len(chosen):,} attributes of greatest mean |γ|, {category}, at the "
         f"last checkpoint. {sample_size(table['instances'], 'instance')} per attribute."

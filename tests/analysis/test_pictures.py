@@ -1,0 +1,209 @@
+"""Every chart as it is drawn: its series, its scales, and texts apart and on the canvas."""
+
+from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logitbank
+from logitbank.analysis.charts.chart import chart_caption, paper_specs, save_charts
+from logitbank.analysis.charts.draw import draw
+from logitbank.analysis.family import families
+from logitbank.analysis.study import Study
+from logitbank.errors import UsageError
+from tests.golden import banks
+from tests.support.fluctuation_cases import professions_bank
+from tests.support.pictures import Picture, distorted
+from tests.support.study_cases import study as made_study
+
+Open = Callable[[Path], Study[Any]]
+INCHES = (3.3, 7.0)
+OTHER = ("discrete", "symlog")
+"""Scales whose ticks are neither even nor powers."""
+
+
+def _debias(folder: Path) -> Study[Any]:
+    out = folder / "filter.safetensors"
+    logitbank.debias_train(
+        folder / "debias.zarr", prompts="unqover-gender", k=6, bootstrap=0, out=out
+    )
+    return logitbank.debias_compare(folder / "debias.zarr", [out], bootstrap=20)
+
+
+def _three_runs(folder: Path) -> Study[Any]:
+    professions_bank(folder / "three.zarr", seeds=(0, 1, 2))
+    return logitbank.fluctuation(folder / "three.zarr")
+
+
+CASES: Mapping[str, tuple[Callable[[Path], Any], Open]] = {
+    "fairness": (banks.demo, lambda at: logitbank.fairness(at / "toy.zarr", bootstrap=20)),
+    "fairness of runs": (banks.ties, lambda at: logitbank.fairness(at / "ties.zarr", bootstrap=20)),
+    "fluctuation": (
+        banks.demo, lambda at: logitbank.fluctuation(at / "toy.zarr", prompts="toy-professions")
+    ),
+    "fluctuation of scores": (
+        banks.fluctuation,
+        lambda at: logitbank.fluctuation(at / "scores.csv", frequencies=str(at / "totals.csv")),
+    ),
+    "fluctuation of runs": (lambda at: None, _three_runs),
+    "gest": (banks.gest, lambda at: logitbank.gest(at / "gest.zarr")),
+    "lambada": (banks.families, lambda at: logitbank.lambada(at / "families.zarr")),
+    "lambada of runs": (banks.ties, lambda at: logitbank.lambada(at / "ties.zarr")),
+    "options": (
+        banks.demo, lambda at: logitbank.options(at / "toy.zarr", prompts="toy-winobias")
+    ),
+    "options of sets": (banks.ties, lambda at: logitbank.options(at / "ties.zarr")),
+    "pairs": (banks.ties, lambda at: logitbank.pairs(at / "ties.zarr", prompts="crows-pairs")),
+    "stereoset": (
+        banks.stereoset, lambda at: logitbank.stereoset(at / "stereoset.zarr", bootstrap=20)
+    ),
+    "stereotype": (banks.families, lambda at: logitbank.stereotype(at / "families.zarr")),
+    "tradeoff": (
+        banks.families, lambda at: logitbank.tradeoff(at / "families.zarr", bootstrap=20)
+    ),
+    "tradeoff of runs": (
+        banks.ties, lambda at: logitbank.tradeoff(at / "ties.zarr", bootstrap=20)
+    ),
+    "unqover": (banks.unqover, lambda at: logitbank.unqover(at / "unqover.zarr", bootstrap=20)),
+    "debias": (banks.debias, _debias),
+}  # fmt: skip
+"""What makes the files of a case in a folder, and its study; the first word is the family."""
+
+SERIES: Mapping[tuple[str, str], tuple[str, str] | set[str]] = {
+    ("fairness", "gap"): ("gap", "run"),
+    ("fairness", "jsd_p"): {"male", "female"},
+    ("fairness", "average_rank"): ("average_rank", "gold"),
+    ("fairness", "neutral_options"): {"male", "female"},
+    ("fairness", "accuracy"): {"male", "female", "not specified"},
+    ("fairness", "rank_and_accuracy"): ("average_rank", "run"),
+    ("fairness", "p_values"): {"JSD-P", "Average Rank"},
+    ("fluctuation", "trajectories"): ("trajectories", "pronoun"),
+    ("fluctuation", "certainty_cv"): ("professions", "verb"),
+    ("fluctuation", "frequencies"): ("frequencies", "case"),
+    ("fluctuation", "checkpoint_pairs"): ("checkpoint_pairs", "verb"),
+    ("fluctuation", "run_pairs"): ("run_pairs", "run_a"),
+    ("gest", "rate"): ("rates", "run"),
+    ("gest", "stereotypes"): ("stereotypes", "stereotype"),
+    ("lambada", "lambada"): ("lambada", "run"),
+    ("options", "accuracy"): ("answers", "run"),
+    ("options", "option_probability"): {"she", "female"},
+    ("options", "curves"): ("curves", "run"),
+    ("pairs", "pairs"): {"all pairs", "stereo pairs", "antistereo pairs"},
+    ("pairs", "groups"): {"gender", "race-color"},
+    ("stereoset", "training"): {"intrasentence", "intersentence", "both tasks"},
+    ("stereoset", "domains"): ("scores", "domain"),
+    ("stereoset", "domain_training"): ("scores", "domain"),
+    ("stereotype", "stereotype_accuracy"): ("stereotype_accuracy", "measure"),
+    ("tradeoff", "tradeoff"): ("tradeoff", "run"),
+    ("tradeoff", "curves"): ("parts", "group"),
+    ("unqover", "ranked_subjects"): {"Ann", "Danish"},
+    ("unqover", "attribute_strengths"): ("attributes", "attribute"),
+    ("unqover", "training"): ("unqover", "category"),
+    **{("debias", name): {"no filter", "untrained", "trained"}
+       for name in ("icat", "lms", "ss", "abs_c")},
+}  # fmt: skip
+"""The names that must be in each chart, or the column of a table that has them."""
+PARTS = {("options", "option_probability"), ("unqover", "ranked_subjects")}
+"""Charts of one prompt set or category, which have at least one of the names."""
+
+
+def test_every_family_has_a_case() -> None:
+    assert {name.split()[0] for name in CASES} == {*families(), "debias"}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("case", CASES)
+def test_charts_have_their_series_and_scales_and_texts_that_can_be_read(
+    case: str, tmp_path: Path
+) -> None:
+    make, open_study = CASES[case]
+    make(tmp_path)
+    study = open_study(tmp_path)
+    assert study.charts
+    specs = {
+        (name, inches): spec
+        for inches in INCHES
+        for name, spec in paper_specs(study.charts, inches).items()
+    }
+    drawn = draw([("vegalite_to_svg", [spec], {}) for spec in specs.values()])
+    for ((name, inches), spec), svg in zip(specs.items(), drawn, strict=True):
+        picture, about = Picture(svg.decode()), f"{case}, {name}, {inches} in"
+        assert picture.width == pytest.approx(72 * inches, rel=0.04), about
+        assert not picture.broken, about
+        assert not picture.off_canvas(), about
+        assert not picture.overlaps(), about
+        for axis in picture.axes:
+            if len(axis.ticks) > 2 and not any(f"a {kind} scale" in axis.about for kind in OTHER):
+                log = "log scale" in axis.about.split("' for a ")[0]
+                assert log == ("for a log scale" in axis.about), f"{about}: {axis.about}"
+                assert distorted(axis, log=log) < 0.02, f"{about}: {axis}"
+        at_one = any(each["name"] == "checkpoint" for each in spec.get("params", ()))
+        if not at_one:  # a page can choose another checkpoint, of other models
+            assert {*legend_colors(spec)} <= picture.colors, f"{about}: a series has no mark"
+        kind = name.partition("-")[0]
+        assert_names(study, (case.split()[0], kind), picture, about)
+        if case.endswith("of runs") and "Drawn:" not in chart_caption(study.charts[name]):
+            assert_runs(study, picture, chart_caption(study.charts[name]), about)
+
+
+def assert_names(study: Study[Any], key: tuple[str, str], picture: Picture, about: str) -> None:
+    names = SERIES[key]
+    if isinstance(names, tuple):
+        table, column = names
+        values = study.tables[table][column].drop_nulls().unique().to_list()
+        names = {str(value).strip() for value in values}
+        if column == "run" and len(names) == 1:
+            return  # one series has no legend
+    missing = {
+        name for name in names
+        if not any(name.casefold() in text.text.casefold() for text in picture.texts)
+    }  # fmt: skip
+    assert not missing or (key in PARTS and missing < names), f"{about}: {missing}"
+
+
+def assert_runs(study: Study[Any], picture: Picture, caption: str, about: str) -> None:
+    table = next(iter(study.tables.values()))
+    for run in table.drop_nulls("step")["run"].unique().to_list():
+        shown = any(run in text.text for text in picture.texts)
+        assert shown or run in caption, f"{about}: {run}"
+
+
+def legend_colors(part: Any) -> Iterator[str]:
+    """The colours of all legends of a specification."""
+    if isinstance(part, list):
+        for each in part:
+            yield from legend_colors(each)
+    elif isinstance(part, dict):
+        color = (part.get("encoding") or {}).get("color") if "encoding" in part else None
+        if isinstance(color, dict) and color.get("legend") and "range" in color.get("scale", {}):
+            yield from color["scale"]["range"]
+        for name, each in part.items():
+            if name not in ("data", "datasets"):
+                yield from legend_colors(each)
+
+
+def lines(path: Path) -> list[bytes]:
+    """Sorted, because the names in a PDF are in another order each time."""
+    return sorted(path.read_bytes().splitlines())
+
+
+def test_a_chart_saves_what_a_study_saves(tmp_path: Path) -> None:
+    charts = made_study().charts
+    for width in ("single", "double"):
+        save_charts(charts, tmp_path / width, width=width)
+    for name, suffix in product(charts, ("pdf", "svg", "png")):
+        own, file = tmp_path / f"own.{suffix}", f"{name}.{suffix}"
+        charts[name].save(own)
+        assert lines(own) == lines(tmp_path / "single" / file), file
+        charts[name].save(str(own), width="double")
+        assert lines(own) == lines(tmp_path / "double" / file), file
+    buffer = BytesIO()
+    charts["lines"].save(buffer, "png")
+    assert buffer.getvalue() == (tmp_path / "single" / "lines.png").read_bytes()
+    charts["lines"].save(tmp_path / "lines.json")
+    assert (tmp_path / "lines.json").read_text().startswith("{")
+    with pytest.raises(UsageError, match="'scale_factor' is no option of png"):
+        charts["lines"].save(tmp_path / "own.png", scale_factor=2)

@@ -11,7 +11,6 @@ from logitbank.analysis.stats.bootstrap import (
     FEWEST_CLUSTERS,
     Interval,
     t_quantile,
-    with_enough,
 )
 
 Z95 = 1.959963984540054
@@ -73,23 +72,6 @@ def with_t_interval(
     )
 
 
-def effective_count(share: str, count: str) -> pl.Expr:
-    r"""Effective sample size of a share: `count` over the design effect.
-
-    The design effect is the variance between clusters as a multiple of that of independent
-    examples, from the columns of `clustered_error`. At most `count`, which it is if every example
-    is a cluster; the number of clusters if the share is 0 or 1.
-
-    References
-    ----------
-    Korn and Graubard 1998, Survey Methodology 24.
-    """
-    p, n, k = pl.col(share), pl.col(count), pl.col("clusters")
-    independent = p * (1 - p) / (n - 1)
-    worth = n * pl.min_horizontal(independent / pl.col("stderr") ** 2, 1.0)
-    return pl.when(k == n).then(n).when((p == 0) | (p == 1)).then(k).otherwise(worth)
-
-
 def wilson(share: ArrayLike, count: ArrayLike) -> Interval:
     r"""95 % score interval of a share, which is within [0, 1] and has a width at 0 and 1.
 
@@ -116,15 +98,3 @@ def wilson(share: ArrayLike, count: ArrayLike) -> Interval:
     low: Floats = np.where((p == 0) & (n > 0), 0, np.clip(centre - half, 0, 1))
     high: Floats = np.where((p == 1) & (n > 0), 1, np.clip(centre + half, 0, 1))
     return Interval(low, high)
-
-
-def if_enough(bound: pl.Expr, count: pl.Expr) -> pl.Expr:
-    """A bound of an interval, NaN for fewer than `FEWEST_CLUSTERS`."""
-    return pl.when(count >= FEWEST_CLUSTERS).then(bound).otherwise(float("nan"))
-
-
-def with_wilson(table: pl.DataFrame, share: str, count: str) -> pl.DataFrame:
-    """The table with columns `low` and `high`, NaN if `count` is too small."""
-    interval = wilson(table[share].cast(pl.Float64).fill_null(float("nan")), table[count])
-    interval = with_enough(interval, table[count])
-    return table.with_columns(low=interval.low, high=interval.high)

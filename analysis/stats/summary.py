@@ -315,7 +315,16 @@ def _change_interval(change: Estimate, measure: Measure) -> Interval:
 
 
 def share_interval(now: Estimate) -> Interval:
-    """Wilson's interval of a share, for as many independent items as its clusters are worth."""
+    """Wilson's interval of a share, for as many independent items as its clusters are worth.
+
+    Their effective number is `items` over the design effect: the variance between clusters as a
+    multiple of that of independent items. It is at most `items`, which it is if every item is a
+    cluster, and the number of clusters if the share is 0 or 1.
+
+    References
+    ----------
+    Korn and Graubard 1998, Survey Methodology 24.
+    """
     p, n, k = now.value, now.items, now.clusters
     with np.errstate(invalid="ignore", divide="ignore"):
         worth = n * np.fmin(p * (1 - p) / (n - 1) / now.error**2, 1.0)

@@ -13,17 +13,18 @@ from numpy.typing import NDArray
 
 from logitbank.analysis.families.options import Score
 from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.frames.items import gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.analysis.results.curve import Course, change_table
+from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.neighbours import js_divergences, misplaced
 from logitbank.analysis.stats.shares import (
     clustered_error,
-    effective_count,
     with_t_interval,
-    with_wilson,
 )
+from logitbank.analysis.stats.summary import summarise
 
 Row = dict[str, object]
 _KEYS = {"model": pl.String(), "run": pl.String(), "step": pl.Int64(), "prompt_set": pl.String()}
@@ -316,15 +317,15 @@ def _answered(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _answers(rows: pl.DataFrame) -> pl.DataFrame:
     missing, prompts = _without_an_option(rows), _answered(rows)
-    accuracy = prompts.group_by(CHECKPOINT, maintain_order=True).agg(
-        prompts=pl.len(), accuracy=pl.col("right").mean(), tied=pl.col("tied").sum()
-    )
-    errors = clustered_error(prompts, CHECKPOINT, "right", cluster="sentence")
-    accuracy = accuracy.join(errors, on=CHECKPOINT, nulls_equal=True, maintain_order="left")
-    accuracy = accuracy.with_columns(worth=effective_count("accuracy", "prompts"))
-    table = with_wilson(_joined(missing, accuracy, [*CHECKPOINT]), "accuracy", "worth")
-    bounds = pl.col("low", "high").fill_nan(None)
-    return table.with_columns(bounds, pl.col("tied").fill_null(0), sentences="clusters")
+    items = prompts.select(*CHECKPOINT, item="prompt_id", cluster="sentence", value="right")
+    summary = summarise(gather_items([items]), [Measure(name="accuracy", share=True)]).select(
+        *CHECKPOINT, pl.col("low", "high").fill_nan(None), accuracy="value", prompts="items",
+        clusters="clusters",
+    )  # fmt: skip
+    tied = prompts.group_by(CHECKPOINT, maintain_order=True).agg(pl.col("tied").sum())
+    accuracy = tied.join(summary, on=CHECKPOINT, nulls_equal=True, maintain_order="left")
+    table = _joined(missing, accuracy, [*CHECKPOINT])
+    return table.with_columns(pl.col("tied").fill_null(0), sentences="clusters")
 
 
 def _asked(rows: pl.DataFrame) -> pl.DataFrame:

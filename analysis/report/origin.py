@@ -112,7 +112,7 @@ def _holdings(info: pl.DataFrame, wrong: Sequence[CopiedWeights]) -> pl.DataFram
             f"{step_name(own.step)} has weights of {each.source}"
         )
     notes = ["; ".join(named.get(key, ())) for key in table.select("model", "run").iter_rows()]
-    return table.with_columns(pl.Series("copied weights", notes))
+    return table.insert_column(2, pl.Series("copied_weights", notes))
 
 
 def _prompt_sets(bank: Bank, names: Sequence[str]) -> pl.DataFrame:

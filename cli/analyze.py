@@ -56,6 +56,7 @@ def analyze_all(
     form: Format = "table",
 ) -> None:
     """Run every analysis that the prompt sets of the banks allow."""
+    from logitbank.analysis.charts.draw import DrawingError
     from logitbank.analysis.everything import FAILURES, analyses, failure_message
     from logitbank.cli.output import exit_with, print_studies
     from logitbank.cli.screen.progress import busy
@@ -72,7 +73,10 @@ def analyze_all(
             continue
         studies[analysis.title] = study
         if out is not None:
-            study.save(out / analysis.folder, width=width)
+            try:
+                study.save(out / analysis.folder, width=width)
+            except DrawingError as error:
+                problems[analysis.title] = str(error)
     print_studies(studies, form=form)
     exit_with(problems)
 
@@ -82,6 +86,7 @@ def _command(family: Family) -> Callable[..., None]:
     settings = family.settings()
 
     def command(**values: Any) -> None:
+        from logitbank.analysis.charts.draw import DrawingError
         from logitbank.cli.output import print_study, say
         from logitbank.cli.screen.progress import busy
 
@@ -96,10 +101,16 @@ def _command(family: Family) -> Callable[..., None]:
                 models=values["model"],
                 **{name: _value(values[name], setting) for name, setting in settings.items()},
             )
+        undrawn = None
         if out is not None:
-            page = study.save(out, width=values["width"], colors=colors)
-            say(f"Report: {page}")
+            try:
+                page = study.save(out, width=values["width"], colors=colors)
+                say(f"Report: {page}")
+            except DrawingError as error:
+                undrawn = error
         print_study(study, table=values["table"], form=values["form"])
+        if undrawn is not None:
+            raise undrawn
 
     parameters = [
         _parameter("banks", *_banks(family)),

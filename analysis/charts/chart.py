@@ -54,7 +54,7 @@ class _Saved(alt.TopLevelMixin):
         format
             By default the suffix of the path. Altair writes html and json, and has `options`.
         width, colors
-            As in `Study.save`.
+            As in `Study.save`. A width in points that the chart has comes first.
         """
         kind = format or Path(getattr(fp, "name", fp)).suffix.removeprefix(".").lower()
         if kind not in OPTIONS:
@@ -201,7 +201,10 @@ def paper_specs(charts: Mapping[str, Chart], inches: float) -> dict[str, dict[st
     composed = [spec for spec in specs.values() if COMPOSED & spec.keys()]
     for spec in specs.values():
         spec["config"] = {**config(), "background": "white"}
-        spec |= {"width": points, "autosize": {"type": "fit-x", "contains": "padding"}}
+        spec |= {
+            "width": spec.get("width", points),
+            "autosize": {"type": "fit-x", "contains": "padding"},
+        }
     plots = [points - _LEFT] * len(composed)
     for spec, width in zip(composed, plots, strict=True):
         del spec["width"], spec["autosize"]

@@ -16,6 +16,7 @@ from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis, step_scale
 from logitbank.analysis.charts.theme import PALETTE, color_map
 from logitbank.errors import UsageError
+from tests.golden import banks
 from tests.support.paths import ROOT
 from tests.support.study_cases import charts, made
 
@@ -186,3 +187,26 @@ def test_a_limit_of_virtual_memory_is_one_line_and_the_page_is_written(tmp_path:
     assert len((tmp_path / "out" / "report.html").read_text()) > 500_000  # with Vega
     assert not list((tmp_path / "out").rglob("*.pdf"))
     assert list((tmp_path / "out" / "tables").glob("*.csv"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of virtual memory are Linux's")
+@pytest.mark.parametrize("family", ["pairs", "all"])
+def test_findings_are_printed_and_all_pages_written_where_charts_cannot_be_drawn(
+    tmp_path: Path, family: str
+) -> None:
+    banks.families(tmp_path)
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))\n"
+        "from logitbank.cli.main import main\n"
+        f"sys.argv = ['logitbank', 'analyze', '{family}', 'families.zarr', '--out', 'out',\n"
+        "            '--prompts', 'crows-pairs']\n"
+        "main()"
+    )
+    command = [sys.executable, "-c", code]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "Stereotype preferred at step 8: 100.0%" in done.stdout
+    assert done.stderr.count("`ulimit -v unlimited`") == 1
+    assert "Traceback" not in done.stderr
+    assert list((tmp_path / "out").rglob("report.html"))

@@ -128,6 +128,7 @@ def _certainty(points: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:
         texts = {
             "occupation": "Profession", SERIES: "Model", "certainty": "C", column: title
         }  # fmt: skip
+        y = Measure(column, title, None, "zero").about(known)
         cloud = alt.Chart(known).mark_point(size=10, opacity=0.6, strokeWidth=0.8)
         prior = alt.Chart(priors.select(SERIES, certainty="prior_certainty", cv="prior_cv"))
         cross = prior.mark_point(
@@ -136,11 +137,11 @@ def _certainty(points: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:
         )  # fmt: skip
         layers = [
             cloud.encode(
-                x=x, y=alt.Y(f"{column}:Q", title=title), color=shown,
+                x=x, y=alt.Y(f"{column}:Q", **y), color=shown,
                 tooltip=[column_tooltip(known, name, text) for name, text in texts.items()],
             ),
             cross.encode(
-                x=x, y=alt.Y("cv:Q", title=title), color=shown,
+                x=x, y=alt.Y("cv:Q", **y), color=shown,
                 tooltip=[alt.Tooltip(f"{SERIES}:N", title="Prior of")],
             ),
         ]  # fmt: skip

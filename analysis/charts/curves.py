@@ -22,7 +22,7 @@ MANY = 25
 HEIGHT, PANEL = 160, 95
 """Points of a plot, and of one of three or more that are stacked."""
 DASHES = 4
-"""Series that dashes tell apart, where colours stand for groups."""
+"""The most series that differ in dashes, where colours stand for groups."""
 PATTERNS = ([1, 0], [4, 2], [1, 2])
 """Dashes of the curves of one colour."""
 LEGEND = 40
@@ -108,7 +108,7 @@ def curves(
         legend = _legend(series, orient="bottom")
         dash = {"strokeDash": alt.StrokeDash(f"{SERIES}:N", title=None, legend=legend)}
     elif len(names) > len(PALETTE):
-        # Colours come again, so dashes tell their curves apart.
+        # Colours come again, so curves of one colour differ in dashes.
         patterns = [PATTERNS[at // len(PALETTE) % len(PATTERNS)] for at in range(len(names))]
         scale = alt.Scale(domain=names, range=patterns)
         dash = {"strokeDash": alt.StrokeDash(f"{field}:N", title=None, scale=scale)}

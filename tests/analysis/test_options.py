@@ -101,8 +101,8 @@ def test_an_absent_prompt_set_is_named(bank: Bank) -> None:
     assert both.result.shares["prompt_set"].to_list() == ["mine", "mine", "second", "second"]
     assert both.findings[0].text.startswith("mine, Accuracy 0.0% at step 8")
     assert sorted(both.charts) == [
-        "accuracy-mine", "accuracy-second", "curves", "option_probability-mine",
-        "option_probability-second",
+        "accuracy-mine", "accuracy-second", "curves-mine", "curves-second",
+        "option_probability-mine", "option_probability-second",
     ]  # fmt: skip
 
 

@@ -142,7 +142,7 @@ def tokenized_for(
     """
     tokenized = tokenize(prompt_set, tokenizer)
     if config is not None:
-        _check_tokens(tokenized, config)
+        check_tokens(tokenized, config)
     count = len(tokenized.queries)
     places = tokenized.table.with_columns(query_set=pl.lit("q"), row="query")
     check_prompts(
@@ -151,7 +151,7 @@ def tokenized_for(
     return tokenized
 
 
-def _check_tokens(prompts: TokenizedPrompts, config: ModelConfig) -> None:
+def check_tokens(prompts: TokenizedPrompts, config: ModelConfig) -> None:
     """Refuse prompts over the model's length limit, and tokens outside its vocabulary."""
     if config.max_length is not None:
         long = [i for i, q in enumerate(prompts.queries) if len(q.ids) > config.max_length]

@@ -68,6 +68,7 @@ def run_one(
     monkeypatch.setattr(Compatibility, "check", lambda *_: None)
     monkeypatch.setattr("logitbank.engine.workers.runner._provenance", lambda *_: {})
     settings = EngineSettings("transformers", max_batch_tokens=4096, max_sequences=64)
+    nothing = lambda *_: None  # noqa: E731
     prepared = SimpleNamespace(
         plan=plan,
         suite=SimpleNamespace(
@@ -77,8 +78,8 @@ def run_one(
         settings=settings,
         config=SimpleNamespace(vocab=8),
         tokenizer=SimpleNamespace(entries=8),
+        compatibility=lambda: SimpleNamespace(check=nothing),
     )
-    nothing = lambda *_: None  # noqa: E731
     fetcher = SimpleNamespace(
         plan=nothing, done=done, folder=lambda *_, **__: tmp_path, fetched=nothing, hub=None
     )

@@ -33,6 +33,10 @@ TOKENIZER_FILES = (
     "merges.txt",
 )
 """All files that a tokenizer is read from; downloads and digests take them from this list."""
+GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Names of the class of transformers that reads tokenizer.json as it is."""
+GENERIC_MODELS = ("gpt_neox", "gpt2", "llama", "bert", "roberta", "xlm-roberta")
+"""Model types whose files may name that class; tests compare each with AutoTokenizer."""
 _BATCH = 10_000
 """Texts that are encoded at once: the library needs more memory for each than its ids take."""
 
@@ -243,13 +247,13 @@ class Tokenizer:
 
 def _read(folder: Path) -> Any:
     try:
-        from transformers import AutoTokenizer
+        tokenizer_class = _tokenizer_class(folder)
     except ImportError as error:
         raise MissingExtraError(
             "Tokenizers need transformers. Fix: pip install 'logitbank[engine]'"
         ) from error
     try:
-        backend = AutoTokenizer.from_pretrained(
+        backend = tokenizer_class.from_pretrained(
             str(folder), trust_remote_code=False, local_files_only=True
         )
     except BaseException as error:  # the Rust library raises bare Exception for a broken file
@@ -263,6 +267,36 @@ def _read(folder: Path) -> Any:
             "and not supported. Save one with a tokenizer.json next to the weights."
         )
     return backend
+
+
+def _tokenizer_class(folder: Path) -> Any:
+    """The class that reads this folder; AutoTokenizer, which imports torch, where it must choose.
+
+    For `GENERIC_MODELS` it chooses the generic class whenever the files name that one.
+    """
+    config, own = (_json(folder / name) for name in ("config.json", "tokenizer_config.json"))
+    if (
+        (folder / "tokenizer.json").is_file()
+        and own.get("tokenizer_class") in GENERIC_CLASSES
+        and config.get("model_type") in GENERIC_MODELS
+        and "auto_map" not in own
+        and "auto_map" not in config
+    ):
+        from transformers.tokenization_utils_tokenizers import TokenizersBackend
+
+        return TokenizersBackend
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A JSON object; empty if the file has none, which its reader reports."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _content(backend: Any) -> Any:

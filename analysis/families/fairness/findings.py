@@ -227,7 +227,11 @@ def _comparison(result: Fairness) -> Iterator[Finding]:
 def _counts(result: Fairness) -> Iterator[Finding]:
     """Ties and bounds among the ranks, over all checkpoints, prompts and option orders."""
     for column, text in (
-        ("tied", f"Correct answers that share their logit ({result.settings['ties']} ranks)"),
+        (
+            "tied",
+            f"Correct answers that share their logit ({result.settings['ties']} ranks; if all "
+            "outputs are equal, the middle rank)",
+        ),
         ("inexact", "Ranks that are lower bounds, counted among rounded scores"),
     ):
         if count := int(result.average_rank[column].sum()):

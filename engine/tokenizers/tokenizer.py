@@ -34,7 +34,7 @@ TOKENIZER_FILES = (
 )
 """All files that a tokenizer is read from; downloads and digests take them from this list."""
 GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-"""Names of the class of transformers that reads tokenizer.json as it is."""
+"""Names of the class of transformers that reads tokenizer.json without changes."""
 GENERIC_MODELS = ("gpt_neox", "gpt2", "llama", "bert", "roberta", "xlm-roberta")
 """Model types whose files may name that class; tests compare each with AutoTokenizer."""
 _BATCH = 10_000

@@ -11,6 +11,7 @@ import polars as pl
 
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.results.tables import Result, json_rows
+from logitbank.errors import DrawingError
 from logitbank.notebook import html_list, printable
 from logitbank.store import Bank
 
@@ -95,7 +96,6 @@ class Study(Generic[R]):
             The folder is in a bank, or a width or name is unknown.
         """
         from logitbank.analysis.charts.chart import save_charts
-        from logitbank.analysis.charts.draw import DrawingError
         from logitbank.analysis.results.files import require_outside, write_tables
 
         out = Path(out)

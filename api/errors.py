@@ -15,6 +15,7 @@ LogitbankError
 │   ├── ReferenceCheckError  an engine that disagrees with plain transformers
 │   ├── HeadError         a model whose logits are not LM head × hidden state
 │   └── DeviceError       a GPU that does not support the requested computation
+├── DrawingError          charts that this machine cannot draw
 ├── DiskSpaceError        a plan or a write larger than the free disk space
 └── MissingExtraError     a package of an optional extra that is not installed
 
@@ -109,6 +110,10 @@ class DiskSpaceError(LogitbankError):
     """A plan or a write larger than the free disk space."""
 
     # Not an OSError: readers would treat that as damage.
+
+
+class DrawingError(LogitbankError):
+    """Charts that this machine cannot draw."""
 
 
 class MissingExtraError(LogitbankError, ImportError):

@@ -25,7 +25,7 @@ from logitbank.cli.options import (
     new_app,
     pairs,
 )
-from logitbank.errors import UsageError
+from logitbank.errors import DrawingError, UsageError
 
 if TYPE_CHECKING:
     from logitbank.analysis.study import Study
@@ -56,7 +56,6 @@ def analyze_all(
     form: Format = "table",
 ) -> None:
     """Run every analysis that the prompt sets of the banks allow."""
-    from logitbank.analysis.charts.draw import DrawingError
     from logitbank.analysis.everything import FAILURES, analyses, failure_message
     from logitbank.cli.output import exit_with, print_studies
     from logitbank.cli.screen.progress import busy
@@ -86,7 +85,6 @@ def _command(family: Family) -> Callable[..., None]:
     settings = family.settings()
 
     def command(**values: Any) -> None:
-        from logitbank.analysis.charts.draw import DrawingError
         from logitbank.cli.output import print_study, say
         from logitbank.cli.screen.progress import busy
 

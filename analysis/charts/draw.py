@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from logitbank.errors import LogitbankError
+from logitbank.errors import DrawingError
 
 CHILD = """
 import base64, json, sys, vl_convert
@@ -16,10 +16,6 @@ json.dump([base64.b64encode(each).decode() for each in coded], sys.stdout)
 """
 Call = tuple[str, Sequence[Any], dict[str, Any]]
 """A function of vl_convert, its arguments, and its options."""
-
-
-class DrawingError(LogitbankError):
-    """Charts that this machine cannot draw."""
 
 
 def draw(calls: Sequence[Call]) -> list[bytes]:

@@ -171,8 +171,8 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                 if hub.use_up("damaged"):
                     content = content[:-1] + bytes([content[-1] ^ 1])
                 end = len(content) // 2 if hub.use_up("broken") else len(content)
+                hub.sent_bytes += end  # before the client has the last byte
                 self.wfile.write(content[1:end])
-                hub.sent_bytes += end
 
     return Handler
 

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import polars as pl
 
 from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
@@ -19,7 +22,6 @@ from logitbank.store.share.selection import chosen
 from logitbank.store.share.targets import Folder, Source, Target, publish, stored_objects
 from logitbank.store.share.urls import bank_url, shown_url
 from logitbank.store.tables.prompt_tables import (
-    parse_prompts,
     prompt_paths,
     prompts_in,
     require_one_version,
@@ -140,12 +142,17 @@ def _require_one_version(root: Path, requested: Objects, place: Target, stored: 
     for name in sorted({*sent} & {*there}):
         if {*sent[name]} <= {*there[name]} or {*there[name]} <= {*sent[name]}:
             continue
-        require_one_version(
-            name,
-            {digest: prompts_in(root / path) for digest, path in sent[name].items()},
-            {digest: parse_prompts(place.read(path)) for digest, path in there[name].items()},
-            places=f"in {root} and {place.url}",
-        )
+        own = {digest: prompts_in(root / path) for digest, path in sent[name].items()}
+        others = {digest: _prompts_at(place, path) for digest, path in there[name].items()}
+        require_one_version(name, own, others, places=f"in {root} and {place.url}")
+
+
+def _prompts_at(place: Target, path: str) -> pl.DataFrame:
+    """A table of prompts of a place, checked as one of a bank, or DamagedError."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / Path(path).name
+        file.write_bytes(place.read(path))
+        return prompts_in(file)
 
 
 def _require_other(bank: Path, folder: Path) -> None:

@@ -69,7 +69,7 @@ def set_change(root: Path, name: str, content: pl.DataFrame) -> SetChange | None
     `content` has the columns `CONTENT`, or those without `option`, of all prompts of the file, also
     of those that a tokenizer skips.
     """
-    if not current_files(root, name):
+    if not any(file.name == name for file in prompt_files(root)):
         return None
     stored = scan_prompts(root, name).select(content.columns).unique().collect()
     gone = stored.join(content, on=content.columns, how="anti", nulls_equal=True)
@@ -92,7 +92,7 @@ def write_set(root: Path, name: str, table: pl.DataFrame, content: pl.DataFrame)
     """
     check_prompts(table, partial(query_count, root))
     require_unchanged(root, name, table)
-    revision = set_revision(root, name)
+    revision, _ = current_tables(root, name)
     if set_change(root, name, content) is not None:
         revision += 1
         own = {query_set_tokenizer(root, each) for each in table["query_set"].unique()}
@@ -114,11 +114,11 @@ def write_prompts(root: Path, name: str, table: pl.DataFrame) -> str:
     """Add a table of prompts to the set `name`; returns the digest of its content."""
     check_prompts(table, partial(query_count, root))
     require_unchanged(root, name, table)
-    if current_files(root, name):
-        stored = scan_prompts(root, name).collect()
-        union = pl.concat([stored, table], how="diagonal_relaxed")
+    revision, stored = current_tables(root, name)
+    if stored:
+        union = pl.concat([scan_prompts(root, name).collect(), table], how="diagonal_relaxed")
         check_tokens_differ(union.unique(list(PROMPT_KEY), keep="first", maintain_order=True))
-    return _write(root, name, table, set_revision(root, name))
+    return _write(root, name, table, revision)
 
 
 def _write(root: Path, name: str, table: pl.DataFrame, revision: int) -> str:
@@ -175,20 +175,12 @@ def table_revision(table: pl.LazyFrame) -> int:
     return int(table.select(REVISION).head(1).collect().item())
 
 
-def set_revision(root: Path, name: str) -> int:
-    """The revision of the current tables of a prompt set; 0 without a table."""
-    files = [file for file in prompt_files(root) if file.name == name]
-    return max((table_revision(_scan_file(file.path)) for file in files), default=0)
-
-
-def current_files(root: Path, name: str) -> list[TableFile]:
-    """The tables whose union is the prompt set: those of its last revision."""
-    files = [file for file in prompt_files(root) if file.name == name]
-    if len(files) < 2:
-        return files
-    revisions = [table_revision(_scan_file(file.path)) for file in files]
-    last = max(revisions)
-    return [file for file, each in zip(files, revisions, strict=True) if each == last]
+def current_tables(root: Path, name: str) -> tuple[int, list[pl.LazyFrame]]:
+    """The last revision of a prompt set, and its tables, whose union is the set."""
+    tables = [_scan_file(file.path) for file in prompt_files(root) if file.name == name]
+    revisions = [table_revision(table) for table in tables]
+    last = max(revisions, default=0)
+    return last, [table for table, each in zip(tables, revisions, strict=True) if each == last]
 
 
 def prompts_in(path: Path) -> pl.DataFrame:
@@ -201,14 +193,6 @@ def prompts_in(path: Path) -> pl.DataFrame:
     except (*PARQUET_ERRORS, OSError, ValueError, TypeError) as error:
         raise DamagedError(f"invalid table of prompts ({error})") from error
     return table
-
-
-def parse_prompts(data: bytes) -> pl.DataFrame:
-    """A table of prompts from the bytes of its file, or DamagedError."""
-    try:
-        return pl.read_parquet(data)
-    except PARQUET_ERRORS as error:
-        raise DamagedError(f"invalid table of prompts ({error})") from error
 
 
 def prompt_paths(paths: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -228,9 +212,7 @@ def prompt_files(root: Path) -> list[TableFile]:
 
 def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
     """The union of the current tables of one prompt set, or AbsentError, or DamagedError."""
-    tables = [
-        _scan_file(file.path).drop(REVISION, strict=False) for file in current_files(root, name)
-    ]
+    tables = [table.drop(REVISION, strict=False) for table in current_tables(root, name)[1]]
     if not tables:
         available = ", ".join(sorted({f.name for f in prompt_files(root)})) or "none"
         advice = copies.missing_advice(root / "prompts" / ".parquet", "")

@@ -10,14 +10,8 @@ from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, QuerySet, merge, verify
 from logitbank.store.share.push import pull, push
 from logitbank.store.tables import prompt_tables
-from logitbank.store.tables.prompt_tables import (
-    SetChange,
-    set_change,
-    set_revision,
-)
-from logitbank.store.tables.prompt_tables import (
-    write_set as write_file,
-)
+from logitbank.store.tables.prompt_tables import SetChange, current_tables, set_change
+from logitbank.store.tables.prompt_tables import write_set as write_file
 from tests.support.small_banks import QUERY_SET, fill, new_bank, prompt_table, spec
 
 OTHER = QuerySet("7a" * 32, QUERY_SET.queries)
@@ -52,7 +46,7 @@ def test_prompts_that_left_the_file_leave_the_set(tmp_path: Path) -> None:
     assert ids(bank) == {f"p{i}" for i in range(10)}
     write_set(bank, fewer)
     assert len(ids(bank)) == 8
-    assert set_revision(bank.path, "own") == 2
+    assert current_tables(bank.path, "own")[0] == 2
 
 
 def test_renamed_options_replace_the_old_ones(tmp_path: Path) -> None:
@@ -77,7 +71,7 @@ def test_prompts_of_another_tokenizer_follow_the_file(tmp_path: Path) -> None:
     bank.add_query_set(OTHER)
     write_set(bank, prompt_table())
     write_set(bank, prompt_table(OTHER))
-    assert set_revision(bank.path, "own") == 0
+    assert current_tables(bank.path, "own")[0] == 0
     write_set(bank, prompt_table(OTHER).head(4))
     rows = bank.prompts("own").group_by("query_set").agg(pl.col("prompt_id").unique().sort())
     assert dict(rows.collect().iter_rows()) == {
@@ -91,7 +85,7 @@ def test_prompts_that_a_tokenizer_skips_are_not_removed(tmp_path: Path) -> None:
     bank.add_query_set(OTHER)
     write_set(bank, prompt_table())
     write_file(bank.path, "own", prompt_table(OTHER).head(6), content(prompt_table()))
-    assert set_revision(bank.path, "own") == 0
+    assert current_tables(bank.path, "own")[0] == 0
     assert len(ids(bank)) == 10
 
 

@@ -60,7 +60,7 @@ def read_rows(path: Path, content: Sequence[str] = CONTENT) -> Iterator[Row]:
     yield from readers[path.suffix.lower()](path, content)
 
 
-def text_of(path: Path, *, remedy: str = "") -> str:
+def text_of(path: Path) -> str:
     """The text of a file in UTF-8, or in UTF-16 with a mark of its byte order.
 
     Raises
@@ -76,7 +76,7 @@ def text_of(path: Path, *, remedy: str = "") -> str:
         line = data[: error.start].count(b"\n") + 1
         raise PromptError(
             f"{path}:{line}: not UTF-8 text ({error.reason}, byte 0x{data[error.start]:02X}). "
-            + (remedy or "Save the file as UTF-8; in Excel, as “CSV UTF-8”.")
+            "Save the file as UTF-8; in Excel, as “CSV UTF-8”."
         ) from None
 
 

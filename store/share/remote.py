@@ -20,11 +20,10 @@ from logitbank.store.format import index
 from logitbank.store.share.urls import HUB, check_environment
 from logitbank.wording import without_credentials
 
-CHUNK_BYTES = 2**20
 MAX_BYTES = 2**30
 """Bytes of the largest object that is read into memory."""
-CONNECT_S, ANSWER_S = 30.0, 300.0
-"""Seconds that a connection, and that each answer or piece of one, may take."""
+ANSWER_S = 300.0
+"""Seconds that a connection, and each answer or piece of one, may take."""
 MOST_WAIT_S = 60
 """Seconds that a server may ask to wait before a request is repeated."""
 SLOW_S, SLOWEST = 120.0, 1000.0

@@ -10,7 +10,6 @@ import re
 import runpy
 import shlex
 from collections.abc import Iterator
-from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,8 @@ from logitbank.cli.main import app
 from logitbank.engine.prompts.known.winobias import winobias
 from tests.support.command import Call, every_command
 from tests.support.docs_pages import DOCS, PAGES, fences, matches, prose
-from tests.support.docs_run import PageRun, check_words, parse
-from tests.support.docs_setups import SETUPS, Tools
+from tests.support.docs_run import check_words, parse, read_page
+from tests.support.docs_setups import SETUPS
 from tests.support.paths import PUBLIC, ROOT
 from tests.support.preloaded import Preloaded
 
@@ -52,12 +51,7 @@ def test_the_blocks_of_a_page(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with ExitStack() as ends:
-        prepare = SETUPS.get(page.name)
-        replaced = prepare(Tools(preloaded, monkeypatch, ends)) if prepare else {}
-        reader = PageRun(call, monkeypatch, capsys, replaced)
-        for fence in fences(page):
-            reader.run(fence)
+    read_page(page, call, preloaded, monkeypatch, capsys)
 
 
 @PAGE

@@ -13,8 +13,8 @@ import typer
 from tests.support import terminal
 from tests.support.command import every_command
 from tests.support.docs_pages import PAGES, fences
-from tests.support.docs_run import PageRun, parse
-from tests.support.docs_setups import SETUPS, Tools, demo
+from tests.support.docs_run import parse, read_page
+from tests.support.docs_setups import Tools, demo
 from tests.support.preloaded import Preloaded
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -72,12 +72,7 @@ def test_the_commands_of_a_page_on_a_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with ExitStack() as ends:
-        prepare = SETUPS.get(page.name)
-        replaced = prepare(Tools(preloaded, monkeypatch, ends)) if prepare else {}
-        reader = PageRun(walk(columns), monkeypatch, capsys, replaced, compared=False)
-        for fence in fences(page):
-            reader.run(fence)
+    read_page(page, walk(columns), preloaded, monkeypatch, capsys, compared=False)
 
 
 @pytest.mark.parametrize(

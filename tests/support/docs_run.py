@@ -4,6 +4,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,29 @@ import typer.main
 import logitbank
 from logitbank.cli.main import app
 from tests.support.command import Call
-from tests.support.docs_pages import ROOT, Command, Fence, commands, matches
+from tests.support.docs_pages import ROOT, Command, Fence, commands, fences, matches
+from tests.support.docs_setups import SETUPS, Tools
+from tests.support.preloaded import Preloaded
 
 RUN_BY_BASH = {"cat", "cp", "head", "ls", "mkdir"}
+
+
+def read_page(
+    page: Path,
+    call: Call,
+    preloaded: Preloaded,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    compared: bool = True,
+) -> None:
+    """Run the blocks of a page in this folder, with the servers and files that it needs."""
+    with ExitStack() as ends:
+        prepare = SETUPS.get(page.name)
+        replaced = prepare(Tools(preloaded, monkeypatch, ends)) if prepare else {}
+        reader = PageRun(call, monkeypatch, capsys, replaced, compared=compared)
+        for fence in fences(page):
+            reader.run(fence)
 
 
 class PageRun:

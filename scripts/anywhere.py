@@ -1,4 +1,5 @@
-"""Run the quick tests as on other machines: instruction sets, cores, load, locale, order.
+"""Run the quick tests as on other machines: instruction sets, cores, load, locale, order, and those
+of the engine with the oldest and the newest supported transformers.
 
 Each run is a process of its own, because libraries choose their instructions when they are loaded.
 Every run has tests in a random order, random hashes of strings, the locale C and a time zone of
@@ -53,18 +54,25 @@ class Setting:
     instructions: Mapping[str, str] = field(default_factory=dict)
     one_core: bool = False
     busy: bool = False
+    transformers: str | None = None
+    """Release with which the engine's tests run; otherwise all tests, with the installed one."""
 
 
+OLDEST, NEWEST = "5.19.0", "5.24.0"
 SETTINGS = (
     Setting("all instructions, 4 threads", "Pacific/Kiritimati", threads=4),
     Setting("AVX2, low priority beside a busy loop", "Asia/Kathmandu", 2, AVX2, busy=True),
     Setting("no vector instructions, one core", "America/St_Johns", 1, PLAIN, one_core=True),
+    Setting(f"transformers {OLDEST}", "UTC", 2, transformers=OLDEST),
+    Setting(f"transformers {NEWEST}", "UTC", 2, transformers=NEWEST),
 )
 
 
 def environment(setting: Setting, seed: int) -> dict[str, str]:
     """The variables of a run; those of the caller that choose instructions are dropped."""
     kept = {name: value for name, value in os.environ.items() if name not in AVX2}
+    if setting.transformers is not None:
+        kept["PYTHONPATH"] = str(install_transformers(setting.transformers))
     return kept | setting.instructions | {
         "OMP_NUM_THREADS": str(setting.threads),
         "PYTHONHASHSEED": str(seed),
@@ -74,9 +82,20 @@ def environment(setting: Setting, seed: int) -> dict[str, str]:
     }  # fmt: skip
 
 
+def install_transformers(release: str) -> Path:
+    """A folder with this release alone, which goes before the installed one."""
+    folder = LOGS / f"transformers-{release}"
+    if not folder.exists():
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
+        subprocess.run([*command, folder, f"transformers=={release}"], check=True)
+    return folder
+
+
 def run(setting: Setting, seed: int, arguments: Sequence[str], log: Path) -> tuple[int, str]:
     """Pytest's exit code and last line. What it prints is shown and kept in a log."""
     command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-m", QUICK]
+    if setting.transformers is not None:
+        command.append("tests/engine")
     cores = sorted(os.sched_getaffinity(0))
 
     def prepare() -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -34,6 +35,8 @@ _WIDE_HEAD = 256
 as compiled by Triton 3.9."""
 _WITHOUT_CLASS = "transformers"
 """vLLM's module that runs transformers' own code of a model without a class in vLLM."""
+NEWEST_TESTED = {"torch": "2.13", "transformers": "5.24"}
+"""The newest releases with which the engine's tests passed; see `make anywhere`."""
 MIN_SPEEDUP = 1.3
 """`auto` takes transformers instead of vLLM if vLLM runs at least this many times as many
 positions. One position takes 0.9 to 1.1 times as long in transformers (70M shape, two busy cores),
@@ -181,6 +184,21 @@ def fitted_settings(
         adapter_languages=languages,
     )
     return fitted, tuple(notes)
+
+
+def version_notes() -> tuple[str, ...]:
+    """A note for each package that is newer than the tests have seen."""
+    return tuple(
+        f"{package} {version(package)} is newer than {tested}, the newest release in our tests."
+        f" Compare one checkpoint with {package} {tested}."
+        for package, tested in NEWEST_TESTED.items()
+        if _release(version(package)) > _release(tested)
+    )
+
+
+def _release(number: str) -> tuple[int, ...]:
+    """Major and minor number of a version."""
+    return tuple(map(int, re.findall(r"\d+", number)[:2]))
 
 
 def cheaper_engine(

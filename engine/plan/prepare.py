@@ -20,6 +20,7 @@ from logitbank.engine.plan.engine_choice import (
     cheaper_engine,
     engine_settings,
     fitted_settings,
+    version_notes,
 )
 from logitbank.engine.plan.plan import (
     DepositPlan,
@@ -139,7 +140,7 @@ def make_plan(
         engine_auto=is_auto,
         cards=cards,
     )
-    notes += more
+    notes += (*more, *version_notes())
     check_architecture(first, config, settings.task)
 
     if bank is not None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from logitbank.engine.backends.contexts import LeafContext, leaf_contexts
 from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
+from logitbank.engine.plan import engine_choice
 from logitbank.engine.plan.engine_choice import (
     PACKED,
     cached_tokens,
@@ -113,3 +114,21 @@ def test_work_is_counted_as_by_hand(texts: list[tuple[int, ...]], block: int) ->
         run += len(ids) - block * sum(start in known for start in blocks)
         known.update(blocks)
     assert cached_tokens(leaves(queries), block) == run
+
+
+@pytest.mark.parametrize(
+    ("found", "noted"),
+    [("5.19.0", False), ("5.24.3", False), ("5.25.0", True), ("6.0.0.dev0", True)],
+)
+def test_a_release_newer_than_those_tested_is_noted(
+    found: str, noted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {"torch": "2.13.0+cpu", "transformers": found}
+    monkeypatch.setattr(engine_choice, "version", versions.get)
+    notes = engine_choice.version_notes()
+    assert [f"transformers {found} is newer" in note for note in notes] == [True] * noted
+
+
+def test_the_newest_tested_release_is_that_of_make_anywhere() -> None:
+    settings = (Path(__file__).parents[2] / "scripts" / "anywhere.py").read_text()
+    assert f'"{engine_choice.NEWEST_TESTED["transformers"]}.' in settings

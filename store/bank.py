@@ -44,6 +44,7 @@ from logitbank.wording import KEEP_WITHOUT_STATES
 
 if TYPE_CHECKING:
     import xarray
+    import zarr
 
 
 @dataclass(frozen=True, repr=False)
@@ -512,6 +513,23 @@ class Bank:
         if QUERY_SET.fullmatch(prompts):
             return xarray_view([d for d in self.deposits() if d.query_set == prompts], prompts)
         return xarray_view(self.deposits(prompts=prompts), prompts)
+
+    @property
+    def group(self) -> "zarr.Group":
+        """The bank as a read-only Zarr group: `bank.group.tree()` shows all groups and arrays.
+
+        Its deposits are those of `Deposit.group`. A copy of a bank at a URL contains the arrays
+        that were requested with `rows`.
+
+        Raises
+        ------
+        UsageError
+            The bank is filtered.
+        """
+        from logitbank.store.read.zarr_view import zarr_group
+
+        require_unfiltered(self)
+        return zarr_group(self.path)
 
     def info(self) -> pl.DataFrame:
         """One row per deposit, by model, run and training step.

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -26,6 +26,9 @@ from logitbank.store.heads.stored import StoredHead
 from logitbank.store.tables.query_tables import query_count
 from logitbank.store.tables.token_texts import token_numbers
 from logitbank.wording import VERIFY
+
+if TYPE_CHECKING:
+    import zarr
 
 T = TypeVar("T")
 _AT_ONCE = 128
@@ -218,6 +221,17 @@ class Deposit:
                 " --keep hidden into another bank."
             )
         return self.stored_rows(self._committed_index(rows), dtype=np.float32)
+
+    @property
+    def group(self) -> "zarr.Group":
+        """The deposit as a read-only Zarr group with its attributes and arrays.
+
+        The arrays are `logsumexp`, and `logprobs` or `hidden` at keep levels full and hidden. Zarr
+        checks the CRC-32C of each chunk, but no commit: rows that are not in the bank are NaN.
+        """
+        from logitbank.store.read.zarr_view import zarr_group
+
+        return zarr_group(self.path)
 
     def head(self) -> StoredHead:
         """The LM head of the states, or DamagedError if it is missing or does not fit."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Never
 
 import numpy as np
 import polars as pl
@@ -77,6 +78,12 @@ class FilteredDeposit(Deposit):
     def hidden(self, rows: ArrayLike | None = None) -> np.ndarray:
         raise UsageError(
             f"Filters do not apply to states. Read those of {self} from the bank itself."
+        )
+
+    @property
+    def group(self) -> Never:
+        raise UsageError(
+            f"Filters do not apply to Zarr arrays. Read those of {self} from the bank itself."
         )
 
     @property

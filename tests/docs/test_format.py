@@ -8,13 +8,17 @@ import json
 import re
 import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from logitbank.store import (
     Bank,
@@ -430,14 +434,48 @@ def test_weights_example() -> None:
 
 def test_python_of_the_document_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    snippets = [text for language, _, text in BLOCKS if language == "python"]
-    assert len(snippets) == 4
-    names: dict[str, Any] = {}
-    for snippet in snippets:
-        exec(compile(snippet, "docs/format.md", "exec"), names)
-    assert names["logit"] == pytest.approx(3.0, abs=1e-5)
-    assert names["blocks"] == {0}
+    example, reader = (text for language, _, text in BLOCKS if language == "python")
+    assert reader == EXAMPLES["reader"]
+    assert len([line for line in reader.splitlines() if line.strip()]) <= 40
+    exec(compile(example, "docs/format.md", "exec"), {})
     assert verify(Bank.open("example.zarr")) == ()
+    (deposit,) = Path("example.zarr").glob("org%2Fmodel/main/1000/q-*")
+    names: dict[str, Any] = {}
+    exec(compile(reader, "docs/format.md", "exec"), names)
+    logprobs = names["rows"](deposit, 0)
+    softmax = np.exp([0.0, 1.0, 2.0, 3.0]) / np.exp([0.0, 1.0, 2.0, 3.0]).sum()
+    np.testing.assert_allclose(logprobs[0], np.log(softmax), atol=1e-6)
+
+
+def test_the_reader_of_the_document_needs_no_logitbank(bank: Bank, tmp_path: Path) -> None:
+    """It gives the scores of sealed and unfinished deposits, and refuses one flipped bit."""
+    code = """import sys
+from importlib.abc import MetaPathFinder
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] == "logitbank": raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+from reader import Path, rows, scores
+scores(Path(sys.argv[1]), "parity").write_parquet(sys.argv[2])
+print(*map(float, rows(Path(sys.argv[3]), 1)[2]))
+"""
+    (tmp_path / "reader.py").write_text(EXAMPLES["reader"])
+    (tmp_path / "read.py").write_text(code)
+    command = [sys.executable, "read.py", bank.path, "out.parquet", deposit_folder(bank, 1)]
+    read = partial(subprocess.run, command, cwd=tmp_path, capture_output=True, text=True)
+    done = read()
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    key = ["model", "run", "step", "prompt_id", "order_seed", "option", "token"]
+    columns = [*key, "row", "logit", "logsumexp", "rank", "ties", "exact", "is_answer"]
+    found = pl.read_parquet(tmp_path / "out.parquet").select(columns).sort(key)
+    expected = bank.scan("parity").select(columns).collect().sort(key)
+    assert_frame_equal(found, expected, check_dtypes=False)
+    unfinished = next(d for d in bank.deposits() if d.checkpoint.step == 1)
+    assert [float(x) for x in done.stdout.split()] == unfinished.logprobs([6])[0].tolist()
+    shard = deposit_folder(bank, 1) / "logprobs/c/1/0"
+    shard.write_bytes(bytes([shard.read_bytes()[0] ^ 1]) + shard.read_bytes()[1:])
+    assert "logprobs/c/1/0 differs from its commit" in read().stderr
 
 
 def test_committed_shard_alone_is_no_commit(bank: Bank) -> None:

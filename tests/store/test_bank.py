@@ -464,6 +464,19 @@ def test_plain_readers_need_no_logitbank(tmp_path: Path) -> None:
         np.testing.assert_array_equal(dataset.logprobs[3].values, expected[3])
         rounded = deposit.logsumexp().astype(np.float32)
         np.testing.assert_array_equal(dataset.logsumexp.values, rounded)
+    # Zarr warns of files that are no nodes, and warnings are errors here.
+    tree = dict(bank.group.members(max_depth=None))
+    assert [name for name in tree if name.endswith(QUERY_SET.name)] == [
+        f"org%2Fmodel/main/0/{QUERY_SET.name}"
+    ]
+    assert tree[f"org%2Fmodel/main/0/{QUERY_SET.name}/logprobs"].metadata.dimension_names == (
+        "query",
+        "token",
+    )
+    assert deposit.group.attrs["logitbank"]["query_set"] == QUERY_SET.name
+    np.testing.assert_array_equal(deposit.group["logprobs"][3], expected[3])
+    with pytest.raises(ValueError, match="read-only"):
+        deposit.group["logsumexp"][0] = 1.0
     scores = pl.read_parquet(place / "scores" / "all.parquet")
     assert scores.height == 30
     assert pl.read_parquet(tmp_path / "b/prompts/*.parquet").height == 20

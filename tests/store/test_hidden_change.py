@@ -92,6 +92,8 @@ def test_a_view_filters_what_states_give(tmp_path: Path) -> None:
     np.testing.assert_allclose(through.logprobs(), expected.logprobs(), atol=2e-6)
     with pytest.raises(UsageError, match="Filters do not apply to states"):
         through.hidden()
+    with pytest.raises(UsageError, match="Filters do not apply to Zarr arrays"):
+        _ = through.group
 
 
 def test_states_compare_as_rows_do(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 One row per model, filter, prefix and language, with StereoSet's scores and UnQover's measures.
 """
 
+import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +23,7 @@ from logitbank.analysis.debias.results import (
 from logitbank.analysis.families.stereoset.metric import bank_candidates, stereoset_metric
 from logitbank.analysis.families.unqover import FAMILY as UNQOVER
 from logitbank.analysis.families.unqover.metric import ALL, expected_instances, unqover_metric
+from logitbank.analysis.families.unqover.tables import LIMITS
 from logitbank.analysis.frames.banks import chosen_by, select_models
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.candidates import INTRA as INTRA_TASK
@@ -37,19 +40,29 @@ from logitbank.store.filter.filters import Filter
 INTRA = "stereoset-intra"
 """Prefix of the names of the prompt sets whose scores are compared."""
 STEREOSET = tuple(f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high"))
-UNQOVER_MEASURES = ("mu", "eta", "abs_c", "positional", "attributive", "coverage_8", "coverage_10")
+UNQOVER_MEASURES = ("mu", "eta", "abs_c", "positional", "attributive")
+UNQOVER_LANGUAGE = "en"
+"""Its templates are English, whatever adapter a model used."""
+SCREEN = (
+    *("model", "label", "language", "condition", "icat", "abs_c", "lms", "ss"),
+    *("candidates_in_k", "subjects_in_k"),
+)
+KEY = (*CHECKPOINT, "filter", "label", "k")
 _ORDER = {name: number for number, name in enumerate(FILTERS)}
 NO_STEREOSET = pl.DataFrame(
     schema={
         "model": pl.String,
         "run": pl.String,
         "step": pl.Int64,
-        **dict.fromkeys(("filter", "label", "language", "condition"), pl.String),
+        **dict.fromkeys(("filter", "label"), pl.String),
+        "k": pl.Int64,
+        **dict.fromkeys(("language", "condition"), pl.String),
         **dict.fromkeys(STEREOSET, pl.Float64),
         "examples": pl.Int64,
         "missing": pl.Int64,
         "icat_change": pl.Float64,
         "common": pl.Int64,
+        "candidates_in_k": pl.Float64,
     }
 )
 """Empty table of StereoSet's scores. `icat_change` is the difference from the plain model without a
@@ -66,6 +79,10 @@ class _Source(NamedTuple):
     """Name without a filter."""
     filter: str
     label: str
+    k: int
+    """Of the filter; without one, of the largest that it is compared with."""
+    file: str
+    """Of the filter, which tells it from others of equal size and mode."""
 
 
 def debias_compare(
@@ -106,7 +123,6 @@ def debias_compare(
         )
     scores = _stereoset(sources, stereoset, steps, bootstrap) if stereoset else NO_STEREOSET
     measures = _unqover(sources, unqover, steps, bootstrap) if unqover else _NO_UNQOVER
-    measures = _with_filters(measures, sources)
     if scores.is_empty() and measures.is_empty():
         raise UsageError(
             f"{opened.address} has no scores of {', '.join([*stereoset, *unqover])} at these"
@@ -122,6 +138,7 @@ def debias_compare(
         title=f"Debiasing: {', '.join(dict.fromkeys(source.base for source in sources))}",
         description="Filters and a prefix: bias, and the cost in language modelling.",
         banks=[opened],
+        screen={"comparison": SCREEN},
         make_charts=comparison_charts,
     )
 
@@ -130,10 +147,11 @@ def _sources(
     bank: Bank, filters: Sequence[str | Path | Filter], models: Sequence[str] | None
 ) -> list[_Source]:
     (chosen,) = select_models([bank.models], models, bank.address)
-    sources = [_Source(bank, m, m, NONE, "no filter") for m in chosen or bank.models]
+    loaded = [each if isinstance(each, Filter) else Filter.load(each) for each in filters]
+    k = max((each.k for each in loaded), default=LIMITS[0])
+    sources = [_Source(bank, m, m, NONE, "no filter", k, "") for m in chosen or bank.models]
     seen: set[tuple[str, str]] = set()
-    for each in filters:
-        trained = each if isinstance(each, Filter) else Filter.load(each)
+    for trained, file in zip(loaded, _file_names(filters), strict=True):
         for kind, filter_ in ((UNTRAINED, untrained_like(trained)), (TRAINED, trained)):
             view = bank.filtered(filter_, name=None)
             assert view.filter is not None, "it is filtered"
@@ -141,12 +159,28 @@ def _sources(
             if (base, filter_.digest) in seen or (models and base not in models):
                 continue
             seen.add((base, filter_.digest))
-            label = f"{kind}, k = {filter_.k}, {filter_.mode}"
-            if same := sum(s.label == label and s.base == base for s in sources):
-                label += f" ({same + 1})"
-            name = f"{base}: {label}"
-            sources.append(_Source(bank.filtered(filter_, name=name), name, base, kind, label))
-    return sources
+            label, name = f"{kind}, k = {filter_.k}, {filter_.mode}", f"{base}: {len(sources):04}"
+            view = bank.filtered(filter_, name=name)
+            sources.append(_Source(view, name, base, kind, label, filter_.k, file))
+    same = Counter((s.base, s.label) for s in sources)
+    return [
+        s._replace(label=f"{s.label}, {s.file}") if same[s.base, s.label] > 1 else s
+        for s in sources
+    ]
+
+
+def _file_names(filters: Sequence[str | Path | Filter]) -> list[str]:
+    """Paths below their common folder, without suffix; numbers of filters that have no file."""
+    paths = {
+        number: Path(each).absolute()
+        for number, each in enumerate(filters)
+        if not isinstance(each, Filter)
+    }
+    folder = os.path.commonpath([path.parent for path in paths.values()]) if paths else ""
+    names = {n: path.relative_to(folder).as_posix() for n, path in paths.items()}
+    return [
+        names.get(n, f"filter {n + 1}").removesuffix(".safetensors") for n in range(len(filters))
+    ]
 
 
 def untrained_like(trained: Filter) -> Filter:
@@ -210,16 +244,48 @@ def _stereoset(
         number.replace_strict(
             [*range(len(sources))], [getattr(s, name) for s in sources], default=None
         )
-        .fill_null(pl.lit(default))
+        .fill_null(pl.lit(getattr(sources[0], name)))  # the first has no filter
         .alias(name)
-        for name, default in (("filter", NONE), ("label", "no filter"))
+        for name in ("filter", "label", "k")
     ]
-    return scores.with_columns(
+    scores = scores.with_columns(
         *described,
         condition=pl.col("condition").str.replace(r"^\d+ ", ""),
         icat_change=pl.when(plain).then(0.0).otherwise("icat_change"),
         common=pl.when(plain).then("examples").otherwise("common"),
-    ).select(NO_STEREOSET.columns)
+    )
+    inside = _candidates_in_k(sources, names, steps)
+    on = [*key, "k"]
+    scores = scores.join(inside, on=on, how="left", nulls_equal=True, maintain_order="left")
+    return scores.select(NO_STEREOSET.columns)
+
+
+def _candidates_in_k(
+    sources: Sequence[_Source], names: Sequence[str], steps: Sequence[int] | None
+) -> pl.DataFrame:
+    """Share of the candidates among the k highest logits, to which a filter gives a probability.
+
+    One of a masked word is, if any of its tokens is: their probabilities are added. A sentence is,
+    if all of its tokens are: their probabilities are multiplied.
+    """
+    (bank, *_), sizes = sources[0], sorted({s.k for s in sources})
+    models = list({s.base for s in sources})
+    scans = [bank.scan(name, models=models, steps=steps) for name in names]
+    rank, masked = pl.col("rank"), pl.col("score_kind").first() == "masked"
+    key = [*CHECKPOINT, "language", "condition"]
+    wide = (
+        pl.concat([scan.select(*key, "prompt_id", "score_kind", "rank") for scan in scans])
+        .group_by(*key, "prompt_id")
+        .agg(
+            pl.when(masked).then(rank.min() <= k).otherwise(rank.max() <= k).alias(str(k))
+            for k in sizes
+        )
+        .group_by(key)
+        .agg(pl.col(map(str, sizes)).mean())
+        .collect()
+    )
+    long = wide.unpivot(index=key, variable_name="k", value_name="candidates_in_k")
+    return long.with_columns(pl.col("k").cast(pl.Int64))
 
 
 def _is_chosen(deposit: Deposit, source: _Source, steps: Sequence[int] | None) -> bool:
@@ -236,21 +302,38 @@ def _unqover(
     kinds = [
         [name for name in names if name.endswith("-causal") == causal] for causal in (False, True)
     ]
-    pairs = [(source, kind) for source in sources for kind in kinds if kind]
     # Sets of a category together: its parts may have been extracted separately.
-    frames = [
-        frame
-        for source, kind in pairs
-        for frame in batches([source.bank], kind, models=[source.model], steps=steps)
-    ]
-    if not frames:
+    frames = {
+        source: [
+            frame
+            for kind in kinds
+            if kind
+            for frame in batches([source.bank], kind, models=[source.model], steps=steps)
+        ]
+        for source in sources
+    }
+    if not any(frames.values()):
         return _NO_UNQOVER
     expected = [
         expected_instances([source.bank], kind).filter(pl.col("model") == source.model)
-        for source, kind in pairs
+        for source in sources
+        for kind in kinds
+        if kind
     ]
-    result = unqover_metric(frames, bootstrap=bootstrap, expected=pl.concat(expected).unique())
-    return result.unqover.drop("run_seed", strict=False)
+    everything = [frame for own in frames.values() for frame in own]
+    result = unqover_metric(everything, bootstrap=bootstrap, expected=pl.concat(expected).unique())
+    table = _with_filters(result.unqover, sources)
+    unfiltered = [frame for s, own in frames.items() if s.filter == NONE for frame in own]
+    key, inside = [*CHECKPOINT, "category", "split"], []
+    for k in sorted({source.k for source in sources}):
+        if k in LIMITS:  # counted already
+            own, name = table.filter(filter=NONE), f"coverage_{k}"
+        else:
+            own, name = unqover_metric(unfiltered, topk=k, bootstrap=0).unqover, "coverage"
+        inside.append(own.select(*key, pl.lit(k, pl.Int64).alias("k"), subjects_in_k=name))
+    return table.join(
+        pl.concat(inside), on=[*key, "k"], how="left", nulls_equal=True, maintain_order="left"
+    )
 
 
 def _missing(result: DebiasComparison) -> Iterator[str]:
@@ -262,10 +345,9 @@ def _missing(result: DebiasComparison) -> Iterator[str]:
 
 _NO_UNQOVER = pl.DataFrame(
     schema={
-        **dict.fromkeys(("model", "run"), pl.String),
-        "step": pl.Int64,
+        **{name: NO_STEREOSET.schema[name] for name in KEY},
         **dict.fromkeys(("category", "split"), pl.String),
-        **dict.fromkeys(UNQOVER_MEASURES, pl.Float64),
+        **dict.fromkeys((*UNQOVER_MEASURES, "subjects_in_k"), pl.Float64),
         "missing": pl.Int64,
     }
 )
@@ -274,19 +356,19 @@ _NO_UNQOVER = pl.DataFrame(
 def _with_filters(table: pl.DataFrame, sources: Sequence[_Source]) -> pl.DataFrame:
     """The table with the model's name without a filter, and with the filter's columns."""
     names = pl.DataFrame(
-        [(s.model, s.base, s.filter, s.label) for s in sources],
-        schema=["model", "base", "filter", "label"],
+        [(s.model, s.base, s.filter, s.label, s.k) for s in sources],
+        schema=["model", "base", "filter", "label", "k"],
         orient="row",
     )
     return (
         table.join(names, on="model", maintain_order="left")
         .with_columns(model="base")
-        .select(*CHECKPOINT, "filter", "label", pl.exclude(*CHECKPOINT, "filter", "label", "base"))
+        .select(*KEY, pl.exclude(*KEY, "base", "run_seed"))
     )
 
 
 def _joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
-    keys = (*CHECKPOINT, "filter", "label")
+    keys = KEY
     # Instances that no filter was trained on, if there are the published parts.
     unseen = (pl.col("split") == "test") | (
         (pl.col("split") == "all") & ~(pl.col("split") == "test").any().over(*keys, "category")
@@ -294,7 +376,7 @@ def _joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
     means = (
         measures.filter(unseen)
         .group_by(keys, maintain_order=True)
-        .agg(pl.col(UNQOVER_MEASURES).mean())
+        .agg(pl.col(*UNQOVER_MEASURES, "subjects_in_k").mean())
         .with_columns(condition=pl.lit(PLAIN))
     )
     scored = scores.filter(pl.col("condition") == PLAIN)
@@ -304,7 +386,7 @@ def _joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
         .join(means, on=[*keys, "condition"], how="left", nulls_equal=True)
         .with_columns(_order=pl.col("filter").replace_strict(_ORDER))
         .sort("model", "run", "step", "language", "_order", "label", "condition", nulls_last=True)
-        .select(*NO_STEREOSET.columns, *UNQOVER_MEASURES)
+        .select(*NO_STEREOSET.columns, *UNQOVER_MEASURES, "subjects_in_k")
     )
     return pl.concat([table, _references(table)])
 

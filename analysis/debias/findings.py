@@ -23,6 +23,11 @@ TRAIN_NOTES = (
     "modelling.",
 )
 C = ".4f"
+FEW = 0.5
+"""Below this share among the k highest logits, a comparison is mostly of what no filter changes."""
+OTHERS = (
+    "with truncate they tie at probability 0, with keep_tail they keep theirs. Use a larger --k."
+)
 
 
 def train_findings(result: Debias) -> list[Finding]:
@@ -85,7 +90,27 @@ def comparison_findings(result: DebiasComparison) -> list[Finding]:
     last = table.filter(
         pl.col("step").eq_missing(pl.col("step").last().over(key))
     )  # a release, or the largest step
-    return [*_best(last), *(each for row in last.to_dicts() for each in _row(row, last))]
+    few, many = list[Finding](), list[Finding]()
+    for share, finding in _inside(last):
+        (few if share < FEW else many).append(finding)
+    rows = (each for row in last.to_dicts() for each in _row(row, last))
+    return [*few, *_best(last), *many, *rows]
+
+
+def _inside(last: pl.DataFrame) -> Iterator[tuple[float, Finding]]:
+    """The smallest shares of candidates and of subjects that a trained filter can change."""
+    for column, noun in (
+        ("candidates_in_k", "StereoSet's candidates"), ("subjects_in_k", "UnQover's subjects"),
+    ):  # fmt: skip
+        rows = last.filter(filter=TRAINED).drop_nulls(column).sort(column)
+        if rows.is_empty():
+            continue
+        row = rows.row(0, named=True)
+        share = row[column]
+        text = f"{share:.1%} of {noun} are among the {row['k']} highest logits of {_name(row)}."
+        if share < FEW:
+            text = f"Only {text} The filter cannot change the others: {OTHERS}"
+        yield share, Finding(text=text, series=(row["model"], row["run"]))
 
 
 def _best(last: pl.DataFrame) -> Iterator[Finding]:
@@ -109,9 +134,7 @@ def _unfiltered(row: Row, last: pl.DataFrame) -> Row:
 
 
 def _row(row: Row, last: pl.DataFrame) -> Iterator[Finding]:
-    parts = [row["model"], step_name(row["step"]), row["language"], row["label"]]
-    parts += [] if row["condition"] == PLAIN else [row["condition"]]
-    name = ", ".join(part for part in parts if part)
+    name = _name(row)
     base, series = _unfiltered(row, last), (row["model"], row["run"])
     itself = row["filter"] == NONE and row["condition"] == PLAIN
     if row["icat"] is not None:
@@ -131,3 +154,9 @@ def _row(row: Row, last: pl.DataFrame) -> Iterator[Finding]:
             value=row["abs_c"], form=C, figure="abs_c", series=series,
             baseline="" if itself else f"{base['abs_c']:{C}} without a filter",
         )  # fmt: skip
+
+
+def _name(row: Row) -> str:
+    parts = [row["model"], step_name(row["step"]), row["language"], row["label"]]
+    parts += [] if row["condition"] == PLAIN else [row["condition"]]
+    return ", ".join(part for part in parts if part)

@@ -28,13 +28,16 @@ class Debias(Result):
 
 @dataclass(frozen=True, slots=True)
 class DebiasComparison(Result):
-    """Every row begins with model, run, step, filter (none, untrained, trained) and its `label`."""
+    """Every row begins with model, run, step, filter (none, untrained, trained), its `label` and k.
+
+    Rows without a filter have the k of the largest filter, or 8."""
 
     comparison: pl.DataFrame
     """Language and condition (plain, or with the prefix); StereoSet's intra-sentence lms, ss, iCAT
     with 95 % intervals, numbers of `examples` and of `missing` ones; `icat_change` against the
     plain model without a filter, over the `common` examples of both; UnQover's measures, means
-    over the bank's categories (in plain rows only: they have no prefix and no language). The
-    ideal and the random model are the last rows."""
+    over the bank's categories (in plain rows only: they have no prefix and no language);
+    `candidates_in_k` and `subjects_in_k`, the shares of StereoSet's candidates and of UnQover's
+    subjects among the k highest logits. The ideal and the random model are the last rows."""
     unqover: pl.DataFrame
     """UnQover's measures by category and split."""

@@ -224,8 +224,9 @@ def debias_train(
     *,
     prompts: str,
     k: int | None = None,
-    training: Training = Training(),
+    training: Training | None = None,
     preset: Preset | None = None,
+    mode: Mode | None = None,
     split: str | None = "train",
     model: str | None = None,
     run: str | None = None,
@@ -245,8 +246,12 @@ def debias_train(
     k
         Number of logits that the filter reads; by default 10 with the preset for causal models,
         else 8, as published.
+    training
+        Settings; by default `Training()`.
     preset
         Published settings for such models and the set's category, instead of `training`.
+    mode
+        Probability of tokens beyond the k highest, instead of that of `training` or `preset`.
     split
         Part that the filter is trained on; None for all. It is also measured on the other part.
     model, run, step
@@ -261,7 +266,8 @@ def debias_train(
     Raises
     ------
     LogitbankError
-        The bank does not contain the instances, or they have no gradient.
+        The bank does not contain the instances, or they have no gradient; both `training` and
+        `preset`.
 
     References
     ----------
@@ -270,6 +276,11 @@ def debias_train(
     """
     if out is not None and Path(out).exists():
         raise UsageError(f"{out} exists already. Choose another name or remove it.")
+    if training is not None and preset is not None:
+        raise UsageError(
+            f"Preset {preset} has its own training settings. Use either a preset or training"
+            " settings (--regularisation)."
+        )
     opened = open_unfiltered(bank, rows=True)
     reader = instance_reader(
         opened, prompts, k=k or (10 if preset == "causal" else 8), model=model, run=run, step=step,
@@ -279,6 +290,8 @@ def debias_train(
     data = parts[split or "all"]
     if preset is not None:
         training = published(data.names["category"][0], preset)
+    training = training or Training()
+    training = replace(training, mode=mode or training.mode)
     trained = train(data, training)
     about = {**trained.filter.about, **reader.provenance(split)}
     about |= {"instances": len(data), "coverage": data.coverage}

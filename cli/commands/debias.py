@@ -11,6 +11,7 @@ from logitbank.cli.options import BankPath, Format, Models, Out, Table, new_app
 app = new_app("Train and compare debiasing filters.")
 
 Preset = Literal["bert", "roberta", "causal"]
+Mode = Literal["keep_tail", "truncate"]
 UnqoverPrompts = Annotated[str, typer.Option(help="UnQover's prompt set, such as unqover-gender.")]
 Model = Annotated[str | None, typer.Option(help="Model; by default the only one.")]
 Run = Annotated[str | None, typer.Option(help="Run of the model; by default the only one.")]
@@ -41,13 +42,21 @@ def debias_train(
             help="Published training settings for models of this kind.", show_default=False
         ),
     ] = None,
+    mode: Annotated[
+        Mode | None,
+        typer.Option(
+            help="Other tokens: keep their probability, or get 0.",
+            show_default="keep_tail; truncate with --preset",
+        ),
+    ] = None,
     regularisation: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0,
             help="Strength of regularisation towards the identity matrix; only without --preset.",
+            show_default="0",
         ),
-    ] = 0.0,
+    ] = None,
     model: Model = None,
     run: Run = None,
     step: Step = None,
@@ -58,9 +67,11 @@ def debias_train(
     """Train a debiasing filter on UnQover instances in a bank. No model is loaded."""
     from logitbank.cli.output import print_study
 
-    training = logitbank.Training(regularisation=regularisation)
+    training = None
+    if regularisation is not None:
+        training = logitbank.Training(regularisation=regularisation)
     study = logitbank.debias_train(
-        bank, prompts=prompts, k=k, training=training, preset=preset,
+        bank, prompts=prompts, k=k, training=training, preset=preset, mode=mode,
         split=None if split == "all" else split, model=model, run=run, step=step, he_she=he_she,
         out=out,
     )  # fmt: skip

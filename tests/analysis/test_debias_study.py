@@ -279,6 +279,59 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
         debias_compare(path, [out], step=9)
 
 
+def is_highest(logits: np.ndarray, prompts: pl.DataFrame, k: int) -> pl.Series:
+    """Whether each scored token is among the k highest logits of its query."""
+    highest = np.argsort(-logits, axis=1)[:, :k]
+    pairs = prompts.select("row", "token").iter_rows()
+    return pl.Series([token in highest[row] for row, token in pairs])
+
+
+@pytest.mark.parametrize("k", [5, 8])
+def test_every_row_tells_how_much_is_among_the_highest_logits(tmp_path: Path, k: int) -> None:
+    bank = Bank.open(make_bank(tmp_path / "b"))
+    study = debias_compare(bank, [Filter.identity(k, "truncate")], bootstrap=0)
+    rows = study.result.comparison.filter(pl.col("label") != "reference")
+    assert rows["k"].to_list() == [k] * 6
+    for number, name in enumerate(("stereoset-intra", "stereoset-intra-prefix")):
+        prompts = bank.prompts(name).collect()
+        logits = drawn(number, bank.query_set(prompts["query_set"][0]))
+        inside = prompts.with_columns(inside=is_highest(logits, prompts, k))
+        expected = inside.group_by("prompt_id").agg(pl.col("inside").any())["inside"].mean()
+        condition = "prefix" if number else "plain"
+        assert rows.filter(condition=condition)["candidates_in_k"].unique().item() == expected
+    questions = bank.prompts("unqover-gender").filter(split="test").collect()
+    inside = is_highest(logits_of(unqover_cases.questions()), questions, k)
+    slots = questions.with_columns(inside=inside, form=pl.col("continuation").str.to_lowercase())
+    shares = [
+        pl.col("inside").filter(pl.col("form").str.strip_chars() == name).any()
+        for name in (pl.col("subject1").str.to_lowercase(), pl.col("subject2").str.to_lowercase())
+    ]
+    found = slots.group_by("prompt_id").agg(pl.concat_list(shares).first().alias("x"))
+    expected = found.explode("x")["x"].mean()
+    plain = rows.filter(condition="plain")
+    assert plain["subjects_in_k"].to_list() == pytest.approx([expected] * 3)
+    assert rows.filter(condition="prefix")["subjects_in_k"].null_count() == 3
+    lowest = rows["candidates_in_k"].min()
+    text = f"{lowest:.1%} of StereoSet's candidates are among the {k} highest logits of toy,"
+    (at,) = (i for i, finding in enumerate(study.findings) if text in finding.text)
+    assert (at == 0, study.findings[at].text.startswith("Only ")) == (k == 5, k == 5)
+
+
+def test_filters_of_equal_size_are_told_apart_by_their_file(tmp_path: Path) -> None:
+    path, files = make_bank(tmp_path / "b", stereo=False), []
+    for name, strength in (("one", 0.0), ("in/two.x", 0.5)):
+        files.append(tmp_path / f"{name}.safetensors")
+        training = Training(regularisation=strength)
+        debias_train(path, prompts="unqover-gender", training=training, out=files[-1], bootstrap=0)
+    other = Filter.identity(8, "keep_tail")
+    labels = debias_compare(path, [*files, other], bootstrap=0).result.comparison["label"]
+    trained = "trained, k = 8, keep_tail"
+    assert set(labels.to_list()) == {
+        "no filter", f"un{trained}", f"{trained}, one", f"{trained}, in/two.x",
+        f"{trained}, filter 3", "reference",
+    }  # fmt: skip
+
+
 def stopped_midway(path: Path, whole: Bank, *, blocks: int, name: str) -> Bank:
     """The same bank; of one StereoSet set only the first examples, six queries each, are scored."""
     bank = Bank.create(path)
@@ -369,6 +422,15 @@ def test_presets_are_the_published_settings(call: Call, tmp_path: Path) -> None:
     found = Filter.load(file)
     assert found.mode == "truncate"
     assert (found.about["learning_rate"], found.about["batch_size"]) == (5e-9, 70)
+    kept = tmp_path / "kept.safetensors"
+    options = ("--preset", "bert", "--mode", "keep_tail")
+    assert call("debias", "train", path, "--out", kept, *options)[0] == 0
+    assert (Filter.load(kept).mode, Filter.load(kept).about) == ("keep_tail", found.about)
+    code, _, errors = call(
+        "debias", "train", path, "--out", tmp_path / "x", *options, "--regularisation", "1"
+    )
+    assert code != 0
+    assert "either a preset or training settings (--regularisation)" in errors
     table = Bank.open(path).prompts("unqover-gender").collect()
     Bank.open(path).add_prompts("unqover-gender@en_XX", table)
     train = partial(debias_train, path, prompts="unqover-gender@en_XX", bootstrap=0)

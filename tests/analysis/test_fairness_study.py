@@ -19,7 +19,7 @@ from logitbank.analysis.frames.reader import ScanCache
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.support.evaluation_banks import VOCAB, winobias_bank
-from tests.support.fairness_cases import random_frame
+from tests.support.fairness_cases import random_frame, scan_frame
 
 nan = float("nan")
 STEPS = (0, 10, 20, 30)
@@ -114,6 +114,30 @@ def test_the_change_since_the_untrained_model_and_its_test_are_found() -> None:
     effect = named(found, "Rank-biserial")
     assert (effect.value, effect.n) == (row["rank_biserial"], "30 male and 30 female prompts")
     assert "2 of 3 checkpoints" in named(found, "Mann–Whitney").text
+
+
+def test_the_best_rank_of_female_and_its_highest_accuracy_are_found() -> None:
+    """Fig. 2 of the paper: the rank improves and worsens while accuracy stays near 0."""
+    ranks = np.full((3, 1, 40), 500)
+    ranks[1, 0, 1::4] = 12
+    ranks[1, 0, 1] = 1  # one of ten female prompts is right
+    ranks[2, 0, 1::4] = 250
+    logits = np.random.default_rng(0).normal(size=(3, 1, 40, 3))
+    frame = scan_frame(
+        logits, gold=[0, 1, 2, 2] * 10, steps=[0, 8, 32], ranks=ranks,
+        sentences=[f"dev-{i // 4}" for i in range(40)],
+    )  # fmt: skip
+    found = findings(fairness_metric(frame, bootstrap=0))
+    rank = named(found, "best at step 8")
+    assert (rank.value, rank.number) == (pytest.approx((9 * 12 + 1) / 10), "10.9")
+    assert (rank.baseline, rank.n) == (
+        "500 at step 0 (untrained model)", "10 prompts at each of 3 checkpoints",
+    )  # fmt: skip
+    accuracy = named(found, "Accuracy of “female”, highest at step 8")
+    assert (accuracy.number, accuracy.baseline) == ("10.0%", "0.0% at step 0 (untrained model)")
+    assert accuracy.figure == "rank_and_accuracy"
+    one = findings(fairness_metric(frame.filter(step=8), bootstrap=0))
+    assert not [each for each in one if "best at" in each.text]
 
 
 def test_ties_bounds_and_missing_scores_are_counted(tmp_path: Path) -> None:

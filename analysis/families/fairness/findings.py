@@ -131,6 +131,7 @@ def _series(result: Fairness, name: str, gap: pl.DataFrame) -> Iterator[Finding]
     if len(gap.drop_nulls("step")) > 1:
         yield from change_findings(changes, f"{name}Δ", form="+.3f", figure="gap", series=series)
     yield from _ranks(result, name, last)
+    yield from _best_rank(result, name, last)
     wilcoxon = tests.filter(measure="jsd_p", test=WILCOXON)
     yield from _tested(result, name, jsd_p, wilcoxon)
 
@@ -162,6 +163,27 @@ def _ranks(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
             text=f"{name}{title} at {step_name(end['step'][0])}: {_each(end, column)}",
             n=n, baseline=_at(_each(first, column), first["step"][0]) if len(steps) > 1 else "",
             figure="average_rank", series=(last["model"], last["run"]),
+        )  # fmt: skip
+
+
+def _best_rank(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
+    """The best step by Average Rank of "female", and how far its accuracy gets from 0 (Fig. 2)."""
+    answer = LABELS.female
+    for text, table, column, sign in (
+        ("Average Rank of “{}”, best at {}", result.average_rank, "average_rank", -1),
+        ("Accuracy of “{}”, highest at {}", result.accuracy, "accuracy", 1),
+    ):
+        rows = _of(table, last).filter(pl.col(column).is_not_nan(), gold=answer)
+        if len(rows) < 2:
+            continue
+        best = rows.row(int((sign * rows[column]).arg_max() or 0), named=True)
+        form = ".1%" if column == "accuracy" else ".3g" if best[column] < 99.5 else ",.0f"
+        first = formatted(rows[column][0], form)
+        yield Finding(
+            text=f"{name}{text.format(answer, step_name(best['step']))}", value=best[column],
+            form=form, baseline=_at(first, rows["step"][0]), figure="rank_and_accuracy",
+            n=f"{counted(best['prompts'], 'prompt')} at each of {counted(len(rows), 'checkpoint')}",
+            series=(last["model"], last["run"]),
         )  # fmt: skip
 
 

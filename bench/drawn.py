@@ -39,12 +39,9 @@ def drawn_bank(path: Path, tmp: Path) -> Path:
     shutil.rmtree(part, ignore_errors=True)
     bank = Bank.create(part)
     folder = series(tmp, "toy", 1)
-    request = ExtractRequest(
-        suite=resolve_suite(str(folder)),
-        prompts=prompt_set("winobias", data=public_data()),
-        keep="options",
-    )
-    prepared = make_plan(request, None, folder / "step0")
+    suite, prompts = resolve_suite(str(folder)), prompt_set("winobias", data=public_data())
+    request = ExtractRequest(suites=suite, prompts=prompts, keep="options")
+    prepared = make_plan(request, suite, [prompts], None, folder / "step0")
     record_prompts(bank, prepared)
     (plan,) = prepared.plan.deposits
     named = option_tokens(bank.path, plan.query_set)

@@ -29,10 +29,9 @@ class Scoring:
         suite = resolve_suite(
             str(self._source.parent), steps=self._source.name.removeprefix("step")
         )
-        request = ExtractRequest(
-            suite=suite, prompts=workload(count, prompts), keep=keep or "full", canary_every=0
-        )
-        self._prepared = make_plan(request, None, self._source)
+        asked = workload(count, prompts)
+        request = ExtractRequest(suites=suite, prompts=asked, keep=keep or "full", canary_every=0)
+        self._prepared = make_plan(request, suite, [asked], None, self._source)
         self._checkpoint = suite.checkpoints[0].id
         path = Path(folder) / "rounds.zarr"
         shutil.rmtree(path, ignore_errors=True)

@@ -55,7 +55,12 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
     ):
         with ExtractProgress() as events:
             summary = extract(
-                bank, suite=str(suite), prompts=prompts, model=model, engine=engine, on_event=events
+                bank,
+                suites=str(suite),
+                prompts=prompts,
+                model=model,
+                engine=engine,
+                on_event=events,
             )
         print_summary(summary, bank=str(bank), dry_run=False)
         if not summary.complete:

@@ -12,10 +12,16 @@ from logitbank.engine.prompts.registry import prompt_sets
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import run
 from logitbank.engine.suites.hub import Hub
-from logitbank.engine.suites.suites import Suite, on_hub, resolve_suite
+from logitbank.engine.suites.suites import (
+    Suite,
+    listed_suites,
+    on_hub,
+    require_distinct,
+    resolve_suite,
+)
 from logitbank.engine.watch import watch
-from logitbank.engine.workers.events import OnEvent, Preparing, Summary
-from logitbank.errors import UsageError
+from logitbank.engine.workers.events import OnEvent, Preparing, SuiteFailed, Summary
+from logitbank.errors import LogitbankError, UsageError
 from logitbank.store.share.urls import require_new_folder
 
 
@@ -30,14 +36,14 @@ def extract(
 ) -> Summary:
     """Evaluate every checkpoint on every prompt and store the logits, except existing results.
 
-    `extract("b.zarr", suite="pythia-70m", prompts="winobias", keep="hidden")`
+    `extract("b.zarr", suites="pythia-70m", prompts="winobias", keep="hidden")`
 
     Parameters
     ----------
     bank
         Folder of the bank; created if it does not exist.
     request, fields
-        What to run: an `ExtractRequest`, or its fields by keyword. `suite` and `prompts` are
+        What to run: an `ExtractRequest`, or its fields by keyword. `suites` and `prompts` are
         required.
     dry_run
         Make the plan, score some prompts on the first checkpoint to estimate the time, and stop.
@@ -64,18 +70,32 @@ def extract(
             "Run it outside an array."
         )
     require_new_folder(bank)
-    suite = request.suite
-    if not isinstance(suite, Suite) and not request.watch and not on_hub(str(suite)):
-        suite = resolve_suite(str(suite), steps=request.steps, model=request.model)
-    on_event(Preparing("reading prompts"))
-    request = replace(request, prompts=_named_sets(request), language="")
     if request.watch:
-        return watch(bank, request, parallel, on_event=on_event)
-    if not isinstance(suite, Suite):
-        hub = hub or Hub()
-        suite = resolve_suite(str(suite), steps=request.steps, hub=hub, model=request.model)
-    request = replace(request, suite=suite)
-    return run(bank, request, parallel=parallel, dry_run=dry_run, hub=hub, on_event=on_event)
+        return watch(bank, request, _named_sets(request), parallel, on_event=on_event)
+    listed = listed_suites(request.listed, request.steps)
+    if hub is None and any(not isinstance(spec, Suite) and on_hub(spec) for spec, _ in listed):
+        hub = Hub()
+    suites, failed = list[Suite](), list[SuiteFailed]()
+    for spec, steps in listed:
+        try:
+            suites.append(_resolved(spec, steps, hub, request.model))
+        except LogitbankError as error:
+            if len(listed) == 1:
+                raise
+            failed.append(SuiteFailed(str(spec), str(error)))
+            on_event(failed[-1])
+    require_distinct(suites)
+    on_event(Preparing("reading prompts"))
+    return run(
+        bank, request, suites, _named_sets(request), parallel=parallel, dry_run=dry_run, hub=hub,
+        failed=failed, on_event=on_event,
+    )  # fmt: skip
+
+
+def _resolved(spec: str | Suite, steps: str, hub: Hub | None, model: str | None) -> Suite:
+    return (
+        spec if isinstance(spec, Suite) else resolve_suite(spec, steps=steps, hub=hub, model=model)
+    )
 
 
 def _named_sets(request: ExtractRequest) -> Sequence[PromptSet | SequenceSet]:

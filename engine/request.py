@@ -25,8 +25,9 @@ class ExtractRequest:
         A value is invalid, or two options exclude each other.
     """
 
-    suite: str | Path | Suite
-    """A known name, `owner/repo` on the hub, a local folder of checkpoints, or a Suite."""
+    suites: str | Path | Suite | Sequence[str | Path | Suite]
+    """A known name, `owner/repo` on the hub, a local folder of checkpoints, a Suite, or `@FILE`, a
+    list of these; or several of them."""
     prompts: Prompts | Sequence[Prompts]
     """A known set (`winobias`, `professions`, `lambada`, …) or a JSONL, CSV or Parquet file, with
     its options after a colon (`winobias:orders=all,splits=dev`); a PromptSet or SequenceSet; or
@@ -45,7 +46,7 @@ class ExtractRequest:
     """Checkpoint whose language adapters are used for models without one: a folder, or
     `owner/repo` on the hub."""
     model: str | None = None
-    """Name to store the model under; by default that of the suite."""
+    """Name to store the model of one suite under; by default that of the suite."""
     engine: Literal["auto", "vllm", "transformers"] = "auto"
     keep: str = "full"
     """`full`, `hidden`, `topk:K` or `options`."""
@@ -83,10 +84,18 @@ class ExtractRequest:
         excluded = {"disk-budget": self.disk_budget, "shard": self.shard, "ray": self.ray}
         if self.watch and (others := [name for name, value in excluded.items() if value]):
             raise UsageError(f"--{others[0]} and --watch exclude each other. Remove one.")
-        if self.watch and isinstance(self.suite, Suite):
-            raise UsageError("--watch needs a folder of checkpoints. Pass the folder as --suite.")
-        if isinstance(self.suite, Suite) and not self.suite.checkpoints:
-            raise SuiteError(f"Suite {self.suite.name!r} has no checkpoints.")
+        if not (listed := self.listed):
+            raise SuiteError("No suite is named. Pass one or more as --suite.")
+        if self.watch and (len(listed) > 1 or isinstance(listed[0], Suite)):
+            raise UsageError("--watch needs one folder of checkpoints. Pass it as --suite.")
+        if self.model is not None and len(listed) > 1:
+            raise UsageError(
+                f"--model {self.model} names one model, but there are {len(listed)} suites. Store"
+                " them under their own names."
+            )
+        for suite in listed:
+            if isinstance(suite, Suite) and not suite.checkpoints:
+                raise SuiteError(f"Suite {suite.name!r} has no checkpoints.")
         if self.compute_dtype not in get_args(ComputeDtype):
             allowed = ", ".join(get_args(ComputeDtype))
             raise UsageError(f"--compute-dtype {self.compute_dtype!r} is invalid: use {allowed}.")
@@ -100,6 +109,12 @@ class ExtractRequest:
             parse_bytes(self.disk_budget)
         if self.shard is not None:
             Shard.parse(self.shard)
+
+    @property
+    def listed(self) -> tuple[str | Path | Suite, ...]:
+        """The suites as a tuple."""
+        suites = self.suites
+        return (suites,) if isinstance(suites, str | Path | Suite) else tuple(suites)
 
     @property
     def level(self) -> tuple[Keep, Dtype]:

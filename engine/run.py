@@ -13,7 +13,10 @@ from logitbank.engine.plan.cards import listed_cards, share_memory
 from logitbank.engine.plan.checks import check_space
 from logitbank.engine.plan.engine_choice import engine_settings
 from logitbank.engine.plan.parallel import ParallelConfig, visible_devices
+from logitbank.engine.plan.plan import joined_plan
 from logitbank.engine.plan.prepare import Prepared, Progress, make_plan
+from logitbank.engine.plan.throughput import parameter_count
+from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run_log import RunLog, run_description
 from logitbank.engine.sample import measure
@@ -26,13 +29,15 @@ from logitbank.engine.workers.events import (
     OnEvent,
     Planned,
     Preparing,
+    SuiteFailed,
     Summary,
+    joined_estimate,
 )
 from logitbank.engine.workers.pool import Pool, first_worker, open_pool
 from logitbank.engine.workers.runner import Runner
 from logitbank.engine.workers.stopping import Stopping
 from logitbank.errors import LogitbankError, SuiteError, UsageError
-from logitbank.store import Bank
+from logitbank.store import Bank, Deposit
 from logitbank.store.change.rescore import rescore_all
 from logitbank.store.files.objects import is_occupied
 from logitbank.store.read.copied_weights import copied_weights
@@ -44,29 +49,33 @@ from logitbank.wording import counted
 def run(
     path: str | Path,
     request: ExtractRequest,
+    suites: Sequence[Suite],
+    prompts: Sequence[PromptSet | SequenceSet],
     *,
     parallel: ParallelConfig | None = None,
     dry_run: bool = False,
     hub: Hub | None = None,
     pool: Pool | None = None,
     stopping: Stopping | None = None,
+    failed: Sequence[SuiteFailed] = (),
     on_event: OnEvent = lambda _: None,
 ) -> Summary:
-    """Execute a request whose suite is a Suite, or in a dry run estimate its time. See `extract`.
+    """Execute a request for suites and prompts that are read. See `extract`.
 
-    `pool` and `stopping` belong to a caller that continues after this run.
+    `pool` and `stopping` belong to a caller that continues after this run. `failed` are suites that
+    were not found.
     """
     path, start = Path(path), time.monotonic()
-    suite = request.suite
-    assert isinstance(suite, Suite)
     bank = Bank.open(path) if is_occupied(path) else None
-    if hub is None and any(isinstance(c.source, HubSource) for c in suite.checkpoints):
+    checkpoints = [checkpoint for suite in suites for checkpoint in suite.checkpoints]
+    if hub is None and any(isinstance(c.source, HubSource) for c in checkpoints):
         hub = Hub()
     adapter_source, adapter_folder = _adapter_source(request.adapter_from, hub)
     settings = engine_settings(request, adapter_folder)
     if parallel is None:
-        workers, shard, ray = request.workers, request.shard, request.ray
-        parallel = ParallelConfig.detect(workers=workers, shard=shard, ray=ray)
+        parallel = ParallelConfig.detect(
+            workers=request.workers, shard=request.shard, ray=request.ray
+        )
     budget = None if request.disk_budget is None else parse_bytes(request.disk_budget)
     stopping = stopping or Stopping(deadline=parallel.job_end)
     report_progress = _progress(on_event)
@@ -75,52 +84,70 @@ def run(
         if pool is None and not dry_run:
             new_pool = pool = stack.enter_context(open_pool(path, settings, parallel))
         ahead = 1 + (0 if pool is None else len(pool.workers))
-        fetcher = Prefetcher(suite.checkpoints, hub, ahead=ahead, disk_budget=budget)
+        fetcher = Prefetcher(checkpoints, hub, ahead=ahead, disk_budget=budget)
         stack.enter_context(fetcher)
-        if pool is not None and not _seems_done(bank, suite):
+        if pool is not None and not _seems_done(bank, checkpoints):
             pool.start()  # its imports take as long as planning
         cards = () if parallel.ray is not None else listed_cards(os.environ)
+        shard = parallel.shard
         plan = partial(
             make_plan,
             request,
-            bank,
+            prompts=prompts,
+            bank=bank,
             settings=settings,
-            shard=parallel.shard,
+            shard=None if shard is None else (shard, [c.id for c in checkpoints]),
             gpu=bool(visible_devices(os.environ)) if pool is None else pool.on_gpu,
             cards=cards,
             progress=report_progress,
         )
-        prepared = _plan_by_first(plan, fetcher, len(suite.checkpoints), on_event)
-        prepared = replace(prepared, adapter_source=adapter_source)
         # The engines of a pool that runs already have taken their memory.
-        if prepared.plan.rows and (pool is None or pool is new_pool):
-            devices = max(1, len(visible_devices(os.environ)))
-            settings = share_memory(
-                *(prepared.settings, prepared.first, prepared.config, cards),
-                engines=-(-parallel.workers // devices),
-            )
-            prepared = replace(prepared, settings=settings)
-        summary = _planned(prepared, on_event)
-        missing = {*prepared.plan.to_run}
-        to_run = [c for c in suite.checkpoints if c.id in missing]
+        engines = None
+        if pool is None or pool is new_pool:
+            engines = -(-parallel.workers // max(1, len(visible_devices(os.environ))))
+        all_prepared, not_planned = list[Prepared](), list[SuiteFailed]()
+        for suite in suites:
+            planned = partial(plan, suite, planned=all_prepared)
+            first = checkpoints.index(suite.checkpoints[0])
+            try:
+                prepared = _plan_by_first(planned, fetcher, first, suite, on_event)
+                if prepared.plan.rows and engines is not None:
+                    settings = share_memory(
+                        prepared.settings, prepared.first, prepared.config, cards, engines=engines
+                    )
+                    prepared = replace(prepared, settings=settings)
+            except LogitbankError as error:
+                if len(suites) + len(failed) == 1:
+                    raise
+                not_planned.append(SuiteFailed(suite.name, str(error)))
+                on_event(not_planned[-1])
+            else:
+                all_prepared.append(replace(prepared, adapter_source=adapter_source))
+        # The largest models first: a long checkpoint at the end would run alone.
+        all_prepared.sort(key=lambda each: -parameter_count(each.first))
+        summary = _planned(all_prepared, [*failed, *not_planned], on_event)
+        missing = {*summary.plan.to_run}
+        to_run = [c for c in checkpoints if c.id in missing]
         downloads = download_bytes(path, to_run, hub, disk_budget=budget)
-        check_space(path, prepared.plan, downloads=downloads)
-        problems = file_problems(prepared, to_run, hub, report_progress)
+        check_space(path, summary.plan, downloads=downloads)
+        problems = file_problems(all_prepared, hub, report_progress)
         if dry_run:
             for failure in problems:
                 summary.failed.append(failure)
                 on_event(failure)
-            _estimate(summary, prepared, parallel, hub)
+            _estimate(summary, all_prepared, parallel, hub)
         else:
             assert pool is not None
             bank = bank or _create(path)
-            record_prompts(bank, prepared, report_progress)
-            pool.use(prepared.settings)
-            log = RunLog(path, summary, run_description(prepared, parallel, summary))
+            for prepared in all_prepared:
+                record_prompts(bank, prepared, report_progress)
+            log = RunLog(path, summary, run_description(all_prepared, parallel, summary))
             with suppress(KeyboardInterrupt):
                 follow = log.follow(on_event)
-                runner = Runner(prepared, fetcher, pool, summary, follow, stopping, problems)
-                _execute(runner, bank, suite, log, summary, report_progress)
+                runner = Runner(
+                    all_prepared, checkpoints, fetcher, pool, summary, follow, stopping, problems
+                )
+                _execute(runner, bank, checkpoints, log, summary, report_progress)
                 if new_pool is not None and not summary.interrupted:
                     new_pool.stop()
     summary.seconds = time.monotonic() - start
@@ -147,14 +174,18 @@ def _adapter_source(
 
 
 def _plan_by_first(
-    plan: Callable[[Path], Prepared], fetcher: Prefetcher, checkpoints: int, on_event: OnEvent
+    plan: Callable[..., Prepared],
+    fetcher: Prefetcher,
+    start: int,
+    suite: Suite,
+    on_event: OnEvent,
 ) -> Prepared:
-    """Plan with the first usable one of the first three checkpoints."""
+    """Plan with the first usable one of a suite's first three checkpoints, from number `start`."""
     first_error: SuiteError | None = None
     # Three only: if the hub is unreachable, each revision fails slowly.
-    for index in range(min(3, checkpoints)):
+    for index in range(start, start + min(3, len(suite.checkpoints))):
         try:
-            return plan(fetcher.folder(index, on_wait=lambda text: on_event(Note(text))))
+            return plan(first=fetcher.folder(index, on_wait=lambda text: on_event(Note(text))))
         except SuiteError as error:
             first_error = first_error or error
             fetcher.done(index)
@@ -162,53 +193,83 @@ def _plan_by_first(
     raise first_error
 
 
-def _planned(prepared: Prepared, on_event: OnEvent) -> Summary:
-    """The summary of a run that is planned, with its notes."""
-    notes = [*prepared.suite.notes, *prepared.notes]
-    on_event(Planned(prepared.plan, prepared.settings.engine, tuple(notes)))
-    return Summary(prepared.plan, notes=notes, prefix_cache=prepared.settings.has_prefix_cache)
+def _planned(
+    prepared: Sequence[Prepared], failed: Sequence[SuiteFailed], on_event: OnEvent
+) -> Summary:
+    """The summary of a run that is planned, with its notes.
+
+    Raises
+    ------
+    SuiteError
+        No suite can be run.
+    """
+    if not prepared:
+        told = "; ".join(f"{each.suite}: {each.message}" for each in failed)
+        raise SuiteError(f"None of the {len(failed)} suites can be run: {told}")
+    named = "{suite}: {note}" if len(prepared) > 1 else "{note}"
+    notes = [
+        named.format(suite=each.suite.name, note=note)
+        for each in prepared
+        for note in (*each.suite.notes, *each.notes)
+    ]
+    plan = joined_plan([each.plan for each in prepared])
+    engines = dict.fromkeys(each.settings.engine for each in prepared)
+    on_event(Planned(plan, ", ".join(engines), tuple(notes)))
+    has_cache = any(each.settings.has_prefix_cache for each in prepared)
+    return Summary(plan, notes=notes, prefix_cache=has_cache, failed_suites=[*failed])
 
 
 def file_problems(
-    prepared: Prepared, checkpoints: Sequence[Checkpoint], hub: Hub | None, progress: Progress
+    prepared: Sequence[Prepared], hub: Hub | None, progress: Progress
 ) -> tuple[CheckpointFailed, ...]:
     """The checkpoints on this machine whose files show that they cannot run.
 
     Only headers of weights are read. Checkpoints that have to be downloaded are checked later.
     """
-    if checkpoints:
-        progress(f"checking the files of {counted(len(checkpoints), 'checkpoint')}")
-    compatibility = prepared.compatibility()
+    number = sum(len(each.plan.to_run) for each in prepared)
+    if number:
+        progress(f"checking the files of {counted(number, 'checkpoint')}")
     failed = []
-    for checkpoint in checkpoints:
-        source = checkpoint.source
-        folder = source.path if isinstance(source, LocalSource) else None
-        if isinstance(source, HubSource) and hub is not None:
-            folder = hub.cached_folder(source)
-        if folder is None:
-            continue
-        try:
-            compatibility.check(folder)
-        except LogitbankError as error:
-            failed.append(CheckpointFailed(checkpoint.id, f"{checkpoint.id}: {error}"))
+    for part in prepared:
+        compatibility = part.compatibility()
+        for checkpoint in part.to_run:
+            source = checkpoint.source
+            folder = source.path if isinstance(source, LocalSource) else None
+            if isinstance(source, HubSource) and hub is not None:
+                folder = hub.cached_folder(source)
+            if folder is None:
+                continue
+            try:
+                compatibility.check(folder)
+            except LogitbankError as error:
+                failed.append(CheckpointFailed(checkpoint.id, f"{checkpoint.id}: {error}"))
     return tuple(failed)
 
 
 def _estimate(
-    summary: Summary, prepared: Prepared, parallel: ParallelConfig, hub: Hub | None
+    summary: Summary, prepared: Sequence[Prepared], parallel: ParallelConfig, hub: Hub | None
 ) -> None:
-    """Measure a sample of the plan, except for a cluster, which has other machines."""
-    summary.models = len(group_by_config(prepared.suite, {*prepared.plan.to_run}, hub))
-    if not prepared.plan.rows or parallel.ray is not None:
-        return
-    make_worker = partial(first_worker, settings=prepared.settings, count=parallel.workers)
-    summary.estimate = measure(
-        prepared, make_worker, workers=parallel.workers, models=summary.models
-    )
+    """Measure a sample of each suite, except for a cluster, which has other machines."""
+    estimates = []
+    summary.models = 0
+    for part in prepared:
+        models = len(group_by_config(part.to_run, hub))
+        summary.models += models
+        if part.plan.rows and parallel.ray is None:
+            make_worker = partial(first_worker, settings=part.settings, count=parallel.workers)
+            estimate = measure(part, make_worker, workers=parallel.workers, models=models)
+            estimates.append(estimate)
+    if estimates:
+        summary.estimate = joined_estimate(estimates)
 
 
 def _execute(
-    runner: Runner, bank: Bank, suite: Suite, log: RunLog, summary: Summary, progress: Progress
+    runner: Runner,
+    bank: Bank,
+    checkpoints: Sequence[Checkpoint],
+    log: RunLog,
+    summary: Summary,
+    progress: Progress,
 ) -> None:
     """Run the plan, and seal complete deposits."""
     try:
@@ -216,23 +277,22 @@ def _execute(
             runner.run()
             if not summary.interrupted:
                 progress("sealing complete deposits")
-                _finish(bank, suite)
-                own = [d for c in suite.checkpoints for d in bank.deposits(c.id)]
-                for copied in copied_weights(own):
+                deposits = _finish(bank, checkpoints)
+                for copied in copied_weights(deposits):
                     runner.note(str(copied))
     except KeyboardInterrupt:
         summary.interrupted = True
         raise
 
 
-def _seems_done(bank: Bank | None, suite: Suite) -> bool:
+def _seems_done(bank: Bank | None, checkpoints: Sequence[Checkpoint]) -> bool:
     """Whether every checkpoint has a sealed deposit, so that workers may have nothing to do.
 
     The plan decides later; a worker that was not started starts at its first job.
     """
     return bank is not None and all(
         any(deposit.sealed for deposit in bank.deposits(checkpoint.id))
-        for checkpoint in suite.checkpoints
+        for checkpoint in checkpoints
     )
 
 
@@ -255,12 +315,16 @@ def record_prompts(bank: Bank, prepared: Prepared, progress: Progress = lambda _
         bank.add_tokens(prepared.tokenizer.digest, prepared.tokenizer.vocabulary())
 
 
-def _finish(bank: Bank, suite: Suite) -> None:
-    """Seal complete deposits. Score options that were added later, from full rows or states."""
-    deposits = [d for checkpoint in suite.checkpoints for d in bank.deposits(checkpoint.id)]
+def _finish(bank: Bank, checkpoints: Sequence[Checkpoint]) -> list[Deposit]:
+    """Seal complete deposits, and score options that were added later, from full rows or states.
+
+    Returns the deposits of the checkpoints.
+    """
+    deposits = [d for checkpoint in checkpoints for d in bank.deposits(checkpoint.id)]
     for deposit in deposits:
         if deposit.complete and not deposit.sealed:
             with bank.begin(deposit.spec) as writer:
                 writer.seal()
     # Deposits without full rows or states are skipped; the plan has refused new options for them.
     rescore_all(bank.path, deposits)
+    return [d for checkpoint in checkpoints for d in bank.deposits(checkpoint.id)]

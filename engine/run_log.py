@@ -7,7 +7,7 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,7 +101,7 @@ class RunLog:
 
 
 def run_description(
-    prepared: Prepared, parallel: ParallelConfig, summary: Summary
+    prepared: Sequence[Prepared], parallel: ParallelConfig, summary: Summary
 ) -> dict[str, Any]:
     """The first line of a log: machine, versions, settings and plan."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
@@ -109,17 +109,22 @@ def run_description(
         versions[package] = None
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-    plan = prepared.plan
+    plan = summary.plan
     layout = plan.deposits[0].layout if plan.deposits else None
     return {
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "versions": versions,
-        "suite": prepared.suite.name,
-        "prompt_sets": [name for name, _ in prepared.tables],
+        "suites": [
+            {
+                "suite": part.suite.name,
+                "prompt_sets": [name for name, _ in part.tables],
+                "settings": asdict(part.settings),
+            }
+            for part in prepared
+        ],
         "keep": None if layout is None else str(layout.keep),
         "dtype": None if layout is None else layout.dtype,
-        "settings": asdict(prepared.settings),
         "workers": parallel.workers,
         "shard": plan.shard or None,
         "plan": {

@@ -1,6 +1,7 @@
 """`--watch`: look at a training's folder every minute, and run complete checkpoints in one pool."""
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from logitbank.engine.plan.engine_choice import engine_settings
 from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.plan.plan import Plan
+from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite, resolve_suite
@@ -26,7 +28,12 @@ STABLE = "STABLE"
 
 
 def watch(
-    path: str | Path, request: ExtractRequest, parallel: ParallelConfig, *, on_event: OnEvent
+    path: str | Path,
+    request: ExtractRequest,
+    prompts: Sequence[PromptSet | SequenceSet],
+    parallel: ParallelConfig,
+    *,
+    on_event: OnEvent,
 ) -> Summary:
     """Run each checkpoint of a folder once it is complete, until a signal or an aborted run.
 
@@ -39,7 +46,7 @@ def watch(
     LogitbankError
         As `run`; or the folder does not exist, or the steps depend on future checkpoints.
     """
-    path, folder = Path(path), Path(str(request.suite)).expanduser()
+    path, folder = Path(path), Path(str(request.listed[0])).expanduser()
     steps = parse_steps(request.steps)
     if steps.kind == "log" or steps.last or steps.release:
         raise UsageError(
@@ -66,11 +73,11 @@ def watch(
                     if pool is None:
                         pool = LocalPool(path, engine_settings(request), parallel.workers)
                         stack.enter_context(pool)
-                    part_suite = replace(suite, checkpoints=tuple(ready))
-                    part_request = replace(request, suite=part_suite, watch=False)
                     part = run(
                         path,
-                        part_request,
+                        request,
+                        [replace(suite, checkpoints=tuple(ready))],
+                        prompts,
                         parallel=parallel,
                         pool=pool,
                         stopping=stopping,

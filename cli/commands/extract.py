@@ -29,9 +29,10 @@ def extract(
         ),
     ],
     suite: Annotated[
-        str,
+        list[str],
         INPUT(
-            help="Known suite, owner/repo on the Hub, or folder of checkpoints.",
+            help="Known suite, owner/repo on the Hub, or folder of checkpoints; repeatable. @FILE:"
+            " one in each line, with its own steps=… if needed.",
             autocompletion=suite_names,
         ),
     ],
@@ -55,7 +56,7 @@ def extract(
         str | None,
         INPUT(help="Folder or owner/repo whose adapter is used for models without one."),
     ] = None,
-    model: Annotated[str | None, INPUT(help="Name to store the model under.")] = None,
+    model: Annotated[str | None, INPUT(help="Name to store the model of one suite under.")] = None,
     engine: Annotated[
         Engine,
         ENGINE(
@@ -105,13 +106,13 @@ def extract(
 ) -> None:
     """Evaluate checkpoints on prompts and store the logits. Existing results are skipped.
 
-    Exit code 1 means that a checkpoint failed. Exit code 3 means that the run was interrupted
-    (Ctrl-C, SIGTERM, or the time limit of a job). Run the same command to resume.
+    Exit code 1 means that a checkpoint or a suite failed. Exit code 3 means that the run was
+    interrupted (Ctrl-C, SIGTERM, or the time limit of a job). Run the same command to resume.
     """
     from logitbank.cli.screen.extract import ExtractProgress, print_summary
 
     request = logitbank.ExtractRequest(
-        suite=suite,
+        suites=suite,
         prompts=prompts,
         steps=steps,
         watch=watch,

@@ -61,6 +61,8 @@ class ExtractProgress:
                 self._engine = engine
                 for deposit in plan.deposits:
                     self._planned[deposit.checkpoint] += deposit.rows
+            case events.SuiteFailed(suite=suite, message=message):
+                self._line(f"Suite {suite} cannot be run: {message}")
             case events.Note(text=text):
                 self._line(f"Note: {text}")
             case events.Waiting(text=text):
@@ -73,7 +75,7 @@ class ExtractProgress:
                     self._line(text)
             case events.CheckpointStarted(checkpoint=checkpoint):
                 if not self._started:
-                    self._phase(f"starting the engine: importing torch and {self._engine}")
+                    self._phase(f"starting the engine: importing torch, {self._engine}")
                 self._started.setdefault(checkpoint, self._clock())
             case events.WeightsLoaded(checkpoint=checkpoint):
                 self._loaded = self._loaded or self._clock()
@@ -179,7 +181,11 @@ def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
             f"Interrupted: {saved:,} of {counted(total, 'checkpoint')} saved. "
             "Run the same command to resume."
         )
-    elif summary.failed:
+        return
+    if summary.failed_suites:
+        names = ", ".join(failure.suite for failure in summary.failed_suites)
+        say(one_line(f"{counted(len(summary.failed_suites), 'suite')} not run: {names}."))
+    if summary.failed:
         untried = total - saved - len(summary.failed)
         if untried > 0:
             say(f"{counted(untried, 'checkpoint')} not tried: they would probably fail too.")

@@ -91,6 +91,20 @@ class Plan:
         return tuple(dict.fromkeys(d.checkpoint for d in self.deposits))
 
 
+def joined_plan(plans: Sequence[Plan]) -> Plan:
+    """Several plans as one. Prompts are counted once: the plans have the same prompt sets."""
+    return Plan(
+        tuple(deposit for plan in plans for deposit in plan.deposits),
+        checkpoints=sum(plan.checkpoints for plan in plans),
+        queries=max(plan.queries for plan in plans),
+        prompts=max(plan.prompts for plan in plans),
+        orders=max(plan.orders for plan in plans),
+        shard=plans[-1].shard,
+        missing_rows=sum(plan.missing_rows for plan in plans),
+        missing_checkpoints=sum(plan.missing_checkpoints for plan in plans),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where each query is, or will be, in the bank."""

@@ -32,11 +32,10 @@ from logitbank.engine.plan.plan import (
 from logitbank.engine.plan.sharding import Shard, select_shard
 from logitbank.engine.plan.throughput import parameter_count, rows_per_block
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
-from logitbank.engine.prompts.registry import prompt_sets
 from logitbank.engine.prompts.tokenize import TokenizedPrompts, tokenized_for
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.suites.hub import HubSource
-from logitbank.engine.suites.suites import LocalSource, Suite
+from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, tokenizer_folder
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.heads import (
@@ -53,7 +52,7 @@ from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
-from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Dtype, Head, Keep
+from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, CheckpointId, Dtype, Head, Keep
 from logitbank.store.tables.prompt_tables import (
     prompt_files,
     query_sets_in,
@@ -92,6 +91,12 @@ class Prepared:
     adapter_source: LocalSource | HubSource | None = None
     """Checkpoint of the borrowed language adapters."""
 
+    @property
+    def to_run(self) -> list[Checkpoint]:
+        """The checkpoints with missing rows, in the order of the suite."""
+        missing = {*self.plan.to_run}
+        return [checkpoint for checkpoint in self.suite.checkpoints if checkpoint.id in missing]
+
     def compatibility(self) -> Compatibility:
         """The comparison of other checkpoints with the first."""
         longest = self.settings.max_length
@@ -100,28 +105,31 @@ class Prepared:
 
 def make_plan(
     request: ExtractRequest,
+    suite: Suite,
+    prompts: Sequence[PromptSet | SequenceSet],
     bank: Bank | None,
     first: Path,
     *,
+    planned: Sequence["Prepared"] = (),
     settings: EngineSettings | None = None,
-    shard: Shard | None = None,
+    shard: tuple[Shard, Sequence[CheckpointId]] | None = None,
     gpu: bool = False,
     cards: Sequence[Card] = (),
     progress: Progress = lambda _: None,
 ) -> Prepared:
-    """Plan a request whose suite is a Suite, by the checkpoint in the folder `first`.
+    """Plan one suite of a request, by the checkpoint in the folder `first`.
 
-    `settings` are those of `engine_settings` by default. `gpu` is whether the workers have GPUs,
-    and `cards` are those of this machine, if they run here.
+    `planned` are the plans of other suites that are written into the same bank first. `shard` has
+    the checkpoints of all suites, which the shards divide. `settings` are those of
+    `engine_settings` by default. `gpu` is whether the workers have GPUs, and `cards` are those of
+    this machine, if they run here.
 
     Raises
     ------
     LogitbankError
         The request cannot work with these prompts, this model and this bank.
     """
-    suite = request.suite
-    assert isinstance(suite, Suite)
-    progress("reading config and tokenizer")
+    progress(f"reading config and tokenizer of {suite.name}")
     settings = settings or engine_settings(request)
     tokens, sequences = batch_sizes(request.batch_tokens, gpu=gpu)
     settings = replace(settings, max_batch_tokens=tokens, max_sequences=sequences)
@@ -130,8 +138,8 @@ def make_plan(
     config = ModelConfig.read(first)  # before the others, which expect a valid file
     check_fields(first, trust_remote_code=settings.trust_remote_code)
     tokenizer = Tokenizer.load(tokenizer_folder(first)).for_task(config.task)
-    sets, notes = supported_sets(prompt_sets(request.prompts, data=request.data), config, first)
-    tokenized = [_tokenized(prompts, tokenizer, config, progress) for prompts in sets]
+    sets, notes = supported_sets(prompts, config, first)
+    tokenized = [_tokenized(each, tokenizer, config, progress) for each in sets]
     is_auto = request.engine == "auto"
     check_architecture(first, config, config.task or settings.task)
     settings, more = fitted_settings(
@@ -150,7 +158,11 @@ def make_plan(
         settings, more = cheaper_engine(settings, [*leaf_contexts(queries)], config, gpu=gpu)
         notes += more
     stored = {} if bank is None else bank.query_sets()
-    placement = assign_queries(queries, tokenizer.digest, stored, _used_query_sets(bank, tokenized))
+    used = _used_query_sets(bank, tokenized)
+    for each in planned:
+        stored |= {new.name: new for new in each.new_query_sets}
+        used |= {name for _, table in each.tables for name in table["query_set"].drop_nulls()}
+    placement = assign_queries(queries, tokenizer.digest, stored, used)
     query_sets = {**stored, **{new.name: new for new in placement.new}}
     rows_by_set: dict[str, set[int]] = {}
     for name, row in placement.query_rows:
@@ -188,7 +200,7 @@ def make_plan(
         orders=max(p.table["order_seed"].n_unique() for p in tokenized),
     )
     if shard is not None:
-        plan = select_shard(plan, shard, [checkpoint.id for checkpoint in suite.checkpoints])
+        plan = select_shard(plan, *shard)
     needed = {d.query_set for d in deposits}  # by name: the hash of a set reads all its queries
     longest = max((len(q.ids) for name in needed for q in query_sets[name].queries), default=1)
     # By the layouts: an existing deposit may keep more than was requested.

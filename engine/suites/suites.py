@@ -6,7 +6,7 @@ It lists, names and groups checkpoints. It downloads and loads no weights.
 import difflib
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from logitbank.engine.weights.weights import (
     GGUF_UNSUPPORTED,
     weight_names,
 )
-from logitbank.errors import SuiteError
+from logitbank.errors import SuiteError, UsageError
 from logitbank.store.format.schema import CheckpointId, Json
 from logitbank.store.steps import (
     RELEASE_NAMES,
@@ -121,15 +121,72 @@ def resolve_suite(
     return _select(everything, selector)
 
 
+def listed_suites(
+    listed: Sequence[str | Path | Suite], steps: str
+) -> list[tuple[str | Suite, str]]:
+    """Suites with the steps of each. `@FILE` stands for the suites in a file.
+
+    The file has one suite in a line, and after it `steps=…` if its steps are others than `steps`.
+    Empty lines and those that begin with `#` are skipped.
+
+    Raises
+    ------
+    SuiteError
+        A file cannot be read, has no suite, or a line has other words.
+    """
+    found: list[tuple[str | Suite, str]] = []
+    for each in listed:
+        if isinstance(each, Suite) or not str(each).startswith("@"):
+            found.append((each if isinstance(each, Suite) else str(each), steps))
+            continue
+        path = Path(str(each)[1:]).expanduser()
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SuiteError(f"--suite {each}: {path} cannot be read: {error}.") from None
+        before = len(found)
+        for number, line in enumerate(lines, 1):
+            match = re.fullmatch(r"(.+?)(?:\s+steps=(\S+))?", line.strip())
+            if match is None or match[1].startswith("#"):
+                continue
+            own = match[2] or steps
+            try:
+                parse_steps(own)
+            except UsageError as error:
+                raise SuiteError(f"{path}, line {number}: {error}") from None
+            found.append((match[1], own))
+        if len(found) == before:
+            raise SuiteError(f"{path} names no suite. Write one in each line.")
+    return found
+
+
+def require_distinct(suites: Sequence[Suite]) -> None:
+    """Refuse two suites with the same checkpoint of the same model.
+
+    Raises
+    ------
+    SuiteError
+        There is one.
+    """
+    owners: dict[CheckpointId, str] = {}
+    for suite in suites:
+        for checkpoint in suite.checkpoints:
+            if (other := owners.get(checkpoint.id)) is not None:
+                raise SuiteError(
+                    f"Suites {other} and {suite.name} both have {checkpoint.id}. Name each"
+                    " checkpoint once, or run them one after another with --model."
+                )
+            owners[checkpoint.id] = suite.name
+
+
 def group_by_config(
-    suite: Suite, chosen: Collection[CheckpointId], hub: Hub | None = None
+    checkpoints: Sequence[Checkpoint], hub: Hub | None = None
 ) -> list[list[CheckpointId]]:
-    """The chosen checkpoints of a suite in its order, one list for each model.
+    """Checkpoints in their order, one list for each model.
 
     Configs in folders are compared by their fields, those on the hub by their bytes, which takes
     one small request per checkpoint. Checkpoints whose configs are unknown are one group.
     """
-    checkpoints = [checkpoint for checkpoint in suite.checkpoints if checkpoint.id in chosen]
     if hub is not None:
         hub.needed_by_all(checkpoint.source for checkpoint in checkpoints)  # lists their files
     groups: dict[str, list[CheckpointId]] = {}

@@ -1,12 +1,12 @@
 """Messages between a run and its workers, frozen values that cross processes, and the summary."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.plan import DepositPlan, Plan
+from logitbank.engine.plan.plan import DepositPlan, Plan, joined_plan
 from logitbank.engine.weights.config_identity import ConfigFields
 from logitbank.errors import INTERRUPTED
 from logitbank.store.format.schema import CheckpointId, Json
@@ -78,6 +78,25 @@ class Estimate:
     def worker_hours(self) -> float:
         """GPU-hours, if each worker has its own GPU."""
         return self.seconds * self.workers / 3600
+
+
+def joined_estimate(estimates: Sequence[Estimate]) -> Estimate:
+    """The estimate of several plans that the same workers run one after another."""
+    if len(estimates) == 1:
+        return estimates[0]
+    checkpoints = sum(each.checkpoints for each in estimates)
+    fixed_s = sum(each.checkpoints * each.checkpoint_s for each in estimates)
+    tokens = sum(each.tokens for each in estimates)
+    return Estimate(
+        load_s=sum(each.models * each.load_s for each in estimates),
+        checkpoint_s=fixed_s / checkpoints,
+        tokens_per_s=tokens / sum(each.tokens / each.tokens_per_s for each in estimates),
+        checkpoints=checkpoints,
+        tokens=tokens,
+        workers=estimates[0].workers,
+        rows=sum(each.rows for each in estimates),
+        sample_s=sum(each.sample_s for each in estimates),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +223,17 @@ class Preparing:
     """Name of the step."""
 
 
+@dataclass(frozen=True, slots=True)
+class SuiteFailed:
+    """A suite that cannot be found, read or planned. The others are run."""
+
+    suite: str
+    message: str
+
+
 Event = (
     Planned
+    | SuiteFailed
     | Waiting
     | Preparing
     | CheckpointStarted
@@ -231,6 +259,7 @@ class Summary:
     """Planned rows of finished checkpoints that another run committed during this one."""
     done: list[CheckpointId] = field(default_factory=list)
     failed: list[CheckpointFailed] = field(default_factory=list)
+    failed_suites: list[SuiteFailed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     interrupted: bool = False
     aborted: bool = False
@@ -253,7 +282,7 @@ class Summary:
 
     @property
     def complete(self) -> bool:
-        return not (self.failed or self.interrupted)
+        return not (self.failed or self.failed_suites or self.interrupted)
 
     @property
     def exit_code(self) -> int:
@@ -263,14 +292,7 @@ class Summary:
 
 def add_summary(total: Summary, part: Summary) -> None:
     """Add the summary of one extraction to the total of several."""
-    plans = total.plan, part.plan
-    total.plan = Plan(
-        tuple(deposit for plan in plans for deposit in plan.deposits),
-        checkpoints=sum(plan.checkpoints for plan in plans),
-        queries=max(plan.queries for plan in plans),
-        prompts=max(plan.prompts for plan in plans),
-        orders=max(plan.orders for plan in plans),
-    )
+    total.plan = joined_plan([total.plan, part.plan])
     for name in ("seconds", "rows", "others", "tokens", "reused", "bytes", "done", "failed"):
         setattr(total, name, getattr(total, name) + getattr(part, name))
     total.notes += [note for note in part.notes if note not in total.notes]

@@ -39,9 +39,6 @@ class Pool(AbstractContextManager["Pool"], Protocol):
     def start(self) -> None:
         """Start the workers, which import their engines; otherwise each starts at its first job."""
 
-    def use(self, settings: EngineSettings) -> None:
-        """Change the settings for the next jobs."""
-
     def stop(self) -> None:
         """End the workers, which have no job."""
 
@@ -66,10 +63,6 @@ class LocalPool:
     def start(self) -> None:
         for worker in self.workers:
             worker.start()
-
-    def use(self, settings: EngineSettings) -> None:
-        for worker in self.workers:
-            worker.use(settings)
 
     def stop(self) -> None:
         with ThreadPoolExecutor(len(self.workers)) as threads:

@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from logitbank.engine.backends.out_of_memory import smaller
+from logitbank.engine.backends.out_of_memory import smaller as smaller_batches
+from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.plan.sharding import WorkUnit, work_units
 from logitbank.engine.suites.prefetch import Prefetcher
-from logitbank.engine.suites.suites import group_by_config
+from logitbank.engine.suites.suites import Checkpoint, group_by_config
 from logitbank.engine.workers.events import (
     BlockCommitted,
     CheckpointDone,
@@ -51,18 +53,35 @@ _NO_WORKER = (
 
 
 @dataclass(eq=False, slots=True)
+class _Suite:
+    """A planned suite, and what has happened to it so far."""
+
+    prepared: Prepared
+    compatibility: Compatibility
+    settings: EngineSettings
+    """Those of its next jobs; their batches may become smaller."""
+    succeeded: set[CheckpointId] = field(default_factory=set)
+    engine_failures: set[CheckpointId] = field(default_factory=set)
+
+
+@dataclass(eq=False, slots=True)
 class _Checkpoint:
     """A planned checkpoint, and its results so far."""
 
-    id: CheckpointId
+    found: Checkpoint
     index: int
-    """Index in the suite."""
+    """Index among the checkpoints of all suites."""
+    suite: _Suite
     deposits: list[DepositPlan] = field(default_factory=list)
     tasks_left: int = 0
     committed_rows: int = 0
     spent: dict[Phase, float] = field(default_factory=dict)
     failed: bool = False
     """Whether it has failed: none of its other tasks are started."""
+
+    @property
+    def id(self) -> CheckpointId:
+        return self.found.id
 
 
 @dataclass(eq=False, slots=True)
@@ -85,7 +104,8 @@ class Runner:
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: Sequence[Prepared],
+        checkpoints: Sequence[Checkpoint],
         fetcher: Prefetcher,
         pool: Pool,
         summary: Summary,
@@ -93,18 +113,20 @@ class Runner:
         stopping: Stopping,
         problems: Sequence[CheckpointFailed] = (),
     ) -> None:
-        """`problems` are of checkpoints whose files cannot be used; they are not tried."""
+        """Suites run in the order of `prepared`. `checkpoints` are those of all suites, as numbered
+        by the fetcher. `problems` are of those whose files cannot be used; they are not tried."""
         self._problems = problems
-        self._prepared, self._settings = prepared, prepared.settings
         self._fetcher, self._workers = fetcher, pool.workers
         self._summary, self._on_event, self._stopping = summary, on_event, stopping
-        self._compatibility = prepared.compatibility()
         self._checkpoints: dict[CheckpointId, _Checkpoint] = {}
-        indices = {c.id: i for i, c in enumerate(prepared.suite.checkpoints)}
-        for deposit in prepared.plan.deposits:
-            id = deposit.checkpoint
-            self._checkpoints.setdefault(id, _Checkpoint(id, indices[id])).deposits.append(deposit)
-        groups = group_by_config(prepared.suite, self._checkpoints, fetcher.hub)
+        indices = {checkpoint.id: index for index, checkpoint in enumerate(checkpoints)}
+        for part in prepared:
+            suite = _Suite(part, part.compatibility(), part.settings)
+            for found in part.to_run:
+                self._checkpoints[found.id] = _Checkpoint(found, indices[found.id], suite)
+            for deposit in part.plan.deposits:
+                self._checkpoints[deposit.checkpoint].deposits.append(deposit)
+        groups = group_by_config([c.found for c in self._checkpoints.values()], fetcher.hub)
         in_order = [self._checkpoints[id] for group in groups for id in group]
         units = work_units(len(in_order), len(self._workers))
         tasks = (_Task(in_order[unit.index], unit) for unit in units)
@@ -118,8 +140,6 @@ class Runner:
         self._running: set[WorkerHandle] = set()
         self._last_taken = time.monotonic()
         self._noted_wait = False
-        self._succeeded: set[CheckpointId] = set()
-        self._engine_failures: set[CheckpointId] = set()
         self._weights: dict[str, CheckpointId] = {}
 
     def run(self) -> None:
@@ -224,7 +244,7 @@ class Runner:
             if (folder := self._fetcher.fetched(checkpoint.index)) is None:
                 return None
             try:
-                self._compatibility.check(folder)
+                checkpoint.suite.compatibility.check(folder)
             except LogitbankError:
                 return None  # raised when it is its turn
             following.announced_to = worker
@@ -256,53 +276,71 @@ class Runner:
                     task.crashes = task.losses = 0
                 case CheckpointDone():
                     message = replace(event, spent={**event.spent, "wait": waited_s})
-                    self._succeeded.add(job.checkpoint)
+                    task.checkpoint.suite.succeeded.add(job.checkpoint)
                 case CheckpointFailed():
                     match self._decide(event, task, job):
                         case Stop():
                             message = CheckpointStopped(job.checkpoint)
-                        case Retry(smaller=smaller_batches):
+                        case Retry(smaller=has_smaller):
                             retry = True
-                            message = self._retry_note(event, job, smaller_batches=smaller_batches)
-                        case Abort() as message:
+                            message = self._retry_note(event, task, job, smaller=has_smaller)
+                        case Abort() as abort if self._ends_all(event, task.checkpoint.suite):
                             self._queue.put(event)
+                            message = abort
             self._queue.put(message)
+            if isinstance(message, Abort):
+                self._stopping.request()  # before this worker takes another task
         return retry
 
     def _decide(self, failure: CheckpointFailed, task: _Task, job: Job) -> Decision:
         task.crashes += failure.cause == "crash"
         task.losses += failure.cause == "lost"
-        engine_failures = self._engine_failures
+        suite = task.checkpoint.suite
+        engine_failures = suite.engine_failures
         if failure.cause in ("crash", "engine"):
             engine_failures = engine_failures | {job.checkpoint}
         history = History(
             crashes=task.crashes,
             losses=task.losses,
-            can_shrink=smaller(job.settings) is not None,
+            can_shrink=smaller_batches(job.settings) is not None,
             stopping=self._stopping.requested,
-            done=len(self._succeeded),
+            done=len(suite.succeeded),
             engine_failures=len(engine_failures),
         )
         decision = decide(failure, history)
         if failure.cause in ("crash", "engine") and not isinstance(decision, Retry):
-            self._engine_failures.add(job.checkpoint)
+            suite.engine_failures.add(job.checkpoint)
         return decision
 
-    def _retry_note(self, failure: CheckpointFailed, job: Job, *, smaller_batches: bool) -> Note:
-        """A note of the retry. All workers use its smaller batches from now on."""
+    def _ends_all(self, failure: CheckpointFailed, suite: _Suite) -> bool:
+        """Whether a failure that ends its suite ends the run too; else the suite's tasks go."""
+        with self._lock:
+            others = [
+                task for task in (*self._todo, *self._taken) if task.checkpoint.suite != suite
+            ]
+            if failure.cause == "fatal" or not others:
+                return True
+            self._todo = [task for task in self._todo if task.checkpoint.suite is not suite]
+        return False
+
+    def _retry_note(
+        self, failure: CheckpointFailed, task: _Task, job: Job, *, smaller: bool
+    ) -> Note:
+        """A note of the retry. All jobs of the suite have its smaller batches from now on."""
         sizes = ""
-        if smaller_batches and (settings := smaller(job.settings)) is not None:
-            self._settings = settings
+        if smaller and (settings := smaller_batches(job.settings)) is not None:
+            task.checkpoint.suite.settings = settings
             sizes = f" with batches of {settings.max_batch_tokens:,} tokens"
         return Note(f"{failure.message}; retrying the uncommitted blocks{sizes}")
 
     def _job(self, task: _Task, worker: WorkerHandle) -> Job | None:
         """The job of a task, or None if the files of its checkpoint cannot be used."""
-        checkpoint, prepared = task.checkpoint, self._prepared
+        checkpoint, suite = task.checkpoint, task.checkpoint.suite
+        prepared = suite.prepared
         try:
             folder = self._fetcher.folder(checkpoint.index, on_wait=self._note, after_s=LONG_WAIT_S)
             with self._lock:
-                config = self._compatibility.check(folder)
+                config = suite.compatibility.check(folder)
         except LogitbankError as error:
             self._queue.put(CheckpointFailed(checkpoint.id, f"{checkpoint.id}: {error}"))
             return None
@@ -317,8 +355,8 @@ class Runner:
             deposits,
             vocab,
             min(prepared.tokenizer.entries, vocab),
-            _provenance(checkpoint.index, prepared),
-            self._settings,
+            _provenance(checkpoint.found, prepared),
+            suite.settings,
             config,
             self._following(task, worker),
         )
@@ -369,14 +407,14 @@ class Runner:
         self._on_event(event)
 
 
-def _provenance(index: int, prepared: Prepared) -> dict[str, Json]:
+def _provenance(checkpoint: Checkpoint, prepared: Prepared) -> dict[str, Json]:
     """Provenance of a checkpoint's deposits, without what its engine adds."""
     settings, adapters = prepared.settings, prepared.adapter_source
     borrowed: dict[str, Json] = {}
     if settings.adapter_languages and adapters is not None:
         borrowed = {"adapter_from": adapters.describe()}
     return borrowed | {
-        "source": prepared.suite.checkpoints[index].source.describe(),
+        "source": checkpoint.source.describe(),
         "tokenizer": prepared.tokenizer.digest,
         "special_tokens": {**prepared.special_tokens},
         "logitbank_version": __version__,

@@ -104,7 +104,7 @@ def run_extraction() -> bool:
     bank = FOLDER / "real.zarr"
     complete = extracted(
         bank,
-        suite=str(FOLDER / "checkpoints"),
+        suites=str(FOLDER / "checkpoints"),
         prompts=samples(DATA),
         model=MODEL,
         engine="vllm",
@@ -122,9 +122,9 @@ def run_masked() -> bool:
     checkpoints = str(FOLDER / "masked" / "checkpoints")
     masks, pairs = FOLDER / "masks.zarr", FOLDER / "pairs.zarr"
     complete = extracted(
-        masks, suite=checkpoints, prompts=halogens(), model="rxnfp-bert", engine="vllm"
+        masks, suites=checkpoints, prompts=halogens(), model="rxnfp-bert", engine="vllm"
     ) and extracted(
-        pairs, suite=checkpoints, prompts=products(), model="rxnfp-bert", engine="transformers"
+        pairs, suites=checkpoints, prompts=products(), model="rxnfp-bert", engine="transformers"
     )
     if complete:
         for line in masked_findings(masks, pairs):

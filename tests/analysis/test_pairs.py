@@ -236,7 +236,9 @@ def test_a_file_of_blimp_has_the_accuracy_of_plain_transformers(tmp_path: Path) 
 
     checkpoint = make_checkpoint(tmp_path / "series" / "step1", seed=1)
     path, bank = written(tmp_path / "blimp.jsonl", *BLIMP), tmp_path / "b.zarr"
-    extract(bank, suite=str(checkpoint.parent), prompts=f"pairs:file={path}", engine="transformers")
+    extract(
+        bank, suites=str(checkpoint.parent), prompts=f"pairs:file={path}", engine="transformers"
+    )
     tokenizer = Tokenizer.load(checkpoint)
     model = AutoModelForCausalLM.from_pretrained(checkpoint).eval()
 

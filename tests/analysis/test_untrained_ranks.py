@@ -70,7 +70,7 @@ def test_a_checkpoint_of_zeros_has_the_middle_rank_at_every_storage_level(
     options = (Option("he", " he"), Option("she", " she"))
     prompts = PromptSet("mine", (Prompt("a", " the nurse said", options, answer="she"),))
     bank = tmp_path / "b.zarr"
-    extract(bank, suite=str(tmp_path / "tiny"), prompts=prompts, engine="transformers", keep=keep,
+    extract(bank, suites=str(tmp_path / "tiny"), prompts=prompts, engine="transformers", keep=keep,
             canary_every=0)  # fmt: skip
     study = logitbank.options(bank)
     assert study.tables["shares"]["rank"].to_list() == [(1 + VOCAB) / 2] * 2

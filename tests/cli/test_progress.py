@@ -27,7 +27,7 @@ from logitbank.store.format.layout import Layout
 from logitbank.store.format.schema import CheckpointId, Keep
 
 LAYOUT = Layout.plan(queries=300, vocab=8, dtype="float32", keep=Keep("full"), block_rows=100)
-STARTING = "starting the engine: importing torch and transformers"
+STARTING = "starting the engine: importing torch, transformers"
 FIRST, SECOND, THIRD = (CheckpointId("tiny", step=step) for step in range(3))
 
 

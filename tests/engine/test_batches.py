@@ -23,7 +23,7 @@ def test_a_requested_batch_size_is_in_the_provenance(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"id": "a", "text": "The cook said that"}')
     extract(
         tmp_path / "b.zarr",
-        suite=tmp_path / "suite",
+        suites=tmp_path / "suite",
         prompts=tmp_path / "p.jsonl",
         engine="transformers",
         canary_every=0,
@@ -36,7 +36,7 @@ def test_a_requested_batch_size_is_in_the_provenance(tmp_path: Path) -> None:
 
 def test_sizes_that_no_batch_has_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="batch_tokens 0 is invalid"):
-        extract(tmp_path / "b.zarr", suite="pythia-70m", prompts="winobias", batch_tokens=0)
+        extract(tmp_path / "b.zarr", suites="pythia-70m", prompts="winobias", batch_tokens=0)
 
 
 @given(Sequences, st.integers(9, 40), st.integers(1, 8))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.plan.prepare import make_plan
 from tests.support.fakes import questions, request_for, write_series
+from tests.support.resolved import make_plan
 
 
 @pytest.mark.parametrize(

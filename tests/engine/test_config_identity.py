@@ -16,7 +16,6 @@ from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.request import ExtractRequest
-from logitbank.engine.run import run
 from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.suites import Suite, group_by_config, resolve_suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, tokenizer_folder
@@ -38,6 +37,7 @@ from tests.support.engine_driver import reference
 from tests.support.hub_server import HubServer
 from tests.support.marks import long, whole
 from tests.support.preloaded import Preloaded, require_vllm
+from tests.support.resolved import run
 
 TOLERANCE = 1e-3
 INF, NAN = float("inf"), float("nan")
@@ -102,7 +102,7 @@ def go(bank: Path, series: Path, architecture: Architecture, engine: EngineName)
 def request(series: Path, prompts: PromptSet, **changes: Any) -> ExtractRequest:
     defaults: dict[str, Any] = {"engine": "transformers", "canary_every": 0, "dtype": "float32"}
     suite = resolve_suite(str(series), steps=changes.pop("steps", "all"))
-    return ExtractRequest(suite=suite, prompts=prompts, **(defaults | changes))
+    return ExtractRequest(suites=suite, prompts=prompts, **(defaults | changes))
 
 
 def assert_each_is_its_own(bank: Bank, folders: Mapping[int, Path]) -> None:
@@ -234,7 +234,8 @@ def test_an_engine_refuses_the_weights_of_another_model(
 
 
 def grouped(suite: Suite, ids: Sequence[CheckpointId], hub: Hub | None) -> list[list[int | None]]:
-    return [[each.step for each in group] for group in group_by_config(suite, ids, hub)]
+    chosen = [checkpoint for checkpoint in suite.checkpoints if checkpoint.id in ids]
+    return [[each.step for each in group] for group in group_by_config(chosen, hub)]
 
 
 def test_checkpoints_of_one_model_are_one_group(tmp_path: Path) -> None:

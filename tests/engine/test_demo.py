@@ -45,7 +45,7 @@ def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:
     with preloaded.workers(choose_engine("auto")):
         summary = extract(
             folder / "toy.zarr",
-            suite=str(folder / "checkpoints"),
+            suites=str(folder / "checkpoints"),
             steps=",".join(map(str, BEFORE + AFTER)),
             prompts=demo_prompts(),
             model="toy-neox",

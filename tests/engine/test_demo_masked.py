@@ -53,7 +53,7 @@ def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:
     with preloaded.workers(choose_engine("auto")):
         summary = extract(
             folder / "toy.zarr",
-            suite=str(folder / "masked"),
+            suites=str(folder / "masked"),
             steps=",".join(map(str, steps)),
             prompts=masked_demo_prompts(),
             model="toy-bert",

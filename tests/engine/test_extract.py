@@ -18,7 +18,6 @@ from logitbank.engine.plan.engine_choice import choose_engine
 from logitbank.engine.prompts.check import prompts_show
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option
-from logitbank.engine.run import run
 from logitbank.engine.workers.events import Event, Preparing
 from logitbank.errors import (
     DiskSpaceError,
@@ -38,6 +37,7 @@ from tests.support.fakes import (
     request_for,
     write_series,
 )
+from tests.support.resolved import run
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -65,12 +65,12 @@ def test_a_complete_bank_starts_no_engine(
 ) -> None:
     started: list[InProcess] = []
     monkeypatch.setattr(InProcess, "start", lambda worker: started.append(worker))
-    extract(tmp_path / "b.zarr", suite=series, prompts=questions(*TEXTS), canary_every=0)
+    extract(tmp_path / "b.zarr", suites=series, prompts=questions(*TEXTS), canary_every=0)
     scored = backend.scored
-    again = extract(tmp_path / "b.zarr", suite=series, prompts=questions(*TEXTS), canary_every=0)
+    again = extract(tmp_path / "b.zarr", suites=series, prompts=questions(*TEXTS), canary_every=0)
     assert (again.plan.rows, backend.scored, len(started)) == (0, scored, 1)
     write_series(series, "step3")
-    extract(tmp_path / "b.zarr", suite=series, prompts=questions(*TEXTS), canary_every=0)
+    extract(tmp_path / "b.zarr", suites=series, prompts=questions(*TEXTS), canary_every=0)
     assert len(started) == 2
 
 
@@ -80,7 +80,7 @@ def test_a_suite_and_prompts_may_be_paths(
     file = tmp_path / "mine.jsonl"
     file.write_text('{"text": "The nurse is", "options": [" male", " female"]}\n')
     for prompts in (file, [file]):
-        extract(tmp_path / "b.zarr", suite=series, prompts=prompts, canary_every=0)
+        extract(tmp_path / "b.zarr", suites=series, prompts=prompts, canary_every=0)
     assert Bank.open(tmp_path / "b.zarr").prompt_sets == ["mine"]
     assert prompts_show(file)[0] == "mine: 1 prompt, 1 shown"
 
@@ -262,7 +262,7 @@ def test_a_bank_of_another_dtype_is_refused(
 def test_two_prompt_sets_of_one_name_are_refused(tmp_path: Path, series: Path) -> None:
     twice = (questions(TEXTS[0]), questions(TEXTS[1]))
     with pytest.raises(UsageError, match="'mine'"):
-        extract(tmp_path / "b", suite=series, prompts=twice)
+        extract(tmp_path / "b", suites=series, prompts=twice)
 
 
 def test_a_run_that_ended_before_its_seal_is_sealed_by_the_next(
@@ -310,13 +310,13 @@ def test_a_dry_run_refuses_a_changed_answer_as_the_run_does(
 
 def test_wrong_calls_are_refused(tmp_path: Path, series: Path) -> None:
     with pytest.raises(UsageError, match="level 'half' is unknown; use full, .*, K from 1"):
-        extract(tmp_path / "b", suite=str(series), prompts=questions(*TEXTS), keep="half")
+        extract(tmp_path / "b", suites=str(series), prompts=questions(*TEXTS), keep="half")
     with pytest.raises(UsageError, match="'nothing' is neither a known prompt set"):
-        extract(tmp_path / "b", suite=str(series), prompts="nothing")
+        extract(tmp_path / "b", suites=str(series), prompts="nothing")
     with pytest.raises(SuiteError, match="nowhere"):
-        extract(tmp_path / "b", suite="./nowhere", prompts=questions(*TEXTS))
+        extract(tmp_path / "b", suites="./nowhere", prompts=questions(*TEXTS))
     with pytest.raises(UsageError, match="No prompts"):
-        extract(tmp_path / "b", suite=str(series), prompts=[])
+        extract(tmp_path / "b", suites=str(series), prompts=[])
 
 
 def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +335,7 @@ def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 def test_each_step_of_planning_is_an_event_before_it_begins(tmp_path: Path, series: Path) -> None:
     events: list[Event] = []
     prompts = questions(*TEXTS)
-    extract(tmp_path / "b", suite=series, prompts=prompts, canary_every=0, on_event=events.append)
+    extract(tmp_path / "b", suites=series, prompts=prompts, canary_every=0, on_event=events.append)
     steps = [event.text for event in events if isinstance(event, Preparing)]
     assert steps[0] == "reading prompts"
     assert "tokenizing 3 prompts of mine" in steps

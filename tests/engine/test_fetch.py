@@ -99,7 +99,7 @@ def test_the_first_download_is_told_before_there_is_a_plan(hub, server, tmp_path
     with pytest.raises(SuiteError):
         extract(
             tmp_path / "b",
-            suite=REPO,
+            suites=REPO,
             prompts=questions(" the"),
             engine="transformers",
             hub=hub,
@@ -292,7 +292,7 @@ def banked(root: Path, backend: FakeBackend) -> None:
 
 def extracted(path: Path, hub: Hub, **changes: object) -> Summary:
     arguments = {
-        "suite": REPO,
+        "suites": REPO,
         "prompts": questions(" the nurse said"),
         "canary_every": 0,
     } | changes
@@ -321,7 +321,7 @@ def test_missing_steps_are_noted_before_a_run(banked, hub, server, tmp_path):
     (server.root / "EleutherAI").mkdir()
     (server.root / REPO).rename(server.root / "EleutherAI" / "pythia-14m")
     events: list[Event] = []
-    extracted(tmp_path / "b.zarr", hub, suite="pythia-14m", steps="0:2", on_event=events.append)
+    extracted(tmp_path / "b.zarr", hub, suites="pythia-14m", steps="0:2", on_event=events.append)
     (planned,) = [event for event in events if isinstance(event, Planned)]
     (missing,) = planned.notes
     assert missing.startswith("pythia-14m: missing 150 of 154 steps: 8,")
@@ -330,7 +330,7 @@ def test_missing_steps_are_noted_before_a_run(banked, hub, server, tmp_path):
 def test_folders_of_a_repository_are_extracted(banked, hub, server, tmp_path):
     (server.root / "lab" / "folders").mkdir()
     (server.root / REPO).rename(server.root / "lab" / "folders" / "main")
-    summary = extracted(tmp_path / "b.zarr", hub, suite="lab/folders", disk_budget="300kB")
+    summary = extracted(tmp_path / "b.zarr", hub, suites="lab/folders", disk_budget="300kB")
     assert [c.step for c in summary.done] == [0, 1, 2, 3, 4]
     deposit = Bank.open(tmp_path / "b.zarr").deposits()[1]
     assert deposit.spec.provenance["source"] == {

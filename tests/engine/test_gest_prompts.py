@@ -58,7 +58,7 @@ def test_a_causal_model_scores_the_words_after_the_text(tmp_path: Path, data: Pa
 
     checkpoint = make_checkpoint(tmp_path / "series" / "step1", seed=1)
     bank = tmp_path / "b.zarr"
-    extract(bank, suite=str(checkpoint.parent), prompts="gest", data=data, engine="transformers")
+    extract(bank, suites=str(checkpoint.parent), prompts="gest", data=data, engine="transformers")
     tokenizer = Tokenizer.load(checkpoint)
     model = AutoModelForCausalLM.from_pretrained(checkpoint).eval()
 
@@ -84,7 +84,7 @@ def test_a_masked_model_scores_the_word_that_differs(tmp_path: Path, data: Path)
 
     checkpoint = make_checkpoint(tmp_path / "series" / "step1", seed=1, architecture="bert")
     bank = tmp_path / "b.zarr"
-    extract(bank, suite=str(checkpoint.parent), prompts="gest", data=data, engine="transformers")
+    extract(bank, suites=str(checkpoint.parent), prompts="gest", data=data, engine="transformers")
     tokenizer = Tokenizer.load(checkpoint)
     model = AutoModelForMaskedLM.from_pretrained(checkpoint).eval()
 

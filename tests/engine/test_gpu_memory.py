@@ -16,13 +16,12 @@ from logitbank.engine.backends.gpu_memory import (
 from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
 from logitbank.engine.plan import cards as cards_module
 from logitbank.engine.plan.cards import Card, listed_cards, share_memory
-from logitbank.engine.plan.prepare import make_plan
-from logitbank.engine.run import run
 from logitbank.engine.weights.config import Attention, ModelConfig
 from logitbank.errors import DeviceError, UsageError
 from tests.support.checkpoints import make_checkpoint
 from tests.support.fakes import TEXTS, questions, request_for, write_series
 from tests.support.preloaded import Preloaded, require_vllm
+from tests.support.resolved import make_plan, run
 
 CPU = EngineSettings("vllm", max_length=64)
 GPU = replace(CPU, max_batch_tokens=8192, max_sequences=256)

@@ -45,7 +45,7 @@ def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fill(bank: Path, folder: Path, **options: Any) -> Bank:
     arguments = {"prompts": CAUSAL, "engine": "transformers", "canary_every": 0} | options
-    summary = extract(bank, suite=str(folder), **arguments)
+    summary = extract(bank, suites=str(folder), **arguments)
     assert summary.complete, summary.failed
     return Bank.open(bank)
 
@@ -103,12 +103,12 @@ def test_a_head_of_more_than_one_matrix_is_refused_by_name(
     line = "tiny step 0: the mask logits of MobileBertForMaskedLM are not those of one matrix"
     for dry_run in (True, False):
         with pytest.raises(HeadError) as refused:
-            extract(tmp_path / "b", suite=str(folder), prompts=MASKED, dry_run=dry_run, **options)
+            extract(tmp_path / "b", suites=str(folder), prompts=MASKED, dry_run=dry_run, **options)
         assert str(refused.value).startswith(line)
         assert not (tmp_path / "b").exists(), "before anything is written"
     for module in ("plan.prepare", "weights.heads"):
         monkeypatch.setattr(f"logitbank.engine.{module}.is_divided", lambda *_: False)
-    summary = extract(tmp_path / "b", suite=str(folder), prompts=MASKED, **options)
+    summary = extract(tmp_path / "b", suites=str(folder), prompts=MASKED, **options)
     (failure,) = summary.failed
     assert failure.message.startswith(line), "what the model itself shows"
     assert Bank.open(tmp_path / "b").deposits() == []
@@ -140,14 +140,14 @@ def test_a_block_whose_states_do_not_give_its_logits_is_refused(
     folder = make_checkpoint(tmp_path / "tiny" / "step0", seed=1).parent
     options: dict[str, Any] = {"engine": "transformers", "canary_every": 0, "keep": "hidden"}
     monkeypatch.setattr(InProcess, "backend", WithStates(added=0.01))
-    summary = extract(tmp_path / "b", suite=str(folder), prompts=CAUSAL, **options)
+    summary = extract(tmp_path / "b", suites=str(folder), prompts=CAUSAL, **options)
     assert "of 'mine': the LM head does not give the engine's logits from the hidden state" in (
         summary.failed[0].message
     )
     (deposit,) = Bank.open(tmp_path / "b").deposits()
     assert not deposit.committed()
     monkeypatch.setattr(InProcess, "backend", WithStates())
-    assert extract(tmp_path / "b", suite=str(folder), prompts=CAUSAL, **options).complete
+    assert extract(tmp_path / "b", suites=str(folder), prompts=CAUSAL, **options).complete
 
 
 def test_levels_are_not_mixed(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def both(
     path = tmp_path_factory.mktemp("bank") / "b.zarr"
     summary = extract(
         path,
-        suite=str(checkpoint.parent),
+        suites=str(checkpoint.parent),
         prompts=SequenceSet("lambada", tuple(chosen)),
         engine="transformers",
         keep="options",

@@ -237,11 +237,12 @@ def test_an_engine_that_failed_for_another_job_is_started_again(
 
 
 def test_workers_announce_different_checkpoints_and_the_last_are_taken_by_whoever_is_idle() -> None:
-    tasks = [runner_module._Task(SimpleNamespace(index=i, id=i), unit=None) for i in range(4)]  # type: ignore[arg-type]
+    suite = SimpleNamespace(compatibility=SimpleNamespace(check=lambda folder: None))
+    checkpoints: list[Any] = [SimpleNamespace(index=i, id=i, suite=suite) for i in range(4)]
+    tasks = [runner_module._Task(each, unit=None) for each in checkpoints]  # type: ignore[arg-type]
     runner: Any = runner_module.Runner.__new__(runner_module.Runner)
     runner._lock, runner._todo, runner._taken = threading.Lock(), [*tasks[2:]], {*tasks[:2]}
     runner._stopping = SimpleNamespace(requested=False)
-    runner._compatibility = SimpleNamespace(check=lambda folder: None)
     runner._fetcher = SimpleNamespace(fetched=lambda index: Path(f"step{index}"))
     one, two = (SimpleNamespace(ready=lambda: True) for _ in range(2))
     assert runner._following(tasks[0], one).folder == Path("step2")

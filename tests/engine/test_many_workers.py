@@ -12,13 +12,13 @@ import pytest
 from logitbank.cli.screen.extract import planned
 from logitbank.engine.plan.parallel import MachinePart, ParallelConfig, visible_devices
 from logitbank.engine.plan.sharding import Shard
-from logitbank.engine.run import run
 from logitbank.engine.workers.events import BlockCommitted, CheckpointDone, Event, Summary
 from logitbank.errors import UsageError
 from logitbank.store import Bank, verify
 from tests.support.checkpoints import make_series
 from tests.support.paths import ROOT
 from tests.support.preloaded import Preloaded
+from tests.support.resolved import run
 from tests.support.run_driver import BLOCK_ROWS, PROMPTS, assert_same, extraction
 
 STEPS = (0, 1, 2)

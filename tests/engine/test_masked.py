@@ -131,7 +131,7 @@ def test_a_shared_parameter_with_two_values_is_refused(other: str) -> None:
 
 def go(bank: Path, suite: Path, **options: Any) -> Bank:
     options = {"engine": "transformers", "dtype": "float32", "canary_every": 1} | options
-    summary = extract(bank, suite=str(suite), prompts=PROMPTS, **options)
+    summary = extract(bank, suites=str(suite), prompts=PROMPTS, **options)
     assert summary.complete, summary.failed
     return Bank.open(bank)
 
@@ -204,7 +204,7 @@ def test_language_adapters_of_another_checkpoint_are_used_and_recorded(
     # The checkpoint's own language goes into the same bank: its weights are the same.
     extract(
         bank.path,
-        suite=str(swiss.parent),
+        suites=str(swiss.parent),
         prompts=PROMPTS,
         engine="transformers",
         dtype="float32",
@@ -258,10 +258,10 @@ def test_a_prompt_without_its_mask_is_refused_for_a_masked_model(
     with pytest.raises(
         PromptError, match="'p' of 'mine' is for a causal model, but this is a masked model"
     ):
-        extract(tmp_path / "b", suite=str(bert), prompts=prompts, engine="transformers")
+        extract(tmp_path / "b", suites=str(bert), prompts=prompts, engine="transformers")
     both = PromptSet("mine", (*prompts.prompts, Prompt("q", "[MASK] was", HE_SHE)))
     with pytest.raises(PromptError, match=r"'q' of 'mine' has a \[MASK\] and prompt 'p' of"):
-        extract(tmp_path / "b", suite=str(bert), prompts=both, engine="transformers")
+        extract(tmp_path / "b", suites=str(bert), prompts=both, engine="transformers")
 
 
 def test_a_swapped_checkpoint_whose_tied_head_has_other_values_is_refused(tmp_path: Path) -> None:

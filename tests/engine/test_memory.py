@@ -13,7 +13,6 @@ from logitbank.engine.backends import choose
 from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.backends.out_of_memory import is_out_of_memory, smaller
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.prepare import make_plan
 from logitbank.engine.workers.events import CheckpointFailed, Event, Job, Summary
 from logitbank.engine.workers.serve import failure
 from logitbank.errors import EngineError, WeightsError
@@ -28,6 +27,7 @@ from tests.support.fakes import (
     request_for,
     write_series,
 )
+from tests.support.resolved import make_plan
 
 OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
 

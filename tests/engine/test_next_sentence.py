@@ -67,7 +67,7 @@ def test_one_run_fills_both_heads_with_what_plain_transformers_gives(
 
     summary = extract(
         tmp_path / "b.zarr",
-        suite=str(suite),
+        suites=str(suite),
         prompts=[INTER, MASKED],
         engine="transformers",
         canary_every=1,
@@ -87,7 +87,7 @@ def test_one_run_fills_both_heads_with_what_plain_transformers_gives(
         assert row["value"] == pytest.approx(logits.softmax(0)[0].item(), abs=1e-5)
         assert row["task"] == "intersentence"
     again = extract(
-        tmp_path / "b.zarr", suite=str(suite), prompts=[INTER, MASKED], engine="transformers"
+        tmp_path / "b.zarr", suites=str(suite), prompts=[INTER, MASKED], engine="transformers"
     )
     assert again.plan.rows == 0
 
@@ -95,14 +95,14 @@ def test_one_run_fills_both_heads_with_what_plain_transformers_gives(
 def test_prompts_for_a_head_that_the_model_lacks_are_skipped_and_said_so(tmp_path: Path) -> None:
     suite = make_series(tmp_path / "tiny", steps=(0,), architecture="bert")
     bank = tmp_path / "b.zarr"
-    summary = extract(bank, suite=str(suite), prompts=[INTER, MASKED], engine="transformers")
+    summary = extract(bank, suites=str(suite), prompts=[INTER, MASKED], engine="transformers")
     assert summary.complete
     assert summary.notes == [
         "stereoset-inter is skipped: the model (BertForMaskedLM) has no next-sentence head"
     ]
     assert Bank.open(bank).prompt_sets == ["mine"]
     with pytest.raises(PromptError, match="'stereoset-inter' .*no next-sentence head"):
-        extract(bank, suite=str(suite), prompts=INTER, engine="transformers")
+        extract(bank, suites=str(suite), prompts=INTER, engine="transformers")
 
 
 def test_one_prompt_set_is_for_one_head() -> None:

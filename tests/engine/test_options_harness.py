@@ -55,7 +55,7 @@ def test_sums_and_accuracies_are_the_harness_s(checkpoint: Path, tmp_path: Path)
     bank = tmp_path / "b.zarr"
     asked = logitbank.PromptSet("mine", prompts, whole_options=True)
     summary = logitbank.extract(
-        bank, suite=str(checkpoint.parent), prompts=asked, engine="transformers", keep="options"
+        bank, suites=str(checkpoint.parent), prompts=asked, engine="transformers", keep="options"
     )
     assert summary.complete, summary.failed
 
@@ -95,7 +95,11 @@ def test_pairs_are_the_harness_s(checkpoint: Path, tmp_path: Path) -> None:
     path, bank = tmp_path / "verbs.jsonl", tmp_path / "b.zarr"
     path.write_text("\n".join(map(json.dumps, rows)))
     summary = logitbank.extract(
-        bank, suite=str(checkpoint.parent), prompts=str(path), engine="transformers", keep="options"
+        bank,
+        suites=str(checkpoint.parent),
+        prompts=str(path),
+        engine="transformers",
+        keep="options",
     )
     assert summary.complete, summary.failed
     data = {"text": [""] * len(pairs), "choices": pairs, "label": [0] * len(pairs)}

@@ -25,7 +25,7 @@ PROMPTS = PromptSet("mine", (Prompt("a", " the nurse said", (Option("he", " he")
 
 def planned(folder: Path) -> dict[int | None, str]:
     """The messages of a dry run about single steps."""
-    summary = extract(folder / "b.zarr", suite=str(folder), prompts=PROMPTS, dry_run=True,
+    summary = extract(folder / "b.zarr", suites=str(folder), prompts=PROMPTS, dry_run=True,
                       engine="transformers")  # fmt: skip
     return {failure.checkpoint.step: failure.message for failure in summary.failed}
 

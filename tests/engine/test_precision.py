@@ -163,7 +163,7 @@ def test_tf32_on_a_cpu_is_refused_before_any_lookup(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     none, told = tmp_path / "none", "^A CPU has no TF32"
     with pytest.raises(DeviceError, match=told):
-        extract(tmp_path / "b.zarr", suite=none, prompts="nothing.csv", compute_dtype="tf32")
+        extract(tmp_path / "b.zarr", suites=none, prompts="nothing.csv", compute_dtype="tf32")
     with pytest.raises(DeviceError, match=told):
         TransformersBackend(none, TF32)
     assert not (tmp_path / "b.zarr").exists()
@@ -185,4 +185,4 @@ def test_a_gpu_has_tf32_from_ampere_on_unless_something_else_decides() -> None:
 
 def test_a_precision_of_another_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="'fp8' is invalid: use float32, tf32, bfloat16, float16"):
-        extract(tmp_path / "b", suite=tmp_path, prompts="winobias", compute_dtype="fp8")
+        extract(tmp_path / "b", suites=tmp_path, prompts="winobias", compute_dtype="fp8")

@@ -20,7 +20,6 @@ import pytest
 
 from logitbank import map_rows
 from logitbank.engine.plan.parallel import ParallelConfig
-from logitbank.engine.run import run
 from logitbank.engine.workers import ray_worker
 from logitbank.engine.workers.events import BlockCommitted, Event, Note
 from logitbank.engine.workers.ray_worker import RayPool, WorkerResources
@@ -31,6 +30,7 @@ from tests.support.checkpoints import make_series
 from tests.support.paths import ROOT
 from tests.support.preloaded import Preloaded, processes_from_servers
 from tests.support.ray_cluster import add_node, ray_cluster
+from tests.support.resolved import run
 from tests.support.run_driver import OPTIONS, PROMPTS, extraction
 from tests.support.run_driver import assert_same as assert_sound
 

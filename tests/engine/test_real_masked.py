@@ -84,7 +84,7 @@ def test_a_tuned_bert_s_bank_is_what_plain_transformers_gives(
     bank = tmp_path / "bank.zarr"
     summary = extract(
         bank,
-        suite=str(series / "checkpoints"),
+        suites=str(series / "checkpoints"),
         steps="40",
         prompts=halogens(),
         engine=engine,
@@ -101,7 +101,7 @@ def test_an_albert_s_bank_is_what_plain_transformers_gives(series: Path, tmp_pat
     bank = tmp_path / "bank.zarr"
     summary = extract(
         bank,
-        suite=str(series / "albert"),
+        suites=str(series / "albert"),
         prompts=halogens(),
         engine="transformers",
         dtype="float32",
@@ -117,7 +117,7 @@ def test_next_sentence_scores_are_those_of_plain_transformers(series: Path, tmp_
     bank = tmp_path / "bank.zarr"
     summary = extract(
         bank,
-        suite=str(series / "checkpoints"),
+        suites=str(series / "checkpoints"),
         steps="40",
         prompts=prompts,
         engine="transformers",

@@ -102,7 +102,7 @@ def test_a_real_model_s_bank_is_what_plain_transformers_gives(
     path = tmp_path / "real.zarr"
     summary = extract(
         path,
-        suite=str(series),
+        suites=str(series),
         steps="40",
         prompts=case.sets,
         engine=engine,

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from logitbank.engine.backends.protocol import EngineSettings, Loaded
-from logitbank.engine.run import run
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.workers import reference_check
 from logitbank.engine.workers.events import Event, ReferenceChecked, Summary
@@ -23,6 +22,7 @@ from logitbank.store import Bank, Query
 from tests.support.checkpoints import make_checkpoint, make_series
 from tests.support.fakes import FakeBackend, InProcess
 from tests.support.preloaded import Preloaded, require_vllm
+from tests.support.resolved import run
 from tests.support.run_driver import extraction, questions
 
 LOGITS = np.array([1.0, -2.0, 0.5], np.float32)

@@ -37,7 +37,7 @@ def test_progress_of_a_run_is_printed_line_by_line(tmp_path: Path, go: Go) -> No
     one = ["CheckpointStarted", "WeightsLoaded", *["BlockCommitted"] * 2, "CheckpointDone"]
     assert [line["event"] for line in lines] == ["Begin", *one, *one, "End"]
     begin, end = lines[0], lines[-1]
-    assert begin["settings"]["engine"] == "transformers"  # type: ignore[index, call-overload]
+    assert begin["suites"][0]["settings"]["engine"] == "transformers"  # type: ignore[index, call-overload]
     assert begin["plan"]["to_run"] == ["tiny step 0", "tiny step 1"]  # type: ignore[index, call-overload]
     assert begin["versions"]["polars"]  # type: ignore[index, call-overload]
     assert (end["done"], end["rows"]) == (["tiny step 0", "tiny step 1"], 6)

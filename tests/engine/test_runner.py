@@ -12,9 +12,10 @@ import pytest
 
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.compatibility import Compatibility
-from logitbank.engine.plan.plan import DepositPlan, Plan
+from logitbank.engine.plan.plan import DepositPlan, Plan, joined_plan
 from logitbank.engine.workers.events import (
     BlockCommitted,
+    Cause,
     CheckpointDone,
     CheckpointFailed,
     CheckpointStopped,
@@ -61,31 +62,34 @@ def run_one(
     done: Callable[[int], None] = lambda _: None,
     checkpoints: Sequence[CheckpointId] = (CHECKPOINT,),
 ) -> Summary:
-    """Run checkpoints of four blocks each."""
-    deposits = tuple(DepositPlan(id, "q", LAYOUT, (0, 1, 2, 3)) for id in checkpoints)
-    plan = Plan(deposits, 1, 40, 40)
+    """Run checkpoints of four blocks each; those of one model are a suite."""
     monkeypatch.setattr("logitbank.engine.plan.compatibility.files_digest", lambda _: "same")
     monkeypatch.setattr(Compatibility, "check", lambda *_: None)
     monkeypatch.setattr("logitbank.engine.workers.runner._provenance", lambda *_: {})
     settings = EngineSettings("transformers", max_batch_tokens=4096, max_sequences=64)
     nothing = lambda *_: None  # noqa: E731
-    prepared = SimpleNamespace(
-        plan=plan,
-        suite=SimpleNamespace(
-            checkpoints=[SimpleNamespace(id=id, source=None) for id in checkpoints]
-        ),
-        first=tmp_path,
-        settings=settings,
-        config=SimpleNamespace(vocab=8),
-        tokenizer=SimpleNamespace(entries=8),
-        compatibility=lambda: SimpleNamespace(check=nothing),
-    )
+    found = [SimpleNamespace(id=id, source=None) for id in checkpoints]
+    suites = [
+        SimpleNamespace(
+            plan=Plan(tuple(DepositPlan(c.id, "q", LAYOUT, (0, 1, 2, 3)) for c in own), 1, 40, 40),
+            to_run=own,
+            first=tmp_path,
+            settings=settings,
+            config=SimpleNamespace(vocab=8),
+            tokenizer=SimpleNamespace(entries=8),
+            compatibility=lambda: SimpleNamespace(check=nothing),
+        )
+        for own in (
+            [each for each in found if each.id.model == model]
+            for model in dict.fromkeys(id.model for id in checkpoints)
+        )
+    ]
     fetcher = SimpleNamespace(
         plan=nothing, done=done, folder=lambda *_, **__: tmp_path, fetched=nothing, hub=None
     )
-    summary = Summary(plan)
+    summary = Summary(joined_plan([each.plan for each in suites]))
     pool = SimpleNamespace(workers=workers)
-    arguments = (prepared, fetcher, pool, summary, on_event, stopping or Stopping())
+    arguments = (suites, found, fetcher, pool, summary, on_event, stopping or Stopping())
     Runner(*cast(Any, arguments)).run()
     return summary
 
@@ -163,6 +167,30 @@ def test_retried_failures_do_not_end_the_run(
     assert [failure.checkpoint.step for failure in summary.failed] == [0, 1]
     assert [checkpoint.step for checkpoint in summary.done] == [2]
     assert [job.settings.max_batch_tokens for job in worker.jobs] == [4096, 2048, 2048, 1024, 1024]
+
+
+@pytest.mark.parametrize("ends_all", [False, True])
+def test_a_suite_on_which_the_engine_fails_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_all: bool
+) -> None:
+    """The third of its checkpoints is not tried; a full disk is everybody's."""
+
+    def part(job: Job) -> Iterator[Event]:
+        if job.checkpoint.model == "good":
+            yield CheckpointDone(job.checkpoint, 1.0)
+        else:
+            cause: Cause = "fatal" if ends_all else "engine"
+            yield CheckpointFailed(job.checkpoint, "no kernel", cause)
+
+    worker = ScriptedWorker(part)
+    series = [CheckpointId(model, step=step) for model in ("bad", "good") for step in range(3)]
+    summary = run_one(tmp_path, monkeypatch, [worker], checkpoints=series)
+    assert summary.aborted == ends_all
+    failed, done = ([0], []) if ends_all else ([0, 1], [0, 1, 2])
+    assert [(f.checkpoint.model, f.checkpoint.step) for f in summary.failed] == [
+        ("bad", step) for step in failed
+    ]
+    assert [(id.model, id.step) for id in summary.done] == [("good", step) for step in done]
 
 
 @pytest.mark.parametrize(

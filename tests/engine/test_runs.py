@@ -254,7 +254,7 @@ def test_vllm_fills_a_bank_once(
 ) -> None:
     require_vllm()
     arguments = {
-        "suite": str(series), "prompts": questions(), "dtype": "float32", "engine": "vllm",
+        "suites": str(series), "prompts": questions(), "dtype": "float32", "engine": "vllm",
         "keep": keep,
     }  # fmt: skip
     quick = preloaded.workers("vllm") if imports == "made before" else contextlib.nullcontext()
@@ -276,7 +276,7 @@ def test_the_default_engine_is_the_one_that_has_less_to_run(
     require_vllm()
     monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
     monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
-    plan = partial(extract, tmp_path / "b.zarr", suite=str(series), dry_run=True)
+    plan = partial(extract, tmp_path / "b.zarr", suites=str(series), dry_run=True)
     told: list[Planned] = []
 
     def take(event: Event) -> None:

@@ -8,12 +8,12 @@ import pytest
 
 from logitbank.cli.screen.extract import forecast
 from logitbank.engine.plan.plan import Plan
-from logitbank.engine.run import run
 from logitbank.engine.sample import Estimate
 from logitbank.engine.workers.events import Summary
 from logitbank.errors import EngineError
 from tests.support.checkpoints import make_series
 from tests.support.fakes import TEXTS, FakeBackend, go, questions, request_for, write_series
+from tests.support.resolved import run
 from tests.support.run_driver import PROMPTS, extraction
 from tests.support.run_driver import questions as many_questions
 

@@ -187,7 +187,7 @@ def test_existing_analyses_take_them(tmp_path: Path, checkpoint: Path) -> None:
     ]
     bank = tmp_path / "b.zarr"
     summary = logitbank.extract(
-        bank, suite=str(checkpoint.parent), prompts=[*map(str, files)], engine="transformers"
+        bank, suites=str(checkpoint.parent), prompts=[*map(str, files)], engine="transformers"
     )
     assert summary.complete, summary.failed
     tokenizer = Tokenizer.load(checkpoint)

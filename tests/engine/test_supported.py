@@ -36,7 +36,7 @@ MASKED = PromptSet("mine", (Prompt("a", "[MASK] was tired", (Option("he", "he"),
 def refused(folder: Path, prompts: PromptSet, **options: Any) -> str:
     """What a plan says of a suite; nothing is run."""
     with pytest.raises(LogitbankError) as error:
-        extract(folder / "b.zarr", suite=str(folder), prompts=prompts, dry_run=True, **options)
+        extract(folder / "b.zarr", suites=str(folder), prompts=prompts, dry_run=True, **options)
     return str(error.value)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.plan.prepare import Prepared, make_plan
+from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.prompts.check import prompts_check
 from logitbank.engine.prompts.known.gest import WordInText
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
@@ -21,6 +21,7 @@ from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from tests.support.paths import PUBLIC
+from tests.support.resolved import make_plan
 from tests.support.token_cases import (
     TOKENIZERS,
     ImpossibleError,
@@ -127,7 +128,7 @@ def compare(
     """How one cell differs from plain transformers, or `scored`, or `refused` by both."""
     checked = prompts_check(prompts, tokenizer=folder)
     suite = resolve_suite(str(folder), steps="all", hub=None)
-    request = ExtractRequest(suite=suite, prompts=prompts, engine="transformers")
+    request = ExtractRequest(suites=suite, prompts=prompts, engine="transformers")
     try:
         expected, reason = expected_sums(prompts, tokenizer, has_pairs=has_pairs), ""
     except ImpossibleError as error:

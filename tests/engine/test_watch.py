@@ -56,7 +56,7 @@ def watched(tmp_path: Path, *acts: Act, **more: Any) -> tuple[Summary, list[str]
 
     arguments: dict[str, Any] = {"prompts": PROMPTS, "engine": "transformers", "canary_every": 0}
     summary = extract(
-        tmp_path / "b.zarr", suite=tmp_path / "out", watch=True, on_event=seen, **arguments | more
+        tmp_path / "b.zarr", suites=tmp_path / "out", watch=True, on_event=seen, **arguments | more
     )
     return summary, waits
 
@@ -122,9 +122,9 @@ def test_calls_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
     for more, message in (
         ({"steps": "log"}, "--steps log"),
         ({"dry_run": True}, "--dry-run and --watch"),
-        ({"suite": "pythia-160m"}, "pythia-160m is not a folder"),
+        ({"suites": "pythia-160m"}, "pythia-160m is not a folder"),
     ):
-        given: dict[str, Any] = {"suite": tmp_path / "out", "engine": "transformers", **more}
+        given: dict[str, Any] = {"suites": tmp_path / "out", "engine": "transformers", **more}
         with pytest.raises(UsageError, match=message):
             extract(tmp_path / "b.zarr", prompts=PROMPTS, watch=True, **given)
 

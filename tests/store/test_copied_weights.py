@@ -80,7 +80,7 @@ def test_a_wrong_shard_is_named_by_findings_and_the_run(tmp_path: Path) -> None:
     options = (Option("he", " he"), Option("she", " she"))
     prompts = PromptSet("mine", (Prompt("a", " the nurse said", options, answer="she"),))
     bank = tmp_path / "b.zarr"
-    summary = extract(bank, suite=str(series), steps="0,100,200,release", prompts=prompts,
+    summary = extract(bank, suites=str(series), steps="0,100,200,release", prompts=prompts,
                       engine="transformers", canary_every=0)  # fmt: skip
     sentence = "tiny step 0: 5 of 10 weight matrices are those of the release."
     assert any(note.startswith(sentence) for note in summary.notes)

@@ -320,7 +320,7 @@ def test_a_copy_is_read_only(bank: Bank, served: FileServer, tmp_path: Path) -> 
     ):
         with pytest.raises(UsageError, match=rf"{url} is read-only.*logitbank pull"):
             write()
-    for create in (Bank.create, lambda to: logitbank.extract(to, suite="x", prompts="winobias")):
+    for create in (Bank.create, lambda to: logitbank.extract(to, suites="x", prompts="winobias")):
         with pytest.raises(UsageError, match="publish it at"):
             create(f"{served.url}/other")
 

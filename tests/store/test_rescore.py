@@ -57,7 +57,7 @@ def test_of_runs_that_end_together_one_reads_the_rows(
 ) -> None:
     module = sys.modules["logitbank.store.change.rescore"]
     real, read = module.option_scores, list[str]()
-    second = threading.Thread(target=_finish, args=(bank, SUITE))
+    second = threading.Thread(target=_finish, args=(bank, SUITE.checkpoints))
 
     def scores(deposit: Deposit, *options: Any) -> pl.DataFrame:
         read.append(threading.current_thread().name)
@@ -67,7 +67,7 @@ def test_of_runs_that_end_together_one_reads_the_rows(
         return cast(pl.DataFrame, real(deposit, *options))
 
     monkeypatch.setattr(module, "option_scores", scores)
-    _finish(bank, SUITE)
+    _finish(bank, SUITE.checkpoints)
     second.join(20)
     assert len(read) == 1
     (deposit,) = bank.deposits()
@@ -77,10 +77,10 @@ def test_of_runs_that_end_together_one_reads_the_rows(
 
 
 def test_a_complete_target_is_neither_locked_nor_written(bank: Bank) -> None:
-    _finish(bank, SUITE)
+    _finish(bank, SUITE.checkpoints)
     folder = bank.deposits()[0].path
     before = {path: path.stat().st_mtime_ns for path in (folder, *folder.rglob("*"))}
-    _finish(bank, SUITE)
+    _finish(bank, SUITE.checkpoints)
     assert {path: path.stat().st_mtime_ns for path in (folder, *folder.rglob("*"))} == before
 
 

@@ -14,7 +14,6 @@ from logitbank.engine.plan.parallel import ALONE, MachinePart
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.request import ExtractRequest
-from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Event, Job, Summary
 from logitbank.engine.workers.serve import failure
@@ -22,6 +21,7 @@ from logitbank.engine.workers.worker import Worker
 from logitbank.errors import LogitbankError
 from logitbank.store.format.schema import Json, Query
 from tests.support.checkpoints import VOCAB, write_tokenizer
+from tests.support.resolved import run
 
 TEXTS = (" the nurse said", " the doctor said he", " the clerk was busy")
 
@@ -137,7 +137,7 @@ def request_for(series: Path, *prompts: PromptSet, **changes: Any) -> ExtractReq
     defaults = {"engine": "transformers", "canary_every": 0, "block_rows": 2, "dtype": "float32"}
     steps = changes.pop("steps", "all")
     suite = resolve_suite(str(series), steps=steps)
-    return ExtractRequest(suite=suite, prompts=prompts, **(defaults | changes))
+    return ExtractRequest(suites=suite, prompts=prompts, **(defaults | changes))
 
 
 def go(path: Path, series: Path, *prompts: PromptSet, **changes: Any) -> Summary:

@@ -15,12 +15,12 @@ from logitbank.cli.screen.extract import print_summary
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.request import ExtractRequest
-from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Event, Summary
 from logitbank.store import Bank, verify
 from tests.support import preloaded
 from tests.support.checkpoints import WORDS
+from tests.support.resolved import run
 
 BLOCK_ROWS = 8
 PROMPTS = 280
@@ -42,7 +42,7 @@ def extraction(series: Path, **changes: Any) -> ExtractRequest:
     defaults: dict[str, Any] = {"engine": "transformers", "canary_every": 0, "dtype": "float32"}
     suite = resolve_suite(str(series))
     return ExtractRequest(
-        suite=suite, prompts=questions(), block_rows=BLOCK_ROWS, **(defaults | changes)
+        suites=suite, prompts=questions(), block_rows=BLOCK_ROWS, **(defaults | changes)
     )
 
 

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Fluctuating gender bias in BERT and RoBERTa (arXiv 2211.14639): tables, charts and a page.
+#
+#   studies/bias-fluctuation.sh --dry-run    print the plan, its size and its time; store nothing
+#   studies/bias-fluctuation.sh              run it; run it again to resume
+#
+# Other options go to `logitbank extract`, such as --workers auto. What else you can change, with the
+# defaults:
+#
+#   SUITE=multiberts       models: names of `logitbank suites`, or folders
+#   STEPS=all              checkpoints, such as log or 0:2000000:100000
+#   OUT=bias-fluctuation   folder for the bank, tables, charts and page
+#   PLATEAUS="1000000 1600000"    first steps of the stable phase, as in the paper and its appendix
+#   FREQUENCIES=           table of corpus frequencies of the professions, for the third question
+#
+# `multiberts` is google/multiberts-seed_{0..4}-step_{0..2000}k on the Hub. RoBERTa's 62 checkpoints
+# have no name there. Put them into a folder as roberta-base/step0, roberta-base/step10, ... and set
+# SUITE="multiberts ./roberta-base". The professions are downloaded by the first run.
+#
+# Cost of the default, 5 runs of 29 checkpoints:
+#
+#   download                  64 GB (145 files of 440 MB), of which 20 GB are on disk at a time
+#   one H100, or 2 CPU cores  __GPU-hours
+#   bank                      __ GB
+#
+# These are estimates, from the number of parameters and dry runs. No GPU has measured them.
+set -euo pipefail
+
+suites=${SUITE:-multiberts}
+steps=${STEPS:-all}
+out=${OUT:-bias-fluctuation}
+bank=$out/bank.zarr
+
+# 1. Every checkpoint answers all prompts, once. Existing results are skipped.
+for suite in $suites; do
+    logitbank extract "$bank" --suite "$suite" --steps "$steps" --prompts professions \
+        --keep options --disk-budget 20GB "$@"
+done
+if [[ " $* " == *" --dry-run "* ]]; then exit; fi
+
+# 2. Ratios of pronouns over each stable phase.
+plateaus=()
+for step in ${PLATEAUS:-1000000 1600000}; do plateaus+=(--plateaus "$step"); done
+logitbank analyze fluctuation "$bank" "${plateaus[@]}" \
+    ${FREQUENCIES:+--frequencies "$FREQUENCIES"} --out "$out/fluctuation"
+
+# 3. All of it on one page.
+logitbank report "$bank" --out "$out/page.html"

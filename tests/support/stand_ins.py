@@ -1,0 +1,145 @@
+"""Tiny random checkpoints in place of the models of `studies`, with their real vocabularies.
+
+That of SwissBERT and X-MOD is not at hand. Theirs is a Unigram one, learnt from StereoSet, with
+UnQover's names, in which words may begin with the lone word mark.
+"""
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from zlib import crc32
+
+from tests.support.paths import PUBLIC
+from tests.support.tokenizers import real_tokenizer
+
+_MASKED = {
+    **dict.fromkeys(("bos_token", "cls_token"), "<s>"),
+    **dict.fromkeys(("eos_token", "sep_token"), "</s>"),
+    **{f"{name}_token": f"<{name}>" for name in ("unk", "pad", "mask")},
+}
+_SIZES = {
+    "hidden_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 514,
+}
+
+
+def pythia(folder: Path, steps: Sequence[int]) -> Path:
+    for step in steps:
+        real_tokenizer("pythia", folder / f"step{step}")
+        _save(folder / f"step{step}", "AutoModelForCausalLM", "gpt_neox", 50_304)
+    return folder
+
+
+def roberta(folder: Path, steps: Sequence[int]) -> Path:
+    for step in steps:
+        real_tokenizer("roberta-base", folder / f"step{step}")
+        _save(folder / f"step{step}", "AutoModelForMaskedLM", "roberta", 50_265, pad_token_id=1)
+    return folder
+
+
+def multiberts(folder: Path, seeds: Sequence[int], steps: Sequence[int]) -> Path:
+    for checkpoint in (folder / f"seed{seed}" / f"step{step}" for seed in seeds for step in steps):
+        real_tokenizer("bert-base-uncased", checkpoint)
+        _save(checkpoint, "AutoModelForPreTraining", "bert", 30_522)
+    return folder
+
+
+def bert(folder: Path) -> Path:
+    """One checkpoint, with a next-sentence head."""
+    real_tokenizer("bert-base-uncased", folder)
+    _save(folder, "AutoModelForPreTraining", "bert", 30_522)
+    return folder
+
+
+def xmod(folder: Path, languages: Sequence[str]) -> Path:
+    """One checkpoint with a module of each language."""
+    folder.mkdir(parents=True)
+    (folder / "tokenizer.json").write_text(_unigram())
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **_MASKED})
+    )
+    tokens = [token for token, _ in json.loads(_unigram())["model"]["vocab"]]
+    names = [tokens.index(f"▁{name}") for name in _names()]
+    more = {"pad_token_id": 1, "languages": [*languages]}
+    _save(folder, "AutoModelForMaskedLM", "xmod", len(tokens) + 1, names, **more)
+    return folder
+
+
+def _save(
+    folder: Path,
+    auto: str,
+    model_type: str,
+    vocab: int,
+    likely: Sequence[int] = (),
+    **config: object,
+) -> None:
+    """Weights of the run in the folder around it, and a tenth as much noise of their own."""
+    import torch
+    import transformers
+
+    transformers.logging.disable_progress_bar()
+    made = transformers.AutoConfig.for_model(model_type, vocab_size=vocab, **_SIZES, **config)
+    model = getattr(transformers, auto).from_config(made)
+    run, own = (
+        torch.Generator().manual_seed(crc32(str(f).encode())) for f in (folder.parent, folder)
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            shape = parameter.shape
+            noise = torch.randn(shape, generator=run) + 0.1 * torch.randn(shape, generator=own)
+            parameter.add_((0.3 if parameter.ndim > 1 else 0.1) * noise)
+        if likely:
+            model.get_output_embeddings().bias[likely] += 3
+    model.save_pretrained(folder)
+
+
+@cache
+def _names() -> list[str]:
+    folder = PUBLIC / "unqover" / "unqover-original" / "nouns" / "subjects"
+    lines = [line for file in ("female", "male") for line in (folder / f"{file}.txt").open()]
+    return [line.split()[-1] for line in lines if "|" in line]
+
+
+@cache
+def _unigram() -> str:
+    """A tokenizer.json as XLM-R's: its mask takes the space before it, and spaces are joined."""
+    from tokenizers import (
+        AddedToken,
+        Regex,
+        Tokenizer,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+        trainers,
+    )
+
+    texts = [
+        sentence["sentence"]
+        for name in ("dev-english.json", "dev-german.json")
+        for example in json.loads((PUBLIC / "stereoset" / name).read_text())["data"][
+            "intrasentence"
+        ]
+        for sentence in example["sentences"]
+    ]
+    backend = Tokenizer(models.Unigram())
+    backend.normalizer = normalizers.Replace(Regex(" {2,}"), " ")
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=4_000, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
+    backend.train_from_iterator(texts, trainer)
+    vocabulary = dict(json.loads(backend.to_str())["model"]["vocab"])
+    vocabulary |= {f"▁{name}": -8.0 for name in _names()}
+    backend.model = models.Unigram([*vocabulary.items()], unk_id=special.index("<unk>"))
+    backend.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
+    around = [(token, special.index(token)) for token in ("<s>", "</s>")]
+    backend.post_processor = processors.TemplateProcessing("<s> $A </s>", None, around)
+    text: str = backend.to_str()
+    return text

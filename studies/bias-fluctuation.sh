@@ -7,21 +7,21 @@
 # Other options go to `logitbank extract`, such as --workers auto. What else you can change, with the
 # defaults:
 #
-#   SUITE=multiberts       models: names of `logitbank suites`, or folders
-#   STEPS=all              checkpoints, such as log or 0:2000000:100000
-#   OUT=bias-fluctuation   folder for the bank, tables, charts and page
-#   PLATEAUS="1000000 1600000"    first steps of the stable phase, as in the paper and its appendix
-#   FREQUENCIES=           table of corpus frequencies of the professions, for the third question
+#   SUITE=multiberts              models: names of `logitbank suites`, or folders
+#   STEPS=all                     checkpoints, such as log or 0:2000000:100000
+#   OUT=bias-fluctuation          folder for the bank, tables, charts and page
+#   PLATEAUS="1000000 1600000"    first steps of the stable phase: of the paper and of its appendix
+#   FREQUENCIES=                  table of corpus frequencies of the professions, for the third question
 #
-# `multiberts` is google/multiberts-seed_{0..4}-step_{0..2000}k on the Hub. RoBERTa's 62 checkpoints
-# have no name there. Put them into a folder as roberta-base/step0, roberta-base/step10, ... and set
-# SUITE="multiberts ./roberta-base". The professions are downloaded by the first run.
+# `multiberts` is google/multiberts-seed_0-step_0k to -seed_4-step_2000k on the Hub. RoBERTa's 62
+# checkpoints have no name there. Put them into a folder as roberta-base/step0, roberta-base/step10, ...
+# and run SUITE=./roberta-base PLATEAUS="500000 760000". The first run downloads the professions.
 #
-# Cost of the default, 5 runs of 29 checkpoints:
+# Cost of the defaults, 5 runs of 29 checkpoints:
 #
-#   download                  64 GB (145 files of 440 MB), of which 20 GB are on disk at a time
-#   one H100, or 2 CPU cores  __GPU-hours
-#   bank                      __ GB
+#   download    64 GB, 145 files of 440 MB
+#   time        0.2 GPU-hours on one H100, or an hour on 2 CPU cores, without the download
+#   disk        20 GB of weights at a time, 0.05 GB of the bank
 #
 # These are estimates, from the number of parameters and dry runs. No GPU has measured them.
 set -euo pipefail

@@ -100,7 +100,11 @@ def _save(
 @cache
 def _names() -> list[str]:
     folder = PUBLIC / "unqover" / "unqover-original" / "nouns" / "subjects"
-    lines = [line for file in ("female", "male") for line in (folder / f"{file}.txt").open()]
+    lines = [
+        line
+        for file in ("female", "male")
+        for line in (folder / f"{file}.txt").read_text().split("\n")
+    ]
     return [line.split()[-1] for line in lines if "|" in line]
 
 

@@ -1,6 +1,7 @@
-"""Rows as small integers: the distinct rows, and the index of each row among them."""
+"""Rows as small integers: distinct rows, the index of each row among them, and sums by index."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -47,6 +48,59 @@ def distinct(frame: pl.DataFrame) -> Coded:
     rows = np.empty(int(codes.max()) + 1, np.int64)
     rows[codes] = np.arange(len(codes))
     return Coded(rows, codes)
+
+
+def numbers_among(column: pl.Series, names: Sequence[str]) -> Codes:
+    """The index of each text of a column among different names.
+
+    >>> numbers_among(pl.Series(["b", "a", "b"]), ["a", "b"]).tolist()
+    [1, 0, 1]
+    """
+    numbers: Codes = column.cast(pl.Enum(names)).to_physical().cast(pl.Int64).to_numpy()
+    return numbers
+
+
+class Groups:
+    """Sums and means of the columns of arrays (c, n) by group, each (c, g).
+
+    >>> groups = Groups(np.array([2, 0, 2]), 3)
+    >>> values = np.array([[1.0, 2.0, np.nan]])
+    >>> groups.total(values).tolist(), groups.mean(values).tolist()
+    ([[2.0, 0.0, nan]], [[2.0, nan, 1.0]])
+    """
+
+    def __init__(self, codes: Codes, number: int) -> None:
+        """`codes` (n,) are the groups of columns; `number` is g."""
+        self._number = number
+        self._order = np.argsort(codes, kind="stable")
+        self._starts = np.flatnonzero(np.diff(codes[self._order], prepend=-1))
+        self._present = codes[self._order][self._starts]
+        self.sizes = np.bincount(codes, minlength=number)
+        """(g,) number of columns."""
+
+    def total(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Sums, NaN where a value is."""
+        totals = np.zeros((len(values), self._number))
+        ordered = values[:, self._order].astype(np.float64, copy=False)
+        totals[:, self._present] = np.add.reduceat(ordered, self._starts, axis=1)
+        return totals
+
+    def greatest(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The greatest value, NaN where one is, and of no columns."""
+        greatest = np.full((len(values), self._number), np.nan)
+        ordered = values[:, self._order]
+        greatest[:, self._present] = np.maximum.reduceat(ordered, self._starts, axis=1)
+        return greatest
+
+    def sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sums of the values that are there, NaN for none."""
+        known = ~np.isnan(values)
+        return np.where(self.total(known) > 0, self.total(np.where(known, values, 0)), np.nan)
+
+    def mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Means of the values that are there, NaN for none."""
+        number = np.maximum(self.total(~np.isnan(values)), 1)
+        return np.asarray(self.sum(values) / number)
 
 
 def _integers(column: pl.Series) -> Codes | None:

@@ -85,8 +85,7 @@ class Items(NamedTuple):
     def pooled(self, *groups: str) -> "Items":
         """The items without some of their groups: those of all groups together."""
         axes = self.axes.drop(groups, strict=False)
-        order = axes.select(pl.arg_sort_by(axes.columns, nulls_last=True)).to_series()
-        numbers = order.to_numpy().astype(np.int64)
+        numbers = _order(axes)
         return self.chosen(numbers)._replace(axes=axes[numbers])
 
     def at(self, rows: Codes) -> "Items":
@@ -125,7 +124,19 @@ def common_items(a: Items, b: Items) -> tuple[Items, Items]:
     )
 
 
-def gather_items(parts: Iterable[pl.DataFrame]) -> Items:
+def array_items(checkpoints: pl.DataFrame, axes: pl.DataFrame, values: Floats) -> Items:
+    """Items whose values are an array (c, p), NaN without one; all are expected of each model.
+
+    `checkpoints` has model, run and step. `axes` has one row per item, with the other columns of
+    tidy rows but `value`, as for `gather_items`.
+    """
+    axes, checkpoints = _axes(axes), checkpoints.select(CHECKPOINT).cast(_KEYS)
+    rows, columns = _order(checkpoints), _order(axes)
+    expected = dict.fromkeys(checkpoints["model"], np.ones(len(axes), bool))
+    return Items(checkpoints[rows], axes[columns], values[rows][:, columns], expected)
+
+
+def gather_items(parts: Iterable[pl.DataFrame | Items]) -> Items:
     """Items of a few checkpoints at a time, in one array.
 
     Parameters
@@ -133,13 +144,14 @@ def gather_items(parts: Iterable[pl.DataFrame]) -> Items:
     parts
         Tidy rows: model, run, step, item, and value, which is null for an expected item without
         one. Optional are `part`, `order`, `cluster` (by default the item), and columns of groups.
+        Or items, which have the same groups.
 
     Raises
     ------
     UsageError
         An item has two values at a checkpoint.
     """
-    blocks = [_dense(part) for part in parts]
+    blocks = [part if isinstance(part, Items) else _dense(part) for part in parts]
     if not blocks:
         axes = pl.DataFrame(schema=dict.fromkeys(PARTS, pl.String))
         return Items(pl.DataFrame(schema=_KEYS), axes, np.zeros((0, 0)), {})
@@ -161,12 +173,10 @@ def gather_items(parts: Iterable[pl.DataFrame]) -> Items:
 
 def _dense(rows: pl.DataFrame) -> Items:
     """The items of one part."""
-    defaults = {"part": pl.lit(""), "order": pl.lit(""), "cluster": pl.col("item")}
-    rows = rows.with_columns(**{k: v for k, v in defaults.items() if k not in rows.columns})
-    keys = [name for name in rows.columns if name not in (*CHECKPOINT, *PARTS, "value")] + [*PARTS]
-    rows = rows.with_columns(pl.col("model", "run", *keys).cast(pl.String))
+    of_rows = _axes(rows.drop(*CHECKPOINT, "value"))
+    rows = rows.select(*CHECKPOINT, "value").hstack(of_rows)
     checkpoints = _sorted(rows.select(CHECKPOINT).cast(_KEYS).unique())
-    axes = _sorted(rows.select(keys).unique())
+    axes = _sorted(of_rows.unique())
     at = _numbers(rows, checkpoints), _numbers(rows, axes)
     cell = at[0] * len(axes) + at[1]
     values = np.full((len(checkpoints), len(axes)), np.nan)
@@ -185,6 +195,14 @@ def _dense(rows: pl.DataFrame) -> Items:
     return Items(checkpoints, axes, values, expected)
 
 
+def _axes(rows: pl.DataFrame) -> pl.DataFrame:
+    """The columns of `Items.axes`: groups, then `PARTS`, with their defaults."""
+    defaults = {"part": pl.lit(""), "order": pl.lit(""), "cluster": pl.col("item")}
+    rows = rows.with_columns(**{k: v for k, v in defaults.items() if k not in rows.columns})
+    groups = [name for name in rows.columns if name not in PARTS]
+    return rows.select(pl.col(*groups, *PARTS).cast(pl.String))
+
+
 def _item_name(row: Mapping[str, Any]) -> str:
     """An item and its groups.
 
@@ -198,6 +216,12 @@ def _item_name(row: Mapping[str, Any]) -> str:
 
 def _sorted(table: pl.DataFrame) -> pl.DataFrame:
     return table.sort(table.columns, nulls_last=True)
+
+
+def _order(table: pl.DataFrame) -> Codes:
+    """The numbers of the rows in the order of `_sorted`."""
+    order = table.select(pl.arg_sort_by(table.columns, nulls_last=True)).to_series()
+    return order.to_numpy().astype(np.int64)
 
 
 def _numbers(rows: pl.DataFrame, table: pl.DataFrame) -> Codes:

@@ -56,6 +56,12 @@ class PromptScores:
     exact 0, because their ties come from rounding. None for no ties."""
 
     @property
+    def checkpoints(self) -> pl.DataFrame:
+        """(c) model, run and step."""
+        step = pl.Series("step", self.steps, pl.Int64)
+        return pl.select(model=pl.lit(self.model), run=pl.lit(self.run), step=step)
+
+    @property
     def middle_rank(self) -> NDArray[np.float64]:
         """(c, o) rank of the option's token: the middle of the ranks of equal logits."""
         ranks = self.rank.astype(np.float64)
@@ -123,7 +129,6 @@ def prompt_scores(
     runs: Names = None,
     steps: Steps = None,
     ids: Collection[str] | str | None = None,
-    first_token_only: bool = False,
     few: bool = False,
 ) -> Iterator[PromptScores]:
     """Scores of a prompt set, one model and run after the other, each read when it is needed.
@@ -142,8 +147,6 @@ def prompt_scores(
     ids
         Only prompts with these ids; only their rows of the scores are read. Models without any of
         them are excluded.
-    first_token_only
-        `logprob` is that of an option's first token instead of the sum.
     few
         Return a few checkpoints of a model and run at a time, so that memory is bounded.
 
@@ -179,7 +182,7 @@ def prompt_scores(
     scored = [d for d in deposits if d.query_set in query_sets]
     require_scored(bank.path, prompts, scored, rows.lazy())
     expected = expected_query_sets(bank, prompts)
-    return _each(rows, scored, expected, first_token_only=first_token_only, few=few)
+    return _each(rows, scored, expected, few=few)
 
 
 def _each(
@@ -187,7 +190,6 @@ def _each(
     deposits: Sequence[Deposit],
     expected: Mapping[str, frozenset[str]],
     *,
-    first_token_only: bool,
     few: bool,
 ) -> Iterator[PromptScores]:
     series: dict[tuple[str, str], list[Deposit]] = {}
@@ -203,7 +205,7 @@ def _each(
         steps = in_order(d.checkpoint.step for d in run_deposits)
         size = len(layout.options) * len(steps)
         for part in evenly(steps, rows=size, most=READ) if few else [steps]:
-            scores = _read(run_deposits, tuple(part), layout, first_token_only=first_token_only)
+            scores = _read(run_deposits, tuple(part), layout)
             yield PromptScores(model, run, tuple(part), layout.prompts, layout.options, *scores)
 
 
@@ -255,7 +257,7 @@ def _layout(table: pl.DataFrame) -> _Layout:
 
 
 def _read(
-    deposits: Sequence[Deposit], steps: Sequence[Step], layout: _Layout, *, first_token_only: bool
+    deposits: Sequence[Deposit], steps: Sequence[Step], layout: _Layout
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Log-probabilities, ranks and ties, (c, o), of the options at these steps."""
     shape = len(steps), len(layout.options)
@@ -282,8 +284,7 @@ def _read(
                 counts[0][cells] = scores["rank"].to_numpy()
                 counts[1][cells] = scores["ties"].to_numpy()
         rows = slice(start, start + len(part))
-        first = values[:, layout.first]
-        logprob[rows] = first if first_token_only else np.add.reduceat(values, layout.first, axis=1)
+        logprob[rows] = np.add.reduceat(values, layout.first, axis=1)
         rank[rows], ties[rows] = np.where(number == 1, counts[:, :, layout.first], 0)
     return logprob, rank, ties
 

@@ -1,17 +1,11 @@
 """Shares of examples, with standard errors and intervals."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.stats.bootstrap import (
-    FEWEST_CLUSTERS,
-    Interval,
-    t_quantile,
-)
+from logitbank.analysis.stats.bootstrap import Interval
 
 Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
@@ -28,48 +22,6 @@ def standard_error(share: pl.Expr, count: pl.Expr) -> pl.Expr:
     """
     spread = (share * (1 - share) / (count - 1)).sqrt()
     return pl.when(count > 1).then(spread).otherwise(float("nan"))
-
-
-def clustered_error(
-    rows: pl.DataFrame, keys: Sequence[str], value: str, *, cluster: str
-) -> pl.DataFrame:
-    r"""Standard error of the mean of a column, with clusters as the independent units.
-
-    One row for each combination of `keys`: the number of `clusters` with a value, and `stderr`.
-    With :math:`K` clusters and :math:`n` values it is
-    :math:`\sqrt{\frac{K}{K-1}\sum_k\big(\sum_{i\in k}(y_i-\bar y)\big)^2}/n`, as in
-    `clustered_interval`. Rows without a value (null) are excluded.
-
-    >>> rows = pl.DataFrame({"m": "a", "sentence": ["x", "x", "y"], "hit": [1.0, 1.0, 0.0]})
-    >>> clustered_error(rows, ["m"], "hit", cluster="sentence").row(0)
-    ('a', 2, 0.4444444444444445)
-    """
-    mean, k = pl.col(value).mean().over(keys), pl.len()
-    known = rows.drop_nulls(value).with_columns(residual=pl.col(value) - mean)
-    sums = known.group_by(*keys, cluster, maintain_order=True).agg(
-        pl.col("residual").sum(), values=pl.len()
-    )
-    squares = (pl.col("residual") ** 2).sum()
-    return sums.group_by(keys, maintain_order=True).agg(
-        clusters=k.cast(pl.Int64), stderr=(squares * k / (k - 1)).sqrt() / pl.col("values").sum()
-    )
-
-
-def with_t_interval(
-    table: pl.DataFrame, mean: str, *, bounds: tuple[float | None, float | None]
-) -> pl.DataFrame:
-    """The table with `low` and `high` from the columns of `clustered_error`, within bounds.
-
-    Null for fewer than ten clusters, and if all values are equal.
-    """
-    k = table["clusters"].fill_null(0).to_numpy()
-    quantile = pl.Series(t_quantile(k - 1))
-    half = pl.when((pl.lit(pl.Series(k)) >= FEWEST_CLUSTERS) & (pl.col("stderr") > 1e-14)).then(
-        quantile * pl.col("stderr")
-    )
-    return table.with_columns(
-        low=(pl.col(mean) - half).clip(*bounds), high=(pl.col(mean) + half).clip(*bounds)
-    )
 
 
 def wilson(share: ArrayLike, count: ArrayLike) -> Interval:

@@ -117,9 +117,10 @@ class Design:
         size = max(1, CELLS // max(1, len(self.which)))
         parts = []
         for start in range(0, max(len(values), 1), size):
-            part = values[start : start + size, self.which]
+            # `take`, so that rows are contiguous: their sums do not depend on how many there are.
+            part = values[start : start + size].take(self.which, axis=1)
             if first is not None:
-                part = part - values[first[start : start + size]][:, self.which]
+                part -= values[first[start : start + size]].take(self.which, axis=1)
             parts.append(self._estimate(part))
         return Estimate(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 

@@ -12,7 +12,7 @@ from scipy.stats import entropy as scipy_entropy
 
 import logitbank
 from logitbank.analysis.families.options.metric import OptionScores, option_scores
-from logitbank.analysis.families.options.tables import option_shares
+from logitbank.analysis.families.options.tables import answer_table, share_table
 from logitbank.analysis.family import families
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.reader import ScanCache
@@ -76,7 +76,6 @@ def bank(tmp_path: Path) -> Bank:
         ("token", (0.5 * 0.25) ** (1 / 2), 0.3),
         ("byte", (0.5 * 0.25) ** (1 / 5), 0.3 ** (1 / 2)),  # "ab cd" and "é"
         ("character", (0.5 * 0.25) ** (1 / 5), 0.3),
-        ("first", 0.5, 0.3),
     ],
 )
 def test_scores_are_those_worked_out_by_hand(bank: Bank, score: str, a: float, b: float) -> None:
@@ -133,10 +132,10 @@ def test_prompts_of_one_sentence_are_one_draw() -> None:
     names = [f"s{at // 5}" for at in range(100)]
     covered = []
     for sentences in (names, None):
-        found = [*option_shares([share_scores(share, sentences)], "mine")]
+        scores = share_scores(share, sentences)
         for name, table in (
-            ("share", pl.concat(part.shares for part in found).filter(option="a")),
-            ("accuracy", pl.concat(part.answers for part in found)),
+            ("share", share_table(scores, "mine").filter(option="a")),
+            ("accuracy", answer_table(scores, "mine")),
         ):
             assert set(table["sentences"]) == {20 if sentences else 100}
             inside = (table["low"] <= truth[name]) & (table["high"] >= truth[name])
@@ -423,7 +422,7 @@ def with_prompts(path: Path, keep: pl.Expr) -> Bank:
 def test_the_only_option_of_a_prompt_has_a_probability_and_no_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.shares.FEWEST_CLUSTERS", 3)
+    monkeypatch.setattr("logitbank.analysis.stats.summary.FEWEST_CLUSTERS", 3)
     values = np.exp(logits(8).astype(np.float64))
     alone = with_prompts(tmp_path / "alone", pl.col("option") == "yes")
     found = option_scores(alone, ["few"])
@@ -451,3 +450,23 @@ def test_models_and_checkpoints_that_are_not_in_the_bank_are_named(tmp_path: Pat
         logitbank.options(bank, models=["b"])
     with pytest.raises(BankError, match="parity"):
         logitbank.options(new_bank(tmp_path / "empty"))
+
+
+def test_prompts_of_no_option_have_entropy_and_agreement_alone(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "free")
+    bank.add_query_set(QUERY_SET)
+    named = ("option", "continuation", "token", "is_answer", "answer")
+    rows = prompt_table().unique("prompt_id", maintain_order=True)
+    nothing = (pl.lit(None, rows.schema[name]).alias(name) for name in named)
+    bank.add_prompts("free", rows.with_columns(nothing))
+    for step in (0, 8):
+        bank.deposit(logits(step), checkpoint=spec(step).checkpoint, query_set=QUERY_SET.name)
+    study = logitbank.options(bank)
+    assert study.result.shares.is_empty()
+    assert study.result.answers.is_empty()
+    p = np.exp(log_softmax(logits(0).astype(np.float64), axis=1))
+    entropy, *other = values(study.result.curves.filter(step=0), "entropy", "free")
+    assert not other
+    assert entropy == pytest.approx(scipy_entropy(p, axis=1).mean(), rel=1e-6)
+    assert values(study.result.curves, "rank", "free") == [None, None]
+    assert "No correct answer is named in free." in [each.text for each in study.findings]

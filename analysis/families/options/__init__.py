@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
-Score = Literal["sum", "token", "byte", "character", "first"]
-"""What options are compared by: the sum of the log-probabilities of their tokens; that sum divided
-by tokens, bytes or characters; or the first token."""
+Score = Literal["sum", "token", "byte", "character"]
+"""What options are compared by: the sum of the log-probabilities of their tokens, or that sum
+divided by tokens, bytes or characters."""
 
 
 def options(
@@ -43,8 +43,8 @@ def options(
         What the analyses of one report share. With a cache, full rows are not read: they are as
         large as the bank.
     score
-        What options of several tokens are compared by: the `sum` of their log-probabilities; that
-        sum divided by `token`, `byte` or `character`; or their `first` token.
+        What options of several tokens are compared by: the `sum` of their log-probabilities, or
+        that sum divided by `token`, `byte` or `character`.
     entropy
         Whether to read full rows, which entropy needs. Everything else needs only scores.
 

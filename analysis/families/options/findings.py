@@ -27,7 +27,6 @@ MEANINGS: Mapping[Score, str] = {
     "token": "The score of an option is its mean log-probability per token.",
     "byte": "The score of an option is its log-probability divided by its UTF-8 bytes.",
     "character": "The score of an option is its log-probability divided by its characters.",
-    "first": "The score of an option is the log-probability of its first token.",
 }
 """How option probabilities are computed."""
 OF_SCORES = "Option probabilities are exp of the scores, normalized over the options of a prompt."

@@ -3,10 +3,10 @@
 Entropy is read from full vocabulary rows, everything else from scores.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import get_args
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby, pairwise
+from typing import NamedTuple, get_args
 
 import numpy as np
 import polars as pl
@@ -21,31 +21,33 @@ from logitbank.analysis.families.options.tables import (
     SHARES,
     Compared,
     Row,
+    RowValues,
     accuracy_changes,
-    answer_items,
+    answer_table,
+    as_table,
     compared_shares,
+    curve_tables,
     divided,
     evenly_spaced,
-    measure_means,
+    is_correct,
     neighbour_rows,
     neighbours_by_options,
-    option_shares,
-    with_intervals,
+    read_answers,
+    share_table,
 )
 from logitbank.analysis.frames.banks import check_same_prompts
 from logitbank.analysis.frames.expected import expected_query_sets
-from logitbank.analysis.frames.expressions import check_choice, exact_rank
+from logitbank.analysis.frames.expressions import Floats, check_choice
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE, concat_sorted
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.prompts.scores import prompt_scores
+from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.neighbours import js_divergences
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.filter.top import first_entries
-from logitbank.store.read.missing_scores import require_scored
-from logitbank.store.steps import in_order
+from logitbank.store.steps import Step, in_order
 from logitbank.wording import checkpoint_name
 
 ROWS = 128
@@ -55,9 +57,10 @@ COMPARED_ROWS = 4
 take 7 s a row, and entropy 0.5 s."""
 _PLACE = ["prompt_id", "order_seed", "option", "piece"]
 _PROMPT = ["prompt_id", "order_seed"]
-_POSITION = ["prompt", "order_seed", "at"]
-_STRIDE = 2**32
-"""Rows of one query set, so that a query set and a row are one number: `at`."""
+SCHEMAS = {
+    "shares": SHARES, "answers": ANSWERS, "curves": CURVES, "checkpoints": CHECKPOINTS,
+    "neighbours": NEIGHBOURS,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,42 +152,62 @@ def option_scores(
     """
     check_choice("score", score, get_args(Score))
     opened = [banks] if isinstance(banks, Bank) else list(banks)
-    shares, answers = [pl.DataFrame(schema=SHARES)], [pl.DataFrame(schema=ANSWERS)]
-    curves, checkpoints = [pl.DataFrame(schema=CURVES)], [pl.DataFrame(schema=CHECKPOINTS)]
-    neighbours = [pl.DataFrame(schema=NEIGHBOURS)]
+    tables = {name: [pl.DataFrame(schema=schema)] for name, schema in SCHEMAS.items()}
     for name in prompts:
         for bank, deposits in _holding(opened, name, models):
             if not deposits and (len(prompts) > 1 or len(opened) > 1):
                 continue
-            # First, because it refuses answers whose logits are not finite.
-            of_set = curve_tables(bank, name, deposits, entropy=entropy)
-            curves.append(of_set[0])
-            checkpoints.append(of_set[1])
-            neighbours.append(of_set[2])
-            by_rows = set(of_set[2].select("model", "run").iter_rows())
             own = {deposit.checkpoint.model for deposit in deposits} or models
-            compared: dict[tuple[str, str], list[Compared]] = {}
-            for scores in prompt_scores(
-                bank, name, models=own, first_token_only=score == "first", few=True
-            ):
-                part = divided(scores, score)
-                for found in option_shares([part], name):
-                    shares.append(found.shares)
-                    answers.append(found.answers)
-                if (run := (part.model, part.run)) not in by_rows:
-                    compared.setdefault(run, []).append(compared_shares(part))
-            neighbours += [neighbours_by_options(*run, name, compared[run]) for run in compared]
-    accuracy = pl.concat(answers)
+            scored = prompt_scores(bank, name, models=own, few=True)
+            rows, expected = bank.prompts(name).collect(), expected_query_sets(bank, name)
+            for (model, run), parts in groupby(scored, lambda part: (part.model, part.run)):
+                of_run = read_positions(
+                    name,
+                    rows.filter(pl.col("query_set").is_in(list(expected[model]))),
+                    [d for d in deposits if (d.checkpoint.model, d.checkpoint.run) == (model, run)],
+                )
+                for kind, table in _run_tables(of_run, parts, score, entropy=entropy):
+                    tables[kind].append(table)
+    answers = pl.concat(tables["answers"])
     return OptionScores(
-        shares=pl.concat(shares),
-        answers=accuracy,
-        curves=concat_sorted(curves),
-        change_points=accuracy_changes(accuracy),
-        neighbours=concat_sorted(neighbours),
-        checkpoints=concat_sorted(checkpoints),
+        shares=pl.concat(tables["shares"]),
+        answers=answers,
+        curves=concat_sorted(tables["curves"]),
+        change_points=accuracy_changes(answers),
+        neighbours=concat_sorted(tables["neighbours"]),
+        checkpoints=concat_sorted(tables["checkpoints"]),
         score=score,
         entropy=entropy,
     )
+
+
+def _run_tables(
+    run: "Positions", parts: Iterable[PromptScores], score: Score, *, entropy: bool
+) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The tables of a model and run by name, from scores of a few checkpoints at a time."""
+    full, prompts = run.full, run.prompt_set
+    last, _ = run.read([*full][-1])
+    compared = list[Compared]()
+    for scores in parts:
+        read = [run.read(step, entropy=entropy and full[step]) for step in scores.steps]
+        top, entropies = np.array(read).transpose(1, 0, 2)
+        agrees = np.where(np.isnan(top) | np.isnan(last), np.nan, top == last)
+        found = curve_tables(scores, RowValues(run.prompt_ids, top, agrees, entropies), prompts)
+        yield "curves", found.curves
+        is_full = pl.Series([full[step] for step in scores.steps])
+        yield (
+            "checkpoints",
+            as_table(found.counts.with_columns(full_rows=is_full), prompts, CHECKPOINTS),
+        )
+        in_units = divided(scores, score)
+        yield "shares", share_table(in_units, prompts)
+        yield "answers", answer_table(in_units, prompts)
+        compared.append(compared_shares(in_units))
+    head: Row = {"model": scores.model, "run": scores.run, "prompt_set": prompts}
+    neighbours = pl.DataFrame(schema=NEIGHBOURS)
+    if entropy and all(full.values()):
+        neighbours = neighbours_by_rows(run, head)
+    yield "neighbours", neighbours if len(neighbours) else neighbours_by_options(head, compared)
 
 
 def read_items(source: Scores) -> Items:
@@ -192,14 +215,14 @@ def read_items(source: Scores) -> Items:
 
     Of prompts with an answer among several options; null if no order has a score of all of them.
     """
-    parts = list[pl.DataFrame]()
+    parts = list[Items]()
     for bank, deposits in _holding(source.banks, source.prompts, source.models):
         models = {d.checkpoint.model for d in deposits if _chosen(d, source.steps)}
         if models:
             scores = prompt_scores(
                 bank, source.prompts, models=models, steps=source.steps, few=True
             )
-            parts += answer_items(scores)
+            parts += [read_answers(each).items for each in scores]
     return gather_items(parts)
 
 
@@ -229,46 +252,92 @@ def _holding(
         yield bank, deposits
 
 
-def curve_tables(
-    bank: Bank, prompts: str, deposits: Sequence[Deposit], *, entropy: bool
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """The tables `curves`, `checkpoints` and `neighbours` of some deposits of a prompt set.
+class Positions(NamedTuple):
+    """The rows at which the prompts of a model and run are scored, and its deposits."""
 
-    Only runs whose checkpoints all keep full rows have neighbours here, with `entropy`.
-    """
-    table = bank.prompts(prompts).collect()
-    require_scored(bank.path, prompts, deposits)
-    expected = expected_query_sets(bank, prompts)  # now: others may have begun a model before
-    series: dict[tuple[str, str], list[Deposit]] = {}
+    prompt_set: str
+    prompt_ids: pl.Series
+    """(q,) the prompt of each position; a row of several options is one position."""
+    rows: pl.DataFrame
+    """query_set, row, position (index): in several query sets if these share tokens."""
+    answers: pl.DataFrame
+    """prompt_id, query_set, row and token of correct answers."""
+    deposits: Mapping[Step, Sequence[Deposit]]
+    """By step, the release last."""
+
+    @property
+    def full(self) -> Mapping[Step, bool]:
+        """By step, whether every row is whole."""
+        return {
+            step: all(deposit.layout.keep.has_full_rows for deposit in own)
+            for step, own in self.deposits.items()
+        }
+
+    def read(self, step: Step, *, entropy: bool = False) -> Floats:
+        """(2, q): the most probable token at a step, of equal ones the first, and the entropy.
+
+        NaN where there is no row. `entropy` needs full rows; without it all are NaN.
+        """
+        top, entropies = np.full((2, len(self.prompt_ids)), np.nan)
+        for deposit in self.deposits[step]:
+            logprob = pl.col("logit").cast(pl.Float64) - pl.col("logsumexp")
+            undefined = (pl.col("kind") == "option") & ~(logprob < float("inf"))  # or NaN
+            scores = deposit.scores().filter(first_entries(1) | undefined)
+            named = scores.select("kind", "token", row="query", logprob=logprob).collect()
+            self._refuse(named.filter(kind="option"), deposit)
+            first = named.filter(kind="top").group_by("row").agg(pl.col("token").min())
+            own = self.rows.filter(query_set=deposit.query_set)
+            found = own.join(first, on="row", maintain_order="left")
+            at = found["position"].to_numpy()
+            top[at] = found["token"].to_numpy()
+            if entropy:
+                rows, place = np.unique(found["row"].to_numpy(), return_inverse=True)
+                entropies[at] = row_entropies(deposit, rows)[place]
+        return np.stack([top, entropies])
+
+    def _refuse(self, undefined: pl.DataFrame, deposit: Deposit) -> None:
+        """Refuse answers whose logits are not finite: no mean of them is a number."""
+        own = self.answers.filter(query_set=deposit.query_set)
+        invalid = own.join(undefined, on=["row", "token"], maintain_order="left")
+        if len(invalid):
+            value, prompts = np.exp(invalid["logprob"][0]), invalid["prompt_id"].n_unique()
+            raise BankError(
+                f"An answer of {self.prompt_set} has the probability {value} at "
+                f"{checkpoint_name(asdict(deposit.checkpoint))} ({prompts:,} such prompts). "
+                f"{FIX_NOT_FINITE}"
+            )
+
+
+def read_positions(prompt_set: str, table: pl.DataFrame, deposits: Sequence[Deposit]) -> Positions:
+    """The positions of rows of a prompt set, at the deposits of a model and run."""
+    places = table.group_by(_PLACE, maintain_order=True).agg("query_set", "row")
+    unique = places.unique([*_PROMPT, "query_set", "row"], keep="first", maintain_order=True)
+    rows = unique.select("query_set", "row").with_row_index("position")
+    by_step: dict[Step, list[Deposit]] = {
+        step: [] for step in in_order(deposit.checkpoint.step for deposit in deposits)
+    }
     for deposit in deposits:
-        series.setdefault((deposit.checkpoint.model, deposit.checkpoint.run), []).append(deposit)
-    means, coverage = list[Row](), list[Row]()
-    neighbours = [pl.DataFrame(schema=NEIGHBOURS)]
-    for (model, run), own in series.items():
-        rows = table.filter(pl.col("query_set").is_in(list(expected[model])))
-        head: Row = {"model": model, "run": run, "prompt_set": prompts}
-        for measures, about in _checkpoints(rows, own, head, entropy=entropy):
-            means += measures
-            coverage.append(about)
-        if entropy and all(deposit.layout.keep.has_full_rows for deposit in own):
-            neighbours.append(neighbours_by_rows(rows, own, head))
-    table = pl.concat(neighbours)
-    return with_intervals(means), pl.DataFrame(coverage, CHECKPOINTS), table
+        by_step[deposit.checkpoint.step].append(deposit)
+    return Positions(
+        prompt_set, unique["prompt_id"], rows.explode("query_set", "row"),
+        table.filter(is_correct(table.columns)).select("prompt_id", "query_set", "row", "token"),
+        by_step,
+    )  # fmt: skip
 
 
-def neighbours_by_rows(table: pl.DataFrame, deposits: Sequence[Deposit], head: Row) -> pl.DataFrame:
+def neighbours_by_rows(run: Positions, head: Row) -> pl.DataFrame:
     """Rows of `neighbours` of a run whose checkpoints keep full rows.
 
     A checkpoint that lacks one of the compared rows has none. One row of all checkpoints is in
     memory at once.
     """
-    positions = table.select("query_set", "row").unique().sort("query_set", "row")
-    rows = positions[evenly_spaced(len(positions), COMPARED_ROWS)].rows()
-    at = {(deposit.checkpoint.step, deposit.query_set): deposit for deposit in deposits}
+    every = run.rows.select("query_set", "row").unique().sort("query_set", "row")
+    rows = every[evenly_spaced(len(every), COMPARED_ROWS)].rows()
+    at = {(step, d.query_set): d for step, own in run.deposits.items() for d in own}
     committed = {key: deposit.committed_rows() for key, deposit in at.items()}
     steps = [
         step
-        for step in in_order(deposit.checkpoint.step for deposit in deposits)
+        for step in run.deposits
         if all((step, name) in at and committed[step, name][row] for name, row in rows)
     ]
     sums = np.zeros((len(steps), len(steps)))
@@ -278,157 +347,6 @@ def neighbours_by_rows(table: pl.DataFrame, deposits: Sequence[Deposit], head: R
         sums += js_divergences(p / p.sum(axis=1, keepdims=True))
     about = head | {"basis": "rows", "compared": len(rows)}
     return neighbour_rows(about, steps, sums / len(rows))
-
-
-def _places(table: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
-    """What a model was asked: prompt, sentence, order_seed, place, at, token, is_correct.
-
-    A place is one scored token of an option of a prompt. Prompts are numbers, and so are query
-    sets and rows: tables of every checkpoint are grouped and joined by them.
-    """
-    correct = pl.col("is_answer").fill_null(False)
-    if "score_kind" in table.columns:  # a passage's own last word is no option among others
-        correct |= pl.col("answer").is_null() & (pl.col("score_kind") == "target")
-    index = table.select(_PLACE).unique(maintain_order=True).with_row_index("place")
-    places = table.join(index, on=_PLACE, nulls_equal=True, maintain_order="left")
-    sentence = [name for name in ("sentence_id",) if name in table.columns]
-    of_set = pl.col("query_set").replace_strict(numbers, return_dtype=pl.Int64)
-    return places.select(
-        "order_seed",
-        "place",
-        "token",
-        prompt=pl.col("prompt_id").rank("dense"),
-        sentence=pl.coalesce(*sentence, "prompt_id").rank("dense"),
-        at=of_set * _STRIDE + pl.col("row"),
-        is_correct=correct.fill_null(False),
-    )
-
-
-def _checkpoints(
-    table: pl.DataFrame, deposits: Sequence[Deposit], head: Row, *, entropy: bool
-) -> Iterator[tuple[list[Row], Row]]:
-    """By step, the release last: a row of each measure, and what the checkpoint has."""
-    sets = sorted({*table["query_set"], *(deposit.query_set for deposit in deposits)})
-    numbers = {query_set: at for at, query_set in enumerate(sets)}
-    places = _places(table, numbers)
-    expected = places.group_by("prompt").agg(
-        pl.col("sentence").first(), expected=pl.col("place").n_unique()
-    )
-    answered = places.filter("is_correct")["prompt"].n_unique()
-    by_step: dict[int | None, list[Deposit]] = {}
-    for deposit in sorted(deposits, key=lambda d: (d.checkpoint.step is None, d.checkpoint.step)):
-        by_step.setdefault(deposit.checkpoint.step, []).append(deposit)
-    end = _scored(places, _scores([*by_step.values()][-1], numbers))
-    last = end.select("place", last_top="top")
-    for step, own in by_step.items():
-        scored = _scored(places, _scores(own, numbers))
-        full = all(deposit.layout.keep.has_full_rows for deposit in own)
-        rows = _query_entropy(own if entropy and full else [], scored, numbers)
-        # The order of positions decides the last bit of their mean.
-        positions = (
-            scored.unique(_POSITION, maintain_order=True)
-            .join(last, on="place", how="left", maintain_order="left")
-            .join(rows, on="at", how="left", maintain_order="left")
-        )
-        checkpoint, answers = head | {"step": step}, _answers(scored)
-        refuse_undefined(answers["probability"], checkpoint)
-        prompts = _prompts(expected, scored, positions, answers)
-        yield (
-            measure_means(prompts, checkpoint),
-            checkpoint
-            | {
-                "prompts": len(prompts),
-                "missing": len(expected) - len(prompts),
-                "answered": answered,
-                "full_rows": full,
-            },
-        )
-
-
-def _scores(deposits: Sequence[Deposit], numbers: Mapping[str, int]) -> pl.DataFrame:
-    """Scores of options and of the highest entry of each row."""
-    frames = [
-        deposit.scores()
-        .filter((pl.col("kind") == "option") | first_entries(1))
-        .select(
-            "kind",
-            "token",
-            exact_rank(),
-            at=numbers[deposit.query_set] * _STRIDE + pl.col("query").cast(pl.Int64),
-            logprob=pl.col("logit").cast(pl.Float64) - pl.col("logsumexp"),
-        )
-        for deposit in deposits
-    ]
-    return pl.concat(frames).collect()
-
-
-def _scored(places: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
-    """The places that have a score, each once, with the most probable token there: `top`.
-
-    A place without an option has a score if its row has one; others if their token is listed, with
-    its logprob and rank.
-    """
-    tops = scores.filter(pl.col("kind") == "top").group_by("at")
-    found = tops.agg(top=pl.col("token").min())
-    options = scores.filter(pl.col("kind") == "option").drop("kind").with_columns(listed=True)
-    known = places.join(found, on="at", maintain_order="left")
-    known = known.join(options, on=["at", "token"], how="left", maintain_order="left")
-    scored = known.filter(pl.col("token").is_null() | pl.col("listed")).drop("listed")
-    return scored.unique("place", maintain_order=True, keep="first")
-
-
-def _query_entropy(
-    deposits: Sequence[Deposit], scored: pl.DataFrame, numbers: Mapping[str, int]
-) -> pl.DataFrame:
-    """at and entropy of the rows at which prompts are scored."""
-    frames = [pl.DataFrame(schema={"at": pl.Int64, "entropy": pl.Float64})]
-    positions = scored["at"].unique().sort()
-    for deposit in deposits:
-        first = numbers[deposit.query_set] * _STRIDE
-        rows = positions.filter(positions.is_between(first, first + _STRIDE, closed="left"))
-        values = row_entropies(deposit, rows.to_numpy() - first)
-        frames.append(pl.DataFrame({"at": rows, "entropy": values}))
-    return pl.concat(frames)
-
-
-def _answers(scored: pl.DataFrame) -> pl.DataFrame:
-    """prompt, probability and rank of the correct answer; of several orders the mean."""
-    whole = pl.col("logprob").is_not_null().all()
-    # In order, as that of the option orders decides the last bit of their mean.
-    correct = scored.filter("is_correct")
-    each = correct.group_by("prompt", "order_seed", maintain_order=True).agg(
-        probability=pl.when(whole).then(pl.col("logprob").sum().exp()),
-        rank=pl.when(whole & (pl.len() == 1)).then(pl.col("rank").first()),
-    )
-    return each.group_by("prompt").agg(
-        pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).mean()).alias(name)
-        for name in ("probability", "rank")
-    )
-
-
-def _prompts(
-    expected: pl.DataFrame, scored: pl.DataFrame, positions: pl.DataFrame, answers: pl.DataFrame
-) -> pl.DataFrame:
-    """One row per prompt of which every expected place is scored, with its four measures."""
-    agrees = pl.when(pl.col("last_top").is_not_null().all()).then(
-        (pl.col("top") == pl.col("last_top")).mean()
-    )
-    every = pl.when(pl.col("entropy").is_not_null().all()).then(pl.col("entropy").mean())
-    present = scored.group_by("prompt").agg(present=pl.len())
-    whole = expected.join(present, on="prompt").filter(pl.col("expected") == pl.col("present"))
-    means = positions.group_by("prompt").agg(entropy=every, top1_agreement=agrees)
-    whole = whole.select("prompt", "sentence")
-    return means.join(whole, on="prompt").join(answers, on="prompt", how="left")
-
-
-def refuse_undefined(probability: pl.Series, head: Mapping[str, object]) -> None:
-    """Refuse answers whose logits are not finite: no mean of them is a number."""
-    invalid = probability.filter(~probability.is_finite())
-    if len(invalid):
-        raise BankError(
-            f"An answer of {head['prompt_set']} has the probability {invalid[0]} at "
-            f"{checkpoint_name(head)} ({len(invalid):,} such prompts). {FIX_NOT_FINITE}"
-        )
 
 
 def entropies(logprobs: ArrayLike) -> NDArray[np.float64]:

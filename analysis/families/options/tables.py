@@ -1,9 +1,10 @@
 """The tables of any prompt set: option probabilities, accuracy, and means of measures.
 
-Options are compared by sums, means, or first tokens.
+A prompt is an item, and its value the mean over its option orders. Axis letters: `c` checkpoints,
+`o` options of prompts in one order, `p` prompts, `q` positions.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,19 +12,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from logitbank.analysis.families.options import Score
+from logitbank.analysis.families.options import FAMILY, Score
+from logitbank.analysis.frames.codes import Codes, Groups, distinct, numbers_among
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.items import gather_items
+from logitbank.analysis.frames.items import Items, array_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.prompts.scores import PromptScores
-from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.analysis.results.curve import Course, change_table
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.neighbours import js_divergences, misplaced
-from logitbank.analysis.stats.shares import (
-    clustered_error,
-    with_t_interval,
-)
 from logitbank.analysis.stats.summary import summarise
 
 Row = dict[str, object]
@@ -61,15 +58,7 @@ NEIGHBOURS = pl.Schema(
         "misplaced": pl.Boolean(),
     }
 )  # fmt: skip
-BOUNDS: dict[str, tuple[float, float | None]] = {
-    "entropy": (0, None),
-    "probability": (0, 1),
-    "rank": (1, None),
-    "top1_agreement": (0, 1),
-}
-"""The measures, and between which values each lies."""
-ROWS = 100_000
-"""Tidy rows at once: they are wide, and 400,000 took 100 MB more, and as long."""
+ACCURACY = FAMILY.measures[0]
 COMPARED_PROMPTS = 1_000
 """Most prompts whose option probabilities are compared between checkpoints: with all 15,840 of
 WinoBias, the pairs of 154 checkpoints take sixteen times as long."""
@@ -77,39 +66,102 @@ OPTIONS = 12
 """Different options beyond which only the answer and the others are distinguished."""
 
 
-def measure_means(prompts: pl.DataFrame, head: Mapping[str, object]) -> list[dict[str, object]]:
-    """One row per measure: value, how many prompts have one, and its error between sentences."""
-    rows = []
-    for measure in BOUNDS:
-        values = prompts.select(
-            pl.lit(measure).alias("measure"), "sentence", value=pl.col(measure).cast(pl.Float64)
-        ).drop_nulls("value")
-        # In the order of their size, so that sums do not depend on that of a group-by.
-        values = values.sort("value", "sentence")
-        errors = clustered_error(values, ["measure"], "value", cluster="sentence")
-        error = errors.row(0, named=True) if len(errors) else {}
-        mean = values["value"].mean()
-        rows.append({**head, "measure": measure, **error, "value": mean, "prompts": len(values)})
-    return rows
+class RowValues(NamedTuple):
+    """What whole rows give at the positions of prompts, each (c, q); NaN where nothing is known."""
+
+    prompt_ids: pl.Series
+    """(q,)"""
+    top: Floats
+    """The most probable token."""
+    agrees: Floats
+    """Whether it is that of the last checkpoint."""
+    entropy: Floats
+    """Nats."""
 
 
-def with_intervals(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
-    """Rows of `measure_means` as `CURVES`: each with a 95 % interval within its bounds.
+class CurveTables(NamedTuple):
+    """Rows of `CURVES`, and of `CHECKPOINTS` but `full_rows`."""
 
-    Ranks have none: that of a mean of such skewed numbers is too short.
+    curves: pl.DataFrame
+    counts: pl.DataFrame
+
+
+def curve_tables(scores: PromptScores, rows: RowValues, prompt_set: str) -> CurveTables:
+    """Means over prompts that have every score; of a prompt over its positions, or orders.
+
+    Ranks have no interval: that of a mean of such skewed numbers is too short.
     """
-    table = pl.DataFrame(rows, {**CURVES, "clusters": pl.Int64(), "stderr": pl.Float64()})
-    least, most = (
-        pl.col("measure").replace_strict(
-            {measure: bounds[side] for measure, bounds in BOUNDS.items()}, return_dtype=pl.Float64
-        )
-        for side in (0, 1)
+    about = prompt_items(scores).unique("item", keep="first", maintain_order=True)
+    ids, p = about["item"].to_list(), len(about)
+    prompt = scores.options["prompt"]
+    of_option = numbers_among(scores.prompts["prompt_id"], ids)[prompt]
+    options, positions = Groups(of_option, p), Groups(numbers_among(rows.prompt_ids, ids), p)
+    asked = scores.options.hstack(scores.prompts.select("answer", "^score_kind$")[prompt])
+    correct = asked.select(pl.arg_where(is_correct(asked.columns))).to_series().to_numpy()
+    answers = Groups(of_option[correct], p)
+    absent = options.total(np.isnan(scores.logprob)) + positions.total(np.isnan(rows.top))
+    totals = {
+        "entropy": (positions, rows.entropy),
+        "probability": (answers, np.exp(scores.logprob[:, correct])),
+        "rank": (answers, token_ranks(scores)[:, correct]),
+        "top1_agreement": (positions, rows.agrees),
+    }
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = {name: groups.total(each) / groups.sizes for name, (groups, each) in totals.items()}
+    values = {name: np.where(absent > 0, np.nan, each) for name, each in means.items()}
+    known = _summary(scores, about, values).select(
+        *CHECKPOINT, "measure", pl.col("value").fill_nan(None), "low", "high", prompts="items"
     )
-    known = with_t_interval(table, "value", bounds=(None, None))
-    end = pl.col("low", "high").clip(least, most).fill_null(float("nan"))
-    return known.with_columns(
-        pl.when(pl.col("measure") == "rank").then(float("nan")).otherwise(end).name.keep()
-    ).select(CURVES.names())
+    measure = pl.col("measure")
+    bounded = known.with_columns(
+        low=pl.when(measure != "rank").then(pl.col("low").clip(0)).otherwise(float("nan")),
+        high=pl.when(measure == "entropy").then("high")
+        .when(measure != "rank").then(pl.col("high").clip(upper_bound=1)).otherwise(float("nan")),
+    )  # fmt: skip
+    complete = np.count_nonzero(absent == 0, axis=1)
+    counts = scores.checkpoints.with_columns(
+        prompts=pl.Series(complete), missing=pl.Series(p - complete),
+        answered=pl.lit(np.count_nonzero(answers.sizes)),
+    )  # fmt: skip
+    return CurveTables(as_table(bounded, prompt_set, CURVES), counts)
+
+
+def is_correct(columns: Collection[str]) -> pl.Expr:
+    """Whether an option is the answer, or the target word of a passage, which has no options."""
+    correct = pl.col("is_answer").fill_null(False)
+    if "score_kind" not in columns:
+        return correct
+    target = pl.col("answer").is_null() & (pl.col("score_kind") == "target")
+    return correct | target.fill_null(False)
+
+
+def token_ranks(scores: PromptScores) -> Floats:
+    """(c, o) ranks of options of one token, NaN for others and without a score."""
+    return np.where(scores.rank > 0, scores.middle_rank, np.nan)
+
+
+def prompt_items(scores: PromptScores) -> pl.DataFrame:
+    """Of each prompt and order its `item` and `cluster`: prompt_id and sentence_id.
+
+    Prompts of one sentence are one draw, not several. A prompt without a sentence is its own.
+    """
+    names = [name for name in ("sentence_id", "prompt_id") if name in scores.prompts.columns]
+    sentence = pl.coalesce(pl.col(names).cast(pl.String))
+    return scores.prompts.select(item="prompt_id", cluster=sentence)
+
+
+def _summary(
+    scores: PromptScores, axes: pl.DataFrame, values: Mapping[str, Floats]
+) -> pl.DataFrame:
+    """`summarise` of several values (c, p) of the same items, each a measure."""
+    parts = [axes.with_columns(part=pl.lit(name)) for name in values]
+    items = array_items(scores.checkpoints, pl.concat(parts), np.hstack([*values.values()]))
+    return summarise(items, [Measure(name=name, plus=(name,)) for name in values])
+
+
+def as_table(table: pl.DataFrame, prompt_set: str, schema: pl.Schema) -> pl.DataFrame:
+    """The columns of a schema."""
+    return table.with_columns(prompt_set=pl.lit(prompt_set)).select(schema.names()).cast(schema)
 
 
 def accuracy_changes(answers: pl.DataFrame) -> pl.DataFrame:
@@ -154,9 +206,7 @@ def compared_shares(scores: PromptScores) -> Compared:
     return Compared(scores.steps, scores.share()[:, np.isin(prompt, chosen)], len(chosen))
 
 
-def neighbours_by_options(
-    model: str, run: str, prompt_set: str, parts: Sequence[Compared]
-) -> pl.DataFrame:
+def neighbours_by_options(head: Row, parts: Sequence[Compared]) -> pl.DataFrame:
     """Rows of `NEIGHBOURS` of a run, from the option probabilities of all its checkpoints.
 
     A checkpoint that lacks one of the compared prompts has none, and neither has a run without
@@ -166,9 +216,8 @@ def neighbours_by_options(
     shares = np.concatenate([part.shares for part in parts])
     complete = ~np.isnan(shares).any(axis=1) & (prompts > 0)
     steps = [step for part in parts for step in part.steps]
-    head = {"model": model, "run": run, "prompt_set": prompt_set, "basis": "options"}
     return neighbour_rows(
-        head | {"compared": prompts},
+        head | {"basis": "options", "compared": prompts},
         [step for step, whole in zip(steps, complete, strict=True) if whole],
         js_divergences(shares[complete]) / max(prompts, 1),
     )
@@ -202,148 +251,95 @@ def neighbour_rows(
     )
 
 
-class Shares(NamedTuple):
-    """Rows of the tables `shares` and `answers` of `OptionScores`."""
+def share_table(scores: PromptScores, prompt_set: str) -> pl.DataFrame:
+    """Rows of `SHARES`: means over prompts, each the mean of its option orders.
 
-    shares: pl.DataFrame
-    answers: pl.DataFrame
-
-
-def option_shares(each: Iterable[PromptScores], prompt_set: str) -> Iterator[Shares]:
-    """Shares and answers of a few checkpoints at a time."""
-    for scores in each:
-        labelled = scores.options["option"].n_unique() <= OPTIONS
-        for part in _parts(scores):
-            rows = _rows(part)
-            yield Shares(
-                _with_prompt_set(_shares(rows, labelled=labelled), prompt_set, SHARES),
-                _with_prompt_set(_answers(rows), prompt_set, ANSWERS),
-            )
-
-
-def _with_prompt_set(table: pl.DataFrame, prompt_set: str, schema: pl.Schema) -> pl.DataFrame:
-    return table.with_columns(prompt_set=pl.lit(prompt_set)).select(schema.names()).cast(schema)
-
-
-def _parts(scores: PromptScores) -> Iterator[PromptScores]:
-    """A few checkpoints at a time, as their tidy rows are wide."""
-    at_once = max(1, ROWS // max(1, scores.logprob.shape[1]))
-    for first in range(0, len(scores.steps), at_once):
-        part = slice(first, first + at_once)
-        yield replace(
-            scores, steps=scores.steps[part], logprob=scores.logprob[part], rank=scores.rank[part],
-            ties=None if scores.ties is None else scores.ties[part],
-        )  # fmt: skip
-
-
-def _rows(scores: PromptScores) -> pl.DataFrame:
-    """Tidy rows, each with its `sentence`; the only option of a prompt has no share of several.
-
-    Prompts of one `sentence_id` are one draw, not several: the sentence is what is resampled. A
-    prompt without one is its own.
+    Of more than `OPTIONS` options only the answer and the others are distinguished, the others of
+    a prompt together, so that both shares add up to 1.
     """
-    prompt = scores.options["prompt"].to_numpy()
-    several = (np.bincount(prompt)[prompt] > 1) if len(prompt) else np.zeros(0, dtype=bool)
-    names = [name for name in ("sentence_id", "prompt_id") if name in scores.prompts.columns]
-    sentence = scores.prompts.select(pl.coalesce(pl.col(names).cast(pl.String))).to_series()
-    tile = np.tile(np.arange(len(prompt)), len(scores.steps))
-    return prompt_rows(scores).with_columns(
-        share=pl.when(pl.Series(several, dtype=pl.Boolean)[tile]).then(pl.col("share")),
-        rank=pl.when(pl.col("rank").is_not_null()).then(pl.Series(scores.middle_rank.ravel())),
-        sentence=sentence[prompt][tile],
-    )
-
-
-def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
-    answer = pl.when("is_answer").then(pl.lit("answer")).otherwise(pl.lit("other"))
-    option = pl.col("option").cast(pl.String) if labelled else answer
-    rows = rows.with_columns(option=option)
-    prompt, unscored = pl.struct("prompt_id", "order_seed"), pl.col("probability").is_null()
-    missing = rows.group_by(*CHECKPOINT, "option", maintain_order=True).agg(
-        missing=prompt.filter(unscored).n_unique()
-    )
-    each = rows.drop_nulls("probability")
-    if not labelled:  # the others of a prompt together, so that both shares add up to 1
-        rank = pl.when(pl.len() == 1).then(pl.col("rank").first())
-        if_any = pl.when(pl.col("share").count() > 0).then(pl.col("share").sum())
-        each = each.group_by(
-            *CHECKPOINT, "option", "prompt_id", "order_seed", "sentence", maintain_order=True
-        ).agg(share=if_any, probability=pl.col("probability").sum(), rank=rank)
-    key = [*CHECKPOINT, "option"]
-    prompts = each.group_by(*key, "prompt_id", "sentence", maintain_order=True).agg(
-        pl.col("share", "probability", "rank").mean()
-    )
-    shares = prompts.group_by(key, maintain_order=True).agg(
-        pl.col("share", "probability", "rank").mean(),
-        prompts=pl.col("share").count(),
-        scored=pl.len(),
-    )
-    errors = clustered_error(prompts, key, "share", cluster="sentence")
-    shares = shares.join(errors, on=key, how="left", nulls_equal=True, maintain_order="left")
-    table = with_t_interval(_joined(missing, shares, key), "share", bounds=(0, 1))
-    return table.rename({"clusters": "sentences", "share": "option_probability"})
-
-
-def _joined(missing: pl.DataFrame, values: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    """With a row where nothing was found: of no prompts, and null."""
-    every = missing.join(values, on=key, how="left", nulls_equal=True, maintain_order="left")
-    return every.with_columns(pl.col("^prompts|clusters|scored$").fill_null(0))
-
-
-def answer_items(each: Iterable[PromptScores]) -> Iterator[pl.DataFrame]:
-    """The prompts with an answer, of a few checkpoints at a time, as items."""
-    for scores in each:
-        for part in _parts(scores):
-            rows = _rows(part)
-            asked = _asked(rows).filter("asked")
-            about = asked.select(*CHECKPOINT, "prompt_id", "sentence").unique()
-            on = [*CHECKPOINT, "prompt_id", "sentence"]
-            found = about.join(_answered(rows), on=on, how="left", nulls_equal=True)
-            yield found.select(*CHECKPOINT, item="prompt_id", cluster="sentence", value="right")
-
-
-def _answered(rows: pl.DataFrame) -> pl.DataFrame:
-    """By checkpoint and prompt: `right`, the mean over orders that are scored, and `tied`."""
-    share, answer = pl.col("share"), pl.col("is_answer").fill_null(False)
-    answered = rows.drop_nulls("share").group_by(
-        *CHECKPOINT, "prompt_id", "order_seed", "sentence", maintain_order=True
-    ).agg(own=share.filter(answer).max(), other=share.filter(~answer).max())  # fmt: skip
-    answered = answered.drop_nulls(["own", "other"])
-    p_answer, other = pl.col("own"), pl.col("other")
-    return answered.group_by(*CHECKPOINT, "prompt_id", "sentence", maintain_order=True).agg(
-        right=(p_answer > other).mean(), tied=(p_answer == other).any()
-    )
-
-
-def _answers(rows: pl.DataFrame) -> pl.DataFrame:
-    missing, prompts = _without_an_option(rows), _answered(rows)
-    items = prompts.select(*CHECKPOINT, item="prompt_id", cluster="sentence", value="right")
-    summary = summarise(gather_items([items]), [Measure(name="accuracy", share=True)]).select(
-        *CHECKPOINT, pl.col("low", "high").fill_nan(None), accuracy="value", prompts="items",
-        clusters="clusters",
+    label, prompt = pl.col("option").cast(pl.String), scores.options["prompt"]
+    if scores.options["option"].n_unique() > OPTIONS:
+        answer = pl.col("is_answer").fill_null(False)
+        label = pl.when(answer).then(pl.lit("answer")).otherwise(pl.lit("other"))
+    options = scores.options.select("prompt", option=label).hstack(prompt_items(scores)[prompt])
+    alike = distinct(options.select("prompt", "option"))
+    named = options[alike.rows]
+    of_prompts = distinct(named.select("item", "option"))
+    together = Groups(alike.codes, len(named))
+    orders = Groups(of_prompts.codes, len(of_prompts.rows))
+    unscored = np.isnan(scores.logprob)
+    values = {
+        "share": together.sum(_shares_of_several(scores)),
+        "probability": together.sum(np.exp(scores.logprob)),
+        "rank": np.where(
+            together.total(~unscored) == 1, together.sum(token_ranks(scores)), np.nan
+        ),
+    }  # fmt: skip
+    axes = named[of_prompts.rows].select("option", "item", "cluster")
+    summary = _summary(scores, axes, {name: orders.mean(each) for name, each in values.items()})
+    share, probability, rank = (summary.filter(measure=name) for name in values)  # of equal rows
+    found = share.select(
+        *CHECKPOINT, "option", pl.col("low", "high").clip(0, 1), option_probability="value",
+        prompts="items", sentences="clusters", probability=probability["value"],
+        rank=rank["value"], scored=probability["items"],
     )  # fmt: skip
-    tied = prompts.group_by(CHECKPOINT, maintain_order=True).agg(pl.col("tied").sum())
-    accuracy = tied.join(summary, on=CHECKPOINT, nulls_equal=True, maintain_order="left")
-    table = _joined(missing, accuracy, [*CHECKPOINT])
-    return table.with_columns(pl.col("tied").fill_null(0), sentences="clusters")
+    labels = options["option"].unique(maintain_order=True)
+    of_label = Groups(numbers_among(named["option"], labels.to_list()), len(labels))
+    missing = of_label.total(together.total(unscored) > 0)
+    every = scores.checkpoints.join(labels.to_frame(), how="cross", maintain_order="left")
+    every = every.with_columns(missing=pl.Series(missing.ravel()))
+    on = [*CHECKPOINT, "option"]
+    table = every.join(found, on=on, how="left", nulls_equal=True, maintain_order="left")
+    return as_table(table.with_columns(pl.col(pl.Float64).fill_nan(None)), prompt_set, SHARES)
 
 
-def _asked(rows: pl.DataFrame) -> pl.DataFrame:
-    """By prompt and order: whether it was `asked` for an answer among others, and `unscored`."""
-    answer = pl.col("is_answer").fill_null(False)
-    return rows.group_by(
-        *CHECKPOINT, "prompt_id", "order_seed", "sentence", maintain_order=True
-    ).agg(asked=answer.any() & (~answer).any(), unscored=pl.col("probability").is_null().any())
+def _shares_of_several(scores: PromptScores) -> Floats:
+    """(c, o) option probabilities, NaN for the only option of a prompt."""
+    several = scores.options["prompt"].is_duplicated().to_numpy()
+    return np.where(several, scores.share(), np.nan)
 
 
-def _without_an_option(rows: pl.DataFrame) -> pl.DataFrame:
-    """By checkpoint that was asked for answers: `missing`, the prompts without a score of each."""
-    return (
-        _asked(rows)
-        .filter("asked")
-        .group_by(CHECKPOINT, maintain_order=True)
-        .agg(missing=pl.col("unscored").sum())
+class Answers(NamedTuple):
+    """Whether the answer is more probable than every other option, of prompts that have one."""
+
+    items: Items
+    """The mean over orders that have a score of each option."""
+    tied: Codes
+    """(c,) prompts in which the answer shares the largest probability."""
+    missing: Codes
+    """(c,) prompts, each order counted, without one of their options."""
+
+
+def read_answers(scores: PromptScores) -> Answers:
+    """The answers of a few checkpoints."""
+    answer = scores.options["is_answer"].fill_null(False).to_numpy()
+    about, share = prompt_items(scores), scores.share()
+    options = Groups(scores.options["prompt"].to_numpy(), len(about))
+    named, others = (options.total(which[None])[0] > 0 for which in (answer, ~answer))
+    asked = np.flatnonzero(named & others)
+    best, second = (
+        options.greatest(np.where(which, share, -np.inf))[:, asked] for which in (answer, ~answer)
     )
+    right = np.where(np.isnan(best), np.nan, best > second)
+    ids = distinct(about[asked].select("item"))
+    orders = Groups(ids.codes, len(ids.rows))
+    items = array_items(scores.checkpoints, about[asked][ids.rows], orders.mean(right))
+    unscored = options.total(np.isnan(scores.logprob))[:, asked] > 0
+    tied = orders.total(best == second) > 0
+    return Answers(items, np.count_nonzero(tied, axis=1), np.count_nonzero(unscored, axis=1))
+
+
+def answer_table(scores: PromptScores, prompt_set: str) -> pl.DataFrame:
+    """Rows of `ANSWERS`."""
+    answers = read_answers(scores)
+    summary = summarise(answers.items, [ACCURACY])
+    if summary.is_empty():
+        return pl.DataFrame(schema=ANSWERS)
+    table = summary.select(
+        *CHECKPOINT, "low", "high", accuracy="value", prompts="items", sentences="clusters",
+        tied=pl.Series(answers.tied), missing=pl.Series(answers.missing),
+    )  # fmt: skip
+    return as_table(table.with_columns(pl.col(pl.Float64).fill_nan(None)), prompt_set, ANSWERS)
 
 
 def divided(scores: PromptScores, score: Score) -> PromptScores:

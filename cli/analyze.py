@@ -26,6 +26,7 @@ from logitbank.cli.options import (
     pairs,
 )
 from logitbank.errors import DrawingError, UsageError
+from logitbank.store.steps import parse_count
 
 if TYPE_CHECKING:
     from logitbank.analysis.study import Study
@@ -156,6 +157,8 @@ def _prompts(family: Family) -> tuple[Any, Any]:
 def _option(setting: inspect.Parameter) -> tuple[Any, Any]:
     """The type and default of an option, from a parameter annotated with its help text."""
     kind, optional = _without_none(setting)
+    if _is_pair(kind):
+        kind = str
     if _is_repeated(kind):
         item: Any = str if get_origin(kind) is Mapping else get_args(kind)[0]
         if get_origin(item) is Literal:
@@ -177,10 +180,12 @@ def _name(setting: inspect.Parameter) -> str:
 
 
 def _is_repeated(kind: Any) -> bool:
-    """Whether an option is repeatable. A tuple of a fixed length, such as two steps, is not."""
-    if get_origin(kind) is tuple:
-        return Ellipsis in get_args(kind)
     return get_origin(kind) in (list, Sequence, Mapping)
+
+
+def _is_pair(kind: Any) -> bool:
+    """Whether a setting is two steps, written with a comma."""
+    return bool(kind == tuple[int, int])
 
 
 def _without_none(setting: inspect.Parameter) -> tuple[Any, bool]:
@@ -196,8 +201,14 @@ def _value(value: Any, setting: inspect.Parameter) -> Any:
     """The argument of the public function for the value of an option."""
     if value is None:
         return setting.default
-    if get_origin(_without_none(setting)[0]) is Mapping:
+    kind, _ = _without_none(setting)
+    if get_origin(kind) is Mapping:
         return pairs(_name(setting), value)
+    if _is_pair(kind):
+        steps = [parse_count(part.strip()) for part in value.split(",")]
+        if len(steps) != 2 or None in steps:
+            raise UsageError(f"{_name(setting)} {value!r} is invalid: use two steps, as 2000,1000.")
+        return tuple(steps)
     if isinstance(value, list):
         return [item.value if isinstance(item, StrEnum) else item for item in value]
     return value

@@ -23,6 +23,7 @@ from logitbank.analysis.comparison.metrics import (
 )
 from logitbank.analysis.comparison.rows import ROWS, compare_rows
 from logitbank.analysis.frames.banks import check_same_prompts, no_prompts
+from logitbank.analysis.frames.match import listed_models, match_models
 from logitbank.analysis.results.runs import DIFFERENCES, difference_findings
 from logitbank.analysis.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
@@ -68,7 +69,7 @@ def compare(
         Only these training steps.
     match
         Models of A to the models of B with which they are compared. By default, models of the same
-        name are compared.
+        name are compared, or of names that differ only in their owner.
     top
         Number of prompts per run and prompt set in the table `prompts`.
 
@@ -151,20 +152,13 @@ def compare(
 
 def _sides(banks: Sequence[Bank], match: Mapping[str, str] | None) -> list[Side]:
     """Both banks with the models that are compared, by their names in A."""
-    if match is None:
-        return [Side(bank, {name: name for name in bank.models}) for bank in banks]
-    for names, bank in ((match, banks[0]), (match.values(), banks[1])):
-        for name in names:
-            if name not in bank.models:
-                raise UsageError(
-                    f"--match: {bank.path} has no model {name!r}. It has {_models(bank)}."
-                )
-    if len(set(match.values())) < len(match):
-        raise UsageError("--match names one model of B twice. Compare it in two calls.")
-    return [
-        Side(banks[0], {name: name for name in match}),
-        Side(banks[1], {other: name for name, other in match.items()}),
-    ]
+    a, b = banks
+    addresses = (str(a.path), str(b.path))
+    matched = match_models(a.models, b.models, match, sources=addresses)
+    if match:
+        return [Side(a, {name: name for name in match}), Side(b, matched)]
+    return [Side(a, {name: name for name in a.models}),
+            Side(b, {name: matched.get(name, name) for name in b.models})]  # fmt: skip
 
 
 def _nothing_common(sides: Sequence[Side], *, among: str) -> str:
@@ -175,14 +169,9 @@ def _nothing_common(sides: Sequence[Side], *, among: str) -> str:
             f"No matching checkpoints{among}: {a.path} and {b.path} have no run, step and query "
             f"set of {', '.join(sorted(shared))} in common. `logitbank info` lists their contents."
         )
-    models = ", ".join(f"{bank.path} has {_models(bank)}" for bank in (a, b))
+    models = ", ".join(f"{bank.path} has {listed_models(bank.models)}" for bank in (a, b))
     first, second = (next(iter(bank.models), "MODEL") for bank in (a, b))
     return f"No matching checkpoints{among}: {models}. Fix: compare … --match {first}={second}"
-
-
-def _models(bank: Bank) -> str:
-    names = ", ".join(f'"{name}"' for name in bank.models[:8]) + ", …" * (len(bank.models) > 8)
-    return f"model{'s' if len(bank.models) > 1 else ''} {names or 'none'}"
 
 
 def _queries(banks: Sequence[Bank], prompts: str | None) -> Queries:

@@ -107,8 +107,21 @@ def test_the_published_change_is_a_finding() -> None:
         found_in(found, "Change of LAMBADA accuracy"),
     )
     assert (fairness.number, cost.number) == ("+92.5%", "−1.7")
-    headline = FAMILY.findings(found)[0].text
-    assert headline.startswith("Gap 0.727 → 0.0545, LAMBADA accuracy −1.7 points")
+    assert FAMILY.findings(found)[0].text == (
+        "Step 1,000 instead of 2,000 costs 1.7 points of LAMBADA accuracy and closes 93% of the "
+        "gap (0.727 → 0.0545)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("pair", "text"),
+    [
+        ((4000, 2000), "costs 18.0 points of acc and closes 17% of the gap (0.06 → 0.05)."),
+        ((2000, 4000), "gains 18.0 points of acc and widens the gap by 20% (0.05 → 0.06)."),
+    ],
+)
+def test_a_pair_tells_what_was_gained_and_lost(pair: tuple[int, int], text: str) -> None:
+    assert FAMILY.findings(small(pair=pair))[0].text.endswith(text)
 
 
 def test_standard_errors_give_intervals_by_normal_draws() -> None:
@@ -204,8 +217,11 @@ def test_models_are_one_if_only_the_owner_differs() -> None:
     theirs = side(ACC).with_columns(model=pl.lit("pythia-70m"))
     found = tradeoff_metric(theirs, ours).tradeoff
     assert found["model"].unique().to_list() == ["EleutherAI/pythia-70m"]
-    with pytest.raises(UsageError, match="pythia-v1.1-70m.* EleutherAI/pythia-70m"):
-        tradeoff_metric(side(ACC).with_columns(model=pl.lit("pythia-v1.1-70m")), ours)
+    early = side(ACC).with_columns(model=pl.lit("pythia-v0-70m"))
+    with pytest.raises(UsageError, match=r"v0-70m.* --match EleutherAI/pythia-70m=pythia-v0-70m"):
+        tradeoff_metric(early, ours)
+    matched = tradeoff_metric(early, ours, match={"EleutherAI/pythia-70m": "pythia-v0-70m"})
+    assert matched.tradeoff.equals(found, null_equal=True)
 
 
 def test_releases_are_left_out_and_a_run_without_a_name_is_main() -> None:

@@ -1,5 +1,6 @@
 """Trade-offs from banks and result files."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.lambada.metric import lambada_metric
 from logitbank.analysis.families.tradeoff import tradeoff
 from logitbank.analysis.families.tradeoff.metric import RESAMPLED, lambada_curve
+from logitbank.analysis.frames.match import match_models
 from logitbank.analysis.frames.reader import ScanCache, Scores
 from logitbank.errors import LogitbankError
 from logitbank.store import Bank
+from tests.analysis.test_harness import SAMPLES
 from tests.analysis.test_harness import file as result_file
 from tests.support.evaluation_banks import HITS, add_lambada, add_winobias, whole_bank
 
@@ -102,6 +105,42 @@ def test_result_files_are_read_singly_and_from_folders(tmp_path: Path, bank: Pat
     for files in ([tmp_path / "r"], paths):
         study = tradeoff([bank], performance=list(map(str, files)), bootstrap=50)
         assert study.result.tradeoff["performance"].to_list() == [0.1, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("names", "match", "expected"),
+    [
+        (["pythia-v1.1-1b"], None, {"pythia-v1.1-1b": "org/pythia-1b"}),
+        (["x/pythia-1b", "y/pythia-1b"], None, {}),
+        (["x/pythia-1b"], {"plain": "x/pythia-1b"}, {"x/pythia-1b": "plain"}),
+        (["pythia-1b", "plain"], None, {"plain": "plain", "pythia-1b": "org/pythia-1b"}),
+        (["pythia-1b-v0", "pythia-v1.1-1b-deduped", "PYTHIA-1B"], None, {}),
+    ],
+)
+def test_a_match_is_made_without_an_option_where_it_is_sure(
+    names: list[str], match: dict[str, str] | None, expected: dict[str, str]
+) -> None:
+    known = ["org/pythia-1b", "plain"]
+    assert match_models(known, names, match, sources=("a", "b")) == expected
+
+
+def test_released_evaluations_of_pythia_are_read_as_they_are(tmp_path: Path) -> None:
+    """Files name the model EleutherAI/pythia-v1.1-160m; its name on the hub is pythia-160m."""
+    if not SAMPLES.is_dir():
+        pytest.skip(f"needs result files in {SAMPLES}; set LOGITBANK_DATA")
+    bank = tmp_path / "b.zarr"
+    add_winobias(Bank.create(bank), steps=[83000, 143000], skew_from=143000, model="pythia-160m")
+    found = tradeoff(bank, performance=[str(SAMPLES)], pair=(143000, 83000), bootstrap=0).result
+    released = [
+        json.loads((SAMPLES / f"pythia-160m-step{step}.json").read_text())["results"]
+        for step in (143000, 83000)
+    ]
+    last, early = (each["lambada_openai"]["acc"] for each in released)
+    assert found.tradeoff["model"].unique().to_list() == ["pythia-160m"]
+    assert found.pairs["performance_change"].item() == pytest.approx(100 * (early - last))
+    big = {"pythia-160m": "EleutherAI/pythia-v1.1-6.9b"}
+    other = tradeoff(bank, performance=[str(SAMPLES)], match=big, bootstrap=0).result.tradeoff
+    assert other["step"].to_list() == [83000], "the only released step of this model"
 
 
 def test_tables_and_charts_are_one_each(bank: Path) -> None:

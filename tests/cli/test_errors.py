@@ -48,6 +48,7 @@ EXTRACT = ("extract", "b", "--suite", "s", "--prompts", "good.jsonl")
         (["analyze", "a_folder"], "a_folder"),
         (["analyze", "no/where"], "no/where"),
         (["analyze", "fairness", "b", "--colors", "a=b"], "--out"),
+        (["analyze", "tradeoff", "b", "--pair", "8"], "--pair '8'"),
         (["extract", "b", "--prompts", "x"], "--suite"),
         (["info", "nowhere"], "nowhere"),
         (["info", "a_file"], "a_file"),

@@ -1,6 +1,6 @@
 """Trade-offs: a bias against an ability, checkpoint by checkpoint."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from logitbank.analysis.family import Family, columns
@@ -32,7 +32,13 @@ def tradeoff(
     max_accuracy_loss: Annotated[
         float, "Maximum tolerated performance loss (percentage points)."
     ] = 2.0,
-    pair: tuple[int, int] | None = None,
+    pair: Annotated[
+        tuple[int, int] | None, "Two steps to compare, the later one first: LAST,EARLY."
+    ] = None,
+    match: Annotated[
+        Mapping[str, str] | None,
+        "Model of the banks and its counterpart in the result files, as MODEL=OTHER; repeatable.",
+    ] = None,
     bootstrap: Annotated[int, "Number of bootstrap resamples; 0 for no intervals."] = 1000,
 ) -> "Study[TradeOff]":
     """Compare performance and bias at every checkpoint.
@@ -51,7 +57,7 @@ def tradeoff(
         Result files of lm-evaluation-harness, or their folders. Without any, LAMBADA of the banks.
     task, metric
         What to read from result files.
-    max_accuracy_loss, pair
+    max_accuracy_loss, pair, match
         As for `logitbank.analysis.tradeoff_metric`.
     bootstrap
         Number of resamples of sentences and examples; 0 for no intervals.
@@ -89,7 +95,7 @@ def tradeoff(
     opened, cache = open_banks(banks, models=models, prompts=read), cache or ScanCache()
     gap_source = Scores(opened, gap_prompts, models, cache)
     if files:
-        performances = sources.performance_files(files, task, metric, models)
+        performances = sources.performance_files(files, task, metric)
     else:
         lambada_source = Scores(opened, lambada_prompts, models, cache)
         performances = sources.lambada_curve(lambada_source, resamples=bootstrap)
@@ -101,6 +107,7 @@ def tradeoff(
         gap_name="gap |Δ|, JSD-P scaled",
         max_accuracy_loss=max_accuracy_loss,
         pair=pair,
+        match=match,
         resamples=bootstrap,
     )
     result = replace(result, parts=answer_jsd_p(gap_source, bootstrap))

@@ -36,16 +36,12 @@ def interval_note(result: TradeOff) -> str:
 def _headline(result: TradeOff) -> Finding:
     """The pair, else the choice with the largest reduction."""
     metric = result.settings["metric"]
+    several = result.tradeoff.select("model", "run").n_unique() > 1
     if len(result.pairs):
         row = result.pairs.row(0, named=True)
-        before, after = (number(abs(row[f"delta_{end}"])) for end in ("before", "after"))
-        text = (
-            f"Gap {before} → {after}, {metric} {_change(row)}, from step {row['before']:,} to "
-            f"{row['after']:,}."
-        )
+        text = (f"{series_name(row)}: " if several else "") + _exchange(row, metric)
     else:
         row = max(result.choices.to_dicts(), key=lambda row: row["gap_at_best"] - row["gap"])
-        several = result.tradeoff.select("model", "run").n_unique() > 1
         who = f"{series_name(row)}: gap" if several else "Gap"
         best, least = number(row["gap_at_best"]), number(row["gap"])
         text = (
@@ -55,6 +51,21 @@ def _headline(result: TradeOff) -> Finding:
         if row["step"] == row["best_step"]:
             text = f"Within {_loss(row)} of the best {metric}, no gap is below {best}."
     return Finding(text=text, figure=FIGURE, series=(row["model"], row["run"]))
+
+
+def _exchange(row: Row, metric: object) -> str:
+    """What the second step of a pair costs in performance, and what it does to the gap."""
+    points = row["performance_change"]
+    before, after = (abs(row[f"delta_{end}"]) for end in ("before", "after"))
+    share = formatted(abs(row["fairness_change"]) / 100, ".0%")
+    gap = f"closes {share} of the gap" if after < before else f"widens the gap by {share}"
+    if no_percentage(row):
+        gap = "closes the gap" if after < before else "widens the gap"
+    return (
+        f"Step {row['after']:,} instead of {row['before']:,} {'costs' if points < 0 else 'gains'} "
+        f"{formatted(abs(points), ',.1f')} points of {metric} and {gap} ({number(before)} → "
+        f"{number(after)})."
+    )
 
 
 def _series(result: TradeOff, name: str, rows: pl.DataFrame) -> Iterator[Finding]:

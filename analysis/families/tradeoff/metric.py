@@ -19,6 +19,7 @@ from logitbank.analysis.families.tradeoff.tables import (
     pair_table,
 )
 from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.frames.match import listed_models, match_models
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.harness import NEW_NAMES, read_harness
@@ -80,15 +81,13 @@ def lambada_curve(source: Scores, *, resamples: int = 1000) -> pl.DataFrame:
     return curve(examples.checkpoints, means, draws=draws)
 
 
-def performance_files(
-    paths: Sequence[Path], task: str, metric: str, models: Sequence[str] | None = None
-) -> pl.DataFrame:
+def performance_files(paths: Sequence[Path], task: str, metric: str) -> pl.DataFrame:
     """The performance curve of models in result files of lm-evaluation-harness.
 
     Raises
     ------
     UsageError
-        What `read_harness` refuses; a metric or model that the files do not have.
+        What `read_harness` refuses; a metric that the files do not have.
     """
     results = read_harness(paths, task=task)
     of_metric = results.filter(pl.col("metric") == NEW_NAMES.get(metric, metric))
@@ -107,16 +106,7 @@ def performance_files(
             f"{bare['file'][0]} has no number for {metric!r} ({len(bare):,} such checkpoints), "
             "and others have one. Leave it out."
         )
-    table = curve(of_metric, of_metric["value"], stderr=of_metric["stderr"])
-    if models is None:
-        return table
-    chosen = table.filter(
-        pl.col("model").str.split("/").list.last().is_in([_bare(name) for name in models])
-    )
-    if chosen.is_empty():
-        available = _listed(table["model"].unique().sort().to_list())
-        raise UsageError(f"The performance has no model {models[0]!r}; it has {available}.")
-    return chosen
+    return curve(of_metric, of_metric["value"], stderr=of_metric["stderr"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +138,7 @@ def tradeoff_metric(
     gap_name: str = "gap",
     max_accuracy_loss: float = 2.0,
     pair: tuple[int, int] | None = None,
+    match: Mapping[str, str] | None = None,
     resamples: int = 1000,
 ) -> TradeOff:
     r"""Set a performance curve against a gap, checkpoint by checkpoint.
@@ -162,22 +153,25 @@ def tradeoff_metric(
     performance, gap
         Columns model, step, value; optional run (else `main`), stderr, and draws (list of resampled
         values, one resample at the same place in every row). The gap's values may have a sign.
-        Releases (null step) are not used. Models whose names differ in their owner alone
-        (`EleutherAI/pythia-160m`, `pythia-160m`) are one.
+        Releases (null step) are not used.
     metric, gap_name
         Names of the two, for messages and charts.
     max_accuracy_loss
         Largest loss of performance, in percentage points.
     pair
         Steps before and after.
+    match
+        Models of the gap to models of the performance. By default, models of the same name are
+        one, or of names that differ only in their owner (`EleutherAI/pythia-160m`, `pythia-160m`).
     resamples
         Draws for a curve that has only standard errors; 0 gives no intervals at all.
 
     Raises
     ------
     UsageError
-        Missing columns, a value or standard error that is invalid, no model, run or step in common,
-        a step of the pair that no run has, or a loss that is negative or infinite.
+        Missing columns, a value or standard error that is invalid, no model, run or step in
+        common, an unknown model in `match`, a step of the pair that no run has, or a loss that is
+        negative or infinite.
 
     References
     ----------
@@ -203,7 +197,7 @@ def tradeoff_metric(
     if resamples < 0:
         raise UsageError(f"resamples {resamples} is negative: use 0 or more.")
     fair = checked_curve(gap, gap_name)
-    able = _named_alike(checked_curve(performance, f"performance ({metric})"), fair)
+    able = _named_alike(checked_curve(performance, f"performance ({metric})"), fair, match)
     invalid = able["value"].filter(~able["value"].is_between(0, 1))
     if len(invalid):
         raise UsageError(
@@ -319,27 +313,19 @@ def _draws(rows: pl.DataFrame, end: str, resamples: int, rng: np.random.Generato
     return normal
 
 
-def _named_alike(performance: pl.DataFrame, gap: pl.DataFrame) -> pl.DataFrame:
-    """The performance under the models' names in the gap.
-
-    Models of the same name are one, and if there are none, those whose names are the same without
-    their owner.
-    """
+def _named_alike(
+    performance: pl.DataFrame, gap: pl.DataFrame, match: Mapping[str, str] | None
+) -> pl.DataFrame:
+    """The performance of models of the gap, under their names there."""
     able, fair = (sorted(set(side["model"])) for side in (performance, gap))
-    if {*able} & {*fair}:
-        return performance
-    bare = {_bare(name): name for name in fair}
-    names = {name: bare[_bare(name)] for name in able if _bare(name) in bare}
-    if not names or len({*names.values()}) < len(names) or len(bare) < len(fair):
+    names = match_models(fair, able, match, sources=("the gap", "the performance"))
+    if not names:
         raise UsageError(
-            f"The performance is of {_listed(able)} and the gap of {_listed(fair)}: no model in "
-            "common. Name models alike in both."
+            f"The performance has {listed_models(able)}, the gap has {listed_models(fair)}: none "
+            f"in common. Fix: --match {fair[0]}={able[0]}"
         )
-    return performance.with_columns(model=pl.col("model").replace(names))
-
-
-def _bare(name: str) -> str:
-    return name.rsplit("/", maxsplit=1)[-1]
+    common = performance.filter(pl.col("model").is_in([*names]))
+    return common.with_columns(pl.col("model").replace(names))
 
 
 def _listed(names: Sequence[str]) -> str:

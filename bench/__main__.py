@@ -17,6 +17,7 @@ from bench.figures import Figure, content_of, markdown, save, saved
 from bench.gpu import PARTS, on_a_gpu
 from bench.models import public_data
 from bench.offline import command_help, fairness, info, nothing_to_do, one_step_over_http, report
+from bench.rows import rows
 
 ROOT = Path(__file__).parents[1]
 Benchmark = Callable[[Path], Iterator[Figure]]
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "info": info,
     "nothing": nothing_to_do,
     "http": one_step_over_http,
+    "rows": rows,
     "bare": bare,
     "sharing": sharing,
     "hidden": hidden,

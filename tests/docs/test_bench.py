@@ -12,7 +12,9 @@ from bench import __main__ as bench
 from bench import gpu
 from bench.figures import Figure, markdown, saved
 from bench.one_run import one_run, whole_run
+from bench.rows import rows
 from bench.workload import workload
+from logitbank.store.format.grid import Grid
 from tests.support.paths import PUBLIC, ROOT
 from tests.support.preloaded import Preloaded, require_vllm
 
@@ -71,6 +73,13 @@ def test_a_run_of_fewer_contexts_than_it_says_is_no_figure(
     figures = [*gpu.speed_of_transformers(tmp_path)]
     assert figures
     assert {f.detail for f in figures} == {"22,689 rows were run, not 3 × 11,369."}
+
+
+def test_rows_are_written_and_read_by_three_libraries(tmp_path: Path) -> None:
+    figures = [*rows(tmp_path, rounds=1, grid=Grid(300, 5000, "float16", 256))]
+    who = ["logitbank", "Zarr", "zarrs"]
+    assert [figure.name.rpartition(": ")[2] for figure in figures] == [*who, *who[:2], *who[:2]]
+    assert all(figure.value > 0 for figure in figures)
 
 
 public = pytest.mark.skipif(

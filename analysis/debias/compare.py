@@ -19,6 +19,7 @@ from logitbank.analysis.debias.results import (
     TRAINED,
     UNTRAINED,
     DebiasComparison,
+    without_rounding,
 )
 from logitbank.analysis.families.stereoset.metric import bank_candidates, stereoset_metric
 from logitbank.analysis.families.unqover import FAMILY as UNQOVER
@@ -82,7 +83,7 @@ class _Source(NamedTuple):
     k: int
     """Of the filter; without one, of the largest that it is compared with."""
     file: str
-    """Of the filter, which tells it from others of equal size and mode."""
+    """Of the filter; named where others have the same size and mode."""
 
 
 def debias_compare(
@@ -322,7 +323,7 @@ def _unqover(
     ]
     everything = [frame for own in frames.values() for frame in own]
     result = unqover_metric(everything, bootstrap=bootstrap, expected=pl.concat(expected).unique())
-    table = _with_filters(result.unqover, sources)
+    table = without_rounding(_with_filters(result.unqover, sources))
     unfiltered = [frame for s, own in frames.items() if s.filter == NONE for frame in own]
     key, inside = [*CHECKPOINT, "category", "split"], []
     for k in sorted({source.k for source in sources}):
@@ -377,13 +378,11 @@ def _joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
         measures.filter(unseen)
         .group_by(keys, maintain_order=True)
         .agg(pl.col(*UNQOVER_MEASURES, "subjects_in_k").mean())
-        .with_columns(condition=pl.lit(PLAIN))
+        .with_columns(language=pl.lit(UNQOVER_LANGUAGE), condition=pl.lit(PLAIN))
     )
-    scored = scores.filter(pl.col("condition") == PLAIN)
-    alone = means.select(*keys, "condition").join(scored, on=keys, how="anti", nulls_equal=True)
+    on = [*keys, "language", "condition"]
     table = (
-        pl.concat([scores, alone], how="diagonal")
-        .join(means, on=[*keys, "condition"], how="left", nulls_equal=True)
+        scores.join(means, on=on, how="full", coalesce=True, nulls_equal=True)
         .with_columns(_order=pl.col("filter").replace_strict(_ORDER))
         .sort("model", "run", "step", "language", "_order", "label", "condition", nulls_last=True)
         .select(*NO_STEREOSET.columns, *UNQOVER_MEASURES, "subjects_in_k")

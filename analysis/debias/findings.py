@@ -23,6 +23,7 @@ TRAIN_NOTES = (
     "modelling.",
 )
 C = ".4f"
+LANGUAGES = {"en": "English", "de": "German"}
 FEW = 0.5
 """Below this share among the k highest logits, a comparison is mostly of what no filter changes."""
 OTHERS = (
@@ -94,7 +95,7 @@ def comparison_findings(result: DebiasComparison) -> list[Finding]:
     for share, finding in _inside(last):
         (few if share < FEW else many).append(finding)
     rows = (each for row in last.to_dicts() for each in _row(row, last))
-    return [*few, *_best(last), *many, *rows]
+    return [*few, *_best(last), *_transfer(last), *many, *rows]
 
 
 def _inside(last: pl.DataFrame) -> Iterator[tuple[float, Finding]]:
@@ -125,6 +126,23 @@ def _best(last: pl.DataFrame) -> Iterator[Finding]:
     if row["lms"] is not None and base["lms"] is not None:
         text += f", lms {base['lms']:.1f} → {row['lms']:.1f}"
     yield Finding(text=f"{text}.", figure="abs_c", series=(row["model"], row["run"]))
+
+
+def _transfer(last: pl.DataFrame) -> Iterator[Finding]:
+    """Of each trained filter, the change of iCAT in each language."""
+    trained = last.filter(filter=TRAINED, condition=PLAIN).drop_nulls("icat_change")
+    for rows in trained.partition_by("model", "run", "label", maintain_order=True):
+        row, changes = rows.row(0, named=True), rows.sort("language", descending=True)
+        parts = [
+            f"in {LANGUAGES.get(language, language)} by {change:+.1f}"
+            for language, change in changes.select("language", "icat_change").iter_rows()
+        ]
+        if len(parts) > 1:
+            yield Finding(
+                text=f"{_name({**row, 'language': ''})}: trained on English questions, the filter"
+                f" changes iCAT {', '.join(parts)}.",
+                figure="icat", series=(row["model"], row["run"]),
+            )  # fmt: skip
 
 
 def _unfiltered(row: Row, last: pl.DataFrame) -> Row:

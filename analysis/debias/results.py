@@ -9,6 +9,22 @@ from logitbank.store.filter.filters import Filter
 
 FILTERS = ("none", "untrained", "trained")
 NONE, UNTRAINED, TRAINED = FILTERS
+ROUNDING = 1e-6
+"""Of probabilities: logits of 16 have an error of 1e-6 in float32."""
+
+
+def without_rounding(table: pl.DataFrame) -> pl.DataFrame:
+    """η as 0, without an interval, where a filter leaves a mean |C| below `ROUNDING`.
+
+    The signs of such C are rounding: η was 0.19 and 0.73 for filters of equal |C|.
+    """
+    rounded = (pl.col("filter") != NONE) & (pl.col("abs_c") < ROUNDING)
+    values = {"eta": 0.0, "eta_low": float("nan"), "eta_high": float("nan")}
+    return table.with_columns(
+        pl.when(rounded).then(value).otherwise(name).alias(name)
+        for name, value in values.items()
+        if name in table.columns
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +52,7 @@ class DebiasComparison(Result):
     """Language and condition (plain, or with the prefix); StereoSet's intra-sentence lms, ss, iCAT
     with 95 % intervals, numbers of `examples` and of `missing` ones; `icat_change` against the
     plain model without a filter, over the `common` examples of both; UnQover's measures, means
-    over the bank's categories (in plain rows only: they have no prefix and no language);
-    `candidates_in_k` and `subjects_in_k`, the shares of StereoSet's candidates and of UnQover's
-    subjects among the k highest logits. The ideal and the random model are the last rows."""
+    over the bank's categories, in plain English rows only, as its questions are; `candidates_in_k`
+    and `subjects_in_k`, the shares of StereoSet's candidates and of UnQover's subjects among the k highest logits. The ideal and the random model are the last rows."""
     unqover: pl.DataFrame
     """UnQover's measures by category and split."""

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from logitbank.analysis.debias.answers import Objective, answers, loss, measured
 from logitbank.analysis.debias.findings import TRAIN_NOTES, train_findings
 from logitbank.analysis.debias.instances import Instances, instance_reader
-from logitbank.analysis.debias.results import FILTERS, Debias
+from logitbank.analysis.debias.results import FILTERS, Debias, without_rounding
 from logitbank.analysis.frames.expected import missing_note
 from logitbank.analysis.frames.expressions import check_choice
 from logitbank.analysis.study import Study
@@ -309,7 +309,7 @@ def debias_train(
         for label, each in filters.items()
     ]  # fmt: skip
     losses = pl.DataFrame({"loss": trained.losses}).with_row_index("step")
-    result = Debias(pl.DataFrame(rows), losses, filter_, trained.untrained)
+    result = Debias(without_rounding(pl.DataFrame(rows)), losses, filter_, trained.untrained)
     if out is not None:
         filter_.save(Path(out))
     return Study(

@@ -332,6 +332,39 @@ def test_filters_of_equal_size_are_told_apart_by_their_file(tmp_path: Path) -> N
     }  # fmt: skip
 
 
+def test_a_filter_that_leaves_only_rounding_has_no_sign_of_bias(tmp_path: Path) -> None:
+    path = make_bank(tmp_path / "b", stereo=False, keep="topk:40")
+    flat, lean = (Filter(size * np.eye(40), np.zeros(40)) for size in (1e-8, 1e-3))
+    study = debias_compare(path, [flat, lean], bootstrap=50)
+    rows = study.result.comparison.filter(filter="trained")
+    assert rows["abs_c"][0] == pytest.approx(1e-5 * rows["abs_c"][1], rel=0.01)
+    assert (rows["eta"][0], rows["eta"][1] > 0.5) == (0, True)
+    table = study.result.unqover.filter(filter="trained", split="all")
+    assert np.isnan(table.filter(pl.col("abs_c") < 1e-6)["eta_low"].item())
+
+
+def test_measures_of_unqover_are_in_rows_of_its_language_only(tmp_path: Path) -> None:
+    path = make_bank(tmp_path / "b")
+    own = QuerySet("ab" * 32, tuple(Query((9, i), 1) for i in range(len(EXAMPLES) * 6)))
+    german = prompt_rows(own, kind="masked", task="i", language="de")
+    add(Bank.open(path), own, drawn(9, own), stereoset_intra_de=german)
+    by = debias_train(path, prompts="unqover-gender", bootstrap=0).result.by
+    study = debias_compare(path, [by], bootstrap=0)
+    rows = study.result.comparison.filter(condition="plain", model="toy")
+    assert rows.select("language", "filter", pl.col("abs_c").is_null()).rows() == [
+        (language, name, language == "de")
+        for language in ("de", "en")
+        for name in ("none", "untrained", "trained")
+    ]
+    icat = {row["language"]: row["icat"] for row in rows.filter(filter="trained").to_dicts()}
+    before = {row["language"]: row["icat"] for row in rows.filter(filter="none").to_dicts()}
+    english, german_change = (icat[name] - before[name] for name in ("en", "de"))
+    (transfer,) = (f.text for f in study.findings if "trained on English" in f.text)
+    assert transfer.endswith(
+        f"changes iCAT in English by {english:+.1f}, in German by {german_change:+.1f}."
+    )
+
+
 def stopped_midway(path: Path, whole: Bank, *, blocks: int, name: str) -> Bank:
     """The same bank; of one StereoSet set only the first examples, six queries each, are scored."""
     bank = Bank.create(path)

@@ -53,6 +53,7 @@ class DebiasComparison(Result):
     with 95 % intervals, numbers of `examples` and of `missing` ones; `icat_change` against the
     plain model without a filter, over the `common` examples of both; UnQover's measures, means
     over the bank's categories, in plain English rows only, as its questions are; `candidates_in_k`
-    and `subjects_in_k`, the shares of StereoSet's candidates and of UnQover's subjects among the k highest logits. The ideal and the random model are the last rows."""
+    and `subjects_in_k`, the shares of StereoSet's candidates and of UnQover's subjects
+    among the k highest logits. The ideal and the random model are the last rows."""
     unqover: pl.DataFrame
     """UnQover's measures by category and split."""

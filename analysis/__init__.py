@@ -8,9 +8,13 @@ from logitbank.front_door import front_door
 
 if TYPE_CHECKING:
     from logitbank.analysis.charts.chart import save_charts as save_charts
+    from logitbank.analysis.charts.theme import theme as theme
     from logitbank.analysis.comparison.metrics import Comparison as Comparison
+    from logitbank.analysis.debias.compare import debias_compare as debias_compare
     from logitbank.analysis.debias.results import Debias as Debias
     from logitbank.analysis.debias.results import DebiasComparison as DebiasComparison
+    from logitbank.analysis.debias.train import Training as Training
+    from logitbank.analysis.debias.train import debias_train as debias_train
     from logitbank.analysis.families.fairness.metric import Fairness as Fairness
     from logitbank.analysis.families.fairness.metric import fairness_metric as fairness_metric
     from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation

@@ -5,6 +5,9 @@ and ``prompt_sets``, ``scan(prompts)`` for all scores as a Polars frame, ``sql(q
 ``to_xarray(prompts)``. Each command has a function of the same name: ``extract`` fills a bank;
 ``fairness``, ``options``, ``show``, ``report`` and ``compare`` read banks. Their results have
 ``findings``, ``tables`` and Altair ``charts``; ``save`` writes them with a page.
+
+Prompt sets, suites and settings of a run are in ``logitbank.engine``; results, metrics of frames
+and debiasing in ``logitbank.analysis``; deposits and query sets in ``logitbank.store``.
 """
 
 # Names are imported at their first use, so that `import logitbank` is quick and needs no engine.
@@ -17,11 +20,10 @@ from logitbank.front_door import front_door
 from logitbank.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from logitbank.analysis.charts.theme import theme as theme
+    from logitbank import analysis as analysis
+    from logitbank import engine as engine
+    from logitbank import store as store
     from logitbank.analysis.comparison.compare import compare as compare
-    from logitbank.analysis.debias.compare import debias_compare as debias_compare
-    from logitbank.analysis.debias.train import Training as Training
-    from logitbank.analysis.debias.train import debias_train as debias_train
     from logitbank.analysis.families.fairness import fairness as fairness
     from logitbank.analysis.families.fluctuation import fluctuation as fluctuation
     from logitbank.analysis.families.gest import gest as gest
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.tradeoff import tradeoff as tradeoff
     from logitbank.analysis.families.unqover import unqover as unqover
     from logitbank.analysis.finding import Finding as Finding
-    from logitbank.analysis.harness import read_harness as read_harness
     from logitbank.analysis.prompts.show import show as show
     from logitbank.analysis.report.report import report as report
     from logitbank.analysis.results.export import export as export
@@ -41,13 +42,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.study import Study as Study
     from logitbank.cli.demo import demo as demo
     from logitbank.engine.extract import extract as extract
-    from logitbank.engine.prompts.check import prompts_check as prompts_check
-    from logitbank.engine.prompts.check import prompts_show as prompts_show
-    from logitbank.engine.prompts.prompt_set import PromptSet as PromptSet
-    from logitbank.engine.prompts.values import Option as Option
-    from logitbank.engine.prompts.values import Prompt as Prompt
-    from logitbank.engine.request import ExtractRequest as ExtractRequest
-    from logitbank.engine.suites.catalogue import known_suites as known_suites
     from logitbank.engine.suites.fetch import fetch as fetch
     from logitbank.errors import LogitbankError as LogitbankError
     from logitbank.store.bank import Bank as Bank
@@ -55,9 +49,6 @@ if TYPE_CHECKING:
     from logitbank.store.change.about import describe as describe
     from logitbank.store.change.merge import merge as merge
     from logitbank.store.change.shrink import shrink as shrink
-    from logitbank.store.format.queries import QuerySet as QuerySet
-    from logitbank.store.format.schema import CheckpointId as CheckpointId
-    from logitbank.store.format.schema import Query as Query
     from logitbank.store.read.choose import Names, Steps
     from logitbank.store.read.mapping import map_rows as map_rows
     from logitbank.store.share.push import pull as pull

@@ -16,7 +16,7 @@ def front_door(
     """The `__getattr__` and `__dir__` of the package whose `__init__` is `file`.
 
     The public names are the imports under `if TYPE_CHECKING`, which type checkers read too, and
-    `names`, which the package defines itself.
+    `names`, which the package defines itself. Packages inside it are found but not listed.
     """
     modules = {
         alias.asname: node.module
@@ -27,10 +27,13 @@ def front_door(
         for alias in node.names
         if alias.asname
     }
+    packages = {name for name, module in modules.items() if module == package}
 
     def find(name: str) -> Any:
+        if name in packages:
+            return import_module(f"{package}.{name}")
         if name in modules:
             return getattr(import_module(modules[name]), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return find, lambda: sorted([*modules, *names])
+    return find, lambda: sorted({*modules, *names} - packages)

@@ -64,7 +64,7 @@ CASES: dict[str, Case] = {
     "debias compare": (
         "invented data",
         banks.debias,
-        lambda folder: logitbank.debias_compare(folder / "debias.zarr", [_filter(folder)]),
+        lambda folder: logitbank.analysis.debias_compare(folder / "debias.zarr", [_filter(folder)]),
     ),
     "analyze options": (
         "the demo",
@@ -95,7 +95,7 @@ def gallery(folder: Path) -> str:
 
 def _filter(folder: Path) -> Path:
     path = folder / "filter.safetensors"
-    logitbank.debias_train(
+    logitbank.analysis.debias_train(
         folder / "debias.zarr", prompts="unqover-gender", k=6, bootstrap=0, out=path
     )
     return path

@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING
 from logitbank.front_door import front_door
 
 if TYPE_CHECKING:
+    from logitbank.engine.prompts.check import Checked as Checked
+    from logitbank.engine.prompts.check import prompts_check as prompts_check
+    from logitbank.engine.prompts.check import prompts_show as prompts_show
     from logitbank.engine.prompts.files import load_prompts as load_prompts
     from logitbank.engine.prompts.known.winobias import winobias as winobias
+    from logitbank.engine.prompts.prompt_set import PromptSet as PromptSet
+    from logitbank.engine.prompts.prompt_set import SequenceSet as SequenceSet
+    from logitbank.engine.prompts.values import Option as Option
+    from logitbank.engine.prompts.values import Prompt as Prompt
+    from logitbank.engine.request import ExtractRequest as ExtractRequest
+    from logitbank.engine.suites.catalogue import KnownSuite as KnownSuite
+    from logitbank.engine.suites.catalogue import known_suites as known_suites
     from logitbank.engine.suites.fetch import Fetched as Fetched
     from logitbank.engine.suites.suites import Checkpoint as Checkpoint
     from logitbank.engine.suites.suites import Suite as Suite

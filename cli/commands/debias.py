@@ -69,8 +69,8 @@ def debias_train(
 
     training = None
     if regularisation is not None:
-        training = logitbank.Training(regularisation=regularisation)
-    study = logitbank.debias_train(
+        training = logitbank.analysis.Training(regularisation=regularisation)
+    study = logitbank.analysis.debias_train(
         bank, prompts=prompts, k=k, training=training, preset=preset, mode=mode,
         split=None if split == "all" else split, model=model, run=run, step=step, he_she=he_she,
         out=out,
@@ -99,7 +99,7 @@ def debias_compare(
     """
     from logitbank.cli.output import print_study, say
 
-    study = logitbank.debias_compare(bank, by or [], models=model, step=step)
+    study = logitbank.analysis.debias_compare(bank, by or [], models=model, step=step)
     if out is not None:
         page = study.save(out)
         say(f"Report: {page}")

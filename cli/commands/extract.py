@@ -111,7 +111,7 @@ def extract(
     """
     from logitbank.cli.screen.extract import ExtractProgress, print_summary
 
-    request = logitbank.ExtractRequest(
+    request = logitbank.engine.ExtractRequest(
         suites=suite,
         prompts=prompts,
         steps=steps,

@@ -32,7 +32,7 @@ def show(
     """Print the first prompts of a set exactly as they are scored."""
     from logitbank.cli.output import print_lines
 
-    print_lines(logitbank.prompts_show(prompts, top=top))
+    print_lines(logitbank.engine.prompts_show(prompts, top=top))
 
 
 @app.command()
@@ -47,7 +47,7 @@ def check(
     from logitbank.cli.screen.progress import busy
 
     with busy(f"checking {prompts}"):
-        checked = logitbank.prompts_check(prompts, tokenizer=tokenizer)
+        checked = logitbank.engine.prompts_check(prompts, tokenizer=tokenizer)
     print_lines(checked.lines)
     raise typer.Exit(1 if checked.failed else 0)
 
@@ -59,7 +59,7 @@ def suites(form: Format = "table") -> None:
     from logitbank.cli.output import print_frame
 
     columns = ("name", "repo", "description")
-    rows = [tuple(getattr(s, c) for c in columns) for s in logitbank.known_suites()]
+    rows = [tuple(getattr(s, c) for c in columns) for s in logitbank.engine.known_suites()]
     print_frame(pl.DataFrame(rows, schema=columns, orient="row"), form)
 
 

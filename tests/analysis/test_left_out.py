@@ -7,7 +7,7 @@ import pytest
 
 import logitbank
 from logitbank.errors import AbsentError, BankError
-from logitbank.store import Bank, CheckpointId, repair, verify
+from logitbank.store import Bank, CheckpointId, Query, QuerySet, repair, verify
 from tests.support import unqover_cases
 from tests.support.evaluation_banks import add_lambada, add_winobias
 from tests.support.small_banks import logits, new_bank, spec
@@ -90,7 +90,7 @@ def test_tradeoff_names_a_checkpoint_with_part_of_the_prompts(tmp_path: Path) ->
     assert logitbank.tradeoff(bank, bootstrap=0).missing == ()
     more = bank.prompts("lambada").collect()
     tokenizer = bank.query_set(more["query_set"][0]).tokenizer
-    queries = logitbank.QuerySet(tokenizer, tuple(logitbank.Query((i, 7), 1) for i in range(3)))
+    queries = QuerySet(tokenizer, tuple(Query((i, 7), 1) for i in range(3)))
     bank.add_query_set(queries)
     three = more.filter(row=0, option=more["option"][0]).head(1)
     rows = [
@@ -112,10 +112,12 @@ def test_tradeoff_names_a_checkpoint_with_part_of_the_prompts(tmp_path: Path) ->
 def test_what_filters_are_compared_on_and_has_no_row_is_named(tmp_path: Path) -> None:
     path = unqover_cases.make_bank(tmp_path / "b", steps=[0, 8], nurses={0: 0.0, 8: 6.0})
     bank = Bank.open(path)
-    assert logitbank.debias_compare(bank, [], bootstrap=0).missing == ()
+    assert logitbank.analysis.debias_compare(bank, [], bootstrap=0).missing == ()
     lose(bank, "unqover-gender", 8)
-    compared = logitbank.debias_compare(bank, [], bootstrap=0).missing
+    compared = logitbank.analysis.debias_compare(bank, [], bootstrap=0).missing
     assert compared == (excluded("toy", 8),)
-    assert logitbank.debias_compare(bank, [], step=0, bootstrap=0).missing == ()
+    assert logitbank.analysis.debias_compare(bank, [], step=0, bootstrap=0).missing == ()
     with pytest.raises(BankError, match="questions of unqover-gender"):
-        logitbank.debias_train(bank, prompts="unqover-gender", split=None, k=4, bootstrap=0)
+        logitbank.analysis.debias_train(
+            bank, prompts="unqover-gender", split=None, k=4, bootstrap=0
+        )

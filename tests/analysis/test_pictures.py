@@ -27,10 +27,10 @@ OTHER = ("discrete", "symlog")
 
 def _debias(folder: Path) -> Study[Any]:
     out = folder / "filter.safetensors"
-    logitbank.debias_train(
+    logitbank.analysis.debias_train(
         folder / "debias.zarr", prompts="unqover-gender", k=6, bootstrap=0, out=out
     )
-    return logitbank.debias_compare(folder / "debias.zarr", [out], bootstrap=20)
+    return logitbank.analysis.debias_compare(folder / "debias.zarr", [out], bootstrap=20)
 
 
 def _three_runs(folder: Path) -> Study[Any]:

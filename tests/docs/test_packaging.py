@@ -101,6 +101,13 @@ def test_a_front_door_gives_every_name_that_it_lists(folder: str, package: Any) 
         _ = package.nothing
 
 
+def test_few_names_are_at_the_top_and_the_packages_below_it_are_found() -> None:
+    code = "import logitbank; print(logitbank.engine.Option, logitbank.store.CheckpointId)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Option" in result.stdout, result.stderr
+    assert len(logitbank.__all__) <= 30
+
+
 def test_the_version_is_that_of_the_distribution() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert logitbank.__version__ == project["version"]

@@ -9,6 +9,7 @@ import pytest
 
 import logitbank
 from logitbank.analysis.prompts.scores import prompt_scores
+from logitbank.engine import Option, Prompt, PromptSet
 from tests.support.paths import PUBLIC as DATA
 
 TOKENIZER = DATA / "tokenizers" / "pythia" / "20B_tokenizer.json"
@@ -48,12 +49,10 @@ def test_sums_and_accuracies_are_the_harness_s(checkpoint: Path, tmp_path: Path)
     from lm_eval.models.huggingface import HFLM
 
     texts = [f"{subject} {verb}" for subject in SUBJECTS for verb in VERBS]
-    listed = tuple(logitbank.Option(f"o{i}", text) for i, text in enumerate(OPTIONS))
-    prompts = tuple(
-        logitbank.Prompt(f"p{i}", text, listed, f"o{i % 4}") for i, text in enumerate(texts)
-    )
+    listed = tuple(Option(f"o{i}", text) for i, text in enumerate(OPTIONS))
+    prompts = tuple(Prompt(f"p{i}", text, listed, f"o{i % 4}") for i, text in enumerate(texts))
     bank = tmp_path / "b.zarr"
-    asked = logitbank.PromptSet("mine", prompts, whole_options=True)
+    asked = PromptSet("mine", prompts, whole_options=True)
     summary = logitbank.extract(
         bank, suites=str(checkpoint.parent), prompts=asked, engine="transformers", keep="options"
     )

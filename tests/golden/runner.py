@@ -18,7 +18,7 @@ from unittest import mock
 import polars as pl
 
 import logitbank
-from logitbank.analysis.debias.train import Training
+from logitbank import analysis
 from logitbank.cli import output as tables
 from logitbank.cli.main import run
 from logitbank.cli.screen import progress
@@ -130,7 +130,8 @@ def _estimate(*_: object, workers: int, models: int) -> Estimate:
 def evaluated(call: str) -> tuple[str, list[Any]]:
     """The study of a call in Python, for settings that are not options of a command."""
     function, _, arguments = call.removesuffix(")").partition("(")
-    names = {"function": getattr(logitbank, function), "Training": Training}
+    package = logitbank if function in logitbank.__all__ else analysis
+    names = {"function": getattr(package, function), "Training": analysis.Training}
     study = eval(f"function({arguments})", names)
     return "".join(f"{line}\n" for line in study.summary), [study]
 

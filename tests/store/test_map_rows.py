@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import logitbank
-from logitbank import Bank, CheckpointId, map_rows
+from logitbank import Bank, map_rows
 from logitbank.errors import BankError, KeepLevelError, UsageError
+from logitbank.store import CheckpointId
 from tests.support.played_cluster import PlayedCluster
 from tests.support.small_banks import QUERY_SET, block_data, logits, new_bank, spec
 

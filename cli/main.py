@@ -22,7 +22,7 @@ COMMANDS = {
     "Analyse": (banks.info, results.report, results.show, results.query, results.export,
                 results.compare),
     "Share": (banks.describe, banks.push, banks.pull),
-    "Maintain": (banks.verify, banks.merge, banks.shrink, banks.rescore),
+    "Maintain": (banks.verify, banks.merge, banks.shrink),
 }  # fmt: skip
 """Panels of the help, in order, and their commands."""
 

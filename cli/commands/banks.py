@@ -124,18 +124,6 @@ def shrink(
     ])  # fmt: skip
 
 
-def rescore(bank: BankFolder) -> None:
-    """Score options that were added after the extraction, from full rows or hidden states."""
-    from logitbank.cli.output import print_lines
-
-    done = logitbank.Bank.open(bank, prompts=[]).rescore()
-    print_lines([
-        f"New options scored in {counted(len(done), 'deposit')}."
-        if done
-        else "Nothing to do: all options are scored, or no full rows or states are stored."
-    ])  # fmt: skip
-
-
 def push(
     bank: BankPath,
     target: Annotated[

@@ -31,7 +31,7 @@ class Remedy(StrEnum):
     )
     DROP_OPTIONS = (
         "`logitbank verify --repair {bank}` drops the scores of options that were named later."
-        " Then run `logitbank rescore {bank}`."
+        " Then run the same `logitbank extract` to score them again."
     )
     DROP_HEAD = (
         "`logitbank verify --repair {bank}` removes the head, and a block of a deposit that needs"

@@ -38,7 +38,7 @@ def require_scored(
     raise BankError(
         f"Scores of {sum(missing.values()):,} options of prompt set {name!r} are missing in"
         f" {where} ({next(iter(missing))}): the options were added later."
-        f" Fix: run {pull}`logitbank rescore {'FOLDER' if url else root}`."
+        f" Fix: run {pull}the same `logitbank extract` again, or `Bank.rescore()` in Python."
     )
 
 

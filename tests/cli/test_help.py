@@ -19,7 +19,6 @@ from tests.support.paths import ROOT
 HEAVY = ("torch", "transformers", "vllm", "polars", "numpy", "zarr", "scipy", "altair")
 OTHERS = {
     "info": "logitbank.open(",  # prints the bank's `info` and `provenance`
-    "rescore": "logitbank.Bank.open(bank, prompts=[]).rescore(",
     "suites": "logitbank.engine.known_suites(",
     "all": "analyses(",
 }

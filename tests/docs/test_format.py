@@ -227,7 +227,7 @@ def test_provenance_fields_are_those_that_extraction_writes(tmp_path: Path) -> N
     pytest.importorskip("transformers")
     from logitbank.engine.backends.hf.backend import TransformersBackend
     from logitbank.engine.backends.protocol import EngineSettings
-    from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite
+    from logitbank.engine.suites.suites import Checkpoint, LocalSource
     from logitbank.engine.workers.runner import _provenance
 
     class FakeTokenizer:
@@ -236,11 +236,11 @@ def test_provenance_fields_are_those_that_extraction_writes(tmp_path: Path) -> N
     class FakePrepared:
         settings = EngineSettings("transformers", adapter_languages=("en_XX",))
         adapter_source = LocalSource(Path("other"))
-        suite = Suite("m", (Checkpoint(CheckpointId("m", step=0), LocalSource(Path("step0"))),))
         tokenizer = FakeTokenizer()
         special_tokens: ClassVar[dict[str, str]] = {"mine": "<s>"}
 
-    made = _provenance(0, FakePrepared())  # type: ignore[arg-type]
+    checkpoint = Checkpoint(CheckpointId("m", step=0), LocalSource(Path("step0")))
+    made = _provenance(checkpoint, FakePrepared())  # type: ignore[arg-type]
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "vocab_size": 9}')
     made |= TransformersBackend(tmp_path, FakePrepared.settings).describe()
     adapters = {"adapter_languages", "adapter_weights"}

@@ -145,7 +145,6 @@ GROUPS = {
             "shrink b.zarr small.zarr --keep topk:3 --dtype float16",
             "shrink small.zarr large.zarr --keep full",
             "info small.zarr",
-            "rescore b.zarr",
             "push a.zarr shared.zarr",
             "push a.zarr shared.zarr",
         ),

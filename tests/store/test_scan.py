@@ -148,7 +148,7 @@ def test_rescored_options_join_the_others(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     only = deposit(bank, np.tile(np.arange(6.0), (10, 1)), step=0)
     bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
-    with pytest.raises(BankError, match=r"20 options .*rescore"):
+    with pytest.raises(BankError, match=r"20 options .*Bank.rescore"):
         bank.scan("late")
     missing = missing_options(only)
     assert missing is not None

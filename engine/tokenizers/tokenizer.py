@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -37,6 +38,16 @@ GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """Names of the class of transformers that reads tokenizer.json without changes."""
 GENERIC_MODELS = ("gpt_neox", "gpt2", "llama", "bert", "roberta", "xlm-roberta")
 """Model types whose files may name that class; tests compare each with AutoTokenizer."""
+OWN_CLASSES = {
+    "gpt_neox": "GPTNeoXTokenizer",
+    "olmo": "GPTNeoXTokenizer",
+    "gpt2": "GPT2Tokenizer",
+    "bert": "BertTokenizer",
+    "roberta": "RobertaTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "xmod": "XLMRobertaTokenizer",
+}
+"""The class that AutoTokenizer takes for a model type, if the files name it, or it with `Fast`."""
 _BATCH = 10_000
 """Texts that are encoded at once: the library needs more memory for each than its ids take."""
 
@@ -272,19 +283,17 @@ def _read(folder: Path) -> Any:
 def _tokenizer_class(folder: Path) -> Any:
     """The class that reads this folder; AutoTokenizer, which imports torch, where it must choose.
 
-    For `GENERIC_MODELS` it chooses the generic class whenever the files name that one.
+    It takes the class that the files name, if that is the generic one or the model's own.
     """
     config, own = (_json(folder / name) for name in ("config.json", "tokenizer_config.json"))
-    if (
-        (folder / "tokenizer.json").is_file()
-        and own.get("tokenizer_class") in GENERIC_CLASSES
-        and config.get("model_type") in GENERIC_MODELS
-        and "auto_map" not in own
-        and "auto_map" not in config
-    ):
-        from transformers.tokenization_utils_tokenizers import TokenizersBackend
+    model, named = config.get("model_type"), own.get("tokenizer_class")
+    if (folder / "tokenizer.json").is_file() and "auto_map" not in {**own, **config}:
+        if named in GENERIC_CLASSES and model in GENERIC_MODELS:
+            from transformers.tokenization_utils_tokenizers import TokenizersBackend
 
-        return TokenizersBackend
+            return TokenizersBackend
+        if model in OWN_CLASSES and str(named).removesuffix("Fast") == OWN_CLASSES[model]:
+            return getattr(import_module("transformers"), OWN_CLASSES[model])
     from transformers import AutoTokenizer
 
     return AutoTokenizer

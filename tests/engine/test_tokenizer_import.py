@@ -1,4 +1,4 @@
-"""A generic tokenizer.json is read without torch, exactly as AutoTokenizer reads it."""
+"""A tokenizer whose class is known is read without torch, exactly as AutoTokenizer reads it."""
 
 import json
 import subprocess
@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.tokenizers.tokenizer import GENERIC_CLASSES, GENERIC_MODELS, Tokenizer
+from logitbank.engine.tokenizers.tokenizer import (
+    GENERIC_CLASSES,
+    GENERIC_MODELS,
+    OWN_CLASSES,
+    Tokenizer,
+)
 from tests.support.token_cases import TOKENIZERS
 
 TEXTS = ["The nurse’s elbow", " naïve  ＦＩＮＥ ﬁsh\n🙂", "", "<s> he [MASK]<|endoftext|>"]
@@ -21,10 +26,33 @@ def _folder(folder: Path, case: str, model: str, name: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("case", ["byte-bpe", "byte-bpe-bos", "gemma", "llama-prepend"])
-@pytest.mark.parametrize("model", GENERIC_MODELS)
-@pytest.mark.parametrize("name", GENERIC_CLASSES)
-def test_the_generic_class_is_what_transformers_chooses(
+OWN_CASES = {
+    "GPTNeoXTokenizer": ["byte-bpe", "byte-bpe-bos"],
+    "GPT2Tokenizer": ["byte-bpe", "byte-bpe-bos"],
+    "BertTokenizer": ["wordpiece-uncased", "wordpiece-cased"],
+    "RobertaTokenizer": ["byte-bpe-masked"],
+    "XLMRobertaTokenizer": ["unigram-tokenizer.json"],
+}
+"""Files that each class is made for."""
+NAMED = [
+    *(
+        (case, model, name)
+        for case in ("byte-bpe", "byte-bpe-bos", "gemma", "llama-prepend")
+        for model in GENERIC_MODELS
+        for name in GENERIC_CLASSES
+    ),
+    *(
+        (case, model, name + end)
+        for model, name in OWN_CLASSES.items()
+        for case in OWN_CASES[name]
+        for end in ("", "Fast")
+    ),
+]
+"""Files, model types, and the class that the files name."""
+
+
+@pytest.mark.parametrize(("case", "model", "name"), NAMED)
+def test_the_class_is_what_transformers_chooses(
     case: str, model: str, name: str, tmp_path: Path
 ) -> None:
     from transformers import AutoTokenizer
@@ -43,8 +71,9 @@ def test_the_generic_class_is_what_transformers_chooses(
         assert ours.decode(ours.encode(text)) == theirs.decode(theirs.encode(text))
 
 
-def test_no_torch_for_a_generic_tokenizer(tmp_path: Path) -> None:
-    folder = _folder(tmp_path / "step0", "byte-bpe", "gpt_neox", GENERIC_CLASSES[0])
+@pytest.mark.parametrize("name", [GENERIC_CLASSES[0], "GPTNeoXTokenizerFast"])
+def test_no_torch_for_a_tokenizer_whose_class_is_known(name: str, tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "step0", "byte-bpe", "gpt_neox", name)
     code = (
         "import sys; from pathlib import Path\n"
         "from logitbank.engine.tokenizers.tokenizer import Tokenizer\n"

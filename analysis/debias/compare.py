@@ -16,6 +16,7 @@ from logitbank.analysis.debias.findings import COST, comparison_findings
 from logitbank.analysis.debias.results import (
     FILTERS,
     NONE,
+    REFERENCE,
     TRAINED,
     UNTRAINED,
     DebiasComparison,
@@ -393,7 +394,7 @@ def _joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
 def _references(table: pl.DataFrame) -> pl.DataFrame:
     """The ideal and the random model."""
     rows = [
-        {"model": name, "filter": NONE, "label": "reference", "condition": "plain",
+        {"model": name, "filter": NONE, "label": REFERENCE, "condition": "plain",
          "lms": lms, "ss": 50.0, "icat": lms}
         for name, lms in (("ideal model", 100.0), ("random model", 50.0))
     ]  # fmt: skip

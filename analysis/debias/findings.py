@@ -5,7 +5,14 @@ from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.debias.results import NONE, TRAINED, UNTRAINED, Debias, DebiasComparison
+from logitbank.analysis.debias.results import (
+    NONE,
+    REFERENCE,
+    TRAINED,
+    UNTRAINED,
+    Debias,
+    DebiasComparison,
+)
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.candidates import PLAIN
 from logitbank.analysis.results.series import missing_text
@@ -86,7 +93,7 @@ def _split(split: str, rows: Mapping[str, Row]) -> Iterator[Finding]:
 
 def comparison_findings(result: DebiasComparison) -> list[Finding]:
     """A headline, then the last checkpoint of each model: iCAT and |C| of each row."""
-    table = result.comparison.filter(pl.col("label") != "reference")
+    table = result.comparison.filter(pl.col("label") != REFERENCE)
     key = ["model", "run"]
     last = table.filter(
         pl.col("step").eq_missing(pl.col("step").last().over(key))

@@ -9,6 +9,8 @@ from logitbank.store.filter.filters import Filter
 
 FILTERS = ("none", "untrained", "trained")
 NONE, UNTRAINED, TRAINED = FILTERS
+REFERENCE = "reference"
+"""Label of the ideal and of the random model."""
 ROUNDING = 1e-6
 """Of probabilities: logits of 16 have an error of 1e-6 in float32."""
 

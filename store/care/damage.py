@@ -1,4 +1,4 @@
-"""Faults of objects in a bank, how they are found, and what to do: one table.
+"""Faults of objects in a bank, and what to do: one table.
 
 `verify` reports rows of this table, `repair` acts on their remedies, the command line prints them
 and docs/format.md shows them.
@@ -59,14 +59,10 @@ class Check(NamedTuple):
     paths: tuple[str, ...]
     """Patterns relative to the bank; see `_PLACEHOLDERS`."""
     faults: tuple[Problem, ...]
-    found: str
-    """How `verify` finds it."""
     remedy: Remedy
 
 
 _EITHER: tuple[Problem, ...] = ("missing", "changed")
-_BY_COMMIT = "size or SHA-256 differs from the commit"
-_DOCUMENT = "its own SHA-256 differs, or it contradicts the format or another document"
 
 CHECKS = (
     Check(
@@ -78,98 +74,84 @@ CHECKS = (
             "<deposit>/commits/<block>.json",
         ),
         _EITHER,
-        f"{_BY_COMMIT}; {_DOCUMENT}; state and head give another log-sum-exp",
         Remedy.DROP_BLOCK,
     ),
     Check(
         "seal, or scores of a sealed deposit",
         ("<deposit>/scores/all.parquet", "<deposit>/commits/seal.json"),
         _EITHER,
-        f"{_BY_COMMIT}; {_DOCUMENT}; a column contradicts the deposit",
         Remedy.DROP_BLOCKS,
     ),
     Check(
         "scores of further options, or their commit",
         ("<deposit>/scores/options-<hex12>.parquet", "<deposit>/commits/options-<hex12>.json"),
         _EITHER,
-        f"{_BY_COMMIT}; {_DOCUMENT}",
         Remedy.DROP_OPTIONS,
     ),
     Check(
         "log-sum-exp of a sealed deposit, or metadata of an array",
         ("<deposit>/logsumexp/c/0", "<deposit>/<array>/zarr.json"),
         _EITHER,
-        f"{_BY_COMMIT}, or from what follows from the deposit's attributes",
         Remedy.REWRITE,
     ),
     Check(
         "attributes of a deposit",
         ("<deposit>/zarr.json",),
         _EITHER,
-        f"{_DOCUMENT}; files exist without it; its head has another shape",
         Remedy.DROP_DEPOSIT,
     ),
     Check(
         "deposit or head",
         ("<deposit>", "heads/<digest>"),
         ("missing",),
-        "`index.json.gz` lists objects that do not exist",
         Remedy.EXTRACT,
     ),
     Check(
         "head",
         ("heads/<digest>/<file>",),
         _EITHER,
-        "size, SHA-256 or content differs from the head's attributes or name; a deposit needs it",
         Remedy.DROP_HEAD,
     ),
     Check(
         "plain group",
         ("<group>/zarr.json",),
         ("changed",),
-        "it is not the group of the format",
         Remedy.REWRITE,
     ),
     Check(
         "table",
         ("<table>.parquet",),
         ("changed",),
-        "SHA-256 differs from its digest file, or the content from the name",
         Remedy.REWRITE,
     ),
     Check(
         "table",
         ("<table>.parquet",),
         ("missing",),
-        "a deposit, a seal, a table of prompts or a digest names it",
         Remedy.EXTRACT,
     ),
     Check(
         "digest of a table",
         ("<table>.parquet.sha256",),
         _EITHER,
-        "the table has none, or it is not a line of `sha256sum`",
         Remedy.REWRITE,
     ),
     Check(
         "index",
         ("index.json.gz",),
         ("changed",),
-        "its own SHA-256 differs, or it is not an index",
         Remedy.PUSH,
     ),
     Check(
         "bank, or log of a run",
         ("zarr.json", "runs/<log>.jsonl"),
         ("changed",),
-        "SHA-256 of the document or of a line differs",
         Remedy.COPY,
     ),
     Check(
         "anything else",
         ("<anything>",),
         ("foreign",),
-        "the format has no such object, or it is a link",
         Remedy.REMOVE,
     ),
 )

@@ -14,19 +14,12 @@ from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.frames.items import Items
 from logitbank.analysis.frames.reader import ScanCache, read_scores
-from logitbank.analysis.results.series import (
-    Row,
-    by_series,
-    change_from_first,
-    from_row,
-    missing_sentences,
-    missing_text,
-)
+from logitbank.analysis.results.series import Curve, about, by_series, missing_sentences, size
 from logitbank.analysis.results.studies import make_study
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.summary import summarise
 from logitbank.analysis.study import Study
-from logitbank.wording import counted, step_name
+from logitbank.wording import step_name
 
 if TYPE_CHECKING:
     from logitbank.analysis.frames.banks import Banks
@@ -75,7 +68,7 @@ def findings(family: Family, result: Measured) -> list[Finding]:
     first = family.measures[0]
     value = formatted(row["value"], first.form)
     headline = f"{first.text or first.name} is {value} at {step_name(row['step'])}."
-    found = [Finding(text=headline, figure="measures", series=(row["model"], row["run"]))]
+    found = [Finding(text=headline, **about(row, "measures"))]
     groups = table.columns[3 : table.columns.index("measure")]
     for prefix, rows in by_series(table):
         for part in rows.partition_by(*groups, "measure", maintain_order=True):
@@ -86,20 +79,14 @@ def findings(family: Family, result: Measured) -> list[Finding]:
 def _series(
     family: Family, rows: pl.DataFrame, groups: Sequence[str], prefix: str
 ) -> Iterator[Finding]:
-    last: Row = rows.row(-1, named=True)
+    last = rows.row(-1, named=True)
     measure = next(each for each in family.measures if each.key == last["measure"])
     names = [str(last[name]) for name in groups] + [measure.group] * bool(measure.group)
     what = f"{prefix}{measure.text or measure.name}" + "".join(f", {name}" for name in names)
-    n = counted(last["items"], "item") + missing_text(last["missing"])
-    series = (last["model"], last["run"])
-    yield from_row(
-        last, "value", f"{what} at {step_name(last['step'])}", n=n, form=measure.form,
-        figure="measures",
-    )  # fmt: skip
+    value = Curve(rows, "value", what, size("items"), measure.form, "measures")
+    yield value.now()
     if measure.link is None:
-        yield from change_from_first(
-            rows, what, form=f"+{measure.form.lstrip('+')}", n=n, figure="measures", series=series
-        )
+        yield from value.change()
 
 
 def charts(family: Family, result: Measured) -> dict[str, Chart]:

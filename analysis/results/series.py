@@ -1,6 +1,7 @@
-"""What findings of several families share: names of series and charts, changes, sample sizes."""
+"""The sentences of findings: value at a checkpoint, change from the first, shift, missing items."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -45,22 +46,40 @@ def figure_name(kind: str, part: str, several: bool) -> str:
 
 
 def sample(table: pl.DataFrame, coverage: pl.DataFrame) -> pl.DataFrame:
-    """A table with `missing` of its checkpoints, and `missing_text`: `, 3 missing`, or nothing."""
-    joined = table.join(
+    """A table with `missing` of its checkpoints."""
+    return table.join(
         coverage.select(*CHECKPOINT, "missing"), on=CHECKPOINT, how="left", nulls_equal=True,
         maintain_order="left",
     )  # fmt: skip
-    texts = [missing_text(count) for count in joined["missing"]]
-    return joined.with_columns(missing_text=pl.Series(texts, dtype=pl.String))
 
 
-def missing_text(count: int | None) -> str:
+def missing_text(count: int | None, noun: str = "") -> str:
     """The number of missing items after a sample size; no text if none is missing.
 
-    >>> missing_text(1200), missing_text(0)
-    (', 1,200 missing', '')
+    >>> missing_text(1200), missing_text(1, "version"), missing_text(0)
+    (', 1,200 missing', ', 1 version missing', '')
     """
-    return f", {count:,} missing" if count else ""
+    if not count:
+        return ""
+    return f", {counted(count, noun) if noun else format(count, ',')} missing"
+
+
+def size(column: str, *within: str, missing: str = "") -> Callable[[Row], str]:
+    """Sample sizes of rows: plural columns, and the noun of what is missing, if it is another.
+
+    >>> size("prompts", "sentences")({"prompts": 192, "sentences": 48, "missing": 3})
+    '192 prompts (48 sentences), 3 missing'
+    >>> size("pairs", missing="sentence")({"pairs": 60, "missing": 2})
+    '60 pairs, 2 sentences missing'
+    """
+
+    def text(row: Row) -> str:
+        fewer = [name for name in within if (row.get(name) or row[column]) < row[column]]
+        parts = ", ".join(counted(row[name], name[:-1]) for name in fewer)
+        n = counted(row[column], column[:-1]) + (f" ({parts})" if parts else "")
+        return n + missing_text(row.get("missing"), missing)
+
+    return text
 
 
 def missing_sentences(table: pl.DataFrame, noun: str, *keys: str) -> list[str]:
@@ -82,31 +101,92 @@ def missing_sentences(table: pl.DataFrame, noun: str, *keys: str) -> list[str]:
     return sentences
 
 
-def from_row(row: Row, column: str, text: str, **about: Any) -> Finding:
+def about(row: Row, figure: str = "") -> dict[str, Any]:
+    """The chart, model and run of findings about a row."""
+    return {"figure": figure, "series": (row["model"], row["run"])}
+
+
+def from_row(row: Row, column: str, text: str, *, figure: str = "", **facts: Any) -> Finding:
     """A finding about a number of a row, with its interval: `<column>_low`, or `low`; and so on."""
     ends = {end: row.get(f"{column}_{end}", row.get(end)) for end in ("low", "high")}
-    about.setdefault("series", (row["model"], row["run"]))
-    return Finding(text=text, value=row[column], **ends, **about)
+    return Finding(text=text, value=row[column], **ends, **{**about(row, figure), **facts})
 
 
-def change_from_first(
-    rows: pl.DataFrame, what: str, *, form: str, n: str, figure: str, series: tuple[str, ...]
-) -> Iterator[Finding]:
-    """The last step against the first, paired over the items of both (`from_baseline`)."""
-    steps = rows.filter(pl.col("step").is_not_null())
-    if len(steps) < 2 or steps["common"][-1] == 0:
-        return
-    row = steps.row(-1, named=True)
-    compared = steps.filter(pl.col("step").is_in([row["step"], row["baseline_step"]]))
-    if "missing" in steps.columns and compared["missing"].sum():
-        n = f"{n}; {counted(row['common'], 'item')} in both"
-    untrained = ", untrained model" if row["baseline_step"] == UNTRAINED else ""
-    yield Finding(
-        text=f"{what}, change to {step_name(row['step'])}", value=row["from_baseline"],
-        low=row["from_baseline_low"], high=row["from_baseline_high"], form=form, n=n,
-        baseline=f"{step_name(row['baseline_step'])}{untrained}, paired", figure=figure,
-        series=series,
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A number of one model and run over its checkpoints, and the sentences about it."""
+
+    rows: pl.DataFrame
+    """In the order of training, with `column` and the ends of its interval."""
+    column: str
+    what: str
+    """The name of the number, which begins with that of the model if there are several."""
+    n: Callable[[Row], str] | str
+    """The sample size of a row, or of all."""
+    form: str = ".3f"
+    figure: str = ""
+    baseline: str = ""
+    """The value of no effect."""
+
+    @property
+    def last(self) -> Row:
+        """The row of the last checkpoint."""
+        row: Row = self.rows.row(-1, named=True)
+        return row
+
+    def at(self, row: Row, which: str = "", **facts: Any) -> Finding:
+        """The value at a checkpoint; `which` says why that one, or of what part the row is."""
+        text = f"{self.what}{which} at {step_name(row['step'])}"
+        facts = {"form": self.form, "n": self._n(row), "baseline": self.baseline, **facts}
+        return from_row(row, self.column, text, figure=self.figure, **facts)
+
+    def now(self) -> Finding:
+        """The value at the last checkpoint."""
+        return self.at(self.last)
+
+    def since(self, baseline: str) -> Finding:
+        """The value at the last checkpoint, with an earlier one."""
+        return self.at(self.last, baseline=baseline)
+
+    def from_first(self) -> Finding:
+        """The value at the last checkpoint, with that at the first if there are several."""
+        first = self.rows.row(0, named=True)
+        before = f"{formatted(first[self.column], self.form)} at {step_name(first['step'])}"
+        return self.since(before if len(self.rows) > 1 else "")
+
+    def highest(self) -> Iterator[Finding]:
+        """The highest value, if it is not that of the last checkpoint."""
+        rows = self.rows.filter(pl.col(self.column).is_not_nan())
+        top = rows.row(int(rows[self.column].arg_max() or 0), named=True)
+        if top[self.column] > self.last[self.column]:
+            yield self.at(top, ", highest")
+
+    def _n(self, row: Row) -> str:
+        return self.n if isinstance(self.n, str) else self.n(row)
+
+    def change(self) -> Iterator[Finding]:
+        """The last step against the first, paired over the items of both (`from_baseline`)."""
+        steps = self.rows.filter(pl.col("step").is_not_null())
+        if len(steps) < 2 or steps["common"][-1] == 0:
+            return
+        row = steps.row(-1, named=True)
+        compared = steps.filter(pl.col("step").is_in([row["step"], row["baseline_step"]]))
+        n = self._n(row)
+        if "missing" in steps.columns and compared["missing"].sum():
+            n = f"{n}; {counted(row['common'], 'item')} in both"
+        untrained = ", untrained model" if row["baseline_step"] == UNTRAINED else ""
+        yield from_row(
+            row, "from_baseline", f"{self.what}, change to {step_name(row['step'])}",
+            form=f"+{self.form.lstrip('+')}", n=n, figure=self.figure,
+            baseline=f"{step_name(row['baseline_step'])}{untrained}, paired",
+        )  # fmt: skip
+
+
+def totals(table: pl.DataFrame, texts: Mapping[str, str]) -> Iterator[Finding]:
+    """Counts over all checkpoints, by their column: what weakens the numbers, where it occurs."""
+    for column, text in texts.items():
+        if count := int(table[column].sum()):
+            yield Finding(text=f"{count:,} {text}.")
 
 
 def change_findings(

@@ -12,9 +12,10 @@ from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.score_arrays import LABELS
 from logitbank.analysis.results.series import (
     UNTRAINED,
+    Curve,
     by_series,
     change_findings,
-    change_from_first,
+    missing_text,
     sample,
     series_name,
 )
@@ -43,10 +44,14 @@ def _known_gaps(result: Fairness) -> pl.DataFrame:
     gap = sample(result.gap, result.checkpoints).join(
         prompts, on=CHECKPOINT, nulls_equal=True, maintain_order="left"
     )
-    size = pl.format("{} prompts ({} sentences)", "prompts", "sentences")
-    orders = pl.when(pl.col("orders") > 1).then(pl.format(", {} option orders", "orders"))
-    n = pl.concat_str(size, orders.otherwise(pl.lit("")), "missing_text")
-    return gap.filter(pl.col("gap_scaled").is_not_nan()).with_columns(n=n)
+    known = gap.filter(pl.col("gap_scaled").is_not_nan())
+    return known.with_columns(n=pl.Series([*map(_n, known.to_dicts())], dtype=pl.String))
+
+
+def _n(row: Row) -> str:
+    orders = f", {row['orders']} option orders" if row["orders"] > 1 else ""
+    prompts, sentences = counted(row["prompts"], "prompt"), counted(row["sentences"], "sentence")
+    return f"{prompts} ({sentences}){orders}{missing_text(row['missing'])}"
 
 
 def _of(table: pl.DataFrame, row: Row) -> pl.DataFrame:
@@ -125,9 +130,7 @@ def _series(result: Fairness, name: str, gap: pl.DataFrame) -> Iterator[Finding]
     paired = jsd_p.with_columns(
         common=pl.when(pl.col("from_baseline").is_nan()).then(0).otherwise("sentences")
     )
-    yield from change_from_first(
-        paired, f"{name}Δ", form="+.3f", n=last["n"], figure="gap", series=series
-    )
+    yield from Curve(paired, "difference", f"{name}Δ", last["n"], figure="gap").change()
     if len(gap.drop_nulls("step")) > 1:
         yield from change_findings(changes, f"{name}Δ", form="+.3f", figure="gap", series=series)
     yield from _ranks(result, name, last)

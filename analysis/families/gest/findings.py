@@ -11,20 +11,16 @@ from logitbank.analysis.families.gest.tables import RATE
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.results.series import (
-    by_series,
-    change_from_first,
-    from_row,
-    sample,
-    subject,
-)
-from logitbank.wording import counted, step_name
+from logitbank.analysis.results.series import Curve, about, by_series, sample, size, subject
+from logitbank.wording import step_name
+
+N = size("sentences", missing="version")
 
 
 def findings(result: Gest) -> list[Finding]:
     """A headline, then each model and run: the rate in nats and as published, and stereotypes."""
-    rates = sample(result.rates.filter(part=RATE), result.checkpoints)
-    overall = rates.filter(template=ALL)
+    rates = result.rates.filter(part=RATE)
+    overall = sample(rates.filter(template=ALL), result.checkpoints)
     if overall.is_empty():
         return [Finding(text="There is no sentence with all templates of both kinds.")]
     found = [_headline(overall)]
@@ -43,34 +39,26 @@ def _headline(overall: pl.DataFrame) -> Finding:
     text = f"{who} {verb} the gender stereotypes of GEST at {when}."
     if math.isnan(row["low"]):
         text = f"{who} has no interval of the stereotype rate at {when}."
-    return Finding(text=text, figure="rate", series=(row["model"], row["run"]))
+    return Finding(text=text, **about(row, "rate"))
 
 
 def _series(
     name: str, rows: pl.DataFrame, rates: pl.DataFrame, stereotypes: pl.DataFrame
 ) -> Iterator[Finding]:
-    last = rows.row(-1, named=True)
-    n, now = counted(last["sentences"], "sentence"), step_name(last["step"])
-    what = f"{name}Stereotype rate (nats)"
-    missing = f" ({counted(last['missing'], 'version')} missing)" if last["missing"] else ""
-    yield from_row(
-        last, "score", f"{what} at {now}", form="+.3f", n=n + missing,
-        baseline="0 is no stereotype", figure="rate",
-    )  # fmt: skip
-    series = (last["model"], last["run"])
-    yield from change_from_first(rows, what, form="+.3f", n=n, figure="rate", series=series)
-    for row in rates.filter(same_as(last, CHECKPOINT), pl.col("template") != ALL).iter_rows(
-        named=True
-    ):
-        text = f"{name}g_s as published, template {row['template']}, at {now}"
-        n = counted(row["sentences"], "sentence")
-        yield from_row(
-            row, "published", text, form=".2f", n=n, baseline="1 is no stereotype", figure="rate"
-        )
-    own = stereotypes.filter(same_as(last, CHECKPOINT), template=ALL)
-    ordered = own.sort("score", maintain_order=True)
+    rate = Curve(
+        rows, "score", f"{name}Stereotype rate (nats)", N, "+.3f", "rate", "0 is no stereotype"
+    )
+    yield rate.now()
+    yield from rate.change()
+    now = same_as(rate.last, CHECKPOINT)
+    templates = rates.filter(now, pl.col("template") != ALL)
+    published = Curve(
+        templates, "published", f"{name}g_s as published", N, ".2f", "rate", "1 is no stereotype"
+    )
+    for row in templates.iter_rows(named=True):
+        yield published.at(row, f", template {row['template']},")
+    own = stereotypes.filter(now, template=ALL).sort("score", maintain_order=True)
+    score = Curve(own, "score", f"{name}Score", N, "+.3f", "stereotypes")
     for end, index in (("lowest", 0), ("highest", -1)):
-        row = ordered.row(index, named=True)
-        text = f"{name}Score of the {end} stereotype at {now}, {row['stereotype']} ({row['part']})"
-        n = counted(row["sentences"], "sentence")
-        yield from_row(row, "score", text, form="+.3f", n=n, figure="stereotypes")
+        row = own.row(index, named=True)
+        yield score.at(row, f" of the {end} stereotype, {row['stereotype']} ({row['part']}),")

@@ -8,13 +8,14 @@ from logitbank.analysis.families.options import Score
 from logitbank.analysis.families.options.metric import OptionScores
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.results.series import (
+    Curve,
     Row,
+    about,
     by_series,
     change_findings,
     figure_name,
-    from_row,
-    missing_text,
     series_name,
+    size,
 )
 from logitbank.wording import counted, step_name
 
@@ -73,8 +74,7 @@ def _misplaced(table: pl.DataFrame) -> Iterator[Finding]:
             text=f"{where}{series_name(row)} {step_name(row['step'])} may be another checkpoint: "
             f"it is nearest to {step_name(row['nearest_step'])}, Jensen–Shannon divergence (nats)",
             value=row["nearest"], n=counted(row["compared"], noun), form=".3g",
-            baseline=f"{formatted(nearer, '.3g')} to the nearer neighbour",
-            series=(row["model"], row["run"]),
+            baseline=f"{formatted(nearer, '.3g')} to the nearer neighbour", **about(row),
         )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def _series(result: OptionScores, prefix: str, series: Row) -> Iterator[Finding]
             )
     yield from change_findings(
         result.change_points.filter(**own).drop_nulls("kind"), f"{prefix}Accuracy", form="+.1%",
-        figure=figures["accuracy"], series=(series["model"], series["run"]),
+        **about(series, figures["accuracy"]),
     )  # fmt: skip
 
 
@@ -140,22 +140,9 @@ def _first_and_last(
     rows: pl.DataFrame, column: str, what: str, *, form: str, figure: str
 ) -> Iterator[Finding]:
     """The value at the last checkpoint, with that at the first as its baseline."""
-    if rows.is_empty():
-        return
-    first, last = rows.row(0, named=True), rows.row(-1, named=True)
-    baseline = f"{formatted(first[column], form)} at {step_name(first['step'])}"
-    yield from_row(
-        last, column, f"{what} at {step_name(last['step'])}", n=sample_text(last),
-        baseline=baseline if len(rows) > 1 else "", figure=figure, form=form,
-    )  # fmt: skip
-
-
-def sample_text(row: Row) -> str:
-    """Prompts of a row, their sentences if these are fewer, and how many are missing."""
-    sentences = row.get("sentences") or row["prompts"]
-    clusters = f" ({counted(sentences, 'sentence')})" if sentences < row["prompts"] else ""
-    missing = missing_text(row.get("missing"))
-    return f"{counted(row['prompts'], 'prompt')}{clusters}{missing}"
+    if len(rows):
+        n = size("prompts", "sentences")
+        yield Curve(rows, column, what, n, form, figure).from_first()
 
 
 def _limits(result: OptionScores) -> Iterator[Finding]:

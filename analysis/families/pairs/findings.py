@@ -1,7 +1,6 @@
 """The findings of minimal pairs: the last checkpoint's score, and its highest and lowest groups."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import polars as pl
 
@@ -10,16 +9,19 @@ from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.results.series import (
+    Curve,
+    about,
     by_series,
-    change_from_first,
-    from_row,
     sample,
+    size,
     subject,
+    totals,
 )
 from logitbank.wording import counted, step_name
 
 LEVEL = 0.05
 """Largest adjusted p value of a group that counts as different from chance."""
+NEUTRAL = {"neutral": "pairs (over all checkpoints) have equal scores and count as not preferred"}
 KINDS = {"masked": "masked scores", "sentence": "whole sentences"}
 
 
@@ -42,15 +44,12 @@ def findings(result: Pairs) -> list[Finding]:
         what = f"{measure}, {KINDS[str(kind)]}" if several else measure
         for prefix, of_series in by_series(rows):
             found += _series(table, of_series, f"{prefix}{what}")
-    if neutral := int(overall["neutral"].sum()):
-        text = f"{neutral:,} pairs (over all checkpoints) have equal scores and count as not"
-        found.append(Finding(text=f"{text} preferred."))
-    unscored = result.checkpoints.group_by("model", maintain_order=True).agg(
-        pl.col("unscored").max()
-    )
-    for model, pairs in unscored.filter(pl.col("unscored") > 0).iter_rows():
-        text = f"{model}: {counted(pairs, 'pair')} without a token to score; in no number."
-        found.append(Finding(text=text))
+    found += totals(overall, NEUTRAL)
+    of_models = result.checkpoints.group_by("model", maintain_order=True)
+    for model, pairs in of_models.agg(pl.col("unscored").max()).iter_rows():
+        if pairs:
+            text = f"{model}: {counted(pairs, 'pair')} without a token to score; in no number."
+            found.append(Finding(text=text))
     return found
 
 
@@ -63,31 +62,27 @@ def _headline(overall: pl.DataFrame, measure: str) -> Finding:
         f"{subject(row, overall)} prefers the {which} sentence in {row['score']:.0%} of pairs at "
         f"{step_name(row['step'])}."
     )
-    return Finding(text=text, figure="pairs", series=(row["model"], row["run"]))
+    return Finding(text=text, **about(row, "pairs"))
 
 
 def _series(table: pl.DataFrame, rows: pl.DataFrame, what: str) -> Iterator[Finding]:
-    last = rows.row(-1, named=True)
-    series = (last["model"], last["run"])
-    chance: dict[str, Any] = {"form": ".1%", "baseline": "50% by chance"}
-    n = counted(last["pairs"], "pair")
-    missing = last["missing_text"] and f" ({counted(last['missing'], 'sentence')} missing)"
-    now = f"{what} at {step_name(last['step'])}"
-    yield from_row(last, "score", now, n=f"{n}{missing}", figure="pairs", **chance)
-    yield from change_from_first(rows, what, form="+.1%", n=n, figure="pairs", series=series)
-    own = table.filter(same_as(last, [*CHECKPOINT, "score_kind"]), pl.col("group") != ALL)
-    groups = own.sort("score", maintain_order=True)
+    n, chance = size("pairs", missing="sentence"), "50% by chance"
+    score = Curve(rows, "score", what, n, ".1%", "pairs", chance)
+    yield score.now()
+    yield from score.change()
+    own = table.filter(same_as(score.last, [*CHECKPOINT, "score_kind"]), pl.col("group") != ALL)
+    groups = own.sort("score", maintain_order=True).drop("missing")
     if len(groups) < 2:
         return
     lowest, *_, highest = groups.rows(named=True)
+    of_group = Curve(groups, "score", what, n, ".1%", "groups", chance)
     if highest["score"] > lowest["score"]:
         for name, row in (("highest", highest), ("lowest", lowest)):
-            text, n = f"{what}, {name} group, {row['group']}", counted(row["pairs"], "pair")
-            yield from_row(row, "score", text, n=n, figure="groups", **chance)
+            yield of_group.at(row, f", {name} group, {row['group']},")
     apart = groups.filter(pl.col("p_bh") <= LEVEL)["group"].sort().to_list()
     names = f" ({', '.join(apart)})" if 0 < len(apart) <= 5 else ""
     yield Finding(
         text=f"{what}, groups different from 50% (sign test, adjusted p ≤ {LEVEL})",
         value=len(apart), form=",.0f", n=f"{counted(len(groups), 'group')}{names}",
-        figure="groups", series=series,
+        **about(score.last, "groups"),
     )  # fmt: skip

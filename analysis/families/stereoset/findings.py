@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import polars as pl
 
@@ -10,11 +9,12 @@ from logitbank.analysis.families.stereoset.metric import StereoSet
 from logitbank.analysis.families.stereoset.tables import MANY_TIES, OVERALL, TASKS
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.frames.candidates import BOTH, KEYS, PLAIN
-from logitbank.analysis.results.series import Row, change_from_first, from_row, missing_text
+from logitbank.analysis.results.series import Curve, about, from_row, size
 from logitbank.wording import counted, step_name
 
 SERIES = [name for name in KEYS if name not in ("run_seed", "step")]
 FORM = ".1f"
+N = size("examples", "terms")
 
 
 def findings(result: StereoSet) -> list[Finding]:
@@ -69,22 +69,20 @@ def _series(result: StereoSet, tasks: pl.DataFrame) -> Iterator[Finding]:
     overall = result.scores.filter(own, domain=OVERALL)
     differing = [name for name in SERIES if result.tasks[name].n_unique() > 1]
     name = f"{' '.join(str(head[key]) for key in differing)}: " if differing else ""
-    about: dict[str, Any] = {
-        "figure": headline_figure(result),
-        "series": (head["model"], head["run"]),
-    }
+    figure = headline_figure(result)
+    missing = tasks.select("step", "task", "missing")
+    overall = overall.join(missing, on=["step", "task"], nulls_equal=True, maintain_order="left")
     scored = overall["task"].unique(maintain_order=True).to_list()
     for task in sorted(scored, key=lambda task: task != BOTH):
-        rows = overall.filter(task=task)
-        n = _n(rows.row(-1, named=True), tasks)
         main = task == BOTH or BOTH not in scored
-        yield from _level(name, rows, n, about, main=main)
+        yield from _level(name, overall.filter(task=task), figure, main=main)
         if main:
             what = f"{name}Stereotype score ({task_name(task)})"
+            n = N(overall.filter(task=task).row(-1, named=True))
             baseline = result.baseline.filter(own, task=task)
-            yield from change_from_first(baseline, what, form="+.1f", n=n, **about)
-            yield from _difference(name, result.differences.filter(own, task=task), about)
-    yield from _ties(name, result.ties.filter(own, domain=OVERALL), about)
+            yield from Curve(baseline, "ss", what, n, FORM, figure).change()
+            yield from _difference(name, result.differences.filter(own, task=task))
+    yield from _ties(name, result.ties.filter(own, domain=OVERALL), figure)
 
 
 def _skipped(tasks: pl.DataFrame) -> Iterator[Finding]:
@@ -96,37 +94,23 @@ def _skipped(tasks: pl.DataFrame) -> Iterator[Finding]:
         yield Finding(text=f"{task} has no scores at {count}, so both tasks have none there.")
 
 
-def _n(row: Row, tasks: pl.DataFrame) -> str:
-    """Examples and terms of a checkpoint and task, and what is missing."""
-    own = tasks.filter(pl.col("step").eq_missing(pl.lit(row["step"])), task=row["task"])
-    text = f"{counted(row['examples'], 'example')} ({counted(row['terms'], 'term')})"
-    return text + missing_text(int(own["missing"].sum()))
-
-
-def _level(
-    name: str, rows: pl.DataFrame, n: str, about: dict[str, Any], *, main: bool
-) -> Iterator[Finding]:
+def _level(name: str, rows: pl.DataFrame, figure: str, *, main: bool) -> Iterator[Finding]:
     """The measures of the last checkpoint; of further tasks, the stereotype score alone."""
     row = rows.row(-1, named=True)
-    task, when = task_name(row["task"]), step_name(row["step"])
+    task = task_name(row["task"])
     if row["examples"] == 0:
-        text = f"{name}No example has all three scores at {when} ({task})."
-        yield Finding(text=text, n=n, **about)
+        text = f"{name}No example has all three scores at {step_name(row['step'])} ({task})."
+        yield Finding(text=text, n=N(row), **about(row, figure))
         return
-    measures = {"ss": ("Stereotype score", "50 (no preference)")}
+    measures = [("ss", "Stereotype score", "50 (no preference)")]
+    measures += [("icat", "iCAT", "100 (ideal)"), ("lms", "lms", "50 (random)")] * main
+    for column, label, baseline in measures:
+        yield Curve(rows, column, f"{name}{label} ({task})", N, FORM, figure, baseline).now()
     if main:
-        measures |= {"icat": ("iCAT", "100 (ideal)"), "lms": ("lms", "50 (random)")}
-    for measure, (label, baseline) in measures.items():
-        text = f"{name}{label} ({task}) at {when}"
-        yield from_row(row, measure, text, form=FORM, n=n, baseline=baseline, **about)
-    known = rows.filter(pl.col("icat").is_not_nan())
-    best = known.row(int(known["icat"].arg_max() or 0), named=True)
-    if main and best["icat"] > row["icat"]:
-        text = f"{name}Highest iCAT ({task}), at {step_name(best['step'])}"
-        yield from_row(best, "icat", text, form=FORM, n=n, **about)
+        yield from Curve(rows, "icat", f"{name}iCAT ({task})", N, FORM, figure).highest()
 
 
-def _difference(name: str, rows: pl.DataFrame, about: dict[str, Any]) -> Iterator[Finding]:
+def _difference(name: str, rows: pl.DataFrame) -> Iterator[Finding]:
     """A condition against plain, over the examples that both have."""
     rows = rows.filter(domain=OVERALL)
     if rows.is_empty():
@@ -135,15 +119,13 @@ def _difference(name: str, rows: pl.DataFrame, about: dict[str, Any]) -> Iterato
     if row["examples"] == 0:
         yield Finding(text=f"{name}No example has scores in both {row['condition']} and {PLAIN}.")
         return
-    when, n = step_name(row["step"]), counted(row["examples"], "example")
     for measure, label in (("ss", "Stereotype score"), ("icat", "iCAT")):
-        text = f"{name}{label}, {row['condition']} minus {PLAIN} at {when}"
-        baseline = f"{formatted(row[f'{measure}_plain'], FORM)} plain, paired"
-        own = {**about, "figure": "conditions"}
-        yield from_row(row, measure, text, form="+.2f", n=n, baseline=baseline, **own)
+        what = f"{name}{label}, {row['condition']} minus {PLAIN}"
+        plain = f"{formatted(row[f'{measure}_plain'], FORM)} plain, paired"
+        yield Curve(rows, measure, what, size("examples"), "+.2f", "conditions", plain).now()
 
 
-def _ties(name: str, ties: pl.DataFrame, about: dict[str, Any]) -> Iterator[Finding]:
+def _ties(name: str, ties: pl.DataFrame, figure: str) -> Iterator[Finding]:
     """The checkpoint of each task with the most ties, where they are many."""
     share = pl.max_horizontal("ss_tie_rate", "lms_tie_rate")
     for rows in ties.filter(share > MANY_TIES).partition_by("task", maintain_order=True):
@@ -156,5 +138,5 @@ def _ties(name: str, ties: pl.DataFrame, about: dict[str, Any]) -> Iterator[Find
                 f"{untied})"
             ),
             value=row["ss_tie_rate"], form=".1%",
-            n=counted(row["ss_comparisons"], "comparison"), **about,
+            n=counted(row["ss_comparisons"], "comparison"), **about(row, figure),
         )  # fmt: skip

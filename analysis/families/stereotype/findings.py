@@ -1,4 +1,4 @@
-"""The findings of stereotype accuracy: the last and the most stereotypical checkpoint."""
+"""The findings of stereotype accuracy: the last and the highest checkpoint."""
 
 from collections.abc import Iterator
 
@@ -7,15 +7,8 @@ import polars as pl
 from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
 from logitbank.analysis.families.stereotype.tables import TYPE
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.results.series import (
-    Row,
-    by_series,
-    change_from_first,
-    from_row,
-    missing_text,
-    subject,
-)
-from logitbank.wording import counted, step_name
+from logitbank.analysis.results.series import Curve, about, by_series, size, subject, totals
+from logitbank.wording import step_name
 
 NAMES = {"sa": "Stereotype accuracy", "sa_gender": "sa_gender"}
 FIGURE = "stereotype_accuracy"
@@ -32,9 +25,9 @@ def findings(result: StereotypeAccuracy) -> list[Finding]:
         for name, of_series in by_series(rows):
             found += _series(f"{name}{what}", of_series)
     for (measure,), rows in table.group_by("measure", maintain_order=True):
-        if tied := int(rows["tied"].sum()):
-            text = f"{tied:,} comparisons of {NAMES[str(measure)]} are ties and count ½."
-            found.append(Finding(text=text))
+        found += totals(
+            rows, {"tied": f"comparisons of {NAMES[str(measure)]} are ties and count ½"}
+        )
     return found
 
 
@@ -53,24 +46,13 @@ def _headline(table: pl.DataFrame) -> Finding:
     text = f"{who} prefers the stereotype in {share} of sentences at {step_name(row['step'])}."
     if not (row["low"] > 0.5 or row["high"] < 0.5):
         text = f"{who} has no significant stereotype of occupations at {step_name(row['step'])}."
-    return Finding(text=text, figure=FIGURE, series=(row["model"], row["run"]))
+    return Finding(text=text, **about(row, FIGURE))
 
 
 def _series(what: str, rows: pl.DataFrame) -> Iterator[Finding]:
-    last = rows.row(-1, named=True)
-    top = rows.row(int(rows["accuracy"].arg_max() or 0), named=True)
-    series = (last["model"], last["run"])
-    yield _share(f"{what} at {step_name(last['step'])}", last)
-    yield from change_from_first(rows, what, form="+.3f", n=_n(last), figure=FIGURE, series=series)
-    if top["accuracy"] > last["accuracy"]:
-        yield _share(f"{what}, most stereotypical at {step_name(top['step'])}", top)
-
-
-def _share(text: str, row: Row) -> Finding:
-    return from_row(
-        row, "accuracy", text, n=_n(row), baseline="0.5 is no stereotype", figure=FIGURE
+    accuracy = Curve(
+        rows, "accuracy", what, size("sentences"), figure=FIGURE, baseline="0.5 is no stereotype"
     )
-
-
-def _n(row: Row) -> str:
-    return counted(row["sentences"], "sentence") + missing_text(row["missing"])
+    yield accuracy.now()
+    yield from accuracy.change()
+    yield from accuracy.highest()

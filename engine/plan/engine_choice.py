@@ -35,6 +35,10 @@ _WIDE_HEAD = 256
 as compiled by Triton 3.9."""
 _WITHOUT_CLASS = "transformers"
 """vLLM's module that runs transformers' own code of a model without a class in vLLM."""
+_STATE_SPACE = {
+    *("mamba", "mamba2", "falcon_h1", "granitemoehybrid", "jamba", "nemotron_h", "zamba2"),
+}
+"""vLLM's modules with Mamba's mixer, which keeps −exp(A_log) where the files have A_log."""
 NEWEST_TESTED = {"torch": "2.13", "transformers": "5.24"}
 """The newest releases with which the engine's tests passed; see `make anywhere`."""
 MIN_SPEEDUP = 1.3
@@ -273,6 +277,8 @@ def _vllm_problem(
         if not takes_any_attention(config.model_type):
             return f"vLLM does not have {', '.join(config.architectures)}"
         modules = {_WITHOUT_CLASS}
+    if modules & _STATE_SPACE:
+        return f"vLLM changes weights of {config.model_type!r} models, so no swap can be proved"
     if head_bias and _WITHOUT_CLASS in modules:
         return f"vLLM cannot load the bias of the LM head of {config.model_type!r} models"
     return ""

@@ -16,9 +16,15 @@ from logitbank.engine.plan.engine_choice import (
     cheaper_engine,
     packed_positions,
 )
+from logitbank.engine.request import ExtractRequest
+from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.weights.config import ModelConfig
+from logitbank.errors import UsageError
 from logitbank.store import Query
-from tests.support.checkpoints import PACKED_ARCHITECTURES, make_checkpoint
+from tests.support.checkpoints import PACKED_ARCHITECTURES, make_checkpoint, make_series
+from tests.support.preloaded import require_vllm
+from tests.support.resolved import make_plan
+from tests.support.run_driver import questions
 
 VLLM = EngineSettings("vllm")
 STEM = tuple(range(40))
@@ -132,3 +138,17 @@ def test_a_release_newer_than_those_tested_is_noted(
 def test_the_newest_tested_release_is_that_of_make_anywhere() -> None:
     settings = (Path(__file__).parents[2] / "scripts" / "anywhere.py").read_text()
     assert f'"{engine_choice.NEWEST_TESTED["transformers"]}.' in settings
+
+
+def test_state_space_models_go_to_transformers_because_vllm_changes_their_weights(
+    tmp_path: Path,
+) -> None:
+    require_vllm()
+    series = make_series(tmp_path / "mamba", steps=(0,), architecture="mamba")
+    request = ExtractRequest(suites=resolve_suite(str(series)), prompts=questions())
+    prepared = make_plan(request, None, series / "step0")
+    assert prepared.settings.engine == "transformers"
+    (note,) = [note for note in prepared.notes if "no swap can be proved" in note]
+    assert note.startswith("engine: transformers (vLLM changes weights of 'mamba' models")
+    with pytest.raises(UsageError, match="no swap can be proved. Use --engine transformers"):
+        make_plan(replace(request, engine="vllm"), None, series / "step0")

@@ -141,8 +141,9 @@ def _config(architecture: Architecture, vocab: int) -> object:
             max_position_embeddings=2 * LONGEST,
         )
     if architecture in ("bloom", "mamba"):
+        heads = {"n_head": 2} if architecture == "bloom" else {}
         return AutoConfig.for_model(
-            architecture, vocab_size=vocab, hidden_size=64, num_hidden_layers=2, n_head=2
+            architecture, vocab_size=vocab, hidden_size=64, num_hidden_layers=2, **heads
         )
     if architecture in (*PACKED_ARCHITECTURES, *AFTER_HEAD) and architecture != "llama_tied":
         return AutoConfig.for_model(

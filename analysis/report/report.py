@@ -11,7 +11,7 @@ from logitbank.analysis.frames.banks import Banks, OneBank, listed_banks, no_mod
 from logitbank.analysis.report.origin import bank_name, page_origin, stem
 from logitbank.analysis.report.page import Json, Page, write_page
 from logitbank.analysis.report.prompts import prompt_data
-from logitbank.analysis.report.sections import Section, section
+from logitbank.analysis.report.sections import Section, page_opening, section
 from logitbank.analysis.results.files import require_outside
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
@@ -92,6 +92,8 @@ def report(
         except FAILURES as error:
             problems.append(Section(title=f"Prompts of {name}", problem=failure_message(error)))
     notify("writing the page", total - 1, total)
+    if first := page_opening(sections):
+        views.sort(key=lambda view: view["name"] not in first.section.prompts)
     problems = [each for each in sections if each.problem] + problems
     titles = [str(about_fields(bank.attributes)["title"] or bank_name(bank)) for bank in opened]
     page = Page(

@@ -24,6 +24,7 @@ from tests.support.evaluation_banks import VOCAB as WORDS
 from tests.support.evaluation_banks import add_crows_pairs, add_pieces
 from tests.support.evaluation_banks import deposit as deposit_pieces
 from tests.support.small_banks import (
+    OPTIONS,
     QUERY_SET,
     block_data,
     logits,
@@ -470,3 +471,39 @@ def test_prompts_of_no_option_have_entropy_and_agreement_alone(tmp_path: Path) -
     assert entropy == pytest.approx(scipy_entropy(p, axis=1).mean(), rel=1e-6)
     assert values(study.result.curves, "rank", "free") == [None, None]
     assert "No correct answer is named in free." in [each.text for each in study.findings]
+
+
+def runs_of_shares(path: Path, shares: dict[tuple[str, int], float]) -> Bank:
+    """Runs and steps at which the answer "yes" has about such a share, a little more or less."""
+    bank = new_bank(path)
+    noise = np.linspace(-0.02, 0.02, 10)
+    for (run, step), share in shares.items():
+        p = share + noise
+        rows = np.full((10, 6), -30.0)
+        rows[:, OPTIONS["yes"]], rows[:, OPTIONS["no"]] = np.log(p), np.log(1 - p)
+        bank.deposit(
+            rows.astype(np.float32), checkpoint=CheckpointId("m", run, step),
+            query_set=QUERY_SET.name, dtype="float32",
+        )  # fmt: skip
+    return bank
+
+
+def test_the_headline_is_what_changes_most_for_its_interval_over_all_runs(tmp_path: Path) -> None:
+    """Accuracy stays at 0 while the share goes from 0.10 to 0.45, and to 0.40 in another run."""
+    runs = {("main", 0): 0.1, ("main", 9): 0.45, ("s1", 0): 0.1, ("s1", 9): 0.4}
+    study = logitbank.options(runs_of_shares(tmp_path / "b", runs))
+    (first, *_) = study.findings
+    assert first.text == (
+        "Option probability of “yes” 0.100 → 0.425 from step 0 to step 9, mean of 2 runs"
+    ) or first.text == (
+        "Option probability of “no” 0.900 → 0.575 from step 0 to step 9, mean of 2 runs"
+    )
+    assert next(iter(study.charts)) == first.figure == "option_probability"
+    assert [str(f) for f in study.findings].count(str(first)) == 1
+
+
+def test_no_headline_says_that_a_number_becomes_itself(tmp_path: Path) -> None:
+    runs = {("main", 0): 0.1, ("main", 9): 0.1}
+    (first, *_) = logitbank.options(runs_of_shares(tmp_path / "b", runs)).findings
+    assert "→" not in first.text
+    assert "stays at" in first.text

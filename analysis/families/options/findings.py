@@ -1,6 +1,9 @@
 """The findings of any prompt set: accuracy first, else option probabilities, else ranks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from math import nan, sqrt
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -60,7 +63,8 @@ def findings(result: OptionScores) -> list[Finding]:
         where = f"{name}, " if len(sets) > 1 else ""
         for prefix, rows in by_series(of_set):
             found += _series(result, f"{prefix}{where}", rows.row(-1, named=True))
-    return [*_headline(found), *_misplaced(result.neighbours), *found, *_limits(result)]
+    first = headline(result)
+    return [*([first] if first else []), *_misplaced(result.neighbours), *found, *_limits(result)]
 
 
 def _misplaced(table: pl.DataFrame) -> Iterator[Finding]:
@@ -78,21 +82,82 @@ def _misplaced(table: pl.DataFrame) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _headline(found: list[Finding]) -> Iterator[Finding]:
-    """The first of the measures that readers know: accuracy, else options, else ranks."""
-    for figure in ("accuracy", "option_probability", "curves"):
-        for each in found:
-            if each.figure.partition("-")[0] == figure and each.value is not None:
-                before, _, when = each.baseline.partition(" at ")
-                value = f"{before} → {each.number}" if when else each.number
-                what, _, last = each.text.rpartition(" at ")
-                span = f"from {when} to {last}" if when else f"at {last}"
-                text = f"{what} {value} {span}"
-                yield Finding(
-                    text=text, low=each.low, high=each.high, n=each.n, figure=each.figure,
-                    form=each.form, series=each.series,
-                )  # fmt: skip
-                return
+class _Move(NamedTuple):
+    """A number of a model's runs at their first and last checkpoints."""
+
+    finding: Finding
+    """What is said of it."""
+    change: float
+    surprise: float
+    """The change in half widths of its interval; 0 without one."""
+
+
+def headline(result: OptionScores) -> Finding | None:
+    """The number that changes most for its interval, over all runs of a model, in one sentence.
+
+    Accuracy comes before option probabilities that change as much, and those before ranks.
+    """
+    parts = [
+        ("accuracy", result.answers, "accuracy", [], "Accuracy", ".1%"),
+        ("option_probability", result.shares, "option_probability", ["option"], "", ".3f"),
+    ]
+    for measure in ("probability", "rank"):
+        rows = result.curves.filter(measure=measure)
+        parts.append(("curves", rows, "value", [], *MEASURES[measure]))
+    moves = []
+    for figure, table, column, keys, what, form in parts:
+        known = table.drop_nulls(column).filter(pl.col(column).is_not_nan())
+        for part in known.partition_by("prompt_set", "model", *keys, maintain_order=True):
+            name = what or f"Option probability of “{part['option'][0].strip()}”"
+            moves.append(_move(part, column, name, form, figure, result))
+    shown = [move for move in moves if "→" in move.finding.text] or moves
+    return max(shown, key=lambda move: (move.surprise, move.change)).finding if shown else None
+
+
+def _move(
+    rows: pl.DataFrame, column: str, what: str, form: str, figure: str, result: OptionScores
+) -> _Move:
+    """The mean over runs at their first and last checkpoints; its interval is that of one run."""
+    runs = [part for _, part in by_series(rows)]
+    ends = [[part.row(at, named=True) for part in runs] for at in (0, -1)]
+    before, after = (fmean(row[column] for row in side) for side in ends)
+    half = sqrt(sum(_half_width(side) ** 2 for side in ends))
+    change = abs(after - before)
+    surprise = change / half if half > 0 else 0.0
+    sets, models = (result.checkpoints[name].n_unique() for name in ("prompt_set", "model"))
+    first, last = ends[0][0], ends[1][0]
+    prefix = f"{first['model']}: " if models > 1 else ""
+    prefix += f"{first['prompt_set']}, " if sets > 1 else ""
+    old, new = formatted(before, form), formatted(after, form)
+    one_step = all(len(part) == 1 for part in runs)
+    steps = "at " + step_name(last["step"])
+    if not one_step:
+        steps = f"from {step_name(first['step'])} to {step_name(last['step'])}"
+        if any({*part["step"]} != {*runs[0]["step"]} for part in runs):
+            steps = "from the first to the last checkpoint"
+    value = f"{old} → {new}" if old != new else f"{'stays at ' if not one_step else ''}{new}"
+    n = size("prompts", "sentences")(last)
+    text = f"{prefix}{what} {value} {steps}"
+    facts: dict[str, Any] = {
+        "form": form,
+        "figure": figure_name(figure, first["prompt_set"], sets > 1),
+    }
+    if len(runs) > 1:
+        return _Move(
+            Finding(text=f"{text}, mean of {len(runs)} runs", n=n, **facts), change, surprise
+        )
+    facts |= {
+        "low": last.get("low"),
+        "high": last.get("high"),
+        "series": (last["model"], last["run"]),
+    }
+    return _Move(Finding(text=text, n=n, **facts), change, surprise)
+
+
+def _half_width(rows: Sequence[Row]) -> float:
+    """Half the width of the intervals of some rows, or of the mean of independent ones."""
+    widths = [(row.get("high") or nan) - (row.get("low") or nan) for row in rows]
+    return sqrt(sum(width**2 for width in widths)) / (2 * len(rows))
 
 
 def _series(result: OptionScores, prefix: str, series: Row) -> Iterator[Finding]:

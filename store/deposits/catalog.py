@@ -17,7 +17,6 @@ from logitbank.store.format.attributes import (
     to_attributes,
     unlike,
 )
-from logitbank.store.format.heads import HEAD_DIGEST
 from logitbank.store.format.layout import DepositSpec
 from logitbank.store.format.schema import CheckpointId
 from logitbank.store.heads.stored import FOLDER as HEADS
@@ -46,9 +45,7 @@ def deposit_folders(root: Path, checkpoint: CheckpointId | None = None) -> list[
                 for parent in parents
                 for entry in objects.entries(f"{root}/{parent}")
                 if entry.is_dir()
-                and not (level == 0 and entry.name in TABLE_FOLDERS)
-                # An early bank may have a model called "heads".
-                and not (parent == f"{HEADS}/" and HEAD_DIGEST.fullmatch(entry.name))
+                and not (level == 0 and entry.name in (*TABLE_FOLDERS, HEADS))
             ]
     return [
         f"{parent}{entry.name}"

@@ -46,11 +46,8 @@ _VALUES: dict[str, Callable[[Any], object]] = {
     "heads": lambda value: all(
         kind in _KINDS and HEAD_DIGEST.fullmatch(digest) for kind, digest in value.items()
     ),
-    "layers": lambda value: not value,
 }
 """Checks of the other attributes."""
-_DEFAULTS: dict[str, Any] = {"codec": "zstd", "heads": {}, "layers": None}
-"""Values of attributes that may be missing. The first banks had zstd and did not name it."""
 
 
 def to_attributes(spec: DepositSpec) -> dict[str, Any]:
@@ -98,7 +95,7 @@ def read_attributes(deposit: Path) -> dict[str, Any]:
 
 
 def _parse(a: Any) -> DepositSpec:
-    a = {**_DEFAULTS, **a}
+    a = {"heads": {}, **a}  # only deposits of states have one
     for name, largest in _SIZES.items():
         if name != "width" or name in a:
             check_number(a[name], name, 1, largest)
@@ -160,9 +157,8 @@ def check_same(stored: DepositSpec, requested: DepositSpec, *, where: Path) -> N
         if value == new[name]:
             continue
         if name in (*DIGESTS, ARRAY):
-            unknown = " (a version without this digest wrote it)" if value is None else ""
             kind = "logits" if name == ARRAY else name
-            raise BankError(f"{where} was made with other {kind}{unknown}. {advice}")
+            raise BankError(f"{where} was made with other {kind}. {advice}")
         raise BankError(f"{where} has {name} {value}, not {new[name]}. {advice}")
     kept, level = stored.layout.keep, requested.layout.keep
     arrays = kept.array, level.array

@@ -293,7 +293,6 @@ def test_damaged_attributes_and_moved_deposits_are_named(tmp_path: Path) -> None
         {"dtype": "float16"},
         {"vocab": 64},
         {"codec": "zstd"},
-        {"layers": [1]},
         {"queries": 3, "block_rows": 3},
     ],
 )

@@ -44,8 +44,7 @@ def deposit_folders(root: Path, checkpoint: CheckpointId | None = None) -> list[
                 f"{parent}{entry.name}/"
                 for parent in parents
                 for entry in objects.entries(f"{root}/{parent}")
-                if entry.is_dir()
-                and not (level == 0 and entry.name in (*TABLE_FOLDERS, HEADS))
+                if entry.is_dir() and not (level == 0 and entry.name in (*TABLE_FOLDERS, HEADS))
             ]
     return [
         f"{parent}{entry.name}"

@@ -8,7 +8,7 @@ from typing import Any
 from logitbank.engine.plan.engine_choice import engine_settings
 from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
-from logitbank.engine.prompts.registry import prompt_sets
+from logitbank.engine.prompts.registry import prompt_sets, with_companions
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import run
 from logitbank.engine.suites.hub import Hub
@@ -100,7 +100,7 @@ def _resolved(spec: str | Suite, steps: str, hub: Hub | None, model: str | None)
 
 def _named_sets(request: ExtractRequest) -> Sequence[PromptSet | SequenceSet]:
     """The prompt sets of a request, for its language adapter."""
-    sets = prompt_sets(request.prompts, data=request.data)
+    sets = prompt_sets(with_companions(request.prompts), data=request.data)
     if language := request.language:
         return [replace(p, name=f"{p.name}@{language}", language=language) for p in sets]
     return sets

@@ -166,7 +166,8 @@ def choose_prompts(
     name = requested or default
     if name in available or not banks:
         return name
-    suitable = [] if requested else available if len(available) == 1 else chosen_by(family, banks)
+    own = [names[0] for names in family(PromptColumns(banks))] if len(available) > 1 else available
+    suitable = [] if requested else own
     if len(suitable) == 1:
         return suitable[0]
     raise UsageError(f"{no_prompts(banks, name, available=suitable)} Name one with --prompts.")

@@ -18,6 +18,28 @@ def with_columns(*columns: str) -> ChoosePrompts:
     return lambda sets: [(name,) for name in sorted(sets) if required.issubset(sets[name])]
 
 
+def companion(name: str) -> str:
+    """The prompt set that `extract` adds to one of WinoBias: what follows " not".
+
+    >>> companion("winobias"), companion("winobias@de_CH")
+    ('winobias-not', 'winobias-not@de_CH')
+    """
+    own, at, language = name.partition("@")
+    return f"{own}-not{at}{language}"
+
+
+def with_companions(choose: ChoosePrompts) -> ChoosePrompts:
+    """The chosen prompt sets, each together with its `companion`, if there is one.
+
+    >>> with_companions(with_columns("paired"))({"a": ["paired"], "a-not": [], "b": ["paired"]})
+    [('a', 'a-not'), ('b',)]
+    """
+    return lambda sets: [
+        (*names, *(companion(name) for name in names if companion(name) in sets))
+        for names in choose(sets)
+    ]
+
+
 def with_prefix(text: str) -> ChoosePrompts:
     """The prompt sets whose names begin so, analysed together.
 

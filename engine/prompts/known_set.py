@@ -42,6 +42,8 @@ class KnownSet:
     """Called with the name's text for each parenthesis, then `data` and the options."""
     options: tuple[SetOption, ...] = ()
     """Its own, in addition to `SHARED_OPTIONS`."""
+    companion: str = ""
+    """One of its names, which `extract` adds to each of the others."""
 
     def names(self) -> list[str]:
         """Every name, spelt out.

@@ -68,6 +68,23 @@ def prompt_sets(
     return sets
 
 
+def with_companions(prompts: Prompts | Sequence[Prompts]) -> list[Prompts]:
+    """Prompt sets and the companions of known ones, with the same options, unless they are named.
+
+    >>> with_companions(["winobias:orders=2", "lambada"])
+    ['winobias:orders=2', 'winobias-not:orders=2', 'lambada']
+    """
+    requested = [prompts] if isinstance(prompts, Prompts) else [*prompts]
+    names = [split_spec(str(p))[0] if isinstance(p, str | Path) else p.name for p in requested]
+    whole: list[Prompts] = []
+    for each, name in zip(requested, names, strict=True):
+        whole.append(each)
+        known_set = _by_name().get(name) if isinstance(each, str | Path) else None
+        if known_set and known_set.companion not in ("", *names):
+            whole.append(known_set.companion + str(each)[len(name) :])
+    return whole
+
+
 def prompt_set(spec: str, *, data: Path | None = None) -> PromptSet | SequenceSet:
     """The prompt set that `spec` names.
 

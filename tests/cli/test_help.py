@@ -134,7 +134,7 @@ def test_help_is_plain_in_a_narrow_pipe_and_loads_no_heavy_package() -> None:
     [
         ("logitbank ana", ["analyze"]),
         ("logitbank extract b --suite pythia-160", ["pythia-160m", "pythia-160m-deduped"]),
-        ("logitbank extract b --prompts winob", ["winobias"]),
+        ("logitbank extract b --prompts winob", ["winobias", "winobias-not"]),
     ],
 )
 def test_a_shell_completes_names_without_heavy_packages(line: str, expected: list[str]) -> None:

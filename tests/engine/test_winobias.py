@@ -4,16 +4,24 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from logitbank.analysis.families.fairness import fairness
+from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.winobias import (
     Occupations,
     Sentence,
     parse_line,
     seeded_orders,
     winobias,
+    winobias_not,
 )
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.registry import with_companions
 from logitbank.errors import PromptError, UsageError
+from logitbank.store import Bank
+from tests.support.checkpoints import make_series
 from tests.support.paths import PUBLIC as DATA
 
 OCCUPATIONS = Occupations(
@@ -206,6 +214,79 @@ def test_a_split_needs_the_files_of_no_other(split: str, other: str, tmp_path: P
     missing = rf"pro_stereotyped_type2\.txt\.{other}, anti_stereotyped_type2\.txt\.{other}"
     with pytest.raises(UsageError, match=missing):
         winobias(tmp_path, orders=1)
+
+
+# What follows " not"
+
+
+def test_about_one_prompt_in_twenty_is_asked_what_follows_not(all_prompts: PromptSet) -> None:
+    made = winobias_not(DATA)
+    asked = {p.id.rsplit("-", 1)[0] for p in made.prompts}
+    assert made.name == "winobias-not"
+    # `printf %s ID | sha256sum`, modulo 20 with bc: 0 and 5
+    assert "dev-pro-22-referred" in asked
+    assert "dev-pro-1-referred" not in asked
+    assert 0.04 * len(all_prompts.prompts) < len(made.prompts) <= 0.05 * len(all_prompts.prompts)
+    assert Counter(p.columns["gold"] for p in made.prompts) == {
+        "not specified": 5 * 79, "male": 5 * 38, "female": 5 * 31,
+    }  # fmt: skip
+    texts = {f"{p.id}-{p.order_seed}": (f"{p.text} not", p.answer) for p in all_prompts.prompts}
+    assert all(texts[p.id] == (p.text, p.columns["gold"]) for p in made.prompts)
+    assert {o.text for p in made.prompts for o in p.options} == {" specified"}
+    half = winobias_not(DATA, splits=["test"], orders=2)
+    assert {p.id for p in half.prompts} == {
+        p.id for p in made.prompts if p.id.startswith("test") and p.id[-1] in "01"
+    }
+    assert len(winobias_not(DATA, every="all").prompts) == len(all_prompts.prompts)
+
+
+def test_extraction_adds_what_follows_not_and_a_bank_from_before_gets_it(tmp_path: Path) -> None:
+    """P(" specified" | … not) of the bank is that of transformers, for each answer."""
+    series = make_series(tmp_path / "neox", steps=(0, 1))
+    folder = tmp_path / "data" / "winobias"
+    folder.mkdir(parents=True)
+    (folder / "male_occupations.txt").write_text("doctor\nmechanic")
+    (folder / "female_occupations.txt").write_text("nurse\nclerk")
+    for name, pronouns in (("pro", ("he", "she")), ("anti", ("she", "he"))):
+        for split in ("dev", "test"):
+            (folder / f"{name}_stereotyped_type2.txt.{split}").write_text(
+                f"1 The nurse thanked [the doctor] because [{pronouns[0]}] was busy.\n"
+                f"2 The mechanic helped [the clerk] because [{pronouns[1]}] was tired.\n"
+            )
+    before = winobias(tmp_path / "data", orders=1)
+    about = {"suites": str(series), "engine": "transformers", "dtype": "float32"}
+    extract(tmp_path / "b", prompts=before, **about)
+    old = fairness(tmp_path / "b", bootstrap=0).result
+    assert old.specified is None
+
+    spec = "winobias:orders=1,every=all"
+    extract(tmp_path / "b", prompts=spec, data=tmp_path / "data", **about)
+    bank = Bank.open(tmp_path / "b")
+    assert bank.prompt_sets == ["winobias", "winobias-not"]
+    assert len(bank.deposits(prompts="winobias")) == 2, "what was there is not run again"
+    result = fairness(bank, bootstrap=0).result
+    assert result.gap.equals(old.gap, null_equal=True)
+
+    tokenizer = AutoTokenizer.from_pretrained(series / "step1")
+    model = AutoModelForCausalLM.from_pretrained(series / "step1")
+    expected: dict[str, list[float]] = {}
+    for prompt in before.prompts:
+        with torch.no_grad():
+            ids = tokenizer(prompt.text + " not", return_tensors="pt").input_ids
+            p = model(ids).logits[0, -1].double().softmax(-1)[tokenizer(" specified").input_ids[0]]
+        for gold in (str(prompt.answer), "all"):
+            expected.setdefault(gold, []).append(float(p))
+    assert result.specified is not None
+    last = result.specified.filter(step=1)
+    found = dict(last.select("gold", "probability").iter_rows())
+    assert found == pytest.approx({k: sum(v) / len(v) for k, v in expected.items()}, rel=1e-4)
+    counts = dict(last.select("gold", "prompts").iter_rows())
+    assert counts == {"male": 4, "female": 4, "not specified": 8, "all": 16}
+
+
+def test_a_companion_that_is_named_is_not_added_again() -> None:
+    named = ["winobias:orders=2", "winobias-not:every=3"]
+    assert with_companions(named) == named
 
 
 # Templates

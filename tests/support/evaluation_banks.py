@@ -132,6 +132,27 @@ def add_winobias(bank: Bank, *, steps: Sequence[int], skew_from: int, model: str
         deposit(bank, queries, logits, step=step, model=model)
 
 
+def add_specified(bank: Bank, logits: Mapping[int, np.ndarray], *, model: str = "toy") -> None:
+    """What follows " not", for `add_winobias`: steps to logits (12, `VOCAB`), option token 4.
+
+    Of four prompts in a row, one asks for "male", one for "female", and two for neither.
+    """
+    gold = ("male", "female", "not specified", "not specified")
+    queries = QuerySet("ab" * 32, tuple(Query((8, i), 1) for i in range(12)))
+    rows = [
+        (f"p{i}-0", None, 0, f"prompt {i} not", None, "specified", " specified", 4, None,
+         queries.name, i, f"dev-{i // 4}", gold[i % 4])
+        for i in range(12)
+    ]  # fmt: skip
+    own = {"sentence_id": pl.String, "gold": pl.String}
+    bank.add_query_set(queries)
+    bank.add_prompts(
+        "winobias-not", pl.DataFrame(rows, schema=dict(PROMPTS_SCHEMA) | own, orient="row")
+    )
+    for step, values in logits.items():
+        deposit(bank, queries, values, step=step, model=model)
+
+
 def winobias_bank(path: Path, *, model: str = "toy", skew_from: int = 2, steps: int = 4) -> Path:
     """WinoBias alone, at the steps from 0 on."""
     add_winobias(Bank.create(path), steps=range(steps), skew_from=skew_from, model=model)

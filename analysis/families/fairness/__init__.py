@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from logitbank.analysis.family import CHANGE_POINTS, Family, columns, imported
-from logitbank.analysis.frames.choose import with_columns
+from logitbank.analysis.frames.choose import companion, with_columns, with_companions
 from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
@@ -48,23 +48,34 @@ def fairness(
         A missing bank or prompt set, what `fairness_metric` refuses, or a `vocab_limit` that the
         banks do not have.
     """
-    from logitbank.analysis.families.fairness.metric import Settings, fairness_result, read_winobias
+    from dataclasses import replace
+
+    from logitbank.analysis.families.fairness.metric import (
+        Settings,
+        fairness_result,
+        read_winobias,
+        specified_table,
+    )
     from logitbank.analysis.frames.banks import check_vocab_limit, choose_prompts, open_banks
     from logitbank.analysis.frames.reader import ScanCache, Scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
     settings = Settings(vocab_limit, ties, unit, bootstrap)
-    opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)
+    read = None if prompts is None else [prompts, companion(prompts)]
+    opened = open_banks(banks, models=models, prompts=read, family=FAMILY.prompts)
     prompts = choose_prompts(opened, prompts, default="winobias", family=FAMILY.prompts)
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)
     source = Scores(opened, prompts, models, cache or ScanCache())
     result = fairness_result(read_winobias(source, settings, share=cache is not None), settings)
     missing = missing_sentences(result.checkpoints, "score")
-    return make_study(
-        FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing
-    )
+    read = [prompts]
+    if any(companion(prompts) in bank.prompt_sets for bank in opened):
+        read.append(companion(prompts))
+        asked = Scores(opened, read[1], models, source.cache)
+        result = replace(result, specified=specified_table(asked))
+    return make_study(FAMILY, result, prompts=read, banks=opened, models=models, missing=missing)
 
 
 FAMILY = Family(
@@ -93,7 +104,7 @@ FAMILY = Family(
         "do not allow for the number of checkpoints.",
         CHANGE_POINTS,
     ),
-    prompts=with_columns("sentence_id", "paired"),
+    prompts=with_companions(with_columns("sentence_id", "paired")),
     screen={
         "gap": columns("delta_scaled low_scaled high_scaled sd_scaled"),
         "average_rank": columns(
@@ -103,6 +114,7 @@ FAMILY = Family(
             "measure test p p_bh rank_biserial difference from_baseline from_baseline_low "
             "from_baseline_high"
         ),
+        "specified": columns("gold probability low high prompts sentences missing"),
         "comparison": columns("other_model option test statistic p p_bh effect significant"),
         "change_points": columns(
             "change kind p_random_walk p_holm earliest latest mean_before mean_after"

@@ -39,6 +39,7 @@ GAP = Measure("delta_scaled", "Gender gap Δ", ("low_scaled", "high_scaled"))
 JSD_P = Measure("scaled", "JSD-P, scaled to 0–1", scale="share")
 RANK = Measure("average_rank", "Average Rank (log scale)", scale="log")
 ACCURACY = Measure("accuracy", "Accuracy", scale="share")
+SPECIFIED = Measure("probability", "P(“ specified” | … not)", ("low", "high"), "share", level=0.5)
 
 
 def charts(result: Fairness) -> dict[str, Chart]:
@@ -51,6 +52,7 @@ def charts(result: Fairness) -> dict[str, Chart]:
         "accuracy": _accuracy,
         "rank_and_accuracy": _rank_and_accuracy,
         "p_values": _p_values,
+        "specified": _specified,
     }
     axis = StepAxis(result.gap["step"].to_list())
     drawn = ((name, make(result, axis)) for name, make in made.items())
@@ -207,6 +209,22 @@ def _p_values(result: Fairness, axis: StepAxis) -> Chart | None:
     )
     chart = alt.layer(horizontal(SIGNIFICANCE), plot)
     return titled(chart, "p values of the tests", caption, axis=axis)
+
+
+def _specified(result: Fairness, axis: StepAxis) -> Chart | None:
+    """Whether " not" begins "not specified", which the paper's neutral answer rests on."""
+    if result.specified is None:
+        return None
+    table = result.specified.filter(pl.col("gold") != "all", pl.col("probability").is_not_nan())
+    plot = curves(table, axis, SPECIFIED, group="gold", tooltip={"Prompts": "prompts"})
+    prompts = table.group_by(CHECKPOINT).agg(pl.col("prompts").sum())["prompts"].to_list()
+    caption = (
+        "Probability of “ specified” after “ not”, the token that stands for “not specified”, per "
+        "correct answer. Below the dashed line, that token usually begins something else. Bands: "
+        f"95% confidence intervals. n = {counted(max(prompts), 'prompt')}."
+    )
+    chart = alt.layer(horizontal(0.5), plot)
+    return titled(chart, "P(“ specified” | … not)", caption, axis=axis)
 
 
 def _banded(

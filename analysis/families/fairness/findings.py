@@ -15,6 +15,7 @@ from logitbank.analysis.results.series import (
     Curve,
     by_series,
     change_findings,
+    from_row,
     missing_text,
     sample,
     series_name,
@@ -34,7 +35,9 @@ def findings(result: Fairness) -> list[Finding]:
         text = "There is no gender gap: no prompt has a male answer, or none has a female one."
         return [Finding(text=text)]
     series = [each for name, rows in by_series(gap) for each in _series(result, name, rows)]
-    return [_headline(result, gap), *series, *_comparison(result), *_counts(result)]
+    asked = () if result.specified is None else by_series(result.specified)
+    neutral = [each for name, rows in asked for each in _neutral(name, rows)]
+    return [_headline(result, gap), *series, *neutral, *_comparison(result), *_counts(result)]
 
 
 def _known_gaps(result: Fairness) -> pl.DataFrame:
@@ -197,6 +200,27 @@ def _each(ranks: pl.DataFrame, column: str) -> str:
 def _at(text: str, step: int | None) -> str:
     untrained = " (untrained model)" if step == UNTRAINED else ""
     return f"{text} at {step_name(step)}{untrained}"
+
+
+def _neutral(name: str, rows: pl.DataFrame) -> Iterator[Finding]:
+    """Whether " not" begins "not specified", which numbers of the neutral answer rest on."""
+    known = rows.filter(pl.col("probability").is_not_nan(), gold="all")
+    if known.is_empty():
+        return
+    row = known.row(-1, named=True)
+    about: dict[str, Any] = {"figure": "specified", "series": (row["model"], row["run"])}
+    n = f"{counted(row['prompts'], 'prompt')} ({counted(row['sentences'], 'sentence')})"
+    text = f"{name}P(“ specified” | … not) at {step_name(row['step'])}"
+    yield from_row(row, "probability", text, n=n, **about)
+    below = known.filter(pl.col("probability") < 0.5)["step"]
+    if len(below):
+        names = list(dict.fromkeys(step_name(below[at]) for at in (0, -1)))
+        text = (
+            f"{name}“ not” begins something else than “not specified” at {len(below)} of "
+            f"{counted(len(known), 'checkpoint')} ({' to '.join(names)}): P is below ½, and "
+            "numbers of the neutral answer do not measure it there."
+        )
+        yield Finding(text=text, **about)
 
 
 def _tested(

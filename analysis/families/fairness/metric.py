@@ -53,12 +53,19 @@ from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.differences import DRAWS, stacked_draws
+from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.significance import prepare_tests
+from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import UsageError
 
 GENDER_COLUMNS = ("stereotype", "asked")
 """Columns of the prompts from which `gender_hits` are chosen."""
 SEED = 0
+SPECIFIED = {
+    **dict.fromkeys(("model", "run"), pl.String), "step": pl.Int64, "gold": pl.String,
+    **dict.fromkeys(("probability", "low", "high"), pl.Float64),
+    **dict.fromkeys(("prompts", "sentences", "missing"), pl.Int64),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,9 @@ class Fairness(Result):
     """Change points of delta: their steps, levels and p values against random walks."""
     settings: Mapping[str, str | int | bool | None]
     """The choices that made these numbers."""
+    specified: pl.DataFrame | None = None
+    """Mean probability of " specified" after " not", per gold option and for `all`; t intervals
+    clustered by sentence. None without the prompts that ask it."""
 
 
 def fairness_metric(
@@ -384,3 +394,24 @@ def answer_jsd_p(source: Scores, resamples: int) -> pl.DataFrame:
     return gendered_answers(cached_winobias(source, resamples).tables["jsd_parts"]).select(
         *CHECKPOINT, group="gold", value="scaled", low="low_scaled", high="high_scaled"
     )
+
+
+def specified_table(source: Scores) -> pl.DataFrame:
+    """How probable " specified" is after " not", from prompts that end in it: rows of `SPECIFIED`.
+
+    The answer to the question of each prompt is its column `gold`.
+    """
+    parts = source.map_prompts(
+        lambda sums: sums.all_rows.select(
+            *CHECKPOINT, "gold", item="prompt_id", cluster="sentence_id",
+            value=pl.col("logprob").exp(),
+        ),
+        "gold", "sentence_id",
+    )  # fmt: skip
+    items, measures = gather_items(parts), [Measure(name="specified")]
+    overall = summarise(items.pooled("gold"), measures).with_columns(gold=pl.lit("all"))
+    table = pl.concat([summarise(items, measures), overall], how="diagonal").sort(
+        *CHECKPOINT, pl.col("gold").cast(pl.Enum([*LABELS, "all"])), nulls_last=True
+    )
+    renamed = table.with_columns(probability="value", prompts="items", sentences="clusters")
+    return renamed.select(pl.col(name).cast(dtype) for name, dtype in SPECIFIED.items())

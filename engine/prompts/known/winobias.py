@@ -11,7 +11,7 @@ import string
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from logitbank.engine.prompts.datasets import Dataset, dataset_folder, digests, read_data_text
 from logitbank.engine.prompts.known_set import (
@@ -37,6 +37,7 @@ OPTIONS = (
     Option("not specified", " not"),  # represented by its first token
 )
 ORDERS = 5
+EVERY = 20
 PERMUTATIONS = tuple(itertools.permutations(option.label for option in OPTIONS))
 
 Split = Literal["dev", "test"]
@@ -244,10 +245,40 @@ def winobias(
     return PromptSet(name or _set_name(orders, template), prompts)
 
 
+def winobias_not(
+    data: Path | None = None, *, every: int | Literal["all"] = EVERY, **options: Any
+) -> PromptSet:
+    """The token after " not", for about one prompt in `every`, in all of its option orders.
+
+    " not" stands for *not specified*, which is sound if the model continues with " specified". The
+    prompts are those of `winobias`, with the same `options`. One is chosen if `every` divides the
+    SHA-256 of its id, so that parts of the set have the same prompts as the whole. A set with few
+    prompts has at least one. The column `gold` has the answer to the question.
+    """
+    whole = winobias(data, **options)
+    number = 1 if every == "all" else every
+    chosen = [p for p in whole.prompts if _digest(p.id) % number == 0] or whole.prompts[:1]
+    prompts = tuple(
+        Prompt(
+            f"{p.id}-{p.order_seed}",
+            p.text + OPTIONS[2].text,
+            (Option("specified", " specified"),),
+            # Without `paired`, by which the gender questions are found.
+            columns={**{k: v for k, v in p.columns.items() if k != "paired"}, "gold": p.answer},
+        )
+        for p in chosen
+    )
+    return PromptSet(f"{whole.name}-not", prompts, first_token=True)
+
+
 def seeded_orders(prompt_id: str, count: int) -> list[tuple[str, ...]]:
     """The permutations of one prompt for the order seeds 0 to `count` - 1 (METRICS §1.2)."""
-    digests = (hashlib.sha256(f"{seed}:{prompt_id}".encode()).digest() for seed in range(count))
-    return [PERMUTATIONS[int.from_bytes(d, "big") % len(PERMUTATIONS)] for d in digests]
+    digests = (_digest(f"{seed}:{prompt_id}") for seed in range(count))
+    return [PERMUTATIONS[digest % len(PERMUTATIONS)] for digest in digests]
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
 
 
 def _prompts(
@@ -301,10 +332,15 @@ def _set_name(orders: int | Literal["all"], template: str) -> str:
     return f"{name}-{hashlib.sha256(template.encode()).hexdigest()[:8]}"
 
 
+def _known(suffix: str | None, *, every: int | Literal["all"] = EVERY, **options: Any) -> PromptSet:
+    return winobias_not(every=every, **options) if suffix else winobias(**options)
+
+
 KNOWN = KnownSet(
-    pattern="winobias",
-    about="3,168 gender questions on the WinoBias Type 2 sentences, in several option orders",
-    make=winobias,
+    pattern="winobias(-not)?",
+    about="3,168 gender questions on WinoBias, in several orders; -not: what follows “ not”",
+    make=_known,
+    companion="winobias-not",
     options=(
         SetOption(
             "orders", str(ORDERS), "option orders: a number of seeds, or all six", count_or_all
@@ -314,6 +350,9 @@ KNOWN = KnownSet(
             ",".join(get_args(Split)),
             "parts to take, separated by commas",
             subset_parser(*get_args(Split)),
+        ),
+        SetOption(
+            "every", str(EVERY), "winobias-not has one prompt in so many, or all", count_or_all
         ),
     ),
 )

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 from scipy.stats import norm
 
-from logitbank.analysis.families.stereoset.tables import Counts, Resampler, term_measures
-from logitbank.analysis.frames.items import Items
+from logitbank.analysis.families.stereoset import FAMILY as STEREOSET
+from logitbank.analysis.frames.items import Items, array_items
 from logitbank.analysis.stats.bootstrap import (
     Interval,
     bootstrap_means,
@@ -93,7 +93,10 @@ def errors_page() -> str:
     tables = {
         "null": [rate for rate in changes if rate.bound.startswith("≤")],
         "shift": [rate for rate in changes if not rate.bound.startswith("≤")],
-        "cover": [*coverage_rates(), *summary_coverage(20), *summary_coverage(50)],
+        "cover": [
+            *coverage_rates(),
+            *(rate for n in (20, 50) for rate in (*summary_coverage(n), *icat_coverage(n))),
+        ],
         "runs": list(runs_coverage(RUNS)),
     }
     return TEXT.format(**{name: _table(rates) for name, rates in tables.items()})
@@ -200,8 +203,6 @@ def coverage_rates() -> Iterator[Rate]:
     yield _covered(
         "geometric mean rank, the same ranks (t)", clustered_interval(np.log(ranks), own), truth
     )
-    for ss in (50, 52, 60):
-        yield _icat(rng, ss)
     x = rng.normal(size=(DATA_SETS, CLUSTERS))
     y = 0.5 * x + np.sqrt(0.75) * rng.normal(size=x.shape)
     x, y = (side - side.mean(axis=1, keepdims=True) for side in (x, y))
@@ -285,16 +286,32 @@ def _big(rng: np.random.Generator, function: Callable[[np.ndarray], np.ndarray])
     return float(function(rng.normal(size=5_000_000)).mean())
 
 
-def _icat(rng: np.random.Generator, ss: float) -> Rate:
-    """Twenty terms of 30 examples, whose own ss and lms vary by 5 points."""
-    shape, examples = (DATA_SETS, CLUSTERS), 30
-    p_ss, p_lms = (np.clip(rng.normal(mean, 5, shape), 0, 100) / 100 for mean in (ss, 85))
-    none = np.zeros(shape)
-    pro, related = rng.binomial(examples, p_ss), rng.binomial(2 * examples, p_lms)
-    terms = term_measures(Counts(np.full(shape, float(examples)), pro, related, none, none))
-    resampler = Resampler(1000)
-    found = resampler.intervals(resampler.draws(terms), np.full(DATA_SETS, CLUSTERS))["icat"]
-    return _covered(f"iCAT, ss = {ss} (bootstrap over terms)", found, 85 * min(ss, 100 - ss) / 50)
+def icat_coverage(terms: int) -> Iterator[Rate]:
+    """iCAT, and its change: terms of 30 examples, whose own ss and lms vary by 5 points."""
+    rng, examples = np.random.default_rng(terms), 30
+    shape = (DATA_SETS, terms)
+    axes = pl.DataFrame({"item": [f"{term:03}" for term in range(terms)]})
+    both = pl.concat([axes.with_columns(part=pl.lit(part)) for part in ("ss", "lms")])
+    runs = [f"{run:05}" for run in range(DATA_SETS)]
+    for before, after in ((50, 50), (50, 54), (52, 48), (60, 55)):
+        effects = rng.normal(0, 5, (2, *shape))
+        steps = []
+        for ss in (before, after):
+            p_ss, p_lms = np.clip(np.array([ss, 85])[:, None, None] + effects, 0, 100) / 100
+            pro, related = rng.binomial(examples, p_ss), rng.binomial(2 * examples, p_lms)
+            steps.append(np.hstack([100 * pro / examples, 50 * related / examples]))
+        checkpoints = pl.DataFrame(
+            {"model": "m", "run": np.repeat(runs, 2), "step": [0, 8] * DATA_SETS}
+        )
+        values = np.stack(steps, axis=1).reshape(2 * DATA_SETS, -1)
+        table = summarise(array_items(checkpoints, both, values), [STEREOSET.measures[2]])
+        truth = [85 * min(ss, 100 - ss) / 50 for ss in (before, after)]
+        first, second = table.filter(step=0), table.filter(step=8)
+        yield _covered(f"iCAT, ss = {before}", _ends(first, ""), truth[0], clusters=terms)
+        yield _covered(
+            f"iCAT, ss = {before}, change to {after}", _ends(second, "from_baseline_"),
+            truth[1] - truth[0], clusters=terms,
+        )  # fmt: skip
 
 
 def runs_coverage(

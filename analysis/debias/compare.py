@@ -232,7 +232,7 @@ def _stereoset(
     if candidates.is_empty():
         return NO_STEREOSET
     result, key = (
-        stereoset_metric(candidates, bootstrap=bootstrap),
+        stereoset_metric(candidates),
         [*CHECKPOINT, "language", "condition"],
     )
     missing = result.tasks.filter(task=INTRA_TASK).select(*key, "missing")

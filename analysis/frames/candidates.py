@@ -39,7 +39,6 @@ CANDIDATES = pl.Schema(
         "term": pl.String,  # English, in every language
         "domain": pl.String,
         "label": pl.String,
-        "position": pl.Int64,  # of the example among those of its task
         "value": pl.Float64,  # null if a token has no score
     }
 )
@@ -74,7 +73,6 @@ def as_candidates(
         Each returns rows of its own.
     prompts
         `Bank.prompts` of the same sets. A candidate with fewer tokens than in them has no score.
-        Means are summed in their order of examples; by default by the examples' names.
 
     Raises
     ------
@@ -148,22 +146,12 @@ def _columns(frame: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
 
 
 def _about(prompts: pl.LazyFrame | None) -> pl.DataFrame:
-    """Number of tokens of each candidate, and the position of its example."""
+    """Number of tokens of each candidate."""
     on = ("query_set", "prompt_id")
     if prompts is None:
-        schema = {"pieces": pl.Int64, "position": pl.Int64}
-        return pl.DataFrame(schema={**dict.fromkeys(on, pl.String), **schema})
-    return (
-        prompts.with_row_index("position")
-        .group_by(*on)
-        .agg(
-            (pl.col("piece").max() + 1).cast(pl.Int64).alias("pieces"),
-            pl.col("example").first(),
-            pl.col("position").min().cast(pl.Int64),
-        )
-        .select(*on, "pieces", pl.col("position").min().over("example"))
-        .collect()
-    )
+        return pl.DataFrame(schema={**dict.fromkeys(on, pl.String), "pieces": pl.Int64})
+    pieces = (pl.col("piece").max() + 1).cast(pl.Int64)
+    return prompts.group_by(on).agg(pieces=pieces).collect()
 
 
 def _scores(rows: pl.DataFrame, rules: Sequence[str], about: pl.DataFrame) -> pl.DataFrame:
@@ -179,7 +167,7 @@ def _scores(rows: pl.DataFrame, rules: Sequence[str], about: pl.DataFrame) -> pl
         rows[coded.rows]
         .drop("piece", "logprob")
         .join(about, on=["query_set", "prompt_id"], how="left", maintain_order="left")
-        .with_columns(pl.col("position", "pieces").fill_null(0))
+        .with_columns(pl.col("pieces").fill_null(0))
     )
     piece = rows["piece"].to_numpy()
     order = np.lexsort((piece, coded.codes))  # sums are in the order of tokens

@@ -34,7 +34,6 @@ GOLD = pl.Schema(
         "term": pl.String,
         "domain": pl.String,
         "label": pl.String,
-        "position": pl.Int64,
     }
 )
 
@@ -93,12 +92,12 @@ def read_gold(path: Path) -> pl.DataFrame:
         rows = [
             (task, example["id"], sentence["id"],
              example.get("target_english") or example["target"],
-             example["bias_type"], sentence["gold_label"], position)
+             example["bias_type"], sentence["gold_label"])
             for task in (INTRA, INTER)
-            for position, example in enumerate(data.get(task, []))  # type: ignore[union-attr]
+            for example in data.get(task, [])  # type: ignore[union-attr]
             for sentence in example["sentences"]
         ]  # fmt: skip
-        if not all(isinstance(text, str) for row in rows for text in row[1:-1]):
+        if not all(isinstance(text, str) for row in rows for text in row):
             raise TypeError("an id, a term, a bias_type or a gold_label is not text")
     except (AttributeError, KeyError, TypeError) as error:
         raise UsageError(

@@ -1,6 +1,6 @@
 """One summary of items: the values of measures with intervals and changes since the first step.
 
-There are two kinds of interval: t for means and differences of means, and Wilson's for shares,
+There are two kinds of interval: t for means and functions of means, and Wilson's for shares,
 whose values are 0 and 1. Axis letters: `c` checkpoints, `p` items, `k` parts.
 """
 
@@ -16,7 +16,7 @@ from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Flags, Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, Interval, t_quantile, with_enough
-from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.measure import Measure, Smooth
 from logitbank.analysis.stats.shares import Z95, wilson
 from logitbank.analysis.stats.significance import seed_mean
 
@@ -41,7 +41,9 @@ class Estimate(NamedTuple):
     """NaN if a side of the measure has no value."""
     error: Floats
     """Standard error, with clusters as the independent units."""
-    degrees: Codes
+    low: Floats
+    """Ends of the 95 % t interval; NaN for fewer than ten clusters, and without an error."""
+    high: Floats
     items: Codes
     clusters: Codes
     sd: Floats
@@ -51,10 +53,47 @@ class Estimate(NamedTuple):
 
     @property
     def t_interval(self) -> Interval:
-        """95 % t interval; NaN for fewer than ten clusters, and without an error."""
-        known = (self.degrees >= FEWEST_CLUSTERS - 1) & (self.error > EPSILON)
-        half = np.where(known, t_quantile(self.degrees) * self.error, np.nan)
-        return Interval(self.value - half, self.value + half)
+        return Interval(self.low, self.high)
+
+
+class Branch(NamedTuple):
+    """A smooth function of the means of some values."""
+
+    value: Floats
+    """(c,)"""
+    influence: Floats
+    """(c, clusters): what each cluster adds to its error."""
+
+    def minus(self, other: "Branch") -> "Branch":
+        return Branch(self.value - other.value, self.influence - other.influence)
+
+
+class LeastOf(NamedTuple):
+    """The first fields of `Estimate`."""
+
+    value: Floats
+    error: Floats
+    low: Floats
+    high: Floats
+
+
+def _least(rows: Sequence[Sequence[Branch]], degrees: Codes) -> LeastOf:
+    """The least of several smooth numbers, or of their differences from the least of others.
+
+    Each row has the differences of one number from all others, whose greatest is that from their
+    least; the number is the least of rows. What holds for values is done with the ends of their
+    t intervals.
+    """
+    value = np.array([[each.value for each in row] for row in rows])
+    error = np.array([[np.sqrt((each.influence**2).sum(axis=1)) for each in row] for row in rows])
+    known = (degrees >= FEWEST_CLUSTERS - 1) & (error > EPSILON)
+    half = np.where(known, t_quantile(degrees) * error, np.nan)
+    least, low, high = (
+        each.max(axis=1).min(axis=0) for each in (value, value - half, value + half)
+    )
+    nearest = np.abs(value - least).reshape(-1, len(least)).argmin(axis=0)
+    own = error.reshape(-1, len(least))[nearest, np.arange(len(least))]
+    return LeastOf(least, np.where(np.isnan(least), np.nan, own), low, high)
 
 
 class Design:
@@ -72,6 +111,10 @@ class Design:
         self.signs = np.array([1.0 if name in measure.plus else -1.0 for name in cells["part"]])
         self.two_sided = bool(measure.minus)
         self.exact = measure.share
+        self.functions = measure.functions
+        self.parts = [
+            cells["part"].to_list().index(name) for name in measure.plus if measure.functions
+        ]
         cluster = (axes["cluster"].rank("dense").to_numpy() - 1).astype(np.int64)
         self.clusters = int(cluster.max(initial=-1)) + 1
         starts = [np.flatnonzero(np.diff(cluster[own], prepend=-1)) for own in self.columns]
@@ -109,52 +152,80 @@ class Design:
         weights /= np.maximum(orders, 1)[:, None]
         return weights
 
-    def estimates(self, values: Floats, first: Codes | None = None) -> Estimate:
+    def estimates(
+        self, values: Floats, first: Codes | None = None, others: Floats | None = None
+    ) -> Estimate:
         """The number at checkpoints with values (c, p) of all items.
 
-        With `first`, of each checkpoint minus that one, over the items of both.
+        With `first`, of each checkpoint minus that of the row `first` of the same values, or of
+        `others`, over the items of both.
         """
         size = max(1, CELLS // max(1, len(self.which)))
+        others = values if others is None else others
         parts = []
         for start in range(0, max(len(values), 1), size):
             # `take`, so that rows are contiguous: their sums do not depend on how many there are.
-            part = values[start : start + size].take(self.which, axis=1)
+            sides = [values[start : start + size].take(self.which, axis=1)]
             if first is not None:
-                part -= values[first[start : start + size]].take(self.which, axis=1)
-            parts.append(self._estimate(part))
+                sides.append(others[first[start : start + size]].take(self.which, axis=1))
+            parts.append(self._estimate(*sides))
         return Estimate(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 
-    def _estimate(self, values: Floats) -> Estimate:
-        present = ~np.isnan(values)
+    def _estimate(self, values: Floats, minus: Floats | None = None) -> Estimate:
+        if minus is not None and self.functions is None:
+            values, minus = values - minus, None  # a difference of means is a mean of differences
+        sides = [values] if minus is None else [values, minus]
+        present = ~np.isnan(sum(sides))
+        sides = [np.where(present, side, np.nan) for side in sides]
         number = np.stack([present[:, own].sum(axis=1) for own in self.columns], axis=1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            totals = [self._sums(values[:, own]) for own in self.columns]
-            means = np.stack(totals, axis=1) / number
         weights = self.weights(number > 0)
         used = weights != 0
-        influence = np.zeros((len(values), self.clusters))
-        counted = np.zeros(influence.shape, bool)
-        for k, own in enumerate(self.columns):
-            names, starts = self.blocks[k]
-            residual = np.where(present[:, own], values[:, own] - means[:, [k]], 0.0)
-            has = np.logical_or.reduceat(present[:, own], starts, axis=1)
-            n = has.sum(axis=1)
-            # Each part has the correction for its own clusters, as strata have.
-            with np.errstate(invalid="ignore", divide="ignore"):
-                scale = weights[:, k] / number[:, k] * np.sqrt(n / (n - 1))
-                sums = scale[:, None] * np.add.reduceat(residual, starts, axis=1)
-            influence[:, names] += np.where(used[:, [k]], sums, 0.0)
-            counted[:, names] |= has & used[:, [k]]
+        counted = np.zeros((len(values), self.clusters), bool)
+        for k, (own, (names, starts)) in enumerate(zip(self.columns, self.blocks, strict=True)):
+            counted[:, names] |= (
+                np.logical_or.reduceat(present[:, own], starts, axis=1) & used[:, [k]]
+            )
         strata = sum(used[:, self.strata == each].any(axis=1) for each in np.unique(self.strata))
         clusters = counted.sum(axis=1)
-        known = used.any(axis=1)
-        value = np.where(known, np.nansum(weights * means, axis=1), np.nan)
-        error = np.where(known, np.sqrt((influence**2).sum(axis=1)), np.nan)
-        items = np.where(used, number, 0).sum(axis=1)
+        means = [self._means(side, number) for side in sides]
+        one, *other = (self._branches(*side, weights) for side in zip(sides, means, strict=True))
+        items = number.max(axis=1) if self.functions else np.where(used, number, 0).sum(axis=1)
         return Estimate(
-            value, error, clusters - strata, items.astype(np.int64), clusters,
-            self._deviation(means, weights), np.nansum(values**2, axis=1),
+            *_least([[each.minus(less) for less in other[0]] if other else [each] for each in one],
+                    clusters - strata),
+            items.astype(np.int64), clusters, self._deviation(means[0], weights),
+            np.nansum(values**2, axis=1),
         )  # fmt: skip
+
+    def _means(self, values: Floats, number: Codes) -> Floats:
+        """(c, k) of cells; NaN for no items."""
+        totals = [self._sums(values[:, own]) for own in self.columns]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.stack(totals, axis=1) / number
+
+    def _branches(self, values: Floats, means: Floats, weights: Floats) -> list[Branch]:
+        """The smooth functions of which the number is the least; one, if it is made of means."""
+        used = weights != 0
+        smooth = [Smooth(_sum_present(np.where(used, weights * means, np.nan)), weights)]
+        if self.functions is not None:
+            smooth = []
+            for each in self.functions(means[:, self.parts]):
+                slopes = np.zeros(means.shape)
+                slopes[:, self.parts] = each.slopes
+                smooth.append(Smooth(each.value, slopes))
+        branches = [Branch(each.value, np.zeros((len(values), self.clusters))) for each in smooth]
+        for k, (own, (names, starts)) in enumerate(zip(self.columns, self.blocks, strict=True)):
+            residual = np.nan_to_num(values[:, own] - means[:, [k]])
+            present = ~np.isnan(values[:, own])
+            n = np.logical_or.reduceat(present, starts, axis=1).sum(axis=1)
+            # Each part has the correction for its own clusters, as strata have.
+            with np.errstate(invalid="ignore", divide="ignore"):
+                scale = np.sqrt(n / (n - 1)) / present.sum(axis=1)
+                sums = scale[:, None] * np.add.reduceat(residual, starts, axis=1)
+            for branch, each in zip(branches, smooth, strict=True):
+                added = np.where(used[:, [k]], each.slopes[:, [k]] * sums, 0.0)
+                branch.influence[:, names] += added
+        return branches
 
     def _sums(self, values: Floats) -> Floats:
         """Sums (c,) without NaN; of shares the same bits in any order, so that equal ones tie."""
@@ -253,11 +324,12 @@ def paired_differences(a: Items, b: Items, measures: Sequence[Measure]) -> pl.Da
     schema = {name: dtype for name, dtype in _schema(a).items() if name in keys}
     tables = [pl.DataFrame(schema={**schema, "low": pl.Float64, "high": pl.Float64})]
     for group, which in a.by_group():
-        axes, moved = a.axes[which], b.values[:, which] - a.values[:, which]
+        axes, rows = a.axes[which], np.arange(len(a.checkpoints))
         for measure in measures:
             design = Design(axes, measure)
             if len(design.which):
-                low, high = _change_interval(design.estimates(moved), measure)
+                moved = design.estimates(b.values[:, which], rows, a.values[:, which])
+                low, high = _change_interval(moved, measure)
                 names = {name: pl.lit(value, pl.String) for name, value in group.items()}
                 tables.append(
                     a.checkpoints.with_columns(

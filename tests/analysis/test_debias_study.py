@@ -253,7 +253,7 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
     assert table["icat"].to_list()[-2:] == [100.0, 50.0]
     views = [Bank.open(path).filtered(f, name=n) for n, f in (("u", untrained_like(by)), ("t", by))]
     for view, row in zip(views, (2, 4), strict=True):
-        own = stereoset([view], bootstrap=0).result.scores.filter(
+        own = stereoset([view]).result.scores.filter(
             (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
         )
         assert own["icat"].to_list() == table["icat"].to_list()[row : row + 2]
@@ -399,7 +399,7 @@ def test_a_bank_stopped_midway_is_compared_on_the_examples_that_both_sides_have(
         queries = whole.query_set(table["query_set"][0])
         logits = drawn(int(own.endswith("prefix")), queries)
         add(common, queries, logits, **{own: table.filter(pl.col("row") < 12)})
-    scores = stereoset([common], bootstrap=0).result.scores
+    scores = stereoset([common]).result.scores
     overall = scores.filter((pl.col("domain") == "overall") & (pl.col("task") == "intrasentence"))
     plain, prefix = overall["icat"]
     assert rows["icat_change"].to_list() == [0, pytest.approx(prefix - plain)]

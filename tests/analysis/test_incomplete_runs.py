@@ -77,7 +77,7 @@ def test_candidates_of_which_a_token_is_missing_have_no_score(
     lost = (pl.col("prompt_id") == "intrasentence-1-stereotype") & (pl.col("piece") == 1)
     logits = drawn(24, stereoset_cases.VOCAB)
     bank = without(source, tmp_path / "bank", "stereoset-intra", lost, logits, runs=runs)
-    table = stereoset([bank], bootstrap=0).tables["runs"]
+    table = stereoset([bank]).tables["runs"]
     each = []
     for run in RUNS:
         p = probabilities(logits[run])[:, 1].reshape(-1, 3, 2).mean(axis=2)
@@ -95,7 +95,7 @@ def test_a_term_without_a_whole_example_is_missing(tmp_path: Path) -> None:
     lost = pl.col("prompt_id") == "intrasentence-2-unrelated"
     logits = drawn(24, stereoset_cases.VOCAB)
     bank = without(source, tmp_path / "bank", "stereoset-intra", lost, logits)
-    (row,) = stereoset([bank], bootstrap=0).tables["runs"].to_dicts()
+    (row,) = stereoset([bank]).tables["runs"].to_dicts()
     assert (row["examples"], row["missing"]) == (2, 1)
 
 

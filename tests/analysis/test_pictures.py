@@ -58,7 +58,7 @@ CASES: Mapping[str, tuple[Callable[[Path], Any], Open]] = {
     "options of sets": (banks.ties, lambda at: logitbank.options(at / "ties.zarr")),
     "pairs": (banks.ties, lambda at: logitbank.pairs(at / "ties.zarr", prompts="crows-pairs")),
     "stereoset": (
-        banks.stereoset, lambda at: logitbank.stereoset(at / "stereoset.zarr", bootstrap=20)
+        banks.stereoset, lambda at: logitbank.stereoset(at / "stereoset.zarr")
     ),
     "stereotype": (banks.families, lambda at: logitbank.stereotype(at / "families.zarr")),
     "tradeoff": (

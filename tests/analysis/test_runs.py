@@ -70,9 +70,7 @@ def test_other_scores_than_the_headline_s_have_no_mean_over_runs(tmp_path: Path)
     bank_of_runs(tmp_path / "bank")
     study = families()["options"].analyze(tmp_path / "bank", prompts="winobias", score="token")
     assert "runs" not in study.tables
-    study = stereoset(
-        bank_of_terms(tmp_path / "terms"), score=["reference", "sum_logprob"], bootstrap=0
-    )
+    study = stereoset(bank_of_terms(tmp_path / "terms"), score=["reference", "sum_logprob"])
     assert "runs" not in study.tables
 
 
@@ -126,7 +124,7 @@ def bank_of_terms(path: Path) -> Bank:
 
 
 def test_the_mean_over_terms_of_stereoset_is_its_score(tmp_path: Path) -> None:
-    study = stereoset(bank_of_terms(tmp_path / "bank"), bootstrap=0)
+    study = stereoset(bank_of_terms(tmp_path / "bank"))
     scores = study.tables["scores"].filter(step=8, domain="overall")
     found = study.tables["runs"]
     assert found["prompts"].to_list() == ["stereoset-inter", "stereoset-intra"]

@@ -10,12 +10,13 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from logitbank.analysis.families.stereoset import FAMILY
 from logitbank.analysis.families.stereoset.findings import findings
-from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset_metric
-from logitbank.analysis.families.stereoset.tables import Measures, Resampler
+from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset_metric
 from logitbank.analysis.frames.candidates import LABELS
+from logitbank.analysis.frames.items import array_items
 from logitbank.analysis.frames.stereoset_files import read_gold, read_predictions
-from logitbank.analysis.stats.bootstrap import cluster_counts
+from logitbank.analysis.stats.summary import paired_differences, summarise
 from logitbank.errors import UsageError
 from tests.support.stereoset_cases import EXAMPLES, Example, candidates, released
 
@@ -46,12 +47,12 @@ def measures(table: pl.DataFrame, **selected: object) -> tuple[object, ...]:
     ],
 )
 def test_aggregations_by_hand(aggregation: str, domain: str, expected: tuple[float, ...]) -> None:
-    found = stereoset_metric(candidates(), bootstrap=0).aggregations
+    found = stereoset_metric(candidates()).aggregations
     assert measures(found, aggregation=aggregation, domain=domain) == pytest.approx(expected)
 
 
 def test_the_headline_is_term_macro_with_the_spread_over_terms() -> None:
-    found = stereoset_metric(candidates(), bootstrap=0).scores
+    found = stereoset_metric(candidates()).scores
     row = only(found, domain="profession")
     assert (row["lms"], row["ss"], row["icat"]) == (37.5, 75.0, 18.75)
     assert (row["ss_sd"], row["terms"], row["examples"]) == (25.0, 2, 3)
@@ -60,7 +61,7 @@ def test_the_headline_is_term_macro_with_the_spread_over_terms() -> None:
 
 
 def test_a_tie_counts_as_anti_stereotype_and_as_unrelated_and_is_reported() -> None:
-    ties = stereoset_metric(candidates(), bootstrap=0).ties
+    ties = stereoset_metric(candidates()).ties
     row = only(ties, domain="overall")
     assert (row["ss_ties"], row["ss_comparisons"], row["ss_tie_rate"]) == (1, 4, 0.25)
     assert (row["lms_ties"], row["lms_comparisons"], row["lms_tie_rate"]) == (2, 8, 0.25)
@@ -82,7 +83,7 @@ def test_both_pools_the_examples_of_a_term_before_averaging_over_terms() -> None
         ("rapper", "gender", (2.0, 3.0, 4.0)),
     ]
     both = pl.concat([candidates(intra), candidates(inter, task="intersentence")])
-    found = stereoset_metric(both, bootstrap=0).scores
+    found = stereoset_metric(both).scores
     lms, ss, _ = measures(found, task="both", domain="overall")
     assert ss == pytest.approx((100 * 2 / 3 + 0) / 2)  # and not of the tasks' means, 100 and 0
     assert lms == pytest.approx((100 + 0) / 2)
@@ -90,7 +91,7 @@ def test_both_pools_the_examples_of_a_term_before_averaging_over_terms() -> None
 
 
 def test_a_task_that_is_not_there_is_skipped_and_both_with_it() -> None:
-    result = stereoset_metric(candidates(), bootstrap=0)
+    result = stereoset_metric(candidates())
     assert dict(result.tasks.select("task", "status").iter_rows()) == {
         "intrasentence": "scored",
         "intersentence": "skipped",
@@ -101,7 +102,7 @@ def test_a_task_that_is_not_there_is_skipped_and_both_with_it() -> None:
 
 def test_the_causal_extension_is_in_no_other_task() -> None:
     causal = candidates(task="intersentence_causal", score_kind="given")
-    result = stereoset_metric(pl.concat([candidates(score_kind="sentence"), causal]), bootstrap=0)
+    result = stereoset_metric(pl.concat([candidates(score_kind="sentence"), causal]))
     assert result.scores["task"].unique(maintain_order=True).to_list() == [
         "intrasentence",
         "intersentence_causal",
@@ -117,7 +118,7 @@ def test_an_example_without_a_score_is_missing_and_in_no_number() -> None:
         .then(None)
         .otherwise("value")
     )
-    result = stereoset_metric(pl.concat([candidates(step=0), second]), bootstrap=0)
+    result = stereoset_metric(pl.concat([candidates(step=0), second]))
     assert result.tasks.filter(pl.col("status") == "scored")["missing"].to_list() == [0, 1]
     # Of nurse only the first example is left: ss 100, lms 100.
     assert measures(result.scores, step=8, domain="profession") == (50.0, 100.0, 0.0)
@@ -128,7 +129,7 @@ def test_a_domain_without_any_score_is_nan() -> None:
     second = candidates(step=8).with_columns(
         value=pl.when(pl.col("domain") == "race").then(None).otherwise("value")
     )
-    result = stereoset_metric(pl.concat([candidates(step=0), second]), bootstrap=20)
+    result = stereoset_metric(pl.concat([candidates(step=0), second]))
     row = only(result.scores, step=8, domain="race")
     assert all(math.isnan(row[name]) for name in ("lms", "ss", "icat", "ss_sd"))  # type: ignore[arg-type]
 
@@ -138,7 +139,7 @@ def test_conditions_are_compared_with_plain_on_the_same_examples() -> None:
     prefixed = candidates(other, condition="prefix").with_columns(
         value=pl.when(pl.col("example") == "intrasentence-0").then(None).otherwise("value")
     )
-    result = stereoset_metric(pl.concat([candidates(), prefixed]), bootstrap=0)
+    result = stereoset_metric(pl.concat([candidates(), prefixed]))
     assert result.differences["condition"].unique().to_list() == ["prefix"]
     row = only(result.differences, domain="overall")
     assert row["examples"] == 3
@@ -151,48 +152,57 @@ def test_conditions_are_compared_with_plain_on_the_same_examples() -> None:
 def test_fewer_than_ten_terms_have_no_interval() -> None:
     for terms, known in ((9, False), (10, True)):
         rows: list[Example] = [(f"t{at}", "gender", (at % 3, 1.0, 0.5)) for at in range(terms)]
-        both = pl.concat([candidates(rows), candidates(rows, condition="prefix")])
-        result = stereoset_metric(both, bootstrap=50)
+        moved: list[Example] = [(f"t{at}", "gender", (at % 4, 1.0, 0.5)) for at in range(terms)]
+        both = pl.concat([candidates(rows), candidates(moved, condition="prefix")])
+        result = stereoset_metric(both)
         for table in (result.scores, result.differences):
             assert table["icat_low"].is_not_nan().all() == known
         lows = [each.low for each in findings(result) if "iCAT" in each.text]
         assert all((low == low) == known for low in lows)
 
 
-def test_intervals_resample_terms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 3)
+def test_intervals_are_over_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """iCAT by the delta method: of its two branches the lesser ends."""
+    monkeypatch.setattr("logitbank.analysis.stats.summary.FEWEST_CLUSTERS", 3)
     terms = {"a": (1.0, 0.0, -1.0), "b": (0.0, 1.0, -1.0), "c": (1.0, 0.0, 2.0)}
     rows: list[Example] = [(name, "gender", values) for name, values in terms.items()]
-    row = only(stereoset_metric(candidates(rows), bootstrap=400).scores, domain="overall")
-    ss, lms = (100.0, 0.0, 100.0), (100.0, 100.0, 0.0)
-    draws = []
-    for counts in cluster_counts(np.arange(3), resamples=400, seed=0):
-        mean_ss, mean_lms = (
-            sum(c * x for c, x in zip(counts, values, strict=True)) / 3 for values in (ss, lms)
-        )
-        draws.append((mean_lms, mean_ss, mean_lms * min(mean_ss, 100 - mean_ss) / 50))
-    # Of three clusters, sqrt(3 / 2) · 4.303 deviations: a tail of 7e-8, so the outermost draws. The
-    # interval of ss contains 50, so that of iCAT ends with that of lms.
-    low, high = np.min(draws, axis=0), np.max(draws, axis=0)
-    high[2] = high[0]
-    assert [row[f"{n}_low"] for n in ("lms", "ss", "icat")] == pytest.approx(low.tolist())
-    assert [row[f"{n}_high"] for n in ("lms", "ss", "icat")] == pytest.approx(high.tolist())
+    row = only(stereoset_metric(candidates(rows)).scores, domain="overall")
+    ss, lms = np.array([100.0, 0.0, 100.0]), np.array([100.0, 100.0, 0.0])
+    branches = []
+    for sign, side in ((1, ss.mean()), (-1, 100 - ss.mean())):
+        moved = sign * lms.mean() / 50 * (ss - ss.mean()) + side / 50 * (lms - lms.mean())
+        half = 4.302653 * moved.std() / math.sqrt(2)  # t of two degrees of freedom
+        value = lms.mean() * side / 50
+        branches.append((value - half, value, value + half))
+    expected = np.clip(np.min(branches, axis=0), 0, 100)
+    own = [row["icat_low"], row["icat"], row["icat_high"]]
+    assert own == pytest.approx(expected.tolist(), rel=1e-6)
+    half = 4.302653 * ss.std() / math.sqrt(2)
+    assert row["ss_low"] == pytest.approx(max(0, ss.mean() - half))
+    assert row["ss_high"] == pytest.approx(min(100, ss.mean() + half))
 
 
-@pytest.mark.parametrize(("ss", "change"), [(50.0, 0.0), (52.0, -2.0), (55.0, -5.0), (60.0, -10.0)])
-def test_intervals_of_icat_cover_it_near_its_peak(ss: float, change: float) -> None:
-    """1,000 samples of 20 terms; standard error 0.008. Percentiles alone cover 33 to 79 %."""
+@pytest.mark.parametrize("terms", [20, 50])
+@pytest.mark.parametrize(
+    ("ss", "change"), [(50.0, 0.0), (50.0, 4.0), (52.0, -2.0), (55.0, -5.0), (60.0, -20.0)]
+)
+def test_intervals_of_icat_cover_it_near_its_peak(ss: float, change: float, terms: int) -> None:
+    """1,000 samples; standard error 0.008. Percentiles of resamples cover 33 to 79 %."""
     rng = np.random.default_rng(int(ss))
-    plain = (rng.normal(75, 12, (1000, 20)), rng.normal(ss, 15, (1000, 20)))
-    moved = (plain[0] + rng.normal(-3, 4, (1000, 20)), plain[1] + rng.normal(change, 6, (1000, 20)))
-    resampler, twenty = Resampler(1000), np.full(1000, 20)
-    before, after = (resampler.draws(Measures(*each, np.zeros(0))) for each in (plain, moved))
+    shape = (1000, terms)
+    plain = np.stack([rng.normal(75, 12, shape), rng.normal(ss, 15, shape)])
+    moved = plain + np.stack([rng.normal(-3, 4, shape), rng.normal(change, 6, shape)])
+    axes = pl.DataFrame({"item": [f"{at:02}" for at in range(terms)]})
+    both = pl.concat([axes.with_columns(part=pl.lit(part)) for part in ("lms", "ss")])
+    runs = pl.DataFrame({"model": "m", "run": [f"{at:04}" for at in range(1000)], "step": 8})
+    before, after = (array_items(runs, both, np.hstack([*side])) for side in (plain, moved))
+    icat = FAMILY.measures[2]
+    one = summarise(before, [icat])
+    changed = paired_differences(before, after, [icat])
     truth = [75 * min(ss, 100 - ss) / 50, 72 * min(ss + change, 100 - ss - change) / 50]
-    for value, interval in (
-        (truth[0], resampler.intervals(before, twenty)["icat"]),
-        (truth[1] - truth[0], resampler.difference_intervals(after, before, twenty)["icat"]),
-    ):
-        assert ((interval.low <= value) & (value <= interval.high)).mean() > 0.91
+    for value, found in ((truth[0], one), (truth[1] - truth[0], changed)):
+        inside = (found["low"] <= value) & (value <= found["high"])
+        assert inside.mean() > (0.90 if terms == 20 else 0.93)  # type: ignore[operator]
 
 
 def equal(a: StereoSet, b: StereoSet) -> None:
@@ -225,31 +235,32 @@ def test_the_order_of_rows_means_nothing() -> None:
 )
 def test_candidates_that_cannot_be_aggregated(change: pl.Expr, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        stereoset_metric(candidates().with_columns(change), bootstrap=0)
+        stereoset_metric(candidates().with_columns(change))
 
 
 def test_candidates_that_lack_something() -> None:
     with pytest.raises(
         UsageError, match=r"of intrasentence that lack a candidate: 1 \(intrasentence-0\)"
     ):
-        stereoset_metric(candidates()[1:], bootstrap=0)
+        stereoset_metric(candidates()[1:])
     with pytest.raises(UsageError, match="term, domain"):
-        stereoset_metric(candidates().drop("term", "domain"), bootstrap=0)
+        stereoset_metric(candidates().drop("term", "domain"))
     with pytest.raises(UsageError, match="There are no candidates: StereoSet needs"):
-        stereoset_metric(candidates()[:0], bootstrap=0)
+        stereoset_metric(candidates()[:0])
 
 
-def test_the_released_scores_come_out_to_their_last_digit() -> None:
+def test_the_released_scores_come_out() -> None:
     gold = read_gold(released("dev-english.json"))
     found = stereoset_metric(
-        read_predictions(released("published/bert-base-cased-predictions.json"), gold), bootstrap=0
+        read_predictions(released("published/bert-base-cased-predictions.json"), gold)
     ).scores
     published = pl.read_csv(released("published/bert-base-cased-scores.csv"))
     assert len(published) == 11
     for row in published.iter_rows(named=True):
         task = "both" if row["task"] == "overall" else row["task"]
         own = measures(found, task=task, domain=row["domain"])
-        assert own == (row["lms"], row["ss"], row["icat"]), (task, row["domain"])
+        published_row = row["lms"], row["ss"], row["icat"]
+        assert own == pytest.approx(published_row, rel=1e-14), (task, row["domain"])
 
 
 @pytest.mark.parametrize(
@@ -259,7 +270,7 @@ def test_the_released_scores_come_out_to_their_last_digit() -> None:
 def test_the_released_german_aggregates_come_out(task: str, expected: tuple[float, ...]) -> None:
     name = "published/bert-base-german-cased-predictions-german.json"
     frame = read_predictions(released(name), read_gold(released("dev-german.json")))
-    found = stereoset_metric(frame, bootstrap=0)
+    found = stereoset_metric(frame)
     row = measures(found.aggregations, task=task, domain="overall", aggregation="example_micro")
     assert tuple(round(value, 2) for value in row) == expected  # type: ignore[call-overload]
     assert only(found.scores, task=task, domain="overall")["terms"] == 79
@@ -269,7 +280,7 @@ def test_every_aggregation_of_a_released_file_equals_plain_loops() -> None:
     path = released("published/bert-base-cased-predictions.json")
     gold = released("dev-english.json")
     expected = loops(json.loads(gold.read_text())["data"], json.loads(path.read_text()))
-    found = stereoset_metric(read_predictions(path, read_gold(gold)), bootstrap=0).aggregations
+    found = stereoset_metric(read_predictions(path, read_gold(gold))).aggregations
     assert len(found) == len(expected) == 3 * 5 * 3
     for task, domain, aggregation in expected:
         own = measures(found, task=task, domain=domain, aggregation=aggregation)
@@ -329,18 +340,17 @@ def term_measures(stereotypes: Sequence[bool]) -> list[Example]:
 def test_ss_stands_beside_that_of_the_first_checkpoint_term_by_term() -> None:
     first, last = [True] * 3 + [False] * 9, [True] * 8 + [False] * 4
     steps = [candidates(term_measures(first), step=0), candidates(term_measures(last), step=64)]
-    found = stereoset_metric(pl.concat(steps), bootstrap=20)
+    found = stereoset_metric(pl.concat(steps))
     assert math.isnan(only(found.baseline, step=0)["from_baseline"])
     row = only(found.baseline, step=64)
     assert (row["ss"], row["baseline_step"], row["common"]) == (pytest.approx(200 / 3), 0, 12)
     assert row["from_baseline"] == pytest.approx(500 / 12)
-    d = np.array([0.0] * 3 + [1.0] * 5 + [0.0] * 4 + [1.0, -1.0])  # one more for each direction
-    half = 1.959964 * d.std() / math.sqrt(14)
+    d = np.array([0.0] * 3 + [1.0] * 5 + [0.0] * 4)
+    half = 2.200985 * d.std() / math.sqrt(11)  # t of eleven degrees of freedom
     bounds = row["from_baseline_low"], row["from_baseline_high"]
     assert bounds == pytest.approx((100 * (d.mean() - half), 100 * (d.mean() + half)))
     (change,) = (each for each in findings(found) if "change to" in each.text)
     assert change.value == row["from_baseline"]
     assert (change.low, change.high) == bounds
     assert "step 0, untrained model" in change.baseline
-    parts = [stereoset_metric(step, bootstrap=20) for step in steps]
-    assert joined(parts).baseline.equals(found.baseline)
+    assert stereoset_metric(steps).baseline.equals(found.baseline)

@@ -88,16 +88,6 @@ def test_a_word_of_which_a_piece_is_missing_has_no_score() -> None:
         assert found["value"].null_count() == missing
 
 
-def test_examples_have_the_order_of_the_prompt_set() -> None:
-    names = ["z", "a", "m"]
-    prompts = pl.concat(token_scores(prompt_id=name, example=name) for name in names)
-    table = prompts.with_columns(query_set=pl.lit("q"))
-    found = as_candidates(table.reverse(), prompts=table.lazy()).sort("position")
-    assert found["candidate"].to_list() == names
-    assert found["value"].unique().to_list() == as_candidates(table)["value"].unique().to_list()
-    assert as_candidates(table)["position"].to_list() == [0, 0, 0]
-
-
 def test_impossible_scores_are_zero_and_no_error() -> None:
     frame = token_scores((1.0, 1.0)).with_columns(logprob=pl.Series([-math.inf, -math.inf]))
     assert as_candidates(frame, ["mean_prob", "geometric"])["value"].to_list() == [0.0, 0.0]

@@ -58,8 +58,7 @@ def test_a_bank_gives_the_scores_of_its_pieces(tmp_path: Path) -> None:
     logits = np.random.default_rng((0, 8)).normal(size=(24, VOCAB)).astype(np.float32)
     p = np.exp(logits[:, 1].astype(np.float64)) / np.exp(logits.astype(np.float64)).sum(axis=1)
     own = found.filter((pl.col("step") == 8) & (pl.col("task") == "intrasentence"))
-    order = own.sort("position")["example"].unique(maintain_order=True).to_list()
-    assert order == [f"intrasentence-{i}" for i in range(4)]
+    assert set(own["example"]) == {f"intrasentence-{i}" for i in range(4)}
     first = own.filter(pl.col("candidate") == "intrasentence-0-stereotype")["value"][0]
     assert first == pytest.approx((p[0] + p[1]) / 2, rel=1e-6)
     second = own.filter(pl.col("candidate") == "intrasentence-1-anti-stereotype")["value"][0]
@@ -71,9 +70,9 @@ def test_models_and_steps_are_chosen(tmp_path: Path) -> None:
         make_bank(tmp_path / "a.zarr", model="a", steps=[0, 8, None]),
         make_bank(tmp_path / "b.zarr", model="b", steps=[8]),
     ]
-    every = stereoset(banks, bootstrap=0).result.scores
+    every = stereoset(banks).result.scores
     assert every.unique(["model", "step"])["model"].sort().to_list() == ["a"] * 3 + ["b"]
-    chosen = stereoset(banks, models=["a"], steps="0,release", bootstrap=0).result
+    chosen = stereoset(banks, models=["a"], steps="0,release").result
     assert chosen.scores.select("model", "step").unique(maintain_order=True).rows() == [
         ("a", 0),
         ("a", None),
@@ -91,17 +90,15 @@ def test_checkpoints_in_batches_give_what_all_together_give(
         Bank.open(make_bank(tmp_path / name, model=name, steps=steps))
         for name, steps in (("b", [0, 8, None]), ("a", [8, 2]))
     ]
-    whole = stereoset_metric(
-        concat_candidates([bank_candidates(bank) for bank in banks]), bootstrap=100
-    )
+    whole = stereoset_metric(concat_candidates([bank_candidates(bank) for bank in banks]))
     monkeypatch.setattr("logitbank.analysis.families.stereoset.metric.AT_ONCE", 1)
-    study = stereoset([bank.path for bank in banks], bootstrap=100)
+    study = stereoset([bank.path for bank in banks])
     for name, table in whole.tables().items():
         assert_frame_equal(study.result.tables()[name], table)
     with pytest.raises(UsageError, match="b main step 0 is scored twice, in two banks or files"):
-        stereoset([banks[0].path, shutil.copytree(banks[0].path, tmp_path / "c")], bootstrap=0)
+        stereoset([banks[0].path, shutil.copytree(banks[0].path, tmp_path / "c")])
     with pytest.raises(UsageError, match="b is given twice"):
-        stereoset([banks[0].path, banks[0].path], bootstrap=0)
+        stereoset([banks[0].path, banks[0].path])
 
 
 def test_prompt_sets_of_another_language_are_found_by_their_names(tmp_path: Path) -> None:
@@ -114,14 +111,14 @@ def test_prompt_sets_of_another_language_are_found_by_their_names(tmp_path: Path
     )
     logits = np.random.default_rng(5).normal(size=(24, VOCAB)).astype(np.float32)
     bank.deposit(logits, checkpoint=CheckpointId("toy", step=8), query_set=queries.name)
-    tasks = stereoset([path], bootstrap=0).result.tasks
+    tasks = stereoset([path]).result.tasks
     german = tasks.filter(pl.col("language") == "de").select("task", "status").rows()
     assert german == [
         ("intrasentence", "scored"),
         ("intersentence", "skipped"),
         ("both", "skipped"),
     ]
-    only = stereoset([path], prompts=["stereoset-inter"], bootstrap=0).result
+    only = stereoset([path], prompts=["stereoset-inter"]).result
     assert only.scores["task"].unique().to_list() == ["intersentence"]
 
 
@@ -139,7 +136,7 @@ def test_absent_items_of_a_checkpoint_count_as_missing(tmp_path: Path) -> None:
     with bank.begin(spec) as writer:
         for block in (0, 1):  # the last example, and the last two candidates of the third, are not
             writer.write(block, _drawn(layout, block))
-    study = stereoset([path], bootstrap=0)
+    study = stereoset([path])
     scored = study.result.tasks.filter(pl.col("task") == "intrasentence")
     assert scored.select("examples", "missing").row(0) == (2, 2)
     assert any("2 examples at 1 checkpoint" in s for s in study.missing)
@@ -184,7 +181,7 @@ def test_the_headline_is_the_stereotype_score_with_its_interval_and_n(
     tmp_path: Path, files: tuple[Path, Path]
 ) -> None:
     many = [(f"{at}", "gender", PRO[2] if at else ANTI[2]) for at in range(30)]
-    result = stereoset_metric(candidates(many), bootstrap=50)
+    result = stereoset_metric(candidates(many))
     head, score, *_ = findings(result)
     row = result.scores.filter(domain="overall").row(0, named=True)
     assert row["ss"] == pytest.approx(100 * 29 / 30)
@@ -194,7 +191,7 @@ def test_the_headline_is_the_stereotype_score_with_its_interval_and_n(
     assert (score.value, score.low, score.n) == (row["ss"], row["ss_low"], "30 examples")
     assert "50" in score.baseline
     predictions, gold = files
-    both = stereoset(predictions=[str(predictions)], gold=f"fr={gold}", bootstrap=0)
+    both = stereoset(predictions=[str(predictions)], gold=f"fr={gold}")
     assert set(both.tables["scores"]["language"]) == {"fr"}
     values = {each.text.split(" at ")[0]: each.value for each in both.findings if each.value}
     # Terms: nurse ss 50, guitarist 100, Norwegian 0; lms 75, 0, 0.
@@ -204,12 +201,12 @@ def test_the_headline_is_the_stereotype_score_with_its_interval_and_n(
 
 def test_findings_of_a_release_come_from_it_and_none_have_no_number() -> None:
     frame = pl.concat(candidates(terms(PRO), step=step) for step in (8, None))
-    head = findings(stereoset_metric(frame, bootstrap=0))[0]
+    head = findings(stereoset_metric(frame))[0]
     assert "100.0 at release" in head.text
     empty = pl.when(pl.col("step").is_null()).then(None).otherwise("value")
-    found = findings(stereoset_metric(frame.with_columns(value=empty), bootstrap=10))
+    found = findings(stereoset_metric(frame.with_columns(value=empty)))
     assert any("No example has all three scores at release" in each.text for each in found)
-    nothing = stereoset_metric(frame.with_columns(value=pl.lit(None, pl.Float64)), bootstrap=10)
+    nothing = stereoset_metric(frame.with_columns(value=pl.lit(None, pl.Float64)))
     assert findings(nothing)[0].text == "No example has all three scores."
     assert charts(nothing) == {}
     assert not any("nan" in str(each) for each in (*found, *findings(nothing)))
@@ -217,13 +214,13 @@ def test_findings_of_a_release_come_from_it_and_none_have_no_number() -> None:
 
 def test_a_condition_is_compared_with_plain_and_only_on_examples_in_common() -> None:
     other = candidates(terms(ANTI), condition="a prefix")
-    found = findings(stereoset_metric(pl.concat([candidates(terms(PRO)), other]), bootstrap=0))
+    found = findings(stereoset_metric(pl.concat([candidates(terms(PRO)), other])))
     (change,) = (each for each in found if "Stereotype score, a prefix minus plain" in each.text)
     assert (change.value, change.n) == (-100.0, "4 examples")
     last = candidates(terms(PRO), condition="a prefix").with_columns(value=pl.lit(None, pl.Float64))
     some = candidates(terms(PRO), condition="a prefix", step=8)
     frame = pl.concat([candidates(terms(PRO)), candidates(terms(PRO), step=8), some, last])
-    found = findings(stereoset_metric(frame, bootstrap=10))
+    found = findings(stereoset_metric(frame))
     assert any("No example has scores in both a prefix and plain" in each.text for each in found)
     assert not any("nan" in str(each) for each in found)
 
@@ -235,7 +232,7 @@ def test_charts_of_several_models_and_runs(tmp_path: Path) -> None:
         candidates(own, model=model, step=step, task=task)
         for model in ("a", "b") for step in (0, 8, None) for task in tasks
     )  # fmt: skip
-    drawn = charts(stereoset_metric(frame, bootstrap=20))
+    drawn = charts(stereoset_metric(frame))
     assert list(drawn) == [
         "training", "domains", "domains-intrasentence", "domains-intersentence",
         "domain_training",
@@ -251,7 +248,7 @@ def test_charts_of_several_models_and_runs(tmp_path: Path) -> None:
         (model, domain) for model in ("a", "b") for domain in ("race", "overall")
     }
     save_charts({"domains": drawn["domains"]}, tmp_path)
-    one = charts(stereoset_metric(candidates(own), bootstrap=20))
+    one = charts(stereoset_metric(candidates(own)))
     assert list(one) == ["domains"]
 
 
@@ -268,10 +265,10 @@ def test_only_scores_of_stereoset_are_copied_from_a_url(
     bank.deposit(logits, checkpoint=CheckpointId("toy", step=8), query_set=other.name)
     push(bank.path, tmp_path / "www" / "b")
     with FileServer(tmp_path / "www") as server:
-        found = stereoset([f"{server.url}/b"], bootstrap=0).result
-        assert_frame_equal(found.scores, stereoset([bank], bootstrap=0).result.scores)
+        found = stereoset([f"{server.url}/b"]).result
+        assert_frame_equal(found.scores, stereoset([bank]).result.scores)
         copied = {path.as_posix() for path in (tmp_path / "cache").rglob("scores/*")}
         assert copied
         assert not any(other.name in path for path in copied)
-        only = stereoset([f"{server.url}/b"], prompts=["stereoset-inter"], bootstrap=0)
+        only = stereoset([f"{server.url}/b"], prompts=["stereoset-inter"])
         assert only.result.scores["task"].unique().to_list() == ["intersentence"]

@@ -48,12 +48,11 @@ GROUPS = {
     "stereoset": Group(
         (banks.stereoset, banks.families),
         (
-            "analyze stereoset stereoset.zarr --bootstrap 100",
+            "analyze stereoset stereoset.zarr",
             "analyze stereoset stereoset.zarr --score mean_prob --score sum_logprob"
-            " --score mean_logprob --score geometric --bootstrap 20 --steps 8,release",
-            "analyze stereoset --predictions published=published.json --gold gold.json"
-            " --bootstrap 20",
-            "analyze stereoset stereoset.zarr --prompts stereoset-intra --bootstrap 0",
+            " --score mean_logprob --score geometric --steps 8,release",
+            "analyze stereoset --predictions published=published.json --gold gold.json",
+            "analyze stereoset stereoset.zarr --prompts stereoset-intra",
             "analyze stereoset --predictions published.json",
             "analyze stereoset families.zarr",
         ),
@@ -109,7 +108,7 @@ GROUPS = {
             " preset='bert', split=None, bootstrap=0)",
             "debias_compare('debias.zarr', ['f.safetensors'], bootstrap=20)",
             "debias train debias.zarr --regularisation 0.1 --out f.safetensors",
-            "analyze stereoset debias.zarr --filter f.safetensors --bootstrap 0",
+            "analyze stereoset debias.zarr --filter f.safetensors",
             "analyze unqover debias.zarr --filter f.safetensors --bootstrap 0",
         ),
     ),

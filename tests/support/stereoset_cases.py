@@ -53,7 +53,6 @@ def candidates(
             "term": term,
             "domain": domain,
             "label": label,
-            "position": at,
             "value": value,
         }
         for at, (term, domain, values) in enumerate(examples)

@@ -41,9 +41,6 @@ def stereoset(
     score: Annotated[
         Sequence[Rule], "Score of a candidate from its tokens' log-probabilities; repeatable."
     ] = ("reference",),
-    bootstrap: Annotated[
-        int, "Number of resamples of the target terms; 0 for no intervals."
-    ] = 1000,
 ) -> "Study[StereoSet]":
     """Measure lms, ss and iCAT of StereoSet, from banks and prediction files.
 
@@ -65,8 +62,6 @@ def stereoset(
         File with the labels in StereoSet's format, for prediction files: PATH or LANGUAGE=PATH.
     score
         One or several rules by which tokens become a score; each has results of its own.
-    bootstrap
-        Number of resamples of the target terms; 0 for no intervals.
 
     Raises
     ------
@@ -100,12 +95,7 @@ def stereoset(
         available = {d.checkpoint.step for bank in opened for d in bank.deposits()}
         chosen = parse_steps(steps).select(available, "these banks")
     batches = metric.candidate_batches(opened, names, models, chosen, score)
-    result = metric.joined(
-        [
-            metric.stereoset_metric(batch, bootstrap=bootstrap)
-            for batch in chain(batches, [pl.concat(files)] if files else [])
-        ]
-    )
+    result = metric.stereoset_metric(chain(batches, [pl.concat(files)] if files else []))
     table = pl.DataFrame({"predictions": list(predictions), "gold": gold and Path(gold).name})
     missing = missing_sentences(result.tasks.filter(pl.col("task") != BOTH), "example", "task")
     # The mean over runs is of the reference score.
@@ -135,12 +125,22 @@ FAMILY = Family(
         "ties.",
     ),
     notes=(
-        "Intervals (95%) resample target terms and are pointwise, one checkpoint at a time. Those "
-        "of a domain with few terms are rough; fewer than 10 terms have none.",
+        "Intervals (95%) are over target terms and pointwise, one checkpoint at a time. Those of a "
+        "domain with few terms are rough; fewer than 10 terms have none.",
         "intersentence_causal is an extension: the probability of a candidate given its context. "
         "It is in no other number and is not comparable with next-sentence scores.",
     ),
-    measures=(Measure(name="ss", text="Stereotype score", form=".1f"),),
+    measures=(
+        Measure(name="ss", text="Stereotype score", form=".1f", plus=("ss",)),
+        Measure(name="lms", text="lms", form=".1f", plus=("lms",)),
+        Measure(
+            name="icat",
+            text="iCAT",
+            form=".1f",
+            plus=("ss", "lms"),
+            functions=imported(__name__, "icat_branches"),
+        ),
+    ),
     items=imported(__name__, "read_items"),
     prompts=with_prefix("stereoset"),
     screen={

@@ -68,8 +68,9 @@ def compare(
     steps
         Only these training steps.
     match
-        Models of A to the models of B with which they are compared. By default, models of the same
-        name are compared, or of names that differ only in their owner.
+        Models of A to the models of B with which they are compared, or runs of A to runs of B. By
+        default, models of the same name are compared, or of names that differ only in their owner,
+        and runs of the same name.
     top
         Number of prompts per run and prompt set in the table `prompts`.
 
@@ -86,10 +87,12 @@ def compare(
         No bank has the prompt set, or the banks have no checkpoint and query set in common.
     UsageError
         The banks have other content of one prompt, such as another text; `match` contains an
-        unknown model, or one twice; there is no second bank and no `match`.
+        unknown model or run, or one twice; there is no second bank and no `match`.
     """
     if b is None and not match:
-        raise UsageError("Name two banks, or two models of one with --match MODEL=OTHER.")
+        raise UsageError(
+            "Name two banks, or two models or runs of one with --match, as in --match seed1=seed2."
+        )
     banks = [open_unfiltered(bank, rows=True) for bank in (a, a if b is None else b)]
     sides = _sides(banks, match)
     queries = _queries(banks, prompts)
@@ -116,7 +119,9 @@ def compare(
         if len(common) and one is not None and other is not None:
             rows = compare_rows(one, other, common, queries)
             logits.append((*key, *_provenance(one, other), *rows))
-    of_runs = [row for name in names for row in run_differences(sides, name, chosen)]
+    of_runs = list[dict[str, object]]()
+    if not sides[0].runs:
+        of_runs = [row for name in names for row in run_differences(sides, name, chosen)]
     if not logits and not of_runs:
         raise BankError(_nothing_common(sides, among="" if steps is None else " among these steps"))
     checkpoints = pl.DataFrame(
@@ -154,11 +159,35 @@ def _sides(banks: Sequence[Bank], match: Mapping[str, str] | None) -> list[Side]
     """Both banks with the models that are compared, by their names in A."""
     a, b = banks
     addresses = (str(a.path), str(b.path))
-    matched = match_models(a.models, b.models, match, sources=addresses)
-    if match:
-        return [Side(a, {name: name for name in match}), Side(b, matched)]
-    return [Side(a, {name: name for name in a.models}),
-            Side(b, {name: matched.get(name, name) for name in b.models})]  # fmt: skip
+    runs, match = _matched_runs(banks, match or {})
+    models = match_models(a.models, b.models, match, sources=addresses)
+    if not match:
+        models = {name: models.get(name, name) for name in b.models}
+    own = {name: name for name in match or a.models}
+    return [Side(a, own, {name: name for name in runs.values()}), Side(b, models, runs)]
+
+
+def _matched_runs(
+    banks: Sequence[Bank], match: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The runs of B that are matched with runs of A, and the models of `match`.
+
+    Raises
+    ------
+    UsageError
+        A run of B is named twice.
+    """
+    a, b = banks
+    models = {
+        one: other
+        for one, other in match.items()
+        if one in a.models or other in b.models or one not in a.runs or other not in b.runs
+    }
+    pairs = [(one, other) for one, other in match.items() if one not in models]
+    runs = {other: one for one, other in pairs}
+    if len(runs) < len(pairs):
+        raise UsageError(f"--match names one run of {b.path} twice. Compare it in two calls.")
+    return runs, models
 
 
 def _nothing_common(sides: Sequence[Side], *, among: str) -> str:
@@ -170,8 +199,12 @@ def _nothing_common(sides: Sequence[Side], *, among: str) -> str:
             f"set of {', '.join(sorted(shared))} in common. `logitbank info` lists their contents."
         )
     models = ", ".join(f"{bank.path} has {listed_models(bank.models)}" for bank in (a, b))
+    text = f"No matching checkpoints{among}: {models}."
+    sets = [{d.query_set for d in bank.deposits()} for bank in (a, b)]
+    if not sets[0] & sets[1]:
+        return f"{text} No model of one has a query set of the other: tokenizers or prompts differ."
     first, second = (next(iter(bank.models), "MODEL") for bank in (a, b))
-    return f"No matching checkpoints{among}: {models}. Fix: compare … --match {first}={second}"
+    return f"{text} Fix: compare … --match {first}={second}"
 
 
 def _queries(banks: Sequence[Bank], prompts: str | None) -> Queries:
@@ -190,9 +223,9 @@ def _queries(banks: Sequence[Bank], prompts: str | None) -> Queries:
 
 def _deposits(side: Side, queries: Queries) -> dict[Key, Deposit]:
     return {
-        (side.models[d.checkpoint.model], d.checkpoint.run, d.checkpoint.step, d.query_set): d
+        (*place, d.query_set): d
         for d in side.bank.deposits()
-        if d.checkpoint.model in side.models and (queries is None or d.query_set in queries)
+        if (place := side.place(d.checkpoint)) and (queries is None or d.query_set in queries)
     }
 
 

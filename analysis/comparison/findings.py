@@ -8,8 +8,13 @@ import polars as pl
 from logitbank.analysis.comparison.metrics import Comparison
 from logitbank.analysis.family import families
 from logitbank.analysis.finding import Finding
+from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.results.series import series_name
+from logitbank.analysis.stats.correlation import pearson
 from logitbank.wording import counted, number, step_name
+
+FEWEST_CHECKPOINTS = 3
+"""For a correlation over checkpoints."""
 
 
 def findings(comparison: Comparison) -> list[Finding]:
@@ -96,6 +101,15 @@ def _metrics(metrics: pl.DataFrame) -> Iterator[Finding]:
                 baseline=f"{number(row['a'])} in A",
                 n=counted(len(moved), "value"),
             )  # fmt: skip
+            same = moved.filter(same_as(row, ("model", "run", "group")))
+            r = pearson(same["a"], same["b"]).r
+            if len(same) >= FEWEST_CHECKPOINTS and r == r:
+                name = f" of {row['group']}" if row["group"] else ""
+                yield Finding(
+                    text=f"{prompts}, {texts[str(metric)]}{name}: correlation of A and B over"
+                    f" checkpoints of {series_name(row)}",
+                    value=r, form=".3f", n=counted(len(same), "checkpoint"),
+                )  # fmt: skip
 
 
 def _prompts(prompts: pl.DataFrame) -> Iterator[Finding]:

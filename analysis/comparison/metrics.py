@@ -17,6 +17,8 @@ from logitbank.analysis.results.runs import read_runs, run_difference, shared_st
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.summary import paired_differences, summarise
 from logitbank.store import Bank
+from logitbank.store.format.schema import CheckpointId
+from logitbank.store.steps import Step
 
 CHECKPOINT_SCHEMA = {"model": pl.String, "run": pl.String, "step": pl.Int64}
 METRICS = {
@@ -51,10 +53,23 @@ class Comparison(Result):
 
 
 class Side(NamedTuple):
-    """A bank and the models that are compared, with their names in A."""
+    """A bank, and the models and runs that are compared, with their names in A."""
 
     bank: Bank
     models: Mapping[str, str]
+    runs: Mapping[str, str] = {}
+    """Empty if all runs are compared, under their own names."""
+
+    def place(self, checkpoint: CheckpointId) -> tuple[str, str, Step] | None:
+        """Model and run of a checkpoint in A, and its step; None if it is not compared."""
+        model, run = checkpoint.model, checkpoint.run
+        if model not in self.models or (self.runs and run not in self.runs):
+            return None
+        return self.models[model], self.runs.get(run, run), checkpoint.step
+
+    def own_run(self, name: str) -> str:
+        """The name in this bank of a run of A."""
+        return next((own for own, other in self.runs.items() if other == name), name)
 
     def own_name(self, name: str) -> str:
         """The name in this bank of a model of A."""
@@ -95,7 +110,9 @@ def _items(family: Family, side: Side, prompts: str, checkpoints: pl.DataFrame) 
     steps = checkpoints["step"].unique().to_list()
     models = [own for own, name in side.models.items() if name in checkpoints["model"]]
     items = family.items(Scores([side.bank], prompts, models, steps=steps))
-    return items.renamed(side.models).among(checkpoints)
+    if side.runs:
+        items = items.at(items.checkpoints["run"].is_in(list(side.runs)).arg_true().to_numpy())
+    return items.renamed(side.models, side.runs).among(checkpoints)
 
 
 def _measured(family: Family, a: Items, b: Items, prompts: str) -> pl.DataFrame:
@@ -155,11 +172,7 @@ def prompt_differences(
     """
     parts = [pl.DataFrame(schema=PROMPTS)]
     scored = [
-        {
-            (side.models.get(d.checkpoint.model), d.checkpoint.run, d.checkpoint.step)
-            for d in side.bank.deposits(prompts=prompts)
-        }
-        for side in sides
+        {side.place(d.checkpoint) for d in side.bank.deposits(prompts=prompts)} for side in sides
     ]
     last = {
         checkpoint[:2]: checkpoint
@@ -188,10 +201,12 @@ def _probabilities(
 ) -> pl.DataFrame:
     """The options of one checkpoint, under its name in A, with their probability as `a`."""
     name = side.own_name(model)
-    (scores,) = prompt_scores(side.bank, prompts, models=name, runs=run, steps=[step])
+    own_run = side.own_run(run)
+    (scores,) = prompt_scores(side.bank, prompts, models=name, runs=own_run, steps=[step])
     texts = scores.prompts.select("prompt_id", "order_seed", "text")
     rows = prompt_rows(scores).join(
         texts, on=["prompt_id", "order_seed"], nulls_equal=True, maintain_order="left"
     )
     measure = "option_probability" if scores.measure == "share" else "probability"
-    return rows.with_columns(model=pl.lit(model), measure=pl.lit(measure), a=pl.col(scores.measure))
+    names = {"model": pl.lit(model), "run": pl.lit(run)}
+    return rows.with_columns(**names, measure=pl.lit(measure), a=pl.col(scores.measure))

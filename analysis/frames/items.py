@@ -92,9 +92,11 @@ class Items(NamedTuple):
         """The items at the checkpoints with these numbers."""
         return self._replace(checkpoints=self.checkpoints[rows], values=self.values[rows])
 
-    def renamed(self, models: Mapping[str, str]) -> "Items":
-        """The items of these models, under their new names."""
-        own = self.checkpoints.with_columns(pl.col("model").replace(models))
+    def renamed(self, models: Mapping[str, str], runs: Mapping[str, str]) -> "Items":
+        """The items of these models and runs, under their new names."""
+        own = self.checkpoints.with_columns(
+            pl.col("model").replace(models), pl.col("run").replace(runs)
+        )
         expected = {models.get(name, name): flags for name, flags in self.expected.items()}
         return self._replace(checkpoints=own, expected=expected)
 

@@ -143,7 +143,7 @@ def compare(
     ] = None,
     match: Annotated[
         list[str] | None,
-        typer.Option(help="Model of A and its counterpart in B, as MODEL=OTHER; repeatable."),
+        typer.Option(help="Model or run of A and its counterpart in B, as NAME=OTHER; repeatable."),
     ] = None,
     prompts: Annotated[
         str | None,
@@ -160,7 +160,7 @@ def compare(
     table: Table = None,
     form: Format = "table",
 ) -> None:
-    """Compare two banks or models: logits, KL, ranks, metrics and prompts."""
+    """Compare two banks, models or runs: logits, KL, ranks, metrics and prompts."""
     from logitbank.cli.output import print_study
 
     study = logitbank.compare(

@@ -14,11 +14,19 @@ from logitbank.analysis.comparison.metrics import Comparison
 from logitbank.analysis.comparison.rows import _kl
 from logitbank.analysis.finding import Finding
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Bank, CheckpointId, shrink
+from logitbank.store import Bank, CheckpointId, Query, QuerySet, shrink
 from logitbank.store.format.schema import PROMPTS_SCHEMA, Dtype
 from tests.support.evaluation_banks import add_lambada
 from tests.support.hidden_banks import hidden_bank
-from tests.support.small_banks import QUERY_SET, block_data, logits, new_bank, prompt_table, spec
+from tests.support.small_banks import (
+    OPTIONS,
+    QUERY_SET,
+    block_data,
+    logits,
+    new_bank,
+    prompt_table,
+    spec,
+)
 
 pytestmark = pytest.mark.numerical
 
@@ -332,7 +340,7 @@ def test_models_of_other_names_are_matched_in_two_banks_and_in_one(tmp_path: Pat
         assert table.equals(alone.tables()[name], null_equal=True), name
     with pytest.raises(UsageError, match=r"--match: .* has no model 'x'. It has model \"mine\""):
         compare(a.path, b.path, match={"x": "theirs"})
-    with pytest.raises(UsageError, match="Name two banks, or two models of one"):
+    with pytest.raises(UsageError, match="Name two banks, or two models or runs of one"):
         compare(both.path)
 
 
@@ -346,3 +354,54 @@ def test_prompts_that_differ_most_are_those_of_numpy(tmp_path: Path) -> None:
     order = np.argsort(-np.abs(difference))[:3]
     assert found["prompt_id"].to_list() == [f"p{row}" for row in order]
     assert found["difference"].abs().to_list() == pytest.approx(np.abs(difference[order]))
+
+
+def test_two_runs_of_a_bank_are_compared_by_name(tmp_path: Path) -> None:
+    """The share of the answer "yes" goes from 0.1 up in one run, and less in the other."""
+    shares = {"seed1": (0.1, 0.3, 0.6), "seed2": (0.1, 0.2, 0.4)}
+    bank = new_bank(tmp_path / "b")
+    noise = np.linspace(-0.02, 0.02, 10)
+    for run, values in shares.items():
+        for step, share in enumerate(values):
+            rows = np.full((10, 6), -30.0)
+            rows[:, OPTIONS["yes"]] = np.log(share + noise)
+            rows[:, OPTIONS["no"]] = np.log(1 - share - noise)
+            bank.deposit(
+                rows.astype(np.float32), checkpoint=CheckpointId("m", run, step),
+                query_set=QUERY_SET.name, dtype="float32",
+            )  # fmt: skip
+    study = compare(bank, match={"seed1": "seed2"})
+    table = study.result.metrics
+    assert {*table["run"]} == {"seed1"}, "runs have their names in A"
+    yes = table.filter(metric="option_probability", group="yes").sort("step")
+    assert yes["a"].to_list() == pytest.approx(shares["seed1"])
+    assert yes["b"].to_list() == pytest.approx(shares["seed2"])
+    assert yes["difference"].to_list() == pytest.approx([0, -0.1, -0.2], abs=1e-6)
+    assert table.filter(metric="accuracy", step=2)["difference"].to_list() == [-1.0]
+    expected = np.corrcoef(*shares.values())[0, 1]
+    (found,) = [f for f in study.findings if "Option probability of" in f.text]
+    assert "correlation of A and B over checkpoints of m seed1" in found.text
+    assert found.value == pytest.approx(expected)
+    assert study.result.logits["step"].to_list() == [0, 1, 2]
+    last = study.result.prompts
+    assert {*last["step"], *last["run"]} == {2, "seed1"}
+    with pytest.raises(UsageError, match=r"has no model 'seed"):
+        compare(bank, match={"seed1": "seed3"})
+    with pytest.raises(UsageError, match="names one run of .* twice"):
+        compare(bank, match={"seed1": "seed2", "seed2": "seed2"})
+
+
+def test_no_match_is_proposed_where_nothing_is_in_common(tmp_path: Path) -> None:
+    one, other = new_bank(tmp_path / "a"), Bank.create(tmp_path / "b")
+    queries = QuerySet("7f" * 32, (Query((1, 2), 1),))
+    other.add_query_set(queries)
+    deposits = [(one, "m", QUERY_SET.name, 10), (other, "n", queries.name, 1)]
+    for bank, model, name, rows in deposits:
+        bank.deposit(
+            np.zeros((rows, 6), np.float32), checkpoint=CheckpointId(model, step=1),
+            query_set=name, dtype="float32",
+        )  # fmt: skip
+    with pytest.raises(BankError) as raised:
+        compare(one, other)
+    assert "--match" not in str(raised.value)
+    assert "tokenizers or prompts differ" in str(raised.value)

@@ -108,7 +108,10 @@ FAMILY = Family(
         "Top-1 agreement is the share of positions whose most probable token is that of the last "
         "checkpoint of the run.",
     ),
-    measures=(Measure(name="accuracy", text="Accuracy", form=".1%", share=True),),
+    measures=(
+        Measure(name="accuracy", text="Accuracy", form=".1%", share=True),
+        Measure(name="option_probability", text="Option probability", plus=("probability",)),
+    ),
     items=imported(__name__, "read_items"),
     prompts=named(),  # those that no other family chooses
     screen={

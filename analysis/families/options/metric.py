@@ -32,13 +32,14 @@ from logitbank.analysis.families.options.tables import (
     is_correct,
     neighbour_rows,
     neighbours_by_options,
+    option_items,
     read_answers,
     share_table,
 )
 from logitbank.analysis.frames.banks import check_same_prompts
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.expressions import Floats, check_choice
-from logitbank.analysis.frames.items import Items, gather_items
+from logitbank.analysis.frames.items import Items, array_items, gather_items
 from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE, concat_sorted
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
@@ -211,7 +212,8 @@ def _run_tables(
 
 
 def read_items(source: Scores) -> Items:
-    """Whether the answer is more probable than every other option, the mean over orders.
+    """Whether the answer is more probable than every other option, and the probability of each
+    option (part `probability`), the mean over orders.
 
     Of prompts with an answer among several options; null if no order has a score of all of them.
     """
@@ -222,7 +224,13 @@ def read_items(source: Scores) -> Items:
             scores = prompt_scores(
                 bank, source.prompts, models=models, steps=source.steps, few=True
             )
-            parts += [read_answers(each).items for each in scores]
+            for each in scores:
+                answers, shares = read_answers(each).items, option_items(each)
+                named = pl.concat(
+                    [answers.axes.with_columns(option=pl.lit("")), shares.axes], how="diagonal"
+                )
+                values = np.hstack([answers.values, shares.values])
+                parts.append(array_items(answers.checkpoints, named, values))
     return gather_items(parts)
 
 

@@ -251,12 +251,24 @@ def neighbour_rows(
     )
 
 
-def share_table(scores: PromptScores, prompt_set: str) -> pl.DataFrame:
-    """Rows of `SHARES`: means over prompts, each the mean of its option orders.
+class _Labelled(NamedTuple):
+    """Options by what tables call them."""
 
-    Of more than `OPTIONS` options only the answer and the others are distinguished, the others of
-    a prompt together, so that both shares add up to 1.
-    """
+    options: pl.DataFrame
+    """One row per option of `PromptScores`: prompt, option, item, cluster."""
+    named: pl.DataFrame
+    """The same, options of one name in a prompt and order together."""
+    together: Groups
+    """Options to rows of `named`."""
+    axes: pl.DataFrame
+    """Rows of `named`, the orders of a prompt together: option, item, cluster."""
+    orders: Groups
+    """Rows of `named` to those of `axes`."""
+
+
+def _labelled(scores: PromptScores) -> _Labelled:
+    """Of more than `OPTIONS` options only the answer and the others are distinguished, the others
+    of a prompt together, so that both shares add up to 1."""
     label, prompt = pl.col("option").cast(pl.String), scores.options["prompt"]
     if scores.options["option"].n_unique() > OPTIONS:
         answer = pl.col("is_answer").fill_null(False)
@@ -265,8 +277,21 @@ def share_table(scores: PromptScores, prompt_set: str) -> pl.DataFrame:
     alike = distinct(options.select("prompt", "option"))
     named = options[alike.rows]
     of_prompts = distinct(named.select("item", "option"))
-    together = Groups(alike.codes, len(named))
+    axes = named[of_prompts.rows].select("option", "item", "cluster")
     orders = Groups(of_prompts.codes, len(of_prompts.rows))
+    return _Labelled(options, named, Groups(alike.codes, len(named)), axes, orders)
+
+
+def option_items(scores: PromptScores) -> Items:
+    """The option probabilities of a few checkpoints, in the part `probability`, by option."""
+    _, _, together, axes, orders = _labelled(scores)
+    values = orders.mean(together.sum(_shares_of_several(scores)))
+    return array_items(scores.checkpoints, axes.with_columns(part=pl.lit("probability")), values)
+
+
+def share_table(scores: PromptScores, prompt_set: str) -> pl.DataFrame:
+    """Rows of `SHARES`: means over prompts, each the mean of its option orders."""
+    options, named, together, axes, orders = _labelled(scores)
     unscored = np.isnan(scores.logprob)
     values = {
         "share": together.sum(_shares_of_several(scores)),
@@ -275,7 +300,6 @@ def share_table(scores: PromptScores, prompt_set: str) -> pl.DataFrame:
             together.total(~unscored) == 1, together.sum(token_ranks(scores)), np.nan
         ),
     }  # fmt: skip
-    axes = named[of_prompts.rows].select("option", "item", "cluster")
     summary = _summary(scores, axes, {name: orders.mean(each) for name, each in values.items()})
     share, probability, rank = (summary.filter(measure=name) for name in values)  # of equal rows
     found = share.select(

@@ -398,7 +398,7 @@ def _rounding(head: OutputHead, states: np.ndarray, dtype: str) -> np.ndarray:
 def _index_damage(root: Path, known: Collection[str]) -> Iterator[Damage]:
     """Deposits and heads without an object that the index lists; `known` paths are left out.
 
-    A seal may have replaced objects since the push. Existing objects are compared with commits.
+    Existing objects are compared with commits.
     """
     path = objects.plain_path(root, index.NAME)
     if not path.is_file():
@@ -408,12 +408,8 @@ def _index_damage(root: Path, known: Collection[str]) -> Iterator[Damage]:
     except DamagedError as error:
         yield Damage(index.NAME, "changed", str(error))
         return
-    seals = root.glob("*/*/*/*/commits/seal.json")
-    sealed = {f"{seal.parents[1].relative_to(root).as_posix()}/" for seal in seals}
     missing = [
-        name
-        for name in sorted({*listed} - {*known})
-        if not objects.plain_path(root, name).exists() and not index.is_replaced(name, sealed)
+        name for name in sorted({*listed} - {*known}) if not objects.plain_path(root, name).exists()
     ]
     owners = {
         index.object_deposit(name) or index.object_head(name) or "": name for name in missing[::-1]

@@ -7,7 +7,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,25 +183,19 @@ def committed_digests(texts: Mapping[str, str]) -> dict[str, Digest]:
     return digests_by_path
 
 
-def in_force(objects: Objects) -> dict[str, Object]:
-    """Objects without those that a seal has replaced: commits and scores of blocks."""
-    sealed = sealed_deposits(objects)
-    return {p: v for p, v in objects.items() if not is_replaced(p, sealed)}
-
-
-def sealed_deposits(paths: Iterable[str]) -> set[str]:
-    """Folders (`…/`) of the deposits whose seal is among `paths`."""
-    return {p.removesuffix(_SEAL) for p in paths if p.endswith(f"/{_SEAL}")}
-
-
 _SEAL = "commits/seal.json"
-_OF_BLOCK = re.compile(r"(.+/)(?:commits/\d+\.json|scores/\d+\.parquet)")
+_OF_BLOCK = re.compile(r".+/(?:commits/\d+\.json|scores/\d+\.parquet)")
 
 
-def is_replaced(path: str, sealed: Iterable[str]) -> bool:
-    """Whether an object is one of those that the seal of `sealed` deposits (`…/`) replaces."""
-    match = _OF_BLOCK.fullmatch(path)
-    return match is not None and match[1] in sealed
+def whole(objects: Objects) -> dict[str, Object]:
+    """Objects without those of deposits in progress, and without parts that a seal has replaced."""
+    owners = {path: object_deposit(path) for path in objects}
+    sealed = {d for path, d in owners.items() if d is not None and path == f"{d}/{_SEAL}"}
+    return {
+        path: value
+        for path, value in objects.items()
+        if owners[path] in {None, *sealed} and not _OF_BLOCK.fullmatch(path)
+    }
 
 
 def complete(
@@ -209,7 +203,7 @@ def complete(
     known: Objects,
     read: Callable[[list[str]], list[bytes]],
 ) -> dict[str, Object]:
-    """Objects of a place that can list, with or without an index, by its commits.
+    """Objects of whole deposits at a place that can list, with or without an index.
 
     Parameters
     ----------
@@ -247,7 +241,7 @@ def complete(
                     f"{path} at the target differs from the digest beside it. Run the same command"
                     f" again. If this error returns, delete {path} and {beside} there."
                 )
-    return in_force(by_path)
+    return whole(by_path)
 
 
 def _agree(table: Object, beside: Object) -> bool:

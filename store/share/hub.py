@@ -5,7 +5,7 @@ One commit there is all or nothing, and is refused if somebody else committed fi
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -85,14 +85,10 @@ class HubDataset:
         present = self.sizes()
         return {name: self.read(name) for name in PUBLISHED if name in present}
 
-    def replace(
-        self, files: Mapping[str, bytes], before: Mapping[str, bytes], replaced: Sequence[str]
-    ) -> bool:
-        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+    def replace(self, files: Mapping[str, bytes], before: Mapping[str, bytes]) -> bool:
+        from huggingface_hub import CommitOperationAdd
 
-        operations: list[Any] = [CommitOperationAdd(name, data) for name, data in files.items()]
-        operations += [CommitOperationDelete(path) for path in replaced if path in self._sizes]
-        return not operations or self._commit(operations, "index")
+        return self._commit([CommitOperationAdd(n, data) for n, data in files.items()], "index")
 
     def _commit(self, operations: list[Any], message: str) -> bool:
         """Commit on top of the last listing; False if somebody else committed first."""

@@ -81,17 +81,11 @@ def ensure_local(
         raise UsageError(f"{url} is not a URL. Use https://, s3:// or hf://.")
     remote, root = open_remote(address), copies.copy_folder(shown)
 
-    def copy() -> None:
-        listed = _copy_documents(root, remote)
-        _copy_selected(root, remote, listed, models, steps, prompts, rows=rows)
-
     with _explained(shown, root):
         root.mkdir(parents=True, exist_ok=True)
         with locks.locked(root / ".lock"):
-            try:
-                copy()
-            except FileNotFoundError:  # a seal may have replaced an object meanwhile
-                copy()
+            listed = _copy_documents(root, remote)
+            _copy_selected(root, remote, listed, models, steps, prompts, rows=rows)
     return root
 
 

@@ -10,11 +10,8 @@ from logitbank.store.format.attributes import OF_CHECKPOINT
 from logitbank.store.format.index import (
     Object,
     Objects,
-    in_force,
-    is_replaced,
     object_deposit,
     object_head,
-    sealed_deposits,
 )
 
 GROUP_BYTES = 256 * 2**20
@@ -23,12 +20,10 @@ GROUP_OBJECTS = 100  # what the Hub recommends for one of its commits
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Objects to send, and objects to delete afterwards."""
+    """Objects to send."""
 
     groups: tuple[Objects, ...]
     """Sent in this order, heads before deposits. All objects of a deposit are in one group."""
-    replaced: tuple[str, ...]
-    """Objects of the target that a seal replaces."""
 
     @property
     def sent(self) -> dict[str, Object]:
@@ -51,8 +46,6 @@ def moves(requested: Objects, stored: Objects, *, location: str) -> Moves:
         `stored` has a deposit with other attributes, content or weights.
     """
     _check_weights(requested, stored, location)
-    sealed = sealed_deposits(stored)
-    committed = {object_deposit(path) for path in stored if "/commits/" in path}
     missing: dict[str, Object] = {}
     for path, value in requested.items():
         other = stored.get(path)
@@ -60,15 +53,10 @@ def moves(requested: Objects, stored: Objects, *, location: str) -> Moves:
             missing[path] = value  # another writer may have left a part of a table or a head
         elif other is not None:
             if object_deposit(path) and not is_same(path, value, other):
-                if object_deposit(path) in committed:
-                    raise conflict(path, location)
-                missing[path] = value  # a push was killed before its commit
-        elif path.endswith(".parquet.sha256"):
-            continue  # a digest goes with its own table
-        elif not is_replaced(path, sealed):
+                raise conflict(path, location)
+        elif not path.endswith(".parquet.sha256"):  # a digest goes with its own table
             missing[path] = value
-    joined = {**stored, **missing}
-    return Moves(_groups(missing), tuple(sorted(set(joined) - set(in_force(joined)))))
+    return Moves(_groups(missing))
 
 
 def conflict(path: str, location: str) -> BankError:
@@ -134,10 +122,7 @@ def _listed(commit: str | None) -> Any:
 
 def _check_weights(requested: Objects, stored: Objects, location: str) -> None:
     """Refuse two models or two sets of weights of one checkpoint."""
-    committed = {object_deposit(path) for path in stored if "/commits/" in path}
-    known = dict(
-        _model_digests({p: v for p, v in stored.items() if object_deposit(p) in committed})
-    )
+    known = dict(_model_digests(stored))
     for (folder, name), digest in _model_digests(requested):
         if known.get((folder, name), digest) != digest:
             raise BankError(

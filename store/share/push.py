@@ -10,6 +10,7 @@ from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
 from logitbank.store.files import objects
+from logitbank.store.files.staging import remove_dead
 from logitbank.store.format import index
 from logitbank.store.format.index import Object, Objects
 from logitbank.store.progress import Progress, counting
@@ -18,7 +19,7 @@ from logitbank.store.share.hub import HubDataset
 from logitbank.store.share.local import ensure_local, open_remote
 from logitbank.store.share.moves import Moves, moves
 from logitbank.store.share.s3 import S3
-from logitbank.store.share.selection import chosen
+from logitbank.store.share.selection import chosen, selected
 from logitbank.store.share.targets import Folder, Source, Target, publish, stored_objects
 from logitbank.store.share.urls import bank_url, shown_url
 from logitbank.store.tables.prompt_tables import (
@@ -26,6 +27,7 @@ from logitbank.store.tables.prompt_tables import (
     prompts_in,
     require_one_version,
 )
+from logitbank.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,14 @@ class Transfer:
     bytes: int
     present: int
     """Existing objects of the same name and size; their bytes were not read again."""
+    incomplete: int
+    """Deposits that were left out because they are in progress."""
 
     def __str__(self) -> str:
+        left = f", {counted(self.incomplete, 'incomplete deposit')} left out"
         return (
             f"{self.objects:,} objects ({self.bytes:,} bytes) copied, {self.present:,} existing"
-            " objects skipped (same size)"
+            f" objects skipped (same size){left if self.incomplete else ''}"
         )
 
 
@@ -56,7 +61,7 @@ def push(
 ) -> Transfer:
     """Publish a bank, or add its new deposits to a published one.
 
-    Committed objects are sent: data before their commit, and the index last. Existing objects
+    Whole deposits are sent: data before their commit, and the index last. Existing objects
     stay, so several people may push different deposits to one target. Run the same call again to
     resume. `push` compares existing data objects by size only; `pull` checks every digest.
 
@@ -97,8 +102,8 @@ def push(
     _require_one_version(opened.path, requested, place, stored)
     plan = moves(requested, stored, location=place.url)
     kept = _send(plan, Source(opened.path), place, progress)
-    publish(place, {**stored, **plan.sent, **kept}, plan.replaced)
-    return _transfer(requested, plan)
+    publish(place, {**stored, **plan.sent, **kept})
+    return _transfer(requested, plan, opened.path, models, steps, prompts)
 
 
 def pull(
@@ -132,8 +137,8 @@ def pull(
     _require_one_version(source.root, requested, target, stored)
     plan = moves(requested, stored, location=target.url)
     _send(plan, source, target, progress)
-    target.clean(plan.replaced)
-    return _transfer(requested, plan)
+    remove_dead(folder)
+    return _transfer(requested, plan, source.root, models, steps, prompts)
 
 
 def _require_one_version(root: Path, requested: Objects, place: Target, stored: Objects) -> None:
@@ -169,8 +174,12 @@ def _send(plan: Moves, source: Source, target: Target, progress: Progress | None
     return kept
 
 
-def _transfer(requested: Objects, plan: Moves) -> Transfer:
-    return Transfer(len(plan.sent), plan.bytes, len(requested) - len(plan.sent))
+def _transfer(
+    requested: Objects, plan: Moves, root: Path, models: Names, steps: Steps, prompts: Names
+) -> Transfer:
+    deposits = selected(root, models=models, steps=steps, prompts=prompts).deposits
+    incomplete = sum(not deposit.sealed for deposit in deposits)
+    return Transfer(len(plan.sent), plan.bytes, len(requested) - len(plan.sent), incomplete)
 
 
 def _folder(folder: Path) -> Folder:

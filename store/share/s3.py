@@ -198,18 +198,8 @@ class S3:
             self._etag = None
             return {}
 
-    def replace(
-        self, files: Mapping[str, bytes], before: Mapping[str, bytes], replaced: Sequence[str]
-    ) -> bool:
-        import obstore
-
-        for name, data in files.items():
-            if not self._put(name, data, self._etag or "create"):
-                return False
-        with explained(self.url):
-            if replaced:
-                obstore.delete(self.store, list(replaced))
-        return True
+    def replace(self, files: Mapping[str, bytes], before: Mapping[str, bytes]) -> bool:
+        return all(self._put(name, data, self._etag or "create") for name, data in files.items())
 
     def _put(self, path: str, data: bytes, before: str) -> bool:
         """Replace an object that has this ETag, or "create" it; False if there is another."""

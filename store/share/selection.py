@@ -21,7 +21,7 @@ from logitbank.store.tables import prompt_tables, query_tables, table_files, tok
 def chosen(
     root: Path, *, models: Names = None, steps: Steps = None, prompts: Names = None
 ) -> dict[str, Object]:
-    """Committed objects of these deposits, and the tables of these prompt sets; of all if None.
+    """Objects of these deposits if whole, and tables of these prompt sets; of all if None.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def _inventory(
         by_path[f"{path}.sha256"] = text_object(table_files.digest_file(file).read_text())
         by_path[path] = Object(Digest(table_files.recorded_digest(file), size))
     for deposit in deposits:
-        if not deposit.state().names:
+        if not deposit.sealed:
             continue
         by_path |= deposit.read_committed(partial(deposit_objects, deposit))
         for digest in deposit.spec.heads.values():

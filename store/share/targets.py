@@ -5,13 +5,13 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from logitbank.errors import BankError, DamagedError, RemoteError
+from logitbank.errors import DamagedError, RemoteError
 from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.staging import (
@@ -85,13 +85,7 @@ class Source:
                 return
         raise _changed(file)
 
-    def _missing(self, path: str) -> BankError:
-        deposit = object_deposit(path)
-        seal = self.root / f"{deposit}/commits/seal.json"
-        if index.is_replaced(path, [f"{deposit}/"]) and seal.exists():
-            return BankError(
-                f"{self.root / path} was replaced by a seal meanwhile. Run the same command again."
-            )
+    def _missing(self, path: str) -> DamagedError:
         return DamagedError(
             f"{self.root / path} was committed and is missing. Run `logitbank verify`."
         )
@@ -129,31 +123,27 @@ class Target(Protocol):
     def current(self) -> dict[str, bytes]:
         """The index and the card, if they exist."""
 
-    def replace(
-        self, files: Mapping[str, bytes], before: Mapping[str, bytes], replaced: Sequence[str]
-    ) -> bool:
-        """Write index and card and delete `replaced`; False if they are not `before` any more."""
+    def replace(self, files: Mapping[str, bytes], before: Mapping[str, bytes]) -> bool:
+        """Write index and card; False if they are not `before` any more."""
 
 
 def stored_objects(target: Target) -> dict[str, Object]:
-    """The objects of a target that are in force."""
+    """The objects of a target, of whole deposits only."""
     sizes = target.sizes()
     known = _known(target.read(index.NAME) if index.NAME in sizes else None, target.url)
     return index.complete(sizes, known, partial(in_parallel, target.read))
 
 
-def publish(target: Target, stored: Objects, replaced: Sequence[str]) -> None:
-    """Write the index and the card of a target, and delete what a seal has replaced."""
+def publish(target: Target, stored: Objects) -> None:
+    """Write the index and the card of a target."""
     for attempt in range(ATTEMPTS):
         before = target.current()
-        listed = index.in_force({**_listed(target, before.get(index.NAME)), **stored})
-        committed = {object_deposit(path) for path in listed if "/commits/" in path}
-        listed = {p: v for p, v in listed.items() if object_deposit(p) in {None, *committed}}
+        listed = index.whole({**_listed(target, before.get(index.NAME)), **stored})
         files = {index.NAME: index.render(listed)}
         if target.card_url is not None and not is_written_by_hand(before.get(CARD)):
             files[CARD] = card(listed, url=target.card_url).encode()
         changed = {name: data for name, data in files.items() if before.get(name) != data}
-        if not (changed or replaced) or target.replace(changed, before, replaced):
+        if not changed or target.replace(changed, before):
             return
         time.sleep(random.uniform(0, 0.05 * 2 ** min(attempt, 6)))
     raise busy(target.url)
@@ -270,9 +260,7 @@ class Folder:
         files = {name: self._root / name for name in PUBLISHED}
         return {name: file.read_bytes() for name, file in files.items() if file.is_file()}
 
-    def replace(
-        self, files: Mapping[str, bytes], before: Mapping[str, bytes], replaced: Sequence[str]
-    ) -> bool:
+    def replace(self, files: Mapping[str, bytes], before: Mapping[str, bytes]) -> bool:
         with locks.locked(self._root / ".index.lock"):
             if self.current() != before:
                 return False
@@ -280,11 +268,5 @@ class Folder:
                 with objects.temporary_file(self._root / name, data) as prepared:
                     prepared.replace(self._root / name)
             objects.sync(self._root)
-        self.clean(replaced)
-        return True
-
-    def clean(self, replaced: Sequence[str]) -> None:
-        """Remove what a seal has replaced, and what killed writers left."""
-        for path in replaced:
-            objects.plain_path(self._root, path).unlink(missing_ok=True)
         remove_dead(self._root)
+        return True

@@ -108,7 +108,7 @@ def send(bank: Bank, target: str, source: Source) -> None:
     kept: dict[str, index.Object] = {}
     for group in plan.groups:
         kept |= place.send(group, source, lambda _: None)
-    publish(place, {**stored, **plan.sent, **kept}, plan.replaced)
+    publish(place, {**stored, **plan.sent, **kept})
 
 
 def sound(target: str, to: Path, bank: Bank) -> None:
@@ -209,7 +209,7 @@ def test_another_push_that_replaces_an_object_before_the_commit_is_undone(
     place = Late(s3, write=True)
     for group in moves(chosen(bank.path), stored_objects(place), location=s3).groups:
         place.send(group, Source(bank.path), lambda _: None)
-    publish(place, stored_objects(place), ())
+    publish(place, stored_objects(place))
     sound(s3, tmp_path / "back", bank)
 
 
@@ -267,7 +267,7 @@ def test_a_flipped_bit_of_a_listing_is_not_published(tmp_path: Path, s3: str, na
     push(bank.path, s3)
     obstore.delete(s3_store(s3, write=True), [index.NAME])
     place = Damaging(open_target(s3), name, 1)
-    publish(place, stored_objects(place), ())
+    publish(place, stored_objects(place))
     sound(s3, tmp_path / "back", bank)
     obstore.delete(s3_store(s3, write=True), [index.NAME])
     with pytest.raises(DamagedError, match="Run the same command again"):
@@ -281,7 +281,7 @@ def test_a_damaged_read_of_the_index_loses_no_deposit_of_others(tmp_path: Path, 
     plan = moves(chosen(mine.path), stored_objects(open_target(s3)), location=s3)
     for group in plan.groups:
         place.send(group, Source(mine.path), lambda _: None)
-    publish(place, plan.sent, ())
+    publish(place, plan.sent)
     assert Bank.open(s3).info()["step"].to_list() == [0, 1]
 
 

@@ -45,22 +45,20 @@ pytest.importorskip("huggingface_hub")
 pytestmark = pytest.mark.usefixtures("cache")
 
 
-def deposit(bank: Bank, step: int, *, blocks: int = 3, seed: int = 0) -> None:
-    fill(bank, spec(step), blocks=range(blocks), seed=seed)
+def deposit(bank: Bank, step: int, *, seed: int = 0) -> None:
+    fill(bank, spec(step), seed=seed)
 
 
 @made_once
-def three_steps(path: Path) -> None:
-    """Steps 0 and 1 sealed, one of three blocks of step 2."""
+def two_steps(path: Path) -> None:
     made = new_bank(path)
     deposit(made, 0)
     deposit(made, 1, seed=1)
-    deposit(made, 2, blocks=1)
 
 
 @pytest.fixture
 def bank(tmp_path: Path) -> Bank:
-    return Bank.open(three_steps(tmp_path / "bank"))
+    return Bank.open(two_steps(tmp_path / "bank"))
 
 
 def wide_bank(path: Path, *, queries: int, vocab: int, steps: tuple[int, ...] = (0,)) -> Bank:
@@ -154,23 +152,18 @@ def test_scores_are_copied_once_and_rows_when_they_are_asked_for(
     }
 
 
-def test_an_open_bank_follows_a_seal_and_the_next_opening_a_new_deposit(
+def test_an_open_bank_stays_and_the_next_opening_finds_a_new_deposit(
     bank: Bank, served: FileServer, tmp_path: Path
 ) -> None:
     publish(bank, tmp_path)
     url = f"{served.url}/bank"
     open_before = Bank.open(url, rows=True)
+    expected = open_before.deposits()[1].logprobs()
     deposit(bank, 2)
-    deposit(bank, 3)
-    root = publish(bank, tmp_path)
-    assert not list(root.glob("*/main/2/*/scores/0.parquet"))
-    assert len(open_before.deposits()) == 3
-    now = Bank.open(url)
-    assert now.info().equals(bank.info())
-    assert [d.sealed for d in now.deposits()] == [True] * 4
-    # Its part of block 0 is gone: the seal is found instead.
-    assert open_before.deposits()[2].scores().collect()["query"].n_unique() == 10
-    assert not list(open_before.path.glob("*/main/2/*/scores/0.parquet"))
+    publish(bank, tmp_path)
+    assert len(open_before.deposits()) == 2
+    assert Bank.open(url).info().equals(bank.info())
+    np.testing.assert_array_equal(open_before.deposits()[1].logprobs(), expected)
 
 
 def test_pull_fetches_only_what_changed_and_whole_parts(
@@ -189,7 +182,6 @@ def test_pull_fetches_only_what_changed_and_whole_parts(
     pull(url, target)
     assert Bank.open(target).info().equals(bank.info())
     assert all("/2/" in sent.path for sent in data_sent(served.log()))
-    assert not list(target.glob("*/main/2/*/scores/0.parquet"))
     assert pull(url, target).objects == 0
     assert logitbank.verify(Bank.open(target)) == ()
 
@@ -276,7 +268,7 @@ def test_a_source_in_a_strangers_bank_means_nothing(bank: Bank, served: FileServ
     listing = {"url": served.url, "etag": None}
     (bank.path / ".source.json").write_text(json.dumps(listing))
     served.behave()
-    assert len(Bank.open(bank.path).scan("parity").collect()) == 48
+    assert len(Bank.open(bank.path).scan("parity").collect()) == 40
     assert served.log() == []
 
 

@@ -22,11 +22,11 @@ pytestmark = pytest.mark.usefixtures("cache")
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bank with step 0 sealed, and two of three blocks of step 1."""
+    """A bank of two steps."""
     folder = tmp_path_factory.mktemp("published")
     bank = new_bank(folder / "bank")
-    for step, blocks in ((0, 3), (1, 2)):
-        fill(bank, spec(step), blocks=range(blocks), seed=step)
+    for step in (0, 1):
+        fill(bank, spec(step), seed=step)
     push(bank.path, folder / "www" / "bank")
     return folder / "www"
 
@@ -67,7 +67,7 @@ def flip(path: Path, offset: int) -> None:
 
 DATA = (
     "org%2Fmodel/main/0/q-*/scores/all.parquet",
-    "org%2Fmodel/main/1/q-*/scores/1.parquet",
+    "org%2Fmodel/main/1/q-*/scores/all.parquet",
     "prompts/*.parquet",
     "queries/*.parquet",
 )
@@ -77,7 +77,7 @@ TEXTS = (
     "org%2Fmodel/main/0/q-*/zarr.json",
     "org%2Fmodel/main/0/q-*/logprobs/zarr.json",
     "org%2Fmodel/main/0/q-*/commits/seal.json",
-    "org%2Fmodel/main/1/q-*/commits/0.json",
+    "org%2Fmodel/main/1/q-*/commits/seal.json",
     "prompts/*.sha256",
     "queries/*.sha256",
 )

@@ -139,7 +139,7 @@ CASES: dict[str, dict[str, Callable[[Path], object] | None]] = {
         "*/*/0/q-*/zarr.json": None,
         "*/*/1/q-*/zarr.json": lambda file: without(file, "model"),
     },
-    "deposit or head": {"*/*/1/q-*": None},
+    "deposit or head": {"*/*/0/q-*": None},
     "head": {
         f"heads/{HEAD}/weight/c/0/0": None,
         f"heads/{HEAD}/zarr.json": lambda file: without(file, "width"),

@@ -6,6 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from logitbank.analysis.charts.chart import legend_names
+from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.pairs import pairs
 from logitbank.analysis.families.stereotype import stereotype
@@ -15,8 +17,11 @@ from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 from tests.support.evaluation_banks import (
     HITS,
+    VOCAB,
     add_lambada,
     add_pieces,
+    add_stereotype,
+    add_winobias,
     deposit,
     whole_bank,
 )
@@ -62,9 +67,49 @@ def test_stereotype_accuracy_of_a_bank_and_its_relative(bank: Path) -> None:
     )
 
 
+def test_stereotype_accuracy_stands_beside_the_change_of_the_gap(tmp_path: Path) -> None:
+    """Fig. 3 of arXiv 2506.01709: JSD-P of both answers above, and what moved meanwhile."""
+    bank = Bank.create(tmp_path / "b")
+    add_winobias(bank, steps=range(1, 15), skew_from=8)
+    add_stereotype(bank, steps=range(1, 15))
+    study = stereotype(bank, bootstrap=100)
+    table = study.tables["over_change"]
+    assert table.select("measure", "before", "after").rows() == [
+        ("sa", 7, 8), ("sa_gender", 7, 8),
+    ]  # fmt: skip
+    assert (table["delta_before"].abs() < 0.2).all()
+    assert (table["delta_after"] > 0.6).all()
+
+    own = np.array([i % 2 for i in range(10)])  # "he" in every second sentence
+    hits = []
+    for step in (7, 8):
+        logits = np.random.default_rng(step).normal(size=(20, VOCAB))
+        if step == 8:
+            logits[np.arange(20), np.where(np.repeat(own, 2), 1, 2)] = [-4, -4, *[4] * 18]
+        he = (logits[:, 1] - logits[:, 2]).reshape(10, 2).mean(axis=1) > 0
+        hits.append(he == own)
+    moved = hits[1].astype(float) - hits[0]
+    row = table.row(0, named=True)
+    assert row["change"] == pytest.approx(moved.mean())
+    centre = moved.sum() / 12  # Bonett and Price: one sentence more in either direction
+    half = 1.959964 * np.sqrt((((moved**2).sum() + 2) / 12 - centre**2) / 12)
+    assert (row["low"], row["high"]) == pytest.approx((centre - half, centre + half), rel=1e-6)
+    (found,) = (each for each in study.findings if each.text.startswith("Stereotype accuracy, cha"
+                "nge from step 7 to 8, over which the gender gap Δ goes from"))  # fmt: skip
+    assert (found.value, found.n) == (row["change"], "10 sentences")
+
+    chart = study.charts["gap_and_stereotype"]
+    assert len(chart.vconcat) == 2
+    assert legend_names(chart.to_dict()) >= {"male", "female", "SA", "sa_gender"}
+    jsd_p = fairness(bank, bootstrap=0).result.jsd_parts
+    known = jsd_p.filter(pl.col("gold") == pl.col("option"), pl.col("gold") != "not specified")
+    assert study.tables["jsd_p"]["jsd_p"].to_list() == known["scaled"].to_list()
+
+
 def test_the_prompts_of_any_measure_may_be_absent(tmp_path: Path, bank: Path) -> None:
     only = stereotype([bank], prompts=["stereotype-accuracy", "none"])
     assert only.result.stereotype_accuracy["measure"].unique().to_list() == ["sa"]
+    assert list(only.charts) == list(only.tables) == ["stereotype_accuracy"]
     other = stereotype([bank], prompts=["none", "winobias"]).result
     assert other.stereotype_accuracy["measure"].unique().to_list() == ["sa_gender"]
     with pytest.raises(BankError, match="'none' is not in .*--prompts none"):

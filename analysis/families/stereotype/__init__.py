@@ -1,9 +1,9 @@
 """Stereotype accuracy."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, columns, imported
+from logitbank.analysis.family import CHANGE_POINTS, Family, columns, imported
 from logitbank.analysis.frames.choose import named
 from logitbank.analysis.stats.measure import Measure
 
@@ -23,6 +23,7 @@ def stereotype(
     prompts: Sequence[str] = (PRONOUNS, GENDERS),
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
+    bootstrap: Annotated[int, "Number of resamples of the gender gap; 0 for none."] = 1000,
 ) -> "Study[StereotypeAccuracy]":
     """Measure how often the model prefers the pronoun or gender of an occupation's stereotype.
 
@@ -36,12 +37,16 @@ def stereotype(
         Only these models.
     cache
         What the analyses of one report share.
+    bootstrap
+        Number of resamples of the sentences, for the change points of the gender gap.
 
     Raises
     ------
     LogitbankError
         A missing bank, no such prompts, or what `stereotype_metric` refuses.
     """
+    from dataclasses import replace
+
     from logitbank.analysis.families.stereotype.metric import read_banks
     from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.reader import ScanCache
@@ -49,9 +54,11 @@ def stereotype(
     from logitbank.analysis.results.studies import make_study
 
     opened = open_banks(banks, models=models, prompts=prompts)
-    result, names = read_banks(opened, prompts, models, cache or ScanCache())
+    result, names = read_banks(opened, prompts, models, cache or ScanCache(), bootstrap)
     missing = missing_sentences(result.stereotype_accuracy, "sentence", "measure")
-    return make_study(FAMILY, result, prompts=names, banks=opened, models=models, missing=missing)
+    found = result.over_change is not None and len(result.over_change) > 0
+    family = replace(FAMILY, notes=(*FAMILY.notes, CHANGE_POINTS)) if found else FAMILY
+    return make_study(family, result, prompts=names, banks=opened, models=models, missing=missing)
 
 
 FAMILY = Family(
@@ -75,5 +82,8 @@ FAMILY = Family(
     items=imported(__name__, "read_items"),
     screen={
         "stereotype_accuracy": columns("measure type accuracy low high sentences missing tied"),
+        "over_change": columns(
+            "measure type before after delta_before delta_after change low high"
+        ),
     },
 )

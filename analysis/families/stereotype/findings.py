@@ -7,8 +7,17 @@ import polars as pl
 from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
 from logitbank.analysis.families.stereotype.tables import TYPE
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.results.series import Curve, about, by_series, size, subject, totals
-from logitbank.wording import step_name
+from logitbank.analysis.results.series import (
+    Curve,
+    Row,
+    about,
+    by_series,
+    from_row,
+    size,
+    subject,
+    totals,
+)
+from logitbank.wording import counted, step_name
 
 NAMES = {"sa": "Stereotype accuracy", "sa_gender": "sa_gender"}
 FIGURE = "stereotype_accuracy"
@@ -24,6 +33,7 @@ def findings(result: StereotypeAccuracy) -> list[Finding]:
         what = NAMES[str(measure)] + ("" if kind == TYPE else f", Type {kind}")
         for name, of_series in by_series(rows):
             found += _series(f"{name}{what}", of_series)
+            found += _over_change(result, f"{name}{what}", of_series.row(0, named=True))
     for (measure,), rows in table.group_by("measure", maintain_order=True):
         found += totals(
             rows, {"tied": f"comparisons of {NAMES[str(measure)]} are ties and count ½"}
@@ -56,3 +66,20 @@ def _series(what: str, rows: pl.DataFrame) -> Iterator[Finding]:
     yield accuracy.now()
     yield from accuracy.change()
     yield from accuracy.highest()
+
+
+def _over_change(result: StereotypeAccuracy, what: str, row: Row) -> Iterator[Finding]:
+    """How far stereotype accuracy moves over a change of the gender gap (Fig. 3 of the paper)."""
+    if result.over_change is None:
+        return
+    same = {name: row[name] for name in ("model", "run", "measure", "type")}
+    for moved in result.over_change.filter(**same).iter_rows(named=True):
+        before, after = (formatted(moved[f"delta_{end}"], "+.2f") for end in ("before", "after"))
+        text = (
+            f"{what}, change from step {moved['before']:,} to {moved['after']:,}, over which the "
+            f"gender gap Δ goes from {before} to {after}"
+        )
+        yield from_row(
+            moved, "change", text, form="+.3f", figure="gap_and_stereotype",
+            n=counted(moved["sentences"], "sentence"),
+        )  # fmt: skip

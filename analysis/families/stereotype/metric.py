@@ -12,19 +12,24 @@ import polars as pl
 
 from logitbank.analysis.families.fairness.metric import (
     GENDER_COLUMNS,
+    SEED,
     Reading,
     Settings,
     cached_winobias,
+    gendered_answers,
     read,
     read_winobias,
 )
+from logitbank.analysis.families.fairness.tables import gap_changes
 from logitbank.analysis.families.stereotype.tables import (
     SCHEMA,
     TYPE,
+    Shares,
     averaged,
     by_order,
     gender_comparisons,
     no_score,
+    over_changes,
     pronoun_comparisons,
     share_items,
     share_table,
@@ -71,6 +76,12 @@ class StereotypeAccuracy(Result):
     deviation between option orders (ddof 1). `from_baseline` is the difference from the first
     checkpoint's share, `baseline_step`, paired over the `common` sentences."""
     settings: Mapping[str, str | int | float | bool | None]
+    jsd_p: pl.DataFrame | None = None
+    """JSD-P of the answers male and female (`group`), scaled, whose difference is the gender gap.
+    None without WinoBias."""
+    over_change: pl.DataFrame | None = None
+    """Per change point of the gap, measure and type: how the share moves from the checkpoint
+    `before` the change to the one `after` it, paired over sentences. None without WinoBias."""
 
 
 def stereotype_metric(
@@ -141,7 +152,11 @@ def stereotype_metric(
 
 
 def read_banks(
-    banks: Sequence[Bank], prompts: Sequence[str], models: Sequence[str] | None, cache: ScanCache
+    banks: Sequence[Bank],
+    prompts: Sequence[str],
+    models: Sequence[str] | None,
+    cache: ScanCache,
+    bootstrap: int,
 ) -> tuple[StereotypeAccuracy, list[str]]:
     """The result of banks, and which of the prompt sets they have.
 
@@ -162,33 +177,45 @@ def read_banks(
         if len(kind) > 1:
             raise UsageError(f"{' and '.join(kind)} are of one kind: name one prompt set of each.")
     result = _result(
-        _accuracy_rows(Scores(banks, pronouns[0], models, cache)) if pronouns else None,
-        cached_winobias(Scores(banks, gendered[0], models, cache)) if gendered else None,
+        _accuracies(Scores(banks, pronouns[0], models, cache)) if pronouns else None,
+        cached_winobias(Scores(banks, gendered[0], models, cache), bootstrap) if gendered else None,
         expected_rows(banks, gendered[0], GENDERS) if gendered else None,
     )
     return result, names
 
 
-def _accuracy_rows(source: Scores) -> pl.DataFrame:
-    """The rows of `sa`, made once in a report."""
+def _accuracies(source: Scores) -> Shares:
+    """The shares of `sa`, made once in a report."""
     expected = expected_rows(source.banks, source.prompts, PRONOUNS)
     return source.cached("stereotype", lambda: _pronoun_shares(source.frames(), expected))
 
 
 def _result(
-    shares: pl.DataFrame | None, reading: Reading | None, expected_genders: pl.DataFrame | None
+    pronouns: Shares | None, reading: Reading | None, expected_genders: pl.DataFrame | None
 ) -> StereotypeAccuracy:
-    parts = [pl.DataFrame(schema=SCHEMA), *([] if shares is None else [shares])]
+    shares = [] if pronouns is None else [pronouns]
     if reading is not None:
-        parts.append(_gender_shares(reading, expected_genders))
-    table = pl.concat(parts).sort(
+        shares.append(_gender_shares(reading, expected_genders))
+    table = pl.concat([pl.DataFrame(schema=SCHEMA), *(each.table for each in shares)]).sort(
         *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True
     )
     intervals = "Wilson for shares, adjusted Wald for paired differences, 95 %"
-    return StereotypeAccuracy(table, {"intervals": intervals})
+    settings = {"intervals": intervals}
+    if reading is None:
+        return StereotypeAccuracy(table, settings)
+    changes = gap_changes(reading.tables["gap"], seed=SEED)
+    answers = gendered_answers(reading.tables["jsd_parts"])
+    return StereotypeAccuracy(
+        table,
+        settings,
+        answers.select(
+            *CHECKPOINT, group="gold", jsd_p="scaled", low="low_scaled", high="high_scaled"
+        ),
+        pl.concat(over_changes(each, changes) for each in shares),
+    )
 
 
-def _pronoun_shares(frame: Scan, expected: pl.DataFrame | None) -> pl.DataFrame:
+def _pronoun_shares(frame: Scan, expected: pl.DataFrame | None) -> Shares:
     return share_table(*_pronouns(frame, expected), measure="sa")
 
 
@@ -211,11 +238,11 @@ def _scores(frame: pl.LazyFrame) -> pl.LazyFrame:
     )  # fmt: skip
 
 
-def _gender_shares(reading: Reading, expected: pl.DataFrame | None) -> pl.DataFrame:
-    table = share_table(*_genders(reading, expected), measure="sa_gender")
-    if table.is_empty():
+def _gender_shares(reading: Reading, expected: pl.DataFrame | None) -> Shares:
+    shares = share_table(*_genders(reading, expected), measure="sa_gender")
+    if shares.table.is_empty():
         raise no_score("winobias")
-    return table
+    return shares
 
 
 def _genders(reading: Reading, expected: pl.DataFrame | None) -> _Comparisons:

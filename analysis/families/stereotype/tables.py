@@ -4,6 +4,7 @@ A row of a frame is the score of one of the two answers of a sentence, in an ord
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,7 @@ import polars as pl
 from logitbank.analysis.families.fairness.metric import GenderHits
 from logitbank.analysis.families.stereotype import MEASURES
 from logitbank.analysis.frames.batches import NoRowsError, check_disjoint
-from logitbank.analysis.frames.items import gather_items
+from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE
 from logitbank.analysis.stats.shares import standard_error
 from logitbank.analysis.stats.summary import BASELINE, summarise
@@ -38,7 +39,21 @@ SCHEMA = {
 }
 TYPE = 2
 """The type of WinoBias that is meant if none is named."""
+OVER_CHANGE = {
+    **dict.fromkeys(("model", "run", "measure"), pl.String),
+    **dict.fromkeys(("type", "before", "after"), pl.Int64),
+    **dict.fromkeys(("delta_before", "delta_after", "change", "low", "high"), pl.Float64),
+    "sentences": pl.Int64,
+}
 SENTENCE = (*CHECKPOINT, "type", "sentence_id")
+
+
+class Shares(NamedTuple):
+    """The shares of a measure at all checkpoints, and the sentences that they are of."""
+
+    measure: str
+    table: pl.DataFrame
+    items: Items
 
 
 def share_table(
@@ -47,7 +62,7 @@ def share_table(
     expected: pl.DataFrame | None,
     *,
     measure: str,
-) -> pl.DataFrame:
+) -> Shares:
     """Shares of sentences at all checkpoints, each beside the first of its run.
 
     Parameters are those of `share_items`. A checkpoint has a row for each type of its model.
@@ -76,7 +91,37 @@ def share_table(
         pl.col("orders", "tied", "whole").fill_null(0), pl.col("sd").fill_null(float("nan"))
     )
     whole = known.with_columns(missing=pl.col("expected") - pl.col("whole"))
-    return whole.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+    columns = (pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+    return Shares(measure, whole.select(columns), items)
+
+
+def over_changes(shares: Shares, changes: pl.DataFrame) -> pl.DataFrame:
+    """How shares move over each change of the gap, paired over sentences: rows of `OVER_CHANGE`.
+
+    From the last scored checkpoint before the change to the first one after it.
+    """
+    items, parts = shares.items, [pl.DataFrame(schema=OVER_CHANGE)]
+    scored = items.checkpoints.with_row_index("at").filter(items.scored)
+    for row in changes.filter(pl.col("kind") != "none").iter_rows(named=True):
+        steps = scored.filter(pl.col("step").is_not_null(), model=row["model"], run=row["run"])
+        starts = pl.col("step") < row["earliest"] + (row["kind"] == "gradual")
+        ends = pl.concat(
+            [steps.filter(starts).tail(1), steps.filter(pl.col("step") >= row["latest"]).head(1)]
+        )
+        if ends["step"].n_unique() < 2:
+            continue
+        moved = summarise(items.at(ends["at"].to_numpy().astype(np.int64)), MEASURES).with_columns(
+            measure=pl.lit(shares.measure), before="baseline_step", after="step",
+            delta_before=row["mean_before"], delta_after=row["mean_after"],
+            change="from_baseline", low="from_baseline_low", high="from_baseline_high",
+            sentences="common",
+        )  # fmt: skip
+        parts.append(
+            moved.filter(step=ends["step"][1]).select(
+                pl.col(name).cast(dtype) for name, dtype in OVER_CHANGE.items()
+            )
+        )
+    return pl.concat(parts)
 
 
 def share_items(

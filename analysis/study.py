@@ -28,6 +28,8 @@ class Study(Generic[R]):
     result: R
     findings: tuple[Finding, ...]
     """The most important first."""
+    details: tuple[Finding, ...] = ()
+    """Findings about single models and runs, if there are too many of these for `findings`."""
     missing: tuple[str, ...] = ()
     """Notes about checkpoints and prompts without scores."""
     notes: tuple[str, ...] = ()
@@ -45,7 +47,7 @@ class Study(Generic[R]):
     screen: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Columns of tables that a terminal shows."""
     run_tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """Tables about several runs of a model; see `logitbank.analysis.results.runs`."""
+    """Tables about several models and runs."""
     make_charts: "Callable[[R], dict[str, Chart]]" = field(default=lambda result: {}, compare=False)
 
     @cached_property
@@ -68,6 +70,7 @@ class Study(Generic[R]):
         return {
             "title": self.title,
             "findings": [finding.as_dict() for finding in self.findings],
+            "details": [finding.as_dict() for finding in self.details],
             "missing": list(self.missing),
             "notes": list(self.notes),
             "cautions": list(self.cautions),

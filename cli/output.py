@@ -215,7 +215,10 @@ def print_title(title: str) -> None:
 def print_findings(study: "Study[Any]", *, most: int | None = None) -> None:
     """Print findings and what they leave out; the first `most` findings without notes."""
     notes = (*study.notes, *study.cautions) if most is None else ()
-    print_lines(map(one_line, (*study.findings[:most], *study.missing, *notes)))
+    details = len(study.details) if most is None else 0
+    more = [f"{counted(details, 'finding')} about single models and runs: --format json."]
+    shown = (*study.findings[:most], *more[: bool(details)], *study.missing, *notes)
+    print_lines(map(one_line, shown))
 
 
 def _print_json(document: Any) -> None:

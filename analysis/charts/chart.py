@@ -19,6 +19,8 @@ from logitbank.errors import UsageError
 from logitbank.wording import counted
 
 Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.VConcatChart | alt.HConcatChart | alt.FacetChart
+SHOWN, BOLD = "shown", "bold"
+"""Columns of a crowded chart: the series that it names, and whether a row has a thick line."""
 PNG_PPI = 300
 CSS_COLOR = re.compile(
     r"#([0-9a-f]{3}|[0-9a-f]{4}|[0-9a-f]{6}|[0-9a-f]{8})"
@@ -105,6 +107,11 @@ def titled(chart: Chart, title: str, caption: str, *, axis: StepAxis | None = No
     axis
         The axis of a chart over training, whose scale a page can switch.
     """
+    parts = [chart, *getattr(chart, "vconcat", ()), *getattr(chart, "hconcat", ())]
+    columns = {name for part in parts for name in getattr(part.data, "columns", ())}
+    if BOLD in columns:
+        which = "the highest and the lowest at the end" if SHOWN in columns else "medians"
+        caption = f"{caption} Thick lines: {which}."
     meta = {"title": title, "caption": caption, **({} if axis is None else axis.meta())}
     done: Chart = chart.properties(usermeta=meta)
     # A new one would lay out its parts a second time. Altair keeps what is set as properties.

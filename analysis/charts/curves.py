@@ -6,15 +6,18 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from logitbank.analysis.charts.chart import Chart
+from logitbank.analysis.charts.chart import BOLD, SHOWN, Chart
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis, step_names
 from logitbank.analysis.charts.theme import MUTED, PALETTE, color_map
+from logitbank.analysis.results.series import CROWD
 from logitbank.analysis.stats.significance import SIGNIFICANCE
 from logitbank.store.steps import in_order
 
 SERIES = "series"
 """The column that names a model and run, as `with_series` adds it."""
+THIN = 0.6
+"""Width of the other lines."""
 BAND = 0.18
 """Opacity of bands."""
 MANY = 25
@@ -72,6 +75,31 @@ def legend_selection(field: str) -> alt.Parameter:
     return alt.selection_point(name="shown", fields=[field], bind="legend")
 
 
+def _with_extremes(table: pl.DataFrame, column: str) -> pl.DataFrame:
+    """A table with `SHOWN`, the highest and the lowest series by their last values, and all others
+    together; `BOLD` is whether a row is of one of the two."""
+    last = table.drop_nulls(column).group_by(SERIES, maintain_order=True).last()
+    named = [last.sort(column, maintain_order=True)[SERIES][at] for at in (-1, 0)][: len(last)]
+    others = f"{table[SERIES].n_unique() - len({*named})} others"
+    is_named = pl.col(SERIES).is_in(named)
+    return table.with_columns(
+        pl.when(is_named).then(SERIES).otherwise(pl.lit(others)).alias(SHOWN),
+        is_named.alias(BOLD),
+    ).sort(BOLD, descending=True, maintain_order=True)
+
+
+def _with_median(table: pl.DataFrame, column: str, group: str) -> pl.DataFrame:
+    """A table with a further series, the median of all series in each group at each step."""
+    number = table[SERIES].n_unique()
+    median = table.group_by(group, "at", "step", "checkpoint", maintain_order=True).agg(
+        pl.col(column).median()
+    )
+    median = median.with_columns(
+        pl.lit(f"median of {number}").alias(SERIES), pl.lit(True).alias(BOLD)
+    )
+    return pl.concat([table.with_columns(pl.lit(False).alias(BOLD)), median], how="diagonal")
+
+
 def curves(
     table: pl.DataFrame,
     axis: StepAxis,
@@ -89,7 +117,7 @@ def curves(
         Columns model, run, step, those of `measure` and `tooltip`, and `group`.
     group
         Column that colours stand for; several models or runs then differ in their dashes. Without
-        it, colours stand for models and runs.
+        it, colours stand for models and runs; of `CROWD` or more, for the two extreme ones.
     tooltip
         Further columns of the tooltip, by their titles.
     """
@@ -97,11 +125,17 @@ def curves(
     table = table.with_columns(pl.col(pl.Float64, pl.Float32).fill_nan(None))
     y, band = measure.column, measure.band
     field = group or SERIES
+    crowded = table[SERIES].n_unique() >= CROWD
+    if crowded and group is None:
+        field, table = SHOWN, _with_extremes(table, y)
+        colors = {name: MUTED for name in table[SHOWN].unique() if name not in {*table[SERIES]}}
+    elif crowded and group is not None:
+        table = _with_median(table, y, group)
     names = table[field].unique(maintain_order=True).to_list()
     several = table[SERIES].n_unique()
     selection = legend_selection(field)
     chosen = alt.when(selection)
-    detail = [alt.Detail(f"{SERIES}:N")] if several > 1 and group else []
+    detail = [alt.Detail(f"{SERIES}:N")] if several > 1 and field != SERIES else []
     dash = {}
     if 1 < several <= DASHES and group:
         series = table[SERIES].unique(maintain_order=True).to_list()
@@ -122,12 +156,20 @@ def curves(
     about = measure.about(table)
     y_axis = alt.Y(f"{y}:Q", **about)
     used = dict.fromkeys([y, *(band or ()), field, SERIES, "at", "step", *titles])
+    if crowded:
+        used[BOLD] = None
     base = alt.Chart(table.select(list(used)))
     base = base.encode(
         x=axis.x(), color=color(field, names, colors), detail=detail or alt.Undefined
     )
     trained = base.transform_filter("isValid(datum.step)")
     layers: list[alt.Chart] = []
+    if crowded:
+        thin = trained.transform_filter(f"!datum.{BOLD}").mark_line(strokeWidth=THIN)
+        faint = chosen.then(alt.value(0.5)).otherwise(alt.value(0.1))
+        layers.append(thin.encode(y=y_axis, opacity=faint, tooltip=tips))
+        base = base.transform_filter(f"datum.{BOLD}")
+        trained = base.transform_filter("isValid(datum.step)")
     if band:
         low, high = band
         layers.append(

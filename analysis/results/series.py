@@ -14,6 +14,8 @@ from logitbank.store.format.schema import folder_name
 from logitbank.wording import counted, step_name
 
 Row = Mapping[str, Any]
+CROWD = 8
+"""Models and runs from which on charts have thin lines, and findings are about all together."""
 UNTRAINED = 0
 """The step of random weights."""
 

@@ -10,7 +10,9 @@ import polars as pl
 from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.expected import exclusion_notes
+from logitbank.analysis.results.crowd import digest, model_table
 from logitbank.analysis.results.runs import run_findings, run_tables
+from logitbank.analysis.results.series import CROWD
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study
 from logitbank.store import Bank
@@ -51,14 +53,19 @@ def make_study(
         Finding(text=str(each), series=(each.checkpoint.model, each.checkpoint.run))
         for each in wrong
     ]
+    shown, details = digest([*found[:1], *copied, *run_findings(of_runs), *found[1:]])
+    if (by_model := model_table(family, result.tables())) is not None:
+        of_runs = {**of_runs, "models": by_model}
+    listed = ", ".join(names) if len(names) < CROWD else f"{len(names)} models"
     return Study(
         result=result,
-        findings=(*found[:1], *copied, *run_findings(of_runs), *found[1:]),
+        findings=tuple(shown),
+        details=tuple(details),
         run_tables=of_runs,
         missing=(*missing, *exclusion_notes(banks, prompts, models)),
         notes=family.notes,
         cautions=family.cautions,
-        title=f"{family.title}: {', '.join(names)}",
+        title=f"{family.title}: {listed}",
         description=family.description,
         family=family.name,
         screen=family.screen,

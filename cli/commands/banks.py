@@ -25,14 +25,22 @@ def info(
         bool,
         typer.Option("--provenance", help="Provenance of the results instead of their list."),
     ] = False,
+    checkpoints: Annotated[
+        bool,
+        typer.Option("--checkpoints", help="Every checkpoint, with its sets of contexts."),
+    ] = False,
     form: Format = "table",
 ) -> None:
-    """Show the contents of a bank, one row per checkpoint and query set."""
+    """Show the contents of a bank, one row per model and run."""
     from logitbank.cli.screen.bank import print_bank, print_provenance
     from logitbank.cli.screen.progress import busy
 
     with busy(f"reading {address(bank)}"):
-        (print_provenance if provenance else print_bank)(logitbank.open(bank, prompts=[]), form)
+        opened = logitbank.open(bank, prompts=[])
+        if provenance:
+            print_provenance(opened, form)
+        else:
+            print_bank(opened, form, checkpoints=checkpoints)
 
 
 def describe(

@@ -19,15 +19,33 @@ _MOST_VALUES = 4
 """Values of a provenance field that are printed; for more values, only their number."""
 
 
-def print_bank(bank: "Bank", form: str) -> None:
+def print_bank(bank: "Bank", form: str, *, checkpoints: bool) -> None:
+    """Print one row per model and run, or every deposit of each checkpoint."""
     if form == "table":
         print_about(bank)
     info = bank.info()
-    print_frame(info, form)
+    print_frame(info if checkpoints else by_run(info), form)
     for copied in copied_weights(bank.deposits()):
         say(f"Note: {copied}")
     if info.is_empty():
         say(f"{bank.path} has no checkpoints. Run `logitbank extract` to add some.")
+
+
+def by_run(info: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `Bank.info` of each model and run together.
+
+    `results` are the stored results of contexts; `missing` are those that a deposit lacks.
+    """
+    step = pl.col("step")
+    kinds = [pl.col(name).unique().sort().str.join(", ") for name in ("keep", "dtype", "engine")]
+    return info.group_by("model", "run", maintain_order=True).agg(
+        checkpoints=step.n_unique(), first=step.min(), last=step.max(),
+        results=pl.col("committed").sum(),
+        missing=(pl.col("queries") - pl.col("committed")).sum(),
+        bytes=pl.col("bytes").sum(),
+    ).join(
+        info.group_by("model", "run").agg(kinds), on=["model", "run"], maintain_order="left"
+    )  # fmt: skip
 
 
 def print_about(bank: "Bank") -> None:
@@ -104,5 +122,6 @@ def print_incomplete(bank: "Bank") -> None:
     """Print the number of incomplete deposits, if there are any."""
     if incomplete := sum(not d.complete for d in bank.deposits()):
         print_lines([
-            f"{counted(incomplete, 'incomplete deposit')}. See `logitbank info {bank.path}`."
+            f"{counted(incomplete, 'incomplete deposit')}."
+            f" See `logitbank info --checkpoints {bank.path}`."
         ])  # fmt: skip

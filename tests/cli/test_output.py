@@ -234,4 +234,4 @@ def test_verify_counts_incomplete_deposits_and_exits_0(call: Call, tmp_path: Pat
     next(bank.rglob("commits/seal.json")).unlink()
     code, out, _ = call("verify", bank)
     assert code == 0
-    assert "1 incomplete deposit. See `logitbank info" in out
+    assert "1 incomplete deposit. See `logitbank info --checkpoints" in out

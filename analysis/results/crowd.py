@@ -1,0 +1,94 @@
+"""Many models and runs: findings about their distribution, and a row with a sparkline for each."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median, quantiles
+
+import polars as pl
+
+from logitbank.analysis.family import Family
+from logitbank.analysis.finding import Finding, formatted
+from logitbank.analysis.results.series import CROWD, series_name
+
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 16
+"""Characters of a sparkline."""
+FENCE = 1.5
+"""Outliers are so many interquartile ranges beyond the quartiles (Tukey)."""
+LISTED = 3
+"""Outliers that a sentence names."""
+
+
+def digest(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """The findings to show, and those about single models and runs if there are many.
+
+    A number of at least `CROWD` of them becomes its median, range and outliers.
+    """
+    if len({finding.series for finding in findings if finding.series}) < CROWD:
+        return [*findings], []
+    facts: dict[tuple[str, str, str], list[Finding]] = {}
+    for each in findings:
+        if each.series and each.value is not None and each.value == each.value:
+            what = each.text.removeprefix(f"{_name(each)}: ")
+            facts.setdefault((what, each.form, each.figure), []).append(each)
+    shown = [_distribution(*fact, each) for fact, each in facts.items() if len(each) >= CROWD]
+    shown += [finding for finding in findings if not finding.series]
+    return shown, [finding for finding in findings if finding.series]
+
+
+def _name(finding: Finding) -> str:
+    model, run = finding.series
+    return series_name({"model": model, "run": run})
+
+
+def _distribution(what: str, form: str, figure: str, found: Sequence[Finding]) -> Finding:
+    """One number of many models and runs."""
+    in_order = sorted(found, key=lambda each: each.value or 0.0)
+    values = [each.value or 0.0 for each in in_order]
+    lower, _, upper = quantiles(values, n=4, method="inclusive")
+    reach = FENCE * (upper - lower)
+    beyond = [
+        each for each in in_order if not lower - reach <= (each.value or 0.0) <= upper + reach
+    ]
+    named = [f"{_name(each)} ({formatted(each.value or 0.0, form)})" for each in beyond[:LISTED]]
+    more = f" and {len(beyond) - LISTED} more" if len(beyond) > LISTED else ""
+    ends = [f"{formatted(values[at], form)} ({_name(in_order[at])})" for at in (0, -1)]
+    outliers = f", outliers {', '.join(named)}{more}" if named else ""
+    return Finding(
+        text=f"{what}, median of {len(found)} models and runs", value=median(values), form=form,
+        figure=figure, note=f"range {ends[0]} to {ends[1]}{outliers}",
+    )  # fmt: skip
+
+
+def model_table(family: Family, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame | None:
+    """One row per model, run and group: the family's first number at the first and the last
+    checkpoint, and its curve as a sparkline; None for fewer than `CROWD` models and runs."""
+    for name, columns in family.screen.items():
+        table = tables.get(name, pl.DataFrame())
+        if not {"model", "run", "step"} <= {*table.columns}:
+            continue
+        column = next((c for c in columns if table.schema[c].is_float()), None)
+        known = table if column is None else table.drop_nulls(column)
+        if column is None or known.select("model", "run").n_unique() < CROWD:
+            continue
+        keys = ["model", "run", *(c for c in columns if table.schema[c] == pl.String)]
+        value = pl.col(column)
+        return known.group_by(keys, maintain_order=True).agg(
+            checkpoints=pl.len(), first=value.first(), last=value.last(),
+            curve=value.map_batches(_sparkline, return_dtype=pl.String, returns_scalar=True),
+        )  # fmt: skip
+    return None
+
+
+def _sparkline(values: pl.Series) -> str:
+    """
+    >>> _sparkline(pl.Series([0.0, 0.5, 1.0]))
+    '▁▅█'
+    """
+    numbers = values.fill_nan(None).drop_nulls().to_list()
+    if not numbers:
+        return ""
+    count = min(WIDTH, len(numbers))
+    chosen = [numbers[round(i * (len(numbers) - 1) / max(1, count - 1))] for i in range(count)]
+    least, most = min(chosen), max(chosen)
+    span = (most - least) or 1.0
+    return "".join(BARS[round((v - least) / span * (len(BARS) - 1))] for v in chosen)

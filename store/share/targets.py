@@ -87,7 +87,8 @@ class Source:
 
     def _missing(self, path: str) -> DamagedError:
         return DamagedError(
-            f"{self.root / path} was committed and is missing. Run `logitbank verify`."
+            f"{self.root / path} was committed and is missing. If it was sealed meanwhile, run the"
+            " same command again. Otherwise run `logitbank verify`."
         )
 
 

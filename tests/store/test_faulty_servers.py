@@ -1,0 +1,177 @@
+"""Banks at URLs behind a proxy that spoils answers: never a wrong number, an error of one line."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from logitbank.errors import LogitbankError
+from logitbank.store import Bank, verify
+from logitbank.store.share import remote
+from logitbank.store.share.push import pull, push
+from tests.support.dataset_hub import TOKEN, DatasetHub
+from tests.support.fault_proxy import FaultProxy
+from tests.support.file_server import FileServer
+from tests.support.marks import whole
+from tests.support.s3_server import BUCKET, S3Server
+from tests.support.small_banks import fill, new_bank, spec
+
+pytest.importorskip("obstore")
+pytest.importorskip("huggingface_hub")
+pytest.importorskip("moto")
+# huggingface_hub 2.4 uploads large files in a way that httpx calls outdated.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+FAULTS = ("html", "cut", "torn", "flip", "wait")
+READ = (r"GET .*index\.json\.gz", r"GET .*scores/all\.parquet", r"GET .*logprobs/c/0/0")
+"""Requests of a reader."""
+PUSH = (
+    *(r"GET .*list-type|/tree/", r"GET .*index\.json\.gz", r"PUT .*index\.json\.gz|/commit/"),
+    *(r"PUT .*logprobs/c/0/0", r"PUT .*commits/seal\.json", r"(PUT|GET|HEAD) .*\.parquet"),
+)
+"""Requests of a push; of the Hub there are fewer."""
+
+
+@pytest.fixture(autouse=True)
+def quick(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries come at once."""
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def s3_proxy() -> Iterator[FaultProxy]:
+    with S3Server() as server, FaultProxy(server.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def hub_proxy() -> Iterator[FaultProxy]:
+    with DatasetHub() as server, FaultProxy(server.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def s3(s3_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> tuple[FaultProxy, str]:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in (("ACCESS_KEY_ID", "tester"), ("SECRET_ACCESS_KEY", "secret")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_proxy.endpoint)
+    s3_proxy.spoil()
+    return s3_proxy, f"s3://{BUCKET}/{uuid.uuid4().hex}/bank"
+
+
+@pytest.fixture
+def hub(hub_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> tuple[FaultProxy, str]:
+    monkeypatch.setenv("HF_ENDPOINT", hub_proxy.endpoint)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    hub_proxy.spoil()
+    return hub_proxy, f"hf://datasets/lab/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[tuple[FaultProxy, str]]:
+    (tmp_path / "www").mkdir()
+    with FileServer(tmp_path / "www") as server, FaultProxy(server.endpoint) as proxy:
+        yield proxy, f"{proxy.endpoint}/bank"
+
+
+def bank_of(path: Path, *steps: int) -> Bank:
+    bank = new_bank(path)
+    for step in steps:
+        fill(bank, spec(step), seed=step)
+    return bank
+
+
+def same(one: Bank, other: Bank) -> None:
+    assert other.info().equals(one.info())
+    for a, b in zip(one.deposits(), other.deposits(), strict=True):
+        np.testing.assert_array_equal(b.logprobs(), a.logprobs())
+        assert b.scores().collect().equals(a.scores().collect())
+
+
+def right_or_one_line(call: Callable[[], object]) -> None:
+    """A fault may be mended by a retry. Otherwise it is an error for people."""
+    told = ""
+    try:
+        call()
+    except LogitbankError as error:
+        told = str(error)
+    assert "\n" not in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("times", [1, whole(10**6)])
+@pytest.mark.parametrize("place", ["web", "s3", "hub"])
+def test_a_spoilt_answer_gives_a_reader_no_wrong_number(
+    tmp_path: Path, request: pytest.FixtureRequest, place: str, times: int
+) -> None:
+    proxy, url = request.getfixturevalue(place)
+    bank = bank_of(tmp_path / "bank", 0, 1)
+    push(bank.path, tmp_path / "www" / "bank" if place == "web" else url)
+    for fault in FAULTS:
+        for number, match in enumerate(READ):
+            to = tmp_path / f"{fault}{number}"
+            proxy.spoil(fault, match, times)
+            right_or_one_line(lambda to=to: pull(url, to))  # type: ignore[misc]
+            assert proxy.spoilt, (fault, match)
+            proxy.spoil()
+            pull(url, to)
+            assert verify(to) == ()
+            same(bank, Bank.open(to))
+
+
+@pytest.mark.parametrize(
+    ("place", "fault"),
+    [
+        *(("s3", "flip"), ("hub", "html")),
+        *(whole("s3", fault) for fault in FAULTS if fault != "flip"),
+        *(whole("hub", fault) for fault in FAULTS if fault != "html"),
+    ],
+)
+def test_a_spoilt_answer_makes_no_push_publish_a_wrong_number(
+    tmp_path: Path, request: pytest.FixtureRequest, place: str, fault: str
+) -> None:
+    """Others' deposit stays, and the same push ends well once the fault is gone."""
+    proxy, base = request.getfixturevalue(place)
+    theirs, mine = bank_of(tmp_path / "theirs", 0), bank_of(tmp_path / "mine", 1)
+    both = bank_of(tmp_path / "both", 0, 1)
+    spoilt = 0
+    for number, match in enumerate(PUSH):
+        url = f"{base}{number}"
+        push(theirs.path, url)
+        proxy.spoil(fault, match)
+        right_or_one_line(lambda url=url: push(mine.path, url))  # type: ignore[misc]
+        spoilt += bool(proxy.spoilt)
+        proxy.spoil()
+        push(mine.path, url)
+        to = tmp_path / f"back{number}"
+        pull(url, to)
+        assert verify(to) == ()
+        same(both, Bank.open(to))
+    assert spoilt >= (3 if place == "hub" else len(PUSH))
+
+
+@pytest.mark.parametrize("place", ["web", "s3"])
+def test_a_slow_drip_is_one_error(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """At most 1,280 bytes a second, whatever the machine does."""
+    monkeypatch.undo()
+    proxy, url = request.getfixturevalue(place)
+    monkeypatch.setenv("LOGITBANK_CACHE", str(tmp_path / "cache"))
+    bank = bank_of(tmp_path / "bank", 0)
+    push(bank.path, tmp_path / "www" / "bank" if place == "web" else url)
+    monkeypatch.setattr(remote, "SLOW_S", 0.1)
+    monkeypatch.setattr(remote, "SLOWEST", 1e5)
+    proxy.spoil("drip", r"GET .*index\.json\.gz")
+    with pytest.raises(LogitbankError, match=r"bytes a second\. The minimum is 100,000"):
+        pull(url, tmp_path / "back")
+    proxy.spoil()
+    pull(url, tmp_path / "back")
+    same(bank, Bank.open(tmp_path / "back"))

@@ -12,11 +12,15 @@ Source: Qureshi et al. 2024; the objective `direct` is not in the paper.
 from typing import Literal, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from logitbank.analysis.debias.instances import QUESTIONS, Instances
 from logitbank.analysis.families.unqover.tables import (
+    ALL,
+    LEVEL,
     ROUNDING,
-    cell_grid,
+    cell_items,
+    level_items,
     model_level,
     subject_attribute_cells,
 )
@@ -25,7 +29,6 @@ from logitbank.store.filter.filters import Filter
 Objective = Literal["published", "direct"]
 """`published`: L = −(1/B) Σ r ln f with the reward r = −|C| held constant. `direct`: mean |C|."""
 FLOOR = 1e-12
-MEASURES = ("mu", "eta", "abs_c", "positional", "attributive")
 SIGNS = np.array([1.0, 1.0, -1.0, -1.0])
 
 
@@ -79,23 +82,26 @@ def bias(probabilities: np.ndarray) -> np.ndarray:
     return np.where(np.abs(c) <= ROUNDING * total / 4, 0.0, c)
 
 
-def measured(data: Instances, p: np.ndarray, *, bootstrap: int = 0) -> dict[str, float]:
+def measured(data: Instances, p: np.ndarray) -> dict[str, float]:
     """Bias intensity μ and η, mean |C|, positional and attributive error, and the coverage.
 
-    `p` is (n, 4, 2), as of `answers`. `bootstrap` > 0 adds `_low` and `_high` of each;
-    `model_level` documents the resampling.
+    `p` is (n, 4, 2), as of `answers`. Each number has its `_low` and `_high`, as in `model_level`.
     """
     orders = np.abs(p[:, [0, 2]] - p[:, [1, 3]])
     attributes = np.abs(p[:, :2] - p[:, 2:, ::-1])
-    frame = data.names.with_columns(
-        c=bias(p), positional=orders.mean(axis=(1, 2)), attributive=attributes.mean(axis=(1, 2))
+    of_filter = data.names.with_columns(
+        pl.lit("").alias("model"),
+        pl.lit("").alias("run"),
+        pl.lit(None, pl.Int64).alias("step"),
+        split=pl.lit(ALL),
+        c=bias(p),
+        positional=orders.mean(axis=(1, 2)),
+        attributive=attributes.mean(axis=(1, 2)),
     )
-    values = model_level(frame, cell_grid(subject_attribute_cells(frame)), bootstrap)
-    row: dict[str, float] = {}
-    for name in MEASURES:
-        value, low, high = values[name]
-        row |= {name: value}
-        row |= {f"{name}_low": low, f"{name}_high": high} if bootstrap else {}
+    cells = subject_attribute_cells(of_filter)
+    signs = cell_items(cells, pl.col("eta").abs())
+    level = model_level(level_items(of_filter, cells), signs).row(0, named=True)
+    row = {f"{name}{end}": level[f"{name}{end}"] for name in LEVEL for end in ("", "_low", "_high")}
     return {**row, "coverage": data.coverage, "instances": len(data)}
 
 

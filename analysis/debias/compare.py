@@ -24,8 +24,8 @@ from logitbank.analysis.debias.results import (
 )
 from logitbank.analysis.families.stereoset.metric import bank_candidates, stereoset_metric
 from logitbank.analysis.families.unqover import FAMILY as UNQOVER
-from logitbank.analysis.families.unqover.metric import ALL, expected_instances, unqover_metric
-from logitbank.analysis.families.unqover.tables import LIMITS
+from logitbank.analysis.families.unqover.metric import expected_instances, unqover_metric
+from logitbank.analysis.families.unqover.tables import ALL, LIMITS
 from logitbank.analysis.frames.banks import chosen_by, select_models
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.candidates import INTRA as INTRA_TASK
@@ -93,7 +93,6 @@ def debias_compare(
     *,
     models: Sequence[str] | None = None,
     step: int | None = None,
-    bootstrap: int = 1000,
 ) -> Study[DebiasComparison]:
     """A model without a filter, with untrained and trained filters, and with a prefix.
 
@@ -123,8 +122,8 @@ def debias_compare(
             f"{opened.address} has no prompts of StereoSet or UnQover. Run `logitbank extract …"
             " --prompts stereoset-intra --prompts unqover-gender` first."
         )
-    scores = _stereoset(sources, stereoset, steps, bootstrap) if stereoset else NO_STEREOSET
-    measures = _unqover(sources, unqover, steps, bootstrap) if unqover else _NO_UNQOVER
+    scores = _stereoset(sources, stereoset, steps) if stereoset else NO_STEREOSET
+    measures = _unqover(sources, unqover, steps) if unqover else _NO_UNQOVER
     if scores.is_empty() and measures.is_empty():
         raise UsageError(
             f"{opened.address} has no scores of {', '.join([*stereoset, *unqover])} at these"
@@ -211,7 +210,6 @@ def _stereoset(
     sources: Sequence[_Source],
     names: Sequence[str],
     steps: Sequence[int] | None,
-    bootstrap: int,
 ) -> pl.DataFrame:
     """Scores of each source under each condition, and paired differences from the plain model.
 
@@ -299,7 +297,6 @@ def _unqover(
     sources: Sequence[_Source],
     names: Sequence[str],
     steps: Sequence[int] | None,
-    bootstrap: int,
 ) -> pl.DataFrame:
     kinds = [
         [name for name in names if name.endswith("-causal") == causal] for causal in (False, True)
@@ -323,7 +320,7 @@ def _unqover(
         if kind
     ]
     everything = [frame for own in frames.values() for frame in own]
-    result = unqover_metric(everything, bootstrap=bootstrap, expected=pl.concat(expected).unique())
+    result = unqover_metric(everything, expected=pl.concat(expected).unique())
     table = without_rounding(_with_filters(result.unqover, sources))
     unfiltered = [frame for s, own in frames.items() if s.filter == NONE for frame in own]
     key, inside = [*CHECKPOINT, "category", "split"], []
@@ -331,7 +328,7 @@ def _unqover(
         if k in LIMITS:  # counted already
             own, name = table.filter(filter=NONE), f"coverage_{k}"
         else:
-            own, name = unqover_metric(unfiltered, topk=k, bootstrap=0).unqover, "coverage"
+            own, name = unqover_metric(unfiltered, topk=k).unqover, "coverage"
         inside.append(own.select(*key, pl.lit(k, pl.Int64).alias("k"), subjects_in_k=name))
     return table.join(
         pl.concat(inside), on=[*key, "k"], how="left", nulls_equal=True, maintain_order="left"

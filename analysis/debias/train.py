@@ -232,7 +232,6 @@ def debias_train(
     run: str | None = None,
     step: int | None = None,
     he_she: bool = False,
-    bootstrap: int = 1000,
     out: str | Path | None = None,
 ) -> Study[Debias]:
     """Train a filter on UnQover's instances in a bank; the model is not loaded.
@@ -258,8 +257,6 @@ def debias_train(
         The checkpoint; by default the only model and run, at its last step or its release.
     he_she
         Also count the pronoun of its gender as a mention of a name.
-    bootstrap
-        Number of resamples for intervals; 0 for none.
     out
         File for the filter, in safetensors with its provenance.
 
@@ -303,7 +300,7 @@ def debias_train(
     filters = dict(zip(FILTERS, (None, trained.untrained, filter_), strict=True))
     rows: list[Mapping[str, Any]] = [
         {"split": name, "filter": label,
-         **measured(part, answers(part, each).probabilities, bootstrap=bootstrap),
+         **measured(part, answers(part, each).probabilities),
          "missing": part.missing}
         for name, part in parts.items()
         for label, each in filters.items()

@@ -160,14 +160,22 @@ def gather_items(parts: Iterable[pl.DataFrame | Items]) -> Items:
     axes = blocks[0].axes
     if any(not block.axes.equals(axes) for block in blocks):
         axes = _sorted(pl.concat(block.axes for block in blocks).unique())
-    heads = pl.concat(block.checkpoints for block in blocks)
-    checkpoints = _sorted(heads)
+    checkpoints = _sorted(pl.concat(block.checkpoints for block in blocks).unique())
     values = np.full((len(checkpoints), len(axes)), np.nan)
     expected: dict[str, Flags] = {}
     while blocks:  # each is let go when it is copied
         block = blocks.pop()
         rows, columns = _numbers(block.checkpoints, checkpoints), _numbers(block.axes, axes)
-        values[rows[:, None], columns] = block.values
+        place = rows[:, None], columns
+        known = ~np.isnan(block.values)
+        twice = known & ~np.isnan(values[place])
+        if twice.any():
+            c, p = (int(at[0]) for at in np.nonzero(twice))
+            raise _two_values(
+                {**block.axes.row(p, named=True), **block.checkpoints.row(c, named=True)},
+                int(twice.sum()),
+            )
+        values[place] = np.where(known, block.values, values[place])
         for model, flags in block.expected.items():
             expected.setdefault(model, np.zeros(len(axes), bool))[columns[flags]] = True
     return Items(checkpoints, axes, values, expected)
@@ -185,10 +193,7 @@ def _dense(rows: pl.DataFrame) -> Items:
     number = np.bincount(cell, minlength=values.size)
     if (number > 1).any():
         row = rows.row(int(np.flatnonzero(number[cell] > 1)[0]), named=True)
-        raise UsageError(
-            f"{_item_name(row)} has two values at {checkpoint_name(row)} "
-            f"({np.count_nonzero(number > 1):,} such items). Name each prompt set and file once."
-        )
+        raise _two_values(row, np.count_nonzero(number > 1))
     values.reshape(-1)[cell] = rows["value"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     expected = dict[str, Flags]()
     for model in checkpoints["model"].unique():
@@ -203,6 +208,13 @@ def _axes(rows: pl.DataFrame) -> pl.DataFrame:
     rows = rows.with_columns(**{k: v for k, v in defaults.items() if k not in rows.columns})
     groups = [name for name in rows.columns if name not in PARTS]
     return rows.select(pl.col(*groups, *PARTS).cast(pl.String))
+
+
+def _two_values(row: Mapping[str, Any], number: int) -> UsageError:
+    return UsageError(
+        f"{_item_name(row)} has two values at {checkpoint_name(row)} "
+        f"({number:,} such items). Name each prompt set and file once."
+    )
 
 
 def _item_name(row: Mapping[str, Any]) -> str:

@@ -108,13 +108,10 @@ def test_a_view_measures_what_training_measured(tmp_path: Path, mode: str) -> No
         prompts="unqover-gender",
         training=Training(mode=mode, start="ones"),  # type: ignore[arg-type]
         split=None,
-        bootstrap=0,
     )
     rows = {row["filter"]: row for row in study.result.bias.iter_rows(named=True)}
     for label, by in (("untrained", study.result.untrained), ("trained", study.result.by)):
-        seen = unqover_metric(
-            bank.filtered(by, name="v").scan("unqover-gender"), bootstrap=0
-        ).unqover
+        seen = unqover_metric(bank.filtered(by, name="v").scan("unqover-gender")).unqover
         found = seen.filter(pl.col("split") == "all").row(0, named=True)
         for name in ("mu", "eta", "abs_c", "positional", "attributive"):
             assert found[name] == pytest.approx(rows[label][name], abs=1e-6), name
@@ -124,7 +121,7 @@ def test_a_view_measures_what_training_measured(tmp_path: Path, mode: str) -> No
 def test_a_filter_contains_its_provenance(tmp_path: Path) -> None:
     path = make_bank(tmp_path / "b", stereo=False)
     out = tmp_path / "f.safetensors"
-    study = debias_train(path, prompts="unqover-gender", k=6, out=out, bootstrap=50)
+    study = debias_train(path, prompts="unqover-gender", k=6, out=out)
     about = Filter.load(out).about
     assert about == study.result.by.about
     expected = {
@@ -146,7 +143,7 @@ def test_a_filter_contains_its_provenance(tmp_path: Path) -> None:
 
 def test_missing_inputs_of_training_are_refused(tmp_path: Path) -> None:
     path = make_bank(tmp_path / "b", keep="topk:4")
-    train = partial(debias_train, path, bootstrap=0)
+    train = partial(debias_train, path)
     for error, options in (
         (KeepLevelError, {}),
         (UsageError, {"prompts": "stereoset-intra"}),
@@ -174,12 +171,12 @@ def test_one_run_is_trained_on(tmp_path: Path) -> None:
         -logits_of(rows), checkpoint=CheckpointId("toy", "seed1", 8), query_set=own, keep="topk:16"
     )
     with pytest.raises(UsageError, match="several runs.*main, seed1"):
-        debias_train(bank, prompts="unqover-gender", bootstrap=0)
+        debias_train(bank, prompts="unqover-gender")
     with pytest.raises(UsageError, match="run seed2.*main, seed1"):
-        debias_train(bank, prompts="unqover-gender", run="seed2", bootstrap=0)
-    found = debias_train(bank, prompts="unqover-gender", run="seed1", bootstrap=0).result
+        debias_train(bank, prompts="unqover-gender", run="seed2")
+    found = debias_train(bank, prompts="unqover-gender", run="seed1").result
     assert found.by.about["run"] == "seed1"
-    first = debias_train(bank, prompts="unqover-gender", run="main", bootstrap=0).result
+    first = debias_train(bank, prompts="unqover-gender", run="main").result
     assert found.bias["abs_c"][0] != pytest.approx(first.bias["abs_c"][0], rel=0.01)
 
 
@@ -242,8 +239,8 @@ def test_an_instance_without_one_of_its_questions_is_an_error(tmp_path: Path) ->
 
 def test_the_comparison_has_every_row(tmp_path: Path) -> None:
     path, out = make_bank(tmp_path / "b"), tmp_path / "f.safetensors"
-    by = debias_train(path, prompts="unqover-gender", out=out, bootstrap=0).result.by
-    study = debias_compare(path, [out], bootstrap=50)
+    by = debias_train(path, prompts="unqover-gender", out=out).result.by
+    study = debias_compare(path, [out])
     table = study.result.comparison
     labels = ["no filter", "untrained, k = 8, keep_tail", "trained, k = 8, keep_tail"]
     assert table["label"].to_list() == [x for x in labels for _ in range(2)] + ["reference"] * 2
@@ -257,7 +254,7 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
             (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
         )
         assert own["icat"].to_list() == table["icat"].to_list()[row : row + 2]
-        seen = unqover_metric(view.scan("unqover-gender"), bootstrap=0).unqover
+        seen = unqover_metric(view.scan("unqover-gender")).unqover
         held = seen.filter(pl.col("split") == "test")
         assert held["abs_c"].item() == pytest.approx(table["abs_c"][row])
         assert table["abs_c"][row + 1] is None
@@ -289,7 +286,7 @@ def is_highest(logits: np.ndarray, prompts: pl.DataFrame, k: int) -> pl.Series:
 @pytest.mark.parametrize("k", [5, 8])
 def test_every_row_tells_how_much_is_among_the_highest_logits(tmp_path: Path, k: int) -> None:
     bank = Bank.open(make_bank(tmp_path / "b"))
-    study = debias_compare(bank, [Filter.identity(k, "truncate")], bootstrap=0)
+    study = debias_compare(bank, [Filter.identity(k, "truncate")])
     rows = study.result.comparison.filter(pl.col("label") != "reference")
     assert rows["k"].to_list() == [k] * 6
     for number, name in enumerate(("stereoset-intra", "stereoset-intra-prefix")):
@@ -322,9 +319,9 @@ def test_filters_of_equal_size_are_told_apart_by_their_file(tmp_path: Path) -> N
     for name, strength in (("one", 0.0), ("in/two.x", 0.5)):
         files.append(tmp_path / f"{name}.safetensors")
         training = Training(regularisation=strength)
-        debias_train(path, prompts="unqover-gender", training=training, out=files[-1], bootstrap=0)
+        debias_train(path, prompts="unqover-gender", training=training, out=files[-1])
     other = Filter.identity(8, "keep_tail")
-    labels = debias_compare(path, [*files, other], bootstrap=0).result.comparison["label"]
+    labels = debias_compare(path, [*files, other]).result.comparison["label"]
     trained = "trained, k = 8, keep_tail"
     assert set(labels.to_list()) == {
         "no filter", f"un{trained}", f"{trained}, one", f"{trained}, in/two.x",
@@ -335,7 +332,7 @@ def test_filters_of_equal_size_are_told_apart_by_their_file(tmp_path: Path) -> N
 def test_a_filter_that_leaves_only_rounding_has_no_sign_of_bias(tmp_path: Path) -> None:
     path = make_bank(tmp_path / "b", stereo=False, keep="topk:40")
     flat, lean = (Filter(size * np.eye(40), np.zeros(40)) for size in (1e-8, 1e-3))
-    study = debias_compare(path, [flat, lean], bootstrap=50)
+    study = debias_compare(path, [flat, lean])
     rows = study.result.comparison.filter(filter="trained")
     assert rows["abs_c"][0] == pytest.approx(1e-5 * rows["abs_c"][1], rel=0.01)
     assert (rows["eta"][0], rows["eta"][1] > 0.5) == (0, True)
@@ -348,8 +345,8 @@ def test_measures_of_unqover_are_in_rows_of_its_language_only(tmp_path: Path) ->
     own = QuerySet("ab" * 32, tuple(Query((9, i), 1) for i in range(len(EXAMPLES) * 6)))
     german = prompt_rows(own, kind="masked", task="i", language="de")
     add(Bank.open(path), own, drawn(9, own), stereoset_intra_de=german)
-    by = debias_train(path, prompts="unqover-gender", bootstrap=0).result.by
-    study = debias_compare(path, [by], bootstrap=0)
+    by = debias_train(path, prompts="unqover-gender").result.by
+    study = debias_compare(path, [by])
     rows = study.result.comparison.filter(condition="plain", model="toy")
     assert rows.select("language", "filter", pl.col("abs_c").is_null()).rows() == [
         (language, name, language == "de")
@@ -412,14 +409,14 @@ def test_a_bank_stopped_midway_is_compared_on_the_examples_that_both_sides_have(
 
 def test_a_bank_may_have_only_one_of_unqover_and_stereoset(tmp_path: Path) -> None:
     path = make_bank(tmp_path / "b", stereo=False)
-    table = debias_compare(path, [], bootstrap=0).result.comparison
+    table = debias_compare(path, []).result.comparison
     assert table["abs_c"].null_count() == 2  # ideal and random model
     assert table["icat"].to_list() == [None, 100.0, 50.0]
     whole, prefix = Bank.open(make_bank(tmp_path / "c")), Bank.create(tmp_path / "d")
     rows = whole.prompts("stereoset-intra-prefix").collect()
     queries = whole.query_set(rows["query_set"][0])
     add(prefix, queries, drawn(1, queries), stereoset_intra_prefix=rows)
-    (icat,) = (f for f in debias_compare(prefix, [], bootstrap=0).findings if f.figure == "icat")
+    (icat,) = (f for f in debias_compare(prefix, []).findings if f.figure == "icat")
     assert icat.text.startswith("toy, step 8, en, no filter, prefix: iCAT ")
     assert icat.interval == ""
 
@@ -432,7 +429,7 @@ def test_parts_may_be_separate_sets(tmp_path: Path) -> None:
     logits = logits_of(unqover_cases.questions())
     separate = add(Bank.create(tmp_path / "c"), queries, logits, **parts)
     by = Filter.ones(8, "keep_tail")
-    one, whole = (debias_compare(b, [by], bootstrap=0).result.comparison for b in (separate, bank))
+    one, whole = (debias_compare(b, [by]).result.comparison for b in (separate, bank))
     values = whole.drop_nulls("abs_c")["abs_c"].to_list()
     assert one["abs_c"].to_list()[:2] == pytest.approx(values)
     assert one["icat"].to_list()[:2] == [None, None]
@@ -466,7 +463,7 @@ def test_presets_are_the_published_settings(call: Call, tmp_path: Path) -> None:
     assert "either a preset or training settings (--regularisation)" in errors
     table = Bank.open(path).prompts("unqover-gender").collect()
     Bank.open(path).add_prompts("unqover-gender@en_XX", table)
-    train = partial(debias_train, path, prompts="unqover-gender@en_XX", bootstrap=0)
+    train = partial(debias_train, path, prompts="unqover-gender@en_XX")
     causal, roberta = (train(preset=preset).result.by for preset in ("causal", "roberta"))
     assert (causal.k, causal.about["batch_size"]) == (10, 256)
     assert roberta.about["objective"] == "published"

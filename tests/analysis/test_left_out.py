@@ -112,12 +112,10 @@ def test_tradeoff_names_a_checkpoint_with_part_of_the_prompts(tmp_path: Path) ->
 def test_what_filters_are_compared_on_and_has_no_row_is_named(tmp_path: Path) -> None:
     path = unqover_cases.make_bank(tmp_path / "b", steps=[0, 8], nurses={0: 0.0, 8: 6.0})
     bank = Bank.open(path)
-    assert logitbank.analysis.debias_compare(bank, [], bootstrap=0).missing == ()
+    assert logitbank.analysis.debias_compare(bank, []).missing == ()
     lose(bank, "unqover-gender", 8)
-    compared = logitbank.analysis.debias_compare(bank, [], bootstrap=0).missing
+    compared = logitbank.analysis.debias_compare(bank, []).missing
     assert compared == (excluded("toy", 8),)
-    assert logitbank.analysis.debias_compare(bank, [], step=0, bootstrap=0).missing == ()
+    assert logitbank.analysis.debias_compare(bank, [], step=0).missing == ()
     with pytest.raises(BankError, match="questions of unqover-gender"):
-        logitbank.analysis.debias_train(
-            bank, prompts="unqover-gender", split=None, k=4, bootstrap=0
-        )
+        logitbank.analysis.debias_train(bank, prompts="unqover-gender", split=None, k=4)

@@ -27,10 +27,8 @@ OTHER = ("discrete", "symlog")
 
 def _debias(folder: Path) -> Study[Any]:
     out = folder / "filter.safetensors"
-    logitbank.analysis.debias_train(
-        folder / "debias.zarr", prompts="unqover-gender", k=6, bootstrap=0, out=out
-    )
-    return logitbank.analysis.debias_compare(folder / "debias.zarr", [out], bootstrap=20)
+    logitbank.analysis.debias_train(folder / "debias.zarr", prompts="unqover-gender", k=6, out=out)
+    return logitbank.analysis.debias_compare(folder / "debias.zarr", [out])
 
 
 def _three_runs(folder: Path) -> Study[Any]:
@@ -67,7 +65,7 @@ CASES: Mapping[str, tuple[Callable[[Path], Any], Open]] = {
     "tradeoff of runs": (
         banks.ties, lambda at: logitbank.tradeoff(at / "ties.zarr", bootstrap=20)
     ),
-    "unqover": (banks.unqover, lambda at: logitbank.unqover(at / "unqover.zarr", bootstrap=20)),
+    "unqover": (banks.unqover, lambda at: logitbank.unqover(at / "unqover.zarr")),
     "debias": (banks.debias, _debias),
 }  # fmt: skip
 """What makes the files of a case in a folder, and its study; the first word is the family."""

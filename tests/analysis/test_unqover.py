@@ -1,6 +1,7 @@
 """UnQover's measures: by hand, against plain loops over a bank's logits, and what always holds."""
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
+from scipy.stats import t
 
 from logitbank.analysis.families.unqover.metric import COLUMNS, unqover_metric
 from logitbank.analysis.families.unqover.tables import (
     PROBABILITIES,
-    Grid,
     sign_test,
     unqover_instances,
 )
@@ -86,7 +87,7 @@ def test_a_bank_gives_what_plain_loops_over_its_logits_give(
     scan = bank.scan(f"unqover-{category}", steps=8)
     rows = questions(category)
     own = Naive(rows, logits_of(rows, 8, nurses=6.0), topk=topk, he_she=he_she)
-    found = unqover_metric(scan, topk=topk, he_she=he_she, bootstrap=0)
+    found = unqover_metric(scan, topk=topk, he_she=he_she)
     instances = unqover_instances(scan, topk=topk, he_she=he_she)
     for name in ("c", "positional", "attributive"):
         known = getattr(own, name)
@@ -144,7 +145,7 @@ def test_means_are_over_the_instances_that_are_there(tmp_path: Path) -> None:
     queries, rows = add_questions(bank, "nationality", leave_out=absent)
     logits = logits_of(rows, 8)
     bank.deposit(logits, checkpoint=CheckpointId("toy", step=8), query_set=queries.name)
-    found = unqover_metric(bank.scan("unqover-nationality"), bootstrap=0)
+    found = unqover_metric(bank.scan("unqover-nationality"))
     row = found.unqover.filter(split="all").row(0, named=True)
     assert (row["instances"], row["pairs"], row["pair_attributes"]) == (16, 3, 8)
     gamma = Naive(rows, logits, topk=None, he_she=False).gammas()
@@ -205,7 +206,7 @@ def test_a_c_that_is_only_rounding_has_no_sign() -> None:
     row = unqover_instances(frame).row(0, named=True)
     assert 0 < abs(row["b1"]) < 1e-16
     assert row["c"] == 0
-    assert unqover_metric(frame, bootstrap=0).unqover.select("mu", "eta", "abs_c").row(0) == (
+    assert unqover_metric(frame).unqover.select("mu", "eta", "abs_c").row(0) == (
         0,
         0,
         0,
@@ -220,7 +221,7 @@ def test_a_logprob_of_minus_infinity_is_a_probability_of_0() -> None:
     row = unqover_instances(frame.filter(~pl.col("continuation").is_in([" ann", "Bob"])))
     assert row["p1_12"].to_list() == [0.0]
     assert row["c"].item() == pytest.approx(((0.0 + 0.3) / 2 - 0.15 - 0.1) / 2)
-    nothing = unqover_metric(frame.with_columns(logprob=float("-inf")), bootstrap=10)
+    nothing = unqover_metric(frame.with_columns(logprob=float("-inf")))
     assert nothing.unqover.select("mu", "eta", "abs_c", "positional").row(0) == (0, 0, 0, 0)
 
 
@@ -233,32 +234,43 @@ def test_of_several_forms_the_most_probable_one_counts() -> None:
     assert unqover_instances(frame, he_she=True)["p2_12"].item() == pytest.approx(0.2)
 
 
-def test_intervals_resample_attributes_and_for_mu_subjects(
+def test_intervals_are_over_attributes_and_for_mu_subjects(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)
+    monkeypatch.setattr("logitbank.analysis.stats.summary.FEWEST_CLUSTERS", 2)
     scan = bank.scan("unqover-nationality", steps=8)
-    found = unqover_metric(scan, bootstrap=2000)
+    found = unqover_metric(scan)
     rows = questions("nationality")
     own = Naive(rows, logits_of(rows, 8, nurses=6.0), topk=None, he_she=False)
-    rng = np.random.default_rng(7)
+    row = found.unqover.filter(split="all").row(0, named=True)
+
+    def ends(moves: Sequence[float], mean: float) -> tuple[float, float]:
+        """t interval of a mean, from what each of k clusters adds to it."""
+        k = len(moves)
+        half = t.ppf(0.975, k - 1) * np.sqrt(k / (k - 1) * np.square(moves).sum())
+        return max(0.0, mean - half), min(1.0, mean + half)
+
     sizes = {a: [abs(own.c[k]) for k, r in own.rows.items() if r["attribute"] == a]
              for a in ATTRIBUTES}  # fmt: skip
-    draws = [np.mean([sizes[a] for a in rng.choice(ATTRIBUTES, 3)]) for _ in range(4000)]
-    row = found.unqover.filter(split="all").row(0, named=True)
-    # Three attributes give ten means, so the ends are among them.
-    assert (row["abs_c_low"], row["abs_c_high"]) == pytest.approx(
-        np.quantile(draws, [0.025, 0.975]), rel=1e-3
-    )
+    every = np.concatenate([*sizes.values()])
+    moves = [np.sum(np.array(each) - every.mean()) / len(every) for each in sizes.values()]
+    assert (row["abs_c_low"], row["abs_c_high"]) == pytest.approx(ends(moves, every.mean()))
+    names = "Danish", "Greek", "Swiss"
     gamma = {key: np.mean(values) for key, values in own.gammas().items()}
-    greatest = [max(abs(gamma[x, a]) for a in ATTRIBUTES) for x in ("Danish", "Greek", "Swiss")]
-    draws = [np.mean(rng.choice(greatest, 3)) for _ in range(4000)]
-    assert (row["mu_low"], row["mu_high"]) == pytest.approx(
-        np.quantile(draws, [0.025, 0.975]), rel=1e-3
+    greatest = np.array([max(abs(gamma[x, a]) for a in ATTRIBUTES) for x in names])
+    moves = (greatest - greatest.mean()) / len(greatest)
+    assert (row["mu_low"], row["mu_high"]) == pytest.approx(ends([*moves], greatest.mean()))
+    signs = {key: np.mean(np.sign(values)) for key, values in own.gammas().items()}
+    eta = np.array([[abs(signs[x, a]) for a in ATTRIBUTES] for x in names])
+    moves = (eta - eta.mean(axis=1, keepdims=True)).sum(axis=0) / eta.size
+    assert (row["eta_low"], row["eta_high"]) == pytest.approx(
+        ends([*moves], eta.mean()) if moves.any() else (np.nan, np.nan), nan_ok=True
     )
-    assert row["mu_low"] <= row["mu"] <= row["mu_high"]
     for subject in found.subjects.filter(split="all").iter_rows(named=True):
-        assert subject["gamma_low"] <= subject["gamma"] <= subject["gamma_high"]
+        values = np.array([gamma[subject["subject"], a] for a in ATTRIBUTES])
+        half = t.ppf(0.975, 2) * values.std(ddof=1) / np.sqrt(3)
+        assert subject["gamma_low"] == pytest.approx(max(-1.0, values.mean() - half))
+        assert subject["gamma_high"] == pytest.approx(min(1.0, values.mean() + half))
     alone = found.unqover.filter(split="test").row(0, named=True)
     assert np.isnan([alone["abs_c_low"], alone["eta_high"], alone["positional_low"]]).all()
     assert not np.isnan(alone["mu_low"])
@@ -267,11 +279,11 @@ def test_intervals_resample_attributes_and_for_mu_subjects(
 def test_frames_one_after_another_give_the_numbers_of_one(tmp_path: Path) -> None:
     bank = Bank.open(make_bank(tmp_path / "b.zarr", steps=[0, 8, 64, None]))
     names = ("unqover-gender", "unqover-nationality")
-    whole = unqover_metric(pl.concat([bank.scan(name) for name in names]), bootstrap=50)
+    whole = unqover_metric(pl.concat([bank.scan(name) for name in names]))
     parts = [frame for name in names for frame in batches(bank, name, rows=1)]
     assert len(parts) == 8
     expected = pl.concat(expected_rows([bank], name, COLUMNS) for name in names)
-    several = unqover_metric(parts[::-1], bootstrap=50, expected=expected)
+    several = unqover_metric(parts[::-1], expected=expected)
     for name, table in whole.tables().items():
         assert_frame_equal(several.tables()[name], table, rel_tol=1e-12, abs_tol=1e-15)
     assert whole.cells["step"].null_count() == len(whole.cells)
@@ -280,9 +292,7 @@ def test_frames_one_after_another_give_the_numbers_of_one(tmp_path: Path) -> Non
 def test_a_category_of_a_checkpoint_is_in_one_frame(bank: Bank) -> None:
     frame = bank.scan("unqover-gender")
     with pytest.raises(UsageError, match="gender of toy main step 0 is in several frames"):
-        unqover_metric(
-            [frame, frame], bootstrap=0, expected=expected_rows([bank], "unqover-gender", COLUMNS)
-        )
+        unqover_metric([frame, frame], expected=expected_rows([bank], "unqover-gender", COLUMNS))
 
 
 WHOLE = one_instance(BY_HAND)
@@ -323,11 +333,6 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
         unqover_metric(without, **options)
 
 
-def gamma_signs(gamma: np.ndarray) -> Grid:
-    subjects = pl.DataFrame({"subject": [f"s{at}" for at in range(len(gamma))]})
-    return Grid(subjects, pl.DataFrame(), gamma, np.sign(gamma))
-
-
 def test_p_values_of_preferences_are_shares_of_all_flips_of_signs() -> None:
     gamma = np.random.default_rng(1).normal(0.2, 1.0, (3, 10))
     own = np.abs(gamma.sum(axis=1)) / np.sqrt((gamma**2).sum(axis=1))
@@ -336,9 +341,10 @@ def test_p_values_of_preferences_are_shares_of_all_flips_of_signs() -> None:
         for signs in itertools.product((-1, 1), repeat=10)
     ]
     exact = [np.mean(np.array(largest) >= one - 1e-9) for one in own]
-    assert sign_test(gamma_signs(gamma), 20_000) == pytest.approx(exact, abs=0.012)
-    assert np.isnan(sign_test(gamma_signs(gamma[:, :9]), 100)).all()
-    assert np.isnan(sign_test(gamma_signs(gamma), 0)).all()
+    assert sign_test(gamma) == pytest.approx(exact, abs=0.05)  # 3 standard errors of 1,000 flips
+    assert np.isnan(sign_test(gamma[:, :9])).all()
+    empty = np.where(np.arange(10) < 9, gamma, np.nan)
+    assert np.isnan(sign_test(empty)).all(), "nine attributes with a value"
 
 
 def test_subjects_that_are_not_preferred_seldom_look_so() -> None:
@@ -347,7 +353,7 @@ def test_subjects_that_are_not_preferred_seldom_look_so() -> None:
     for _ in range(500):
         gamma = rng.standard_t(3, (8, 20)) * rng.lognormal(0, 1, 20)
         gamma -= gamma.mean(axis=0)  # what one gains the others lose
-        found.append(sign_test(gamma_signs(gamma), 400).min())
+        found.append(sign_test(gamma).min())
     assert 0.02 < (np.array(found) <= 0.05).mean() < 0.08
     gamma[0] += 3 * np.abs(gamma).mean()
-    assert sign_test(gamma_signs(gamma), 400)[0] < 0.05
+    assert sign_test(gamma)[0] < 0.05

@@ -10,7 +10,8 @@ from logitbank.analysis.charts.chart import chart_caption
 from logitbank.analysis.families.unqover import unqover
 from logitbank.analysis.families.unqover.charts import ENDS, charts
 from logitbank.analysis.families.unqover.findings import findings
-from logitbank.analysis.families.unqover.metric import ALL, Unqover
+from logitbank.analysis.families.unqover.metric import Unqover
+from logitbank.analysis.families.unqover.tables import ALL
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from logitbank.store.filter.filters import Filter
@@ -29,16 +30,16 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(bank: Path) -> Unqover:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2
+            "logitbank.analysis.stats.summary.FEWEST_CLUSTERS", 2
         )  # it has three attributes
-        return unqover([bank], bootstrap=50).result
+        return unqover([bank]).result
 
 
 def test_all_prompt_sets_that_begin_with_unqover_are_analysed(bank: Path) -> None:
-    both = unqover([bank], bootstrap=0).result.unqover
+    both = unqover([bank]).result.unqover
     assert both["category"].unique().sort().to_list() == ["gender", "nationality"]
     assert both["step"].unique(maintain_order=True).to_list() == [0, 8, 64, None]
-    one = unqover([bank], prompts=["unqover-nationality"], bootstrap=0).result.unqover
+    one = unqover([bank], prompts=["unqover-nationality"]).result.unqover
     assert one.equals(both.filter(category="nationality"), null_equal=True)
 
 
@@ -49,13 +50,13 @@ def test_models_that_have_other_prompts_are_together(tmp_path: Path, bank: Path)
         logits_of(rows, 8), checkpoint=CheckpointId("org/gpt", step=8), query_set=queries.name
     )
     add_questions(other, "nationality")  # made, and never scored
-    found = unqover([bank, other.path], bootstrap=0).result.unqover
+    found = unqover([bank, other.path]).result.unqover
     kinds = found.select("model", "category").unique().sort(pl.all()).rows()
     assert kinds == [("org/gpt", "gender"), ("toy", "gender"), ("toy", "nationality")]
-    only = unqover([bank, other.path], models=["org/gpt"], bootstrap=0).result.unqover
+    only = unqover([bank, other.path], models=["org/gpt"]).result.unqover
     assert only["model"].unique().to_list() == ["org/gpt"]
     with pytest.raises(BankError, match="'x' is not in .*org/gpt, toy"):
-        unqover([bank, other.path], models=["toy", "x"], bootstrap=0)
+        unqover([bank, other.path], models=["toy", "x"])
     with pytest.raises(BankError, match="causal.zarr has no scores of unqover-nationality yet"):
         unqover([other.path], prompts=["unqover-nationality"])
 
@@ -69,14 +70,14 @@ def test_parts_of_a_category_are_put_together_and_an_instance_counts_once(tmp_pa
         bank.deposit(
             logits_of(rows, 8), checkpoint=CheckpointId("toy", step=8), query_set=queries.name
         )
-    found = unqover([bank.path], bootstrap=0).result.unqover
+    found = unqover([bank.path]).result.unqover
     assert found.select("split", "instances").rows() == [("all", 36), ("test", 12), ("train", 24)]
     bank.add_prompts("unqover-gender", bank.prompts("unqover-gender-test").collect())
-    again = unqover([bank.path], bootstrap=0).result.unqover
+    again = unqover([bank.path]).result.unqover
     assert again.equals(found, null_equal=True)
     bank.add_prompts("unqover-gender-causal", bank.prompts("unqover-gender-test").collect())
     with pytest.raises(UsageError, match="gender of toy main step 8 is in several frames"):
-        unqover([bank.path], bootstrap=0)
+        unqover([bank.path])
 
 
 def test_a_view_shows_a_bank_through_a_filter(tmp_path: Path) -> None:
@@ -85,9 +86,9 @@ def test_a_view_shows_a_bank_through_a_filter(tmp_path: Path) -> None:
     by = Filter(np.ones((8, 8)), np.zeros(8), "truncate")
     flat = bank.filtered(by, name="flat")
     same = bank.filtered(Filter.identity(8, "truncate"), name="same")
-    found = unqover(
-        [bank, flat, same], prompts=["unqover-gender"], bootstrap=0
-    ).result.unqover.filter(split="all")
+    found = unqover([bank, flat, same], prompts=["unqover-gender"]).result.unqover.filter(
+        split="all"
+    )
     kept = {row["model"]: row for row in found.iter_rows(named=True)}
     rows = questions()
     logits = logits_of(rows, 8, nurses=6.0)

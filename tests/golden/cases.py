@@ -70,9 +70,8 @@ GROUPS = {
     "unqover": Group(
         (banks.unqover, banks.families),
         (
-            "analyze unqover unqover.zarr --bootstrap 50",
-            "unqover('unqover.zarr', prompts=['unqover-gender'], he_she=True, topk=5,"
-            " bootstrap=20)",
+            "analyze unqover unqover.zarr",
+            "unqover('unqover.zarr', prompts=['unqover-gender'], he_she=True, topk=5)",
             "analyze unqover families.zarr",
         ),
     ),
@@ -103,13 +102,13 @@ GROUPS = {
         (banks.debias,),
         (
             "debias_train('debias.zarr', prompts='unqover-gender', out='f.safetensors',"
-            " training=Training(regularisation=0.1), k=6, bootstrap=20)",
+            " training=Training(regularisation=0.1), k=6)",
             "debias_train('debias.zarr', prompts='unqover-gender', out='g.safetensors',"
-            " preset='bert', split=None, bootstrap=0)",
-            "debias_compare('debias.zarr', ['f.safetensors'], bootstrap=20)",
+            " preset='bert', split=None)",
+            "debias_compare('debias.zarr', ['f.safetensors'])",
             "debias train debias.zarr --regularisation 0.1 --out f.safetensors",
             "analyze stereoset debias.zarr --filter f.safetensors",
-            "analyze unqover debias.zarr --filter f.safetensors --bootstrap 0",
+            "analyze unqover debias.zarr --filter f.safetensors",
         ),
     ),
     "report": Group(

@@ -71,7 +71,7 @@ def _sample(table: pl.DataFrame) -> str:
 def _intervals(table: pl.DataFrame, what: str) -> str:
     if not table["ss_low"].is_not_nan().any():
         return ""
-    return f" {what}: 95% bootstrap intervals over terms, if there are {FEWEST_CLUSTERS} or more."
+    return f" {what}: 95% intervals over terms, if there are {FEWEST_CLUSTERS} or more."
 
 
 def _training(table: pl.DataFrame, task: str) -> Chart:

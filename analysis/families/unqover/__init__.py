@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, columns
+from logitbank.analysis.family import Family, columns, imported
 from logitbank.analysis.frames.choose import with_prefix
+from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.unqover.metric import Unqover
@@ -21,7 +22,6 @@ def unqover(
     cache: "ScanCache | None" = None,
     topk: int | None = None,
     he_she: Annotated[bool, "Count he/she as mentions of the name too."] = False,
-    bootstrap: Annotated[int, "Number of bootstrap resamples; 0 for no intervals."] = 1000,
 ) -> "Study[Unqover]":
     """Measure which subjects a model prefers in underspecified questions (UnQover).
 
@@ -44,11 +44,11 @@ def unqover(
         A missing bank, prompt set or model, or what `unqover_metric` refuses.
     """
     from logitbank.analysis.families.unqover.metric import (
-        ALL,
         bank_frames,
         expected_instances,
         unqover_metric,
     )
+    from logitbank.analysis.families.unqover.tables import ALL
     from logitbank.analysis.frames.banks import open_prompts
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
@@ -57,7 +57,7 @@ def unqover(
         banks, FAMILY.prompts, prompts, models, title="UnQover", example="unqover-gender"
     )
     result = unqover_metric(
-        bank_frames(opened, names, models), topk=topk, he_she=he_she, bootstrap=bootstrap,
+        bank_frames(opened, names, models), topk=topk, he_she=he_she,
         expected=expected_instances(opened, names),
     )  # fmt: skip
     incomplete = result.unqover.filter(split=ALL)
@@ -86,10 +86,27 @@ FAMILY = Family(
         "no preference, or no probability for either.",
         "μ and η average sizes, so noise alone makes them greater than 0, the more the fewer "
         "instances a subject and an attribute have. Compare them only between the same prompts.",
-        "Intervals (95%) resample attributes, for μ subjects; they are pointwise. Fewer than 10 "
-        "of these have none. p values of subjects flip the signs of attributes and are adjusted "
+        "Intervals (95%) are over attributes, for μ over subjects; they are pointwise. Fewer than "
+        "10 of these have none. p values of subjects flip the signs of attributes and are adjusted "
         "for the number of subjects.",
     ),
+    measures=(
+        Measure(name="mu", text="Bias intensity μ", plus=("mu",)),
+        *(
+            Measure(
+                name=name,
+                text=text,
+                plus=(name, "instances"),
+                functions=imported(__name__, "ratio"),
+            )
+            for name, text in (
+                ("abs_c", "Mean |C|"),
+                ("positional", "Positional error"),
+                ("attributive", "Attributive error"),
+            )
+        ),
+    ),
+    items=imported(__name__, "read_items"),
     prompts=with_prefix("unqover-"),
     screen={
         "unqover": columns(

@@ -16,7 +16,8 @@ from logitbank.analysis.charts.curves import (
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families.unqover.findings import last_rows
-from logitbank.analysis.families.unqover.metric import ALL, Unqover
+from logitbank.analysis.families.unqover.metric import Unqover
+from logitbank.analysis.families.unqover.tables import ALL
 from logitbank.analysis.results.series import figure_name
 from logitbank.wording import counted, step_name
 
@@ -75,7 +76,7 @@ def _ranked(table: pl.DataFrame, category: str) -> Chart:
     caption = (
         "γ: preference for a subject (C), averaged over partners and contexts, then over "
         f"attributes; {category}, {step_name(step)}."
-        + (" Lines: 95% bootstrap intervals over attributes." if banded else "")
+        + (" Lines: 95% intervals over attributes." if banded else "")
         + (f" Both ends of {len(first):,} ranked subjects." if len(ends) < len(first) else "")
         + f" n = {counted(len(first), 'subject')}, "
         f"{sample_size(table['attributes'], 'attribute').removeprefix('n = ')}."
@@ -121,7 +122,7 @@ def _training(table: pl.DataFrame) -> Chart:
     caption = (
         "μ: greatest |γ| of each subject, averaged over subjects. η: how one-sided the sign of C "
         "is. Errors: how much an answer changes with the order of mention, and how far negating "
-        "the attribute is from exchanging the subjects. Bands: 95% bootstrap intervals over "
+        "the attribute is from exchanging the subjects. Bands: 95% intervals over "
         f"attributes, for μ over subjects. {sample_size(table['instances'], 'instance')}."
     )
     return titled(stacked(*panels), "UnQover over training", caption, axis=axis)

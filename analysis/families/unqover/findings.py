@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from logitbank.analysis.families.unqover.metric import ALL, Unqover
+from logitbank.analysis.families.unqover.metric import Unqover
+from logitbank.analysis.families.unqover.tables import ALL
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.results.series import (
     Curve,

@@ -4,24 +4,30 @@ Scores of subjects under four versions of each question become bias by subject a
 intensity, and the errors that the four versions cancel.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.unqover.tables import (
-    LIMITS,
+    ALL,
+    FLIPS,
+    HEAD,
     SEED,
-    Grid,
-    cell_grid,
+    SUBJECT,
+    attribute_table,
+    cell_items,
+    count_table,
+    level_items,
     model_level,
-    sign_test,
     subject_attribute_cells,
     subject_means,
+    subject_table,
     unqover_instances,
+    with_splits,
 )
 from logitbank.analysis.frames.banks import no_model
 from logitbank.analysis.frames.batches import (
@@ -33,19 +39,19 @@ from logitbank.analysis.frames.batches import (
 )
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.measure import Smooth
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank
 from logitbank.wording import checkpoint_name
 
-ALL = "all"
-"""The split of tables that are over all instances."""
 SERIES = (*CHECKPOINT, "category")
 COLUMNS = ("category", "split", "instance")
 """Columns of the prompts that identify an instance."""
-HEAD = (*SERIES, "split")
-INTERVALS = "95 % percentiles over attributes drawn with replacement, for mu over subjects"
+INTERVALS = "t over attributes, for mu over subjects, 95 %"
 ROWS = 100_000
 """Of a batch: rows are as wide as their texts."""
 
@@ -124,14 +130,13 @@ def unqover_metric(
     *,
     topk: int | None = None,
     he_she: bool = False,
-    bootstrap: int = 1000,
     expected: pl.DataFrame | None = None,
 ) -> Unqover:
     """Every UnQover table of the scores in a frame. All arithmetic is float64.
 
     Means are over the instances that there are: in a set that was sampled not every pair of
     subjects meets every attribute, and the tables say how many do. Contexts are replicates, and
-    averaged. `model_level` selects what intervals resample.
+    averaged. `model_level` says what intervals are over.
 
     Parameters
     ----------
@@ -141,8 +146,6 @@ def unqover_metric(
         sets. A frame is read, reduced and let go before the next one.
     topk, he_she
         As for `unqover_instances`.
-    bootstrap
-        Resamples for intervals; 0 for none.
     expected
         The expected instances of each model: model and `COLUMNS`, as `expected_rows` gives them.
         Without it, a single frame expects its own instances.
@@ -182,34 +185,76 @@ def unqover_metric(
     """
     frames = as_frames(frame)
     check_expected(frames, expected)
-    collected: dict[str, list[pl.DataFrame]] = {"unqover": [], "subjects": [], "attributes": []}
-    kept, seen = list[pl.DataFrame](), list[pl.DataFrame]()
+    parts, kept, seen = list[_Part](), list[pl.DataFrame](), list[pl.DataFrame]()
     read = partial(unqover_instances, topk=topk, he_she=he_she)
     for instances in read_nonempty(frames, read):
         seen = [_disjoint([*seen, instances.select(SERIES).unique()])]
         if expected is None:
             expected = instances.select("model", *COLUMNS).unique()
-        for part in _parts(instances):
-            tables = _tables(part, bootstrap)
-            for name, parts in collected.items():
-                parts.append(tables[name])
-            kept.append(tables["cells"])
-        kept = [_last(pl.concat(kept))]
+        split = with_splits(instances)
+        cells = subject_attribute_cells(split)
+        parts.append(
+            _Part(
+                level_items(split, cells), cell_items(cells, pl.col("eta").abs()),
+                cell_items(cells, pl.col("gamma")), count_table(split, cells),
+                subject_table(cells), attribute_table(split, cells),
+            )
+        )  # fmt: skip
+        kept = [_last(pl.concat([*kept, cells]))]
     assert expected is not None, "`read_nonempty` refuses frames without instances"
-    table = pl.concat(collected["unqover"])
+    levels, signs, gammas, counts, subjects, attributes = zip(*parts, strict=True)
+    level = model_level(gather_items(levels), gather_items(signs))
+    means = subject_means(gather_items(gammas))
     return Unqover(
-        unqover=concat_sorted([_with_missing(table, expected)], "category"),
-        subjects=concat_sorted(collected["subjects"], "category"),
-        attributes=concat_sorted(collected["attributes"], "category"),
+        unqover=_with_missing(_joined(level, pl.concat(counts), HEAD), expected),
+        subjects=_ranked(_joined(means, pl.concat(subjects), (*HEAD, *SUBJECT))),
+        attributes=concat_sorted(attributes, "category"),
         cells=concat_sorted(kept, "category"),
         settings={
-            "topk": topk,
-            "he_she": he_she,
-            "bootstrap": bootstrap,
-            "seed": SEED,
-            "intervals": INTERVALS if bootstrap else "none",
+            "topk": topk, "he_she": he_she, "flips": FLIPS, "seed": SEED, "intervals": INTERVALS,
         },
-    )
+    )  # fmt: skip
+
+
+class _Part(NamedTuple):
+    """What one frame gives."""
+
+    levels: Items
+    signs: Items
+    gammas: Items
+    counts: pl.DataFrame
+    subjects: pl.DataFrame
+    attributes: pl.DataFrame
+
+
+def read_items(source: Scores) -> Items:
+    """Subjects of μ, and sums of the instances of each attribute, over all splits."""
+    parts = []
+    for instances in read_nonempty(source.frames(rows=ROWS), unqover_instances):
+        everything = instances.with_columns(split=pl.lit(ALL))
+        items = level_items(everything, subject_attribute_cells(everything))
+        parts.append(items.pooled("split"))
+    return gather_items(parts)
+
+
+def ratio(means: Floats) -> list[Smooth]:
+    """The mean over instances, of the means over attributes of their sums and of their number."""
+    total, number = means.T
+    return [Smooth(total / number, np.stack([1 / number, -total / number**2], axis=1))]
+
+
+def _joined(table: pl.DataFrame, more: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
+    return table.join(more, on=on, how="left", nulls_equal=True, maintain_order="left")
+
+
+def _ranked(subjects: pl.DataFrame) -> pl.DataFrame:
+    """With `rank`, the most favoured first."""
+    rank = pl.col("gamma").rank("min", descending=True).over(HEAD).cast(pl.Int64)
+    ranked = subjects.with_columns(rank=rank).sort(*HEAD, "rank", "subject", nulls_last=True)
+    return ranked.select(
+        *HEAD, *SUBJECT, "rank", "gamma", "gamma_low", "gamma_high", "p_adjusted", "eta",
+        "intensity", "attribute", "attributes", "instances",
+    )  # fmt: skip
 
 
 def _with_missing(table: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
@@ -233,100 +278,6 @@ def _disjoint(seen: list[pl.DataFrame]) -> pl.DataFrame:
             "set of a category with --prompts, and each checkpoint once."
         )
     return keys
-
-
-def _parts(instances: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """One checkpoint, category and split each; first over all splits."""
-    for part in instances.partition_by(SERIES, maintain_order=True):
-        yield part.with_columns(split=pl.lit(ALL))
-        named = part.filter(pl.col("split").is_not_null()).sort("split", maintain_order=True)
-        yield from named.partition_by("split", maintain_order=True)
-
-
-def _tables(part: pl.DataFrame, bootstrap: int) -> dict[str, pl.DataFrame]:
-    cells = subject_attribute_cells(part)
-    grid = cell_grid(cells)
-    tables = {
-        "unqover": _model(part, grid, bootstrap),
-        "subjects": _subjects(cells, grid, bootstrap),
-        "attributes": _attributes(part, cells),
-        "cells": cells,
-    }
-    head = part.select(HEAD).head(1)
-    return {name: head.join(table, how="cross") for name, table in tables.items()}
-
-
-def _model(part: pl.DataFrame, grid: Grid, bootstrap: int) -> pl.DataFrame:
-    row: dict[str, Any] = {}
-    for name, (value, low, high) in model_level(part, grid, bootstrap).items():
-        row |= {name: value, f"{name}_low": low, f"{name}_high": high}
-    for end in ("", *(f"_{limit}" for limit in LIMITS)):
-        row[f"coverage{end}"] = part[f"covered{end}"].sum() / (8 * len(part))
-    subjects, attributes = grid.gamma.shape
-    row |= {"subjects": subjects, "attributes": attributes}
-    row |= {"contexts": part["context"].n_unique(), "instances": len(part)}
-    pair = ["subject1", "subject2"]
-    row["pairs"] = part.select(pair).n_unique()
-    row["pair_attributes"] = part.select(*pair, "attribute", "attribute_class").n_unique()
-    row["subject_attributes"] = int(np.count_nonzero(~np.isnan(grid.gamma)))
-    return pl.DataFrame([row])
-
-
-def _subjects(cells: pl.DataFrame, grid: Grid, bootstrap: int) -> pl.DataFrame:
-    gamma, interval = subject_means(grid, bootstrap)
-    strongest = _strongest(cells, "subject").select(
-        "subject", "gender", "attribute", intensity=pl.col("gamma").abs()
-    )
-    counted = cells.group_by("subject", "gender").agg(
-        attributes=pl.len().cast(pl.Int64), instances=pl.col("instances").sum()
-    )
-    means: dict[str, Floats] = {
-        "gamma": gamma,
-        "gamma_low": interval.low,
-        "gamma_high": interval.high,
-        "p_adjusted": sign_test(grid, bootstrap),
-        "eta": np.nanmean(grid.eta, axis=1),
-    }
-    table = grid.subjects.with_columns(pl.Series(name, values) for name, values in means.items())
-    for more in (strongest, counted):
-        table = table.join(more, on=["subject", "gender"], how="left", nulls_equal=True)
-    rank = pl.col("gamma").rank("min", descending=True).cast(pl.Int64)
-    return table.select(
-        *("subject", "gender"),
-        rank.alias("rank"),
-        *means,
-        *("intensity", "attribute", "attributes", "instances"),
-    ).sort("rank", "subject")
-
-
-def _attributes(part: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
-    key = ["attribute", "attribute_class"]
-    means = cells.group_by(key).agg(
-        strength=pl.col("gamma").abs().mean(), eta=pl.col("eta").abs().mean()
-    )
-    strongest = _strongest(cells, "attribute").select(*key, "subject", "gamma")
-    towards = (
-        pl.when((pl.col("gender1") == "female") & (pl.col("gender2") == "male"))
-        .then(pl.col("c"))
-        .when((pl.col("gender1") == "male") & (pl.col("gender2") == "female"))
-        .then(-pl.col("c") + 0.0)
-    )
-    table = part.group_by(key).agg(gamma_female=towards.mean(), instances=pl.len().cast(pl.Int64))
-    for more in (means, strongest):
-        table = table.join(more, on=key, how="left", nulls_equal=True)
-    return table.select(
-        *key, "strength", "eta", "subject", "gamma", "gamma_female", "instances"
-    ).sort(key, nulls_last=True)
-
-
-def _strongest(cells: pl.DataFrame, of: str) -> pl.DataFrame:
-    """Of every subject, or attribute, the cell with the greatest |γ|; of equal ones the first."""
-    other = "attribute" if of == "subject" else "subject"
-    key = ["subject", "gender"] if of == "subject" else ["attribute", "attribute_class"]
-    ordered = cells.sort(
-        pl.col("gamma").abs(), pl.col(other), descending=[True, False], maintain_order=True
-    )
-    return ordered.unique(key, keep="first", maintain_order=True)
 
 
 def _last(cells: pl.DataFrame) -> pl.DataFrame:

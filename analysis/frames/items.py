@@ -193,7 +193,7 @@ def _dense(rows: pl.DataFrame) -> Items:
     number = np.bincount(cell, minlength=values.size)
     if (number > 1).any():
         row = rows.row(int(np.flatnonzero(number[cell] > 1)[0]), named=True)
-        raise _two_values(row, np.count_nonzero(number > 1))
+        raise _two_values(row, int((number > 1).sum()))
     values.reshape(-1)[cell] = rows["value"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     expected = dict[str, Flags]()
     for model in checkpoints["model"].unique():

@@ -1,6 +1,6 @@
 """One whole extraction in a process of its own; what it did goes to standard output as JSON.
 
-`python -m bench.one_run REQUEST`, a JSON object: `suite`, `bank`, `count`, `kind`, and further
+`python -m bench.one_run REQUEST`, a JSON object: `suites`, `bank`, `count`, `kind`, and further
 arguments of `logitbank.extract`.
 """
 
@@ -36,7 +36,7 @@ def whole_run(
     RuntimeError
         It fails, or takes longer than `timeout_s`.
     """
-    request = {"suite": str(suite), "bank": str(bank), "count": count, "kind": kind}
+    request = {"suites": str(suite), "bank": str(bank), "count": count, "kind": kind}
     request |= {"engine": engine, **options}
     command = [sys.executable, "-m", "bench.one_run", json.dumps(request)]
     env = os.environ | (environment or {})

@@ -137,7 +137,7 @@ class Curve:
         return row
 
     def at(self, row: Row, which: str = "", **facts: Any) -> Finding:
-        """The value at a checkpoint; `which` says why that one, or of what part the row is."""
+        """The value at a checkpoint; `which` is why that one, or the part that the row is about."""
         text = f"{self.what}{which} at {step_name(row['step'])}"
         facts = {"form": self.form, "n": self._n(row), "baseline": self.baseline, **facts}
         return from_row(row, self.column, text, figure=self.figure, **facts)

@@ -49,7 +49,7 @@ SENTENCE = (*CHECKPOINT, "type", "sentence_id")
 
 
 class Shares(NamedTuple):
-    """The shares of a measure at all checkpoints, and the sentences that they are of."""
+    """The shares of a measure at all checkpoints, and the sentences behind them."""
 
     measure: str
     table: pl.DataFrame

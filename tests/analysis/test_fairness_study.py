@@ -18,7 +18,13 @@ from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.reader import ScanCache
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId
-from tests.support.evaluation_banks import VOCAB, add_specified, add_winobias, winobias_bank
+from tests.support.evaluation_banks import (
+    VOCAB,
+    add_specified,
+    add_winobias,
+    specified_logits,
+    winobias_bank,
+)
 from tests.support.fairness_cases import random_frame, scan_frame
 
 nan = float("nan")
@@ -162,16 +168,12 @@ def test_what_follows_not_is_a_table_a_chart_and_a_finding(tmp_path: Path) -> No
     assert "specified" not in without.charts
     assert not [each for each in without.findings if "specified”" in each.text]
 
-    rng = np.random.default_rng(5)
-    logits = {step: rng.normal(size=(12, VOCAB)) for step in steps}
-    logits[8][:, 4] += 6
-    logits[32][:, 4] += 2
-    add_specified(bank, logits)
+    add_specified(bank, steps=steps)
     study = fairness(bank, bootstrap=0)
     assert study.result.gap.equals(without.result.gap, null_equal=True)
     expected = {}
-    for step, z in logits.items():
-        z = z.astype(np.float32).astype(float)
+    for at, step in enumerate(steps):
+        z = specified_logits(at).astype(np.float32).astype(float)
         p = np.exp(z[:, 4]) / np.exp(z).sum(axis=1)
         expected[step] = [p[0::4].mean(), p[1::4].mean(), p[[2, 3, 6, 7, 10, 11]].mean(), p.mean()]
     table = study.tables["specified"]
@@ -181,12 +183,10 @@ def test_what_follows_not_is_a_table_a_chart_and_a_finding(tmp_path: Path) -> No
     assert table["prompts"].to_list() == [3, 3, 6, 12] * 3
     assert study.screen["specified"][0] == "gold"
 
-    below = [step for step in steps if expected[step][3] < 0.5]
-    assert below == [0, 32], "the middle step alone is sure of “ specified”"
-    assert named([*study.findings], "… not) at step 32").value == pytest.approx(
-        expected[32][3], rel=1e-6
-    )
-    assert "2 of 3 checkpoints (step 0 to step 32)" in named([*study.findings], "P is below ½").text
+    assert [expected[step][3] < 0.5 for step in steps] == [True, True, False]
+    last = named([*study.findings], "… not) at step 32")
+    assert last.value == pytest.approx(expected[32][3], rel=1e-6)
+    assert "2 of 3 checkpoints (step 0 to step 8)" in named([*study.findings], "P is below ½").text
     spec = study.charts["specified"].to_dict()
     assert legend_names(spec) == {"male", "female", "not specified"}
     assert "n = 12 prompts" in chart_caption(study.charts["specified"])

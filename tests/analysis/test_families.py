@@ -16,7 +16,7 @@ from logitbank.analysis.stats.summary import summarise
 from logitbank.analysis.study import Study
 from logitbank.store import Bank
 from tests.support import gest_cases, stereoset_cases, unqover_cases
-from tests.support.evaluation_banks import whole_bank
+from tests.support.evaluation_banks import HITS, add_specified, whole_bank
 from tests.support.fluctuation_cases import professions_bank
 from tests.support.paths import ROOT
 from tests.support.small_banks import logits, new_bank, spec
@@ -44,7 +44,7 @@ MAKE: dict[str, Callable[[Path], Any]] = {
 def banks(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Bank]:
     """A bank with prompts of each family."""
     folder = tmp_path_factory.mktemp("families")
-    whole_bank(folder / "whole")
+    add_specified(Bank.open(whole_bank(folder / "whole")), steps=HITS)
     for name, make in MAKE.items():
         make(folder / name)
     return {name: Bank.open(folder / (name if name in MAKE else "whole")) for name in NAMES}

@@ -14,7 +14,9 @@ from logitbank.analysis.charts.draw import draw
 from logitbank.analysis.family import families
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
+from logitbank.store import Bank
 from tests.golden import banks
+from tests.support.evaluation_banks import HITS, add_specified, add_winobias
 from tests.support.fluctuation_cases import professions_bank
 from tests.support.pictures import Picture, distorted
 from tests.support.study_cases import study as made_study
@@ -36,9 +38,17 @@ def _three_runs(folder: Path) -> Study[Any]:
     return logitbank.fluctuation(folder / "three.zarr")
 
 
+def _specified(folder: Path) -> Study[Any]:
+    bank = Bank.create(folder / "b.zarr")
+    add_winobias(bank, steps=HITS, skew_from=32)
+    add_specified(bank, steps=HITS)
+    return logitbank.fairness(bank, bootstrap=20)
+
+
 CASES: Mapping[str, tuple[Callable[[Path], Any], Open]] = {
     "fairness": (banks.demo, lambda at: logitbank.fairness(at / "toy.zarr", bootstrap=20)),
     "fairness of runs": (banks.ties, lambda at: logitbank.fairness(at / "ties.zarr", bootstrap=20)),
+    "fairness with what follows not": (lambda at: None, _specified),
     "fluctuation": (
         banks.demo, lambda at: logitbank.fluctuation(at / "toy.zarr", prompts="toy-professions")
     ),
@@ -78,6 +88,7 @@ SERIES: Mapping[tuple[str, str], tuple[str, str] | set[str]] = {
     ("fairness", "accuracy"): {"male", "female", "not specified"},
     ("fairness", "rank_and_accuracy"): ("average_rank", "run"),
     ("fairness", "p_values"): {"JSD-P", "Average Rank"},
+    ("fairness", "specified"): {"male", "female", "not specified"},
     ("fluctuation", "trajectories"): ("trajectories", "pronoun"),
     ("fluctuation", "certainty_cv"): ("professions", "verb"),
     ("fluctuation", "frequencies"): ("frequencies", "case"),
@@ -95,6 +106,7 @@ SERIES: Mapping[tuple[str, str], tuple[str, str] | set[str]] = {
     ("stereoset", "domains"): ("scores", "domain"),
     ("stereoset", "domain_training"): ("scores", "domain"),
     ("stereotype", "stereotype_accuracy"): ("stereotype_accuracy", "measure"),
+    ("stereotype", "gap_and_stereotype"): {"male", "female", "SA", "sa_gender"},
     ("tradeoff", "tradeoff"): ("tradeoff", "run"),
     ("tradeoff", "curves"): ("parts", "group"),
     ("unqover", "ranked_subjects"): {"Ann", "Danish"},

@@ -1,6 +1,6 @@
 """Small banks with LAMBADA, CrowS-Pairs and stereotype prompts, made from arrays."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +104,7 @@ def add_stereotype(bank: Bank, *, steps: Sequence[int] = (0, 8), model: str = "t
         deposit(bank, queries, logits, step=step, model=model)
 
 
-def add_winobias(bank: Bank, *, steps: Sequence[int], skew_from: int, model: str = "toy") -> None:
+def add_winobias(bank: Bank, *, steps: Iterable[int], skew_from: int, model: str = "toy") -> None:
     """Twelve sentences; from a step on, answers are "male" whatever is asked."""
     options = {"male": 1, "female": 2, "not specified": 3}
     gold = ("male", "female", "not specified", "not specified")
@@ -132,8 +132,8 @@ def add_winobias(bank: Bank, *, steps: Sequence[int], skew_from: int, model: str
         deposit(bank, queries, logits, step=step, model=model)
 
 
-def add_specified(bank: Bank, logits: Mapping[int, np.ndarray], *, model: str = "toy") -> None:
-    """What follows " not", for `add_winobias`: steps to logits (12, `VOCAB`), option token 4.
+def add_specified(bank: Bank, *, steps: Iterable[int], model: str = "toy") -> None:
+    """What follows " not", for `add_winobias`; " specified" is token 4, and surer with each step.
 
     Of four prompts in a row, one asks for "male", one for "female", and two for neither.
     """
@@ -149,8 +149,15 @@ def add_specified(bank: Bank, logits: Mapping[int, np.ndarray], *, model: str = 
     bank.add_prompts(
         "winobias-not", pl.DataFrame(rows, schema=dict(PROMPTS_SCHEMA) | own, orient="row")
     )
-    for step, values in logits.items():
-        deposit(bank, queries, values, step=step, model=model)
+    for at, step in enumerate(steps):
+        deposit(bank, queries, specified_logits(at), step=step, model=model)
+
+
+def specified_logits(at: int) -> np.ndarray:
+    """The logits of `add_specified` at the checkpoint with this number: (12, `VOCAB`)."""
+    logits = np.random.default_rng(at).normal(size=(12, VOCAB))
+    logits[:, 4] += 2 * at - 1
+    return logits
 
 
 def winobias_bank(path: Path, *, model: str = "toy", skew_from: int = 2, steps: int = 4) -> Path:

@@ -101,6 +101,7 @@ def merge(
     print_lines([
         f"{into}: {counted(done.deposits, 'deposit')} and {counted(done.tables, 'table')} added,"
         f" {counted(done.bytes, 'byte')} copied."
+        + (f" {counted(done.incomplete, 'incomplete deposit')} left out." * (done.incomplete > 0))
     ])  # fmt: skip
 
 

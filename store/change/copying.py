@@ -1,4 +1,4 @@
-"""Copy tables, heads and blocks of one bank into another. All digests are compared on the way.
+"""Copy tables and heads of one bank into another. All digests are compared on the way.
 
 Sources may come from strangers. They are only read: no link out of them is followed, and nothing is
 copied that the format does not name.
@@ -9,21 +9,14 @@ from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from logitbank.errors import BankError, BankFormatError, DamagedError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.change.about import add_sources, described_as
-from logitbank.store.change.merge_plan import check_same_layout, committed_scores
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import locks, objects
-from logitbank.store.format import commits
 from logitbank.store.format.about import about_fields
-from logitbank.store.format.commits import SEAL
-from logitbank.store.format.layout import BlockData
-from logitbank.store.format.numbers import as_stored
 from logitbank.store.heads.stored import FOLDER, StoredHead
 from logitbank.store.progress import Advance
 from logitbank.store.share.selection import head_objects
@@ -192,27 +185,3 @@ def _has_complete_head(root: Path, digest: str) -> bool:
         return True
     except DamagedError:
         return False
-
-
-def copy_blocks(deposit: Deposit, source: Deposit, blocks: Sequence[int], advance: Advance) -> None:
-    """Commit blocks of a sealed deposit in another deposit of the same layout.
-
-    Raises DamagedError if the source differs from its commit.
-    """
-    if not blocks:
-        return
-    check_same_layout(deposit, source)
-    digests, seal = commits.digests(source.path, SEAL), commits.read(source.path, SEAL)
-    every = np.concatenate([source.layout.rows(block) for block in blocks])
-    scores = committed_scores(source, source.state(), every)
-    array, dtype = source.layout.keep.array, source.layout.dtype
-    for block in blocks:
-        rows = source.layout.rows(block)
-        values = None if array is None else source.stored_rows(np.array(rows))
-        data = BlockData(
-            None if values is None else as_stored(values, dtype),
-            scores.filter(pl.col("query").is_between(rows[0], rows[-1])),
-        )
-        with DepositWriter(deposit, engine=commits.block_engine(seal, block)) as writer:
-            writer.write(block, data)
-        advance(sum(digests[shard].bytes for shard in source.layout.shards(block)))

@@ -1,7 +1,7 @@
 """Merge banks: the union of their tables and deposits.
 
-Everything is compared before anything is copied. If several banks have the same deposit, the
-attributes of the first one stay, and the commit of each block names the engine that computed it.
+Everything is compared before anything is copied. If several banks have the same deposit, the first
+one stays.
 """
 
 from collections.abc import Sequence
@@ -13,17 +13,10 @@ from logitbank.store.bank import Bank
 from logitbank.store.care.damage import Remedy
 from logitbank.store.care.lost import require_tables
 from logitbank.store.care.verify import verify
-from logitbank.store.change.copying import (
-    copy_blocks,
-    copy_heads,
-    missing_heads,
-    prepare,
-    tables_to_copy,
-)
+from logitbank.store.change.copying import copy_heads, missing_heads, prepare, tables_to_copy
 from logitbank.store.change.merge_plan import Addition, plan
 from logitbank.store.change.rescore import rescore
-from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.writer import DepositWriter
+from logitbank.store.deposits.catalog import remove_abandoned
 from logitbank.store.files import objects
 from logitbank.store.files.staging import remove_dead
 from logitbank.store.format import index
@@ -36,20 +29,22 @@ class Merged(NamedTuple):
     """Result of a merge."""
 
     deposits: int
-    """Deposits that were added or extended."""
+    """Deposits that were added, or got scores of further options."""
     tables: int
     """Query sets and tables of prompts that were added."""
     bytes: int
     """Bytes of the copied objects of deposits and heads."""
+    incomplete: int
+    """Deposits of the sources that were left out because they are in progress."""
 
 
 def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None) -> Merged:
     """Copy the contents of other banks into one, which is created if it does not exist.
 
-    The result has all query sets, prompts, heads and deposits. Tables and heads that the bank has
-    lost come back. Blocks that several banks have must be equal; all others are added. Options that
-    only another bank's prompts name are then scored from full rows or states. To finish an
-    interrupted merge, make the same call again.
+    The result has all query sets, prompts, heads and whole deposits. Tables and heads that the bank
+    has lost come back. What several banks have must be equal. A whole deposit replaces a part of it
+    in the bank. Options that only another bank's prompts name are then scored from full rows or
+    states. To finish an interrupted merge, make the same call again.
 
     Parameters
     ----------
@@ -80,28 +75,25 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
         _require_sound(bank)
     tables = tables_to_copy(target, sources)
     additions = plan(target, sources)
-    deposits = (deposit for bank in sources for deposit in bank.deposits())
-    heads = missing_heads(None if target is None else target.path, deposits)
+    deposits = [deposit for bank in sources for deposit in bank.deposits()]
+    whole = [deposit for deposit in deposits if deposit.sealed]
+    heads = missing_heads(None if target is None else target.path, whole)
     target = prepare(into, target, tables, [(bank, _models(bank, additions)) for bank in sources])
     objects_of_heads = (value for head in heads for value in head_objects(head).values())
     total = sum(a.bytes for a in additions) + sum(v.digest.bytes for v in objects_of_heads)
     advance = counting(total, progress)
     copy_heads(target.path, heads, advance)
     for addition in additions:
-        source = addition.source
+        if addition.unfinished is not None:
+            remove_abandoned(addition.unfinished, with_blocks=True)
         _require_planned(target, addition)
-        Folder(target.path).send(addition.objects, Source(source.bank), advance)
-        deposit = Deposit.open(target.path, addition.folder)
-        copy_blocks(deposit, source, addition.blocks, advance)
-        if deposit.sealed:  # perhaps by another writer, since the plan
-            DepositWriter(deposit).seal()  # removes commits that the seal replaces
+        Folder(target.path).send(addition.objects, Source(addition.source.bank), advance)
     for deposit in target.deposits():
-        if deposit.complete and not deposit.sealed:
-            DepositWriter(deposit, engine=deposit.spec.provenance.get("engine")).seal()
         if deposit.layout.keep.has_full_rows:
             rescore(deposit)
     remove_dead(target.path)
-    return Merged(len({a.folder for a in additions}), len(tables), total)
+    added = len({addition.folder for addition in additions})
+    return Merged(added, len(tables), total, len(deposits) - len(whole))
 
 
 def _require_tables(target: Bank | None, sources: Sequence[Bank]) -> None:
@@ -135,12 +127,12 @@ def _require_sound(bank: Bank) -> None:
 
 
 def _require_planned(target: Bank, addition: Addition) -> None:
-    """Refuse a deposit that another writer has created since the plan, with other attributes."""
+    """Refuse a deposit that another process writes, or wrote since the plan, differently."""
     path = f"{addition.folder}/zarr.json"
     file, planned = objects.plain_path(target.path, path), addition.objects.get(path)
     if planned is not None and file.exists() and objects.digest(file) != planned.digest:
         raise BankError(
-            f"Another process has created {file.parent} meanwhile. Run the same command again."
+            f"Another process has written {file.parent} meanwhile. Run the same command again."
         )
 
 

@@ -1,8 +1,7 @@
 """Plan a merge: compare everything, and list what each source adds, before anything is copied."""
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,14 +29,17 @@ class Addition(NamedTuple):
     folder: str
     """The deposit's folder, relative to either bank."""
     objects: Objects
-    """Commits and their objects that are copied as they are, by path in either bank."""
-    blocks: tuple[int, ...]
-    """Blocks that are taken out of a seal and written with commits of their own."""
-    bytes: int
+    """Commits and their objects, by path in either bank."""
+    unfinished: Deposit | None
+    """A part of the deposit in the target, which the whole one replaces."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(value.digest.bytes for value in self.objects.values())
 
 
 def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
-    """What each source adds to the target and to the sources before it.
+    """What whole deposits of each source add to the target and to the sources before it.
 
     Raises
     ------
@@ -47,23 +49,29 @@ def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
         A source differs from the format or from its commits.
     """
     stored: dict[str, list[Deposit]] = {}
-    created: dict[str, Deposit] = {}  # those with the attributes that the target has, or will have
+    unfinished: dict[str, Deposit] = {}
     siblings: dict[str, list[Deposit]] = {}  # of one checkpoint
     for folder, deposit in _deposits(target):
-        stored[folder] = [deposit]
-        created[folder] = deposit
         siblings.setdefault(deposit.checkpoint.path, []).append(deposit)
+        if deposit.sealed:
+            stored[folder] = [deposit]
+        elif deposit.committed():
+            unfinished[folder] = deposit
     additions = []
     for bank in sources:
         for folder, deposit in _deposits(bank):
+            if not deposit.sealed:
+                continue
             check_metadata(deposit)
             _check_weights(deposit, siblings.setdefault(deposit.checkpoint.path, []))
             siblings[deposit.checkpoint.path].append(deposit)
             before = stored.setdefault(folder, [])
-            plan_one = partial(_addition, created.get(folder), before, deposit)
-            if addition := deposit.read_committed(plan_one):
+            part = unfinished.pop(folder, None)
+            for other in (*before, *([part] if part else [])):
+                _check_same_layout(other, deposit)
+                _check_equal(other, deposit)
+            if addition := _addition(before, part, deposit):
                 additions.append(addition)
-                created.setdefault(folder, deposit)
             before.append(deposit)
     return additions
 
@@ -77,73 +85,38 @@ def _check_weights(deposit: Deposit, siblings: Sequence[Deposit]) -> None:
     """One checkpoint has one config and one set of weights in all its deposits."""
     for other in siblings:
         if different := unlike(other.spec.provenance, deposit.spec.provenance):
-            raise conflict(other, deposit, f"{different[0]} differ")
+            raise _conflict(other, deposit, f"{different[0]} differ")
 
 
 def _addition(
-    created: Deposit | None, before: Sequence[Deposit], source: Deposit, state: Committed
+    before: Sequence[Deposit], unfinished: Deposit | None, source: Deposit
 ) -> Addition | None:
-    blocks, folder = missing_blocks(before, source), commits.relative_folder(source.path)
+    state, folder = source.state(), commits.relative_folder(source.path)
     holders = {name: deposit for deposit in before for name in deposit.state().options}
     options = tuple(name for name in state.options if name not in holders)
     for name in state.options:
         if name in holders:
             _check_options(holders[name], source, name)
-    if not (blocks or options):
+    if before and not options:
         return None
     for name in state.names:
         check_commit(source, name)
-    # A seal names the attributes of its deposit by their digest.
-    whole = (
-        state.sealed
-        and not any(deposit.committed() for deposit in before)
-        and (created is None or _has_same_attributes(created, source))
-    )
-    unsealed = blocks if state.sealed and not whole else ()
-    part = Committed(whole, frozenset(blocks).difference(unsealed), options)
-    objects = deposit_objects(source, part)
-    if created is not None:
+    objects = deposit_objects(source, Committed(not before, frozenset(), options))
+    if before:
         del objects[f"{folder}/zarr.json"]
-    listed = commits.committed_digests(source.path, state)
-    size = sum(value.digest.bytes for value in objects.values())
-    size += sum(listed[shard].bytes for shard in source.layout.shards(*unsealed))
-    return Addition(source, folder, objects, unsealed, size)
+    return Addition(source, folder, objects, unfinished)
 
 
-def _has_same_attributes(one: Deposit, other: Deposit) -> bool:
-    return (one.path / "zarr.json").read_bytes() == (other.path / "zarr.json").read_bytes()
-
-
-def missing_blocks(stored: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
-    """Committed blocks of `new` that none of `stored` has. Common blocks must have equal values.
-
-    Raises
-    ------
-    BankError
-        Two deposits differ. Names both.
-    DamagedError
-        A committed object is missing.
-    """
-    missing = set(new.committed())
-    for deposit in stored:
-        check_same_layout(deposit, new)
-        common = missing & deposit.committed()
-        if common:
-            _check_equal(deposit, new, common)
-        missing -= common
-    return tuple(sorted(missing))
-
-
-def check_same_layout(stored: Deposit, new: Deposit) -> None:
+def _check_same_layout(stored: Deposit, new: Deposit) -> None:
     """Refuse deposits whose weights, settings or layout differ, with a BankError."""
     theirs, ours = (_compared(deposit) for deposit in (stored, new))
     for name, value in ours.items():
         if theirs[name] == value:
             continue
         if name in (*DIGESTS, ARRAY):
-            raise conflict(stored, new, f"{name} differ")
+            raise _conflict(stored, new, f"{name} differ")
         advice = " Run `logitbank shrink` on the larger bank first." if name == "keep" else ""
-        raise conflict(stored, new, f"{name} is {value}, not {theirs[name]}", advice)
+        raise _conflict(stored, new, f"{name} is {value}, not {theirs[name]}", advice)
 
 
 def _compared(deposit: Deposit) -> dict[str, Json]:
@@ -153,7 +126,7 @@ def _compared(deposit: Deposit) -> dict[str, Json]:
     return fields | {"keep": str(layout.keep), "block_rows": layout.block_rows, "states": states}
 
 
-def conflict(stored: Deposit, new: Deposit, difference: str, advice: str = "") -> BankError:
+def _conflict(stored: Deposit, new: Deposit, difference: str, advice: str = "") -> BankError:
     """The error of two deposits that cannot be merged."""
     advice = advice or " Run `logitbank compare` to see how they differ."
     return BankError(
@@ -162,7 +135,7 @@ def conflict(stored: Deposit, new: Deposit, difference: str, advice: str = "") -
     )
 
 
-def committed_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl.DataFrame:
+def _committed_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl.DataFrame:
     """Scores of committed rows, without those of options that were scored later."""
     blocks = frozenset(np.unique(rows // deposit.layout.block_rows).tolist())
     part = replace(state, blocks=state.blocks if state.sealed else blocks, options=())
@@ -188,11 +161,12 @@ def _check_options(stored: Deposit, new: Deposit, name: str) -> None:
     if list(theirs.values()) != list(ours.values()) and not _read(stored, theirs).equals(
         _read(new, ours)
     ):
-        raise conflict(stored, new, f"scores/{name}.parquet differ")
+        raise _conflict(stored, new, f"scores/{name}.parquet differ")
 
 
-def _check_equal(stored: Deposit, new: Deposit, blocks: Set[int]) -> None:
-    states = stored.state(), new.state()
+def _check_equal(stored: Deposit, new: Deposit) -> None:
+    """Require equal values in all blocks that a stored deposit has; `new` is whole."""
+    states, blocks = (stored.state(), new.state()), sorted(stored.committed())
     theirs, ours = (
         commits.committed_digests(deposit.path, state)
         for deposit, state in zip((stored, new), states, strict=True)
@@ -201,24 +175,24 @@ def _check_equal(stored: Deposit, new: Deposit, blocks: Set[int]) -> None:
     def same(paths: Sequence[str]) -> bool:
         return all(path in ours and theirs.get(path) == ours[path] for path in paths)
 
-    if states[0].sealed != states[1].sealed or not same(states[1].score_parts):
+    if not same(states[1].score_parts):
         _check_scores(stored, new, states, blocks)
-    for block in sorted(blocks):
+    for block in blocks:
         if same(new.layout.shards(block)):
             continue
         rows = np.array(new.layout.rows(block))
         if not np.array_equal(stored.stored_rows(rows), new.stored_rows(rows)):
             rows_named = f"rows {rows[0]}–{rows[-1]}"
-            raise conflict(stored, new, f"{new.layout.keep.array} of {rows_named} differ")
+            raise _conflict(stored, new, f"{new.layout.keep.array} of {rows_named} differ")
 
 
 def _check_scores(
-    stored: Deposit, new: Deposit, states: tuple[Committed, Committed], blocks: Set[int]
+    stored: Deposit, new: Deposit, states: tuple[Committed, Committed], blocks: Sequence[int]
 ) -> None:
     """Require that `stored` has each score of `new`. It may have more."""
-    rows = np.concatenate([new.layout.rows(block) for block in sorted(blocks)])
+    rows = np.concatenate([new.layout.rows(block) for block in blocks])
     theirs, ours = (
-        committed_scores(deposit, state, rows)
+        _committed_scores(deposit, state, rows)
         for deposit, state in zip((stored, new), states, strict=True)
     )
     different = ours.join(theirs, on=list(SCORES_SCHEMA), how="anti")
@@ -227,4 +201,4 @@ def _check_scores(
     if not different.is_empty():
         query, token = different.select("query", "token").row(0)
         first = f"the first of query {query}, token {token}"
-        raise conflict(stored, new, f"{len(different):,} scores differ, {first}")
+        raise _conflict(stored, new, f"{len(different):,} scores differ, {first}")

@@ -82,7 +82,7 @@ def open_or_create(root: Path, spec: DepositSpec) -> Deposit:
     try:
         check_same(deposit.spec, spec, where=deposit.path)
     except BankError:
-        if not _abandoned(deposit):
+        if not remove_abandoned(deposit):
             raise
         deposit = create(root, folder, metadata)
         check_same(deposit.spec, spec, where=deposit.path)
@@ -90,13 +90,14 @@ def open_or_create(root: Path, spec: DepositSpec) -> Deposit:
     return deposit
 
 
-def _abandoned(deposit: Deposit) -> bool:
-    """Remove a deposit that has neither commits nor writers; False if it has some."""
+def remove_abandoned(deposit: Deposit, *, with_blocks: bool = False) -> bool:
+    """Remove a deposit that has no writers and no commits, or no seal; False if it has some."""
     gone = deposit.path.with_name(f".gone-{uuid.uuid4().hex}")
     try:
         with locks.locked(deposit.path / ".lock"):
             remove_dead_staging(deposit.path)
-            if deposit.committed() or any_staging(deposit.path):
+            is_kept = deposit.sealed if with_blocks else bool(deposit.committed())
+            if is_kept or any_staging(deposit.path):
                 return False
             deposit.path.rename(gone)  # atomic: no writer sees half of it
     except FileNotFoundError:
@@ -109,7 +110,7 @@ def _check_siblings(root: Path, deposit: Deposit) -> None:
     """Refuse two sets of weights for one checkpoint."""
     for other in deposits(root, deposit.checkpoint):
         different = unlike(other.spec.provenance, deposit.spec.provenance)
-        if different is not None and not _abandoned(other):
+        if different is not None and not remove_abandoned(other):
             raise BankError(
                 f"{other.path} has {deposit.checkpoint} with other {different[0]}. Use another"
                 " model or run name."

@@ -189,10 +189,11 @@ class BankMachine(RuleBasedStateMachine):
 
     @rule()
     def merge_into_a_new_bank(self) -> None:
+        sealed = {d.checkpoint.step for d in self.bank.deposits() if d.sealed}
         moved = self.folder / f"bank{len(list(self.folder.iterdir()))}"
         merge(moved, self.bank.path)
         self.bank = Bank.open(moved)
-        self.model = {step: known for step, known in self.model.items() if known.rows}
+        self.model = {s: known for s, known in self.model.items() if s in sealed}
 
     def _deposit(self, step: int | None):  # type: ignore[no-untyped-def]
         return next(d for d in self.bank.deposits() if d.checkpoint.step == step)

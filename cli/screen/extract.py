@@ -93,7 +93,7 @@ class ExtractProgress:
             case events.CheckpointDone(checkpoint=checkpoint):
                 self._ended.add(checkpoint)
                 seconds = self._clock() - self._started.get(checkpoint, self._clock())
-                size = counted(self._planned[checkpoint], "row")
+                size = counted(self._planned[checkpoint], "result")
                 text = f"{checkpoint}: {size} in {duration(seconds)}{self._rate()}"
                 self._line(f"{self._count()} {text}")
             case events.CheckpointFailed(checkpoint=checkpoint, message=message):
@@ -115,7 +115,7 @@ class ExtractProgress:
         scored, total = self._rows_scored(), self._planned.total()
         self._bar.update(self._task, completed=scored, total=total or 1, rate=self._rate())
         if self._bar.disable and self._clock() - self._last_line >= _QUIET_S:
-            self._line(f"{scored:,} of {counted(total, 'row')}, at {checkpoint}{self._rate()}")
+            self._line(f"{scored:,} of {counted(total, 'result')}, at {checkpoint}{self._rate()}")
 
     def _rows_scored(self) -> int:
         return sum(max(rows, self._committed[c]) for c, rows in self._scored.items())
@@ -132,7 +132,7 @@ class ExtractProgress:
         rate = scored / seconds
         left = sum(n - self._scored[c] for c, n in self._planned.items() if c not in self._ended)
         time_left = f", about {duration(left / rate)} left" if left and seconds > _QUIET_S else ""
-        return f"; {_rate(rate)} rows/s{time_left}"
+        return f"; {_rate(rate)} results/s{time_left}"
 
 
 def planned(plan: "Plan", engine: str) -> str:
@@ -143,19 +143,19 @@ def planned(plan: "Plan", engine: str) -> str:
     )
     shard = f" in shard {plan.shard}" if plan.shard else ""
     if plan.rows:
-        complete = plan.checkpoints - len(plan.to_run)
         existing = ""
-        if complete and not shard:
-            existing = f"; {complete:,} of {plan.checkpoints:,} already in the bank"
+        if plan.existing and not shard:
+            results = f"{plan.existing + plan.rows:,} results"
+            existing = f"; {plan.existing:,} of {results} are in the bank"
         return (
-            f"{size}{existing}. To run{shard}: {counted(plan.rows, 'row')} of "
+            f"{size}{existing}. To run{shard}: {counted(plan.rows, 'result')} of "
             f"{counted(len(plan.to_run), 'checkpoint')}, {readable_bytes(plan.bytes)} before "
             f"compression, engine {engine}."
         )
     if plan.missing_rows:
         return (
             f"{size}. Nothing to run{shard}: other shards run the missing "
-            f"{counted(plan.missing_rows, 'row')} of {plan.missing_checkpoints:,} checkpoints."
+            f"{counted(plan.missing_rows, 'result')} of {plan.missing_checkpoints:,} checkpoints."
         )
     return f"{size}. Nothing to run: all results are already in the bank."
 
@@ -206,7 +206,7 @@ def account(summary: "Summary", bank: str) -> Iterator[str]:
     others = f", {summary.others:,} more by other runs" if summary.others else ""
     yield (
         f"{len(summary.done):,} of {counted(len(plan.to_run), 'checkpoint')} done: "
-        f"{counted(summary.rows, 'row')} in {summary.seconds:,.1f} s ({rate} rows/s{others}) "
+        f"{counted(summary.rows, 'result')} in {summary.seconds:,.1f} s ({rate} results/s{others}) "
         f"→ {bank}"
     )
     total = sum(summary.spent.values())

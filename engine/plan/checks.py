@@ -104,7 +104,7 @@ def check_space(path: Path, plan: Plan, *, downloads: int = 0) -> None:
         )
     fits = [str(size) for size in level_sizes(plan.deposits) if size.bytes <= free]
     raise DiskSpaceError(
-        f"The plan needs {readable_bytes(needed)} ({plan.rows:,} rows at keep level "
+        f"The plan needs {readable_bytes(needed)} ({plan.rows:,} results at keep level "
         f"{layout.keep}, {layout.dtype}), but {parent} has {readable_bytes(disk)} free{reserved}."
         f" Choose fewer --steps{''.join(f', or {fit}' for fit in fits)}."
     )

@@ -54,13 +54,13 @@ class Compatibility:
             )
         if config.max_length is not None and config.max_length < self._longest:
             raise SuiteError(
-                f"it takes at most {config.max_length} tokens, but the longest query has "
+                f"it takes at most {config.max_length} tokens, but the longest prompt has "
                 f"{self._longest}. Extract this checkpoint separately, with shorter prompts."
             )
         if config.rope_switch is not None and self._longest >= config.rope_switch:
             raise SuiteError(
                 f"it uses other RoPE factors from {config.rope_switch:,} tokens on, which is not "
-                f"supported, and the longest query has {self._longest:,}. Use shorter prompts."
+                f"supported, and the longest prompt has {self._longest:,}. Use shorter prompts."
             )
         self._check_tokenizer(tokenizer)
         check_weights(folder)

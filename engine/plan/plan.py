@@ -58,6 +58,8 @@ class Plan:
     """Number of prompts, option orders included."""
     orders: int = 1
     """Number of option orders of the prompt set that has most."""
+    existing: int = 0
+    """Number of requested results that the bank has."""
     shard: str = ""
     """`i/n` for a shard of the plan; the next two fields count all shards."""
     missing_rows: int = 0
@@ -99,6 +101,7 @@ def joined_plan(plans: Sequence[Plan]) -> Plan:
         queries=max(plan.queries for plan in plans),
         prompts=max(plan.prompts for plan in plans),
         orders=max(plan.orders for plan in plans),
+        existing=sum(plan.existing for plan in plans),
         shard=plans[-1].shard,
         missing_rows=sum(plan.missing_rows for plan in plans),
         missing_checkpoints=sum(plan.missing_checkpoints for plan in plans),

@@ -199,6 +199,8 @@ def make_plan(
         prompts=sum(p.table.select("prompt_id", "order_seed").n_unique() for p in tokenized),
         orders=max(p.table["order_seed"].n_unique() for p in tokenized),
     )
+    requested = plan.checkpoints * plan.queries
+    plan = replace(plan, existing=max(0, requested - plan.rows))  # blocks may have more rows
     if shard is not None:
         plan = select_shard(plan, *shard)
     needed = {d.query_set for d in deposits}  # by name: the hash of a set reads all its queries

@@ -102,9 +102,8 @@ def prompts_check(
         except (PromptError, UsageError) as error:
             return Checked([f"error: {error}"], failed=True)
         warnings, notes = [*tokenized.warnings], [*tokenized.notes]
-        scored = (
-            f", {len(tokenized.table):,} scored tokens, {len(tokenized.queries):,} distinct queries"
-        )
+        contexts = f"{len(tokenized.queries):,} distinct contexts"
+        scored = f", {len(tokenized.table):,} scored tokens, {contexts}"
     count = counted(len(chosen.prompts), "prompt")
     summary = f"{chosen.name}: {count}{scored}, 0 errors, {counted(len(warnings), 'warning')}"
     return Checked([*(f"warning: {each}" for each in warnings), summary, *notes], failed=False)

@@ -47,7 +47,7 @@ def screen_lines(*events: tuple[float, Event]) -> list[str]:
 
 
 def test_each_checkpoint_has_a_line_with_its_rate_and_the_time_left() -> None:
-    """300 rows in 10 s after 50 s of starting; 600 in 40 s are 15 a second: 300 take 20 s."""
+    """300 results in 10 s after 50 s of starting; 600 in 40 s are 15 a second: 300 take 20 s."""
     assert screen_lines(
         (0, planned(FIRST, SECOND, THIRD)),
         (0, CheckpointStarted(FIRST, 300)),
@@ -66,8 +66,8 @@ def test_each_checkpoint_has_a_line_with_its_rate_and_the_time_left() -> None:
     ) == [
         STARTING,
         "reference check of tiny step 0: difference 2e-06",
-        "1/3 tiny step 0: 300 rows in 60 s; 30 rows/s",
-        "2/3 tiny step 1: 300 rows in 30 s; 15 rows/s, about 20 s left",
+        "1/3 tiny step 0: 300 results in 60 s; 30 results/s",
+        "2/3 tiny step 1: 300 results in 30 s; 15 results/s, about 20 s left",
         "3/3 failed: tiny step 2: it died",
     ]
 
@@ -83,7 +83,7 @@ def test_a_run_prints_a_line_at_least_every_half_minute() -> None:
         (60, Note("odd")),
     ) == [
         STARTING,
-        "60 of 900 rows, at tiny step 0; 2 rows/s",
+        "60 of 900 results, at tiny step 0; 2 results/s",
         "Note: odd",
     ]
 
@@ -97,13 +97,13 @@ def test_rows_of_a_failed_worker_are_not_counted_twice() -> None:
         (20, WeightsLoaded(FIRST, "", 1)),
         (41, RowsScored(FIRST, 100)),
     )
-    assert lines[1:] == ["100 of 900 rows, at tiny step 0; 2.5 rows/s, about 5 min left"]
+    assert lines[1:] == ["100 of 900 results, at tiny step 0; 2.5 results/s, about 5 min left"]
 
 
 def test_rows_of_other_runs_have_no_rate() -> None:
     assert screen_lines(
         (0, planned(FIRST)), (0, CheckpointStarted(FIRST, 300)), (5, CheckpointDone(FIRST, 1.0))
-    ) == [STARTING, "1/1 tiny step 0: 300 rows in 5 s"]
+    ) == [STARTING, "1/1 tiny step 0: 300 results in 5 s"]
 
 
 def test_plans_of_watch_are_counted_together() -> None:
@@ -116,7 +116,7 @@ def test_plans_of_watch_are_counted_together() -> None:
         (60, planned(SECOND)),
         (90, RowsScored(SECOND, 150)),
     )
-    assert lines[-1].startswith("450 of 600 rows, at tiny step 1; 5.03 rows/s")
+    assert lines[-1].startswith("450 of 600 results, at tiny step 1; 5.03 results/s")
 
 
 def test_a_wait_is_printed_once() -> None:
@@ -150,7 +150,9 @@ def summary_lines(summary: Summary, capsys: pytest.CaptureFixture[str]) -> list[
 def test_the_summary_counts_the_rows_of_this_run(capsys: pytest.CaptureFixture[str]) -> None:
     plan = planned(FIRST, SECOND, THIRD).plan
     summary = Summary(plan, seconds=10.0, rows=500, others=100, done=[FIRST, SECOND])
-    first = "2 of 3 checkpoints done: 500 rows in 10.0 s (50 rows/s, 100 more by other runs) → "
+    first = (
+        "2 of 3 checkpoints done: 500 results in 10.0 s (50 results/s, 100 more by other runs) → "
+    )
     assert summary_lines(summary, capsys) == [f"{first}b.zarr"]
     summary.interrupted = True
     assert summary_lines(summary, capsys)[-1] == (

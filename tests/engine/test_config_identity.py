@@ -315,7 +315,7 @@ def test_a_checkpoint_that_takes_fewer_tokens_than_a_query_has_is_refused(tmp_pa
     fit = fit_of(series / "step0")
     assert fit.check(series / "step1")["max_position_embeddings"] == 16
     fit._longest = 20
-    with pytest.raises(SuiteError, match="it takes at most 16 tokens, .* longest query has 20"):
+    with pytest.raises(SuiteError, match="it takes at most 16 tokens, .* longest prompt has 20"):
         fit.check(series / "step1")
 
 

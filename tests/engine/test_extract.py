@@ -214,7 +214,7 @@ def test_a_plan_larger_than_the_disk_is_refused_with_levels_that_fit(
     tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 0, 3000))
-    with pytest.raises(DiskSpaceError, match=r"24.5 kB \(9 rows .* --keep options"):
+    with pytest.raises(DiskSpaceError, match=r"24.5 kB \(9 results .* --keep options"):
         go(tmp_path / "b.zarr", series, questions(*TEXTS))
     assert not (tmp_path / "b.zarr").exists()
 

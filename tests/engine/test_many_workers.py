@@ -85,7 +85,7 @@ def test_a_finished_shard_reports_missing_rows_of_the_bank(tmp_path: Path, serie
     assert plan.missing_rows == len(STEPS) * PROMPTS - ran.rows
     assert plan.missing_checkpoints == 1, "the other shard's"
     text = planned(plan, "transformers")
-    assert f"other shards run the missing {plan.missing_rows} rows of 1 checkpoints" in text
+    assert f"other shards run the missing {plan.missing_rows} results of 1 checkpoints" in text
     assert run(tmp_path / "b", extraction(series, shard="1/2")).complete
     plan = run(tmp_path / "b", first, dry_run=True).plan
     assert planned(plan, "transformers").endswith(

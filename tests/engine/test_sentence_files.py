@@ -145,7 +145,7 @@ def test_a_file_is_checked_before_it_is_run(tmp_path: Path) -> None:
     assert not found.failed
     assert [line.split(":")[:2] for line in found.lines] == [
         ["warning", " prompt '1'"],
-        ["mine", " 2 prompts, 6 scored tokens, 3 distinct queries, 0 errors, 1 warning"],
+        ["mine", " 2 prompts, 6 scored tokens, 3 distinct contexts, 0 errors, 1 warning"],
     ]
     path = written(tmp_path, {"id": "b", "sentence": "nurse " * 1000})
     found = prompts_check(str(path), tokenizer=tmp_path / "model")

@@ -62,7 +62,7 @@ def test_fairness_dynamics(tmp_path: Path) -> None:
     # A step that comes later is run alone.
     stand_ins.pythia(suites[0], (13_000,))
     again = study.run()
-    assert "20,001 rows of 1 checkpoint" in again
+    assert "20,001 results of 1 checkpoint" in again
     assert {*study.table("fairness/average_rank")["step"]} == {*steps, 13_000}
 
 

@@ -95,7 +95,5 @@ def gallery(folder: Path) -> str:
 
 def _filter(folder: Path) -> Path:
     path = folder / "filter.safetensors"
-    logitbank.analysis.debias_train(
-        folder / "debias.zarr", prompts="unqover-gender", k=6, bootstrap=0, out=path
-    )
+    logitbank.analysis.debias_train(folder / "debias.zarr", prompts="unqover-gender", k=6, out=path)
     return path

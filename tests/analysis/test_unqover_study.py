@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.charts.chart import chart_caption
+from logitbank.analysis.comparison.compare import compare
 from logitbank.analysis.families.unqover import unqover
 from logitbank.analysis.families.unqover.charts import ENDS, charts
 from logitbank.analysis.families.unqover.findings import findings
@@ -15,7 +16,14 @@ from logitbank.analysis.families.unqover.tables import ALL
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from logitbank.store.filter.filters import Filter
-from tests.support.unqover_cases import add_questions, logits_of, make_bank, questions, tokens
+from tests.support.unqover_cases import (
+    VOCAB,
+    add_questions,
+    logits_of,
+    make_bank,
+    questions,
+    tokens,
+)
 
 NURSES = {0: 0.0, 8: 6.0, 64: 2.0, None: 1.0}
 
@@ -180,3 +188,32 @@ def test_charts_have_every_category_and_the_ends_of_long_rankings(
     ranked = last.sort("rank", "subject")["subject"].to_list()
     rows = [row for rows in short.to_dict()["datasets"].values() for row in rows]
     assert {row["subject"] for row in rows if "subject" in row} == {ranked[0], ranked[-1]}
+
+
+def test_runs_and_banks_are_compared_by_subjects_and_attributes(tmp_path: Path) -> None:
+    """Three runs; in the other bank every probability of a nurse is that of chance."""
+    banks = []
+    for name, nurses in (("a", 6.0), ("b", 0.0)):
+        bank = Bank.create(tmp_path / name)
+        queries, rows = add_questions(bank, "gender")
+        for run in range(3):
+            noise = np.random.default_rng(run).normal(0, 0.3, (len(queries), VOCAB))
+            bank.deposit(
+                (logits_of(rows, 8, nurses=nurses) + noise).astype(np.float32),
+                checkpoint=CheckpointId("toy", f"seed{run}", step=8), query_set=queries.name,
+            )  # fmt: skip
+        banks.append(bank)
+    one, other = (unqover([bank]).tables for bank in banks)
+    mu = one["unqover"].filter(split=ALL)["mu"]
+    (row,) = one["runs"].iter_rows(named=True)
+    assert (row["score"], row["runs"], row["examples"]) == ("mu", 3, 5)
+    assert row["value"] == pytest.approx(mu.mean())
+    found = compare(*banks).tables["metrics"]
+    assert found["metric"].unique(maintain_order=True).to_list() == [
+        "mu", "abs_c", "positional", "attributive"
+    ]  # fmt: skip
+    for name in ("mu", "abs_c", "positional", "attributive"):
+        for side, table in (("a", one), ("b", other)):
+            expected = table["unqover"].filter(split=ALL).sort("run")[name].to_list()
+            own = found.filter(metric=name).sort("run")[side].to_list()
+            assert own == pytest.approx(expected)
